@@ -1,0 +1,1 @@
+"""What a cluster is: the words that every other part of Tonnage shares."""

@@ -1,0 +1,66 @@
+"""Columns: the array types of the hot tables, and the name table that goes with them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+Array = NDArray[Any]
+
+
+class Names(Sequence[str]):
+    """The names of a table's rows, in row order, and the way back from a name to its row."""
+
+    __slots__ = ("_names", "_rows")
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._names = tuple(names)
+        self._rows: dict[str, int] | None = None
+
+    def row(self, name: str) -> int | None:
+        """The row of `name`, or None when there is none. The first call builds the index."""
+        if self._rows is None:
+            self._rows = {known: row for row, known in enumerate(self._names)}
+        return self._rows.get(name)
+
+    def plus(self, more: Iterable[str]) -> "Names":
+        return Names((*self._names, *more))
+
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+    @overload
+    def __getitem__(self, row: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, row: int | slice) -> str | tuple[str, ...]:
+        return self._names[row]
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.row(name) is not None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Names) and self._names == other._names
+
+    def __hash__(self) -> int:
+        return hash(self._names)
+
+    def __reduce__(self) -> tuple[type["Names"], tuple[tuple[str, ...]]]:
+        return (Names, (self._names,))
+
+    def __repr__(self) -> str:
+        return f"Names({len(self._names)})"
+
+
+def column(values: Iterable[float | int | bool], dtype: type[Any]) -> NDArray[Any]:
+    """A read-only column, so that a table that was handed out cannot change under its reader."""
+    made = np.array(list(values) if not isinstance(values, np.ndarray) else values, dtype=dtype)
+    made.setflags(write=False)
+    return made

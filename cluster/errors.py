@@ -1,0 +1,40 @@
+"""The error tree: a class tells its catcher what to do next."""
+
+from dataclasses import dataclass
+
+
+class TonnageError(Exception):
+    """Root of every error that Tonnage raises on purpose."""
+
+
+class ObservationError(TonnageError):
+    """The world could not be seen whole: skip this cycle, nothing was decided."""
+
+
+class ActionError(TonnageError):
+    """One action failed: drop it; the next cycle decides afresh from what it sees."""
+
+
+class ConfigError(TonnageError):
+    """Input that people wrote is wrong: stop before anything is done, name every mistake at once."""
+
+    def __init__(self, mistakes: "tuple[Mistake, ...] | Mistake") -> None:
+        self.mistakes = (mistakes,) if isinstance(mistakes, Mistake) else tuple(mistakes)
+        super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
+
+    def __reduce__(self) -> tuple[type["ConfigError"], tuple[tuple["Mistake", ...]]]:
+        """Errors cross process borders (a replay worker's to its parent) with their mistakes whole."""
+        return (type(self), (self.mistakes,))
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One thing wrong in the input: where, what, and what helps."""
+
+    place: str
+    """Where to look: `file, document 2, spec.slo.tpotSeconds` or `pods.csv, line 7, column gpu_milli`."""
+    problem: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.problem}" + (f"; {self.remedy}" if self.remedy else "")

@@ -1,0 +1,124 @@
+"""Plans: actions in phases with their reasons, what could not be done and why, and certificates of quality."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from cluster.actions import Action
+from cluster.arrays import FloatArray
+from cluster.demand import LengthGrid
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why something was decided: a code for machines, words for people, and the figures behind it."""
+
+    code: str
+    """CamelCase, stable, as in a Kubernetes condition's reason: `LeastBidPrice`, `NoGpuFree`."""
+    words: str
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    action: Action
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Steps that may happen together; a phase starts when the one before it is done."""
+
+    name: str
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    """A pod or gang that could not be placed now, with what was short where."""
+
+    workload: str
+    """`Pod/namespace/name` or `Gang/namespace/name`."""
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A step that a plan held and the guard struck out."""
+
+    step: Step
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """How good an answer is proven to be. For minimisation: bound ≤ optimum ≤ objective."""
+
+    objective: float
+    bound: float
+    solver: str
+    seconds: float
+
+    @property
+    def gap(self) -> float:
+        """(objective - bound) / objective, 0 when proven optimal."""
+        if self.objective == self.bound:
+            return 0.0
+        return abs(self.objective - self.bound) / max(abs(self.objective), 1e-12)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Routing:
+    """Which share of each bucket's requests goes to which GPU type. Without it a mix misses its SLO."""
+
+    grid: LengthGrid
+    gpu_types: tuple[str, ...]
+    weight: FloatArray
+    """Shape (inputs, outputs, gpu types); adds up to 1 over the types where the bucket has demand, else 0."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServicePlan:
+    """How many instances of which GPU types serve a service, at what cost, and how requests reach them."""
+
+    service: str
+    instances: Mapping[str, int]
+    """GPU type → instances. Empty when refused."""
+    cost_per_hour: float
+    routing: Routing | None
+    certificate: Certificate | None
+    notes: tuple[Reason, ...] = ()
+    """Which constraint binds, and what the next GPU or a looser SLO would save."""
+    refusal: Reason | None = None
+    """Why no plan exists; then the running instances stay as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a brain proposes for one snapshot."""
+
+    phases: tuple[Phase, ...] = ()
+    unplaced: tuple[Unplaced, ...] = ()
+    services: tuple[ServicePlan, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    certificates: Mapping[str, Certificate] = field(default_factory=dict)
+    """Certificates of the whole plan by what they certify, e.g. `mix`, `gpu_packing`."""
+
+    def steps(self) -> Iterator[Step]:
+        """All steps, in the order in which they are to happen."""
+        for phase in self.phases:
+            yield from phase.steps
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        return tuple(step.action for step in self.steps())
+
+    def joined(self, other: "Plan") -> "Plan":
+        """This plan, followed by another one that was made for the world after this one."""
+        return replace(
+            self,
+            phases=self.phases + other.phases,
+            unplaced=self.unplaced + other.unplaced,
+            services=self.services + other.services,
+            refused=self.refused + other.refused,
+            certificates={**self.certificates, **other.certificates},
+        )

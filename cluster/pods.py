@@ -1,0 +1,56 @@
+"""Pods as columns: what each asks, where it runs and on which devices."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster.arrays import BoolArray, IntArray, Names
+from cluster.workloads import PodShape
+
+PENDING = -1
+"""The node index of a pod that runs nowhere yet."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodTable:
+    """The pods of a snapshot that are pending or hold resources; one entry per pod in each column."""
+
+    names: Names
+    """`namespace/name`."""
+    shape: IntArray
+    """Index into `shapes`."""
+    shapes: tuple[PodShape, ...]
+    """The distinct shapes; thousands of pods share a few dozen."""
+    node: IntArray
+    """Index of the node it is bound to, or PENDING."""
+    devices: IntArray
+    """Bit d set: it holds (its share of) device d of its node."""
+    priority: IntArray
+    gang: IntArray
+    """Index into the snapshot's `gangs`, -1 for none."""
+    owner: tuple[str, ...]
+    """The service (`namespace/name`) that an instance belongs to, or "" ."""
+    movable: BoolArray
+    """Whether it may be evicted and started elsewhere to make room: its owner restarts it, it keeps no local state."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def pending(self) -> IntArray:
+        """Rows of the pods that run nowhere yet, in table order."""
+        return np.flatnonzero(self.node == PENDING)
+
+
+def device_mask(devices: Sequence[int]) -> int:
+    """The bit set of device numbers, as `PodTable.devices` holds it."""
+    mask = 0
+    for device in devices:
+        mask |= 1 << device
+    return mask
+
+
+def device_numbers(mask: int) -> tuple[int, ...]:
+    """The device numbers of a bit set, rising."""
+    return tuple(d for d in range(int(mask).bit_length()) if mask >> d & 1)

@@ -1,0 +1,60 @@
+"""The ledger: what is free on each node while a plan is being made, and which nodes changed since when."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cluster.arrays import BoolArray, IntArray
+from cluster.snapshot import Free, Snapshot
+from cluster.workloads import PodShape
+
+
+class Ledger:
+    """Free resources of a fleet, changed pod by pod.
+
+    cpu_milli, memory_bytes: shape (nodes,). gpu_milli: shape (nodes, width), thousandths left of each device.
+    gpu_type, gpus: shape (nodes,), constant. All may be read; they change through `take` and `give` alone.
+    """
+
+    def __init__(self, free: Free, gpus: IntArray, gpu_type: IntArray) -> None:
+        self.cpu_milli = free.cpu_milli
+        self.memory_bytes = free.memory_bytes
+        self.gpu_milli = free.gpu_milli
+        self.gpus = gpus
+        self.gpu_type = gpu_type
+        self._touched: list[int] = []
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> "Ledger":
+        return cls(snapshot.free(), snapshot.nodes.gpus, snapshot.nodes.gpu_type)
+
+    @property
+    def mark(self) -> int:
+        """A point in time to ask `changed_since` about."""
+        return len(self._touched)
+
+    def changed_since(self, mark: int) -> IntArray:
+        """The nodes that were touched after that mark, each once, rising."""
+        return np.unique(np.array(self._touched[mark:], dtype=np.int64))
+
+    def take(self, shape: PodShape, node: int, devices: Sequence[int]) -> None:
+        """Charge a pod to a node. The caller has checked that it fits."""
+        self._charge(shape, node, devices, 1)
+
+    def give(self, shape: PodShape, node: int, devices: Sequence[int]) -> None:
+        """Give back what `take` charged."""
+        self._charge(shape, node, devices, -1)
+
+    def _charge(self, shape: PodShape, node: int, devices: Sequence[int], sign: int) -> None:
+        self.cpu_milli[node] -= sign * shape.cpu_milli
+        self.memory_bytes[node] -= sign * shape.memory_bytes
+        for device in devices:
+            self.gpu_milli[node, device] -= sign * shape.gpu_milli
+        self._touched.append(node)
+
+    def fits(self, shape: PodShape) -> BoolArray:
+        """Where the free resources suffice, device by device. Shape (nodes,). Eligibility is not looked at."""
+        enough = (self.cpu_milli >= shape.cpu_milli) & (self.memory_bytes >= shape.memory_bytes)
+        if shape.gpus:
+            enough &= (self.gpu_milli >= shape.gpu_milli).sum(axis=1) >= shape.gpus
+        return enough

@@ -1,0 +1,15 @@
+"""Fixtures that every test may use."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def public_data() -> Path:
+    """The folder of public data sets, or a skip that says how to get them."""
+    folder = Path(os.environ.get("TONNAGE_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no public data at {folder}: set TONNAGE_DATA (docs/benchmarks.md tells where to get it)")
+    return folder
