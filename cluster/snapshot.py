@@ -132,31 +132,37 @@ def scaled(snapshot: Snapshot, scale: Scale) -> Snapshot:
 def _with_instances(snapshot: Snapshot, service: ModelService, gpu_type: str, wanted: int) -> Snapshot:
     pods = snapshot.pods
     prefix = f"{service.name}-{gpu_type.lower()}-"
-    mine = [row for row, owner in enumerate(pods.owner) if owner == service.name and pods.names[row].startswith(prefix)]
+    mine = service_pods(pods, service.name, gpu_type)
     if len(mine) > wanted:
         goers = sorted(mine, key=lambda row: (pods.node[row] == PENDING, row), reverse=True)[: len(mine) - wanted]
         return replace(snapshot, pods=without_pods(pods, goers))
-    taken = {pods.names[row] for row in mine}
-    fresh = (name for n in range(wanted + len(mine)) if (name := f"{prefix}{n}") not in taken)
-    new = [next(fresh) for _ in range(wanted - len(mine))]
+    free_names = (name for n in range(len(pods) + wanted) if (name := f"{prefix}{n}") not in pods.names)
+    new = [next(free_names) for _ in range(wanted - len(mine))]
     width = next(
         (p.gpus_per_instance for p in snapshot.profiles if (p.model, p.gpu_type) == (service.model, gpu_type)), 1
     )
-    shape = service.instance_shape(gpu_type, width)
-    shapes = pods.shapes if shape in pods.shapes else (*pods.shapes, shape)
     count = len(new)
-    grown = PodTable(
-        names=pods.names.plus(new),
-        shape=np.append(pods.shape, np.full(count, shapes.index(shape))),
-        shapes=shapes,
-        node=np.append(pods.node, np.full(count, PENDING)),
-        devices=np.append(pods.devices, np.zeros(count, dtype=np.int64)),
-        priority=np.append(pods.priority, np.full(count, service.priority)),
-        gang=np.append(pods.gang, np.full(count, -1)),
-        owner=pods.owner + (service.name,) * count,
-        movable=np.append(pods.movable, np.ones(count, dtype=bool)),
+    fresh_pods = PodTable(
+        names=Names(new),
+        shape=np.zeros(count, dtype=np.int64),
+        shapes=(service.instance_shape(gpu_type, width),),
+        node=np.full(count, PENDING),
+        devices=np.zeros(count, dtype=np.int64),
+        priority=np.full(count, service.priority),
+        gang=np.full(count, -1),
+        owner=(service.name,) * count,
+        movable=np.ones(count, dtype=bool),
     )
-    return replace(snapshot, pods=grown)
+    return replace(snapshot, pods=pods.plus(fresh_pods))
+
+
+def service_pods(pods: PodTable, service: str, gpu_type: str) -> list[int]:
+    """Rows of a service's instances on one GPU type, pending or running, in table order."""
+    return [
+        row
+        for row, owner in enumerate(pods.owner)
+        if owner == service and pods.shapes[pods.shape[row]].gpu_types == (gpu_type,)
+    ]
 
 
 def without_pods(pods: PodTable, rows: Iterable[int]) -> PodTable:
