@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from cluster.arrays import BoolArray
-from cluster.pods import PENDING, device_numbers
+from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
 from placement.packer import Choice, Packer
@@ -72,11 +72,11 @@ class Draft:
         self._charge(row, node, devices)
 
     def _charge(self, row: int, node: int, devices: int) -> None:
-        shape, ledger = self.shape(row), self.packer.ledger
+        shape = self.shape(row)
         if self.node[row] != PENDING:
-            ledger.give(shape, int(self.node[row]), device_numbers(int(self.devices[row])))
+            self.packer.remove(shape, int(self.node[row]), int(self.devices[row]))
         if node != PENDING:
-            ledger.take(shape, node, device_numbers(devices))
+            self.packer.place(shape, Choice(node, devices, cost=0.0))
         self.node[row], self.devices[row] = node, devices
 
 

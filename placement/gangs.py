@@ -31,7 +31,7 @@ def _seat_near(draft: Draft, unit: Unit, seat: Seat, allowed: BoolArray | None, 
     """Seat a gang inside `allowed`, in as few domains of the label `prefer` as can be found."""
     mark = draft.mark
     if prefer is None:
-        placed = _seat_each(draft, unit.rows, seat, allowed)
+        placed = _seat_each(unit.rows, seat, allowed)
     else:
         placed = _seat_in_few(draft, unit, seat, allowed, draft.snapshot.nodes.domain(prefer))
     if placed >= unit.need:
@@ -40,7 +40,7 @@ def _seat_near(draft: Draft, unit: Unit, seat: Seat, allowed: BoolArray | None, 
     return False
 
 
-def _seat_each(draft: Draft, rows: Sequence[int], seat: Seat, allowed: BoolArray | None) -> int:
+def _seat_each(rows: Sequence[int], seat: Seat, allowed: BoolArray | None) -> int:
     return sum(seat(row, allowed) for row in rows)
 
 
@@ -58,7 +58,7 @@ def _seat_in_few(draft: Draft, unit: Unit, seat: Seat, allowed: BoolArray | None
         best = min(enough, key=lambda v: (room[v], v)) if enough else max(values, key=lambda v: (room[v], -v))
         values.remove(best)
         left = [row for row in left if not seat(row, everywhere & (domain == best))]
-    return len(unit.rows) - len(left) + _seat_each(draft, left, seat, everywhere & (domain < 0))
+    return len(unit.rows) - len(left) + _seat_each(left, seat, everywhere & (domain < 0))
 
 
 def _domains_to_try(draft: Draft, unit: Unit, domain: IntArray) -> list[int]:

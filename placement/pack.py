@@ -11,6 +11,7 @@ from placement.draft import Draft
 from placement.gangs import seat_unit
 from placement.packer import Packer
 from placement.preempt import seat_by_preemption
+from placement.shortage import shortage
 from placement.units import Unit, as_of_now, order_of_service, pending_units, units_of
 
 Stopwatch = Callable[[], bool]
@@ -99,7 +100,7 @@ def _unplaced(draft: Draft, unit: Unit, *, is_over: Stopwatch) -> Unplaced:
     label = unit.label(draft.snapshot)
     if is_over():
         return Unplaced(label, Reason("DeadlinePassed", "the time for this plan was over before its turn"))
-    short = draft.packer.shortage(draft.shape(unit.rows[0]))
+    short = shortage(draft.packer, draft.shape(unit.rows[0]))
     if unit.gang < 0 or unit.need == 1:
         return Unplaced(label, short)
     wanted = draft.snapshot.gangs[unit.gang]

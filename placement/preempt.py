@@ -81,7 +81,7 @@ def _candidates(draft: Draft, shape: PodShape, lower: IntArray, within: BoolArra
 
 
 def _room_on(draft: Draft, shape: PodShape, node: int, lower: IntArray) -> Room | None:
-    """Stop all lower pods of the node in thought, then reprieve the most important ones as long as the pod still fits."""
+    """Stop all lower pods of the node in thought, then reprieve the most important ones while the pod still fits."""
     pods, ledger = draft.snapshot.pods, draft.packer.ledger
     cpu, memory, gpu = int(ledger.cpu_milli[node]), int(ledger.memory_bytes[node]), ledger.gpu_milli[node].copy()
     there = [int(row) for row in lower[draft.node[lower] == node]]

@@ -30,7 +30,7 @@ class Unit:
 def pending_units(draft: Draft) -> list[Unit]:
     """All that has no seat in the draft, in the order of service: priority, then size, then place in the table.
 
-    Large before small is what packs well in a batch (first-fit decreasing); within a priority nobody is promised a turn.
+    Large before small is what packs well in a batch (first-fit decreasing); equals have no promised turn.
     """
     units = units_of(draft, np.flatnonzero(draft.node == PENDING).tolist())
     return sorted(units, key=lambda unit: order_of_service(draft, unit))
