@@ -1,0 +1,131 @@
+"""One replay: a stream of pods asks to be placed, one after another, under one policy; what was allocated when."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cluster.arrays import FloatArray, IntArray
+from cluster.snapshot import Snapshot
+from cluster.workloads import PodShape
+from placement.fragmentation import Fragmentation, typical_pods
+from placement.packer import Packer
+from simulator.arrivals import gpu_milli_of
+
+Clock = Callable[[], float]
+"""Seconds that only grow, as `time.perf_counter` gives them."""
+POINTS_PCT = (80, 90, 100, 110, 130)
+"""Where the published tables are read: GPU asked for so far, in percent of the fleet's."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """What the fleet looked like each time another percent of its GPU capacity had been asked for."""
+
+    arrived_pct: FloatArray
+    """Shape (samples,), rising: GPU asked for so far, placed or not, in percent of capacity. The others likewise."""
+    allocation_pct: FloatArray
+    """GPU in use, percent of capacity."""
+    fragmentation_pct: FloatArray
+    """Expected fragment F in percent of the idle GPU: how much of what is idle is of no use to the next pod."""
+    stranded_pct: FloatArray
+    """The same F in percent of capacity."""
+    allocated_cost_per_hour: FloatArray
+    """$ of the GPUs (and shares of GPUs) in use; 0 where the types have no prices."""
+
+    def at(self, arrived_pct: float, values: FloatArray) -> float:
+        """A column's value when this much had arrived; NaN when the stream ended earlier.
+
+        Half a point is forgiven: a stream stops before the pod that would pass its limit.
+        """
+        reached = np.flatnonzero(self.arrived_pct >= arrived_pct - (0.5 if arrived_pct > self.arrived_pct[-1] else 0.0))
+        return float(values[reached[0]]) if len(reached) else float("nan")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replay:
+    """What one replay measured."""
+
+    policy: str
+    seed: int
+    curve: Curve
+    decision_s: FloatArray
+    """Shape (pods,), in order of arrival: learning, choosing and charging; not the bookkeeping of the replay."""
+    unplaced: Mapping[PodShape, int] = field(default_factory=dict)
+    """How many pods of each shape found no room when they arrived (none is tried again)."""
+    moved: int = 0
+    """Pods that were moved to make room for others."""
+
+
+def replay(
+    trace: Snapshot,
+    stream: IntArray,
+    packer: Packer,
+    clock: Clock,
+    seed: int,
+    progress: Callable[[float], None] | None = None,
+) -> Replay:
+    """Offers the stream's pods to the packer one by one; a pod that does not fit is dropped, as published.
+
+    stream: indices into `trace.pods.shapes`. progress: called with the share that is done, now and then.
+    """
+    gauge = _Gauge(trace, packer)
+    _, gpu_milli = gpu_milli_of(trace.pods)
+    arrived_milli = 0
+    decision_s = np.zeros(len(stream))
+    unplaced: Counter[PodShape] = Counter()
+    for position, index in enumerate(stream):
+        shape = trace.pods.shapes[index]
+        began = clock()
+        packer.policy.arrived(shape)
+        choice = packer.choose(shape)
+        if choice is not None:
+            packer.place(shape, choice)
+        decision_s[position] = clock() - began
+        if choice is None:
+            unplaced[shape] += 1
+        arrived_milli += int(gpu_milli[index])
+        if gauge.is_due(arrived_milli, last=position + 1 == len(stream)):
+            gauge.read(arrived_milli)
+            if progress is not None:
+                progress((position + 1) / len(stream))
+    return Replay(packer.policy.name, seed, gauge.curve(), decision_s, dict(unplaced))
+
+
+class _Gauge:
+    """Reads the fleet each time another percent of its GPU capacity has arrived."""
+
+    def __init__(self, trace: Snapshot, packer: Packer) -> None:
+        self.ledger = packer.ledger
+        self.capacity_milli = 1000 * int(trace.nodes.gpus.sum())
+        shapes = [trace.pods.shapes[index] for index in trace.pods.shape]
+        self.fragment = Fragmentation(typical_pods(shapes), trace.gpu_type_names)
+        self.price = np.array([*(kind.price_per_hour for kind in trace.gpu_types), 0.0])[trace.nodes.gpu_type]
+        self.gpus = trace.nodes.gpus
+        self.samples: list[tuple[float, ...]] = []
+        self.next_pct = 1.0
+
+    def is_due(self, arrived_milli: int, *, last: bool) -> bool:
+        return last or 100.0 * arrived_milli >= self.next_pct * self.capacity_milli
+
+    def read(self, arrived_milli: int) -> None:
+        ledger, per_pct = self.ledger, max(self.capacity_milli, 1) / 100.0
+        idle = ledger.gpu_milli.clip(min=0).sum(axis=1)
+        everywhere = np.arange(len(ledger.gpus))
+        fragment_milli = float(self.fragment.of_nodes(ledger, everywhere).sum())
+        used = 1000 * self.gpus - idle
+        self.samples.append(
+            (
+                arrived_milli / per_pct,
+                float(used.sum()) / per_pct,
+                100.0 * fragment_milli / max(float(idle.sum()), 1.0),
+                fragment_milli / per_pct,
+                float((used * self.price).sum()) / 1000.0,
+            )
+        )
+        self.next_pct = np.floor(arrived_milli / per_pct) + 1.0
+
+    def curve(self) -> Curve:
+        columns = np.array(self.samples).reshape(-1, 5).T
+        return Curve(*columns)
