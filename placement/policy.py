@@ -57,6 +57,10 @@ class Policy(Protocol):
         """A pod of this shape was asked for: for policies that learn what arrives. Once per pod, not per attempt."""
         return
 
+    def upkeep(self) -> None:
+        """Slow work that no decision waits for (new prices). Whoever runs the policy calls it between decisions."""
+        return
+
     def placed(self, shape: PodShape, node: int) -> None:
         """A pod was charged to a node: for policies that look at more than what is free."""
         return

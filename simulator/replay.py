@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,11 +10,14 @@ from cluster.arrays import FloatArray, IntArray
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
 from placement.fragmentation import Fragmentation, typical_pods
-from placement.packer import Packer
+from placement.packer import Choice, Packer
+from placement.running import Room, Running
 from simulator.arrivals import gpu_milli_of
 
 Clock = Callable[[], float]
 """Seconds that only grow, as `time.perf_counter` gives them."""
+MakeRoom = Callable[[Packer, Running, PodShape, int], Room | None]
+"""Finds room for a shape that fits nowhere by moving at most so many running pods. Leaves the packer as it was."""
 POINTS_PCT = (80, 90, 100, 110, 130)
 """Where the published tables are read: GPU asked for so far, in percent of the fleet's."""
 
@@ -51,11 +54,24 @@ class Replay:
     seed: int
     curve: Curve
     decision_s: FloatArray
-    """Shape (pods,), in order of arrival: learning, choosing and charging; not the bookkeeping of the replay."""
-    unplaced: Mapping[PodShape, int] = field(default_factory=dict)
-    """How many pods of each shape found no room when they arrived (none is tried again)."""
-    moved: int = 0
-    """Pods that were moved to make room for others."""
+    """Shape (pods,), in order of arrival: learning, choosing, making room and charging."""
+    upkeep_s: float
+    """What the policy spent between decisions in all (new prices): a cluster does that in another process."""
+    unplaced: Mapping[PodShape, int]
+    """How many pods of each shape found no room when they arrived; none is tried again."""
+    moved: int
+    """How often a running pod was moved to make room for another."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conditions:
+    """What may happen in a replay besides arrivals."""
+
+    make_room: MakeRoom | None = None
+    move_share: float = 0.0
+    """At most this share of the pods that were placed so far is moved."""
+    stay: IntArray | None = None
+    """Shape (pods,): after how many further arrivals each pod leaves; None: all stay, as published."""
 
 
 def replay(
@@ -64,33 +80,86 @@ def replay(
     packer: Packer,
     clock: Clock,
     seed: int,
+    conditions: Conditions | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Replay:
     """Offers the stream's pods to the packer one by one; a pod that does not fit is dropped, as published.
 
-    stream: indices into `trace.pods.shapes`. progress: called with the share that is done, now and then.
+    stream: indices into `trace.pods.shapes`. seed: told on in the result. progress: called with the share that is done
+    whenever another percent of the capacity has arrived.
     """
+    under = conditions or Conditions()
     gauge = _Gauge(trace, packer)
+    floor = _Floor(packer, under)
     _, gpu_milli = gpu_milli_of(trace.pods)
-    arrived_milli = 0
+    arrived_milli, upkeep_s = 0, 0.0
     decision_s = np.zeros(len(stream))
     unplaced: Counter[PodShape] = Counter()
     for position, index in enumerate(stream):
         shape = trace.pods.shapes[index]
+        floor.let_leave(position)
         began = clock()
         packer.policy.arrived(shape)
-        choice = packer.choose(shape)
-        if choice is not None:
-            packer.place(shape, choice)
-        decision_s[position] = clock() - began
-        if choice is None:
-            unplaced[shape] += 1
+        placed = floor.place(position, shape)
+        ended = clock()
+        packer.policy.upkeep()
+        upkeep_s += clock() - ended
+        decision_s[position] = ended - began
+        unplaced[shape] += not placed
         arrived_milli += int(gpu_milli[index])
         if gauge.is_due(arrived_milli, last=position + 1 == len(stream)):
             gauge.read(arrived_milli)
             if progress is not None:
                 progress((position + 1) / len(stream))
-    return Replay(packer.policy.name, seed, gauge.curve(), decision_s, dict(unplaced))
+    dropped = {shape: count for shape, count in unplaced.items() if count}
+    return Replay(packer.policy.name, seed, gauge.curve(), decision_s, upkeep_s, dropped, floor.moved)
+
+
+class _Floor:
+    """The pods that run in a replay: they arrive, move and leave."""
+
+    def __init__(self, packer: Packer, under: Conditions) -> None:
+        self.packer = packer
+        self.under = under
+        self.running = Running()
+        self.leaving: dict[int, list[int]] = {}
+        self.placed = 0
+        self.moved = 0
+
+    def place(self, pod: int, shape: PodShape) -> bool:
+        choice = self.packer.choose(shape) or self._make_room(shape)
+        if choice is None:
+            return False
+        self._start(pod, shape, choice)
+        self.placed += 1
+        if self.under.stay is not None:
+            self.leaving.setdefault(pod + int(self.under.stay[pod]), []).append(pod)
+        return True
+
+    def let_leave(self, position: int) -> None:
+        for pod in self.leaving.pop(position, ()):
+            self._stop(pod)
+
+    def _make_room(self, shape: PodShape) -> Choice | None:
+        most = int(self.under.move_share * self.placed) - self.moved
+        if self.under.make_room is None or most <= 0:
+            return None
+        room = self.under.make_room(self.packer, self.running, shape, most)
+        if room is None:
+            return None
+        for pod, choice in room.moves:
+            self._start(pod, self._stop(pod), choice)
+        self.moved += len(room.moves)
+        return room.choice
+
+    def _start(self, pod: int, shape: PodShape, choice: Choice) -> None:
+        self.packer.place(shape, choice)
+        self.running.start(pod, shape, choice)
+
+    def _stop(self, pod: int) -> PodShape:
+        was = self.running.stop(pod)
+        self.packer.remove(was.shape, was.node, was.devices)
+        return was.shape
 
 
 class _Gauge:
