@@ -1,15 +1,18 @@
 """Generated fleets: nodes and pods with the statistics of the openb cluster, of any size, when there is no trace."""
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from cluster.arrays import IntArray
+from cluster.arrays import IntArray, Names, column
 from cluster.errors import ConfigError, Mistake
-from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.hardware import WHOLE_GPU_MILLI, GpuType
+from cluster.nodes import NodeTable
+from cluster.pods import PENDING, PodTable
+from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
 from simulator.openb_facts import GPU_MODELS_ASKED, MIXES, NODE_KINDS, POD_SIZES, Mix, NodeKind, PodKind, PodSize
 
@@ -116,6 +119,41 @@ def _drawn(weights: Sequence[float], count: int, rng: np.random.Generator) -> In
     points = (np.arange(count) + rng.random()) / count
     rows = np.minimum(np.searchsorted(edges, points, side="right"), len(weights) - 1)
     return rng.permutation(rows).astype(np.int64)
+
+
+def trace_of(made: Generated, prices: Mapping[str, float]) -> Snapshot:
+    """The generated fleet with every pod pending, as `openb.read_trace` gives it for a trace.
+
+    prices: dollars per GPU and hour by model; a model that is not named costs 0.
+    """
+    models = sorted({node.model for node in made.nodes})
+    shapes = {shape: index for index, shape in enumerate(dict.fromkeys(made.pods))}
+    count = len(made.pods)
+    return Snapshot(
+        at_s=0.0,
+        gpu_types=tuple(GpuType(model, 0, prices.get(model, 0.0)) for model in models),
+        nodes=NodeTable(
+            names=Names(node_name(n) for n in range(len(made.nodes))),
+            cpu_milli=column((node.cpu_cores * 1000 for node in made.nodes), np.int64),
+            memory_bytes=column((node.memory_gib * GIB for node in made.nodes), np.int64),
+            gpus=column((node.gpus for node in made.nodes), np.int64),
+            gpu_type=column((models.index(node.model) for node in made.nodes), np.int64),
+            schedulable=column(np.ones(len(made.nodes)), np.bool_),
+            labels=({},) * len(made.nodes),
+            taints=((),) * len(made.nodes),
+        ),
+        pods=PodTable(
+            names=Names(f"trace/{pod_name(n)}" for n in range(count)),
+            shape=column((shapes[pod] for pod in made.pods), np.int64),
+            shapes=tuple(shapes),
+            node=column(np.full(count, PENDING), np.int64),
+            devices=column(np.zeros(count), np.int64),
+            priority=column(np.zeros(count), np.int64),
+            gang=column(np.full(count, -1), np.int64),
+            owner=("",) * count,
+            movable=column(np.ones(count), np.bool_),
+        ),
+    )
 
 
 def write_openb_csv(made: Generated, nodes_csv: Path, pods_csv: Path) -> None:

@@ -12,6 +12,7 @@ from cluster.workloads import PodShape
 from placement.fragmentation import Fragmentation, typical_pods
 from placement.packer import Packer
 from simulator.arrivals import gpu_milli_of
+from simulator.shortage import shortage
 
 Clock = Callable[[], float]
 """Seconds that only grow, as `time.perf_counter` gives them."""
@@ -33,6 +34,8 @@ class Curve:
     """The same F in percent of capacity."""
     allocated_cost_per_hour: FloatArray
     """$ of the GPUs (and shares of GPUs) in use; 0 where the types have no prices."""
+    stranded_cost_per_hour: FloatArray
+    """$ of the F above: each node's expected fragment at the price of its type."""
 
     def at(self, arrived_pct: float, values: FloatArray) -> float:
         """A column's value when this much had arrived; NaN when the stream ended earlier.
@@ -54,6 +57,8 @@ class Replay:
     """Shape (pods,), in order of arrival: learning, choosing and charging; not the bookkeeping of the replay."""
     unplaced: Mapping[PodShape, int] = field(default_factory=dict)
     """How many pods of each shape found no room when they arrived (none is tried again)."""
+    shortages: Mapping[str, int] = field(default_factory=dict)
+    """The same pods by what was short when they arrived (simulator/shortage.py)."""
     moved: int = 0
     """Pods that were moved to make room for others."""
 
@@ -75,6 +80,7 @@ def replay(
     arrived_milli = 0
     decision_s = np.zeros(len(stream))
     unplaced: Counter[PodShape] = Counter()
+    shortages: Counter[str] = Counter()
     for position, index in enumerate(stream):
         shape = trace.pods.shapes[index]
         began = clock()
@@ -85,12 +91,13 @@ def replay(
         decision_s[position] = clock() - began
         if choice is None:
             unplaced[shape] += 1
+            shortages[shortage(packer, shape)] += 1
         arrived_milli += int(gpu_milli[index])
         if gauge.is_due(arrived_milli, last=position + 1 == len(stream)):
             gauge.read(arrived_milli)
             if progress is not None:
                 progress((position + 1) / len(stream))
-    return Replay(packer.policy.name, seed, gauge.curve(), decision_s, dict(unplaced))
+    return Replay(packer.policy.name, seed, gauge.curve(), decision_s, dict(unplaced), dict(shortages))
 
 
 class _Gauge:
@@ -113,7 +120,8 @@ class _Gauge:
         ledger, per_pct = self.ledger, max(self.capacity_milli, 1) / 100.0
         idle = ledger.gpu_milli.clip(min=0).sum(axis=1)
         everywhere = np.arange(len(ledger.gpus))
-        fragment_milli = float(self.fragment.of_nodes(ledger, everywhere).sum())
+        fragment = self.fragment.of_nodes(ledger, everywhere)
+        fragment_milli = float(fragment.sum())
         used = 1000 * self.gpus - idle
         self.samples.append(
             (
@@ -122,10 +130,11 @@ class _Gauge:
                 100.0 * fragment_milli / max(float(idle.sum()), 1.0),
                 fragment_milli / per_pct,
                 float((used * self.price).sum()) / 1000.0,
+                float((fragment * self.price).sum()) / 1000.0,
             )
         )
         self.next_pct = np.floor(arrived_milli / per_pct) + 1.0
 
     def curve(self) -> Curve:
-        columns = np.array(self.samples).reshape(-1, 5).T
+        columns = np.array(self.samples).reshape(-1, 6).T
         return Curve(*columns)
