@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from placement.fragmentation import Fragmentation, typical_pods
 from placement.packer import Choice, Packer
 from placement.running import Room, Running
 from simulator.arrivals import gpu_milli_of
+from simulator.shortage import shortage
 
 Clock = Callable[[], float]
 """Seconds that only grow, as `time.perf_counter` gives them."""
@@ -36,6 +37,8 @@ class Curve:
     """The same F in percent of capacity."""
     allocated_cost_per_hour: FloatArray
     """$ of the GPUs (and shares of GPUs) in use; 0 where the types have no prices."""
+    stranded_cost_per_hour: FloatArray
+    """$ of the F above: each node's expected fragment at the price of its type."""
 
     def at(self, arrived_pct: float, values: FloatArray) -> float:
         """A column's value when this much had arrived; NaN when the stream ended earlier.
@@ -55,12 +58,14 @@ class Replay:
     curve: Curve
     decision_s: FloatArray
     """Shape (pods,), in order of arrival: learning, choosing, making room and charging."""
-    upkeep_s: float
-    """What the policy spent between decisions in all (new prices): a cluster does that in another process."""
-    unplaced: Mapping[PodShape, int]
+    unplaced: Mapping[PodShape, int] = field(default_factory=dict)
     """How many pods of each shape found no room when they arrived; none is tried again."""
-    moved: int
+    shortages: Mapping[str, int] = field(default_factory=dict)
+    """The same pods by what was short when they arrived (simulator/shortage.py)."""
+    moved: int = 0
     """How often a running pod was moved to make room for another."""
+    upkeep_s: float = 0.0
+    """What the policy spent between decisions in all (new prices): a cluster does that in another process."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,6 +100,7 @@ def replay(
     arrived_milli, upkeep_s = 0, 0.0
     decision_s = np.zeros(len(stream))
     unplaced: Counter[PodShape] = Counter()
+    shortages: Counter[str] = Counter()
     for position, index in enumerate(stream):
         shape = trace.pods.shapes[index]
         floor.let_leave(position)
@@ -105,14 +111,24 @@ def replay(
         packer.policy.upkeep()
         upkeep_s += clock() - ended
         decision_s[position] = ended - began
-        unplaced[shape] += not placed
+        if not placed:
+            unplaced[shape] += 1
+            shortages[shortage(packer, shape)] += 1
         arrived_milli += int(gpu_milli[index])
         if gauge.is_due(arrived_milli, last=position + 1 == len(stream)):
             gauge.read(arrived_milli)
             if progress is not None:
                 progress((position + 1) / len(stream))
-    dropped = {shape: count for shape, count in unplaced.items() if count}
-    return Replay(packer.policy.name, seed, gauge.curve(), decision_s, upkeep_s, dropped, floor.moved)
+    return Replay(
+        policy=packer.policy.name,
+        seed=seed,
+        curve=gauge.curve(),
+        decision_s=decision_s,
+        unplaced=dict(unplaced),
+        shortages=dict(shortages),
+        moved=floor.moved,
+        upkeep_s=upkeep_s,
+    )
 
 
 class _Floor:
@@ -182,7 +198,8 @@ class _Gauge:
         ledger, per_pct = self.ledger, max(self.capacity_milli, 1) / 100.0
         idle = ledger.gpu_milli.clip(min=0).sum(axis=1)
         everywhere = np.arange(len(ledger.gpus))
-        fragment_milli = float(self.fragment.of_nodes(ledger, everywhere).sum())
+        fragment = self.fragment.of_nodes(ledger, everywhere)
+        fragment_milli = float(fragment.sum())
         used = 1000 * self.gpus - idle
         self.samples.append(
             (
@@ -191,10 +208,11 @@ class _Gauge:
                 100.0 * fragment_milli / max(float(idle.sum()), 1.0),
                 fragment_milli / per_pct,
                 float((used * self.price).sum()) / 1000.0,
+                float((fragment * self.price).sum()) / 1000.0,
             )
         )
         self.next_pct = np.floor(arrived_milli / per_pct) + 1.0
 
     def curve(self) -> Curve:
-        columns = np.array(self.samples).reshape(-1, 5).T
+        columns = np.array(self.samples).reshape(-1, 6).T
         return Curve(*columns)
