@@ -57,7 +57,7 @@ class Policy(Protocol):
         """A pod of this shape was asked for: for policies that learn what arrives. Once per pod, not per attempt."""
         return
 
-    def upkeep(self) -> None:
+    def upkeep(self, ledger: Ledger) -> None:
         """Slow work that no decision waits for (new prices). Whoever runs the policy calls it between decisions."""
         return
 

@@ -108,7 +108,7 @@ def replay(
         packer.policy.arrived(shape)
         placed = floor.place(position, shape)
         ended = clock()
-        packer.policy.upkeep()
+        packer.policy.upkeep(packer.ledger)
         upkeep_s += clock() - ended
         decision_s[position] = ended - began
         if not placed:

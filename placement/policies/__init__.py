@@ -3,8 +3,11 @@
 from collections.abc import Callable, Mapping
 
 from cluster.errors import ConfigError, Mistake
+from placement.classes import shares_of
+from placement.fleet_kinds import FleetKinds, kinds_of
 from placement.fragmentation import Fragmentation, typical_pods
 from placement.policies.best_fit import BestFit
+from placement.policies.bid_price import BidPrice
 from placement.policies.clustering import Clustering
 from placement.policies.dot_product import DotProduct
 from placement.policies.fgd import Fgd
@@ -19,7 +22,15 @@ POLICIES: Mapping[str, Callable[[Knowledge], Policy]] = {
     "packing": lambda _: Packing(),
     "bestfit": lambda _: BestFit(),
     "fgd": lambda known: Fgd(Fragmentation(typical_pods(known.expected), known.fleet.gpu_type_names)),
+    "tonnage": lambda known: BidPrice(
+        _kinds(known), shares_of(known.expected) if known.expected else None, seed=known.seed
+    ),
+    "tonnage-learning": lambda known: BidPrice(_kinds(known), seed=known.seed),
 }
+
+
+def _kinds(known: Knowledge) -> FleetKinds:
+    return kinds_of(known.fleet.nodes, known.fleet.gpu_type_names)
 
 
 def policy_named(name: str, known: Knowledge) -> Policy:
