@@ -35,7 +35,7 @@ class Ledger:
 
     def changed_since(self, mark: int) -> IntArray:
         """The nodes that were touched after that mark, each once, rising."""
-        return np.unique(np.array(self._touched[mark:], dtype=np.int64))
+        return np.array(sorted(set(self._touched[mark:])), dtype=np.int64)
 
     def take(self, shape: PodShape, node: int, devices: Sequence[int]) -> None:
         """Charge a pod to a node. The caller has checked that it fits."""
@@ -52,9 +52,14 @@ class Ledger:
             self.gpu_milli[node, device] -= sign * shape.gpu_milli
         self._touched.append(node)
 
-    def fits(self, shape: PodShape) -> BoolArray:
-        """Where the free resources suffice, device by device. Shape (nodes,). Eligibility is not looked at."""
-        enough = (self.cpu_milli >= shape.cpu_milli) & (self.memory_bytes >= shape.memory_bytes)
+    def fits(self, shape: PodShape, nodes: IntArray | None = None) -> BoolArray:
+        """Where the free resources suffice, device by device; eligibility is not looked at.
+
+        nodes: rows to look at, all when None. Returns shape (len(nodes),).
+        """
+        rows = slice(None) if nodes is None else nodes
+        enough = (self.cpu_milli[rows] >= shape.cpu_milli) & (self.memory_bytes[rows] >= shape.memory_bytes)
         if shape.gpus:
-            enough &= (self.gpu_milli >= shape.gpu_milli).sum(axis=1) >= shape.gpus
-        return enough
+            enough &= (self.gpu_milli[rows] >= shape.gpu_milli).sum(axis=1) >= shape.gpus
+        fits: BoolArray = enough
+        return fits

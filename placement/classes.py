@@ -1,0 +1,108 @@
+"""Pod classes: which kinds of pods arrive and how often, given beforehand or learned from what has arrived."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster.arrays import FloatArray, column
+from cluster.workloads import PodShape
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PodClass:
+    """What matters of a shape for the worth of free resources: memory, labels and taints are merged away."""
+
+    cpu_milli: int
+    gpus: int
+    gpu_milli: int
+    gpu_types: tuple[str, ...] = ()
+
+    @property
+    def gpu_demand(self) -> float:
+        """GPUs it asks for in all, fractions included."""
+        return self.gpus * self.gpu_milli / 1000
+
+
+def class_of(shape: PodShape) -> PodClass:
+    """The class that a shape belongs to. Types say nothing of a pod without GPUs, so they are dropped there."""
+    return PodClass(shape.cpu_milli, shape.gpus, shape.gpu_milli, shape.gpu_types if shape.gpus else ())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassShares:
+    """The classes that are expected, with the share of the pods that each is."""
+
+    classes: tuple[PodClass, ...]
+    share: FloatArray
+    """Shape (classes,), adds up to 1 (or is empty)."""
+
+    @property
+    def gpu_demand(self) -> FloatArray:
+        """GPUs that one pod of each class asks for, shape (classes,)."""
+        return np.array([c.gpu_demand for c in self.classes], dtype=np.float64)
+
+    @property
+    def mean_gpu_demand(self) -> float:
+        """GPUs that the average pod asks for; 0 when there are no classes."""
+        return float(self.share @ self.gpu_demand)
+
+
+def shares_from(weights: Iterable[tuple[PodClass, float]]) -> ClassShares:
+    """Shares in proportion to weights (counts, for example). A class that occurs twice is added up."""
+    total: dict[PodClass, float] = {}
+    for pod_class, weight in weights:
+        total[pod_class] = total.get(pod_class, 0.0) + weight
+    # Sorted, so that equal mixes give bit-equal prices whatever the order in which they were counted.
+    classes = tuple(sorted(c for c, weight in total.items() if weight > 0))
+    share = np.array([total[c] for c in classes], dtype=np.float64)
+    return ClassShares(classes, column(share / max(share.sum(), 1e-300), np.float64))
+
+
+def shares_of(shapes: Iterable[PodShape]) -> ClassShares:
+    """The shares of a known population, for example of a whole trace."""
+    return shares_from((class_of(shape), 1.0) for shape in shapes)
+
+
+HALF_LIFE_PODS = 20_000
+"""Arrivals after which an observation counts half.
+
+Chosen: shares of 1 % are then known to a tenth of their value (20,000 / ln 2 effective observations), and a mix that
+changes for good is followed within a day on a fleet with an arrival every few seconds; see the changing-mix scenario
+in tests/placement/test_bid_price_replay.py.
+"""
+
+FORGOTTEN_PODS = 0.01
+"""A class whose decayed count falls below this is dropped, so that memory stays bounded."""
+
+
+class ArrivalMix:
+    """Class shares learned from arrivals; old arrivals fade, so that a changing mix is followed.
+
+    An arrival's weight is 2 ** (arrivals so far / half-life): newer pods weigh more, which equals fading the old ones
+    and touches one count per arrival instead of all.
+    """
+
+    def __init__(self, half_life_pods: float = HALF_LIFE_PODS) -> None:
+        self._half_life = half_life_pods
+        self._weight: dict[PodClass, float] = {}
+        self._next = 1.0
+        self.pods = 0
+        """Arrivals so far."""
+
+    def arrived(self, pod_class: PodClass) -> None:
+        """Count one pod that was asked to be placed, whether or not it found a place."""
+        self._weight[pod_class] = self._weight.get(pod_class, 0.0) + self._next
+        self._next *= 2 ** (1 / self._half_life)
+        self.pods += 1
+        if self._next > 2.0:
+            self._rescale()
+
+    def _rescale(self) -> None:
+        """Divide all weights by the newest one, and drop classes that are forgotten."""
+        self._weight = {c: w / self._next for c, w in self._weight.items() if w / self._next > FORGOTTEN_PODS}
+        self._next = 1.0
+
+    def shares(self) -> ClassShares:
+        """What has arrived, as shares; empty when nothing has."""
+        return shares_from(self._weight.items())

@@ -1,0 +1,40 @@
+"""The packing policies by name."""
+
+from collections.abc import Callable, Mapping
+
+from cluster.errors import ConfigError, Mistake
+from placement.classes import shares_of
+from placement.fleet_kinds import FleetKinds, kinds_of
+from placement.fragmentation import Fragmentation, typical_pods
+from placement.policies.best_fit import BestFit
+from placement.policies.bid_price import BidPrice
+from placement.policies.clustering import Clustering
+from placement.policies.dot_product import DotProduct
+from placement.policies.fgd import Fgd
+from placement.policies.packing import Packing
+from placement.policies.random import Random
+from placement.policy import Knowledge, Policy
+
+POLICIES: Mapping[str, Callable[[Knowledge], Policy]] = {
+    "random": lambda known: Random(known.seed),
+    "dotprod": lambda _: DotProduct(),
+    "clustering": lambda known: Clustering(len(known.fleet.nodes)),
+    "packing": lambda _: Packing(),
+    "bestfit": lambda _: BestFit(),
+    "fgd": lambda known: Fgd(Fragmentation(typical_pods(known.expected), known.fleet.gpu_type_names)),
+    "tonnage": lambda known: BidPrice(
+        _kinds(known), shares_of(known.expected) if known.expected else None, seed=known.seed
+    ),
+    "tonnage-learning": lambda known: BidPrice(_kinds(known), seed=known.seed),
+}
+
+
+def _kinds(known: Knowledge) -> FleetKinds:
+    return kinds_of(known.fleet.nodes, known.fleet.gpu_type_names)
+
+
+def policy_named(name: str, known: Knowledge) -> Policy:
+    """A fresh policy. Raises ConfigError for a name that is none."""
+    if name not in POLICIES:
+        raise ConfigError(Mistake(f"policy {name!r}", "there is no such policy", f"choose from {', '.join(POLICIES)}"))
+    return POLICIES[name](known)

@@ -1,0 +1,160 @@
+"""Bid-price packing, Tonnage's own policy: a pod goes where it lowers the worth of what stays free the least.
+
+The worth of a node's free resources is what they could still host at the prices of a linear program over the expected
+demand, with two smaller terms for what could be hosted of each class alone and for expected fragments. GPU types that
+picky pods will need cost a surcharge. What is expected is given, or learned from what arrives. Without prices the
+policy is FGD.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from cluster.arrays import FloatArray, IntArray
+from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.workloads import PodShape
+from placement.bid_settings import BidSettings
+from placement.classes import ArrivalMix, ClassShares, class_of
+from placement.fleet_kinds import FleetKinds
+from placement.fragmentation import Fragmentation, PodMix
+from placement.ledger import Ledger
+from placement.options import options
+from placement.policies.fgd import Fgd
+from placement.policy import Policy, Rated
+from placement.price_book import PriceBook, idle_gpus_by_type, prices_for
+
+FIRST_PRICES_PODS = 64
+"""Arrivals before the first prices are made of them; then whenever their number has doubled."""
+PRICES_EVERY_PODS = 4_096
+"""Prices are made afresh after so many arrivals at the latest."""
+
+_ROOMY_CPU_MILLI = 128_000.0
+_ROOMY_GPU_MILLI = 8_000.0
+
+
+class BidPrice(Policy):
+    """Rates nodes by a price book; until it has one, by FGD over what has arrived."""
+
+    name = "tonnage"
+
+    def __init__(
+        self,
+        kinds: FleetKinds,
+        expected: ClassShares | None = None,
+        settings: BidSettings | None = None,
+        seed: int = 0,
+    ) -> None:
+        """expected: what will come, where that is known; then nothing is learned. seed: of the demands priced."""
+        self.version = 0
+        self.settings = settings or BidSettings()
+        self.kinds = kinds
+        self.mix = ArrivalMix()
+        self.book: PriceBook | None = None
+        self._seed = seed
+        self._learns = expected is None
+        self._priced_at_pods = 0
+        self._fallback = _fgd(self.mix.shares(), kinds)
+        if expected is not None:
+            self.reprice(prices_for(expected, kinds, self.settings, seed))
+
+    def arrived(self, shape: PodShape) -> None:
+        if not self._learns:
+            return
+        self.mix.arrived(class_of(shape))
+        if self.book is None and self.mix.pods.bit_count() == 1:  # at 1, 2, 4, 8 ... pods
+            self._fallback = _fgd(self.mix.shares(), self.kinds)
+            self.version += 1
+
+    @property
+    def wants_prices(self) -> bool:
+        """Whether so much has arrived since the last prices that they should be made afresh from `mix.shares()`."""
+        fresh = self.mix.pods - self._priced_at_pods
+        return self._learns and fresh >= min(max(FIRST_PRICES_PODS, self._priced_at_pods), PRICES_EVERY_PODS)
+
+    def upkeep(self, ledger: Ledger) -> None:
+        """Makes prices here and now when they are due, where nobody makes them in the background."""
+        if self.wants_prices:
+            shares = self.mix.shares()
+            book = prices_for(shares, self.kinds, self.settings, self._seed)
+            warm(book, ledger, shares)
+            self.reprice(book)
+
+    def reprice(self, book: PriceBook) -> None:
+        """Decide by this book from now on."""
+        self.book = book
+        self._priced_at_pods = self.mix.pods
+        self._dearness: FloatArray | None = None
+        self._dearness_age = 0
+        self.version += 1
+
+    def rate(self, shape: PodShape, ledger: Ledger, nodes: IntArray) -> Rated:
+        if self.book is None:
+            return self._fallback.rate(shape, ledger, nodes)
+        return _rated(self.book, shape, ledger, nodes)
+
+    def surcharge(self, shape: PodShape, ledger: Ledger) -> FloatArray | None:
+        if self.book is None or not shape.gpus or not len(self.book.picky_demand):
+            return None
+        if self._dearness is None or self._dearness_age >= self.settings.scarcity_every:
+            self._dearness, self._dearness_age = _dearness(self.book, ledger), 0
+        self._dearness_age += 1
+        return self._dearness * (shape.total_gpu_milli / WHOLE_GPU_MILLI)
+
+    def terms(self, shape: PodShape, ledger: Ledger, node: int) -> dict[str, float]:
+        if self.book is None:
+            return dict(self._fallback.terms(shape, ledger, node))
+        here = np.array([node])
+        ways = options(self.rating_key(shape), ledger, here)
+        cost = _rated(self.book, self.rating_key(shape), ledger, here)
+        chosen = np.flatnonzero(ways.devices == cost.devices[0])[:1]
+        now = (ledger.gpu_type[here], ledger.cpu_milli[here], ledger.gpu_milli[here])
+        before, after = (self.book.state_worth.terms(*state) for state in (now, ways.states(chosen)))
+        value, hostable, fragment = (float(b[0] - a[0]) for b, a in zip(before, after, strict=True))
+        return {"value_lost_gpus": value, "hostable_lost_gpus": hostable, "fragment_grown_gpus": -fragment}
+
+
+def warm(book: PriceBook, ledger: Ledger, shares: ClassShares) -> None:
+    """Work out beforehand what the coming decisions will ask of a new book, so that none of them has to wait.
+
+    Called where the book is made, with the ledger as it is then; most states will still be the same when it is used.
+    """
+    for shape in dict.fromkeys(PodShape(c.cpu_milli, 0, c.gpus, c.gpu_milli) for c in shares.classes):
+        nodes = np.flatnonzero(ledger.fits(shape))
+        if len(nodes):
+            _rated(book, shape, ledger, nodes)
+
+
+def _rated(book: PriceBook, shape: PodShape, ledger: Ledger, nodes: IntArray) -> Rated:
+    left = ledger.gpu_milli[nodes]
+    ways = options(shape, ledger, nodes)
+    before = book.memo.of(ledger.gpu_type[nodes], ledger.cpu_milli[nodes], left)
+    lost = before[ways.node] - ways.values(book.memo)
+    gpu_after = left.sum(axis=1)[ways.node] - shape.total_gpu_milli
+    return ways.cheapest(lost + _looseness(book.state_worth.settings, ways.cpu_milli, gpu_after))
+
+
+def _looseness(settings: BidSettings, cpu_milli: IntArray, gpu_milli: IntArray) -> FloatArray:
+    cpu, gpu = cpu_milli / _ROOMY_CPU_MILLI, gpu_milli / _ROOMY_GPU_MILLI
+    return settings.tightness_weight * (settings.tightness_cpu_share * cpu + (1 - settings.tightness_cpu_share) * gpu)
+
+
+def _dearness(book: PriceBook, ledger: Ledger) -> FloatArray:
+    """What a GPU of each type costs extra because pods that can use no other will come. Shape (GPU types,)."""
+    settings = book.state_worth.settings
+    capacity = max(book.kinds.capacity_gpus, 1)
+    idle = idle_gpus_by_type(ledger.gpu_type, ledger.gpu_milli, len(book.kinds.gpu_type_names))
+    unclaimed_share = settings.horizon_share - (1 - idle.sum() / capacity)
+    scarcity = book.scarcity(idle, max(settings.horizon_least_share, unclaimed_share) * capacity)
+    dearness: FloatArray = settings.scarcity_weight * np.clip(
+        scarcity - settings.scarcity_free, 0.0, settings.scarcity_most
+    )
+    return dearness
+
+
+def _fgd(shares: ClassShares, kinds: FleetKinds) -> Fgd:
+    mix = PodMix(tuple(_shapes(shares)), shares.share)
+    return Fgd(Fragmentation(mix, kinds.gpu_type_names))
+
+
+def _shapes(shares: ClassShares) -> Iterable[PodShape]:
+    return (PodShape(c.cpu_milli, 0, c.gpus, c.gpu_milli, c.gpu_types) for c in shares.classes)

@@ -1,0 +1,24 @@
+"""DotProduct: the node whose free resources point least in the direction of what the pod asks."""
+
+from cluster.arrays import FloatArray, IntArray
+from cluster.workloads import PodShape
+from placement.devices import tightest_devices
+from placement.ledger import Ledger
+from placement.policies.published import WIDEST_CPU_MILLI, WIDEST_GPU_MILLI, whole_points
+from placement.policy import Policy, Rated
+
+
+class DotProduct(Policy):
+    """Free (CPU, GPU) times asked (CPU, GPU), each as a share of the widest server; the smallest product wins.
+
+    Source: Tetris (SIGCOMM'14), as the FGD paper's published runs set it: all of a node's GPUs merged into one number,
+    shares of the widest server, the smallest product first, the tightest device within the node.
+    """
+
+    name = "dotprod"
+
+    def rate(self, shape: PodShape, ledger: Ledger, nodes: IntArray) -> Rated:
+        gpu_milli = ledger.gpu_milli[nodes]
+        cpu: FloatArray = ledger.cpu_milli[nodes] / WIDEST_CPU_MILLI * (shape.cpu_milli / WIDEST_CPU_MILLI)
+        gpu: FloatArray = gpu_milli.sum(axis=1) / WIDEST_GPU_MILLI * (shape.total_gpu_milli / WIDEST_GPU_MILLI)
+        return Rated(-whole_points(1.0 - (cpu + gpu) / 2.0), tightest_devices(shape, gpu_milli))

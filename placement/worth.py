@@ -1,0 +1,28 @@
+"""What hosting a pod of each class is worth: the linear program's duals, averaged over demands that may well come."""
+
+import numpy as np
+
+from cluster.arrays import FloatArray
+from placement.bid_settings import BidSettings
+from placement.bound import allocation_bound
+from placement.classes import ClassShares
+from placement.fleet_kinds import FleetKinds
+
+
+def worth_of(shares: ClassShares, kinds: FleetKinds, settings: BidSettings, seed: int) -> FloatArray:
+    """β: GPUs' worth of the resources that one pod of each class takes when it is hosted best. Shape (classes,).
+
+    The draws' demand of a class is Poisson around its share of a load that is uniform in the settings' range.
+    0 ≤ β_c ≤ GPUs of the class; 0 for classes without GPUs.
+    """
+    mean = shares.mean_gpu_demand
+    if mean <= 0 or not len(kinds):
+        return np.zeros(len(shares.classes))
+    chance = np.random.default_rng(seed)
+    total, patterns = np.zeros(len(shares.classes)), None
+    for _ in range(settings.draws):
+        pods = chance.uniform(settings.least_load, settings.most_load) * kinds.capacity_gpus / mean
+        demand = chance.poisson(shares.share * pods).astype(np.float64)
+        bound = allocation_bound(shares.classes, demand, kinds, patterns)
+        total, patterns = total + bound.worth, bound.patterns
+    return total / settings.draws

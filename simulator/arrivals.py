@@ -1,0 +1,51 @@
+"""Arrivals: in which order the pods of a trace ask to be placed, until they ask more than the fleet has."""
+
+import numpy as np
+
+from cluster.arrays import IntArray
+from cluster.pods import PodTable
+from cluster.snapshot import Snapshot
+
+
+def published_stream(trace: Snapshot, seed: int, until_share: float = 1.3) -> IntArray:
+    """The arrivals of the FGD paper: every pod of the trace once, shuffled, then more of them drawn with replacement.
+
+    trace: its pending pods are the ones that arrive, its nodes the capacity.
+    until_share: where it stops, as a share of the fleet's GPU capacity; the pod that would pass it is not taken.
+    Returns indices into `trace.pods.shapes`, in order of arrival.
+    Source: USENIX ATC'23 (FGD), section 6.1, and its simulator, whose stop test counts one device of each pod, so
+    that pods with several devices overshoot a little. A trace that asks more than the limit is cut off at it here;
+    the simulator thins it by drawing pods to leave out, which is the same for a shuffled trace.
+    """
+    chance = np.random.default_rng(seed)
+    shape = trace.pods.shape[trace.pods.pending]
+    per_device, total = gpu_milli_of(trace.pods)
+    limit = until_share * 1000.0 * float(trace.nodes.gpus.sum())
+    first = chance.permutation(shape)
+    arrived = np.cumsum(total[first])
+    if len(first) and arrived[-1] > limit:
+        return np.asarray(first[arrived <= limit], dtype=np.int64)
+    stream = first.tolist()
+    asked = int(arrived[-1]) if len(first) else 0
+    while asked and asked + per_device[more := int(shape[chance.integers(len(shape))])] <= limit:
+        stream.append(more)
+        asked += int(total[more])
+    return np.array(stream, dtype=np.int64)
+
+
+def exponential_stays(pods: int, mean_arrivals: float, seed: int) -> IntArray:
+    """After how many further arrivals each pod leaves, drawn so that leaving does not depend on how long it has run.
+
+    mean_arrivals: the mean stay. A fleet whose arrivals ask g GPUs each settles at about g × mean_arrivals GPUs in use.
+    Returns shape (pods,), each at least 1.
+    """
+    drawn = np.random.default_rng([seed, pods]).exponential(mean_arrivals, pods)
+    stays: IntArray = np.ceil(drawn).astype(np.int64).clip(min=1)
+    return stays
+
+
+def gpu_milli_of(pods: PodTable) -> tuple[IntArray, IntArray]:
+    """Thousandths of a GPU that each of the table's shapes asks: of one device, and of all its devices together."""
+    per_device = np.array([shape.gpu_milli for shape in pods.shapes], dtype=np.int64)
+    total = np.array([shape.total_gpu_milli for shape in pods.shapes], dtype=np.int64)
+    return per_device, total

@@ -1,0 +1,167 @@
+"""Reads the openb trace (Alibaba's cluster-trace-gpu-v2023) and files of the same form: a fleet and its pods as CSV."""
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from cluster.arrays import Names, column
+from cluster.errors import ConfigError, Mistake
+from cluster.hardware import MAX_GPUS_PER_NODE, WHOLE_GPU_MILLI, GpuType
+from cluster.nodes import NodeTable
+from cluster.pods import PENDING, PodTable
+from cluster.snapshot import Snapshot
+from cluster.workloads import PodShape
+
+MIB = 2**20
+NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+"""`gpu_spec` (GPU types the pod may use, separated by `|`) may be there too. Other columns are ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sheet:
+    """The rows of one file that could be read, each with its line; mistakes are gathered on the way."""
+
+    name: str
+    rows: list[tuple[int, Mapping[str, str]]] = field(default_factory=list)
+    mistakes: list[Mistake] = field(default_factory=list)
+
+    def wrong(self, line: int, column_name: str, problem: str, remedy: str = "") -> None:
+        self.mistakes.append(Mistake(f"{self.name}, line {line}, column {column_name}", problem, remedy))
+
+    def number(self, line: int, row: Mapping[str, str], column_name: str, most: int | None = None) -> int:
+        """A whole number, not negative and at most `most`; 0 and a mistake where it is not."""
+        text = row[column_name].strip()
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not value.is_integer():
+            self.wrong(line, column_name, f"{text!r} is not a whole number")
+            return 0
+        if value < 0:
+            self.wrong(line, column_name, f"{text} is negative")
+            return 0
+        if most is not None and value > most:
+            self.wrong(line, column_name, f"{text} is more than {most}")
+            return 0
+        return int(value)
+
+
+def read_trace(nodes: Path, pods: Path, prices: Mapping[str, float] | None = None) -> Snapshot:
+    """The fleet with every pod of the trace pending.
+
+    Nodes are sorted by name, so that "the first in the table" is the first by name, as in the published runs.
+    prices: $/h of a GPU type; a type that is not named costs 0. The trace tells no GPU memory: 0 stands for unknown.
+    Raises ConfigError with every mistake of both files: a missing column, what is no whole number or negative, names
+    that occur twice, an empty fleet, a pod that wants a GPU type that no node has.
+    """
+    node_sheet, pod_sheet = _read(nodes, NODE_COLUMNS), _read(pods, POD_COLUMNS)
+    gpu_types, table = _nodes_from(node_sheet, prices or {})
+    pod_table = _pods_from(pod_sheet, {gpu_type.name for gpu_type in gpu_types} if table else None)
+    if mistakes := (*node_sheet.mistakes, *pod_sheet.mistakes):
+        raise ConfigError(mistakes)
+    assert table is not None  # noqa: S101 (no mistakes means that there is a fleet)
+    return Snapshot(at_s=0.0, gpu_types=gpu_types, nodes=table, pods=pod_table)
+
+
+def _read(path: Path, needed: tuple[str, ...]) -> _Sheet:
+    sheet = _Sheet(path.name)
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as lines:
+            reader = csv.DictReader(lines)
+            missing = [name for name in needed if name not in (reader.fieldnames or ())]
+            for name in missing:
+                sheet.mistakes.append(Mistake(f"{sheet.name}, line 1, column {name}", "is missing", "add it"))
+            if not missing:
+                sheet.rows.extend(_whole_rows(sheet, reader, needed))
+    except OSError as error:
+        sheet.mistakes.append(Mistake(str(path), f"cannot be read ({error.strerror})", "check the path"))
+    except UnicodeDecodeError:
+        sheet.mistakes.append(Mistake(str(path), "is not a text file", "give a CSV file in UTF-8"))
+    return sheet
+
+
+def _whole_rows(
+    sheet: _Sheet, reader: "csv.DictReader[str]", needed: tuple[str, ...]
+) -> Iterator[tuple[int, Mapping[str, str]]]:
+    seen: dict[str, int] = {}
+    for row in reader:
+        line = reader.line_num
+        short = [name for name in needed if row[name] is None]
+        for name in short:
+            sheet.wrong(line, name, "is missing: the line is too short")
+        name = row[needed[0]] or ""
+        if not name:
+            sheet.wrong(line, needed[0], "is empty", "give every line a name")
+        elif name in seen:
+            sheet.wrong(line, needed[0], f"{name!r} occurs twice (first on line {seen[name]})", "rename one of them")
+        seen.setdefault(name, line)
+        if not short:
+            yield line, row
+
+
+def _nodes_from(sheet: _Sheet, prices: Mapping[str, float]) -> tuple[tuple[GpuType, ...], NodeTable | None]:
+    made: list[tuple[str, int, int, int, str]] = []
+    for line, row in sheet.rows:
+        gpus = sheet.number(line, row, "gpu", MAX_GPUS_PER_NODE)
+        model = row["model"].strip()
+        if gpus and not model:
+            sheet.wrong(line, "model", f"is empty, but the node has {gpus} GPUs", "name their type")
+        sizes = sheet.number(line, row, "cpu_milli"), sheet.number(line, row, "memory_mib") * MIB
+        made.append((row["sn"], *sizes, gpus, model))
+    if not made:
+        if not sheet.mistakes:
+            sheet.mistakes.append(Mistake(sheet.name, "the fleet is empty", "give at least one node"))
+        return (), None
+    made.sort()
+    types = sorted({model for *_, gpus, model in made if gpus})
+    names, cpu, memory, gpu_counts, models = zip(*made, strict=True)
+    table = NodeTable(
+        names=Names(names),
+        cpu_milli=column(cpu, np.int64),
+        memory_bytes=column(memory, np.int64),
+        gpus=column(gpu_counts, np.int64),
+        gpu_type=column((types.index(m) if n else -1 for n, m in zip(gpu_counts, models, strict=True)), np.int64),
+        schedulable=column([True] * len(made), np.bool_),
+        labels=({},) * len(made),
+        taints=((),) * len(made),
+    )
+    return tuple(GpuType(name, 0, prices.get(name, 0.0)) for name in types), table
+
+
+def _pods_from(sheet: _Sheet, known_types: set[str] | None) -> PodTable:
+    shapes: dict[PodShape, int] = {}
+    indices = [shapes.setdefault(_shape_from(sheet, line, row, known_types), len(shapes)) for line, row in sheet.rows]
+    count = len(indices)
+    return PodTable(
+        names=Names(f"trace/{row['name']}" for _, row in sheet.rows),
+        shape=column(indices, np.int64),
+        shapes=tuple(shapes),
+        node=column(np.full(count, PENDING), np.int64),
+        devices=column(np.zeros(count), np.int64),
+        priority=column(np.zeros(count), np.int64),
+        gang=column(np.full(count, -1), np.int64),
+        owner=("",) * count,
+        movable=column(np.ones(count), np.bool_),
+    )
+
+
+def _shape_from(sheet: _Sheet, line: int, row: Mapping[str, str], known_types: set[str] | None) -> PodShape:
+    gpus = sheet.number(line, row, "num_gpu", MAX_GPUS_PER_NODE)
+    gpu_milli = sheet.number(line, row, "gpu_milli", WHOLE_GPU_MILLI)
+    if gpus and not gpu_milli:
+        sheet.wrong(line, "gpu_milli", f"is 0, but the pod asks for {gpus} GPUs", "1000 is a whole GPU")
+    wanted = tuple(sorted(filter(None, ((row.get("gpu_spec") or "").strip()).split("|"))))
+    for unknown in [name for name in wanted if known_types is not None and name not in known_types]:
+        sheet.wrong(line, "gpu_spec", f"no node has a GPU of type {unknown!r}", "correct it or add such nodes")
+    return PodShape(
+        cpu_milli=sheet.number(line, row, "cpu_milli"),
+        memory_bytes=sheet.number(line, row, "memory_mib") * MIB,
+        gpus=gpus,
+        gpu_milli=gpu_milli if gpus else 0,
+        gpu_types=wanted,
+    )

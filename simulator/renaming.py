@@ -1,0 +1,36 @@
+"""Renaming: the same fleet with its nodes in another order, to show that no result hangs on how nodes are called."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from cluster.arrays import Names, column
+from cluster.nodes import NodeTable
+from cluster.pods import PENDING
+from cluster.snapshot import Snapshot
+
+
+def with_renamed_nodes(snapshot: Snapshot, seed: int) -> Snapshot:
+    """Deals the nodes' names out anew at random and sorts the table by name again."""
+    nodes = snapshot.nodes
+    dealt = np.random.default_rng(seed).permutation(len(nodes))
+    names = [nodes.names[int(row)] for row in dealt]  # node `row` is now called names[row]
+    order = sorted(range(len(nodes)), key=names.__getitem__)
+    now_at = np.empty(len(nodes), dtype=np.int64)
+    now_at[order] = np.arange(len(nodes))
+    pods = snapshot.pods
+    moved = np.where(pods.node == PENDING, PENDING, now_at[pods.node]) if len(nodes) else pods.node
+    return replace(
+        snapshot,
+        nodes=NodeTable(
+            names=Names(names[row] for row in order),
+            cpu_milli=nodes.cpu_milli[order],
+            memory_bytes=nodes.memory_bytes[order],
+            gpus=nodes.gpus[order],
+            gpu_type=nodes.gpu_type[order],
+            schedulable=nodes.schedulable[order],
+            labels=tuple(nodes.labels[row] for row in order),
+            taints=tuple(nodes.taints[row] for row in order),
+        ),
+        pods=replace(pods, node=column(moved, np.int64)),
+    )

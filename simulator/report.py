@@ -1,0 +1,212 @@
+"""The HTML report of a sweep: one file that opens from disk, prints, and needs no network."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+import numpy as np
+
+from cluster.arrays import FloatArray
+from cluster.errors import ConfigError, Mistake
+from simulator.charts import STYLES, Chart, charts, dash
+from simulator.summary import PolicySummary, Spread
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What was replayed."""
+
+    name: str
+    nodes: int
+    gpus: int
+    pods: int
+    """Pods in the list that arrivals are drawn from."""
+    source: str
+    """Where it comes from: file names, or how it was generated."""
+    bound_pct: float | None = None
+    """Proven upper bound on the allocation of any policy at 100 % arrived, where one was computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """When, where and how a sweep ran; the reader judges times and repeats the run by them."""
+
+    command: str
+    started_at: str
+    """Date and time with time zone, as people read it."""
+    wall_s: float
+    machine: str
+    version: str
+    prices: Mapping[str, float]
+    """Dollars per GPU and hour by model; empty: no money is shown."""
+    prices_source: str = ""
+    stopped: str = ""
+    """Why the sweep ended early; empty when it did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One entry of the legend."""
+
+    policy: str
+    colour: str
+    dashes: str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the table of results."""
+
+    heading: str
+    unit: str
+    values: Callable[[PolicySummary], FloatArray]
+    digits: int
+    better: Callable[[Sequence[float]], float] | None
+    """Which mean is the best one; None where more or less is neither better nor worse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    text: str
+    sd: str
+    best: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Everything about one trace."""
+
+    trace: Trace
+    headline: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, int, tuple[Cell, ...]], ...]
+    """(policy, seeds, cells)"""
+    charts: tuple[Chart, ...]
+    legend: tuple[Key, ...]
+    unplaced: tuple[tuple[str, tuple[str, ...]], ...]
+    """(reason, pods by policy)"""
+
+
+COLUMNS = (
+    Column("Allocated at 100 % arrived", "% of GPUs", lambda s: s.at(s.allocation_pct, 100), 2, max),
+    Column("Allocated at the end", "% of GPUs", lambda s: s.allocation_pct[:, -1], 2, max),
+    Column("Fragments at 90 % arrived", "% of idle GPUs", lambda s: s.at(s.fragmentation_pct, 90), 1, min),
+    Column("At work at 100 %", "$/h", lambda s: s.at(s.allocated_per_hour, 100), 0, max),
+    Column("Stranded at 90 %", "$/h", lambda s: s.at(s.stranded_per_hour, 90), 0, min),
+    Column("Decision, mean", "ms", lambda s: s.decision_mean_ms, 3, min),
+    Column("Decision, 99th percentile", "ms", lambda s: s.quantile_ms(0.99), 3, min),
+    Column("Pods not placed", "", lambda s: s.unplaced_pods, 0, min),
+    Column("Pods moved", "", lambda s: s.moved.astype(np.float64), 0, None),
+)
+
+TERMS: Mapping[str, str] = {
+    "arrived": "GPU that all pods asked for so far, placed or not, as a share of the GPU the fleet has. "
+    "At 100 % a perfect fleet would be exactly full.",
+    "allocated": "GPU handed out to pods that run, as a share of the GPU the fleet has. Half a GPU counts as half.",
+    "fragment": "Idle GPU that the next pod could not use, in the mean over the pods that are expected: the node is "
+    "short of CPU, of enough whole GPUs, of the right model, or what is left of a GPU is too small. A pod that asks "
+    "for no GPU can use none, so some fragments remain under any policy.",
+    "stranded": "The price of the fragments, dollars per hour.",
+    "at work": "The price of the allocated GPU, dollars per hour.",
+    "decision": "Choosing a node and GPUs for one pod, measured in the process that replays. "
+    "Replays that run side by side slow each other down.",
+    "not placed": "Pods that fitted nowhere when they arrived. They are dropped and not tried again.",
+    "moved": "Pods that were stopped and started elsewhere to make room for another.",
+    "seed": "A number that decides the order of arrivals. The same seed gives every policy the same arrivals, "
+    "and gives the same placements again.",
+    "sd": "Standard deviation over the seeds; charts show the mean as a line and the range from least to greatest "
+    "as a band.",
+}
+
+
+def render_report(summaries: Sequence[PolicySummary], traces: Sequence[Trace], about: Circumstances) -> str:
+    """The report as one HTML document. Policies and traces keep the order of `summaries` and `traces`."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    sections = [_section(trace, mine) for trace in traces if (mine := [s for s in summaries if s.trace == trace.name])]
+    seeds = sorted({seed for summary in summaries for seed in summary.seeds})
+    template = environment.get_template("report.html.j2")
+    return template.render(about=about, sections=sections, seeds=seeds, terms=TERMS, traces=traces)
+
+
+def write_report(path: Path, html: str) -> None:
+    """Puts the report in place whole or not at all. Raises ConfigError when the file cannot be written."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch.write_text(html, encoding="utf-8")
+        scratch.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            scratch.unlink(missing_ok=True)
+        raise ConfigError(
+            Mistake(f"report {path}", error.strerror or str(error), "name a file in a folder you may write to")
+        ) from error
+
+
+def _section(trace: Trace, summaries: Sequence[PolicySummary]) -> Section:
+    columns = tuple(column for column in COLUMNS if any(np.isfinite(column.values(s)).any() for s in summaries))
+    best = [_best(column, summaries) for column in columns]
+    return Section(
+        trace=trace,
+        headline=headline(trace, summaries),
+        columns=columns,
+        rows=tuple(
+            (s.policy, len(s.seeds), tuple(_cell(c, s, b) for c, b in zip(columns, best, strict=True)))
+            for s in summaries
+        ),
+        charts=charts(summaries),
+        legend=tuple(
+            Key(s.policy, f"var(--policy-{n % STYLES})", " ".join(f"{2 * d:g}" for d in dash(n)[1] or ()))
+            for n, s in enumerate(summaries)
+        ),
+        unplaced=_unplaced(summaries),
+    )
+
+
+def _best(column: Column, summaries: Sequence[PolicySummary]) -> str | None:
+    """The best mean as it is printed, so that policies that differ by less than a digit are all the best."""
+    means = [Spread.of(column.values(s)).mean for s in summaries]
+    if column.better is None or len(means) < 2 or not all(np.isfinite(means)):
+        return None
+    return _number(column.better(means), column.digits)
+
+
+def _cell(column: Column, summary: PolicySummary, best: str | None) -> Cell:
+    spread = Spread.of(column.values(summary))
+    text = _number(spread.mean, column.digits)
+    return Cell(text, _number(spread.sd, column.digits) if np.isfinite(spread.sd) else "", text == best)
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:,.{digits}f}" if np.isfinite(value) else "–"
+
+
+def headline(trace: Trace, summaries: Sequence[PolicySummary]) -> str:
+    """The result in a sentence: the policy that puts most GPUs to work at 100 % arrived, and by how many."""
+    means = {s.policy: Spread.of(s.at(s.allocation_pct, 100)).mean for s in summaries}
+    ranked = sorted((mean, policy) for policy, mean in means.items() if np.isfinite(mean))[::-1]
+    if not ranked:
+        return "No replay reached the point at which demand equals the fleet."
+    (most, winner), others = ranked[0], ranked[1:]
+    sentence = f"{winner} has {most:.1f} % of the GPUs at work when demand equals the fleet"
+    gains = [f"{(most - mean) / 100 * trace.gpus:,.0f} more than {policy}" for mean, policy in others]
+    return f"{sentence}: {', '.join(gains)} (of {trace.gpus:,})." if gains else f"{sentence}."
+
+
+def _unplaced(summaries: Sequence[PolicySummary]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Reasons, the most frequent first, with the mean number of pods under each policy."""
+    reasons = {reason for s in summaries for reason in s.unplaced}
+    means = {r: [float(np.mean(s.unplaced[r])) if r in s.unplaced else 0.0 for s in summaries] for r in reasons}
+    return tuple(
+        (reason, tuple(f"{mean:,.1f}" for mean in means[reason]))
+        for reason in sorted(reasons, key=lambda r: (-sum(means[r]), r))
+    )

@@ -1,0 +1,38 @@
+"""Shortages: of what there was too little when a pod found no room."""
+
+from dataclasses import replace
+
+from cluster.workloads import PodShape
+from placement.packer import Packer
+
+NO_SUCH_NODE = "no node of a kind that it accepts"
+CPU = "CPU"
+MEMORY = "memory"
+CPU_BESIDE_GPUS = "CPU on the nodes whose GPUs were free"
+MEMORY_BESIDE_GPUS = "memory on the nodes whose GPUs were free"
+OTHER_MODELS_ONLY = "GPUs of a model that it accepts (others were free)"
+GPUS_TOGETHER = "enough whole GPUs on one node"
+WHOLE_GPU = "a whole GPU"
+PART_OF_GPU = "a GPU with so much of it left"
+
+
+def shortage(packer: Packer, shape: PodShape) -> str:
+    """What a pod of this shape, which fits nowhere now, is short of: the first of the above that explains it.
+
+    A node may be short of several things. GPU is named before CPU, and CPU before memory: the scarcer first, so a pod
+    counts as short of CPU only where some node has all the GPU that it asks for.
+    """
+    eligible = packer.eligible(shape)
+    if not eligible.any():
+        return NO_SUCH_NODE
+    with_gpu = packer.ledger.fits(replace(shape, cpu_milli=0, memory_bytes=0))
+    with_cpu = packer.ledger.fits(replace(shape, memory_bytes=0))
+    if (eligible & with_cpu).any():
+        return MEMORY_BESIDE_GPUS if shape.gpus else MEMORY
+    if (eligible & with_gpu).any():
+        return CPU_BESIDE_GPUS if shape.gpus else CPU
+    if packer.ledger.fits(shape).any():
+        return OTHER_MODELS_ONLY
+    if shape.gpus > 1:
+        return GPUS_TOGETHER
+    return WHOLE_GPU if shape.is_whole_gpu else PART_OF_GPU
