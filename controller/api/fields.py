@@ -58,17 +58,10 @@ def _finite(written: object) -> object:
 PositiveNumber = Annotated[float, BeforeValidator(_finite), Field(gt=0)]
 NumberFromZero = Annotated[float, BeforeValidator(_finite), Field(ge=0)]
 
-ObjectName = Annotated[
-    str,
-    Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"),
-]
+NAME_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+LABEL_PATTERN = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+
+ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=NAME_PATTERN)]
 """A name that the API server takes for an object of ours (RFC 1123 subdomain)."""
 
-LabelKey = Annotated[
-    str,
-    Field(
-        min_length=1,
-        max_length=317,
-        pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
-    ),
-]
+LabelKey = Annotated[str, Field(min_length=1, max_length=317, pattern=LABEL_PATTERN)]

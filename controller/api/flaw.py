@@ -36,11 +36,11 @@ def matrix_flaws(rows: Sequence[Sequence[float]], grid: Edged, path: Path) -> It
     """Rows follow the input edges, columns the output edges."""
     height, width = len(grid.input_tokens), len(grid.output_tokens)
     if len(rows) != height:
-        yield Flaw(path, f"has {len(rows)} rows, inputTokens has {height} edges", "write one row per input edge")
+        yield Flaw(path, f"has {len(rows)} row(s), inputTokens has {height} edge(s)", "write one row per input edge")
     for n, row in enumerate(rows):
         if len(row) != width:
             yield Flaw(
                 (*path, n),
-                f"has {len(row)} numbers, outputTokens has {width} edges",
+                f"has {len(row)} number(s), outputTokens has {width} edge(s)",
                 "write one number per output edge",
             )
