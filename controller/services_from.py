@@ -12,7 +12,7 @@ from cluster.workloads import ModelService as Service
 from controller.api import model_profile as profile_kind
 from controller.api import quantity
 from controller.api.model_profile import ModelProfile
-from controller.api.model_service import ModelService
+from controller.api.model_service import ModelService, ServiceDemand
 from controller.findings import Findings
 from controller.fleet_from import TypeIndex
 from controller.manifests import Read
@@ -53,17 +53,11 @@ def _profile(obj: ModelProfile, table: profile_kind.ThroughputTable) -> Throughp
 
 
 def service_from(read: Read[ModelService], pods: PodTable) -> Service:
-    """A service; its histogram is scaled to add up to exactly 1."""
     spec = read.object.spec
-    share = np.array(spec.demand.histogram, dtype=np.float64)
     return Service(
         name=read.name,
         model=spec.model,
-        demand=Demand(
-            rate_per_s=spec.demand.requests_per_second,
-            grid=LengthGrid(spec.demand.input_tokens, spec.demand.output_tokens),
-            share=column(share / share.sum(), np.float64),
-        ),
+        demand=None if spec.demand is None else _demand(spec.demand),
         slo=Slo(spec.slo.tpot),
         headroom_share=spec.headroom,
         gpu_types=tuple(sorted(spec.gpu_types)),
@@ -74,6 +68,16 @@ def service_from(read: Read[ModelService], pods: PodTable) -> Service:
         instance_memory_bytes=quantity.whole(spec.instance.memory),
         priority=spec.priority,
         replicas=_replicas(read, pods),
+    )
+
+
+def _demand(written: ServiceDemand) -> Demand:
+    """The demand; its histogram is scaled to add up to exactly 1."""
+    share = np.array(written.histogram, dtype=np.float64)
+    return Demand(
+        rate_per_s=written.requests_per_second,
+        grid=LengthGrid(written.input_tokens, written.output_tokens),
+        share=column(share / share.sum(), np.float64),
     )
 
 
@@ -109,13 +113,14 @@ def check_services(
         for name in sorted(set(spec.gpu_types) & set(types.names) - {p.gpu_type for p in usable}):
             words = f"it may use {name}, but no ModelProfile tells what {spec.model} does there: never used"
             findings.note(each.who, "GpuTypeWithoutProfile", words)
-        if usable:
-            _check_lengths(each, usable, findings)
+        if usable and spec.demand is not None:
+            _check_lengths(each, spec.demand, usable, findings)
 
 
-def _check_lengths(read: Read[ModelService], usable: Sequence[ThroughputProfile], findings: Findings) -> None:
-    demand = read.object.spec.demand
-    beyond = list(_buckets_beyond(read.object, usable))
+def _check_lengths(
+    read: Read[ModelService], demand: ServiceDemand, usable: Sequence[ThroughputProfile], findings: Findings
+) -> None:
+    beyond = list(_buckets_beyond(demand, usable))
     if not beyond:
         return
     i, j = beyond[0]
@@ -132,8 +137,7 @@ def _check_lengths(read: Read[ModelService], usable: Sequence[ThroughputProfile]
     )
 
 
-def _buckets_beyond(service: ModelService, usable: Sequence[ThroughputProfile]) -> Iterator[tuple[int, int]]:
-    demand = service.spec.demand
+def _buckets_beyond(demand: ServiceDemand, usable: Sequence[ThroughputProfile]) -> Iterator[tuple[int, int]]:
     for i, row in enumerate(demand.histogram):
         for j, share in enumerate(row):
             longest = demand.input_tokens[i], demand.output_tokens[j]

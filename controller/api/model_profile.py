@@ -65,7 +65,8 @@ class ModelProfile(Strict):
 def flaws(profile: ModelProfile) -> Iterator[Flaw]:
     """What is wrong with a profile whose fields are right one by one."""
     spec, seen = profile.spec, set()
-    yield from grid_flaws(spec.grid, ("spec", "grid"))
+    yield from rising_flaws(spec.grid.input_tokens, ("spec", "grid", "inputTokens"))
+    yield from rising_flaws(spec.grid.output_tokens, ("spec", "grid", "outputTokens"))
     for n, table in enumerate(spec.throughput):
         here = ("spec", "throughput", n)
         yield from matrix_flaws(table.requests_per_second, spec.grid, (*here, "requestsPerSecond"))
@@ -78,8 +79,3 @@ def flaws(profile: ModelProfile) -> Iterator[Flaw]:
                 "is zero in every bucket",
                 "leave the table out when nothing can be served within this promise",
             )
-
-
-def grid_flaws(grid: Grid, path: tuple[str | int, ...]) -> Iterator[Flaw]:
-    yield from rising_flaws(grid.input_tokens, (*path, "inputTokens"))
-    yield from rising_flaws(grid.output_tokens, (*path, "outputTokens"))

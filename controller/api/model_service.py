@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from controller.api.fields import Duration, ListOf, Loose, NumberFromZero, ObjectName, Quantity, Strict
-from controller.api.flaw import Flaw, matrix_flaws
+from controller.api.flaw import Flaw, Path, matrix_flaws, rising_flaws
 from controller.api.metadata import ApiVersion, OwnMeta
-from controller.api.model_profile import Edges, Grid, Matrix, grid_flaws
+from controller.api.model_profile import Edges, Matrix
 
 HISTOGRAM_TOLERANCE = 1e-3
 """How far from 1 a histogram may add up to: 60 shares, each rounded to four places, are off by 0.003 at most in
@@ -43,13 +43,19 @@ class InstanceResources(Strict):
 class ModelServiceSpec(Strict):
     model: str = Field(min_length=1, max_length=253, description="The model that is served; profiles are found by it.")
     slo: ServiceSlo = Field(description="What the service promises to its users.")
-    demand: ServiceDemand = Field(description="What arrives. Missing demand is never taken for zero.")
+    demand: ServiceDemand | None = Field(
+        default=None, description="What arrives; left out while nobody has measured it, which is never taken for zero."
+    )
     gpu_types: ListOf[ObjectName] = Field(
         default=(), max_length=64, description="GPUTypes it may use; empty: all that have a profile of the model."
     )
     spot: bool = Field(default=False, description="Whether spot devices, and their price, may be used.")
-    headroom: Annotated[float, Field(ge=0, lt=1)] = Field(
-        default=0.0, description="Share of every instance that is kept free for queueing, 0 to below 1."
+    headroom: Annotated[float, Field(ge=0, lt=1)] | None = Field(
+        default=None,
+        description=(
+            "Share of every instance that is kept free for queueing, 0 to below 1; left out: as much as the bursts of "
+            "this demand ask for."
+        ),
     )
     split: Literal["sliced", "continuous"] = Field(
         default="sliced",
@@ -86,18 +92,18 @@ class ModelService(Strict):
 
 def flaws(service: ModelService) -> Iterator[Flaw]:
     """What is wrong with a service whose fields are right one by one."""
-    demand = service.spec.demand
-    here = ("spec", "demand")
-    yield from grid_flaws(_grid(demand), here)
-    shape_flaws = tuple(matrix_flaws(demand.histogram, demand, (*here, "histogram")))
-    yield from shape_flaws
-    total = sum(share for row in demand.histogram for share in row)
-    if not shape_flaws and abs(total - 1) > HISTOGRAM_TOLERANCE:
-        yield Flaw((*here, "histogram"), f"adds up to {total:g}", "shares add up to 1: divide each by the sum of all")
+    if service.spec.demand is not None:
+        yield from _demand_flaws(service.spec.demand, ("spec", "demand"))
     for n, name in enumerate(service.spec.gpu_types):
         if name in service.spec.gpu_types[:n]:
             yield Flaw(("spec", "gpuTypes", n), f"names {name} a second time", "name each type once")
 
 
-def _grid(demand: ServiceDemand) -> Grid:
-    return Grid.model_construct(input_tokens=demand.input_tokens, output_tokens=demand.output_tokens)
+def _demand_flaws(demand: ServiceDemand, here: Path) -> Iterator[Flaw]:
+    yield from rising_flaws(demand.input_tokens, (*here, "inputTokens"))
+    yield from rising_flaws(demand.output_tokens, (*here, "outputTokens"))
+    shape_flaws = tuple(matrix_flaws(demand.histogram, demand, (*here, "histogram")))
+    yield from shape_flaws
+    total = sum(share for row in demand.histogram for share in row)
+    if not shape_flaws and abs(total - 1) > HISTOGRAM_TOLERANCE:
+        yield Flaw((*here, "histogram"), f"adds up to {total:g}", "shares add up to 1: divide each by the sum of all")

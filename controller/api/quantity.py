@@ -76,7 +76,10 @@ def seconds(written: object) -> float:
     if not isinstance(written, str) or _DURATION.fullmatch(written) is None:
         raise ValueError(f"should be a length of time with its unit, like 40ms or 30s, not {written!r}")
     parts = (Decimal(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(written))
-    return float(sum(parts, Decimal(0)))
+    total = float(sum(parts, Decimal(0)))
+    if total == 0:
+        raise ValueError("should be longer than zero")
+    return total
 
 
 def duration(for_s: float) -> str:
