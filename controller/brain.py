@@ -1,15 +1,11 @@
 """Brains: what turns a snapshot into a plan by a deadline."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.decide import Decisions, decide
-
-Clock = Callable[[], float]
-"""A monotonic clock, seconds."""
+from controller.decide import Clock, Decisions, decide
 
 
 class Brain(Protocol):

@@ -17,7 +17,7 @@ class Limits:
     """How much one plan may do, whatever the deciders think."""
 
     max_evictions_share: float = 0.05
-    """Share of the running pods that one plan may stop (evictions and moves). Chosen: a mistaken plan hurts 1 pod in 20."""
+    """Share of the running pods that one plan may stop or move. Chosen: a mistaken plan hurts 1 pod in 20."""
     max_evictions_floor: int = 10
     """So many may always be stopped, else small fleets could never preempt."""
     max_age_s: float = 60.0

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cluster.arrays import BoolArray
+from cluster.arrays import BoolArray, IntArray
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
@@ -14,7 +14,7 @@ from placement.packer import Choice, Packer
 class Draft:
     """Seats of all pods of a snapshot, and the packer's ledger in step with them.
 
-    Whatever was changed after a `mark` can be undone by `roll_back(mark)`, so that a gang or a preemption is tried whole.
+    What was changed after a `mark` can be undone by `roll_back(mark)`: a gang or a preemption is tried whole.
     """
 
     def __init__(self, snapshot: Snapshot, packer: Packer) -> None:
@@ -22,6 +22,7 @@ class Draft:
         self.packer = packer
         self.node = snapshot.pods.node.copy()
         self.devices = snapshot.pods.devices.copy()
+        self.priority = effective_priority(snapshot)
         self.choices: dict[int, Choice] = {}
         """Why each pod that was seated here got its seat."""
         self._journal: list[tuple[int, int, int]] = []
@@ -31,7 +32,7 @@ class Draft:
         return len(self._journal)
 
     def shape(self, row: int) -> PodShape:
-        return self.snapshot.pods.shapes[self.snapshot.pods.shape[row]]
+        return self.snapshot.pods.shapes[int(self.snapshot.pods.shape[row])]
 
     def seat(self, row: int, within: BoolArray | None = None) -> bool:
         """Give a pending pod the best seat there is (among the nodes of `within`), if there is one."""
@@ -78,6 +79,19 @@ class Draft:
         if node != PENDING:
             self.packer.place(shape, Choice(node, devices, cost=0.0))
         self.node[row], self.devices[row] = node, devices
+
+
+def effective_priority(snapshot: Snapshot) -> IntArray:
+    """The priority that each pod is served and spared by: a gang's members all have its most important one's.
+
+    Else a gang could stop its own kind, and be stopped by it, without end. Shape (pods,).
+    """
+    pods = snapshot.pods
+    priority = pods.priority.copy()
+    for index, gang in enumerate(snapshot.gangs):
+        members = pods.gang == index
+        priority[members] = max(gang.priority, int(pods.priority[members].max(initial=gang.priority)))
+    return priority
 
 
 def members_running(draft: Draft, gang: int) -> list[int]:

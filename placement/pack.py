@@ -8,10 +8,10 @@ from cluster.plans import Phase, Plan, Reason, Step, Unplaced
 from cluster.pods import device_numbers
 from cluster.snapshot import Snapshot
 from placement.draft import Draft
+from placement.explanation import shortage
 from placement.gangs import seat_unit
 from placement.packer import Packer
 from placement.preempt import seat_by_preemption
-from placement.shortage import shortage
 from placement.units import Unit, as_of_now, order_of_service, pending_units, units_of
 
 Stopwatch = Callable[[], bool]
@@ -83,7 +83,7 @@ def _phases(draft: Draft) -> tuple[Phase, ...]:
 def _evict(draft: Draft, row: int) -> Step:
     snapshot = draft.snapshot
     action = Evict(snapshot.pods.names[row], snapshot.nodes.names[int(snapshot.pods.node[row])])
-    priority = int(snapshot.pods.priority[row])
+    priority = int(draft.priority[row])
     words = "makes room for a pod of higher priority"
     return Step(action, Reason("Preempted", words, {"priority": priority}))
 

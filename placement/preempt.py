@@ -14,7 +14,7 @@ CANDIDATES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Clearing:
     """What stopping some pods on a node would cost."""
 
     highest_priority: int
@@ -31,36 +31,28 @@ class Room:
 
 def seat_by_preemption(draft: Draft, row: int, priority: int, within: BoolArray | None) -> bool:
     """Seat a pod by stopping pods of strictly lower priority where that costs least. Changes nothing on failure."""
-    room = cheapest_room(draft, row, priority, within)
-    if room is None:
+    clearing = cheapest_clearing(draft, row, priority, within)
+    if clearing is None:
         return False
     mark = draft.mark
-    for victim in room.victims:
+    for victim in clearing.victims:
         draft.unseat(victim)
     only_there = np.zeros(len(draft.snapshot.nodes), dtype=bool)
-    only_there[room.node] = True
+    only_there[clearing.node] = True
     if draft.seat(row, only_there):
         return True
     draft.roll_back(mark)
     return False
 
 
-def cheapest_room(draft: Draft, row: int, priority: int, within: BoolArray | None) -> Room | None:
+def cheapest_clearing(draft: Draft, row: int, priority: int, within: BoolArray | None) -> Clearing | None:
     """The least price at which this pod gets a node, or None when no victims suffice anywhere."""
     shape = draft.shape(row)
-    lower = np.flatnonzero((draft.node != PENDING) & (draft.snapshot.pods.priority < priority))
-    lower = _without_more_important_gangs(draft, lower, priority)
+    lower = np.flatnonzero((draft.node != PENDING) & (draft.priority < priority))
     if not len(lower):
         return None
-    rooms = (_room_on(draft, shape, int(node), lower) for node in _candidates(draft, shape, lower, within))
-    return min((room for room in rooms if room is not None), key=lambda room: room.price, default=None)
-
-
-def _without_more_important_gangs(draft: Draft, lower: IntArray, priority: int) -> IntArray:
-    """Members of a gang count with the gang's priority."""
-    gangs = draft.snapshot.gangs
-    of = draft.snapshot.pods.gang[lower]
-    return lower[[g < 0 or gangs[g].priority < priority for g in of.tolist()]]
+    clearings = (_clearing_on(draft, shape, int(node), lower) for node in _candidates(draft, shape, lower, within))
+    return min((one for one in clearings if one is not None), key=lambda one: one.price, default=None)
 
 
 def _candidates(draft: Draft, shape: PodShape, lower: IntArray, within: BoolArray | None) -> IntArray:
@@ -80,9 +72,9 @@ def _candidates(draft: Draft, shape: PodShape, lower: IntArray, within: BoolArra
     return nodes[np.argsort(freed[nodes, 2], kind="stable")][:CANDIDATES]
 
 
-def _room_on(draft: Draft, shape: PodShape, node: int, lower: IntArray) -> Room | None:
+def _clearing_on(draft: Draft, shape: PodShape, node: int, lower: IntArray) -> Clearing | None:
     """Stop all lower pods of the node in thought, then reprieve the most important ones while the pod still fits."""
-    pods, ledger = draft.snapshot.pods, draft.packer.ledger
+    ledger = draft.packer.ledger
     cpu, memory, gpu = int(ledger.cpu_milli[node]), int(ledger.memory_bytes[node]), ledger.gpu_milli[node].copy()
     there = [int(row) for row in lower[draft.node[lower] == node]]
 
@@ -102,15 +94,15 @@ def _room_on(draft: Draft, shape: PodShape, node: int, lower: IntArray) -> Room 
     if not fits():
         return None
     victims = []
-    for row in sorted(there, key=lambda r: (-pods.priority[r], -draft.shape(r).total_gpu_milli, r)):
+    for row in sorted(there, key=lambda r: (-draft.priority[r], -draft.shape(r).total_gpu_milli, r)):
         charge(row, 1)
         if not fits():
             charge(row, -1)
             victims.append(row)
     victims = _with_gang_mates(draft, victims)
     lost = sum(draft.shape(row).total_gpu_milli for row in victims)
-    highest = max(int(pods.priority[row]) for row in victims)
-    return Room(highest, lost, len(victims), node, tuple(victims))
+    highest = max(int(draft.priority[row]) for row in victims)
+    return Clearing(highest, lost, len(victims), node, tuple(victims))
 
 
 def _with_gang_mates(draft: Draft, victims: list[int]) -> list[int]:

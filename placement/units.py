@@ -40,7 +40,7 @@ def units_of(draft: Draft, rows: Iterable[int]) -> list[Unit]:
     """The units that these pending pods belong to; a gang's other pending members come along."""
     pods = draft.snapshot.pods
     rows = list(rows)
-    units = [Unit(int(pods.priority[row]), (row,), need=1) for row in rows if pods.gang[row] < 0]
+    units = [Unit(int(draft.priority[row]), (row,), need=1) for row in rows if pods.gang[row] < 0]
     for gang in sorted({int(pods.gang[row]) for row in rows} - {-1}):
         units += gang_units(draft, gang)
     return units
@@ -67,7 +67,7 @@ def gang_units(draft: Draft, gang: int) -> list[Unit]:
     if not rows:
         return []
     rows.sort(key=lambda row: (-draft.shape(row).total_gpu_milli, -draft.shape(row).cpu_milli, row))
-    priority = max([wanted.priority, *(int(pods.priority[row]) for row in rows)])
+    priority = int(draft.priority[rows[0]])
     need = wanted.min_members - len(members_running(draft, gang))
     if need <= 0:
         return [Unit(priority, (row,), 1, gang) for row in rows]

@@ -99,7 +99,8 @@ def test_a_member_that_was_lost_returns_to_the_rack_of_its_gang() -> None:
 def test_a_more_important_gang_stops_a_less_important_one_whole() -> None:
     low, high = Gang("low", min_members=2), Gang("high", min_members=1, priority=10)
     running = [pod(f"low-{i}", 4, gang="low", on=n, devices=(0, 1, 2, 3)) for i, n in enumerate("ab")]
-    seen = world([node("a", gpus=4), node("b", gpus=4)], [*running, pod("high-0", 4, gang="high", priority=10)], [low, high])
+    boss = pod("high-0", 4, gang="high", priority=10)
+    seen = world([node("a", gpus=4), node("b", gpus=4)], [*running, boss], [low, high])
 
     plan = packed(seen)
 
