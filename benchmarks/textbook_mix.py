@@ -11,6 +11,7 @@ import numpy as np
 import pulp
 
 from placement.mix import MixQuestion
+from placement.solving import cbc
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,9 @@ def solve_textbook(question: MixQuestion, *, limit_s: float, clock: Callable[[],
     (need,) = question.needs
     parts = need.slice_factor or 1
     model = pulp.LpProblem("textbook", pulp.LpMinimize)
-    y = [pulp.LpVariable(f"y_{g}", 0, cat=pulp.LpInteger) for g in range(len(need.offers))]
+    y = [model.add_variable(f"y_{g}", 0, cat=pulp.LpInteger) for g in range(len(need.offers))]
     x = {
-        (b, s, g): pulp.LpVariable(f"x_{b}_{s}_{g}", cat=pulp.LpBinary)
+        (b, s, g): model.add_variable(f"x_{b}_{s}_{g}", cat=pulp.LpBinary)
         for b in range(len(need.cells))
         for s in range(parts)
         for g, offer in enumerate(need.offers)
@@ -44,7 +45,7 @@ def solve_textbook(question: MixQuestion, *, limit_s: float, clock: Callable[[],
         model += load <= (1 - (need.headroom_share or 0.0)) * y[g]
         if offer.gpu_type in question.stock:
             model += y[g] <= question.stock[offer.gpu_type].holds(offer.gpus)
-    model.solve(pulp.PULP_CBC_CMD(msg=False, timeLimit=limit_s))
+    model.solve(cbc(msg=False, timeLimit=limit_s))
     seconds = clock() - began
     # CBC reports "optimal" also when only time stopped it; sol_status tells the two apart.
     found = model.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
