@@ -57,14 +57,14 @@ def build_model(question: MixQuestion, *, whole_slices: bool, ask_what_is_short:
     """
     problem = pulp.LpProblem("mix", pulp.LpMinimize)
     pairs = [(k, g) for k, need in enumerate(question.needs) for g in range(len(need.offers))]
-    y = {kg: pulp.LpVariable(f"y_{kg[0]}_{kg[1]}", 0, cat=pulp.LpInteger) for kg in pairs}
+    y = {kg: problem.add_variable(f"y_{kg[0]}_{kg[1]}", 0, cat=pulp.LpInteger) for kg in pairs}
     n = {
-        (k, b, g): pulp.LpVariable(f"n_{k}_{b}_{g}", 0, slices(need), cat=_slice_kind(need, whole_slices))
+        (k, b, g): problem.add_variable(f"n_{k}_{b}_{g}", 0, slices(need), cat=_slice_kind(need, whole_slices))
         for k, need in enumerate(question.needs)
         for g, offer in enumerate(need.offers)
         for b in np.flatnonzero(np.isfinite(offer.load)).tolist()
     }
-    short = {name: pulp.LpVariable(f"short_{m}", 0, cat=pulp.LpInteger) for m, name in enumerate(question.stock)}
+    short = {name: problem.add_variable(f"short_{m}", 0, cat=pulp.LpInteger) for m, name in enumerate(question.stock)}
     if ask_what_is_short:
         problem += pulp.lpSum(_device_price(question, name) * short[name] for name in question.stock)
     else:
@@ -101,7 +101,7 @@ def _changes(problem: pulp.LpProblem, question: MixQuestion, y: Pools) -> pulp.L
     terms = []
     for k, need in enumerate(question.needs):
         for g, offer in enumerate(need.offers if need.running is not None else ()):
-            moved = pulp.LpVariable(f"moved_{k}_{g}", 0)
+            moved = problem.add_variable(f"moved_{k}_{g}", 0)
             problem += moved >= y[k, g] - need.running_count(offer)
             problem += moved >= need.running_count(offer) - y[k, g]
             terms.append((moved, question.change_price_per_hour))
@@ -122,8 +122,8 @@ def _keep_room(problem: pulp.LpProblem, need: Need, offer: Offer, kg: tuple[int,
         problem += load <= (1 - need.headroom_share) * y[kg]
         return
     most = float(offer.variance[served].sum())
-    u = [pulp.LpVariable(f"u_{k}_{g}_{t}", cat=pulp.LpBinary) for t in range(len(TANGENTS))]
-    v = [pulp.LpVariable(f"v_{k}_{g}_{t}", 0) for t in range(len(TANGENTS))]
+    u = [problem.add_variable(f"u_{k}_{g}_{t}", cat=pulp.LpBinary) for t in range(len(TANGENTS))]
+    v = [problem.add_variable(f"v_{k}_{g}_{t}", 0) for t in range(len(TANGENTS))]
     variance = pulp.LpAffineExpression([(n[k, b, g], float(offer.variance[b]) / slices(need)) for b in served])
     problem += variance == pulp.lpSum(v)
     for t in range(len(TANGENTS)):
@@ -158,7 +158,8 @@ def mixes_from(question: MixQuestion, model: MixModel) -> tuple[Mix, ...]:
 
 def _mix_from(need: Need, k: int, model: MixModel) -> Mix:
     count, offers = len(need.cells), range(len(need.offers))
-    instances = np.array([round(model.y[k, g].value()) for g in offers], dtype=np.int64)
+    # PuLP does not know a variable that stands in no constraint and costs nothing; it may as well be 0.
+    instances = np.array([round(model.y[k, g].value() or 0) for g in offers], dtype=np.int64)
     share = np.zeros((count, len(need.offers)))
     for b in range(count):
         for g in offers:

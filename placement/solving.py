@@ -52,11 +52,16 @@ def _by_highs(model: pulp.LpProblem, limit_s: float, gap: float) -> Solved:
     return Solved("optimal" if proven else "feasible", bound, "HiGHS")
 
 
+def cbc(**options: Any) -> pulp.COIN_CMD:
+    """The CBC that comes with PuLP."""
+    return pulp.COIN_CMD(path=pulp.PULP_CBC_CMD.pulp_cbc_path, **options)
+
+
 def _by_cbc(model: pulp.LpProblem, limit_s: float, gap: float) -> Solved:
     """CBC tells its bound only in its log, so an answer that it did not prove carries the bound of the relaxation."""
-    model.solve(pulp.PULP_CBC_CMD(mip=False, msg=False, timeLimit=limit_s, threads=1))
+    model.solve(cbc(mip=False, msg=False, timeLimit=limit_s, threads=1))
     relaxed = pulp.value(model.objective) if model.status == pulp.LpStatusOptimal else -math.inf
-    model.solve(pulp.PULP_CBC_CMD(msg=False, timeLimit=limit_s, gapRel=gap, threads=1))
+    model.solve(cbc(msg=False, timeLimit=limit_s, gapRel=gap, threads=1))
     if model.status == pulp.LpStatusInfeasible:
         return Solved("infeasible", math.inf, "CBC")
     # CBC hands back the relaxation's values when it found no whole-number answer: only sol_status tells.
