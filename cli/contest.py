@@ -33,7 +33,6 @@ class Asked:
     mix: str = "default"
     prices: str = ""
     rename_nodes: bool = False
-    tell_mix: bool = True
     report: Path | None = None
 
 
@@ -81,7 +80,7 @@ def contest_from(asked: Asked) -> Contest:
         traces=traces,
         sources=sources,
         runs=runs_of(tuple(traces), policies, seeds),
-        rules=Rules(tell_mix=asked.tell_mix, rename_nodes=asked.rename_nodes),
+        rules=Rules(rename_nodes=asked.rename_nodes),
         prices={name: price for name, price in prices.items() if name in present},
         prices_source="given with --prices" if asked.prices else OPENB_PRICES_SOURCE,
     )

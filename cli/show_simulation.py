@@ -60,7 +60,7 @@ def _spread(spread: Spread, digits: int) -> str:
 
 
 def as_json(outcome: Outcome) -> str:
-    """The stable form. For one input and seed only `decision_ms` differs from run to run.
+    """The stable form. For one input and seed only `decision_ms` and `upkeep_s` differ from run to run.
 
     Figures that do not exist (a deviation over one seed, dollars without prices) are null.
     """
@@ -69,7 +69,7 @@ def as_json(outcome: Outcome) -> str:
         "simulated": True,
         "stopped": outcome.swept.stopped or None,
         "prices_per_hour": dict(outcome.contest.prices),
-        "rules": {"tell_mix": outcome.contest.rules.tell_mix, "rename_nodes": outcome.contest.rules.rename_nodes},
+        "rules": {"rename_nodes": outcome.contest.rules.rename_nodes},
         "traces": [{"name": t.name, "nodes": t.nodes, "gpus": t.gpus, "pods": t.pods} for t in _traces(outcome)],
         "policies": [_policy_record(summary) for summary in summaries_of(outcome)],
         "missing": [{"trace": r.trace, "policy": r.policy, "seed": r.seed} for r in outcome.swept.missing],
@@ -96,6 +96,7 @@ def _policy_record(summary: PolicySummary) -> Mapping[str, object]:
             "p99": _spread_record(summary.quantile_ms(0.99)),
         },
         "unplaced": {reason: _spread_record(counts) for reason, counts in summary.unplaced.items()},
+        "upkeep_s": _spread_record(summary.upkeep_s),
         "moved": _spread_record(summary.moved.astype(np.float64)),
     }
 
@@ -114,12 +115,7 @@ def as_html(outcome: Outcome, *, command: str, machine: str) -> str:
         wall_s=outcome.wall_s,
         machine=machine,
         version=VERSION,
-        rules=(
-            "policies are told beforehand which pods the trace holds"
-            if rules.tell_mix
-            else "policies learn from what has arrived",
-            *(("node names are dealt out at random",) if rules.rename_nodes else ()),
-        ),
+        rules=("node names are dealt out at random",) if rules.rename_nodes else (),
         prices=outcome.contest.prices,
         prices_source=outcome.contest.prices_source,
         stopped=outcome.swept.stopped,

@@ -53,12 +53,6 @@ def simulate() -> None:
 @click.option("--jobs", type=click.IntRange(min=1), help="Replays at a time. [default: one per core]")
 @click.option("--rename-nodes", is_flag=True, help="Deal the nodes' names out at random: nothing should hang on them.")
 @click.option(
-    "--tell-mix/--learn-mix",
-    default=True,
-    show_default=True,
-    help="Tell policies beforehand which pods the trace holds, or let them learn from what has arrived.",
-)
-@click.option(
     "--prices",
     default="",
     metavar="TYPE=$,...",

@@ -33,6 +33,7 @@ COLUMNS = (
     Column("Stranded at 90 %", "stranded $/h", "$/h", lambda s: s.at(s.stranded_per_hour, 90), 0, min),
     Column("Decision, mean", "mean ms", "ms", lambda s: s.decision_mean_ms, 3, min),
     Column("Decision, 99th percentile", "p99 ms", "ms", lambda s: s.quantile_ms(0.99), 3, min),
+    Column("Upkeep", "upkeep s", "s", lambda s: s.upkeep_s, 1, min),
     Column("Pods not placed", "not placed", "", lambda s: s.unplaced_pods, 0, min),
     Column("Pods moved", "moved", "", lambda s: s.moved.astype(np.float64), 0, None),
 )

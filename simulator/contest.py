@@ -21,9 +21,6 @@ from simulator.sweep import Run
 class Rules:
     """What holds for every replay of a contest."""
 
-    tell_mix: bool = True
-    """Policies are told beforehand which pods the trace holds, in which shares, as in the published runs.
-    If not, they know what has arrived."""
     rename_nodes: bool = False
     """Nodes change names at random, by the seed, so that a policy cannot live on a lucky order of names."""
 
@@ -33,7 +30,8 @@ def play(run: Run, traces: Mapping[str, Snapshot], rules: Rules) -> one.Replay:
     trace = traces[run.trace]
     if rules.rename_nodes:
         trace = renamed(trace, run.seed)
-    expected = tuple(trace.pods.shapes[index] for index in trace.pods.shape) if rules.tell_mix else ()
+    # As in the published runs, a policy may know which pods the trace holds; one that learns will not look.
+    expected = tuple(trace.pods.shapes[index] for index in trace.pods.shape)
     policy = policy_named(run.policy, Knowledge(trace, expected, run.seed))
     stream = published_stream(trace, run.seed)
     return one.replay(trace, stream, Packer.of(trace, policy), time.perf_counter, run.seed)

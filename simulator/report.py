@@ -91,6 +91,8 @@ TERMS: Mapping[str, str] = {
     "at work": "The price of the allocated GPU, dollars per hour.",
     "decision": "Choosing a node and GPUs for one pod, measured in the process that replays. "
     "Replays that run side by side slow each other down.",
+    "upkeep": "Work that no decision waits for, such as new prices, over a whole replay. A cluster leaves it to "
+    "another process; here it is done between decisions.",
     "not placed": "Pods that fitted nowhere when they arrived. They are dropped and not tried again.",
     "moved": "Pods that were stopped and started elsewhere to make room for another.",
     "seed": "A number that decides the order of arrivals. The same seed gives every policy the same arrivals, "
