@@ -18,8 +18,8 @@ from simulator.columns import columns_for, number_in_words
 from simulator.report import Circumstances, Trace, headline, render_report
 from simulator.summary import PolicySummary, Spread, summarise
 
-POINTS_PCT = (80, 90, 100, 110, 130)
-"""Points of arrived demand at which JSON has figures; those of the published tables."""
+POINTS_PCT = (80, 90, 100, 110)
+"""Points of arrived demand at which JSON has figures, besides the end of the replay (130 % or just before)."""
 
 PIPED_WIDTH = 160
 """Wide enough for all columns where there is no terminal to fit into."""
@@ -80,7 +80,8 @@ def as_json(outcome: Outcome) -> str:
 def _policy_record(summary: PolicySummary) -> Mapping[str, object]:
     def at_points(rows: FloatArray) -> Mapping[str, object]:
         reached = [point for point in POINTS_PCT if point <= summary.arrived_pct[-1]]
-        return {str(point): _spread_record(summary.at(rows, point)) for point in reached}
+        points = {str(point): _spread_record(summary.at(rows, point)) for point in reached}
+        return {**points, "end": _spread_record(rows[:, -1])}
 
     return {
         "trace": summary.trace,

@@ -2,18 +2,16 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import dataclass
 
 from cluster.errors import ConfigError, Mistake
-from cluster.nodes import NodeTable
 from cluster.snapshot import Snapshot
 from placement.packer import Packer
 from placement.policies import POLICIES, policy_named
 from placement.policy import Knowledge
 from simulator import replay as one
 from simulator.arrivals import published_stream
+from simulator.renaming import with_renamed_nodes
 from simulator.sweep import Run
 
 
@@ -29,29 +27,12 @@ def play(run: Run, traces: Mapping[str, Snapshot], rules: Rules) -> one.Replay:
     """One replay. It depends on its arguments alone, but for the times that it measures."""
     trace = traces[run.trace]
     if rules.rename_nodes:
-        trace = renamed(trace, run.seed)
+        trace = with_renamed_nodes(trace, run.seed)
     # As in the published runs, a policy may know which pods the trace holds; one that learns will not look.
     expected = tuple(trace.pods.shapes[index] for index in trace.pods.shape)
     policy = policy_named(run.policy, Knowledge(trace, expected, run.seed))
     stream = published_stream(trace, run.seed)
     return one.replay(trace, stream, Packer.of(trace, policy), time.perf_counter, run.seed)
-
-
-def renamed(trace: Snapshot, seed: int) -> Snapshot:
-    """The same fleet with its names dealt out anew; the table stays sorted by name."""
-    nodes = trace.nodes
-    order = np.random.default_rng(seed).permutation(len(nodes))
-    shuffled = NodeTable(
-        names=nodes.names,
-        cpu_milli=nodes.cpu_milli[order],
-        memory_bytes=nodes.memory_bytes[order],
-        gpus=nodes.gpus[order],
-        gpu_type=nodes.gpu_type[order],
-        schedulable=nodes.schedulable[order],
-        labels=tuple(nodes.labels[row] for row in order),
-        taints=tuple(nodes.taints[row] for row in order),
-    )
-    return replace(trace, nodes=shuffled)
 
 
 def check_contest(traces: Mapping[str, Snapshot], policies: tuple[str, ...]) -> None:
