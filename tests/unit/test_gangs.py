@@ -1,6 +1,7 @@
 """Gangs start whole, near each other, and never stand in anybody's way."""
 
 import numpy as np
+import pytest
 
 from cluster.actions import Bind, Evict
 from cluster.plans import Plan
@@ -116,9 +117,10 @@ def test_a_gang_that_cannot_be_helped_stops_nobody() -> None:
     assert packed(seen).actions == ()
 
 
-def test_no_gang_starts_in_part_in_10_000_random_clusters() -> None:
-    rng = np.random.default_rng(7)
-    for case in range(10_000):
+@pytest.mark.parametrize("seed", range(4))
+def test_no_gang_starts_in_part_in_10_000_random_clusters(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for case in range(2_500):
         fleet = [racked(f"n{i}", "xyz"[i % 3], int(rng.choice((1, 2, 4, 8)))) for i in range(int(rng.integers(1, 5)))]
         gangs, pods = [], []
         for g in range(int(rng.integers(1, 4))):
@@ -130,4 +132,6 @@ def test_no_gang_starts_in_part_in_10_000_random_clusters() -> None:
         later = seen.after(packed(seen).actions)
         for index, gang in enumerate(gangs):
             running = int((later.pods.node[later.pods.gang == index] != PENDING).sum())
-            assert running == 0 or running >= gang.min_members, f"case {case} of seed 7: {gang} runs with {running}"
+            assert running == 0 or running >= gang.min_members, (
+                f"case {case} of seed {seed}: {gang} runs with {running}"
+            )
