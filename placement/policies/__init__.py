@@ -10,7 +10,7 @@ from placement.policies.best_fit import BestFit
 from placement.policies.bid_price import BidPrice
 from placement.policies.clustering import Clustering
 from placement.policies.dot_product import DotProduct
-from placement.policies.fgd import Fgd
+from placement.policies.fgd import Fgd, LearningFgd
 from placement.policies.packing import Packing
 from placement.policies.random import Random
 from placement.policy import Knowledge, Policy
@@ -21,12 +21,17 @@ POLICIES: Mapping[str, Callable[[Knowledge], Policy]] = {
     "clustering": lambda known: Clustering(len(known.fleet.nodes)),
     "packing": lambda _: Packing(),
     "bestfit": lambda _: BestFit(),
-    "fgd": lambda known: Fgd(Fragmentation(typical_pods(known.expected), known.fleet.gpu_type_names)),
+    "fgd": lambda known: _fgd(known),
     "tonnage": lambda known: BidPrice(
         _kinds(known), shares_of(known.expected) if known.expected else None, seed=known.seed
     ),
     "tonnage-learning": lambda known: BidPrice(_kinds(known), seed=known.seed),
 }
+
+
+def _fgd(known: Knowledge) -> Fgd:
+    names = known.fleet.gpu_type_names
+    return Fgd(Fragmentation(typical_pods(known.expected), names)) if known.expected else LearningFgd(names)
 
 
 def _kinds(known: Knowledge) -> FleetKinds:

@@ -1,10 +1,12 @@
 """FGD, fragmentation gradient descent: the node whose expected fragment grows least."""
 
+from collections import Counter
+
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
 from cluster.workloads import PodShape
-from placement.fragmentation import Fragmentation
+from placement.fragmentation import Fragmentation, class_of, typical_pods
 from placement.ledger import Ledger
 from placement.options import options
 from placement.policies.published import whole_points
@@ -35,6 +37,21 @@ class Fgd(Policy):
         before = float(self._fragment.of_nodes(ledger, here)[0])
         rated = ways.cheapest(-gradient_points(ways.values(self._fragment.memo) - before))
         return {"fragment_before_gpus": before / 1000.0, "points": -float(rated.cost[0])}
+
+
+class LearningFgd(Fgd):
+    """FGD that knows no more than what has arrived: it counts the classes afresh whenever the arrivals have doubled."""
+
+    def __init__(self, gpu_type_names: tuple[str, ...]) -> None:
+        super().__init__(Fragmentation(typical_pods(()), gpu_type_names))
+        self._gpu_type_names = gpu_type_names
+        self._arrived: Counter[PodShape] = Counter()
+
+    def arrived(self, shape: PodShape) -> None:
+        self._arrived[class_of(shape)] += 1
+        if self._arrived.total().bit_count() == 1:  # 1, 2, 4, 8 ... pods
+            self._fragment = Fragmentation(typical_pods(self._arrived.elements()), self._gpu_type_names)
+            self.version += 1
 
 
 def gradient_points(growth_milli: FloatArray) -> FloatArray:

@@ -1,0 +1,77 @@
+"""Arguments that benchmarks share, and how they refuse bad input."""
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import click
+
+from cluster.errors import ConfigError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def seeds(_context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:
+    """`42-51`, `42,44`, or both: `1-3,42`."""
+    found: list[int] = []
+    for part in words(_context, parameter, value):
+        first, dash, last = part.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise click.BadParameter(f"{part!r} is neither a number nor a range such as 42-51", param=parameter)
+        found.extend(range(int(first), int(last or first) + 1))
+    if not found:
+        raise click.BadParameter(f"{value!r} holds no number", param=parameter)
+    return tuple(dict.fromkeys(found))
+
+
+def words(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    """Words separated by commas, each once."""
+    return tuple(dict.fromkeys(word.strip() for word in value.split(",") if word.strip()))
+
+
+def prices(_context: click.Context, parameter: click.Parameter, value: str) -> Mapping[str, float]:
+    """`G2=1.2,T4=0.4`: dollars an hour of each GPU type."""
+    found: dict[str, float] = {}
+    for part in words(_context, parameter, value):
+        name, _, price = part.partition("=")
+        try:
+            found[name.strip()] = float(price)
+        except ValueError as error:
+            raise click.BadParameter(f"{part!r} is not a price such as T4=0.40", param=parameter) from error
+        if not 0 <= found[name.strip()] < float("inf"):
+            raise click.BadParameter(f"{part!r}: a price is finite and not negative", param=parameter)
+    return found
+
+
+def refusing_bad_input(command: Callable[P, R]) -> Callable[P, R]:
+    """Names every mistake on stderr and ends with status 2 instead of a traceback."""
+
+    @functools.wraps(command)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except ConfigError as error:
+            for mistake in error.mistakes:
+                click.echo(f"error: {mistake}", err=True)
+            sys.exit(2)
+
+    return guarded
+
+
+def write_lines(target: str, records: Iterable[Mapping[str, object]]) -> None:
+    """JSON lines to a file, or to stdout for `-`. What is not a number becomes null, which JSON has."""
+    text = "".join(json.dumps(_without_nan(record)) + "\n" for record in records)
+    if target == "-":
+        click.echo(text, nl=False)
+    else:
+        Path(target).write_text(text, encoding="utf-8")
+
+
+def _without_nan(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {key: _without_nan(held) for key, held in value.items()}
+    return None if isinstance(value, float) and value != value else value  # only NaN differs from itself

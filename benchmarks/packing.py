@@ -1,0 +1,194 @@
+"""How much of a fleet's GPU each packing policy allocates on a trace, and how fast it decides."""
+
+import csv
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import arguments
+from benchmarks.arguments import refusing_bad_input, write_lines
+from benchmarks.packing_runs import Record, Setup, play
+from cluster.errors import ConfigError, Mistake
+from placement.policies import POLICIES
+from simulator.openb import read_trace
+from simulator.replay import POINTS_PCT
+from simulator.sweep import Progress, runs_of, sweep
+
+PUBLISHED_NAMES = {"gpuclustering": "clustering", "gpupacking": "packing"}
+"""How the published results call two of the policies."""
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--nodes", type=click.Path(path_type=Path), required=True, help="Fleet, CSV as openb has it.")
+@click.option("--pods", type=click.Path(path_type=Path), required=True, multiple=True, help="Pods, CSV; repeatable.")
+@click.option("--policies", callback=arguments.words, default=",".join(POLICIES), help="Which policies, in this order.")
+@click.option(
+    "--seeds", callback=arguments.seeds, default="42-51", help="Seeds of arrivals, order of equal nodes, and policy."
+)
+@click.option("--rename-nodes", is_flag=True, help="Deal the nodes' names out anew at random for every seed.")
+@click.option("--move-share", type=click.FloatRange(0, 1), default=0.0, help="Most pods moved, as a share of placed.")
+@click.option("--shares", type=click.Choice(["trace", "learned"]), default="trace", help="How class shares are known.")
+@click.option(
+    "--prices", callback=arguments.prices, default="", help="$ an hour of each GPU type, for the cost of what is used."
+)
+@click.option("--published", type=click.Path(path_type=Path), help="CSV of published means to set beside.")
+@click.option("--bound/--no-bound", default=True, help="Work out the proven bound beside each.")
+@click.option("--jobs", type=click.IntRange(1), default=1, help="Processes; times are measured within each.")
+@click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
+@refusing_bad_input
+def main(
+    nodes: Path,
+    pods: tuple[Path, ...],
+    policies: tuple[str, ...],
+    seeds: tuple[int, ...],
+    rename_nodes: bool,
+    move_share: float,
+    shares: str,
+    prices: Mapping[str, float],
+    published: Path | None,
+    bound: bool,
+    jobs: int,
+    json_to: str | None,
+) -> None:
+    """Replays a trace under each policy and seed, as the FGD paper does.
+
+    Arrivals: the trace shuffled, then samples of it until 130 % of the fleet's GPUs are asked for; no departures; a
+    pod that does not fit is dropped. The means of allocation are percent of all GPUs when so much had arrived.
+    """
+    setup = Setup(
+        nodes=nodes,
+        traces=tuple((path.stem, path) for path in pods),
+        prices=tuple(sorted(prices.items())),
+        tell_shares=shares == "trace",
+        rename_nodes=rename_nodes,
+        move_share=move_share,
+        with_bound=bound,
+        jobs=jobs,
+    )
+    reference = read_published(published) if published else {}
+    check(setup, policies)
+    runs = runs_of([name for name, _ in setup.traces], policies, seeds)
+    swept = sweep(runs, partial(play, setup=setup), jobs=jobs, on_done=_tell)
+    records = [record for _, record in swept.done]
+    if json_to:
+        write_lines(json_to, records)
+    console = Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 150)
+    for name, _ in setup.traces:
+        console.print(means_table(name, [record for record in records if record["pods"] == name], reference))
+    if swept.stopped:
+        click.echo(f"stopped early ({swept.stopped}): {len(swept.missing)} runs are missing", err=True)
+        sys.exit(1)
+
+
+def check(setup: Setup, policies: Sequence[str]) -> None:
+    """Raises ConfigError with the mistakes of policies and of all files, before any time is spent."""
+    known = ", ".join(POLICIES)
+    mistakes = [
+        Mistake(f"--policies {name}", "there is no such policy", f"choose of {known}")
+        for name in policies
+        if name not in POLICIES
+    ]
+    for _, path in setup.traces:
+        try:
+            read_trace(setup.nodes, path)
+        except ConfigError as error:
+            mistakes.extend(error.mistakes)
+    if mistakes:
+        raise ConfigError(tuple(dict.fromkeys(mistakes)))
+
+
+def read_published(path: Path) -> dict[tuple[str, str, str], float]:
+    """Published mean allocation by (trace, policy, percent arrived)."""
+    needed = ("workload", "sc_policy", "mean", "arrived_pct")
+    try:
+        with path.open(newline="", encoding="utf-8") as lines:
+            reader = csv.DictReader(lines)
+            if missing := [name for name in needed if name not in (reader.fieldnames or ())]:
+                raise ConfigError(
+                    tuple(Mistake(f"{path.name}, line 1, column {name}", "is missing") for name in missing)
+                )
+            return {
+                (row["workload"], _policy_of(row["sc_policy"]), row["arrived_pct"]): float(row["mean"])
+                for row in reader
+            }
+    except OSError as error:
+        raise ConfigError(Mistake(str(path), f"cannot be read ({error.strerror})", "check the path")) from error
+    except ValueError as error:
+        raise ConfigError(Mistake(str(path), f"holds a mean that is no number ({error})")) from error
+
+
+def _policy_of(published: str) -> str:
+    name = published.rpartition("-")[2].lower()
+    return PUBLISHED_NAMES.get(name, name)
+
+
+def means_table(trace: str, records: Sequence[Record], reference: Mapping[tuple[str, str, str], float]) -> Table:
+    """Means over seeds for each policy, the published mean beside, and how much of the gap to the bound is closed."""
+    table = Table(title=f"{trace}: GPU allocation %, means over seeds")
+    for heading in (
+        "policy",
+        "seeds",
+        *(f"{pct} %" for pct in POINTS_PCT),
+        "sd",
+        "publ.",
+        "diff",
+        "bound",
+        "gap closed",
+    ):
+        table.add_column(heading, justify="left" if heading == "policy" else "right", no_wrap=True)
+    for heading in ("frag % of idle", "ms mean", "p50", "p99", "moved", "upkeep s"):
+        table.add_column(heading, justify="right")
+    groups: dict[str, list[Any]] = {}
+    for record in records:
+        groups.setdefault(str(record["policy"]), []).append(record)
+    base = reference.get((trace, "fgd", "100"))
+    if "fgd" in groups:
+        base = _mean(groups["fgd"], "allocation_pct", "100")
+    for policy, mine in groups.items():
+        at_100 = [one["allocation_pct"]["100"] for one in mine]
+        published = reference.get((trace, policy, "100"))
+        bound = _mean(mine, "bound_pct", "100") if mine[0]["bound_pct"] else None
+        closed = (np.mean(at_100) - base) / (bound - base) if bound is not None and base is not None else None
+        table.add_row(
+            policy,
+            str(len(mine)),
+            *(f"{_mean(mine, 'allocation_pct', str(pct)):.2f}" for pct in POINTS_PCT),
+            f"{np.std(at_100, ddof=1):.2f}" if len(mine) > 1 else "",
+            _shown(published),
+            _shown(None if published is None else float(np.mean(at_100)) - published, sign="+"),
+            _shown(bound),
+            "" if closed is None or closed < 0 else f"{closed:.0%}",
+            f"{_mean(mine, 'fragmentation_pct', '100'):.1f}",
+            *(f"{_mean(mine, 'decision_ms', part):.3f}" for part in ("mean", "p50", "p99")),
+            f"{np.mean([one['moved'] for one in mine]):.0f}",
+            f"{np.mean([one['upkeep_s'] for one in mine]):.1f}",
+        )
+    return table
+
+
+def _mean(records: Sequence[Any], field: str, part: str) -> float:
+    return float(np.mean([record[field][part] for record in records]))
+
+
+def _shown(value: float | None, sign: str = "") -> str:
+    return "" if value is None else f"{value:{sign}.2f}"
+
+
+def _tell(progress: Progress[Record]) -> None:
+    record: Any = progress.result
+    click.echo(
+        f"[{progress.done}/{progress.total}] {record['pods']} {record['policy']} seed {record['seed']}: "
+        f"{record['allocation_pct']['100']} % at 100 %, {record['decision_ms']['mean']} ms a decision",
+        err=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

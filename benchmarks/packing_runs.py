@@ -1,0 +1,115 @@
+"""One run of the packing benchmark: one policy, one seed, one trace; a function of its arguments, for any process."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from cluster.arrays import IntArray
+from cluster.snapshot import Snapshot
+from placement.bound import allocation_bound
+from placement.classes import class_of
+from placement.fleet_kinds import kinds_of
+from placement.order import content_rank
+from placement.packer import Packer
+from placement.policies import policy_named
+from placement.policy import Knowledge
+from simulator.arrivals import gpu_milli_of, published_stream
+from simulator.openb import read_trace
+from simulator.renaming import with_renamed_nodes
+from simulator.replay import POINTS_PCT, Conditions, Replay, replay
+from simulator.sweep import Run
+
+Record = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What all runs of a benchmark have in common."""
+
+    nodes: Path
+    traces: tuple[tuple[str, Path], ...]
+    """Name and pod CSV of each trace."""
+    prices: tuple[tuple[str, float], ...] = ()
+    tell_shares: bool = True
+    """Whether policies know the trace's class shares beforehand, as in the published runs, or learn what arrives."""
+    rename_nodes: bool = False
+    move_share: float = 0.0
+    with_bound: bool = True
+    jobs: int = 1
+    """Told on in the records: decisions are timed within a process, but processes share caches and memory."""
+
+
+def play(run: Run, setup: Setup) -> Record:
+    """Replays a run and sums it up as the benchmark's JSON line."""
+    trace = _trace(setup.nodes, dict(setup.traces)[run.trace], setup.prices)
+    stream = published_stream(trace, run.seed)
+    fleet = with_renamed_nodes(trace, run.seed) if setup.rename_nodes else trace
+    expected = tuple(trace.pods.shapes[index] for index in trace.pods.shape) if setup.tell_shares else ()
+    policy = policy_named(run.policy, Knowledge(fleet, expected, run.seed))
+    # The published runs take equal nodes in an order that is dealt at random for every seed.
+    packer = Packer.of(fleet, policy, content_rank(fleet, run.seed))
+    played = replay(fleet, stream, packer, time.perf_counter, run.seed, _conditions(setup))
+    bound = _bound_pct(setup.nodes, dict(setup.traces)[run.trace], run.seed) if setup.with_bound else None
+    return record_of(run, played, setup, bound)
+
+
+def record_of(run: Run, played: Replay, setup: Setup, bound_pct: float | None) -> Record:
+    curve, times_ms = played.curve, played.decision_s * 1000.0
+
+    def points(values: "np.typing.NDArray[np.float64]", digits: int = 3) -> dict[str, float]:
+        return {str(pct): round(curve.at(pct, values), digits) for pct in POINTS_PCT}
+
+    return {
+        "pods": run.trace,
+        "policy": run.policy,
+        "seed": run.seed,
+        "allocation_pct": points(curve.allocation_pct),
+        "fragmentation_pct": points(curve.fragmentation_pct),
+        "stranded_pct": points(curve.stranded_pct),
+        "decision_ms": {
+            "mean": round(float(times_ms.mean()), 4),
+            "p50": round(float(np.quantile(times_ms, 0.5)), 4),
+            "p99": round(float(np.quantile(times_ms, 0.99)), 4),
+        },
+        "moved": played.moved,
+        "unplaced": sum(played.unplaced.values()),
+        "upkeep_s": round(played.upkeep_s, 3),
+        "bound_pct": {"100": round(bound_pct, 3)} if bound_pct is not None else None,
+        "allocated_cost_per_hour": points(curve.allocated_cost_per_hour, 2) if setup.prices else None,
+        "shares": "trace" if setup.tell_shares else "learned",
+        "renamed": setup.rename_nodes,
+        "jobs": setup.jobs,
+    }
+
+
+def _conditions(setup: Setup) -> Conditions:
+    return Conditions(move_share=setup.move_share)
+
+
+@lru_cache(maxsize=4)
+def _trace(nodes: Path, pods: Path, prices: tuple[tuple[str, float], ...]) -> Snapshot:
+    return read_trace(nodes, pods, dict(prices))
+
+
+@lru_cache(maxsize=64)
+def _bound_pct(nodes: Path, pods: Path, seed: int) -> float:
+    """The most GPU that anybody could allocate of what has arrived by 100 %, in percent of capacity."""
+    trace = _trace(nodes, pods, ())
+    return bound_pct(trace, published_stream(trace, seed))
+
+
+def bound_pct(trace: Snapshot, stream: IntArray, arrived_pct: float = 100.0) -> float:
+    """The proven bound on allocation for the arrivals up to a point, in percent of the fleet's GPUs."""
+    kinds = kinds_of(trace.nodes, trace.gpu_type_names)
+    _, total = gpu_milli_of(trace.pods)
+    arrived = np.cumsum(total[stream])
+    upto = int(np.searchsorted(arrived, arrived_pct * 10.0 * kinds.capacity_gpus)) + 1
+    demand = Counter(class_of(trace.pods.shapes[index]) for index in stream[:upto])
+    classes = sorted(demand)
+    bound = allocation_bound(classes, np.array([float(demand[kind]) for kind in classes]), kinds)
+    return 100.0 * bound.gpus / kinds.capacity_gpus
