@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from cluster.plans import Plan
     from cluster.snapshot import Snapshot
     from controller.manifests import Note
+    from placement.packer import Packer
 
 Decide = Callable[["Snapshot"], "Plan"]
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -42,6 +43,13 @@ def decider(policy: str, deadline_s: float) -> Decide:
     from controller.decide import plan_for
 
     return lambda snapshot: plan_for(snapshot, deadline_s=deadline_s, policy=policy, clock=time.monotonic)
+
+
+def packer_of(policy: str) -> "Callable[[Snapshot], Packer]":
+    """Makes the packing engine that `decider` places pods with."""
+    from controller.decide import Decisions, packer_for
+
+    return lambda snapshot: packer_for(snapshot, Decisions(policy=policy))
 
 
 def planning_options(command: Command) -> Command:

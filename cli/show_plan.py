@@ -55,13 +55,17 @@ def document(made: Planned, *, timings: bool = False) -> Document:
         "evictions": [_step(step) for step in plan.steps() if isinstance(step.action, Evict)],
         "moves": [_step(step) for step in plan.steps() if isinstance(step.action, Move)],
         "placements": [_step(step) for step in plan.steps() if isinstance(step.action, Bind)],
-        "unplaced": [{"workload": each.workload, "reason": _reason(each.reason)} for each in plan.unplaced],
+        "unplaced": [{"workload": each.workload, "reason": reason_document(each.reason)} for each in plan.unplaced],
         "refused": [
-            {"action": type(each.step.action).__name__, **_action(each.step.action), "reason": _reason(each.reason)}
+            {
+                "action": type(each.step.action).__name__,
+                **_action(each.step.action),
+                "reason": reason_document(each.reason),
+            }
             for each in plan.refused
         ],
         "certificates": {name: _certificate(each, timings=timings) for name, each in sorted(plan.certificates.items())},
-        "notes": [{"about": note.about, "reason": _reason(note.reason)} for note in made.notes],
+        "notes": [{"about": note.about, "reason": reason_document(note.reason)} for note in made.notes],
     }
 
 
@@ -90,13 +94,13 @@ def _service(service: ServicePlan, *, timings: bool) -> Document:  # handed on f
         "instances": dict(sorted(service.instances.items())),
         "cost_per_hour": figure(service.cost_per_hour),
         **(_certificate(certificate, timings=timings) if certificate else {"bound": None, "gap": None, "solver": None}),
-        "routing": list(_routes(service)),
-        "notes": [_reason(note) for note in service.notes],
-        "refusal": _reason(service.refusal) if service.refusal else None,
+        "routing": list(routes(service)),
+        "notes": [reason_document(note) for note in service.notes],
+        "refusal": reason_document(service.refusal) if service.refusal else None,
     }
 
 
-def _routes(service: ServicePlan) -> Iterator[Document]:
+def routes(service: ServicePlan) -> Iterator[Document]:
     """One entry per bucket that has demand: the longest lengths in it, and the share that each type gets."""
     routing = service.routing
     if routing is None:
@@ -120,7 +124,7 @@ def _certificate(certificate: Certificate, *, timings: bool) -> Document:
 
 
 def _step(step: Step) -> Document:
-    return {**_action(step.action), "reason": _reason(step.reason)}
+    return {**_action(step.action), "reason": reason_document(step.reason)}
 
 
 def _action(action: Action) -> Document:
@@ -138,7 +142,7 @@ def _action(action: Action) -> Document:
             assert_never(action)
 
 
-def _reason(reason: Reason) -> Document:
+def reason_document(reason: Reason) -> Document:
     figures = {name: figure(value) for name, value in sorted(reason.figures.items())}
     return {"code": reason.code, "words": reason.words, "figures": figures}
 

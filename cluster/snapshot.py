@@ -78,12 +78,14 @@ class _Rewrite:
     """Applies actions to copies of the columns that they touch, then freezes them into a new snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
+        self._start_from(snapshot)
+
+    def _start_from(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.node = snapshot.pods.node.copy()
         self.devices = snapshot.pods.devices.copy()
 
     def all(self, actions: Iterable[Action]) -> Snapshot:
-        scales = []
         for action in actions:
             match action:
                 case Bind() | Move():
@@ -92,14 +94,14 @@ class _Rewrite:
                     row = self._pod(action.pod)
                     self.node[row], self.devices[row] = PENDING, 0
                 case Scale():
-                    scales.append(action)
+                    # Later actions may bind the pods that this one adds, so the columns grow here and now.
+                    self._start_from(scaled(self._now(), action))
                 case _:
                     assert_never(action)
-        pods = replace(self.snapshot.pods, node=self.node, devices=self.devices)
-        rewritten = replace(self.snapshot, pods=pods)
-        for scale in scales:
-            rewritten = scaled(rewritten, scale)
-        return rewritten
+        return self._now()
+
+    def _now(self) -> Snapshot:
+        return replace(self.snapshot, pods=replace(self.snapshot.pods, node=self.node, devices=self.devices))
 
     def _place(self, pod: str, node: str, devices: tuple[int, ...]) -> None:
         row, where = self._pod(pod), self.snapshot.nodes.names.row(node)

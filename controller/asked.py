@@ -137,6 +137,12 @@ def _node_terms(pod: Pod) -> tuple[tuple[Requirement, ...], ...]:
     return tuple(selector + _requirements(term) for term in required.node_selector_terms)
 
 
+def matches_node_names(pod: Pod) -> bool:
+    """Whether its affinity matches nodes by name, as the pods of a DaemonSet do."""
+    required = pod.spec.affinity.node_affinity.required
+    return required is not None and any(term.match_fields for term in required.node_selector_terms)
+
+
 def _requirements(term: SelectorTerm) -> tuple[Requirement, ...]:
     return tuple(_requirement(each) for each in (*term.match_expressions, *term.match_fields))
 

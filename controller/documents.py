@@ -164,7 +164,7 @@ def _resolve(tag: str, pattern: str, first: str) -> None:
 
 _resolve("bool", "true|True|TRUE|false|False|FALSE", "tTfF")
 _resolve("int", r"[-+]?(?:0|[1-9][0-9]*)", "-+0123456789")
-_resolve("float", r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789")
+_resolve("float", r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789")
 _resolve("float", r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", "-+.")
 _resolve("null", "~|null|Null|NULL|", "~nN")
 _Loader.yaml_implicit_resolvers.setdefault("", []).append(("tag:yaml.org,2002:null", re.compile("^$")))

@@ -18,7 +18,9 @@ from controller.manifests import Read
 GPU_RESOURCES = ("amd.com/gpu", "nvidia.com/gpu")
 
 NODE_NAME_FIELD = "metadata.name"
-"""Stands among a node's labels, because core/v1 lets node affinity match this one field as well as labels."""
+"""Stands among the labels of nodes where a pod's affinity matches this field: core/v1 allows it for this one.
+
+Only then, because names otherwise decide nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,13 @@ def gpu_type_from(obj: GPUType) -> GpuType:
     )
 
 
-def nodes_from(read: Sequence[Read[Node]], types: TypeIndex, findings: Findings) -> NodeTable:
-    """All nodes; a cordoned or not-ready one is there, but nothing new starts on it."""
+def nodes_from(
+    read: Sequence[Read[Node]], types: TypeIndex, findings: Findings, *, name_is_matched: bool = False
+) -> NodeTable:
+    """All nodes; a cordoned or not-ready one is there, but nothing new starts on it.
+
+    name_is_matched: whether the affinity of some pod matches nodes by name.
+    """
     devices = [_devices(each, types, findings) for each in read]
     have = [_have(each, findings) for each in read]
     return NodeTable(
@@ -78,7 +85,9 @@ def nodes_from(read: Sequence[Read[Node]], types: TypeIndex, findings: Findings)
         gpus=column((count for count, _ in devices), np.int64),
         gpu_type=column((gpu_type for _, gpu_type in devices), np.int64),
         schedulable=column((r.object.is_ready and not r.object.spec.unschedulable for r in read), np.bool_),
-        labels=tuple({**r.object.metadata.labels, NODE_NAME_FIELD: r.name} for r in read),
+        labels=tuple(
+            {**r.object.metadata.labels, **({NODE_NAME_FIELD: r.name} if name_is_matched else {})} for r in read
+        ),
         taints=tuple(tuple(Taint(t.key, t.value, t.effect) for t in r.object.spec.taints) for r in read),
     )
 

@@ -10,6 +10,7 @@ from cluster.pods import PENDING, PodTable
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.api.gang import Gang as GangObject
+from controller.asked import matches_node_names
 from controller.findings import Findings
 from controller.fleet_from import nodes_from, types_from
 from controller.manifests import Manifests, Note, Read
@@ -33,7 +34,8 @@ def snapshot_from(manifests: Manifests, *, at_s: float = 0.0) -> Observed:
     """
     findings = Findings(manifests.notes)
     types = types_from(manifests.gpu_types, findings)
-    nodes = nodes_from(manifests.nodes, types, findings)
+    name_is_matched = any(matches_node_names(read.object) for read in manifests.pods)
+    nodes = nodes_from(manifests.nodes, types, findings, name_is_matched=name_is_matched)
     profiles = profiles_from(manifests.profiles, types, findings)
     check_services(manifests.services, profiles, types, findings)
     _check_fleet(manifests, findings)
