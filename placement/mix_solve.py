@@ -132,12 +132,11 @@ def _search(question: MixQuestion, left_s: Callable[[], float], gap: float, solv
     relaxed = mixes_from(question, split) if solved.has_answer else None
     rounded = _rounded(question, relaxed) if relaxed is not None else None
     stage = _with(question, stage, solved, rounded)
-    if relaxed is not None and rounded is None:
-        # Rounding slice by slice failed, but the same instances may still hold whole slices in another way. Where
-        # they do, that is found fast; where they do not, the proof may be long, and the full model is better.
+    if relaxed is not None and not _good_enough(question, stage, gap):
+        # Rounding slice by slice cost an instance, but the same ones may hold whole slices in another way. Where they
+        # do, that is found fast; where they do not, the proof may be long, and the full model is better.
         instances = tuple(mix.instances for mix in relaxed)
-        rounded = _mixes_on(question, instances, min(1.0, left_s() / 3), solver)
-        stage = _with(question, stage, solved, rounded)
+        stage = _with(question, stage, solved, _mixes_on(question, instances, min(1.0, left_s() / 3), solver))
     if _good_enough(question, stage, gap) or all(need.slice_factor is None for need in question.needs):
         return stage if stage.candidates else _late(question)
     whole = build_model(question, whole_slices=True)
@@ -148,9 +147,8 @@ def _search(question: MixQuestion, left_s: Callable[[], float], gap: float, solv
     return stage if stage.candidates else _late(question)
 
 
-def _rounded(question: MixQuestion, mixes: Mixes) -> Mixes | None:
-    whole = [whole_slices(need, mix) for need, mix in zip(question.needs, mixes, strict=True)]
-    return None if any(mix is None for mix in whole) else tuple(mix for mix in whole if mix is not None)
+def _rounded(question: MixQuestion, mixes: Mixes) -> Mixes:
+    return tuple(whole_slices(need, mix) for need, mix in zip(question.needs, mixes, strict=True))
 
 
 def _with(question: MixQuestion, stage: _Stage, solved: Solved, mixes: Mixes | None) -> _Stage:
