@@ -30,6 +30,8 @@ class Phase:
 
     name: str
     steps: tuple[Step, ...]
+    whole: bool = False
+    """All or nothing: when one step cannot be done, those that were done are undone (a gang's binds)."""
 
 
 @dataclass(frozen=True, slots=True)

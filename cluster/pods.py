@@ -42,6 +42,22 @@ class PodTable:
         """Rows of the pods that run nowhere yet, in table order."""
         return np.flatnonzero(self.node == PENDING)
 
+    def plus(self, more: "PodTable") -> "PodTable":
+        """Both tables' pods, this one's first. Gang indices must mean the same gangs in both."""
+        shapes = tuple(dict.fromkeys((*self.shapes, *more.shapes)))
+        number = {shape: index for index, shape in enumerate(shapes)}
+        return PodTable(
+            names=self.names.plus(more.names),
+            shape=np.array([number[t.shapes[s]] for t in (self, more) for s in t.shape], dtype=np.int64),
+            shapes=shapes,
+            node=np.append(self.node, more.node),
+            devices=np.append(self.devices, more.devices),
+            priority=np.append(self.priority, more.priority),
+            gang=np.append(self.gang, more.gang),
+            owner=self.owner + more.owner,
+            movable=np.append(self.movable, more.movable),
+        )
+
 
 def device_mask(devices: Sequence[int]) -> int:
     """The bit set of device numbers, as `PodTable.devices` holds it."""

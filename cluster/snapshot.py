@@ -78,12 +78,14 @@ class _Rewrite:
     """Applies actions to copies of the columns that they touch, then freezes them into a new snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
+        self._start_from(snapshot)
+
+    def _start_from(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.node = snapshot.pods.node.copy()
         self.devices = snapshot.pods.devices.copy()
 
     def all(self, actions: Iterable[Action]) -> Snapshot:
-        scales = []
         for action in actions:
             match action:
                 case Bind() | Move():
@@ -92,14 +94,14 @@ class _Rewrite:
                     row = self._pod(action.pod)
                     self.node[row], self.devices[row] = PENDING, 0
                 case Scale():
-                    scales.append(action)
+                    # Later actions may bind the pods that this one adds, so the columns grow here and now.
+                    self._start_from(scaled(self._now(), action))
                 case _:
                     assert_never(action)
-        pods = replace(self.snapshot.pods, node=self.node, devices=self.devices)
-        rewritten = replace(self.snapshot, pods=pods)
-        for scale in scales:
-            rewritten = scaled(rewritten, scale)
-        return rewritten
+        return self._now()
+
+    def _now(self) -> Snapshot:
+        return replace(self.snapshot, pods=replace(self.snapshot.pods, node=self.node, devices=self.devices))
 
     def _place(self, pod: str, node: str, devices: tuple[int, ...]) -> None:
         row, where = self._pod(pod), self.snapshot.nodes.names.row(node)
@@ -132,31 +134,37 @@ def scaled(snapshot: Snapshot, scale: Scale) -> Snapshot:
 def _with_instances(snapshot: Snapshot, service: ModelService, gpu_type: str, wanted: int) -> Snapshot:
     pods = snapshot.pods
     prefix = f"{service.name}-{gpu_type.lower()}-"
-    mine = [row for row, owner in enumerate(pods.owner) if owner == service.name and pods.names[row].startswith(prefix)]
+    mine = service_pods(pods, service.name, gpu_type)
     if len(mine) > wanted:
         goers = sorted(mine, key=lambda row: (pods.node[row] == PENDING, row), reverse=True)[: len(mine) - wanted]
         return replace(snapshot, pods=without_pods(pods, goers))
-    taken = {pods.names[row] for row in mine}
-    fresh = (name for n in range(wanted + len(mine)) if (name := f"{prefix}{n}") not in taken)
-    new = [next(fresh) for _ in range(wanted - len(mine))]
+    free_names = (name for n in range(len(pods) + wanted) if (name := f"{prefix}{n}") not in pods.names)
+    new = [next(free_names) for _ in range(wanted - len(mine))]
     width = next(
         (p.gpus_per_instance for p in snapshot.profiles if (p.model, p.gpu_type) == (service.model, gpu_type)), 1
     )
-    shape = service.instance_shape(gpu_type, width)
-    shapes = pods.shapes if shape in pods.shapes else (*pods.shapes, shape)
     count = len(new)
-    grown = PodTable(
-        names=pods.names.plus(new),
-        shape=np.append(pods.shape, np.full(count, shapes.index(shape))),
-        shapes=shapes,
-        node=np.append(pods.node, np.full(count, PENDING)),
-        devices=np.append(pods.devices, np.zeros(count, dtype=np.int64)),
-        priority=np.append(pods.priority, np.full(count, service.priority)),
-        gang=np.append(pods.gang, np.full(count, -1)),
-        owner=pods.owner + (service.name,) * count,
-        movable=np.append(pods.movable, np.ones(count, dtype=bool)),
+    fresh_pods = PodTable(
+        names=Names(new),
+        shape=np.zeros(count, dtype=np.int64),
+        shapes=(service.instance_shape(gpu_type, width),),
+        node=np.full(count, PENDING),
+        devices=np.zeros(count, dtype=np.int64),
+        priority=np.full(count, service.priority),
+        gang=np.full(count, -1),
+        owner=(service.name,) * count,
+        movable=np.ones(count, dtype=bool),
     )
-    return replace(snapshot, pods=grown)
+    return replace(snapshot, pods=pods.plus(fresh_pods))
+
+
+def service_pods(pods: PodTable, service: str, gpu_type: str) -> list[int]:
+    """Rows of a service's instances on one GPU type, pending or running, in table order."""
+    return [
+        row
+        for row, owner in enumerate(pods.owner)
+        if owner == service and pods.shapes[pods.shape[row]].gpu_types == (gpu_type,)
+    ]
 
 
 def without_pods(pods: PodTable, rows: Iterable[int]) -> PodTable:

@@ -73,10 +73,11 @@ class ModelService:
     name: str
     """`namespace/name`."""
     model: str
-    demand: Demand
+    demand: Demand | None
+    """None: nobody has measured it. That is a condition to report, never a demand of zero."""
     slo: Slo
-    headroom_share: float = 0.0
-    """Share of every instance kept free for queueing, 0 ≤ share < 1."""
+    headroom_share: float | None = None
+    """Share of every instance kept free for queueing, 0 ≤ share < 1; None: as much as its own bursts ask for."""
     gpu_types: tuple[str, ...] = ()
     """GPU types it may use; empty: all that have a profile."""
     spot: bool = False

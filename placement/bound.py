@@ -204,7 +204,7 @@ class _Model:
             + cpu_price @ self.kinds.total_cpu_milli / CPU_UNIT_MILLI
             + device_price @ self.kinds.total_gpus
         )
-        pool = np.array(list(self.patterns), dtype=np.int64).reshape(-1, len(self.sizes))
+        pool = np.array(list(self.patterns), dtype=np.int64).reshape(len(self.patterns), len(self.sizes))
         return Bound(gpus, attained, worth, cpu_price, device_price, pool), counts
 
     def _whole_device_price(self) -> FloatArray:

@@ -95,5 +95,4 @@ def idle_gpus_by_type(gpu_type: IntArray, gpu_milli: IntArray, types: int) -> Fl
     """Free GPU of each type, fractions included. gpu_type: shape (nodes,), gpu_milli: (nodes, devices)."""
     idle = np.maximum(gpu_milli, 0).sum(axis=1) / 1000
     # Type -1 (none, or unknown) falls into a last bin that nobody reads.
-    by_type = np.bincount(gpu_type % (types + 1), weights=idle, minlength=types + 1)[:types].astype(np.float64)
-    return by_type
+    return np.bincount(gpu_type % (types + 1), weights=idle, minlength=types + 1)[:types].astype(np.float64)

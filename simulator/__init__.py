@@ -1,1 +1,1 @@
-"""A pretend datacenter: traces, arrivals and replays under the same decisions that a real cluster gets."""
+"""A pretend datacenter: the same loop and the same decisions, on traces and generated fleets."""

@@ -13,7 +13,7 @@ from placement.fragmentation import Fragmentation, typical_pods
 from placement.packer import Choice, Packer
 from placement.running import Room, Running
 from simulator.arrivals import gpu_milli_of
-from simulator.shortage import shortage
+from simulator.shortage import scarcest
 
 Clock = Callable[[], float]
 """Seconds that only grow, as `time.perf_counter` gives them."""
@@ -113,7 +113,7 @@ def replay(
         decision_s[position] = ended - began
         if not placed:
             unplaced[shape] += 1
-            shortages[shortage(packer, shape)] += 1
+            shortages[scarcest(packer, shape)] += 1
         arrived_milli += int(gpu_milli[index])
         if gauge.is_due(arrived_milli, last=position + 1 == len(stream)):
             gauge.read(arrived_milli)

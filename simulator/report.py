@@ -1,7 +1,7 @@
 """The HTML report of a sweep: one file that opens from disk, prints, and needs no network."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +9,9 @@ from pathlib import Path
 import jinja2
 import numpy as np
 
-from cluster.arrays import FloatArray
 from cluster.errors import ConfigError, Mistake
 from simulator.charts import STYLES, Chart, charts, dash
+from simulator.columns import Column, columns_for, number_in_words
 from simulator.summary import PolicySummary, Spread
 
 
@@ -40,6 +40,8 @@ class Circumstances:
     wall_s: float
     machine: str
     version: str
+    rules: tuple[str, ...]
+    """What held for every replay, each in a few words."""
     prices: Mapping[str, float]
     """Dollars per GPU and hour by model; empty: no money is shown."""
     prices_source: str = ""
@@ -54,18 +56,6 @@ class Key:
     policy: str
     colour: str
     dashes: str
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of the table of results."""
-
-    heading: str
-    unit: str
-    values: Callable[[PolicySummary], FloatArray]
-    digits: int
-    better: Callable[[Sequence[float]], float] | None
-    """Which mean is the best one; None where more or less is neither better nor worse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +80,6 @@ class Section:
     """(reason, pods by policy)"""
 
 
-COLUMNS = (
-    Column("Allocated at 100 % arrived", "% of GPUs", lambda s: s.at(s.allocation_pct, 100), 2, max),
-    Column("Allocated at the end", "% of GPUs", lambda s: s.allocation_pct[:, -1], 2, max),
-    Column("Fragments at 90 % arrived", "% of idle GPUs", lambda s: s.at(s.fragmentation_pct, 90), 1, min),
-    Column("At work at 100 %", "$/h", lambda s: s.at(s.allocated_per_hour, 100), 0, max),
-    Column("Stranded at 90 %", "$/h", lambda s: s.at(s.stranded_per_hour, 90), 0, min),
-    Column("Decision, mean", "ms", lambda s: s.decision_mean_ms, 3, min),
-    Column("Decision, 99th percentile", "ms", lambda s: s.quantile_ms(0.99), 3, min),
-    Column("Pods not placed", "", lambda s: s.unplaced_pods, 0, min),
-    Column("Pods moved", "", lambda s: s.moved.astype(np.float64), 0, None),
-)
-
 TERMS: Mapping[str, str] = {
     "arrived": "GPU that all pods asked for so far, placed or not, as a share of the GPU the fleet has. "
     "At 100 % a perfect fleet would be exactly full.",
@@ -113,6 +91,8 @@ TERMS: Mapping[str, str] = {
     "at work": "The price of the allocated GPU, dollars per hour.",
     "decision": "Choosing a node and GPUs for one pod, measured in the process that replays. "
     "Replays that run side by side slow each other down.",
+    "upkeep": "Work that no decision waits for, such as new prices, over a whole replay. A cluster leaves it to "
+    "another process; here it is done between decisions.",
     "not placed": "Pods that fitted nowhere when they arrived. They are dropped and not tried again.",
     "moved": "Pods that were stopped and started elsewhere to make room for another.",
     "seed": "A number that decides the order of arrivals. The same seed gives every policy the same arrivals, "
@@ -153,7 +133,7 @@ def write_report(path: Path, html: str) -> None:
 
 
 def _section(trace: Trace, summaries: Sequence[PolicySummary]) -> Section:
-    columns = tuple(column for column in COLUMNS if any(np.isfinite(column.values(s)).any() for s in summaries))
+    columns = columns_for(summaries)
     best = [_best(column, summaries) for column in columns]
     return Section(
         trace=trace,
@@ -177,17 +157,13 @@ def _best(column: Column, summaries: Sequence[PolicySummary]) -> str | None:
     means = [Spread.of(column.values(s)).mean for s in summaries]
     if column.better is None or len(means) < 2 or not all(np.isfinite(means)):
         return None
-    return _number(column.better(means), column.digits)
+    return number_in_words(column.better(means), column.digits)
 
 
 def _cell(column: Column, summary: PolicySummary, best: str | None) -> Cell:
     spread = Spread.of(column.values(summary))
-    text = _number(spread.mean, column.digits)
-    return Cell(text, _number(spread.sd, column.digits) if np.isfinite(spread.sd) else "", text == best)
-
-
-def _number(value: float, digits: int) -> str:
-    return f"{value:,.{digits}f}" if np.isfinite(value) else "–"
+    text = number_in_words(spread.mean, column.digits)
+    return Cell(text, number_in_words(spread.sd, column.digits) if np.isfinite(spread.sd) else "", text == best)
 
 
 def headline(trace: Trace, summaries: Sequence[PolicySummary]) -> str:

@@ -16,7 +16,7 @@ WHOLE_GPU = "a whole GPU"
 PART_OF_GPU = "a GPU with so much of it left"
 
 
-def shortage(packer: Packer, shape: PodShape) -> str:
+def scarcest(packer: Packer, shape: PodShape) -> str:
     """What a pod of this shape, which fits nowhere now, is short of: the first of the above that explains it.
 
     A node may be short of several things. GPU is named before CPU, and CPU before memory: the scarcer first, so a pod

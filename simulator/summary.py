@@ -48,6 +48,8 @@ class PolicySummary:
     """Shape (seeds, len(QUANTILES)): decision time by quantile."""
     decision_mean_ms: FloatArray
     """Shape (seeds,)."""
+    upkeep_s: FloatArray
+    """Shape (seeds,): work between decisions in all (new prices), which a cluster leaves to another process."""
     unplaced: Mapping[str, FloatArray]
     """Why pods found no place → how many, shape (seeds,)."""
     moved: IntArray
@@ -105,6 +107,7 @@ def _summary(
         stranded_per_hour=rows(lambda curve: dollars * curve.stranded_cost_per_hour),
         decision_ms=np.array([1000 * np.quantile(replay.decision_s, QUANTILES) for replay in replays]),
         decision_mean_ms=np.array([1000 * replay.decision_s.mean() for replay in replays]),
+        upkeep_s=np.array([replay.upkeep_s for replay in replays]),
         unplaced={reason: np.array([float(r.shortages.get(reason, 0)) for r in replays]) for reason in reasons},
         moved=np.array([replay.moved for replay in replays], dtype=np.int64),
     )

@@ -17,6 +17,7 @@ ABOUT = Circumstances(
     wall_s=12.3,
     machine="two cores",
     version="0.1.0",
+    rules=("names are shuffled",),
     prices={"T4": 0.35},
 )
 
@@ -72,7 +73,10 @@ def test_the_report_says_what_ran_and_that_it_was_simulated(html: str) -> None:
     text = Page(html).text
 
     assert ABOUT.command in text  # escaped in the source, as written on the page
-    assert all(word in text for word in ("simulated", "42, 43, 44", "two cores", "2026-01-02", "96.89 %", "T4 $0.35"))
+    assert all(
+        word in text
+        for word in ("simulated", "42, 43, 44", "two cores", "2026-01-02", "96.89 %", "T4 $0.35", "names are shuffled")
+    )
 
 
 def test_charts_follow_the_page_in_light_dark_and_print(html: str) -> None:
@@ -109,7 +113,7 @@ def test_one_seed_has_no_deviation() -> None:
 
 
 def test_a_stopped_sweep_says_so() -> None:
-    stopped = Circumstances("c", "t", 1.0, "m", "v", {}, stopped="interrupted")
+    stopped = Circumstances("c", "t", 1.0, "m", "v", (), {}, stopped="interrupted")
 
     assert "Not complete" in render_report([summary("fgd")], [TRACE], stopped)
 

@@ -38,7 +38,7 @@ def test_the_scarcest_thing_is_named(wanted: PodShape, reason: str) -> None:
     packer = packer_for(FULL_OF_CPU_PODS)
 
     assert packer.choose(wanted) is None
-    assert short.shortage(packer, wanted) == reason
+    assert short.scarcest(packer, wanted) == reason
 
 
 @pytest.mark.parametrize(
@@ -60,4 +60,4 @@ def test_gpus_are_short_by_how_they_are_asked_for(wanted: PodShape, reason: str)
     packer = packer_for(world(nodes, running))
 
     assert packer.choose(wanted) is None
-    assert short.shortage(packer, wanted) == reason
+    assert short.scarcest(packer, wanted) == reason

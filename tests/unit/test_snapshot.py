@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
-from cluster.actions import Bind, Evict, Move
+from cluster.actions import Bind, Evict, Move, Scale
+from cluster.arrays import column
+from cluster.demand import Demand, LengthGrid, Slo
 from cluster.errors import ActionError
 from cluster.nodes import Taint, eligible_nodes
-from cluster.workloads import Toleration
+from cluster.workloads import ModelService, Toleration
 from tests.builders import GIB, node, pod, shape, world
 
 
@@ -30,6 +32,17 @@ def test_after_shows_what_an_obedient_world_would_show() -> None:
     assert later.pods.node.tolist() == [0, 1]
     assert seen.pods.node.tolist() == [-1, 0]  # the old snapshot did not change
     assert later.after([Evict("p", "a")]).pods.pending.tolist() == [0]
+
+
+def test_a_pod_that_a_scale_adds_can_be_bound_by_the_next_action() -> None:
+    grid = LengthGrid((100,), (100,))
+    service = ModelService("default/chat", "m", Demand(1.0, grid, column([[1.0]], np.float64)), Slo(0.04))
+    seen = world([node("a", gpus=1)], services=[service])
+
+    later = seen.after([Scale("default/chat", {"A100": 1}), Bind("default/chat-a100-0", "a", (0,))])
+
+    assert list(later.pods.names) == ["default/chat-a100-0"]
+    assert later.pods.node.tolist() == [0]
 
 
 def test_an_action_on_something_unknown_is_refused_by_name() -> None:

@@ -1,0 +1,176 @@
+"""Cases of the mix benchmark: one workload at one SLO and rate, the question it makes, and the line it prints."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from benchmarks.profiles import ProfileSet
+from benchmarks.textbook_mix import TextbookAnswer, solve_textbook
+from cluster.demand import ThroughputProfile
+from cluster.plans import Reason
+from placement.mix import MixAnswer, MixQuestion, Need, Stock, mix_cost
+from placement.mix_check import violations
+from placement.mix_question import offer_of
+from placement.mix_solve import answer_mix
+from placement.mix_start import best_single_type
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    workload: str
+    slo: str
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What holds for all cases of a run."""
+
+    slice_factor: int | None
+    headroom_share: float | None
+    per_instance: bool
+    stock: Mapping[str, Stock]
+    deadline_s: float
+    gap: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    case: Case
+    question: MixQuestion
+    answer: MixAnswer | Reason
+    seconds: float
+    """From the profile's tables to the checked answer."""
+    peer: TextbookAnswer | None = None
+
+
+def question_of(case: Case, profiles: ProfileSet, terms: Terms) -> MixQuestion:
+    share = profiles.workloads[case.workload]
+    cells = tuple((int(i), int(j)) for i, j in np.argwhere(share > 0))
+    rate = np.array([share[cell] * case.rate for cell in cells])
+    slo = profiles.slos[case.slo]
+    tables = profiles.tables[case.slo]
+    offers = (
+        offer_of(
+            ThroughputProfile(case.workload, name, slo, profiles.grid, tables[name]), price, profiles.grid, cells, rate
+        )
+        for name, price in profiles.prices.items()
+    )
+    need = Need(
+        service=case.workload,
+        slo=slo,
+        grid=profiles.grid,
+        cells=cells,
+        rate_per_s=rate,
+        offers=tuple(offers),
+        slice_factor=terms.slice_factor,
+        headroom_share=terms.headroom_share,
+    )
+    return MixQuestion((need,), terms.stock, per_instance=terms.per_instance)
+
+
+def run_case(case: Case, profiles: ProfileSet, terms: Terms, clock: Clock) -> Outcome:
+    """Raises AssertionError when an answer does not survive its check: that would be our defect, not a result."""
+    began = clock()
+    question = question_of(case, profiles, terms)
+    answer = answer_mix(question, deadline_s=terms.deadline_s, clock=clock, gap=terms.gap)
+    seconds = clock() - began
+    if isinstance(answer, MixAnswer) and (wrong := violations(question, answer.mixes)):
+        raise AssertionError(f"{case}: {'; '.join(wrong)}")
+    return Outcome(case, question, answer, seconds)
+
+
+def with_peer(outcome: Outcome, *, limit_s: float, clock: Clock) -> Outcome:
+    """The outcome with the textbook's answer to the same question; none where a bucket cannot be served at all."""
+    if isinstance(outcome.answer, Reason) and outcome.answer.code == "BucketUnserved":
+        return outcome
+    return replace(outcome, peer=solve_textbook(outcome.question, limit_s=limit_s, clock=clock))
+
+
+def line_of(outcome: Outcome) -> dict[str, Any]:
+    """The case's JSON object. Dollars are per hour."""
+    case, answer = outcome.case, outcome.answer
+    line: dict[str, Any] = {"workload": case.workload, "slo": case.slo, "rate": case.rate}
+    if isinstance(answer, Reason):
+        line |= {"infeasible": answer.words, "code": answer.code, "figures": dict(answer.figures)}
+        line |= {"seconds": round(outcome.seconds, 4)}
+    else:
+        line |= _answer_fields(outcome, answer)
+    if outcome.peer is not None:
+        cost = outcome.peer.cost_per_hour
+        line["peer"] = {
+            "cost_per_hour": None if cost is None else round(cost, 6),
+            "proven": outcome.peer.proven,
+            "seconds": round(outcome.peer.seconds, 4),
+        }
+    return line
+
+
+def _answer_fields(outcome: Outcome, answer: MixAnswer) -> dict[str, Any]:
+    (need,), (mix,) = outcome.question.needs, answer.mixes
+    return {
+        "cost_per_hour": round(answer.cost_per_hour, 6),
+        "bound": round(answer.certificate.bound, 6),
+        "gap": answer.certificate.gap,
+        "seconds": round(outcome.seconds, 4),
+        "solver": answer.certificate.solver,
+        "instances": {o.gpu_type: n for o, n in zip(need.offers, mix.instances.tolist(), strict=True)},
+        "fluid_cost_per_hour": round(answer.fluid_cost_per_hour, 6),
+        "single_type": single_type_of(need, outcome.question),
+        "headroom": "auto" if need.headroom_share is None else need.headroom_share,
+        "per_instance": outcome.question.per_instance,
+        "slice_factor": need.slice_factor,
+    }
+
+
+def single_type_of(need: Need, question: MixQuestion) -> dict[str, Any] | None:
+    """The cheapest fleet of one type, for comparison; None where there is none."""
+    single = best_single_type(need, question.stock)
+    if single is None:
+        return None
+    name = need.offers[int(single.instances.argmax())].gpu_type
+    return {"gpu_type": name, "cost_per_hour": round(mix_cost(need, single), 6)}
+
+
+def summary_of(outcomes: list[Outcome]) -> dict[str, Any]:
+    """How many were solved, how fast, and how the textbook did on the same ones."""
+    answered = [o for o in outcomes if isinstance(o.answer, MixAnswer)]
+    seconds = [o.seconds for o in outcomes]
+    gaps = [o.answer.certificate.gap for o in answered if isinstance(o.answer, MixAnswer)]
+    summary: dict[str, Any] = {
+        "cases": len(outcomes),
+        "answered": len(answered),
+        "proven_optimal": sum(gap <= 1e-9 for gap in gaps),
+        "largest_gap": max(gaps, default=0.0),
+        "seconds_mean": math.fsum(seconds) / max(len(seconds), 1),
+        "seconds_worst": max(seconds, default=0.0),
+    }
+    against = [o for o in outcomes if o.peer is not None]
+    if against:
+        summary["textbook"] = _comparison(against)
+    return summary
+
+
+def _comparison(outcomes: list[Outcome]) -> dict[str, Any]:
+    pairs = [(o, o.peer) for o in outcomes if o.peer is not None]
+    times = sorted(peer.seconds / o.seconds for o, peer in pairs)
+    return {
+        "cases": len(pairs),
+        "answered": sum(peer.cost_per_hour is not None for _, peer in pairs),
+        "proven_optimal": sum(peer.proven for _, peer in pairs),
+        "dearer": sum(
+            isinstance(o.answer, MixAnswer)
+            and peer.cost_per_hour is not None
+            and peer.cost_per_hour > o.answer.cost_per_hour + 1e-3
+            for o, peer in pairs
+        ),
+        "seconds_mean": math.fsum(peer.seconds for _, peer in pairs) / len(pairs),
+        "seconds_worst": max(peer.seconds for _, peer in pairs),
+        "time_ratio_median": times[len(times) // 2],
+        "time_ratio_total": math.fsum(p.seconds for _, p in pairs) / math.fsum(o.seconds for o, _ in pairs),
+    }

@@ -1,0 +1,53 @@
+"""The peer of the mix: the model as published, one binary per slice and type, on PuLP's CBC as it comes.
+
+Source: Mélange (arXiv 2404.14527), section 5, written from the paper. Kinder to it than the published program in two
+points: slices of empty buckets and slices on types that cannot serve them are left out instead of given tiny numbers.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pulp
+
+from placement.mix import MixQuestion
+from placement.solving import cbc
+
+
+@dataclass(frozen=True, slots=True)
+class TextbookAnswer:
+    cost_per_hour: float | None
+    """None: no whole-number answer within the limit."""
+    proven: bool
+    seconds: float
+
+
+def solve_textbook(question: MixQuestion, *, limit_s: float, clock: Callable[[], float]) -> TextbookAnswer:
+    """The one need of a question without bursts, by the textbook."""
+    began = clock()
+    (need,) = question.needs
+    parts = need.slice_factor or 1
+    model = pulp.LpProblem("textbook", pulp.LpMinimize)
+    y = [model.add_variable(f"y_{g}", 0, cat=pulp.LpInteger) for g in range(len(need.offers))]
+    x = {
+        (b, s, g): model.add_variable(f"x_{b}_{s}_{g}", cat=pulp.LpBinary)
+        for b in range(len(need.cells))
+        for s in range(parts)
+        for g, offer in enumerate(need.offers)
+        if np.isfinite(offer.load[b])
+    }
+    model += pulp.lpSum(offer.price_per_hour * count for offer, count in zip(need.offers, y, strict=True))
+    for b in range(len(need.cells)):
+        for s in range(parts):
+            model += pulp.lpSum(x[b, s, g] for g in range(len(need.offers)) if (b, s, g) in x) == 1
+    for g, offer in enumerate(need.offers):
+        load = pulp.lpSum(float(offer.load[b]) / parts * x[b, s, h] for b, s, h in x if h == g)
+        model += load <= (1 - (need.headroom_share or 0.0)) * y[g]
+        if offer.gpu_type in question.stock:
+            model += y[g] <= question.stock[offer.gpu_type].holds(offer.gpus)
+    model.solve(cbc(msg=False, timeLimit=limit_s))
+    seconds = clock() - began
+    # CBC reports "optimal" also when only time stopped it; sol_status tells the two apart.
+    found = model.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
+    cost = float(pulp.value(model.objective)) if found else None
+    return TextbookAnswer(cost, model.sol_status == pulp.LpSolutionOptimal, seconds)

@@ -1,0 +1,154 @@
+"""From the words of a command line to a contest of policies, with every mistake named at once."""
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from cluster.errors import ConfigError, Mistake
+from cluster.snapshot import Snapshot
+from simulator.contest import Rules, check_contest
+from simulator.generate import generate, trace_of
+from simulator.openb import read_trace
+from simulator.openb_prices import OPENB_PRICES, OPENB_PRICES_SOURCE
+from simulator.sweep import Run, runs_of
+
+T = TypeVar("T")
+MOST_SEEDS = 1000
+"""Nobody means more; a slip such as 1-1000000000 would fill the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line asks for, in its own words."""
+
+    policies: str
+    seeds: str
+    nodes: Path | None = None
+    pods: tuple[Path, ...] = ()
+    generate: int | None = None
+    mix: str = "default"
+    prices: str = ""
+    rename_nodes: bool = False
+    report: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Everything that a sweep needs."""
+
+    traces: Mapping[str, Snapshot]
+    sources: Mapping[str, str]
+    """In a sentence, where each trace comes from."""
+    runs: tuple[Run, ...]
+    rules: Rules
+    prices: Mapping[str, float]
+    """Dollars per GPU and hour of the types that occur."""
+    prices_source: str
+
+
+def contest_from(asked: Asked) -> Contest:
+    """Reads and checks everything before any replay begins. Raises ConfigError with every mistake there is."""
+    mistakes: list[Mistake] = []
+
+    def tried(step: Callable[[], T], otherwise: T) -> T:
+        try:
+            return step()
+        except ConfigError as error:
+            mistakes.extend(error.mistakes)
+            return otherwise
+
+    policies = tuple(dict.fromkeys(filter(None, (name.strip() for name in asked.policies.split(",")))))
+    if not policies:
+        mistakes.append(Mistake("--policies", "none is named", "name one or several, e.g. bestfit,fgd"))
+    no_seeds: tuple[int, ...] = ()
+    no_prices: dict[str, float] = {}
+    no_traces: tuple[dict[str, Snapshot], dict[str, str]] = ({}, {})
+    seeds = tried(lambda: seeds_from(asked.seeds), no_seeds)
+    prices = tried(lambda: prices_from(asked.prices), no_prices)
+    if asked.report is not None and (obstacle := _obstacle(asked.report)):
+        mistakes.append(Mistake(f"--report {asked.report}", obstacle, "name a file in a folder you may write to"))
+    traces, sources = tried(lambda: _traces(asked, prices), no_traces)
+    tried(lambda: check_contest(traces, policies), None)
+    if mistakes:
+        raise ConfigError(tuple(mistakes))
+    present = {gpu_type.name for trace in traces.values() for gpu_type in trace.gpu_types}
+    return Contest(
+        traces=traces,
+        sources=sources,
+        runs=runs_of(tuple(traces), policies, seeds),
+        rules=Rules(rename_nodes=asked.rename_nodes),
+        prices={name: price for name, price in prices.items() if name in present},
+        prices_source="given with --prices" if asked.prices else OPENB_PRICES_SOURCE,
+    )
+
+
+def seeds_from(text: str) -> tuple[int, ...]:
+    """`42-44,50` → 42, 43, 44, 50. Raises ConfigError."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", part)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if last < first:
+            raise ConfigError(Mistake("--seeds", f"{part.strip()!r} is no seed or range", "write 42-51 or 1,5,9"))
+        if len(seeds) + last - first >= MOST_SEEDS:
+            raise ConfigError(Mistake("--seeds", f"are more than {MOST_SEEDS}", "ask for fewer"))
+        seeds.extend(range(first, last + 1))
+    return tuple(dict.fromkeys(seeds))
+
+
+def prices_from(text: str) -> dict[str, float]:
+    """`T4=0.35,G2=1.01` → dollars by type; without any text the illustrative prices. Raises ConfigError."""
+    if not text:
+        return dict(OPENB_PRICES)
+    prices: dict[str, float] = {}
+    mistakes = []
+    for part in text.split(","):
+        name, _, price = (word.strip() for word in part.partition("="))
+        try:
+            prices[name] = float(price)
+        except ValueError:
+            prices[name] = math.nan
+        if not name or not 0 <= prices[name] < math.inf:
+            mistakes.append(Mistake("--prices", f"{part.strip()!r} is no price", "write TYPE=DOLLARS, e.g. T4=0.35"))
+    if mistakes:
+        raise ConfigError(tuple(mistakes))
+    return prices
+
+
+def _traces(asked: Asked, prices: Mapping[str, float]) -> tuple[dict[str, Snapshot], dict[str, str]]:
+    if asked.generate is not None:
+        made = generate(asked.generate, mix=asked.mix)
+        name = f"generated-{asked.generate}-{asked.mix}"
+        return {name: trace_of(made, prices)}, {name: f"Generated with the statistics of openb, pod mix {asked.mix}."}
+    traces: dict[str, Snapshot] = {}
+    sources: dict[str, str] = {}
+    mistakes: list[Mistake] = []
+    for pods in asked.pods:
+        name = pods.stem.removeprefix("openb_pod_list_")
+        if name in traces:
+            mistakes.append(
+                Mistake(f"--pods {pods}", f"a trace {name} is there already", "give each file a name of its own")
+            )
+            continue
+        try:
+            traces[name] = read_trace(asked.nodes or Path(), pods, prices)
+            sources[name] = f"Read from {asked.nodes} and {pods}."
+        except ConfigError as error:
+            mistakes.extend(mistake for mistake in error.mistakes if mistake not in mistakes)
+    if mistakes:
+        raise ConfigError(tuple(mistakes))
+    return traces, sources
+
+
+def _obstacle(report: Path) -> str:
+    """What will keep a report from being written, "" for nothing: better known before the replays than after them."""
+    if report.is_dir():
+        return "is a folder"
+    folder = next(parent for parent in report.absolute().parents if parent.exists())
+    if not folder.is_dir():
+        return f"{folder} is no folder"
+    return "" if os.access(folder, os.W_OK) else f"{folder} may not be written to"

@@ -1,0 +1,99 @@
+"""`tonnage`: the command that holds all verbs. A verb's module is imported only when that verb is used."""
+
+import os
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+
+import click
+from click.shell_completion import CompletionItem
+
+from cluster.errors import ConfigError, TonnageError
+
+EXIT_STATUS = """\b
+Exit status:
+  0    done (a plan was made, even where not everything has a place in it)
+  1    refused or failed
+  2    wrong use or bad input; nothing was written"""
+
+FAILED, WRONG_INPUT = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    module: str
+    """Has the click command under the verb's name."""
+    summary: str
+    """Stands in the list of verbs, so that the list needs no module of theirs."""
+
+
+VERBS = {
+    "completion": Verb("cli.completion", "Print the completion script of a shell."),
+    "explain": Verb("cli.explain", "Say why the plan treats one object as it does."),
+    "plan": Verb("cli.plan", "Plan a fleet from manifests: instances, cost, placements, what is left over."),
+    "simulate": Verb("cli.simulate", "Replay traces of pods under placement policies."),
+    "version": Verb("cli.version", "Print the version."),
+}
+
+
+class Verbs(click.Group):
+    """A group that knows its verbs by name, and turns our errors into words and an exit status."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's protocol
+        return sorted(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        verb = VERBS.get(cmd_name)
+        if verb is None:
+            return None
+        command = getattr(import_module(verb.module), cmd_name)
+        assert isinstance(command, click.Command)  # noqa: S101  # a wrong table is ours to mend, not the user's
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, VERBS[name].summary) for name in self.list_commands(ctx)])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        verbs = [CompletionItem(n, help=VERBS[n].summary) for n in self.list_commands(ctx) if n.startswith(incomplete)]
+        return verbs + click.Command.shell_complete(self, ctx, incomplete)
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except ConfigError as error:
+            for mistake in error.mistakes:
+                click.echo(f"error: {mistake}", err=True)
+            count = len(error.mistakes)
+            click.echo(f"{count} mistake{'s' if count > 1 else ''} in the input; nothing was done", err=True)
+            ctx.exit(WRONG_INPUT)
+        except TonnageError as error:
+            click.echo(f"error: {error}", err=True)
+            ctx.exit(FAILED)
+
+
+@click.group(
+    cls=Verbs,
+    name="tonnage",
+    epilog=EXIT_STATUS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+def tonnage() -> None:
+    """Tonnage plans heterogeneous AI datacenters: which GPUs serve a model, and where every pod runs.
+
+    Data goes to standard output, words to standard error.
+    """
+
+
+def main() -> None:
+    """Entry point of the `tonnage` command."""
+    try:
+        tonnage(prog_name="tonnage")
+    except BrokenPipeError:
+        # The reader of our output (head, less) left early. Python would complain once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILED)
+
+
+if __name__ == "__main__":
+    main()

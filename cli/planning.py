@@ -1,0 +1,85 @@
+"""Planning from files: what `plan` and `explain` have in common."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from cluster.plans import Plan
+    from cluster.snapshot import Snapshot
+    from controller.manifests import Note
+    from placement.packer import Packer
+
+Decide = Callable[["Snapshot"], "Plan"]
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+DEFAULT_POLICY = "tonnage"
+DEFAULT_DEADLINE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan, the world that it was made for, and what its reader should know of that world."""
+
+    snapshot: "Snapshot"
+    plan: "Plan"
+    notes: "tuple[Note, ...]" = ()
+
+
+def planned(files: Sequence[str], decide: Decide, stdin: TextIO | None = None) -> Planned:
+    """The plan for the cluster that these files describe. Raises ConfigError with every mistake in them."""
+    from controller.manifests import read_manifests
+    from controller.snapshot_from import snapshot_from
+
+    observed = snapshot_from(read_manifests(files, stdin))
+    return Planned(observed.snapshot, decide(observed.snapshot), observed.notes)
+
+
+def decider(policy: str, deadline_s: float) -> Decide:
+    """The product's own decisions, on this machine's clock."""
+    from controller.decide import plan_for
+
+    return lambda snapshot: plan_for(snapshot, deadline_s=deadline_s, policy=policy, clock=time.monotonic)
+
+
+def packer_of(policy: str) -> "Callable[[Snapshot], Packer]":
+    """Makes the packing engine that `decider` places pods with."""
+    from controller.decide import Decisions, packer_for
+
+    return lambda snapshot: packer_for(snapshot, Decisions(policy=policy))
+
+
+def planning_options(command: Command) -> Command:
+    """The options that say what to plan, and how."""
+    for option in (
+        click.option("--policy", default=DEFAULT_POLICY, show_default=True, help="Placement policy."),
+        click.option(
+            "--deadline",
+            "deadline_s",
+            type=click.FloatRange(min=0, min_open=True),
+            default=DEFAULT_DEADLINE_S,
+            show_default=True,
+            metavar="SECONDS",
+            help="Time for deciding. A plan that was cut short says so in its gap.",
+        ),
+        click.option(
+            "-f",
+            "--filename",
+            "files",
+            multiple=True,
+            required=True,
+            type=click.Path(allow_dash=True),
+            help="Manifest file, or folder of them; may be repeated. - reads standard input.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def say(notes: "Sequence[Note]") -> None:
+    """Notes are words: they go where the data does not."""
+    for note in notes:
+        click.echo(f"note: {note}", err=True)

@@ -1,0 +1,141 @@
+"""Prints what a simulation found: a table for people, JSON for programs, a report for the wall."""
+
+import io
+import json
+import math
+import sys
+from collections.abc import Mapping
+from shutil import get_terminal_size
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from cli.simulate import Outcome
+from cluster.arrays import FloatArray
+from cluster.version import VERSION
+from simulator.columns import columns_for, number_in_words
+from simulator.report import Circumstances, Trace, headline, render_report
+from simulator.summary import PolicySummary, Spread, summarise
+
+POINTS_PCT = (80, 90, 100, 110)
+"""Points of arrived demand at which JSON has figures, besides the end of the replay (130 % or just before)."""
+
+PIPED_WIDTH = 160
+"""Wide enough for all columns where there is no terminal to fit into."""
+
+
+def as_table(outcome: Outcome) -> str:
+    """One table for each trace, and its result in a sentence."""
+    page = io.StringIO()
+    width = get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH
+    console = Console(file=page, width=width, no_color=not sys.stdout.isatty(), highlight=False)
+    for trace in _traces(outcome):
+        mine = [s for s in summaries_of(outcome) if s.trace == trace.name]
+        if not mine:
+            continue
+        console.print(f"{trace.name}: {trace.nodes:,} nodes, {trace.gpus:,} GPUs (simulated)", style="bold")
+        console.print(_table(mine))
+        console.print("Allocated and at work at 100 % arrived demand, fragments and stranded at 90 %; mean ± sd.")
+        console.print(headline(trace, mine) + "\n")
+    return page.getvalue()
+
+
+def _table(summaries: list[PolicySummary]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="none")
+    table.add_column("policy", vertical="bottom")
+    table.add_column("seeds", justify="right")
+    columns = columns_for(summaries)
+    for column in columns:
+        table.add_column(column.short, justify="right")
+    for summary in summaries:
+        spreads = [(Spread.of(column.values(summary)), column.digits) for column in columns]
+        table.add_row(summary.policy, str(len(summary.seeds)), *(_spread(*spread) for spread in spreads))
+    return table
+
+
+def _spread(spread: Spread, digits: int) -> str:
+    deviation = f" ± {number_in_words(spread.sd, digits)}" if math.isfinite(spread.sd) else ""
+    return number_in_words(spread.mean, digits) + deviation
+
+
+def as_json(outcome: Outcome) -> str:
+    """The stable form. For one input and seed only `decision_ms` and `upkeep_s` differ from run to run.
+
+    Figures that do not exist (a deviation over one seed, dollars without prices) are null.
+    """
+    record = {
+        "record": 1,
+        "simulated": True,
+        "stopped": outcome.swept.stopped or None,
+        "prices_per_hour": dict(outcome.contest.prices),
+        "rules": {"rename_nodes": outcome.contest.rules.rename_nodes},
+        "traces": [{"name": t.name, "nodes": t.nodes, "gpus": t.gpus, "pods": t.pods} for t in _traces(outcome)],
+        "policies": [_policy_record(summary) for summary in summaries_of(outcome)],
+        "missing": [{"trace": r.trace, "policy": r.policy, "seed": r.seed} for r in outcome.swept.missing],
+    }
+    return json.dumps(record, indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+def _policy_record(summary: PolicySummary) -> Mapping[str, object]:
+    def at_points(rows: FloatArray) -> Mapping[str, object]:
+        reached = [point for point in POINTS_PCT if point <= summary.arrived_pct[-1]]
+        points = {str(point): _spread_record(summary.at(rows, point)) for point in reached}
+        return {**points, "end": _spread_record(rows[:, -1])}
+
+    return {
+        "trace": summary.trace,
+        "policy": summary.policy,
+        "seeds": list(summary.seeds),
+        "allocation_pct": at_points(summary.allocation_pct),
+        "fragmentation_pct": at_points(summary.fragmentation_pct),
+        "allocated_dollars_per_hour": at_points(summary.allocated_per_hour),
+        "stranded_dollars_per_hour": at_points(summary.stranded_per_hour),
+        "decision_ms": {
+            "mean": _spread_record(summary.decision_mean_ms),
+            "p50": _spread_record(summary.quantile_ms(0.5)),
+            "p99": _spread_record(summary.quantile_ms(0.99)),
+        },
+        "unplaced": {reason: _spread_record(counts) for reason, counts in summary.unplaced.items()},
+        "upkeep_s": _spread_record(summary.upkeep_s),
+        "moved": _spread_record(summary.moved.astype(np.float64)),
+    }
+
+
+def _spread_record(values: FloatArray) -> Mapping[str, float | None]:
+    spread = Spread.of(values)
+    return {name: round(v, 6) if math.isfinite(v) else None for name, v in (("mean", spread.mean), ("sd", spread.sd))}
+
+
+def as_html(outcome: Outcome, *, command: str, machine: str) -> str:
+    """The report (simulator/report.py)."""
+    rules = outcome.contest.rules
+    about = Circumstances(
+        command=command,
+        started_at=f"{outcome.started_at:%Y-%m-%d %H:%M} UTC",
+        wall_s=outcome.wall_s,
+        machine=machine,
+        version=VERSION,
+        rules=("node names are dealt out at random",) if rules.rename_nodes else (),
+        prices=outcome.contest.prices,
+        prices_source=outcome.contest.prices_source,
+        stopped=outcome.swept.stopped,
+    )
+    return render_report(summaries_of(outcome), _traces(outcome), about)
+
+
+def summaries_of(outcome: Outcome) -> tuple[PolicySummary, ...]:
+    return summarise(outcome.swept.done, priced=any(outcome.contest.prices.values()))
+
+
+def _traces(outcome: Outcome) -> list[Trace]:
+    return [
+        Trace(
+            name=name,
+            nodes=len(trace.nodes),
+            gpus=int(trace.nodes.gpus.sum()),
+            pods=len(trace.pods),
+            source=outcome.contest.sources[name],
+        )
+        for name, trace in outcome.contest.traces.items()
+    ]

@@ -1,0 +1,115 @@
+"""`tonnage simulate`: replay what arrives at a pretend fleet."""
+
+import shlex
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cli.machine import cores, machine_in_words
+
+if TYPE_CHECKING:  # numpy and what stands on it are imported once the options are known to be right
+    from cli.contest import Asked, Contest
+    from simulator.replay import Replay
+    from simulator.sweep import Swept
+
+INCOMPLETE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was asked for and what came of it."""
+
+    contest: "Contest"
+    swept: "Swept[Replay]"
+    started_at: datetime
+    wall_s: float
+
+
+@click.group()
+def simulate() -> None:
+    """Replay traces of pods under placement policies, on a pretend fleet."""
+
+
+@simulate.command()
+@click.option("--nodes", type=click.Path(path_type=Path), metavar="CSV", help="Node list of a fleet.")
+@click.option(
+    "--pods", type=click.Path(path_type=Path), multiple=True, metavar="CSV", help="Pod list; may be repeated."
+)
+@click.option("--generate", type=int, metavar="NODES", help="Make up a fleet of so many nodes, and its pods, instead.")
+@click.option(
+    "--mix",
+    default="default",
+    show_default=True,
+    help="Pods to make up: default, gpuspec33, multigpu20 or gpushare100.",
+)
+@click.option("--policies", default="bestfit,fgd,tonnage", show_default=True, help="Policies to compare.")
+@click.option("--seeds", default="42-44", show_default=True, help="Orders of arrival, such as 42-51 or 1,5,9.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Replays at a time. [default: one per core]")
+@click.option("--rename-nodes", is_flag=True, help="Deal the nodes' names out at random: nothing should hang on them.")
+@click.option(
+    "--prices",
+    default="",
+    metavar="TYPE=$,...",
+    help="Dollars per GPU and hour. [default: illustrative prices of the openb types]",
+)
+@click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="Write a report with charts, too.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.pass_context
+def placement(ctx: click.Context, /, jobs: int | None, output: str, **asked: object) -> None:
+    """Replay pods that arrive one by one, under several placement policies.
+
+    Pods ask for up to 130 % of the fleet's GPUs; one that fits nowhere is dropped. The result says which share of the
+    GPUs each policy put to work, how fragmented the rest is, and how long decisions took.
+
+    \b
+    tonnage simulate placement --generate 300 --report out/placement.html
+    tonnage simulate placement --nodes nodes.csv --pods pods.csv --seeds 42-51 -o json
+    """
+    from cli.contest import Asked, contest_from
+    from cli.show_simulation import as_html, as_json, as_table
+    from simulator.report import write_report
+
+    wanted = Asked(**asked)  # type: ignore[arg-type]  # click gives each option the type that is declared above
+    check_sources(wanted)
+    outcome = simulated(contest_from(wanted), jobs or cores())
+    if outcome.swept.done:
+        click.echo(as_json(outcome) if output == "json" else as_table(outcome), nl=False)
+        if wanted.report is not None:
+            write_report(wanted.report, as_html(outcome, command=_command(), machine=machine_in_words()))
+            click.echo(f"report: {wanted.report}", err=True)
+    if outcome.swept.stopped:
+        total = len(outcome.contest.runs)
+        click.echo(f"stopped ({outcome.swept.stopped}): {len(outcome.swept.done)} of {total} replays done", err=True)
+        ctx.exit(INCOMPLETE)
+
+
+def check_sources(asked: "Asked") -> None:
+    """A fleet is either read or made up."""
+    if asked.generate is not None and (asked.nodes or asked.pods):
+        raise click.UsageError("--generate makes up a fleet: leave --nodes and --pods out, or leave --generate out")
+    if asked.generate is None and not (asked.nodes and asked.pods):
+        raise click.UsageError("give a fleet: --nodes CSV and --pods CSV, or --generate NODES")
+
+
+def simulated(contest: "Contest", jobs: int) -> Outcome:
+    """Runs the contest, with progress on standard error."""
+    from cli.progress import progress_on
+    from simulator.contest import play
+    from simulator.sweep import sweep
+
+    started_at, began = datetime.now(UTC), time.perf_counter()
+    with progress_on(sys.stderr, len(contest.runs)) as on_done:
+        replay = partial(play, traces=contest.traces, rules=contest.rules)
+        swept = sweep(contest.runs, replay, jobs=jobs, on_done=on_done)
+    return Outcome(contest, swept, started_at, time.perf_counter() - began)
+
+
+def _command() -> str:
+    """The command line as one would type it again."""
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])

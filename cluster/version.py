@@ -1,0 +1,3 @@
+"""Which Tonnage this is."""
+
+VERSION = "0.1.0"

@@ -1,0 +1,55 @@
+"""GPUType: a kind of GPU that the fleet has or could rent: how to recognise it, its memory, its price."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from controller.api.fields import LabelKey, ListOf, PositiveNumber, Quantity, Strict
+from controller.api.metadata import ApiVersion, OwnMeta
+
+GpuResource = Literal["nvidia.com/gpu", "amd.com/gpu"]
+
+
+class NodeLabel(Strict):
+    """A node has GPUs of this type when its label `key` has one of these values."""
+
+    key: LabelKey = Field(default="nvidia.com/gpu.product", description="Key of the node label that tells the product.")
+    values: ListOf[str] = Field(
+        min_length=1, max_length=32, description="Values of that label that mean this type, any of them."
+    )
+
+
+class PricePerHour(Strict):
+    """US dollars for one device for one hour."""
+
+    on_demand: PositiveNumber = Field(
+        description="Dollars per device and hour on demand; for owned hardware, what an hour of it costs you."
+    )
+    spot: PositiveNumber | None = Field(
+        default=None, description="Dollars per device and hour on spot; left out where there is no such offer."
+    )
+
+
+class GPUTypeSpec(Strict):
+    node_label: NodeLabel = Field(description="How a node of this type is recognised.")
+    resource_name: GpuResource = Field(
+        default="nvidia.com/gpu", description="The resource by which nodes offer and pods ask these devices."
+    )
+    memory: Quantity = Field(description="Memory of one device, bytes (`80Gi`).")
+    price_per_hour: PricePerHour = Field(description="What one device costs for one hour.")
+    inventory: int | None = Field(
+        default=None,
+        ge=0,
+        le=10_000_000,
+        description="Devices that may be used at most when no nodes are given; left out: as many as money buys.",
+    )
+
+
+class GPUType(Strict):
+    """A kind of GPU. Not namespaced."""
+
+    api_version: ApiVersion
+    kind: Literal["GPUType"]
+    metadata: OwnMeta
+    spec: GPUTypeSpec
+    status: dict[str, Any] | None = Field(default=None, description="Written by Tonnage.")

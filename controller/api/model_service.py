@@ -1,0 +1,109 @@
+"""ModelService: a model behind an endpoint: what arrives, what is promised, and what an instance needs besides GPUs."""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from controller.api.fields import Duration, ListOf, Loose, NumberFromZero, ObjectName, Quantity, Strict
+from controller.api.flaw import Flaw, Path, matrix_flaws, rising_flaws
+from controller.api.metadata import ApiVersion, OwnMeta
+from controller.api.model_profile import Edges, Matrix
+
+HISTOGRAM_TOLERANCE = 1e-3
+"""How far from 1 a histogram may add up to: 60 shares, each rounded to four places, are off by 0.003 at most in
+theory and by 0.0002 in practice. What is nearer is scaled to exactly 1."""
+
+
+class ServiceSlo(Strict):
+    """The promise of the service."""
+
+    tpot: Duration = Field(description="Mean time per output token of a request, at most (`40ms`).")
+
+
+class ServiceDemand(Strict):
+    """What arrives at the service."""
+
+    requests_per_second: NumberFromZero = Field(description="Requests per second of all lengths together.")
+    input_tokens: Edges = Field(description="Upper edges of the prompt lengths, tokens, strictly rising.")
+    output_tokens: Edges = Field(description="Upper edges of the answer lengths, tokens, strictly rising.")
+    histogram: Matrix = Field(
+        description="Share of the requests in each bucket, rows follow inputTokens, columns outputTokens; adds up to 1."
+    )
+
+
+class InstanceResources(Strict):
+    """What one instance needs of its node besides GPUs."""
+
+    cpu: Quantity = Field(default=Decimal(0), description="CPU of one instance, cores (`8`, `500m`).")
+    memory: Quantity = Field(default=Decimal(0), description="Main memory of one instance, bytes (`64Gi`).")
+
+
+class ModelServiceSpec(Strict):
+    model: str = Field(min_length=1, max_length=253, description="The model that is served; profiles are found by it.")
+    slo: ServiceSlo = Field(description="What the service promises to its users.")
+    demand: ServiceDemand | None = Field(
+        default=None, description="What arrives; left out while nobody has measured it, which is never taken for zero."
+    )
+    gpu_types: ListOf[ObjectName] = Field(
+        default=(), max_length=64, description="GPUTypes it may use; empty: all that have a profile of the model."
+    )
+    spot: bool = Field(default=False, description="Whether spot devices, and their price, may be used.")
+    headroom: Annotated[float, Field(ge=0, lt=1)] | None = Field(
+        default=None,
+        description=(
+            "Share of every instance that is kept free for queueing, 0 to below 1; left out: as much as the bursts of "
+            "this demand ask for."
+        ),
+    )
+    split: Literal["sliced", "continuous"] = Field(
+        default="sliced",
+        description="Whether the load of a bucket is cut into sliceFactor equal parts or into any proportion.",
+    )
+    slice_factor: int = Field(
+        default=8, ge=1, le=1000, description="Equal parts that the load of a bucket is cut into when split is sliced."
+    )
+    instance: InstanceResources = Field(
+        default=InstanceResources(), description="What one instance needs of its node besides GPUs."
+    )
+    priority: int = Field(
+        default=0, ge=-(2**31), le=2**31 - 1, description="Priority of the instances, as in a pod's spec.priority."
+    )
+
+
+class ModelServiceStatus(Loose):
+    """What Tonnage wrote down of the service."""
+
+    replicas: dict[str, Annotated[int, Field(ge=0)]] | None = Field(
+        default=None, description="Instances per GPUType that are asked for now; left out: never planned."
+    )
+
+
+class ModelService(Strict):
+    """A model behind an endpoint."""
+
+    api_version: ApiVersion
+    kind: Literal["ModelService"]
+    metadata: OwnMeta
+    spec: ModelServiceSpec
+    status: ModelServiceStatus = Field(default=ModelServiceStatus(), description="Written by Tonnage.")
+
+
+def flaws(service: ModelService) -> Iterator[Flaw]:
+    """What is wrong with a service whose fields are right one by one."""
+    if service.spec.demand is not None:
+        yield from _demand_flaws(service.spec.demand, ("spec", "demand"))
+    for n, name in enumerate(service.spec.gpu_types):
+        if name in service.spec.gpu_types[:n]:
+            yield Flaw(("spec", "gpuTypes", n), f"names {name} a second time", "name each type once")
+
+
+def _demand_flaws(demand: ServiceDemand, here: Path) -> Iterator[Flaw]:
+    yield from rising_flaws(demand.input_tokens, (*here, "inputTokens"))
+    yield from rising_flaws(demand.output_tokens, (*here, "outputTokens"))
+    shape_flaws = tuple(matrix_flaws(demand.histogram, demand, (*here, "histogram")))
+    yield from shape_flaws
+    total = sum(share for row in demand.histogram for share in row)
+    if not shape_flaws and abs(total - 1) > HISTOGRAM_TOLERANCE:
+        yield Flaw((*here, "histogram"), f"adds up to {total:g}", "shares add up to 1: divide each by the sum of all")

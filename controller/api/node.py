@@ -1,0 +1,44 @@
+"""Node of core/v1, as far as placement reads it."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from controller.api.fields import ListOf, Loose, Quantity
+from controller.api.metadata import ObjectMeta
+
+
+class Taint(Loose):
+    key: str = Field(min_length=1)
+    value: str = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+
+class NodeSpec(Loose):
+    unschedulable: bool = False
+    taints: ListOf[Taint] = ()
+
+
+class Condition(Loose):
+    type: str
+    status: str
+
+
+class NodeStatus(Loose):
+    allocatable: dict[str, Quantity] = Field(default={})
+    capacity: dict[str, Quantity] = Field(default={})
+    conditions: ListOf[Condition] = ()
+
+
+class Node(Loose):
+    api_version: Literal["v1"]
+    kind: Literal["Node"]
+    metadata: ObjectMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def is_ready(self) -> bool:
+        """False when the node says that it is not ready, or says nothing while it has other conditions."""
+        conditions = self.status.conditions
+        return not conditions or any(c.type == "Ready" and c.status == "True" for c in conditions)

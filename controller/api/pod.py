@@ -1,0 +1,132 @@
+"""Pod of core/v1, as far as placement reads it."""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import Field
+
+from controller.api.fields import ListOf, Loose, Quantity
+from controller.api.flaw import Flaw, Path
+from controller.api.metadata import ObjectMeta
+
+
+class Resources(Loose):
+    requests: dict[str, Quantity] = Field(default={})
+    limits: dict[str, Quantity] = Field(default={})
+
+
+class Container(Loose):
+    name: str = ""
+    resources: Resources = Resources()
+    restart_policy: str | None = None
+
+    @property
+    def is_sidecar(self) -> bool:
+        """An init container that goes on running beside the others."""
+        return self.restart_policy == "Always"
+
+
+class SelectorRequirement(Loose):
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+    values: ListOf[str] = ()
+
+
+class SelectorTerm(Loose):
+    match_expressions: ListOf[SelectorRequirement] = ()
+    match_fields: ListOf[SelectorRequirement] = ()
+
+
+class NodeSelector(Loose):
+    node_selector_terms: ListOf[SelectorTerm] = Field(min_length=1)
+
+
+class NodeAffinity(Loose):
+    required: NodeSelector | None = Field(default=None, alias="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class PodAffinity(Loose):
+    """Only looked at to say that it is not heeded."""
+
+    required: ListOf[Any] = Field(default=(), alias="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class Affinity(Loose):
+    node_affinity: NodeAffinity = NodeAffinity()
+    pod_affinity: PodAffinity = PodAffinity()
+    pod_anti_affinity: PodAffinity = PodAffinity()
+
+
+class Toleration(Loose):
+    key: str = ""
+    operator: Literal["Equal", "Exists"] = "Equal"
+    value: str = ""
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = ""
+
+
+class SpreadConstraint(Loose):
+    """Only looked at to say that it is not heeded."""
+
+    when_unsatisfiable: str = "DoNotSchedule"
+
+
+class PodSpec(Loose):
+    containers: ListOf[Container] = Field(min_length=1)
+    init_containers: ListOf[Container] = ()
+    resources: Resources = Resources()
+    overhead: dict[str, Quantity] = Field(default={})
+    node_selector: dict[str, str] = Field(default={})
+    affinity: Affinity = Affinity()
+    tolerations: ListOf[Toleration] = ()
+    topology_spread_constraints: ListOf[SpreadConstraint] = ()
+    priority: int | None = None
+    priority_class_name: str = ""
+    node_name: str = ""
+
+
+class PodStatus(Loose):
+    phase: str = "Pending"
+
+
+class Pod(Loose):
+    api_version: Literal["v1"]
+    kind: Literal["Pod"]
+    metadata: ObjectMeta
+    spec: PodSpec
+    status: PodStatus = PodStatus()
+
+    @property
+    def holds_nothing(self) -> bool:
+        """It has ended, or was deleted before it started."""
+        ended = self.status.phase in ("Succeeded", "Failed")
+        return ended or (self.metadata.deletion_timestamp is not None and not self.spec.node_name)
+
+
+def flaws(pod: Pod) -> Iterator[Flaw]:
+    """What is wrong with a pod whose fields are right one by one: node affinity that cannot be read."""
+    required = pod.spec.affinity.node_affinity.required
+    root = ("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+    for n, term in enumerate(required.node_selector_terms if required else ()):
+        if not term.match_expressions and not term.match_fields:
+            yield Flaw((*root, n), "is empty, which matches no node at all", "write a condition or leave the term out")
+        for m, requirement in enumerate(term.match_expressions):
+            yield from _requirement_flaws(requirement, (*root, n, "matchExpressions", m))
+        for m, requirement in enumerate(term.match_fields):
+            path = (*root, n, "matchFields", m)
+            if requirement.key != "metadata.name":
+                yield Flaw((*path, "key"), f"is {requirement.key}", "metadata.name is the only field that nodes match")
+            yield from _requirement_flaws(requirement, path)
+
+
+def _requirement_flaws(requirement: SelectorRequirement, path: Path) -> Iterator[Flaw]:
+    count, operator = len(requirement.values), requirement.operator
+    if operator in ("In", "NotIn") and not count:
+        yield Flaw((*path, "values"), f"is empty, {operator} needs one at least")
+    if operator in ("Exists", "DoesNotExist") and count:
+        yield Flaw((*path, "values"), f"has {count} entries, {operator} takes none")
+    if operator in ("Gt", "Lt") and (count != 1 or not _is_integer(requirement.values[0])):
+        yield Flaw((*path, "values"), f"should be one integer for {operator}")
+
+
+def _is_integer(text: str) -> bool:
+    return text.removeprefix("-").isascii() and text.removeprefix("-").isdigit()

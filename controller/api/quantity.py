@@ -1,0 +1,87 @@
+"""Quantities and lengths of time as Kubernetes writes them: `500m`, `1.5`, `16Gi`, `1e3`, `40ms`."""
+
+import re
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache
+from math import ceil
+
+QUANTITY_PATTERN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)?$"
+DURATION_PATTERN = r"^(\d+(\.\d+)?(ns|us|ms|s|m|h))+$"
+
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i))?", re.ASCII)
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h)", re.ASCII)
+_DURATION = re.compile(DURATION_PATTERN, re.ASCII)
+
+_SUFFIX = {
+    "": Decimal(1),
+    **{name: Decimal(10) ** power for name, power in zip("num", (-9, -6, -3), strict=True)},
+    **{name: Decimal(1000) ** power for power, name in enumerate("kMGTPE", start=1)},
+    **{f"{name}i": Decimal(1024) ** power for power, name in enumerate("KMGTPE", start=1)},
+}
+_SECONDS = {
+    "ns": Decimal("1e-9"),
+    "us": Decimal("1e-6"),
+    "ms": Decimal("1e-3"),
+    "s": Decimal(1),
+    "m": Decimal(60),
+    "h": Decimal(3600),
+}
+
+LARGEST = Decimal(2**63 - 1)
+"""Kubernetes stores quantities in 64 bits; what is larger is a slip of the pen."""
+
+
+def quantity(written: object) -> Decimal:
+    """The exact value of a Kubernetes quantity, in its base unit (cores, bytes, devices).
+
+    Raises ValueError in words that stand behind the name of a field.
+    """
+    if isinstance(written, bool) or not isinstance(written, str | int | float | Decimal):
+        raise ValueError("should be a quantity like 500m, 1.5 or 16Gi")
+    return _parsed(str(written))
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> Decimal:
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"should be a quantity like 500m, 1.5 or 16Gi, not {text!r}")
+    number, exponent, suffix = match.groups()
+    try:
+        value = Decimal(number + (exponent or "")) * _SUFFIX[suffix or ""]
+    except InvalidOperation:  # an exponent that no Decimal holds
+        raise ValueError(f"is too large: {text!r}") from None
+    if value < 0:
+        raise ValueError(f"should not be negative, not {text!r}")
+    if value > LARGEST:
+        raise ValueError(f"is too large: {text!r}")
+    return value
+
+
+def milli(value: Decimal) -> int:
+    """Thousandths, rounded up as Kubernetes does, so that nothing is promised twice."""
+    return ceil(value * 1000)
+
+
+def whole(value: Decimal) -> int:
+    """Whole units, rounded up."""
+    return ceil(value)
+
+
+def seconds(written: object) -> float:
+    """A length of time such as `40ms` or `1m30s`, in seconds.
+
+    A bare number is refused: whoever writes 40 may mean seconds or milliseconds. Raises ValueError.
+    """
+    if not isinstance(written, str) or _DURATION.fullmatch(written) is None:
+        raise ValueError(f"should be a length of time with its unit, like 40ms or 30s, not {written!r}")
+    parts = (Decimal(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(written))
+    total = float(sum(parts, Decimal(0)))
+    if total == 0:
+        raise ValueError("should be longer than zero")
+    return total
+
+
+def duration(for_s: float) -> str:
+    """How a length of time is written back: `40ms` below a second, `30s` from there on."""
+    return f"{for_s * 1000:g}ms" if for_s < 1 else f"{for_s:g}s"

@@ -1,0 +1,250 @@
+"""Documents: YAML and JSON files as plain data, with the way back from a field to its line."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path as FilePath
+from typing import Any, TextIO
+
+import yaml
+
+from cluster.errors import Mistake
+from controller.api.flaw import Path
+
+SUFFIXES = (".yaml", ".yml", ".json")
+STDIN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One object as it was written."""
+
+    file: str
+    number: int
+    """Counted from 1 within its file, as `---` divides it."""
+    content: Any
+    within: Path = ()
+    """Where the object stands in its document, when that is a list of objects."""
+    tree: Any = None
+    """The YAML nodes of the whole document, which know their lines; None for JSON."""
+
+    def place(self, who: str = "", path: Path = ()) -> str:
+        """Where to look: `fleet.yaml, document 2 (line 14), GPUType/a100, spec.memory`."""
+        line = _line(self.tree, (*self.within, *path))
+        parts = (
+            f"{self.file}, document {self.number}" + (f" (line {line})" if line else ""),
+            who or dotted(self.within),
+            dotted(path),
+        )
+        return ", ".join(part for part in parts if part)
+
+
+def dotted(path: Path) -> str:
+    """How people read a path: `spec.grid.inputTokens[2]`. Keys with dots in them stand in brackets, as in jsonpath."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f"['{part}']" if "." in part or "/" in part else f".{part}"
+    return text.removeprefix(".")
+
+
+def read_documents(paths: Iterable[str], stdin: TextIO | None = None) -> tuple[list[Document], list[Mistake]]:
+    """Every document of these files and folders, in an order that the names alone decide, and what could not be read.
+
+    A folder means all its .yaml, .yml and .json files at any depth; `-` means `stdin`. A file that is named twice is
+    read once.
+    """
+    documents: list[Document] = []
+    mistakes: list[Mistake] = []
+    seen: set[FilePath] = set()
+    for path in paths:
+        if path == STDIN:
+            text = stdin.read() if stdin is not None else ""
+            _collect(_from_text("standard input", text), documents, mistakes)
+            continue
+        for file in _files(FilePath(path), mistakes):
+            if file.resolve() not in seen:
+                seen.add(file.resolve())
+                _collect(_from_file(file), documents, mistakes)
+    return documents, mistakes
+
+
+def _collect(found: Iterable[Document | Mistake], documents: list[Document], mistakes: list[Mistake]) -> None:
+    for each in found:
+        if isinstance(each, Mistake):
+            mistakes.append(each)
+        else:
+            documents.extend(_unlisted(each))
+
+
+def _files(path: FilePath, mistakes: list[Mistake]) -> list[FilePath]:
+    if not path.exists():
+        mistakes.append(Mistake(str(path), "there is no such file or folder"))
+        return []
+    if not path.is_dir():
+        return [path]
+    inside = (file.relative_to(path) for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+    files = [path / file for file in sorted(inside) if not any(part.startswith(".") for part in file.parts)]
+    if not files:
+        mistakes.append(
+            Mistake(str(path), "the folder holds no manifests", f"their names end in {', '.join(SUFFIXES)}")
+        )
+    return files
+
+
+def _from_file(file: FilePath) -> Iterator[Document | Mistake]:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        yield Mistake(f"{file}, byte {error.start}", "is not UTF-8 text", "save the file as UTF-8")
+    except OSError as error:
+        yield Mistake(str(file), f"cannot be read: {error.strerror}")
+    else:
+        yield from _from_json(str(file), text) if file.suffix == ".json" else _from_text(str(file), text)
+
+
+def _from_text(name: str, text: str) -> Iterator[Document | Mistake]:
+    # JSON is valid YAML, but reading `kubectl get -o json` of a fleet as YAML takes twenty times as long.
+    return _from_json(name, text) if text.lstrip().startswith("{") else _from_yaml(name, text)
+
+
+def _from_json(name: str, text: str) -> Iterator[Document | Mistake]:
+    repeated: list[str] = []
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(items)
+        if len(made) < len(items):
+            keys = [key for key, _ in items]
+            repeated.extend(key for key in made if keys.count(key) > 1)
+        return made
+
+    try:
+        content = json.loads(text, object_pairs_hook=pairs)
+    except json.JSONDecodeError as error:
+        yield Mistake(f"{name}, line {error.lineno}, column {error.colno}", f"is not JSON: {error.msg}")
+        return
+    for key in repeated:
+        yield Mistake(f"{name}, document 1", f"the key {key!r} stands twice in one object", "keep one of them")
+    if not repeated:
+        yield Document(name, 1, content)
+
+
+def _from_yaml(name: str, text: str) -> Iterator[Document | Mistake]:
+    loader = _Loader(text)
+    number = 0
+    try:
+        while loader.check_node():
+            number += 1
+            tree = loader.get_node()
+            wrong = tuple(_tree_mistakes(tree, f"{name}, document {number}"))
+            yield from wrong
+            content = None if wrong else loader.construct_document(tree)
+            if content is not None:
+                yield Document(name, number, content, tree=tree)
+    except yaml.YAMLError as error:
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        yield Mistake(f"{name}, document {max(number, 1)}{where}", f"is not YAML: {problem}")
+    finally:
+        loader.dispose()
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # libyaml where it is there
+    """Plain values as YAML 1.2 reads them, so that `no`, `on`, `1:30`, `010` and dates stay the text they look like."""
+
+    yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012  # PyYAML's own protocol
+
+
+def _resolve(tag: str, pattern: str, first: str) -> None:
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(rf"^(?:{pattern})$"), list(first))
+
+
+_resolve("bool", "true|True|TRUE|false|False|FALSE", "tTfF")
+_resolve("int", r"[-+]?(?:0|[1-9][0-9]*)", "-+0123456789")
+_resolve("float", r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?", "-+.0123456789")
+_resolve("float", r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", "-+.")
+_resolve("null", "~|null|Null|NULL|", "~nN")
+_Loader.yaml_implicit_resolvers.setdefault("", []).append(("tag:yaml.org,2002:null", re.compile("^$")))
+_resolve("merge", "<<", "<")
+
+
+def _number(loader: Any, node: Any) -> float:
+    text = loader.construct_scalar(node).lower()
+    return float(text.replace(".inf", "inf").replace(".nan", "nan"))
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(loader.construct_scalar(node)))
+_Loader.add_constructor("tag:yaml.org,2002:float", _number)
+
+
+def _tree_mistakes(tree: Any, place: str) -> Iterator[Mistake]:
+    """Keys that stand twice in one mapping (the last would win unseen), and aliases that contain themselves."""
+    done: set[int] = set()
+    stack: list[tuple[Any, bool]] = [(tree, True)]
+    open_nodes: set[int] = set()
+    while stack:
+        node, entering = stack.pop()
+        if not entering:
+            open_nodes.discard(id(node))
+            continue
+        if id(node) in open_nodes:
+            yield Mistake(f"{place} (line {node.start_mark.line + 1})", "contains itself", "remove the alias")
+        if id(node) in done:
+            continue
+        done.add(id(node))
+        open_nodes.add(id(node))
+        stack.append((node, False))
+        if isinstance(node, yaml.MappingNode):
+            yield from _repeated_keys(node, place)
+            stack.extend((value, True) for _, value in node.value)
+        elif isinstance(node, yaml.SequenceNode):
+            stack.extend((item, True) for item in node.value)
+
+
+def _repeated_keys(node: Any, place: str) -> Iterator[Mistake]:
+    first: dict[str, int] = {}
+    for key, _ in node.value:
+        line = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode):
+            yield Mistake(f"{place} (line {line})", "a key is not plain text", "keys of an object are text")
+        elif key.value in first and key.value != "<<":
+            problem = f"the key {key.value!r} stands twice, first in line {first[key.value]}"
+            yield Mistake(f"{place} (line {line})", problem, "keep one of them")
+        else:
+            first[key.value] = line
+
+
+def _unlisted(document: Document) -> Iterator[Document]:
+    """The objects of a `kind: List` (or NodeList, PodList, ...), or the document itself."""
+    content = document.content
+    kind = content.get("kind") if isinstance(content, Mapping) else None
+    items = content.get("items") if isinstance(content, Mapping) else None
+    if not (isinstance(kind, str) and kind.endswith("List") and isinstance(items, list)):
+        yield document
+        return
+    for n, item in enumerate(items):
+        # A typed list as the API server sends it names kind and version once, for all its items.
+        typed = {"apiVersion": content.get("apiVersion"), "kind": kind.removesuffix("List")} if kind != "List" else {}
+        whole = {**typed, **item} if isinstance(item, Mapping) else item
+        yield from _unlisted(replace(document, content=whole, within=(*document.within, "items", n)))
+
+
+def _line(tree: Any, path: Path) -> int | None:
+    """The line where the field stands, or the nearest thing around it that does."""
+    if tree is None:
+        return None
+    line: int = tree.start_mark.line + 1
+    for part in path:
+        if isinstance(tree, yaml.MappingNode):
+            match = next(((key, value) for key, value in tree.value if key.value == part), None)
+        elif isinstance(tree, yaml.SequenceNode) and isinstance(part, int) and part < len(tree.value):
+            match = (tree.value[part], tree.value[part])
+        else:
+            match = None
+        if match is None:
+            return line
+        line, tree = match[0].start_mark.line + 1, match[1]
+    return line

@@ -1,0 +1,195 @@
+"""Why: one object of a plan, with everything that bore on what the plan does about it."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster.actions import Bind, Evict, Move
+from cluster.errors import ConfigError, Mistake
+from cluster.plans import Plan, Reason, ServicePlan, Step
+from cluster.pods import PENDING, device_numbers
+from cluster.snapshot import Snapshot
+from cluster.workloads import Gang, ModelService, PodShape
+from controller.mistakes import meant
+from placement.explanation import Explanation
+from placement.explanation import explain as explain_seat
+from placement.packer import Packer
+
+PackerOf = Callable[[Snapshot], Packer]
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceWhy:
+    service: ModelService
+    plan: ServicePlan
+
+
+@dataclass(frozen=True, slots=True)
+class PodWhy:
+    """A pod, what the plan does about it, and which nodes it could have once all else is as planned."""
+
+    name: str
+    shape: PodShape
+    priority: int
+    node_before: str | None
+    node_after: str | None
+    devices: tuple[int, ...]
+    """On `node_after`."""
+    reason: Reason | None
+    """Of the step that concerns it, or why it has no place; None where the plan leaves it as it is."""
+    seats: Explanation
+    nodes: tuple[str, ...]
+    """Names by the rows that `seats` speaks of."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangWhy:
+    gang: Gang
+    members: tuple[tuple[str, str | None, tuple[int, ...]], ...]
+    """(pod, node, devices); None for a pod that has no place."""
+    domains: tuple[str, ...]
+    """The values of its topology label that its members use, sorted; empty without such a label."""
+    reason: Reason | None
+    """Why it was held back; None when it was not."""
+    seat: PodWhy | None
+    """One member in full: the first without a place, or the first of all; None for a gang without members."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWhy:
+    name: str
+    gpu_type: str | None
+    schedulable: bool
+    pods: tuple[tuple[str, tuple[int, ...], str], ...]
+    """(pod, devices, what the plan does about it: runs, starts, leaves), in the order of their names."""
+    free_cpu_milli: int
+    free_memory_bytes: int
+    free_gpu_milli: tuple[int, ...]
+    """Per device, once the plan is done."""
+
+
+Why = ServiceWhy | PodWhy | GangWhy | NodeWhy
+
+KINDS = ("Gang", "ModelService", "Node", "Pod")
+
+
+def explain(snapshot: Snapshot, plan: Plan, target: str, packer_of: PackerOf) -> Why:
+    """What bears on an object, named `KIND/NAME` or `KIND/NAMESPACE/NAME`; the namespace is `default` otherwise.
+
+    packer_of: makes the packing engine that the plan was made with, for another snapshot.
+    Raises ConfigError when there is no such object, neither before the plan nor after it.
+    """
+    kind, _, name = target.partition("/")
+    found = next((known for known in KINDS if known.lower() == kind.lower()), None)
+    if found is None or not name:
+        raise ConfigError(Mistake(target, "should be KIND/NAME", meant(kind, KINDS)))
+    after = snapshot.after(plan.actions)
+    if found == "Node":
+        return _node(snapshot, after, _known(found, name, snapshot.nodes.names))
+    full = name if "/" in name else f"default/{name}"
+    match found:
+        case "ModelService":
+            return _service(snapshot, plan, _known(found, full, [service.name for service in snapshot.services]))
+        case "Gang":
+            gangs = [gang.name for gang in snapshot.gangs]
+            return _gang(snapshot, after, plan, gangs.index(_known(found, full, gangs)), packer_of)
+        case _:
+            return _pod(snapshot, after, plan, _known(found, full, after.pods.names), packer_of)
+
+
+def _known(kind: str, name: str, names: Iterable[str]) -> str:
+    if name not in names:
+        raise ConfigError(Mistake(f"{kind}/{name}", "there is no such object", meant(name, names)))
+    return name
+
+
+def _service(snapshot: Snapshot, plan: Plan, name: str) -> ServiceWhy:
+    service = next(each for each in snapshot.services if each.name == name)
+    return ServiceWhy(service, next(each for each in plan.services if each.service == name))
+
+
+def _pod(snapshot: Snapshot, after: Snapshot, plan: Plan, name: str, packer_of: PackerOf) -> PodWhy:
+    row = after.pods.names.row(name)
+    assert row is not None  # noqa: S101  # `_known` has looked
+    shape, node = after.pods.shapes[after.pods.shape[row]], int(after.pods.node[row])
+    before = snapshot.pods.names.row(name)
+    # Everything else stands as planned, and this pod alone looks for a place again.
+    without = after if node == PENDING else after.after([Evict(name, after.nodes.names[node])])
+    return PodWhy(
+        name=name,
+        shape=shape,
+        priority=int(after.pods.priority[row]),
+        node_before=None if before is None else _node_name(snapshot, int(snapshot.pods.node[before])),
+        node_after=_node_name(after, node),
+        devices=device_numbers(int(after.pods.devices[row])),
+        reason=_reason(plan, after, row),
+        seats=explain_seat(packer_of(without), shape),
+        nodes=tuple(after.nodes.names),
+    )
+
+
+def _node_name(snapshot: Snapshot, node: int) -> str | None:
+    return None if node == PENDING else snapshot.nodes.names[node]
+
+
+def _reason(plan: Plan, after: Snapshot, row: int) -> Reason | None:
+    """The last word that the plan has on a pod."""
+    name, gang = after.pods.names[row], int(after.pods.gang[row])
+    labels = {f"Pod/{name}"} | ({f"Gang/{after.gangs[gang].name}"} if gang >= 0 else set())
+    unplaced = [each.reason for each in plan.unplaced if each.workload in labels]
+    steps = [step.reason for step in plan.steps() if _pod_of(step) == name]
+    starts = after.pods.node[row] != PENDING
+    return next(iter(reversed(steps if starts else unplaced or steps)), None)
+
+
+def _pod_of(step: Step) -> str | None:
+    return step.action.pod if isinstance(step.action, Bind | Evict | Move) else None
+
+
+def _gang(snapshot: Snapshot, after: Snapshot, plan: Plan, row: int, packer_of: PackerOf) -> GangWhy:
+    gang = snapshot.gangs[row]
+    rows = np.flatnonzero(after.pods.gang == row)
+    label = gang.within or gang.prefer_within
+    used = after.pods.node[rows]
+    values = {after.nodes.labels[node].get(label, "") for node in used[used != PENDING]} if label else set()
+    members = tuple(
+        (
+            after.pods.names[int(r)],
+            _node_name(after, int(after.pods.node[r])),
+            device_numbers(int(after.pods.devices[r])),
+        )
+        for r in rows
+    )
+    shown = next((pod for pod, node, _ in members if node is None), members[0][0] if members else None)
+    return GangWhy(
+        gang=gang,
+        members=members,
+        domains=tuple(sorted(values)),
+        reason=next((each.reason for each in plan.unplaced if each.workload == f"Gang/{gang.name}"), None),
+        seat=None if shown is None else _pod(snapshot, after, plan, shown, packer_of),
+    )
+
+
+def _node(snapshot: Snapshot, after: Snapshot, name: str) -> NodeWhy:
+    row = after.nodes.names.row(name)
+    assert row is not None  # noqa: S101  # `_known` has looked
+    there = {after.pods.names[int(p)]: int(p) for p in np.flatnonzero(after.pods.node == row)}
+    was = {snapshot.pods.names[int(p)]: int(p) for p in np.flatnonzero(snapshot.pods.node == row)}
+    pods = [
+        (pod, device_numbers(int(after.pods.devices[p])), "runs" if pod in was else "starts")
+        for pod, p in there.items()
+    ]
+    pods += [
+        (pod, device_numbers(int(snapshot.pods.devices[p])), "leaves") for pod, p in was.items() if pod not in there
+    ]
+    free, kind = after.free(), int(after.nodes.gpu_type[row])
+    return NodeWhy(
+        name=name,
+        gpu_type=after.gpu_type_names[kind] if kind >= 0 else None,
+        schedulable=bool(after.nodes.schedulable[row]),
+        pods=tuple(sorted(pods)),
+        free_cpu_milli=int(free.cpu_milli[row]),
+        free_memory_bytes=int(free.memory_bytes[row]),
+        free_gpu_milli=tuple(free.gpu_milli[row, : after.nodes.gpus[row]].tolist()),
+    )

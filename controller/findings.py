@@ -1,0 +1,39 @@
+"""Findings: what comes to light while objects become a snapshot: mistakes that stop it, notes that do not."""
+
+from collections.abc import Mapping, Sequence
+
+from cluster.errors import ConfigError, Mistake
+from cluster.plans import Reason
+from controller.manifests import Note
+
+
+class Findings:
+    """Collects until everything was looked at, so that whoever wrote the input sees all of it at once."""
+
+    def __init__(self, notes: Sequence[Note] = ()) -> None:
+        self.mistakes: list[Mistake] = []
+        self._notes = list(notes)
+
+    def mistake(self, mistake: Mistake) -> None:
+        self.mistakes.append(mistake)
+
+    def note(self, about: str, code: str, words: str, figures: Mapping[str, float] | None = None) -> None:
+        self._notes.append(Note(about, Reason(code, words, figures or {})))
+
+    def note_many(self, kind: str, code: str, names: Sequence[str], words: str) -> None:
+        """One note for many objects that it is true of, so that a fleet does not drown its reader.
+
+        `words` go on where "12 pods " left off.
+        """
+        if names:
+            others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            self.note(f"{kind}/{min(names)}{others}", code, words, {"objects": len(names)})
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        return tuple(self._notes)
+
+    def stop_on_mistakes(self) -> None:
+        """Raises ConfigError when there are any."""
+        if self.mistakes:
+            raise ConfigError(tuple(self.mistakes))

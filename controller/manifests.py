@@ -1,0 +1,206 @@
+"""Manifests: files that people wrote, as objects whose every field is right, or all mistakes at once."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TextIO, TypeVar
+
+from pydantic import ValidationError
+
+from cluster.errors import ConfigError, Mistake
+from cluster.plans import Reason
+from controller.api.flaw import Path
+from controller.api.gang import Gang
+from controller.api.gpu_type import GPUType
+from controller.api.kinds import KINDS, OWN_KINDS, AnyObject, Kind, kind_of
+from controller.api.metadata import API_VERSION
+from controller.api.model_profile import ModelProfile
+from controller.api.model_service import ModelService
+from controller.api.node import Node
+from controller.api.pod import Pod
+from controller.documents import Document, read_documents
+from controller.mistakes import meant, mistake_from
+
+Object = TypeVar("Object", bound=AnyObject)
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Generic[Object]):
+    """An object and where it was read."""
+
+    object: Object
+    kind: Kind
+    document: Document
+
+    @property
+    def name(self) -> str:
+        """`name`, or `namespace/name` where the kind has namespaces."""
+        metadata = self.object.metadata
+        return f"{metadata.namespace}/{metadata.name}" if self.kind.is_namespaced else metadata.name
+
+    @property
+    def who(self) -> str:
+        return f"{self.kind.name}/{self.name}"
+
+    def mistake(self, path: Path, problem: str, remedy: str = "") -> Mistake:
+        return Mistake(self.document.place(self.who, path), problem, remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that the reader of a plan should know, although it stops nothing."""
+
+    about: str
+    """`Node/gpu-1`, `Gang/default/train`, or a file."""
+    reason: Reason
+
+    def __str__(self) -> str:
+        return f"{self.about}: {self.reason.words}"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifests:
+    """All objects that were read, each kind in order of its names."""
+
+    gpu_types: tuple[Read[GPUType], ...] = ()
+    profiles: tuple[Read[ModelProfile], ...] = ()
+    services: tuple[Read[ModelService], ...] = ()
+    gangs: tuple[Read[Gang], ...] = ()
+    nodes: tuple[Read[Node], ...] = ()
+    pods: tuple[Read[Pod], ...] = ()
+    notes: tuple[Note, ...] = ()
+
+
+def read_manifests(paths: Iterable[str], stdin: TextIO | None = None) -> Manifests:
+    """The objects of these files and folders; `-` reads `stdin`.
+
+    Objects of other programs (a Deployment, a ConfigMap) are passed over with a note.
+    Raises ConfigError with every mistake in every document.
+    """
+    documents, mistakes = read_documents(paths, stdin)
+    read: list[Read[Any]] = []
+    passed_over: Counter[str] = Counter()
+    for document in documents:
+        for each in _objects(document):
+            match each:
+                case Read():
+                    read.append(each)
+                case Mistake():
+                    mistakes.append(each)
+                case str():
+                    passed_over[each] += 1
+    mistakes.extend(_repeated_names(read))
+    if not documents and not mistakes:
+        mistakes.append(Mistake("manifests", "there is nothing to read", "name files or folders that hold objects"))
+    if mistakes:
+        raise ConfigError(tuple(mistakes))
+    by_kind = {kind.model: tuple(sorted((r for r in read if r.kind is kind), key=lambda r: r.name)) for kind in KINDS}
+    return Manifests(
+        gpu_types=by_kind[GPUType],
+        profiles=by_kind[ModelProfile],
+        services=by_kind[ModelService],
+        gangs=by_kind[Gang],
+        nodes=by_kind[Node],
+        pods=by_kind[Pod],
+        notes=tuple(_passed_over(passed_over)),
+    )
+
+
+def _passed_over(counts: Counter[str]) -> Iterator[Note]:
+    for what, count in sorted(counts.items()):
+        words = f"{count} object{'s' if count > 1 else ''} of this kind passed over: placement does not read it"
+        yield Note(what, Reason("KindNotRead", words, {"objects": count}))
+
+
+def _objects(document: Document) -> Iterator[Read[Any] | Mistake | str]:
+    """The object of a document, or its mistakes, or the kind that is not for us."""
+    content = document.content
+    if not isinstance(content, Mapping):
+        yield Mistake(
+            document.place(), f"is {_kind_of_data(content)}, not an object", "write apiVersion, kind, metadata"
+        )
+        return
+    version, name = content.get("apiVersion"), content.get("kind")
+    if not isinstance(version, str) or not isinstance(name, str):
+        missing = "apiVersion" if not isinstance(version, str) else "kind"
+        yield Mistake(document.place(path=(missing,)), "is missing", f"our kinds have apiVersion: {API_VERSION}")
+        return
+    kind = kind_of(version, name)
+    if kind is None:
+        wrong = _misnamed(version, name, document)
+        yield wrong or f"{name} ({version})"
+        return
+    yield from _validated(document, kind)
+
+
+def _misnamed(version: str, name: str, document: Document) -> Mistake | None:
+    """The mistake in a kind that was meant to be one of those that are read; None when it belongs to others."""
+    if version.startswith(API_VERSION.partition("/")[0]) and version != API_VERSION:
+        return Mistake(document.place(path=("apiVersion",)), f"is {version}", f"write {API_VERSION}")
+    if version == API_VERSION:
+        return Mistake(
+            document.place(path=("kind",)), f"there is no kind {name}", meant(name, (k.name for k in OWN_KINDS))
+        )
+    lower = {k.name.lower(): k for k in KINDS}
+    alike = lower.get(name.lower())
+    if alike and (alike in OWN_KINDS or version == "v1"):
+        place = document.place(path=("apiVersion",))
+        return Mistake(
+            place, f"{name} is not of {version}", f"write apiVersion: {alike.api_version}, kind: {alike.name}"
+        )
+    if version == "v1" and name.lower().removesuffix("s") in lower:
+        return Mistake(document.place(path=("kind",)), f"there is no kind {name}", meant(name, (k.name for k in KINDS)))
+    return None
+
+
+def _validated(document: Document, kind: Kind) -> Iterator[Read[Any] | Mistake]:
+    content = _without_nulls(document.content)
+    who = f"{kind.name}/{_name_in(content, kind)}"
+    try:
+        made = kind.model.model_validate(content)
+    except ValidationError as error:
+        for wrong in _apart(error.errors(include_url=False)):
+            yield mistake_from(wrong, document, who, kind.model)
+        return
+    read: Read[Any] = Read(made, kind, document)
+    if not kind.is_namespaced and "namespace" in content["metadata"]:
+        yield read.mistake(("metadata", "namespace"), f"a {kind.name} has no namespace", "remove the line")
+    for flaw in kind.flaws(made):
+        yield read.mistake(flaw.path, flaw.problem, flaw.remedy)
+    yield read
+
+
+def _apart(errors: Sequence[Any]) -> Iterator[Any]:
+    """Without "too short" of a list whose items were dropped because they are wrong themselves."""
+    deeper = {error["loc"][:depth] for error in errors for depth in range(len(error["loc"]))}
+    return (error for error in errors if not (error["type"] == "too_short" and error["loc"] in deeper))
+
+
+def _name_in(content: Mapping[str, Any], kind: Kind) -> str:
+    """What to call an object that may be wrong anywhere."""
+    metadata = content.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    name = str(metadata.get("name", "(no name)"))
+    return f"{metadata.get('namespace', 'default')}/{name}" if kind.is_namespaced else name
+
+
+def _without_nulls(value: Any) -> Any:
+    """A field that is null was left out, as the API server sees it. Null in a list stays, and is a mistake there."""
+    if isinstance(value, Mapping):
+        return {str(key): _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [_without_nulls(inner) for inner in value]
+    return value
+
+
+def _repeated_names(read: Iterable[Read[Any]]) -> Iterator[Mistake]:
+    first: dict[str, Read[Any]] = {}
+    for each in read:
+        if each.who in first:
+            before = first[each.who].document.place()
+            yield each.mistake(("metadata", "name"), f"occurs a second time, first in {before}", "keep one of them")
+        first.setdefault(each.who, each)
+
+
+def _kind_of_data(value: object) -> str:
+    return {list: "a list", str: "text", bool: "true or false"}.get(type(value), "a number")

@@ -1,0 +1,86 @@
+"""Mistakes in words: what pydantic finds wrong in a manifest, said at the field as its writer knows it."""
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from cluster.errors import Mistake
+from controller.api.fields import LABEL_PATTERN, NAME_PATTERN
+from controller.api.flaw import Path
+from controller.documents import Document
+
+PATTERNS = {
+    NAME_PATTERN: "names are lower-case letters, digits, - and ., as the API server demands",
+    LABEL_PATTERN: "a label key looks like topology.kubernetes.io/zone",
+}
+"""What a pattern says, for those who do not read patterns."""
+
+
+def mistake_from(wrong: Any, document: Document, who: str, model: type[BaseModel]) -> Mistake:
+    """A pydantic error in our words, at the field as it is written in the manifest."""
+    path: Path = tuple(part for part in wrong["loc"] if part != "[key]")
+    place = document.place(who, path)
+    match wrong["type"]:
+        case "missing":
+            field = _fields(model, path[:-1]).get(str(path[-1]))
+            return Mistake(place, "is missing", field.description or "" if field else "")
+        case "extra_forbidden":
+            return Mistake(place, "there is no such field", meant(str(path[-1]), _fields(model, path[:-1])))
+        case "string_type" if isinstance(wrong["input"], bool | int | float):
+            return Mistake(place, f"should be text, not {_plain(wrong['input'])}", "put it in quotes")
+        case "value_error":
+            return Mistake(place, str(wrong["ctx"]["error"]))
+        case "string_pattern_mismatch":
+            pattern = wrong["ctx"]["pattern"]
+            return Mistake(
+                place, f"{_plain(wrong['input'])} is not allowed", PATTERNS.get(pattern, f"it matches {pattern}")
+            )
+    said = wrong["msg"].removeprefix("Input ").replace("Tuple", "A list").replace("valid tuple", "list")
+    found = "" if isinstance(wrong["input"], Mapping | list) else f", not {_plain(wrong['input'])}"
+    return Mistake(place, said[0].lower() + said[1:] + found)
+
+
+def _fields(model: type[BaseModel], path: Path) -> dict[str, Any]:
+    """The fields that are known at this path, by the names that manifests use."""
+    kind: Any = model
+    for part in path:
+        if isinstance(part, str) and isinstance(kind, type) and issubclass(kind, BaseModel):
+            field = next((f for f in kind.model_fields.values() if f.alias == part), None)
+            kind = field.annotation if field else None
+        kind = _model_in(kind)
+    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+        return {}
+    return {str(field.alias): field for field in kind.model_fields.values()}
+
+
+def _model_in(annotation: Any) -> Any:
+    """The model inside `X | None` or `tuple[X, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for arg in get_args(annotation) if (found := _model_in(arg)) is not None), None)
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """What helps whoever wrote a name that is not known."""
+    names = sorted(known)
+    near = get_close_matches(word, names, n=1, cutoff=0.6)
+    alike = near or get_close_matches(word.lower(), [name for name in names if name.lower() == word.lower()], n=1)
+    if alike:
+        return f"did you mean {alike[0]}?"
+    if not names:
+        return "there is none to choose from"
+    shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
+    return f"known: {shown}"
+
+
+def _plain(value: object) -> str:
+    match value:
+        case None:
+            text = "null"
+        case bool():
+            text = str(value).lower()
+        case _:
+            text = repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"

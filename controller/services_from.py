@@ -1,0 +1,148 @@
+"""Services and profiles from their manifests, and whether they fit each other."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from cluster.arrays import column
+from cluster.demand import Demand, LengthGrid, Slo, ThroughputProfile
+from cluster.pods import PodTable
+from cluster.workloads import ModelService as Service
+from controller.api import model_profile as profile_kind
+from controller.api import quantity
+from controller.api.model_profile import ModelProfile
+from controller.api.model_service import ModelService, ServiceDemand
+from controller.findings import Findings
+from controller.fleet_from import TypeIndex
+from controller.manifests import Read
+from controller.mistakes import meant
+
+
+def profiles_from(
+    read: Sequence[Read[ModelProfile]], types: TypeIndex, findings: Findings
+) -> tuple[ThroughputProfile, ...]:
+    """One profile per table of each ModelProfile."""
+    seen: dict[tuple[str, str, float], Read[ModelProfile]] = {}
+    made = []
+    for each in read:
+        spec = each.object.spec
+        if types.named(spec.gpu_type) is None:
+            problem = f"there is no GPUType {spec.gpu_type!r}"
+            findings.mistake(each.mistake(("spec", "gpuType"), problem, meant(spec.gpu_type, types.names)))
+        for n, table in enumerate(spec.throughput):
+            key = (spec.model, spec.gpu_type, table.slo.tpot)
+            other = seen.setdefault(key, each)
+            if other is not each:
+                problem = f"{spec.model} on {spec.gpu_type} at this promise is already in {other.who}"
+                findings.mistake(each.mistake(("spec", "throughput", n, "slo"), problem, "keep one of them"))
+            made.append(_profile(each.object, table))
+    return tuple(made)
+
+
+def _profile(obj: ModelProfile, table: profile_kind.ThroughputTable) -> ThroughputProfile:
+    spec = obj.spec
+    return ThroughputProfile(
+        model=spec.model,
+        gpu_type=spec.gpu_type,
+        slo=Slo(table.slo.tpot),
+        grid=LengthGrid(spec.grid.input_tokens, spec.grid.output_tokens),
+        requests_per_s=column(np.array(table.requests_per_second, dtype=np.float64), np.float64),
+        gpus_per_instance=spec.gpus_per_instance,
+    )
+
+
+def service_from(read: Read[ModelService], pods: PodTable) -> Service:
+    spec = read.object.spec
+    return Service(
+        name=read.name,
+        model=spec.model,
+        demand=None if spec.demand is None else _demand(spec.demand),
+        slo=Slo(spec.slo.tpot),
+        headroom_share=spec.headroom,
+        gpu_types=tuple(sorted(spec.gpu_types)),
+        spot=spec.spot,
+        continuous_split=spec.split == "continuous",
+        slice_factor=spec.slice_factor,
+        instance_cpu_milli=quantity.milli(spec.instance.cpu),
+        instance_memory_bytes=quantity.whole(spec.instance.memory),
+        priority=spec.priority,
+        replicas=_replicas(read, pods),
+    )
+
+
+def _demand(written: ServiceDemand) -> Demand:
+    """The demand; its histogram is scaled to add up to exactly 1."""
+    share = np.array(written.histogram, dtype=np.float64)
+    return Demand(
+        rate_per_s=written.requests_per_second,
+        grid=LengthGrid(written.input_tokens, written.output_tokens),
+        share=column(share / share.sum(), np.float64),
+    )
+
+
+def _replicas(read: Read[ModelService], pods: PodTable) -> dict[str, int] | None:
+    """What its status says; where that is silent, the instances that are there; None when there is neither."""
+    said = read.object.status.replicas
+    if said is not None:
+        return dict(sorted(said.items()))
+    mine = (row for row, owner in enumerate(pods.owner) if owner == read.name)
+    types = (pods.shapes[pods.shape[row]].gpu_types for row in mine)
+    counted = Counter(names[0] for names in types if len(names) == 1)
+    return dict(sorted(counted.items())) or None
+
+
+def check_services(
+    read: Sequence[Read[ModelService]],
+    profiles: Sequence[ThroughputProfile],
+    types: TypeIndex,
+    findings: Findings,
+) -> None:
+    """Whether services name types that exist, and lengths that any profile of their model reaches.
+
+    A service whose model has no profile at all is no mistake, because the profile may be measured later: the plan
+    refuses it with that reason and leaves its instances as they are.
+    """
+    for each in read:
+        spec = each.object.spec
+        for n, name in enumerate(spec.gpu_types):
+            if types.named(name) is None:
+                problem = f"there is no GPUType {name!r}"
+                findings.mistake(each.mistake(("spec", "gpuTypes", n), problem, meant(name, types.names)))
+        usable = [p for p in profiles if p.model == spec.model and p.gpu_type in (spec.gpu_types or types.names)]
+        for name in sorted(set(spec.gpu_types) & set(types.names) - {p.gpu_type for p in usable}):
+            words = f"it may use {name}, but no ModelProfile tells what {spec.model} does there: never used"
+            findings.note(each.who, "GpuTypeWithoutProfile", words)
+        if usable and spec.demand is not None:
+            _check_lengths(each, spec.demand, usable, findings)
+
+
+def _check_lengths(
+    read: Read[ModelService], demand: ServiceDemand, usable: Sequence[ThroughputProfile], findings: Findings
+) -> None:
+    beyond = list(_buckets_beyond(demand, usable))
+    if not beyond:
+        return
+    i, j = beyond[0]
+    grid = LengthGrid(demand.input_tokens, demand.output_tokens)
+    longest = max((p.grid for p in usable), key=lambda g: (g.input_tokens[-1], g.output_tokens[-1]))
+    many = f" and {len(beyond) - 1} more buckets" if len(beyond) > 1 else ""
+    findings.mistake(
+        read.mistake(
+            ("spec", "demand", "histogram", i, j),
+            f"has requests of {grid.label(i, j)}{many}, beyond every profile of {read.object.spec.model}, "
+            f"which end at {longest.label(-1, -1)}",
+            "measure a profile that reaches so far, or make the share 0",
+        )
+    )
+
+
+def _buckets_beyond(demand: ServiceDemand, usable: Sequence[ThroughputProfile]) -> Iterator[tuple[int, int]]:
+    for i, row in enumerate(demand.histogram):
+        for j, share in enumerate(row):
+            longest = demand.input_tokens[i], demand.output_tokens[j]
+            inside = any(
+                longest[0] <= p.grid.input_tokens[-1] and longest[1] <= p.grid.output_tokens[-1] for p in usable
+            )
+            if share > 0 and not inside:
+                yield i, j

@@ -1,0 +1,40 @@
+"""The border to a cluster: what can be seen of it and done to it. Kubernetes is one world, the simulator another."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from cluster.actions import Action
+from cluster.plans import Plan, Reason, Step
+from cluster.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """A step that was allowed and yet is not so in the world: it failed, was skipped, or was taken back."""
+
+    step: Step
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a plan, step by step."""
+
+    done: tuple[Step, ...] = ()
+    undone: tuple[Undone, ...] = ()
+
+
+class World(Protocol):
+    """A cluster that can be watched and changed. One contract test suite runs against every implementation."""
+
+    def observe(self) -> Snapshot:
+        """The whole picture now. Raises ObservationError when it cannot be had: a half picture is never planned on."""
+        ...
+
+    def apply(self, action: Action) -> None:
+        """Make it so and read it back. Raises ActionError, and then nothing has changed."""
+        ...
+
+    def report(self, plan: Plan, outcome: Outcome) -> None:
+        """Tell people: what was done and why, what was not and why."""
+        ...

@@ -1,0 +1,223 @@
+"""The decider of the mix: how many instances of which GPU types each model service should have now."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cluster.actions import Scale
+from cluster.plans import Certificate, Phase, Plan, Reason, Routing, ServicePlan, Step
+from cluster.snapshot import Snapshot
+from cluster.workloads import ModelService
+from placement.mix import Mix, MixAnswer, MixQuestion, Need, mix_cost
+from placement.mix_check import is_feasible
+from placement.mix_explain import explain
+from placement.mix_mistakes import gpu_type_mistakes, profile_mistakes, service_mistakes
+from placement.mix_question import need_of, stock_of
+from placement.mix_solve import Clock, answer_mix, first_unserved
+
+SOLVING_SHARE = 0.6
+"""Share of the deadline for the answer; the rest is for explaining it. Chosen: most answers need a tenth."""
+
+
+@dataclass(frozen=True, slots=True)
+class MixSettings:
+    """How services are planned, whichever they are."""
+
+    gap: float = 0.0
+    """Relative distance from the proven bound at which a mix is good enough."""
+    change_price_per_hour: float = 0.0
+    """Dollars per hour that each instance started or stopped must save; 0: every cheaper mix is worth the change."""
+    per_instance: bool = True
+    """Count single instances so that whole slices fit them, as routers that keep sessions in place need it."""
+    explain: bool = True
+    """Whether to ask by re-solving what a GPU more, a looser SLO or no headroom would save."""
+
+
+def plan_mix(snapshot: Snapshot, *, deadline_s: float, clock: Clock, settings: MixSettings = MixSettings()) -> Plan:
+    """Instances, routing and reasons for every service of the snapshot, within about `deadline_s` seconds.
+
+    clock: seconds from any fixed instant. A service that cannot be planned is refused with a reason and its
+    instances stay as they are. Where the stock does not hold all services, those of high priority come first, and
+    among equals the first. Nothing is scaled when what runs is right.
+    """
+    began = clock()
+
+    def left_s(share: float = 1.0) -> float:
+        return share * deadline_s - (clock() - began)
+
+    refusals, needs = _sorted_out(snapshot)
+    answered, short = _answer_by_priority(snapshot, needs, settings, lambda: left_s(SOLVING_SHARE), clock)
+    refusals |= short
+    plans = {name: _refused(name, reason) for name, reason in refusals.items()}
+    for question, answer in answered:
+        notes = explain(snapshot, question, answer, left_s=left_s, clock=clock) if settings.explain else {}
+        for need, mix in zip(question.needs, answer.mixes, strict=True):
+            plans[need.service] = _service_plan(need, mix, answer, notes.get(need.service, ()))
+    services = {service.name: service for service in snapshot.services}
+    steps = tuple(step for name in services if (step := _step(snapshot, services[name], plans[name])) is not None)
+    return Plan(
+        phases=(Phase("scale", steps),) if steps else (),
+        services=tuple(plans[name] for name in services),
+        certificates={"mix": _joined([answer for _, answer in answered])} if answered else {},
+    )
+
+
+def _sorted_out(snapshot: Snapshot) -> tuple[dict[str, Reason], list[Need]]:
+    """Refusals of services that no question can be asked about, and the needs of the others."""
+    names = snapshot.gpu_type_names
+    shared = (*gpu_type_mistakes(snapshot.gpu_types), *profile_mistakes(snapshot.profiles, names))
+    refusals: dict[str, Reason] = {}
+    needs: dict[str, Need] = {}
+    for service in snapshot.services:
+        mistakes = (*shared, *service_mistakes(service, names))
+        found = _bad_input(mistakes) if mistakes else need_of(service, snapshot)
+        if service.name in needs or service.name in refusals:
+            found = Reason("BadInput", f"several services are called {service.name}; give each its own name")
+            needs.pop(service.name, None)
+        if isinstance(found, Need):
+            found = first_unserved(MixQuestion((found,))) or found
+        if isinstance(found, Reason):
+            refusals[service.name] = found
+        else:
+            needs[service.name] = found
+    return refusals, list(needs.values())
+
+
+def _bad_input(mistakes: tuple[object, ...]) -> Reason:
+    return Reason("BadInput", "; ".join(str(mistake) for mistake in mistakes))
+
+
+def _question(snapshot: Snapshot, needs: list[Need], settings: MixSettings) -> MixQuestion:
+    names = {need.service for need in needs}
+    stock = stock_of(
+        snapshot,
+        [service for service in snapshot.services if service.name in names],
+        (offer.gpus for need in needs for offer in need.offers),
+    )
+    used = {offer.gpu_type for need in needs for offer in need.offers}
+    return MixQuestion(
+        needs=tuple(needs),
+        stock={name: stock[name] for name in stock if name in used},
+        change_price_per_hour=settings.change_price_per_hour,
+        per_instance=settings.per_instance,
+    )
+
+
+Answered = tuple[MixQuestion, MixAnswer]
+
+
+def _answer_by_priority(
+    snapshot: Snapshot, needs: list[Need], settings: MixSettings, left_s: Callable[[], float], clock: Clock
+) -> tuple[list[Answered], dict[str, Reason]]:
+    """Answers for as many needs as the stock holds, in order of priority, and reasons for the others."""
+    everything = _question(snapshot, needs, settings)
+    alone = _answer_apart(everything, settings, left_s, clock)
+    if alone is not None:
+        return alone, {}
+    together = _answer(everything, settings, left_s(), clock)
+    if isinstance(together, MixAnswer):
+        return [(everything, together)], {}
+    admitted: list[Need] = []
+    best: list[Answered] = []
+    refusals: dict[str, Reason] = {}
+    for need in sorted(needs, key=lambda need: -need.priority):
+        question = _question(snapshot, [*admitted, need], settings)
+        answer = _answer(question, settings, max(left_s(), 0.05), clock)
+        if isinstance(answer, MixAnswer):
+            admitted, best = [*admitted, need], [(question, answer)]
+        else:
+            refusals[need.service] = answer
+    return best, refusals
+
+
+def _answer(question: MixQuestion, settings: MixSettings, limit_s: float, clock: Clock) -> MixAnswer | Reason:
+    return answer_mix(question, deadline_s=limit_s, clock=clock, gap=settings.gap)
+
+
+def _answer_apart(
+    everything: MixQuestion, settings: MixSettings, left_s: Callable[[], float], clock: Clock
+) -> list[Answered] | None:
+    """Each need by itself, as if it had the stock alone; None where they cannot all have what they then want.
+
+    Many small questions are far easier than a large one, and as long as the stock holds them all they are the same.
+    """
+    found = []
+    count = len(everything.needs)
+    for n, need in enumerate(everything.needs):
+        # Half of what is left is kept for the case that all must be solved together.
+        limit_s = left_s() / (2 * (count - n)) if count > 1 else left_s()
+        question = replace(everything, needs=(need,))
+        answer = _answer(question, settings, limit_s, clock)
+        if isinstance(answer, Reason):
+            return None
+        found.append((question, answer))
+    mixes = tuple(answer.mixes[0] for _, answer in found)
+    return found if is_feasible(everything, mixes) else None
+
+
+def _refused(name: str, reason: Reason) -> ServicePlan:
+    return ServicePlan(service=name, instances={}, cost_per_hour=0.0, routing=None, certificate=None, refusal=reason)
+
+
+def _service_plan(need: Need, mix: Mix, answer: MixAnswer, notes: tuple[Reason, ...]) -> ServicePlan:
+    counts = zip(need.offers, mix.instances.tolist(), strict=True)
+    return ServicePlan(
+        service=need.service,
+        instances={offer.gpu_type: count for offer, count in counts if count},
+        cost_per_hour=mix_cost(need, mix),
+        routing=routing_of(need, mix),
+        certificate=_own_certificate(need, mix, answer),
+        notes=notes,
+    )
+
+
+def routing_of(need: Need, mix: Mix) -> Routing:
+    """Bucket by bucket, the share of its requests for each GPU type."""
+    weight = np.zeros((*need.grid.shape, len(need.offers)))
+    for cell, share in zip(need.cells, mix.share, strict=True):
+        weight[cell] = share
+    weight.setflags(write=False)
+    return Routing(need.grid, tuple(offer.gpu_type for offer in need.offers), weight)
+
+
+def _own_certificate(need: Need, mix: Mix, answer: MixAnswer) -> Certificate:
+    """One service's part of a certificate: it alone cannot save more than all of them together could."""
+    joint = answer.certificate
+    if len(answer.mixes) == 1:
+        return joint
+    cost = mix_cost(need, mix)
+    return replace(joint, objective=cost, bound=max(0.0, cost - (joint.objective - joint.bound)))
+
+
+def _joined(answers: list[MixAnswer]) -> Certificate:
+    certificates = [answer.certificate for answer in answers]
+    return Certificate(
+        objective=math.fsum(c.objective for c in certificates),
+        bound=math.fsum(c.bound for c in certificates),
+        solver=certificates[0].solver,
+        seconds=math.fsum(c.seconds for c in certificates),
+    )
+
+
+def _step(snapshot: Snapshot, service: ModelService, plan: ServicePlan) -> Step | None:
+    """The change from what is asked for now to the plan; None where there is nothing to change."""
+    if plan.refusal is not None:
+        return None
+    now: Mapping[str, int] = service.replicas or {}
+    profiled = {profile.gpu_type for profile in snapshot.profiles if profile.model == service.model}
+    # A type without a profile is never scaled, not even to zero: nobody knows what its instances do.
+    wanted = {name: plan.instances.get(name, 0) for name in snapshot.gpu_type_names if name in profiled}
+    changed = {name: count for name, count in wanted.items() if count != now.get(name, 0)}
+    if not changed:
+        return None
+    words = ", ".join(f"{name} {now.get(name, 0)} → {count}" for name, count in changed.items())
+    return Step(
+        Scale(service.name, changed),
+        Reason(
+            "CheapestMix",
+            f"{service.name}: {words}; the whole mix costs {plan.cost_per_hour:.2f} $/h",
+            {"cost_per_hour": plan.cost_per_hour, "bound": plan.certificate.bound if plan.certificate else 0.0},
+        ),
+    )

@@ -1,0 +1,147 @@
+"""Answers without a solver: the best single type, a greedy mix, and whole slices out of split ones.
+
+They are there from the first moment, so a deadline never leaves a service without an answer.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from cluster.arrays import FloatArray, IntArray
+from placement.headroom import room_needed
+from placement.mix import Mix, MixQuestion, Need, Stock, mix_cost, pool_load
+from placement.mix_check import TOLERANCE
+
+
+def start_mixes(question: MixQuestion) -> tuple[Mix, ...] | None:
+    """For each need the cheaper of single type and greedy, most important needs first; None where stock ran out."""
+    left = dict(question.stock)
+    found: dict[int, Mix] = {}
+    for k in sorted(range(len(question.needs)), key=lambda k: (-question.needs[k].priority, k)):
+        need = question.needs[k]
+        options = [mix for mix in (best_single_type(need, left), greedy_mix(need, left)) if mix is not None]
+        if not options:
+            return None
+        found[k] = min(options, key=lambda mix: mix_cost(need, mix))
+        left = stock_after(left, need, found[k])
+    return tuple(found[k] for k in range(len(question.needs)))
+
+
+def best_single_type(need: Need, stock: Mapping[str, Stock]) -> Mix | None:
+    """All buckets on the cheapest type that can serve all of them and of which there are enough."""
+    options = []
+    for g, offer in enumerate(need.offers):
+        if np.isfinite(offer.load).all():
+            share = np.zeros((len(need.cells), len(need.offers)))
+            share[:, g] = 1.0
+            options.append(Mix(instances_for(need, share), share))
+    options = [mix for mix in options if in_stock(need, mix.instances, stock)]
+    return min(options, key=lambda mix: mix_cost(need, mix), default=None)
+
+
+def greedy_mix(need: Need, stock: Mapping[str, Stock]) -> Mix | None:
+    """Each bucket on the type where its load costs least, slice by slice while the stock lasts."""
+    parts = need.slice_factor or 1
+    price = np.array([offer.price_per_hour for offer in need.offers])
+    dollars = np.column_stack([offer.load for offer in need.offers]) * price
+    share = np.zeros_like(dollars)
+    pools = _Pools(need)
+    for b in _hardest_first(dollars):
+        for g in np.argsort(dollars[b], kind="stable"):
+            if not np.isfinite(dollars[b, g]):
+                break
+            room = parts - round(share[b].sum() * parts)
+            fits = pools.slices_that_fit(b, int(g), room, parts, stock)
+            share[b, g] += fits / parts
+            if fits == room:
+                break
+        else:
+            return None
+        if round(share[b].sum() * parts) < parts:
+            return None
+    instances = instances_for(need, share)
+    return Mix(instances, share) if in_stock(need, instances, stock) else None
+
+
+def whole_slices(need: Need, mix: Mix) -> Mix | None:
+    """The mix with its split slices given whole to one type each, on the same instances; None where that overfills."""
+    if need.slice_factor is None:
+        return mix
+    parts = need.slice_factor
+    count = np.floor(mix.share * parts + TOLERANCE)
+    pools = _Pools(need)
+    for b, g in np.argwhere(count > 0):
+        pools.add(int(b), int(g), count[b, g] / parts)
+    load = np.column_stack([offer.load for offer in need.offers]) / parts
+    missing = [b for b in range(len(need.cells)) for _ in range(round(parts - count[b].sum()))]
+    for b in sorted(missing, key=lambda b: -np.min(load[b])):
+        room = [pools.room_left(b, g, 1 / parts, int(mix.instances[g])) for g in range(len(need.offers))]
+        best = int(np.argmax(room))
+        if room[best] < 0:
+            return None
+        pools.add(b, best, 1 / parts)
+        count[b, best] += 1
+    return Mix(mix.instances, count / parts)
+
+
+def instances_for(need: Need, share: FloatArray) -> IntArray:
+    """The fewest instances that hold these shares, shape (offers,)."""
+    rooms = (room_needed(*pool_load(offer, share[:, g]), need.headroom_share) for g, offer in enumerate(need.offers))
+    return np.array([math.ceil(room - TOLERANCE) for room in rooms], dtype=np.int64)
+
+
+def in_stock(need: Need, instances: IntArray, stock: Mapping[str, Stock]) -> bool:
+    return all(
+        offer.gpu_type not in stock or int(count) <= stock[offer.gpu_type].holds(offer.gpus)
+        for count, offer in zip(instances, need.offers, strict=True)
+    )
+
+
+def stock_after(stock: Mapping[str, Stock], need: Need, mix: Mix) -> dict[str, Stock]:
+    """What is left when this mix has taken its devices."""
+    left = dict(stock)
+    for count, offer in zip(mix.instances.tolist(), need.offers, strict=True):
+        if offer.gpu_type in left:
+            old = left[offer.gpu_type]
+            slots = {width: slots - count * (offer.gpus // width) for width, slots in old.slots.items()}
+            left[offer.gpu_type] = Stock(old.gpus - count * offer.gpus, slots)
+    return left
+
+
+def _hardest_first(dollars: FloatArray) -> list[int]:
+    """Buckets with few ways first, among those the dearest first."""
+    cheapest = dollars.min(axis=1)
+    return sorted(range(len(dollars)), key=lambda b: (int(np.isfinite(dollars[b]).sum()), -cheapest[b]))
+
+
+class _Pools:
+    """Load and variance per offer while slices are dealt out."""
+
+    def __init__(self, need: Need) -> None:
+        self.need = need
+        self.load = [0.0] * len(need.offers)
+        self.variance = [0.0] * len(need.offers)
+
+    def add(self, b: int, g: int, share: float) -> None:
+        self.load[g] += share * float(self.need.offers[g].load[b])
+        self.variance[g] += share * float(self.need.offers[g].variance[b])
+
+    def room_left(self, b: int, g: int, share: float, instances: int) -> float:
+        """Instances that stay free when this share comes; negative where it does not fit."""
+        offer = self.need.offers[g]
+        load = self.load[g] + share * float(offer.load[b])
+        if not math.isfinite(load):
+            return -math.inf
+        variance = self.variance[g] + share * float(offer.variance[b])
+        return instances + TOLERANCE / 2 - room_needed(load, variance, self.need.headroom_share)
+
+    def slices_that_fit(self, b: int, g: int, wanted: int, parts: int, stock: Mapping[str, Stock]) -> int:
+        """How many of the wanted slices the stock of this type can still hold; they are added."""
+        offer = self.need.offers[g]
+        limit = stock.get(offer.gpu_type)
+        fits = wanted
+        while limit is not None and fits and self.room_left(b, g, fits / parts, limit.holds(offer.gpus)) < 0:
+            fits -= 1
+        self.add(b, g, fits / parts)
+        return fits

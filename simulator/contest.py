@@ -1,0 +1,53 @@
+"""Contests: policies place the same arrivals on the same fleet, one replay for each policy and seed."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cluster.errors import ConfigError, Mistake
+from cluster.snapshot import Snapshot
+from placement.packer import Packer
+from placement.policies import POLICIES, policy_named
+from placement.policy import Knowledge
+from simulator import replay as one
+from simulator.arrivals import published_stream
+from simulator.renaming import with_renamed_nodes
+from simulator.sweep import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What holds for every replay of a contest."""
+
+    rename_nodes: bool = False
+    """Nodes change names at random, by the seed, so that a policy cannot live on a lucky order of names."""
+
+
+def play(run: Run, traces: Mapping[str, Snapshot], rules: Rules) -> one.Replay:
+    """One replay. It depends on its arguments alone, but for the times that it measures."""
+    trace = traces[run.trace]
+    if rules.rename_nodes:
+        trace = with_renamed_nodes(trace, run.seed)
+    # As in the published runs, a policy may know which pods the trace holds; one that learns will not look.
+    expected = tuple(trace.pods.shapes[index] for index in trace.pods.shape)
+    policy = policy_named(run.policy, Knowledge(trace, expected, run.seed))
+    stream = published_stream(trace, run.seed)
+    return one.replay(trace, stream, Packer.of(trace, policy), time.perf_counter, run.seed)
+
+
+def check_contest(traces: Mapping[str, Snapshot], policies: tuple[str, ...]) -> None:
+    """Raises ConfigError with everything that would make a replay meaningless: before any time is spent on it."""
+    mistakes = [
+        Mistake(f"policy {name!r}", "there is no such policy", f"choose of {', '.join(POLICIES)}")
+        for name in policies
+        if name not in POLICIES
+    ]
+    for name, trace in traces.items():
+        if not trace.nodes.gpus.sum():
+            mistakes.append(Mistake(f"trace {name}", "the fleet has no GPU", "add nodes that have some"))
+        if not any(trace.pods.shapes[index].gpus for index in trace.pods.shape):
+            mistakes.append(
+                Mistake(f"trace {name}", "no pod asks for a GPU", "demand is counted in GPUs: add such pods")
+            )
+    if mistakes:
+        raise ConfigError(tuple(mistakes))

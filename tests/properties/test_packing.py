@@ -1,0 +1,118 @@
+"""What always holds when pending pods and gangs are packed, for arbitrary clusters."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.plans import Plan
+from cluster.pods import PENDING, device_numbers
+from cluster.snapshot import Snapshot
+from controller.apply import carry_out
+from controller.guard import Limits, guard
+from placement.draft import effective_priority
+from placement.pack import pack
+from placement.packer import Packer
+from placement.policies.best_fit import BestFit
+from simulator.world import SimulatedWorld
+from tests.properties.fleets import fleets, with_importance_shuffled
+
+ANYTHING_GOES = Limits(max_evictions_share=1.0, max_evictions_floor=1000)
+
+
+def packed(seen: Snapshot) -> Plan:
+    return pack(seen, Packer.of(seen, BestFit()))
+
+
+def assert_sound(seen: Snapshot) -> None:
+    """Nothing over-committed, every pod has its devices, every gang is whole or not there."""
+    free = seen.free()
+    assert (free.cpu_milli >= 0).all()
+    assert (free.memory_bytes >= 0).all()
+    assert (free.gpu_milli >= 0).all()
+    for row, where in enumerate(seen.pods.node):
+        if where != PENDING:
+            shape = seen.pods.shapes[seen.pods.shape[row]]
+            held = device_numbers(int(seen.pods.devices[row]))
+            assert len(held) == shape.gpus
+            assert all(device < seen.nodes.gpus[where] for device in held)
+    for index, gang in enumerate(seen.gangs):
+        running = seen.pods.node[(seen.pods.gang == index)] != PENDING
+        assert running.sum() == 0 or running.sum() >= gang.min_members
+
+
+@given(fleets())
+def test_a_packing_is_sound_and_the_guard_has_nothing_to_say(seen: Snapshot) -> None:
+    plan = packed(seen)
+
+    assert guard(seen, plan, ANYTHING_GOES).refused == ()
+    assert_sound(seen.after(plan.actions))
+
+
+@given(fleets())
+def test_the_second_packing_plans_nothing(seen: Snapshot) -> None:
+    later = seen.after(packed(seen).actions)
+
+    assert packed(later).actions == ()
+
+
+@given(fleets(), st.integers(0, 2**32 - 1))
+def test_preemption_keeps_everything_sound_and_comes_to_rest(seen: Snapshot, seed: int) -> None:
+    busy = with_importance_shuffled(seen.after(packed(seen).actions), seed)
+
+    plan = packed(busy)
+    later = busy.after(plan.actions)
+
+    assert guard(busy, plan, ANYTHING_GOES).refused == ()
+    assert_sound(later)
+    assert packed(later).actions == ()
+
+
+def seats_by_importance(seen: Snapshot) -> list[int]:
+    """How many pods run at each priority, the highest first."""
+    priority = effective_priority(seen)
+    return [int(((seen.pods.node != PENDING) & (priority == p)).sum()) for p in (20, 10, 5, 0)]
+
+
+@given(fleets(), st.integers(0, 2**32 - 1))
+def test_nobody_is_stopped_but_for_the_gain_of_the_more_important(seen: Snapshot, seed: int) -> None:
+    busy = with_importance_shuffled(seen.after(packed(seen).actions), seed)
+    later = busy.after(packed(busy).actions)
+
+    # Lexicographic: whatever lower priorities lose, the first priority that changes has gained.
+    assert seats_by_importance(later) >= seats_by_importance(busy)
+
+
+@given(fleets())
+def test_every_pod_is_placed_or_told_why_not(seen: Snapshot) -> None:
+    plan = packed(seen)
+    later = seen.after(plan.actions)
+
+    told = {unplaced.workload for unplaced in plan.unplaced}
+    for row in later.pods.pending.tolist():
+        gang = int(later.pods.gang[row])
+        label = f"Pod/{later.pods.names[row]}" if gang < 0 else f"Gang/{later.gangs[gang].name}"
+        assert label in told
+
+
+@given(fleets())
+def test_after_says_what_the_world_then_shows(seen: Snapshot) -> None:
+    plan = packed(seen)
+    pretend = SimulatedWorld(seen)
+
+    outcome = carry_out(pretend, plan)
+
+    assert not outcome.undone
+    expected, shown = seen.after(plan.actions), pretend.observe()
+    assert shown.pods.node.tolist() == expected.pods.node.tolist()
+    assert shown.pods.devices.tolist() == expected.pods.devices.tolist()
+
+
+@settings(max_examples=200)
+@given(fleets(), st.data())
+def test_a_gang_is_whole_whatever_fails(seen: Snapshot, data: st.DataObject) -> None:
+    plan = packed(seen)
+    broken = set(data.draw(st.lists(st.sampled_from(plan.actions), max_size=3))) if plan.actions else set()
+    pretend = SimulatedWorld(seen, lambda action: "it will not" if action in broken else None)
+
+    carry_out(pretend, guard(seen, plan, ANYTHING_GOES))
+
+    assert_sound(pretend.observe())
