@@ -14,6 +14,7 @@ from cluster.snapshot import Snapshot
 from placement.bound import allocation_bound
 from placement.classes import class_of
 from placement.fleet_kinds import kinds_of
+from placement.make_room import make_room
 from placement.order import content_rank
 from placement.packer import Packer
 from placement.policies import policy_named
@@ -88,7 +89,7 @@ def record_of(run: Run, played: Replay, setup: Setup, bound_pct: float | None) -
 
 
 def _conditions(setup: Setup) -> Conditions:
-    return Conditions(move_share=setup.move_share)
+    return Conditions(make_room if setup.move_share else None, setup.move_share)
 
 
 @lru_cache(maxsize=4)

@@ -22,7 +22,8 @@ class Ledger:
         self.gpu_milli = free.gpu_milli
         self.gpus = gpus
         self.gpu_type = gpu_type
-        self._touched: list[int] = []
+        self._charges = 0
+        self._last_charge = np.zeros(len(gpus), dtype=np.int64)
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "Ledger":
@@ -31,11 +32,11 @@ class Ledger:
     @property
     def mark(self) -> int:
         """A point in time to ask `changed_since` about."""
-        return len(self._touched)
+        return self._charges
 
     def changed_since(self, mark: int) -> IntArray:
         """The nodes that were touched after that mark, each once, rising."""
-        return np.array(sorted(set(self._touched[mark:])), dtype=np.int64)
+        return np.flatnonzero(self._last_charge > mark)
 
     def take(self, shape: PodShape, node: int, devices: Sequence[int]) -> None:
         """Charge a pod to a node. The caller has checked that it fits."""
@@ -50,7 +51,8 @@ class Ledger:
         self.memory_bytes[node] -= sign * shape.memory_bytes
         for device in devices:
             self.gpu_milli[node, device] -= sign * shape.gpu_milli
-        self._touched.append(node)
+        self._charges += 1
+        self._last_charge[node] = self._charges
 
     def fits(self, shape: PodShape, nodes: IntArray | None = None) -> BoolArray:
         """Where the free resources suffice, device by device; eligibility is not looked at.

@@ -32,8 +32,8 @@ class _Sheet:
     def wrong(self, line: int, column_name: str, problem: str, remedy: str = "") -> None:
         self.mistakes.append(Mistake(f"{self.name}, line {line}, column {column_name}", problem, remedy))
 
-    def number(self, line: int, row: Mapping[str, str], column_name: str, most: int | None = None) -> int:
-        """A whole number, not negative and at most `most`; 0 and a mistake where it is not."""
+    def number(self, line: int, row: Mapping[str, str], column_name: str, most: int | None = None) -> int | None:
+        """A whole number, not negative and at most `most`; None, and a mistake, where it is not."""
         text = row[column_name].strip()
         try:
             value = float(text)
@@ -41,13 +41,13 @@ class _Sheet:
             value = float("nan")
         if not value.is_integer():
             self.wrong(line, column_name, f"{text!r} is not a whole number")
-            return 0
+            return None
         if value < 0:
             self.wrong(line, column_name, f"{text} is negative")
-            return 0
+            return None
         if most is not None and value > most:
             self.wrong(line, column_name, f"{text} is more than {most}")
-            return 0
+            return None
         return int(value)
 
 
@@ -107,12 +107,12 @@ def _whole_rows(
 def _nodes_from(sheet: _Sheet, prices: Mapping[str, float]) -> tuple[tuple[GpuType, ...], NodeTable | None]:
     made: list[tuple[str, int, int, int, str]] = []
     for line, row in sheet.rows:
-        gpus = sheet.number(line, row, "gpu", MAX_GPUS_PER_NODE)
+        gpus = sheet.number(line, row, "gpu", MAX_GPUS_PER_NODE) or 0
         model = row["model"].strip()
         if gpus and not model:
             sheet.wrong(line, "model", f"is empty, but the node has {gpus} GPUs", "name their type")
-        sizes = sheet.number(line, row, "cpu_milli"), sheet.number(line, row, "memory_mib") * MIB
-        made.append((row["sn"], *sizes, gpus, model))
+        cpu_milli, memory_mib = (sheet.number(line, row, name) or 0 for name in ("cpu_milli", "memory_mib"))
+        made.append((row["sn"], cpu_milli, memory_mib * MIB, gpus, model))
     if not made:
         if not sheet.mistakes:
             sheet.mistakes.append(Mistake(sheet.name, "the fleet is empty", "give at least one node"))
@@ -151,17 +151,17 @@ def _pods_from(sheet: _Sheet, known_types: set[str] | None) -> PodTable:
 
 
 def _shape_from(sheet: _Sheet, line: int, row: Mapping[str, str], known_types: set[str] | None) -> PodShape:
-    gpus = sheet.number(line, row, "num_gpu", MAX_GPUS_PER_NODE)
+    gpus = sheet.number(line, row, "num_gpu", MAX_GPUS_PER_NODE) or 0
     gpu_milli = sheet.number(line, row, "gpu_milli", WHOLE_GPU_MILLI)
-    if gpus and not gpu_milli:
+    if gpus and gpu_milli == 0:
         sheet.wrong(line, "gpu_milli", f"is 0, but the pod asks for {gpus} GPUs", "1000 is a whole GPU")
     wanted = tuple(sorted(filter(None, ((row.get("gpu_spec") or "").strip()).split("|"))))
     for unknown in [name for name in wanted if known_types is not None and name not in known_types]:
         sheet.wrong(line, "gpu_spec", f"no node has a GPU of type {unknown!r}", "correct it or add such nodes")
     return PodShape(
-        cpu_milli=sheet.number(line, row, "cpu_milli"),
-        memory_bytes=sheet.number(line, row, "memory_mib") * MIB,
+        cpu_milli=sheet.number(line, row, "cpu_milli") or 0,
+        memory_bytes=(sheet.number(line, row, "memory_mib") or 0) * MIB,
         gpus=gpus,
-        gpu_milli=gpu_milli if gpus else 0,
+        gpu_milli=(gpu_milli or 0) if gpus else 0,
         gpu_types=wanted,
     )
