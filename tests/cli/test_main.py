@@ -66,7 +66,7 @@ def test_the_command_works_as_a_process_and_stops_on_bad_input(tmp_path: Path) -
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)  # noqa: S603
 
     assert (result.returncode, result.stdout) == (2, "")
-    assert "bad.yaml, document 1, line 1" in result.stderr
+    assert "bad.yaml, document 1, line 2" in result.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "fish", "zsh"])
