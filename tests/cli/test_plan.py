@@ -142,3 +142,13 @@ def test_what_has_no_place_fails_only_who_asks_for_it(tmp_path: Path) -> None:
 
     assert run("-f", file).exit_code == 0
     assert run("-f", file, "--fail-on-unplaced").exit_code == 1
+
+
+@pytest.mark.parametrize("policy", ["tonnage", "tonnage-learning", "fgd", "bestfit"])
+def test_a_fleet_whose_gpus_have_no_type_is_planned_all_the_same(tmp_path: Path, policy: str) -> None:
+    file = written(tmp_path, [node("n1", gpus=2), node("n2", gpus=0), pod("a", 1), pod("b")])
+
+    result = run("-f", str(file), "-o", "json", "--policy", policy)
+
+    assert result.exit_code == 0, result.stderr
+    assert len(json.loads(result.stdout)["placements"]) == 2
