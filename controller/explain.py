@@ -80,10 +80,7 @@ def explain(snapshot: Snapshot, plan: Plan, target: str, packer_of: PackerOf) ->
     packer_of: makes the packing engine that the plan was made with, for another snapshot.
     Raises ConfigError when there is no such object, neither before the plan nor after it.
     """
-    kind, _, name = target.partition("/")
-    found = next((known for known in KINDS if known.lower() == kind.lower()), None)
-    if found is None or not name:
-        raise ConfigError(Mistake(target, "should be KIND/NAME", meant(kind, KINDS)))
+    found, name = kind_and_name(target)
     after = snapshot.after(plan.actions)
     if found == "Node":
         return _node(snapshot, after, _known(found, name, snapshot.nodes.names))
@@ -96,6 +93,15 @@ def explain(snapshot: Snapshot, plan: Plan, target: str, packer_of: PackerOf) ->
             return _gang(snapshot, after, plan, gangs.index(_known(found, full, gangs)), packer_of)
         case _:
             return _pod(snapshot, after, plan, _known(found, full, after.pods.names), packer_of)
+
+
+def kind_and_name(target: str) -> tuple[str, str]:
+    """The kind as KINDS spells it, and the name as it was written. Raises ConfigError for a kind that is none."""
+    kind, _, name = target.partition("/")
+    found = next((known for known in KINDS if known.lower() == kind.lower()), None)
+    if found is None or not name:
+        raise ConfigError(Mistake(target, "should be KIND/NAME", meant(kind, KINDS)))
+    return found, name
 
 
 def _known(kind: str, name: str, names: Iterable[str]) -> str:
