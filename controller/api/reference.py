@@ -58,7 +58,9 @@ POD = {
     "`spec.nodeName`": "it runs there",
     "`status.phase`": "`Succeeded` and `Failed` hold nothing",
     f"label `{metadata.GANG_LABEL}`": "the Gang that it is a member of, in the same namespace",
-    f"label `{metadata.SERVICE_LABEL}`": "the ModelService that it is an instance of, in the same namespace",
+    f"label `{metadata.SERVICE_LABEL}`": (
+        "the ModelService that it is an instance of, in the same namespace; an instance names its one GPUType"
+    ),
     f'annotation `{metadata.GPU_MILLI_ANNOTATION}: "300"`': (
         "a share of one GPU, in thousandths, instead of whole devices"
     ),

@@ -90,3 +90,16 @@ def test_an_object_that_is_not_there_is_wrong_use(tmp_path: Path, target: str, s
     assert result.exit_code == 2
     assert result.stdout == ""
     assert said in result.stderr
+
+
+def test_an_instance_that_is_not_needed_any_more_says_so(tmp_path: Path) -> None:
+    def instance(number: int) -> Object:
+        labels, types = {"tonnage.dev/service": "chat"}, {"tonnage.dev/gpu-types": "a100"}
+        return pod(f"chat-{number}", 1, on="n1", labels=labels, annotations=types)
+
+    instances = [instance(number) for number in range(3)]  # two are enough, see test_plan.py
+
+    why = explained(tmp_path, "Pod/chat-2", gpu_type(), profile(), service(headroom=0.0), node(), *instances)
+
+    assert (why["node_before"], why["node_after"]) == ("n1", None)
+    assert why["reason"]["code"] == "CheapestMix"

@@ -152,3 +152,27 @@ def test_a_fleet_whose_gpus_have_no_type_is_planned_all_the_same(tmp_path: Path,
 
     assert result.exit_code == 0, result.stderr
     assert len(json.loads(result.stdout)["placements"]) == 2
+
+
+def test_a_fleet_that_is_as_planned_is_left_alone(tmp_path: Path) -> None:
+    fleet = [gpu_type(), profile(), service(headroom=0.0), node(gpus=8)]
+    first = planned(tmp_path, *fleet)
+    instances = [
+        pod(
+            place["pod"].partition("/")[2],
+            1,
+            on=place["node"],
+            labels={"tonnage.dev/service": "chat"},
+            annotations={
+                "tonnage.dev/gpu-types": "a100",
+                "tonnage.dev/devices": ",".join(map(str, place["devices"])),
+            },
+        )
+        for place in first["placements"]
+    ]
+
+    second = planned(tmp_path, *fleet, *instances)
+
+    assert len(instances) == 2
+    assert [second[part] for part in ("scale", "evictions", "moves", "placements", "unplaced")] == [[]] * 5
+    assert second["services"] == first["services"]

@@ -263,6 +263,12 @@ def test_running_pods_hold_the_devices_they_name_and_silent_ones_the_fullest_tha
     assert codes(seen)[1:] == ["DevicesAssumed Pod/default/a-half and 1 more"]
 
 
+def test_an_instance_that_names_no_type_is_noted(tmp_path: Path) -> None:
+    seen = observed(tmp_path, gpu_type(), node(), service(), pod("chat-1", 1, labels={"tonnage.dev/service": "chat"}))
+
+    assert codes(seen) == ["InstanceTypeUnknown Pod/default/chat-1"]
+
+
 def test_an_overcommitted_node_is_noted_and_gets_nothing_more(tmp_path: Path) -> None:
     seen = observed(tmp_path, node(gpus=0, cpu="1"), pod("a", on="n1"), pod("b", on="n1"))
 
