@@ -36,7 +36,7 @@ def as_table(outcome: Outcome) -> str:
             continue
         console.print(f"{trace.name}: {trace.nodes:,} nodes, {trace.gpus:,} GPUs (simulated)", style="bold")
         console.print(_table(mine))
-        console.print("Allocated and at work at 100 % arrived demand, fragments and stranded at 90 %; mean ± sd.")
+        console.print("Allocated and at work at 100 % arrived demand, stranded at 90 %; mean ± sd.")
         console.print(headline(trace, mine) + "\n")
     return page.getvalue()
 
@@ -89,6 +89,7 @@ def _policy_record(summary: PolicySummary) -> Mapping[str, object]:
         "seeds": list(summary.seeds),
         "allocation_pct": at_points(summary.allocation_pct),
         "fragmentation_pct": at_points(summary.fragmentation_pct),
+        "stranded_pct": at_points(summary.stranded_pct),
         "allocated_dollars_per_hour": at_points(summary.allocated_per_hour),
         "stranded_dollars_per_hour": at_points(summary.stranded_per_hour),
         "decision_ms": {
