@@ -37,6 +37,8 @@ def as_table(outcome: Outcome) -> str:
         console.print(f"{trace.name}: {trace.nodes:,} nodes, {trace.gpus:,} GPUs (simulated)", style="bold")
         console.print(_table(mine))
         console.print("Allocated and at work at 100 % arrived demand, stranded at 90 %; mean ± sd.")
+        if trace.bound_pct is not None:
+            console.print(f"No policy can allocate more than {trace.bound_pct:.2f} % at 100 % arrived (proven).")
         console.print(headline(trace, mine) + "\n")
     return page.getvalue()
 
@@ -70,11 +72,17 @@ def as_json(outcome: Outcome) -> str:
         "stopped": outcome.swept.stopped or None,
         "prices_per_hour": dict(outcome.contest.prices),
         "rules": {"rename_nodes": outcome.contest.rules.rename_nodes},
-        "traces": [{"name": t.name, "nodes": t.nodes, "gpus": t.gpus, "pods": t.pods} for t in _traces(outcome)],
+        "traces": [_trace_record(trace) for trace in _traces(outcome)],
         "policies": [_policy_record(summary) for summary in summaries_of(outcome)],
         "missing": [{"trace": r.trace, "policy": r.policy, "seed": r.seed} for r in outcome.swept.missing],
     }
     return json.dumps(record, indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+def _trace_record(trace: Trace) -> Mapping[str, object]:
+    bound = None if trace.bound_pct is None else {"100": round(trace.bound_pct, 6)}
+    sizes = {"nodes": trace.nodes, "gpus": trace.gpus, "pods": trace.pods}
+    return {"name": trace.name, **sizes, "allocation_bound_pct": bound}
 
 
 def _policy_record(summary: PolicySummary) -> Mapping[str, object]:
@@ -137,6 +145,7 @@ def _traces(outcome: Outcome) -> list[Trace]:
             gpus=int(trace.nodes.gpus.sum()),
             pods=len(trace.pods),
             source=outcome.contest.sources[name],
+            bound_pct=outcome.bound_pct.get(name),
         )
         for name, trace in outcome.contest.traces.items()
     ]

@@ -48,6 +48,9 @@ def test_json_is_the_same_for_any_number_of_jobs_but_for_times() -> None:
     assert without_times(alone.stdout) == without_times(together.stdout)
     record = json.loads(alone.stdout)
     assert record["simulated"] is True
+    # The LP bound, about 97 % for the default mix, holds for what every policy reached.
+    bound = record["traces"][0]["allocation_bound_pct"]["100"]
+    assert all(policy["allocation_pct"]["100"]["mean"] <= bound < 100 for policy in record["policies"])
     assert [policy["policy"] for policy in record["policies"]] == ["bestfit", "fgd"]
     assert set(record["policies"][0]["allocation_pct"]) == {"80", "90", "100", "110", "end"}
 
