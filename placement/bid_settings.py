@@ -35,7 +35,7 @@ class BidSettings:
     """Decisions between two looks at what is idle of each type: a fleet's idle GPUs change slowly."""
     draws: int = 10
     """Linear programs per price book. One alone costs a point of allocation where types are asked for by name."""
-    least_load: float = 0.97
+    least_load: float = 1.0
     """Lowest demand of a draw, as a share of the fleet's GPUs."""
-    most_load: float = 1.06
+    most_load: float = 1.1
     """Highest demand of a draw. Prices matter when the fleet is nearly full, so both lie near 1."""

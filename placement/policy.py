@@ -53,6 +53,13 @@ class Policy(Protocol):
         """A cost per GPU type, added when a node is chosen: for terms that change with every arrival. Never kept."""
         return None
 
+    def worth(self, ledger: Ledger, nodes: IntArray) -> FloatArray | None:
+        """What the free resources of nodes are worth, in the unit of its costs; None where it knows no such thing.
+
+        Where there is one, `rate` is about the worth that is lost, so placing and removing can be weighed together.
+        """
+        return None
+
     def arrived(self, shape: PodShape) -> None:
         """A pod of this shape was asked for: for policies that learn what arrives. Once per pod, not per attempt."""
         return

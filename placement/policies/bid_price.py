@@ -92,6 +92,11 @@ class BidPrice(Policy):
             return self._fallback.rate(shape, ledger, nodes)
         return _rated(self.book, shape, ledger, nodes)
 
+    def worth(self, ledger: Ledger, nodes: IntArray) -> FloatArray | None:
+        if self.book is None:
+            return None
+        return self.book.memo.of(ledger.gpu_type[nodes], ledger.cpu_milli[nodes], ledger.gpu_milli[nodes])
+
     def surcharge(self, shape: PodShape, ledger: Ledger) -> FloatArray | None:
         if self.book is None or not shape.gpus or not len(self.book.picky_demand):
             return None
