@@ -5,6 +5,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from shutil import get_terminal_size
 
 import numpy as np
@@ -15,6 +16,7 @@ from cli.simulate import Outcome
 from cluster.arrays import FloatArray
 from cluster.version import VERSION
 from simulator.columns import columns_for, number_in_words
+from simulator.contest import Rules
 from simulator.report import Circumstances, Trace, headline, render_report
 from simulator.summary import PolicySummary, Spread, summarise
 
@@ -71,7 +73,7 @@ def as_json(outcome: Outcome) -> str:
         "simulated": True,
         "stopped": outcome.swept.stopped or None,
         "prices_per_hour": dict(outcome.contest.prices),
-        "rules": {"rename_nodes": outcome.contest.rules.rename_nodes},
+        "rules": asdict(outcome.contest.rules),
         "traces": [_trace_record(trace) for trace in _traces(outcome)],
         "policies": [_policy_record(summary) for summary in summaries_of(outcome)],
         "missing": [{"trace": r.trace, "policy": r.policy, "seed": r.seed} for r in outcome.swept.missing],
@@ -118,19 +120,24 @@ def _spread_record(values: FloatArray) -> Mapping[str, float | None]:
 
 def as_html(outcome: Outcome, *, command: str, machine: str) -> str:
     """The report (simulator/report.py)."""
-    rules = outcome.contest.rules
     about = Circumstances(
         command=command,
         started_at=f"{outcome.started_at:%Y-%m-%d %H:%M} UTC",
         wall_s=outcome.wall_s,
         machine=machine,
         version=VERSION,
-        rules=("node names are dealt out at random",) if rules.rename_nodes else (),
+        rules=_in_words(outcome.contest.rules),
         prices=outcome.contest.prices,
         prices_source=outcome.contest.prices_source,
         stopped=outcome.swept.stopped,
     )
     return render_report(summaries_of(outcome), _traces(outcome), about)
+
+
+def _in_words(rules: Rules) -> tuple[str, ...]:
+    renamed = ("node names are dealt out at random",) if rules.rename_nodes else ()
+    moves = (f"at most {rules.move_share:.1%} of the pods move to make room for others",) if rules.move_share else ()
+    return renamed + moves
 
 
 def summaries_of(outcome: Outcome) -> tuple[PolicySummary, ...]:

@@ -56,6 +56,13 @@ def simulate() -> None:
 @click.option("--jobs", type=click.IntRange(min=1), help="Replays at a time. [default: one per core]")
 @click.option("--rename-nodes", is_flag=True, help="Deal the nodes' names out at random: nothing should hang on them.")
 @click.option(
+    "--move-share",
+    type=float,
+    default=0.0,
+    metavar="SHARE",
+    help="Move at most this share of the pods to make room for others, such as 0.02. [default: 0]",
+)
+@click.option(
     "--prices",
     default="",
     metavar="TYPE=$,...",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cluster.errors import ConfigError, Mistake
 from cluster.snapshot import Snapshot
+from placement.make_room import make_room
 from placement.order import content_rank
 from placement.packer import Packer
 from placement.policies import POLICIES, policy_named
@@ -23,6 +24,8 @@ class Rules:
 
     rename_nodes: bool = False
     """Nodes change names at random, by the seed, so that a policy cannot live on a lucky order of names."""
+    move_share: float = 0.0
+    """Where a pod fits nowhere, one running pod may move to make room; at most so large a share of them in all."""
 
 
 def play(run: Run, traces: Mapping[str, Snapshot], rules: Rules) -> one.Replay:
@@ -36,7 +39,8 @@ def play(run: Run, traces: Mapping[str, Snapshot], rules: Rules) -> one.Replay:
     stream = published_stream(trace, run.seed)
     # Equal nodes are taken in an order dealt by the seed, as in the published runs: names decide nothing.
     packer = Packer.of(trace, policy, content_rank(trace, run.seed))
-    return one.replay(trace, stream, packer, time.perf_counter, run.seed)
+    conditions = one.Conditions(make_room=make_room, move_share=rules.move_share)
+    return one.replay(trace, stream, packer, time.perf_counter, run.seed, conditions)
 
 
 def bounds_of(runs: Sequence[Run], traces: Mapping[str, Snapshot]) -> Mapping[str, float]:

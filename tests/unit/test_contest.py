@@ -51,6 +51,17 @@ def test_why_pods_found_no_place_adds_up() -> None:
     assert sum(played.shortages.values()) == sum(played.unplaced.values()) > 0
 
 
+def test_no_more_pods_move_than_allowed() -> None:
+    run = Run("small", "fgd", seed=7)
+
+    stays, moves = play(run, TRACES, Rules()), play(run, TRACES, Rules(move_share=0.02))
+
+    # About 260 pods find a place on 40 nodes: 2 % are 5.
+    placed = len(moves.decision_s) - sum(moves.unplaced.values())
+    assert stays.moved == 0
+    assert 0 < moves.moved <= 0.02 * placed
+
+
 def refused(traces: dict[str, Snapshot], *policies: str) -> list[str]:
     with pytest.raises(ConfigError) as wrong:
         check_contest(traces, policies)
