@@ -22,19 +22,18 @@ def progress_on(stream: TextIO, total: int) -> Iterator[OnDone]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
-    columns = (
-        TextColumn("replaying"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-    )
+    columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
     with Bar(*columns, console=Console(file=stream), transient=True) as bar:
         task = bar.add_task("", total=total)
-        yield lambda progress: bar.update(task, completed=progress.done, description=in_words(progress))
+        yield lambda progress: bar.update(task, completed=progress.done, description=in_few_words(progress))
 
 
 def in_words(progress: Progress[Replay]) -> str:
     run, curve = progress.run, progress.result.curve
     allocated = curve.at(100, curve.allocation_pct)
     return f"{run.trace} {run.policy} seed {run.seed}: {allocated:.2f} % allocated at 100 % arrived"
+
+
+def in_few_words(progress: Progress[Replay]) -> str:
+    run, curve = progress.run, progress.result.curve
+    return f"{run.policy}, seed {run.seed}: {curve.at(100, curve.allocation_pct):.1f} %"

@@ -4,18 +4,19 @@ import io
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from shutil import get_terminal_size
 
 import numpy as np
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from cli.simulate import Outcome
 from cluster.arrays import FloatArray
 from cluster.version import VERSION
-from simulator.columns import columns_for, number_in_words
+from simulator.columns import Column, columns_for, number_in_words
 from simulator.contest import Rules
 from simulator.report import Circumstances, Trace, headline, render_report
 from simulator.summary import PolicySummary, Spread, summarise
@@ -37,29 +38,41 @@ def as_table(outcome: Outcome) -> str:
         if not mine:
             continue
         console.print(f"{trace.name}: {trace.nodes:,} nodes, {trace.gpus:,} GPUs (simulated)", style="bold")
-        console.print(_table(mine))
-        console.print("Allocated and at work at 100 % arrived demand, stranded at 90 %; mean ± sd.")
+        console.print(widest_that_fits(mine, console))
+        console.print("Allocated and at work at 100 % arrived demand, stranded at 90 %; mean over seeds ± sd.")
         if trace.bound_pct is not None:
             console.print(f"No policy can allocate more than {trace.bound_pct:.2f} % at 100 % arrived (proven).")
         console.print(headline(trace, mine) + "\n")
     return page.getvalue()
 
 
-def _table(summaries: list[PolicySummary]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="none")
-    table.add_column("policy", vertical="bottom")
-    table.add_column("seeds", justify="right")
+def widest_that_fits(summaries: Sequence[PolicySummary], console: Console) -> Table:
+    """The whole table; where the terminal is narrow, without deviations, then with the main columns alone."""
     columns = columns_for(summaries)
+    tables = (
+        _table(summaries, columns, with_sd=True),
+        _table(summaries, columns, with_sd=False),
+        _table(summaries, [column for column in columns if column.main], with_sd=False),
+    )
+    unbounded = console.options.update(width=10_000)  # asked with its own width, a console never says "more than that"
+    fitting = (t for t in tables if Measurement.get(console, unbounded, t).maximum <= console.width)
+    return next(fitting, tables[-1])
+
+
+def _table(summaries: Sequence[PolicySummary], columns: Sequence[Column], *, with_sd: bool) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="none")
+    table.add_column("policy", no_wrap=True)
+    table.add_column("seeds", justify="right", no_wrap=True)
     for column in columns:
-        table.add_column(column.short, justify="right")
+        table.add_column(column.short, justify="right", no_wrap=True)
     for summary in summaries:
-        spreads = [(Spread.of(column.values(summary)), column.digits) for column in columns]
-        table.add_row(summary.policy, str(len(summary.seeds)), *(_spread(*spread) for spread in spreads))
+        cells = (_spread(Spread.of(c.values(summary)), c.digits, with_sd=with_sd) for c in columns)
+        table.add_row(summary.policy, str(len(summary.seeds)), *cells)
     return table
 
 
-def _spread(spread: Spread, digits: int) -> str:
-    deviation = f" ± {number_in_words(spread.sd, digits)}" if math.isfinite(spread.sd) else ""
+def _spread(spread: Spread, digits: int, *, with_sd: bool) -> str:
+    deviation = f" ± {number_in_words(spread.sd, digits)}" if with_sd and math.isfinite(spread.sd) else ""
     return number_in_words(spread.mean, digits) + deviation
 
 

@@ -23,20 +23,32 @@ class Column:
     """Which mean is the best one; None where more or less is neither better nor worse."""
     silent_at_zero: bool = False
     """Left out where it is zero throughout."""
+    main: bool = False
+    """Shown even where there is room for a few columns only."""
 
 
 NO_FIGURE = "–"
 
 COLUMNS = (
-    Column("Allocated at 100 % arrived", "allocated %", "% of GPUs", lambda s: s.at(s.allocation_pct, 100), 2, max),
+    Column(
+        "Allocated at 100 % arrived",
+        "allocated %",
+        "% of GPUs",
+        lambda s: s.at(s.allocation_pct, 100),
+        2,
+        max,
+        main=True,
+    ),
     Column("Allocated at the end", "at the end %", "% of GPUs", lambda s: s.allocation_pct[:, -1], 2, max),
-    Column("Stranded at 90 % arrived", "stranded %", "% of GPUs", lambda s: s.at(s.stranded_pct, 90), 2, min),
+    Column(
+        "Stranded at 90 % arrived", "stranded %", "% of GPUs", lambda s: s.at(s.stranded_pct, 90), 2, min, main=True
+    ),
     Column("At work at 100 %", "at work $/h", "$/h", lambda s: s.at(s.allocated_per_hour, 100), 0, max),
     Column("Stranded at 90 %", "stranded $/h", "$/h", lambda s: s.at(s.stranded_per_hour, 90), 0, min),
     Column("Decision, mean", "mean ms", "ms", lambda s: s.decision_mean_ms, 3, min),
-    Column("Decision, 99th percentile", "p99 ms", "ms", lambda s: s.quantile_ms(0.99), 3, min),
+    Column("Decision, 99th percentile", "p99 ms", "ms", lambda s: s.quantile_ms(0.99), 3, min, main=True),
     Column("Upkeep", "upkeep s", "s", lambda s: s.upkeep_s, 1, min, silent_at_zero=True),
-    Column("Pods not placed", "not placed", "", lambda s: s.unplaced_pods, 0, min),
+    Column("Pods not placed", "not placed", "", lambda s: s.unplaced_pods, 0, min, main=True),
     Column("Pods moved", "moved", "", lambda s: s.moved.astype(np.float64), 0, None, silent_at_zero=True),
 )
 

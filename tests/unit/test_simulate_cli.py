@@ -1,15 +1,19 @@
 """`tonnage simulate placement`: results on standard output, words on standard error, and an honest exit status."""
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from cli.contest import prices_from, seeds_from
 from cli.main import tonnage
+from cli.show_simulation import widest_that_fits
 from cluster.errors import ConfigError
 from simulator.generate import generate, write_openb_csv
+from tests.summaries import summary
 
 SMALL = ("--generate", "12", "--policies", "bestfit,fgd", "--seeds", "1-2", "--jobs", "1")
 
@@ -40,6 +44,19 @@ def test_a_generated_fleet_is_replayed_under_each_policy() -> None:
     assert all(f"\n{policy} " in done.stdout for policy in ("bestfit", "fgd"))
     assert "4/4 generated-12-default fgd seed 2:" in done.stderr
     assert "seed 2:" not in done.stdout
+
+
+def test_a_narrow_terminal_gets_the_main_columns() -> None:
+    def heading(width: int) -> str:
+        page = io.StringIO()
+        console = Console(file=page, width=width)
+        console.print(widest_that_fits([summary("tonnage", 3.7), summary("fgd", 4.8)], console))
+        return page.getvalue().splitlines()[0]
+
+    assert "upkeep s" in heading(160)
+    assert "upkeep s" not in heading(60)
+    assert "allocated %" in heading(60)
+    assert "…" not in heading(60)
 
 
 def test_json_is_the_same_for_any_number_of_jobs_but_for_times() -> None:
