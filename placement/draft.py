@@ -1,7 +1,5 @@
 """The draft of a packing: who sits where while it is being made, with a way back for all that is tried."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from cluster.arrays import BoolArray, IntArray
@@ -57,13 +55,18 @@ class Draft:
         lost = {row: None for row, node, _ in self._journal[mark:] if node != PENDING}
         return [row for row in lost if self.node[row] == PENDING]
 
-    def changed(self) -> tuple[Sequence[int], Sequence[int]]:
+    def changed(self) -> tuple[list[int], list[int]]:
         """Rows that must leave where the snapshot shows them, and rows that start where the draft seats them.
 
-        A pod that was unseated and got the same seat back is in neither.
+        A pod that was unseated and got the same seat back is in neither, unless so many of its gang leave that the rest
+        would be too few: a gang that breaks starts anew as a whole.
         """
         before = self.snapshot.pods
         differs = (self.node != before.node) | (self.devices != before.devices)
+        for index, gang in enumerate(self.snapshot.gangs):
+            ran = (before.gang == index) & (before.node != PENDING)
+            if (ran & differs).any() and (ran & ~differs).sum() < gang.min_members:
+                differs |= ran
         leave = np.flatnonzero(differs & (before.node != PENDING))
         start = np.flatnonzero(differs & (self.node != PENDING))
         return leave.tolist(), start.tolist()

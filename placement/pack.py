@@ -89,11 +89,13 @@ def _evict(draft: Draft, row: int) -> Step:
 
 
 def _bind(draft: Draft, row: int) -> Step:
-    snapshot, choice = draft.snapshot, draft.choices[row]
+    snapshot = draft.snapshot
     node = snapshot.nodes.names[int(draft.node[row])]
     action = Bind(snapshot.pods.names[row], node, device_numbers(int(draft.devices[row])))
     policy = draft.packer.policy.name
-    return Step(action, Reason("LeastCost", f"least cost under {policy}", {"cost": choice.cost}))
+    if row not in draft.choices:
+        return Step(action, Reason("SameSeat", "starts again where it was, for its gang starts anew"))
+    return Step(action, Reason("LeastCost", f"least cost under {policy}", {"cost": draft.choices[row].cost}))
 
 
 def _unplaced(draft: Draft, unit: Unit, *, is_over: Stopwatch) -> Unplaced:

@@ -4,6 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# No deadline for single examples: a busy machine is not a failure.
+settings.register_profile("tonnage", deadline=None, print_blob=True)
+settings.load_profile("tonnage")
 
 
 @pytest.fixture(scope="session")
