@@ -1,7 +1,6 @@
 """One run of the packing benchmark: one policy, one seed, one trace; a function of its arguments, for any process."""
 
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,17 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from cluster.arrays import IntArray
 from cluster.snapshot import Snapshot
-from placement.bound import allocation_bound
-from placement.classes import class_of
-from placement.fleet_kinds import kinds_of
 from placement.make_room import make_room
 from placement.order import content_rank
 from placement.packer import Packer
 from placement.policies import policy_named
 from placement.policy import Knowledge
-from simulator.arrivals import gpu_milli_of, published_stream
+from simulator.arrivals import published_stream
+from simulator.bounds import bound_pct
 from simulator.openb import read_trace
 from simulator.renaming import with_renamed_nodes
 from simulator.replay import POINTS_PCT, Conditions, Replay, replay
@@ -102,15 +98,3 @@ def _bound_pct(nodes: Path, pods: Path, seed: int) -> float:
     """The most GPU that anybody could allocate of what has arrived by 100 %, in percent of capacity."""
     trace = _trace(nodes, pods, ())
     return bound_pct(trace, published_stream(trace, seed))
-
-
-def bound_pct(trace: Snapshot, stream: IntArray, arrived_pct: float = 100.0) -> float:
-    """The proven bound on allocation for the arrivals up to a point, in percent of the fleet's GPUs."""
-    kinds = kinds_of(trace.nodes, trace.gpu_type_names)
-    _, total = gpu_milli_of(trace.pods)
-    arrived = np.cumsum(total[stream])
-    upto = int(np.searchsorted(arrived, arrived_pct * 10.0 * kinds.capacity_gpus)) + 1
-    demand = Counter(class_of(trace.pods.shapes[index]) for index in stream[:upto])
-    classes = sorted(demand)
-    bound = allocation_bound(classes, np.array([float(demand[kind]) for kind in classes]), kinds)
-    return 100.0 * bound.gpus / kinds.capacity_gpus

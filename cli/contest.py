@@ -33,6 +33,7 @@ class Asked:
     mix: str = "default"
     prices: str = ""
     rename_nodes: bool = False
+    move_share: float = 0.0
     report: Path | None = None
 
 
@@ -69,6 +70,8 @@ def contest_from(asked: Asked) -> Contest:
     no_traces: tuple[dict[str, Snapshot], dict[str, str]] = ({}, {})
     seeds = tried(lambda: seeds_from(asked.seeds), no_seeds)
     prices = tried(lambda: prices_from(asked.prices), no_prices)
+    if not 0 <= asked.move_share <= 1:
+        mistakes.append(Mistake("--move-share", f"{asked.move_share} is no share", "write a number from 0 to 1"))
     if asked.report is not None and (obstacle := _obstacle(asked.report)):
         mistakes.append(Mistake(f"--report {asked.report}", obstacle, "name a file in a folder you may write to"))
     traces, sources = tried(lambda: _traces(asked, prices), no_traces)
@@ -80,7 +83,7 @@ def contest_from(asked: Asked) -> Contest:
         traces=traces,
         sources=sources,
         runs=runs_of(tuple(traces), policies, seeds),
-        rules=Rules(rename_nodes=asked.rename_nodes),
+        rules=Rules(rename_nodes=asked.rename_nodes, move_share=asked.move_share),
         prices={name: price for name, price in prices.items() if name in present},
         prices_source="given with --prices" if asked.prices else OPENB_PRICES_SOURCE,
     )

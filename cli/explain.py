@@ -40,7 +40,9 @@ def explain(target: str, files: tuple[str, ...], deadline_s: float, policy: str,
     """
     from cli import show_why
     from controller.explain import explain as why
+    from controller.explain import kind_and_name
 
+    kind_and_name(target)  # a slip of the pen is told before anything is planned
     made = planned(files, decider(policy, deadline_s), sys.stdin)
     answer = why(made.snapshot, made.plan, target, packer_of(policy))
     say(made.notes)

@@ -5,6 +5,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from shutil import get_terminal_size
 
 import numpy as np
@@ -15,6 +16,7 @@ from cli.simulate import Outcome
 from cluster.arrays import FloatArray
 from cluster.version import VERSION
 from simulator.columns import columns_for, number_in_words
+from simulator.contest import Rules
 from simulator.report import Circumstances, Trace, headline, render_report
 from simulator.summary import PolicySummary, Spread, summarise
 
@@ -36,7 +38,9 @@ def as_table(outcome: Outcome) -> str:
             continue
         console.print(f"{trace.name}: {trace.nodes:,} nodes, {trace.gpus:,} GPUs (simulated)", style="bold")
         console.print(_table(mine))
-        console.print("Allocated and at work at 100 % arrived demand, fragments and stranded at 90 %; mean ± sd.")
+        console.print("Allocated and at work at 100 % arrived demand, stranded at 90 %; mean ± sd.")
+        if trace.bound_pct is not None:
+            console.print(f"No policy can allocate more than {trace.bound_pct:.2f} % at 100 % arrived (proven).")
         console.print(headline(trace, mine) + "\n")
     return page.getvalue()
 
@@ -69,12 +73,18 @@ def as_json(outcome: Outcome) -> str:
         "simulated": True,
         "stopped": outcome.swept.stopped or None,
         "prices_per_hour": dict(outcome.contest.prices),
-        "rules": {"rename_nodes": outcome.contest.rules.rename_nodes},
-        "traces": [{"name": t.name, "nodes": t.nodes, "gpus": t.gpus, "pods": t.pods} for t in _traces(outcome)],
+        "rules": asdict(outcome.contest.rules),
+        "traces": [_trace_record(trace) for trace in _traces(outcome)],
         "policies": [_policy_record(summary) for summary in summaries_of(outcome)],
         "missing": [{"trace": r.trace, "policy": r.policy, "seed": r.seed} for r in outcome.swept.missing],
     }
     return json.dumps(record, indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+def _trace_record(trace: Trace) -> Mapping[str, object]:
+    bound = None if trace.bound_pct is None else {"100": round(trace.bound_pct, 6)}
+    sizes = {"nodes": trace.nodes, "gpus": trace.gpus, "pods": trace.pods}
+    return {"name": trace.name, **sizes, "allocation_bound_pct": bound}
 
 
 def _policy_record(summary: PolicySummary) -> Mapping[str, object]:
@@ -89,6 +99,7 @@ def _policy_record(summary: PolicySummary) -> Mapping[str, object]:
         "seeds": list(summary.seeds),
         "allocation_pct": at_points(summary.allocation_pct),
         "fragmentation_pct": at_points(summary.fragmentation_pct),
+        "stranded_pct": at_points(summary.stranded_pct),
         "allocated_dollars_per_hour": at_points(summary.allocated_per_hour),
         "stranded_dollars_per_hour": at_points(summary.stranded_per_hour),
         "decision_ms": {
@@ -109,19 +120,24 @@ def _spread_record(values: FloatArray) -> Mapping[str, float | None]:
 
 def as_html(outcome: Outcome, *, command: str, machine: str) -> str:
     """The report (simulator/report.py)."""
-    rules = outcome.contest.rules
     about = Circumstances(
         command=command,
         started_at=f"{outcome.started_at:%Y-%m-%d %H:%M} UTC",
         wall_s=outcome.wall_s,
         machine=machine,
         version=VERSION,
-        rules=("node names are dealt out at random",) if rules.rename_nodes else (),
+        rules=_in_words(outcome.contest.rules),
         prices=outcome.contest.prices,
         prices_source=outcome.contest.prices_source,
         stopped=outcome.swept.stopped,
     )
     return render_report(summaries_of(outcome), _traces(outcome), about)
+
+
+def _in_words(rules: Rules) -> tuple[str, ...]:
+    renamed = ("node names are dealt out at random",) if rules.rename_nodes else ()
+    moves = (f"at most {rules.move_share:.1%} of the pods move to make room for others",) if rules.move_share else ()
+    return renamed + moves
 
 
 def summaries_of(outcome: Outcome) -> tuple[PolicySummary, ...]:
@@ -136,6 +152,7 @@ def _traces(outcome: Outcome) -> list[Trace]:
             gpus=int(trace.nodes.gpus.sum()),
             pods=len(trace.pods),
             source=outcome.contest.sources[name],
+            bound_pct=outcome.bound_pct.get(name),
         )
         for name, trace in outcome.contest.traces.items()
     ]

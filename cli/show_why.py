@@ -164,6 +164,8 @@ def _pod_tables(why: PodWhy) -> Iterator[str]:
             return
         yield f"With everything else as planned, {why.seats.shortage.words}.\n"
         return
+    if not why.seats.candidates:
+        return
     terms = list(dict.fromkeys(name for candidate in why.seats.candidates for name in candidate.terms))
     yield "With everything else as planned, the best nodes for it; the least cost wins:"
     yield table(("", "NODE", "DEVICES", "COST", *(name.upper() for name in terms)), _candidate_rows(why, terms))

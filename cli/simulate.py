@@ -3,6 +3,7 @@
 import shlex
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -27,6 +28,8 @@ class Outcome:
 
     contest: "Contest"
     swept: "Swept[Replay]"
+    bound_pct: Mapping[str, float]
+    """The most that any policy could have allocated at 100 % arrived, by trace, mean over the seeds."""
     started_at: datetime
     wall_s: float
 
@@ -52,6 +55,13 @@ def simulate() -> None:
 @click.option("--seeds", default="42-44", show_default=True, help="Orders of arrival, such as 42-51 or 1,5,9.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Replays at a time. [default: one per core]")
 @click.option("--rename-nodes", is_flag=True, help="Deal the nodes' names out at random: nothing should hang on them.")
+@click.option(
+    "--move-share",
+    type=float,
+    default=0.0,
+    metavar="SHARE",
+    help="Move at most this share of the pods to make room for others, such as 0.02. [default: 0]",
+)
 @click.option(
     "--prices",
     default="",
@@ -100,14 +110,15 @@ def check_sources(asked: "Asked") -> None:
 def simulated(contest: "Contest", jobs: int) -> Outcome:
     """Runs the contest, with progress on standard error."""
     from cli.progress import progress_on
-    from simulator.contest import play
+    from simulator.contest import bounds_of, play
     from simulator.sweep import sweep
 
     started_at, began = datetime.now(UTC), time.perf_counter()
     with progress_on(sys.stderr, len(contest.runs)) as on_done:
         replay = partial(play, traces=contest.traces, rules=contest.rules)
         swept = sweep(contest.runs, replay, jobs=jobs, on_done=on_done)
-    return Outcome(contest, swept, started_at, time.perf_counter() - began)
+    bounds = bounds_of([run for run, _ in swept.done], contest.traces)
+    return Outcome(contest, swept, bounds, started_at, time.perf_counter() - began)
 
 
 def _command() -> str:

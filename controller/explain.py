@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.actions import Bind, Evict, Move
+from cluster.actions import Bind, Evict, Move, Scale
 from cluster.errors import ConfigError, Mistake
 from cluster.plans import Plan, Reason, ServicePlan, Step
 from cluster.pods import PENDING, device_numbers
@@ -80,10 +80,7 @@ def explain(snapshot: Snapshot, plan: Plan, target: str, packer_of: PackerOf) ->
     packer_of: makes the packing engine that the plan was made with, for another snapshot.
     Raises ConfigError when there is no such object, neither before the plan nor after it.
     """
-    kind, _, name = target.partition("/")
-    found = next((known for known in KINDS if known.lower() == kind.lower()), None)
-    if found is None or not name:
-        raise ConfigError(Mistake(target, "should be KIND/NAME", meant(kind, KINDS)))
+    found, name = kind_and_name(target)
     after = snapshot.after(plan.actions)
     if found == "Node":
         return _node(snapshot, after, _known(found, name, snapshot.nodes.names))
@@ -95,7 +92,17 @@ def explain(snapshot: Snapshot, plan: Plan, target: str, packer_of: PackerOf) ->
             gangs = [gang.name for gang in snapshot.gangs]
             return _gang(snapshot, after, plan, gangs.index(_known(found, full, gangs)), packer_of)
         case _:
-            return _pod(snapshot, after, plan, _known(found, full, after.pods.names), packer_of)
+            name = _known(found, full, dict.fromkeys((*snapshot.pods.names, *after.pods.names)))
+            return _pod(snapshot, after, plan, name, packer_of)
+
+
+def kind_and_name(target: str) -> tuple[str, str]:
+    """The kind as KINDS spells it, and the name as it was written. Raises ConfigError for a kind that is none."""
+    kind, _, name = target.partition("/")
+    found = next((known for known in KINDS if known.lower() == kind.lower()), None)
+    if found is None or not name:
+        raise ConfigError(Mistake(target, "should be KIND/NAME", meant(kind, KINDS)))
+    return found, name
 
 
 def _known(kind: str, name: str, names: Iterable[str]) -> str:
@@ -111,7 +118,8 @@ def _service(snapshot: Snapshot, plan: Plan, name: str) -> ServiceWhy:
 
 def _pod(snapshot: Snapshot, after: Snapshot, plan: Plan, name: str, packer_of: PackerOf) -> PodWhy:
     row = after.pods.names.row(name)
-    assert row is not None  # noqa: S101  # `_known` has looked
+    if row is None:
+        return _scaled_away(snapshot, plan, name)
     shape, node = after.pods.shapes[after.pods.shape[row]], int(after.pods.node[row])
     before = snapshot.pods.names.row(name)
     # Everything else stands as planned, and this pod alone looks for a place again.
@@ -126,6 +134,25 @@ def _pod(snapshot: Snapshot, after: Snapshot, plan: Plan, name: str, packer_of: 
         reason=_reason(plan, after, row),
         seats=explain_seat(packer_of(without), shape),
         nodes=tuple(after.nodes.names),
+    )
+
+
+def _scaled_away(snapshot: Snapshot, plan: Plan, name: str) -> PodWhy:
+    """An instance that its service needs no longer."""
+    pods = snapshot.pods
+    row = pods.names.row(name)
+    assert row is not None  # noqa: S101  # `_known` has looked
+    scales = (s for s in plan.steps() if isinstance(s.action, Scale) and s.action.service == pods.owner[row])
+    return PodWhy(
+        name=name,
+        shape=pods.shapes[pods.shape[row]],
+        priority=int(pods.priority[row]),
+        node_before=_node_name(snapshot, int(pods.node[row])),
+        node_after=None,
+        devices=(),
+        reason=next((step.reason for step in scales), None),
+        seats=Explanation(()),
+        nodes=tuple(snapshot.nodes.names),
     )
 
 

@@ -47,6 +47,13 @@ def pods_from(
     ]
     held = devices_held(running, findings)
     owners = tuple(_owner(each, services, findings) for each in alive)
+    astray = [
+        each.name
+        for each, number, owner in zip(alive, numbers, owners, strict=True)
+        if owner and len(known[number].gpu_types) != 1
+    ]
+    words = "are instances of a service but name no single GPU type: their service does not count them"
+    findings.note_many("Pod", "InstanceTypeUnknown", astray, words)
     _note_what_is_not_heeded([each for each, node in zip(alive, where, strict=True) if node == PENDING], findings)
     return PodTable(
         names=Names(each.name for each in alive),

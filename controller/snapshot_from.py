@@ -61,7 +61,7 @@ def _check_fleet(manifests: Manifests, findings: Findings) -> None:
     """Pods without any node are a fleet that was forgotten; services alone may ask what to buy."""
     alive = [read for read in manifests.pods if not read.object.holds_nothing]
     if alive and not manifests.nodes:
-        problem = f"there are {len(alive)} pods and not a single Node to run them"
+        problem = f"there is no Node for {len(alive)} pod(s)"
         findings.mistake(Mistake(alive[0].document.place(alive[0].who), problem, "add the nodes of the fleet"))
 
 

@@ -45,7 +45,8 @@ class Expectation:
         copies = (free // size).sum(axis=2) // self.gpus[:, None]
         cpu = np.maximum(cpu_milli, 0)
         fits = ((enough >= self.gpus[:, None])[self.ask] & (self.cpu_milli[:, None] <= cpu)).astype(np.float64)
-        share = np.where(gpu_type >= 0, self.share.T[:, gpu_type], 0.0)
+        by_type = np.vstack([self.share, np.zeros(self.share.shape[1])])  # type -1, no GPU: the appended zero
+        share = by_type[gpu_type].T
         usable = (fits * share * (idle - remainder)[self.ask]).sum(axis=0)
         by_cpu = cpu // np.maximum(self.cpu_milli, 1)[:, None]
         pods = np.minimum(by_cpu, copies[self.ask])

@@ -11,7 +11,8 @@ from dataclasses import replace
 from cluster.plans import Reason
 from cluster.snapshot import Snapshot
 from placement.headroom import room_needed
-from placement.mix import Mix, MixAnswer, MixQuestion, Need, Stock, mix_cost, pool_load
+from placement.instances import fit_into_instances
+from placement.mix import Mix, MixAnswer, MixQuestion, Need, Stock, mix_cost, pool_load, total_cost
 from placement.mix_question import need_of
 from placement.mix_solve import Clock, answer_mix
 from placement.mix_start import best_single_type, stock_after
@@ -33,7 +34,7 @@ def explain(
         found = answer_mix(changed, deadline_s=left_s() / 3, clock=clock) if left_s() > 0 else None
         return found if isinstance(found, MixAnswer) else None
 
-    for reason in (*_whole_slices(answer), *_stock(question, answer, resolve)):
+    for reason in (*_whole_slices(question, answer), *_stock(question, answer, resolve)):
         for need in question.needs:
             notes[need.service].append(reason)
     for need, mix in zip(question.needs, answer.mixes, strict=True):
@@ -76,12 +77,16 @@ def _single_type(question: MixQuestion, need: Need, mix: Mix) -> Iterator[Reason
         )
 
 
-def _whole_slices(answer: MixAnswer) -> Iterator[Reason]:
-    extra = answer.cost_per_hour - answer.fluid_cost_per_hour
-    if extra > CENT:
+def _whole_slices(question: MixQuestion, answer: MixAnswer) -> Iterator[Reason]:
+    """What it costs, or would cost, to keep every slice on one instance instead of cutting it between two."""
+    fitted = answer.mixes if question.per_instance else fit_into_instances(question, answer.mixes)
+    if fitted is None:
+        yield Reason("WholeSlices", "the stock does not suffice to keep every slice on one instance")
+    elif (extra := total_cost(question, fitted) - answer.fluid_cost_per_hour) > CENT:
+        verb = "costs" if question.per_instance else "would cost"
         yield Reason(
             "WholeSlices",
-            f"{extra:.2f} $/h go to keeping every slice on one instance",
+            f"keeping every slice on one instance {verb} {extra:.2f} $/h",
             {"extra_per_hour": extra},
         )
 

@@ -7,7 +7,8 @@ Data
     load_kbg  instances of g that the whole of bucket b keeps busy;  variance_kbg  the variance of that
     price_kg  dollars per hour of an instance;  gpus_kg  its devices;  h_k  fixed headroom share
     stock_m   devices of GPU type m;  slots_mw  instances w devices wide that m's nodes hold
-    slope_t, room_t   the headroom curve's tangents;  was_kg  running instances;  change  price of a change
+    slope_t, room_t   the headroom curve's tangents;  low_t, high_t  between which variances t is the lowest
+    was_kg    running instances;  change  price of a change, dollars per hour
 Variables
     y_kg ∈ ℕ        instances
     n_kbg ∈ 0..f_k  slices of b on g, whole or continuous; there is none where g cannot serve b
@@ -20,7 +21,7 @@ Constraints
     Σ_g n_kbg = f_k                                                        every bucket is served
     Σ_b n_kbg/f_k·load_kbg ≤ (1 − h_k)·y_kg                                a fixed headroom, or
     Σ_b n_kbg/f_k·load_kbg + Σ_t (slope_t·v_kgt + room_t·u_kgt) ≤ y_kg     room for bursts, with
-    Σ_b n_kbg/f_k·variance_kbg = Σ_t v_kgt,   v_kgt ≤ most_kg·u_kgt
+    Σ_b n_kbg/f_k·variance_kbg = Σ_t v_kgt,   low_t·u_kgt ≤ v_kgt ≤ high_t·u_kgt,   Σ_t u_kgt ≤ 1
     Σ gpus_kg·y_kg ≤ stock_m (+ short_m)                                   over all needs, per GPU type
     Σ w·⌊gpus_kg/w⌋·y_kg ≤ w·slots_mw (+ short_m)                          wide instances do not span nodes
     moved_kg ≥ ±(y_kg − was_kg)
@@ -32,7 +33,7 @@ from dataclasses import dataclass
 import numpy as np
 import pulp
 
-from placement.headroom import TANGENTS
+from placement.headroom import RANGES, TANGENTS
 from placement.mix import Mix, MixQuestion, Need, Offer
 
 Pools = Mapping[tuple[int, int], pulp.LpVariable]
@@ -122,13 +123,17 @@ def _keep_room(problem: pulp.LpProblem, need: Need, offer: Offer, kg: tuple[int,
         problem += load <= (1 - need.headroom_share) * y[kg]
         return
     most = float(offer.variance[served].sum())
-    u = [problem.add_variable(f"u_{k}_{g}_{t}", cat=pulp.LpBinary) for t in range(len(TANGENTS))]
-    v = [problem.add_variable(f"v_{k}_{g}_{t}", 0) for t in range(len(TANGENTS))]
+    tangents = [t for t, (low, _) in enumerate(RANGES) if low < most or t == 0]
+    u = {t: problem.add_variable(f"u_{k}_{g}_{t}", 0, 1, pulp.LpInteger) for t in tangents}
+    v = {t: problem.add_variable(f"v_{k}_{g}_{t}", 0) for t in tangents}
     variance = pulp.LpAffineExpression([(n[k, b, g], float(offer.variance[b]) / slices(need)) for b in served])
-    problem += variance == pulp.lpSum(v)
-    for t in range(len(TANGENTS)):
-        problem += v[t] <= most * u[t]
-    room = pulp.lpSum(line.slope * v[t] + line.room * u[t] for t, line in enumerate(TANGENTS))
+    problem += variance == pulp.lpSum(v.values())
+    problem += pulp.lpSum(u.values()) <= 1
+    for t in tangents:
+        low, high = RANGES[t]
+        problem += v[t] <= min(high, most) * u[t]
+        problem += v[t] >= low * u[t]
+    room = pulp.lpSum(TANGENTS[t].slope * v[t] + TANGENTS[t].room * u[t] for t in tangents)
     problem += load + room <= y[kg]
 
 

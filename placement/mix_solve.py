@@ -92,14 +92,20 @@ def _running(need: Need) -> IntArray:
 
 def _running_mixes(question: MixQuestion, limit_s: float, solver: str | None) -> tuple[Mixes, ...]:
     """How the running instances could serve the demand: one way, or none."""
-    model = build_model(question, whole_slices=False)
+    mixes = _mixes_on(question, tuple(_running(need) for need in question.needs), limit_s, solver)
+    return () if mixes is None else (mixes,)
+
+
+def _mixes_on(
+    question: MixQuestion, instances: tuple[IntArray, ...], limit_s: float, solver: str | None
+) -> Mixes | None:
+    """A way in which exactly these instances serve the demand in whole slices, found by the deadline, or None."""
+    model = build_model(question, whole_slices=True)
     for (k, g), count in model.y.items():
-        need = question.needs[k]
-        count.bounds(need.running_count(need.offers[g]), need.running_count(need.offers[g]))
-    if not solve(model.problem, limit_s=limit_s, solver=solver).has_answer:
-        return ()
-    mixes = _rounded(question, mixes_from(question, model))
-    return (mixes,) if mixes is not None and is_feasible(question, mixes) else ()
+        count.bounds(int(instances[k][g]), int(instances[k][g]))
+    solved = solve(model.problem, limit_s=limit_s, solver=solver)
+    mixes = mixes_from(question, model) if solved.has_answer else None
+    return mixes if mixes is not None and is_feasible(question, mixes) else None
 
 
 def first_unserved(question: MixQuestion) -> Reason | None:
@@ -123,8 +129,14 @@ def _search(question: MixQuestion, left_s: Callable[[], float], gap: float, solv
     solved = solve(split.problem, limit_s=left_s(), gap=gap, solver=solver)
     if solved.status == "infeasible":
         return shortage(question, limit_s=max(left_s(), 0.1), solver=solver)
-    rounded = _rounded(question, mixes_from(question, split)) if solved.has_answer else None
+    relaxed = mixes_from(question, split) if solved.has_answer else None
+    rounded = _rounded(question, relaxed) if relaxed is not None else None
     stage = _with(question, stage, solved, rounded)
+    if relaxed is not None and not _good_enough(question, stage, gap):
+        # Rounding slice by slice cost an instance, but the same ones may hold whole slices in another way. Where they
+        # do, that is found fast; where they do not, the proof may be long, and the full model is better.
+        instances = tuple(mix.instances for mix in relaxed)
+        stage = _with(question, stage, solved, _mixes_on(question, instances, min(1.0, left_s() / 3), solver))
     if _good_enough(question, stage, gap) or all(need.slice_factor is None for need in question.needs):
         return stage if stage.candidates else _late(question)
     whole = build_model(question, whole_slices=True)
@@ -135,15 +147,15 @@ def _search(question: MixQuestion, left_s: Callable[[], float], gap: float, solv
     return stage if stage.candidates else _late(question)
 
 
-def _rounded(question: MixQuestion, mixes: Mixes) -> Mixes | None:
-    whole = [whole_slices(need, mix) for need, mix in zip(question.needs, mixes, strict=True)]
-    return None if any(mix is None for mix in whole) else tuple(mix for mix in whole if mix is not None)
+def _rounded(question: MixQuestion, mixes: Mixes) -> Mixes:
+    return tuple(whole_slices(need, mix) for need, mix in zip(question.needs, mixes, strict=True))
 
 
 def _with(question: MixQuestion, stage: _Stage, solved: Solved, mixes: Mixes | None) -> _Stage:
     """The stage with one more proof and, where the check finds no fault with it, one more candidate."""
     fresh = (mixes,) if mixes is not None and is_feasible(question, mixes) else ()
-    return _Stage(stage.candidates + fresh, max(stage.bound, solved.bound), solved.solver)
+    name = stage.solver if solved.solver == "none" else solved.solver
+    return _Stage(stage.candidates + fresh, max(stage.bound, solved.bound), name)
 
 
 def _good_enough(question: MixQuestion, stage: _Stage, gap: float) -> bool:

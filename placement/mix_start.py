@@ -64,8 +64,8 @@ def greedy_mix(need: Need, stock: Mapping[str, Stock]) -> Mix | None:
     return Mix(instances, share) if in_stock(need, instances, stock) else None
 
 
-def whole_slices(need: Need, mix: Mix) -> Mix | None:
-    """The mix with its split slices given whole to one type each, on the same instances; None where that overfills."""
+def whole_slices(need: Need, mix: Mix) -> Mix:
+    """The mix with its split slices given whole to the types with most room, and with more instances where needed."""
     if need.slice_factor is None:
         return mix
     parts = need.slice_factor
@@ -73,16 +73,15 @@ def whole_slices(need: Need, mix: Mix) -> Mix | None:
     pools = _Pools(need)
     for b, g in np.argwhere(count > 0):
         pools.add(int(b), int(g), count[b, g] / parts)
-    load = np.column_stack([offer.load for offer in need.offers]) / parts
+    load = np.column_stack([offer.load for offer in need.offers])
     missing = [b for b in range(len(need.cells)) for _ in range(round(parts - count[b].sum()))]
     for b in sorted(missing, key=lambda b: -np.min(load[b])):
         room = [pools.room_left(b, g, 1 / parts, int(mix.instances[g])) for g in range(len(need.offers))]
         best = int(np.argmax(room))
-        if room[best] < 0:
-            return None
         pools.add(b, best, 1 / parts)
         count[b, best] += 1
-    return Mix(mix.instances, count / parts)
+    share = count / parts
+    return Mix(np.maximum(mix.instances, instances_for(need, share)), share)
 
 
 def instances_for(need: Need, share: FloatArray) -> IntArray:

@@ -40,7 +40,9 @@ def solve(model: pulp.LpProblem, *, limit_s: float, gap: float = 0.0, solver: st
 
 
 def _by_highs(model: pulp.LpProblem, limit_s: float, gap: float) -> Solved:
-    model.solve(pulp.HiGHS(msg=False, timeLimit=limit_s, gapRel=gap, threads=1))
+    # A restart of the tree search throws work away that a short deadline does not pay back: without it the longest
+    # of 18 solves with 12 types and 2,000 slices took 0.22 s of processor time instead of 0.33 s.
+    model.solve(pulp.HiGHS(msg=False, timeLimit=limit_s, gapRel=gap, threads=1, mip_allow_restart=False))
     if model.status == pulp.LpStatusInfeasible:
         return Solved("infeasible", math.inf, "HiGHS")
     info: Any = model.solverModel.getInfo()

@@ -87,7 +87,7 @@ TERMS: Mapping[str, str] = {
     "fragment": "Idle GPU that the next pod could not use, in the mean over the pods that are expected: the node is "
     "short of CPU, of enough whole GPUs, of the right model, or what is left of a GPU is too small. A pod that asks "
     "for no GPU can use none, so some fragments remain under any policy.",
-    "stranded": "The price of the fragments, dollars per hour.",
+    "stranded": "All fragments of the fleet, as a share of its GPU or at their price in dollars per hour.",
     "at work": "The price of the allocated GPU, dollars per hour.",
     "decision": "Choosing a node and GPUs for one pod, measured in the process that replays. "
     "Replays that run side by side slow each other down.",
@@ -153,9 +153,10 @@ def _section(trace: Trace, summaries: Sequence[PolicySummary]) -> Section:
 
 
 def _best(column: Column, summaries: Sequence[PolicySummary]) -> str | None:
-    """The best mean as it is printed, so that policies that differ by less than a digit are all the best."""
+    """The best mean as it is printed: who differs by less than a digit is as good; among equals none is best."""
     means = [Spread.of(column.values(s)).mean for s in summaries]
-    if column.better is None or len(means) < 2 or not all(np.isfinite(means)):
+    printed = {number_in_words(mean, column.digits) for mean in means}
+    if column.better is None or len(printed) < 2 or not all(np.isfinite(means)):
         return None
     return number_in_words(column.better(means), column.digits)
 

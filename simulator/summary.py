@@ -40,6 +40,8 @@ class PolicySummary:
     """Shape (seeds, points): GPU handed out, percent of the fleet's GPUs."""
     fragmentation_pct: FloatArray
     """Shape (seeds, points): part of the idle GPU that the expected next pod cannot use, percent of the idle GPU."""
+    stranded_pct: FloatArray
+    """Shape (seeds, points): that same part, percent of the fleet's GPUs."""
     allocated_per_hour: FloatArray
     """Shape (seeds, points): dollars per hour of the GPU handed out; NaN where GPUs have no prices."""
     stranded_per_hour: FloatArray
@@ -103,6 +105,7 @@ def _summary(
         arrived_pct=points,
         allocation_pct=rows(lambda curve: curve.allocation_pct),
         fragmentation_pct=rows(lambda curve: curve.fragmentation_pct),
+        stranded_pct=rows(lambda curve: curve.stranded_pct),
         allocated_per_hour=rows(lambda curve: dollars * curve.allocated_cost_per_hour),
         stranded_per_hour=rows(lambda curve: dollars * curve.stranded_cost_per_hour),
         decision_ms=np.array([1000 * np.quantile(replay.decision_s, QUANTILES) for replay in replays]),

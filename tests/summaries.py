@@ -26,6 +26,7 @@ def summary(
         arrived_pct=arrived,
         allocation_pct=allocation,
         fragmentation_pct=fragmentation,
+        stranded_pct=(100 - allocation) * fragmentation / 100,
         allocated_per_hour=dollars,
         stranded_per_hour=stranded,
         decision_ms=decision,

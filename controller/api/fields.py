@@ -55,8 +55,8 @@ def _finite(written: object) -> object:
     return written
 
 
-PositiveNumber = Annotated[float, BeforeValidator(_finite), Field(gt=0)]
-NumberFromZero = Annotated[float, BeforeValidator(_finite), Field(ge=0)]
+PositiveNumber = Annotated[float, Field(gt=0), BeforeValidator(_finite)]
+NumberFromZero = Annotated[float, Field(ge=0), BeforeValidator(_finite)]
 
 NAME_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 LABEL_PATTERN = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"

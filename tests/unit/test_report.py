@@ -102,7 +102,17 @@ def test_without_prices_no_dollar_is_shown() -> None:
     html = render_report([summary("fgd", priced=False)], [TRACE], ABOUT)
 
     assert "$/h" not in html
-    assert "Stranded" not in html
+    assert "Stranded GPUs in dollars" not in html
+
+
+def test_the_best_figure_is_marked_unless_all_are_equal() -> None:
+    rivals = [summary("tonnage", 3.7), summary("fgd", 4.8)]
+    equals = [summary("fgd"), summary("bestfit")]
+
+    # tonnage leads in each of the 9 columns that have a better and a worse: two of allocation, two of stranded GPU,
+    # dollars at work, two of decision time, upkeep, pods not placed. Nothing moved, so there is no such column.
+    assert render_report(rivals, [TRACE], ABOUT).count('class="best"') == 9
+    assert render_report(equals, [TRACE], ABOUT).count('class="best"') == 0
 
 
 def test_one_seed_has_no_deviation() -> None:

@@ -48,6 +48,9 @@ def test_json_is_the_same_for_any_number_of_jobs_but_for_times() -> None:
     assert without_times(alone.stdout) == without_times(together.stdout)
     record = json.loads(alone.stdout)
     assert record["simulated"] is True
+    # The LP bound, about 97 % for the default mix, holds for what every policy reached.
+    bound = record["traces"][0]["allocation_bound_pct"]["100"]
+    assert all(policy["allocation_pct"]["100"]["mean"] <= bound < 100 for policy in record["policies"])
     assert [policy["policy"] for policy in record["policies"]] == ["bestfit", "fgd"]
     assert set(record["policies"][0]["allocation_pct"]) == {"80", "90", "100", "110", "end"}
 
@@ -79,7 +82,7 @@ def test_renaming_the_nodes_keeps_the_fleet() -> None:
     done = simulate(*SMALL, "--rename-nodes", "-o", "json")
 
     record = json.loads(done.stdout)
-    assert record["rules"] == {"rename_nodes": True}
+    assert record["rules"] == {"rename_nodes": True, "move_share": 0.0}
     assert record["traces"] == json.loads(simulate(*SMALL, "-o", "json").stdout)["traces"]
 
 
@@ -136,13 +139,26 @@ def test_a_fleet_or_pods_without_gpus_are_refused(trace: tuple[Path, Path]) -> N
 
 
 def test_every_mistake_is_named_at_once(tmp_path: Path) -> None:
-    words = ("--policies", "fgd,nonsense", "--seeds", "5-1", "--prices", "T4=cheap", "--mix", "odd", "--generate", "-3")
+    words = (
+        "--policies",
+        "fgd,nonsense",
+        "--seeds",
+        "5-1",
+        "--prices",
+        "T4=cheap",
+        "--mix",
+        "odd",
+        "--generate",
+        "-3",
+        "--move-share",
+        "2",
+    )
 
     said = "\n".join(wrong(*words, report=tmp_path / "r.html"))
 
-    for part in ("'nonsense'", "'5-1'", "'T4=cheap'", "'odd'", "-3 nodes"):
+    for part in ("'nonsense'", "'5-1'", "'T4=cheap'", "'odd'", "-3 nodes", "2.0 is no share"):
         assert part in said
-    assert "5 mistakes" in said
+    assert "6 mistakes" in said
 
 
 def test_a_report_that_cannot_be_written_is_known_before_the_replays(tmp_path: Path) -> None:

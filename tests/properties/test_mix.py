@@ -1,0 +1,158 @@
+"""What holds for every mix, whatever the question."""
+
+import math
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from benchmarks.textbook_mix import solve_textbook
+from cluster.plans import Reason
+from placement.instances import instance_limit, pack_pool
+from placement.mix import MixAnswer, MixQuestion, mix_cost, total_cost
+from placement.mix_check import violations
+from placement.mix_plan import MixSettings, plan_mix
+from placement.mix_solve import answer_mix
+from placement.mix_start import best_single_type
+from tests.builders import world
+from tests.mixes import need, profile, question, service, still
+
+PRICES = st.sampled_from([0.7, 1.01, 1.5, 3.67, 7.516])
+THROUGHPUTS = st.sampled_from([0.0, 0.3, 0.5, 1.0, 2.0, 3.5, 8.0])
+
+
+@st.composite
+def questions(draw: Any, needs: int = 2) -> MixQuestion:
+    """Up to two services, three types and four buckets; small enough for every solver."""
+    types = draw(st.integers(1, 3))
+    prices = [draw(PRICES) for _ in range(types)]
+    asked = []
+    for k in range(draw(st.integers(1, needs))):
+        columns = draw(st.integers(1, 4))
+        tables = [[[draw(THROUGHPUTS) for _ in range(columns)]] for _ in range(types)]
+        weights = np.array([draw(st.integers(0, 3)) for _ in range(columns)], dtype=np.float64) + 0.01
+        asked.append(
+            need(
+                {f"g{g}": (prices[g], tables[g]) for g in range(types)},
+                draw(st.sampled_from([0.5, 2.0, 7.0])),
+                (weights / weights.sum())[None, :].tolist(),
+                slice_factor=draw(st.sampled_from([1, 2, 4, None])),
+                headroom_share=draw(st.sampled_from([None, 0.0, 0.2])),
+                service=f"ns/{k}",
+            )
+        )
+    stock = {f"g{g}": draw(st.integers(0, 12)) for g in range(types) if draw(st.booleans())}
+    return question(*asked, stock=stock, per_instance=draw(st.booleans()))
+
+
+MANY = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+
+
+@MANY
+@given(questions())
+def test_an_answer_is_feasible_and_lies_above_its_bound(asked: MixQuestion) -> None:
+    answer = answer_mix(asked, deadline_s=20, clock=still)
+
+    if isinstance(answer, MixAnswer):
+        assert violations(asked, answer.mixes) == ()
+        assert answer.cost_per_hour == total_cost(asked, answer.mixes)
+        assert answer.certificate.bound <= answer.certificate.objective
+        assert answer.fluid_cost_per_hour <= answer.cost_per_hour
+
+
+@MANY
+@given(questions(needs=1))
+def test_a_mix_is_never_dearer_than_the_best_single_type(asked: MixQuestion) -> None:
+    single = best_single_type(asked.needs[0], asked.stock)
+    answer = answer_mix(asked, deadline_s=20, clock=still)
+
+    if single is not None and not asked.per_instance:
+        assert isinstance(answer, MixAnswer)
+        assert answer.cost_per_hour <= mix_cost(asked.needs[0], single) + 1e-9
+
+
+@MANY
+@given(questions())
+def test_no_instance_is_overfull_where_slices_stay_whole(asked: MixQuestion) -> None:
+    answer = answer_mix(asked, deadline_s=20, clock=still)
+
+    if isinstance(answer, MixAnswer) and asked.per_instance:
+        for wanted, mix in zip(asked.needs, answer.mixes, strict=True):
+            for g in range(len(wanted.offers)):
+                packed = pack_pool(wanted, mix, g)
+                assert packed.left_over == ()
+                limit = instance_limit(wanted, mix, g)
+                assert all(instance.load <= limit + 1e-5 for instance in packed.instances)
+                dealt = math.fsum(share for instance in packed.instances for share in instance.share.values())
+                assert math.isclose(dealt, float(mix.share[:, g].sum()), abs_tol=1e-4)
+
+
+@MANY
+@given(questions())
+def test_a_refusal_of_the_solver_is_never_answered_by_the_other_solver(asked: MixQuestion) -> None:
+    first = answer_mix(asked, deadline_s=20, clock=still)
+
+    if isinstance(first, Reason) and first.code == "InventoryShort" and not asked.per_instance:
+        second = answer_mix(asked, deadline_s=20, clock=still, solver="CBC")
+        assert isinstance(second, Reason)
+        assert second.code == first.code
+
+
+@settings(MANY, max_examples=40)
+@given(questions(needs=1))
+def test_the_counted_model_costs_what_the_textbook_costs(asked: MixQuestion) -> None:
+    (wanted,) = asked.needs
+    if asked.per_instance or wanted.headroom_share is None or wanted.slice_factor is None:
+        return
+    answer = answer_mix(asked, deadline_s=20, clock=still)
+    if isinstance(answer, Reason) and answer.code == "BucketUnserved":
+        return
+
+    textbook = solve_textbook(asked, limit_s=20, clock=still)
+
+    if isinstance(answer, Reason):
+        assert textbook.cost_per_hour is None
+    else:
+        assert textbook.cost_per_hour is not None
+        assert abs(answer.cost_per_hour - textbook.cost_per_hour) < 1e-6
+
+
+@settings(MANY, max_examples=40)
+@given(
+    rates=st.lists(st.floats(0.1, 20), min_size=1, max_size=3),
+    tables=st.lists(st.tuples(THROUGHPUTS, THROUGHPUTS), min_size=1, max_size=3),
+    inventory=st.lists(st.one_of(st.none(), st.integers(0, 30)), min_size=3, max_size=3),
+    change=st.sampled_from([0.0, 0.2]),
+    per_instance=st.booleans(),
+)
+def test_the_second_plan_of_an_obeying_world_changes_nothing(
+    rates: list[float],
+    tables: list[tuple[float, float]],
+    inventory: list[int | None],
+    change: float,
+    per_instance: bool,
+) -> None:
+    profiles = [profile(f"g{g}", (row,)) for g, row in enumerate(tables)]
+    services = [
+        service(f"ns/{n}", rate, ((0.3, 0.7),), headroom_share=None if n % 2 else 0.1) for n, rate in enumerate(rates)
+    ]
+    prices = {f"g{g}": 1.0 + 0.7 * g for g in range(len(tables))}
+    snapshot = world([], services=services, profiles=profiles, prices=prices)
+    types = tuple(
+        type(t)(t.name, t.memory_bytes, t.price_per_hour, None, inventory[g]) for g, t in enumerate(snapshot.gpu_types)
+    )
+    terms = MixSettings(change_price_per_hour=change, per_instance=per_instance, explain=False)
+    limited = type(snapshot)(
+        at_s=0.0,
+        gpu_types=types,
+        nodes=snapshot.nodes,
+        pods=snapshot.pods,
+        services=snapshot.services,
+        profiles=snapshot.profiles,
+    )
+
+    first = plan_mix(limited, deadline_s=30, clock=still, settings=terms)
+    second = plan_mix(limited.after(first.actions), deadline_s=30, clock=still, settings=terms)
+
+    assert second.actions == ()
