@@ -75,7 +75,7 @@ class Fragmentation:
 
     def of_states(self, gpu_type: IntArray, cpu_milli: IntArray, gpu_milli: IntArray) -> FloatArray:
         """F in thousandths of a GPU, worked out. gpu_type, cpu_milli: shape (states,); gpu_milli: (states, width)."""
-        gpu_milli = gpu_milli.clip(min=0)  # an over-committed device has nothing left
+        gpu_milli = np.maximum(gpu_milli, 0)  # an over-committed device has nothing left
         enough = gpu_milli[:, :, None] >= self._sizes
         devices = enough.sum(axis=1)[:, self._size_of]
         usable_milli = (enough * gpu_milli[:, :, None]).sum(axis=1)[:, self._size_of]

@@ -51,7 +51,7 @@ class Packer:
     The same ledger may be changed by others too, through `take` and `give`: the engine notices.
     """
 
-    # 1,213 nodes: 0.02-0.05 ms a decision besides what the policy takes (benchmarks/scale.py).
+    # 1,213 nodes: 0.03 ms the median decision under BestFit, whose ratings cost next to nothing (benchmarks/scale.py).
 
     def __init__(
         self,
