@@ -70,10 +70,10 @@ def document(made: Planned, *, timings: bool = False) -> Document:
 
 
 def figure(value: float | None) -> float | None:
-    """A number as it is written: six places are beyond what is known, and hide how a machine adds up."""
+    """A number as it is written: nine places and twelve digits are beyond what is known, and hide how a machine adds."""
     if value is None or not isfinite(value):
         return None
-    return round(float(value), 6) + 0.0  # + 0.0 turns -0.0 into 0.0
+    return float(f"{round(float(value), 9):.12g}") + 0.0  # + 0.0 turns -0.0 into 0.0
 
 
 def _total_bound(plan: Plan) -> float | None:

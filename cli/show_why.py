@@ -70,6 +70,7 @@ def _pod(why: PodWhy) -> Document:
         "pod": why.name,
         "asks": _asks(why.shape),
         "priority": why.priority,
+        "gang": why.gang,
         "node_before": why.node_before,
         "node_after": why.node_after,
         "devices": list(why.devices),
@@ -167,7 +168,8 @@ def _pod_tables(why: PodWhy) -> Iterator[str]:
     if not why.seats.candidates:
         return
     terms = list(dict.fromkeys(name for candidate in why.seats.candidates for name in candidate.terms))
-    yield "With everything else as planned, the best nodes for it; the least cost wins:"
+    alone = f"By itself, without the rest of {why.gang}" if why.gang else "With everything else as planned"
+    yield f"{alone}, the best nodes for it; the least cost wins:"
     yield table(("", "NODE", "DEVICES", "COST", *(name.upper() for name in terms)), _candidate_rows(why, terms))
 
 

@@ -36,6 +36,8 @@ class PodWhy:
     node_after: str | None
     devices: tuple[int, ...]
     """On `node_after`."""
+    gang: str | None
+    """Whose member it is; `seats` looks at it alone, without what its gang demands."""
     reason: Reason | None
     """Of the step that concerns it, or why it has no place; None where the plan leaves it as it is."""
     seats: Explanation
@@ -131,6 +133,7 @@ def _pod(snapshot: Snapshot, after: Snapshot, plan: Plan, name: str, packer_of: 
         node_before=None if before is None else _node_name(snapshot, int(snapshot.pods.node[before])),
         node_after=_node_name(after, node),
         devices=device_numbers(int(after.pods.devices[row])),
+        gang=_gang_name(after, row),
         reason=_reason(plan, after, row),
         seats=explain_seat(packer_of(without), shape),
         nodes=tuple(after.nodes.names),
@@ -150,6 +153,7 @@ def _scaled_away(snapshot: Snapshot, plan: Plan, name: str) -> PodWhy:
         node_before=_node_name(snapshot, int(pods.node[row])),
         node_after=None,
         devices=(),
+        gang=_gang_name(snapshot, row),
         reason=next((step.reason for step in scales), None),
         seats=Explanation(()),
         nodes=tuple(snapshot.nodes.names),
@@ -160,10 +164,15 @@ def _node_name(snapshot: Snapshot, node: int) -> str | None:
     return None if node == PENDING else snapshot.nodes.names[node]
 
 
+def _gang_name(snapshot: Snapshot, row: int) -> str | None:
+    gang = int(snapshot.pods.gang[row])
+    return None if gang < 0 else snapshot.gangs[gang].name
+
+
 def _reason(plan: Plan, after: Snapshot, row: int) -> Reason | None:
     """The last word that the plan has on a pod."""
-    name, gang = after.pods.names[row], int(after.pods.gang[row])
-    labels = {f"Pod/{name}"} | ({f"Gang/{after.gangs[gang].name}"} if gang >= 0 else set())
+    name = after.pods.names[row]
+    labels = (f"Pod/{name}", f"Gang/{_gang_name(after, row)}")
     unplaced = [each.reason for each in plan.unplaced if each.workload in labels]
     steps = [step.reason for step in plan.steps() if _pod_of(step) == name]
     starts = after.pods.node[row] != PENDING

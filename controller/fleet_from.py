@@ -78,6 +78,9 @@ def nodes_from(
     """
     devices = [_devices(each, types, findings) for each in read]
     have = [_have(each, findings) for each in read]
+    unknown = [each.name for each, (count, kind) in zip(read, devices, strict=True) if count and kind < 0]
+    words = "GPUs that match no GPUType: they have no price, and pods that name a type stay away"
+    findings.note_many("Node", "GpuTypeUnknown", unknown, words)
     return NodeTable(
         names=Names(each.name for each in read),
         cpu_milli=column((quantity.milli(h.get("cpu", Decimal(0))) for h in have), np.int64),
@@ -121,8 +124,6 @@ def _devices(read: Read[Node], types: TypeIndex, findings: Findings) -> tuple[in
         findings.mistake(read.mistake(("status", "allocatable", resource), f"is {count}", remedy))
         count = MAX_GPUS_PER_NODE
     if not found:
-        words = f"its {count} GPUs match no GPUType: they have no price, and pods that name a type stay away"
-        findings.note(read.who, "GpuTypeUnknown", words, {"gpus": count})
         return count, -1
     if types.resource[found[0]] != resource:
         problem = f"offers {resource}, but {types.names[found[0]]} is offered as {types.resource[found[0]]}"

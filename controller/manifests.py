@@ -18,6 +18,7 @@ from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
 from controller.api.node import Node
 from controller.api.pod import Pod
+from controller.api.pruned import pruned
 from controller.documents import Document, read_documents
 from controller.mistakes import meant, mistake_from
 
@@ -154,7 +155,7 @@ def _misnamed(version: str, name: str, document: Document) -> Mistake | None:
 
 
 def _validated(document: Document, kind: Kind) -> Iterator[Read[Any] | Mistake]:
-    content = _without_nulls(document.content)
+    content = pruned(document.content, kind.model)
     who = f"{kind.name}/{_name_in(content, kind)}"
     try:
         made = kind.model.model_validate(content)
@@ -163,7 +164,7 @@ def _validated(document: Document, kind: Kind) -> Iterator[Read[Any] | Mistake]:
             yield mistake_from(wrong, document, who, kind.model)
         return
     read: Read[Any] = Read(made, kind, document)
-    if not kind.is_namespaced and "namespace" in content["metadata"]:
+    if not kind.is_namespaced and "namespace" in read.object.metadata.model_fields_set:
         yield read.mistake(("metadata", "namespace"), f"a {kind.name} has no namespace", "remove the line")
     for flaw in kind.flaws(made):
         yield read.mistake(flaw.path, flaw.problem, flaw.remedy)
@@ -182,15 +183,6 @@ def _name_in(content: Mapping[str, Any], kind: Kind) -> str:
     metadata = metadata if isinstance(metadata, Mapping) else {}
     name = str(metadata.get("name", "(no name)"))
     return f"{metadata.get('namespace', 'default')}/{name}" if kind.is_namespaced else name
-
-
-def _without_nulls(value: Any) -> Any:
-    """A field that is null was left out, as the API server sees it. Null in a list stays, and is a mistake there."""
-    if isinstance(value, Mapping):
-        return {str(key): _without_nulls(inner) for key, inner in value.items() if inner is not None}
-    if isinstance(value, list):
-        return [_without_nulls(inner) for inner in value]
-    return value
 
 
 def _repeated_names(read: Iterable[Read[Any]]) -> Iterator[Mistake]:

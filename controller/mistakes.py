@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel
 
 from cluster.errors import Mistake
 from controller.api.fields import LABEL_PATTERN, NAME_PATTERN
 from controller.api.flaw import Path
+from controller.api.pruned import model_in
 from controller.documents import Document
 
 PATTERNS = {
@@ -49,17 +50,10 @@ def _fields(model: type[BaseModel], path: Path) -> dict[str, Any]:
         if isinstance(part, str) and isinstance(kind, type) and issubclass(kind, BaseModel):
             field = next((f for f in kind.model_fields.values() if f.alias == part), None)
             kind = field.annotation if field else None
-        kind = _model_in(kind)
+        kind = model_in(kind)
     if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
         return {}
     return {str(field.alias): field for field in kind.model_fields.values()}
-
-
-def _model_in(annotation: Any) -> Any:
-    """The model inside `X | None` or `tuple[X, ...]`."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for arg in get_args(annotation) if (found := _model_in(arg)) is not None), None)
 
 
 def meant(word: str, known: Iterable[str]) -> str:

@@ -29,8 +29,8 @@ class ObjectMeta(Loose):
 
     name: str = Field(min_length=1, max_length=253)
     namespace: str = "default"
-    labels: dict[str, str] = Field(default={})
-    annotations: dict[str, str] = Field(default={})
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
     deletion_timestamp: str | None = None
 
 

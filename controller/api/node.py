@@ -25,8 +25,8 @@ class Condition(Loose):
 
 
 class NodeStatus(Loose):
-    allocatable: dict[str, Quantity] = Field(default={})
-    capacity: dict[str, Quantity] = Field(default={})
+    allocatable: dict[str, Quantity] = Field(default_factory=dict)
+    capacity: dict[str, Quantity] = Field(default_factory=dict)
     conditions: ListOf[Condition] = ()
 
 

@@ -11,8 +11,8 @@ from controller.api.metadata import ObjectMeta
 
 
 class Resources(Loose):
-    requests: dict[str, Quantity] = Field(default={})
-    limits: dict[str, Quantity] = Field(default={})
+    requests: dict[str, Quantity] = Field(default_factory=dict)
+    limits: dict[str, Quantity] = Field(default_factory=dict)
 
 
 class Container(Loose):
@@ -74,8 +74,8 @@ class PodSpec(Loose):
     containers: ListOf[Container] = Field(min_length=1)
     init_containers: ListOf[Container] = ()
     resources: Resources = Resources()
-    overhead: dict[str, Quantity] = Field(default={})
-    node_selector: dict[str, str] = Field(default={})
+    overhead: dict[str, Quantity] = Field(default_factory=dict)
+    node_selector: dict[str, str] = Field(default_factory=dict)
     affinity: Affinity = Affinity()
     tolerations: ListOf[Toleration] = ()
     topology_spread_constraints: ListOf[SpreadConstraint] = ()

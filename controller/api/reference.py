@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 
 from controller.api import metadata
 from controller.api.kinds import OWN_KINDS, Kind
+from controller.api.pruned import model_in
 from controller.api.quantity import duration
 
 Schema = dict[str, Any]
@@ -30,7 +31,8 @@ HEAD = """\
   status is 2.
 
 Quantities are written as in Kubernetes (`500m`, `1.5`, `16Gi`, `1e3`), lengths of time with their unit (`40ms`, `30s`,
-`1m30s`). Plain words are text: `no`, `on`, `1:30` and dates mean nothing else.
+`1m30s`). Plain words are text: `no`, `on`, `1:30` and dates mean nothing else. A large fleet is read several times
+faster from JSON than from YAML.
 """
 
 NODE = {
@@ -110,7 +112,7 @@ def _rows(model: type[BaseModel], path: str) -> Iterator[str]:
         described = _resolved(schema["properties"][str(field.alias)], definitions)
         default = "required" if field.alias in required else _default(field)
         yield f"| `{name}` | {_type(described, definitions)} | {default} | {field.description or ''} |"
-        inner = _model_in(field.annotation)
+        inner = model_in(field.annotation)
         if inner is not None:
             yield from _rows(inner, f"{name}[]" if described.get("type") == "array" else name)
 
@@ -168,14 +170,6 @@ def _default(field: FieldInfo) -> str:
         case float():
             return f"`{duration(field.default)}`"
     return ""
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The model inside `X`, `X | None` and `tuple[X, ...]`."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    found = (_model_in(each) for each in getattr(annotation, "__args__", ()))
-    return next((each for each in found if each is not None), None)
 
 
 if __name__ == "__main__":

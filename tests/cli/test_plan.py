@@ -109,7 +109,7 @@ def test_standard_input_is_read_as_kubectl_writes_it(tmp_path: Path) -> None:
 def test_notes_are_words_and_go_to_standard_error(tmp_path: Path) -> None:
     result = run("-f", str(written(tmp_path, [node("n1", product="K80")])), "-o", "json")
 
-    assert result.stderr.startswith("note: Node/n1: its 8 GPUs match no GPUType")
+    assert result.stderr.startswith("note: Node/n1: GPUs that match no GPUType")
     assert json.loads(result.stdout)["notes"][0]["reason"]["code"] == "GpuTypeUnknown"
 
 

@@ -1,0 +1,34 @@
+"""The guide's outputs, from the commands that stand in it: `python -m tests.generated.guide` writes them anew."""
+
+import re
+import shlex
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from cli.main import tonnage
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "guide.md"
+
+BLOCK = re.compile(r"```console\n\$ tonnage (?P<command>.*)\n(?P<output>(?:.*\n)*?)```")
+
+
+def commands(page: str) -> list[str]:
+    """The command lines of a page, without the command's name."""
+    return [block["command"] for block in BLOCK.finditer(page)]
+
+
+def refreshed(page: str) -> str:
+    """The page with what its commands say now. Paths in it are relative to the repository's root."""
+    return BLOCK.sub(lambda block: f"```console\n$ tonnage {block['command']}\n{_said(block['command'])}```", page)
+
+
+def _said(command: str) -> str:
+    result = CliRunner().invoke(tonnage, shlex.split(command))
+    lines = (line.rstrip() for line in result.output.strip().splitlines())
+    return "".join(f"{line}\n" for line in lines)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(refreshed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
