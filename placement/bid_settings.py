@@ -31,6 +31,9 @@ class BidSettings:
     paid for are run full."""
     horizon_least_share: float = 0.03
     """Demand that is foreseen at least, as a share of the fleet: pods go on coming to a full one."""
+    doubt: float = 3.0
+    """Standard deviations by which the demand of picky pods is taken higher than it was observed. A type that is kept
+    free in vain can still be used later, one that is given away too early cannot be had back."""
     scarcity_every: int = 50
     """Decisions between two looks at what is idle of each type: a fleet's idle GPUs change slowly."""
     draws: int = 10

@@ -1,5 +1,6 @@
 """Pod classes: which kinds of pods arrive and how often, given beforehand or learned from what has arrived."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -36,6 +37,8 @@ class ClassShares:
     classes: tuple[PodClass, ...]
     share: FloatArray
     """Shape (classes,), adds up to 1 (or is empty)."""
+    pods: float = math.inf
+    """How many observed pods the shares rest on; infinite where they are known."""
 
     @property
     def gpu_demand(self) -> FloatArray:
@@ -48,15 +51,18 @@ class ClassShares:
         return float(self.share @ self.gpu_demand)
 
 
-def shares_from(weights: Iterable[tuple[PodClass, float]]) -> ClassShares:
-    """Shares in proportion to weights (counts, for example). A class that occurs twice is added up."""
+def shares_from(weights: Iterable[tuple[PodClass, float]], pods: float = math.inf) -> ClassShares:
+    """Shares in proportion to weights (counts, for example). A class that occurs twice is added up.
+
+    pods: how many observations the weights stand for; infinite where the shares are known.
+    """
     total: dict[PodClass, float] = {}
     for pod_class, weight in weights:
         total[pod_class] = total.get(pod_class, 0.0) + weight
     # Sorted, so that equal mixes give bit-equal prices whatever the order in which they were counted.
     classes = tuple(sorted(c for c, weight in total.items() if weight > 0))
     share = np.array([total[c] for c in classes], dtype=np.float64)
-    return ClassShares(classes, column(share / max(share.sum(), 1e-300), np.float64))
+    return ClassShares(classes, column(share / max(share.sum(), 1e-300), np.float64), pods)
 
 
 def shares_of(shapes: Iterable[PodShape]) -> ClassShares:
@@ -105,4 +111,4 @@ class ArrivalMix:
 
     def shares(self) -> ClassShares:
         """What has arrived, as shares; empty when nothing has."""
-        return shares_from(self._weight.items())
+        return shares_from(self._weight.items(), pods=sum(self._weight.values()) / self._next)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.arrays import FloatArray, IntArray
 from placement.bid_settings import BidSettings
 from placement.classes import ClassShares
 from placement.expectation import Expectation, expectation_of
@@ -50,20 +50,24 @@ class PriceBook:
     state_worth: StateWorth
     memo: StateMemo
     """`state_worth` of the states that were met."""
-    picky_types: BoolArray
-    """Shape (picky classes, GPU types): what the classes that may not use every type may use."""
+    picky_types: FloatArray
+    """Shape (picky classes, GPU types): 1 where a class that may not use every type may use this one, else 0."""
     picky_demand: FloatArray
     """Shape (picky classes,): GPUs that such a class asks for per GPU that arrives."""
+    picky_variance: FloatArray
+    """Shape (picky classes,): the variance of that estimate; 0 where shares are known."""
 
     def scarcity(self, idle_gpus: FloatArray, expected_gpus: float) -> FloatArray:
         """GPUs that picky pods are expected to ask, per idle GPU of each type. Shape (GPU types,).
 
         idle_gpus: of each type. expected_gpus: what is still to arrive in all. The demand of a class is spread over
-        the types that it may use in proportion to what is idle of them.
+        the types that it may use in proportion to what is idle of them. Where shares were observed and are not known,
+        the upper end of what they may be counts.
         """
-        within_reach = self.picky_types @ idle_gpus
-        pressure = self.picky_demand * expected_gpus / np.maximum(within_reach, 1e-9)
-        scarcity: FloatArray = pressure @ self.picky_types.astype(np.float64)
+        within_reach = np.maximum(self.picky_types @ idle_gpus, 1e-9)
+        likely = (self.picky_demand / within_reach) @ self.picky_types
+        variance = (self.picky_variance / within_reach**2) @ self.picky_types
+        scarcity: FloatArray = expected_gpus * (likely + self.state_worth.settings.doubt * np.sqrt(variance))
         return scarcity
 
 
@@ -77,6 +81,7 @@ def prices_for(shares: ClassShares, kinds: FleetKinds, settings: BidSettings | N
     state_worth = StateWorth(
         NodeValues(shares, class_worth, kinds), expectation_of(shares, kinds.gpu_type_names), settings
     )
+    mean = max(shares.mean_gpu_demand, 1e-9)
     allowed = allowed_types(shares.classes, kinds.gpu_type_names)
     present = np.isin(np.arange(len(kinds.gpu_type_names)), kinds.gpu_type)
     picky = np.array([bool(c.gpus) for c in shares.classes], dtype=np.bool_) & (~allowed & present).any(axis=1)
@@ -86,8 +91,10 @@ def prices_for(shares: ClassShares, kinds: FleetKinds, settings: BidSettings | N
         class_worth=class_worth,
         state_worth=state_worth,
         memo=StateMemo(state_worth.of_states),
-        picky_types=allowed[picky] & present,
-        picky_demand=(shares.share * shares.gpu_demand)[picky] / max(shares.mean_gpu_demand, 1e-9),
+        picky_types=(allowed[picky] & present).astype(np.float64),
+        picky_demand=(shares.share * shares.gpu_demand)[picky] / mean,
+        # Counts are Poisson: the variance of a share is the share over the number of pods that were observed.
+        picky_variance=(shares.share * shares.gpu_demand**2)[picky] / mean**2 / shares.pods,
     )
 
 

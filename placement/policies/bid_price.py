@@ -132,8 +132,7 @@ def warm(book: PriceBook, ledger: Ledger, shares: ClassShares) -> None:
 def _rated(book: PriceBook, shape: PodShape, ledger: Ledger, nodes: IntArray) -> Rated:
     left = ledger.gpu_milli[nodes]
     ways = options(shape, ledger, nodes)
-    before = book.memo.of(ledger.gpu_type[nodes], ledger.cpu_milli[nodes], left)
-    lost = before[ways.node] - ways.values(book.memo)
+    lost = ways.losses(book.memo, ledger, nodes)
     gpu_after = left.sum(axis=1)[ways.node] - shape.total_gpu_milli
     return ways.cheapest(lost + _looseness(book.state_worth.settings, ways.cpu_milli, gpu_after))
 
