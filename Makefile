@@ -48,6 +48,34 @@ format: $(READY) ## Rewrite the code in the project's style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+.PHONY: bench-mix
+bench-mix: $(READY) ## The mix: cost, proof and time beside the textbook model (DATA=folder, see docs/benchmarks.md)
+	$(BIN)/python -m benchmarks.mix --profiles $(DATA)/serving/synthetic_llama2_7b_4gpu.json \
+	  --workloads short,long,mixed --slos 40ms,120ms --rates 1,2,4,8,16,32 --slice-factor 8 --json
+
+.PHONY: bench-serving
+bench-serving: $(READY) ## The mix under replay: requests in time with our routing, and at random
+	$(BIN)/python -m benchmarks.mix --profiles $(DATA)/serving/synthetic_llama2_7b_4gpu.json --rates 8,32 --replay --json
+
+TRACES := default gpuspec33 multigpu20 gpushare100
+OPENB := --nodes $(DATA)/openb/openb_node_list_gpu_node.csv \
+  $(foreach trace,$(TRACES),--pods $(DATA)/openb/openb_pod_list_$(trace).csv) --seeds 42-51 --jobs $(JOBS)
+
+.PHONY: bench-fidelity
+bench-fidelity: $(READY) ## Packing: the published policies beside their published results
+	$(BIN)/python -m benchmarks.packing $(OPENB) --policies random,dotprod,clustering,packing,bestfit,fgd \
+	  --published $(DATA)/openb/published_allocation_pct.csv
+
+.PHONY: bench-packing
+bench-packing: $(READY) ## Packing: Tonnage beside FGD and the proven bound; shares known, learned, nodes renamed, 2 % moved
+	$(BIN)/python -m benchmarks.packing $(OPENB) --policies fgd,tonnage,tonnage-learning
+	$(BIN)/python -m benchmarks.packing $(OPENB) --policies tonnage --rename-nodes
+	$(BIN)/python -m benchmarks.packing $(OPENB) --policies tonnage --move-share 0.02
+
+.PHONY: bench-scale
+bench-scale: $(READY) ## Packing: time per decision at 1,213, 5,000 and 20,000 nodes
+	$(BIN)/python -m benchmarks.scale --policies bestfit,fgd,tonnage --sizes 1213,5000,20000
+
 .PHONY: clean
 clean: ## Remove what these targets made
 	rm -rf $(VENV) out build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
