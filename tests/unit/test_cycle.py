@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
@@ -15,7 +16,7 @@ from controller.decide import Decisions
 from controller.guard import Limits
 from controller.world import Outcome
 from simulator.world import Fault, SimulatedWorld
-from tests.builders import node, pod, world
+from tests.builders import Pod, node, pod, world
 from tests.mixes import profile, service
 from tests.properties.fleets import fleets
 
@@ -94,3 +95,24 @@ def test_every_cycle_is_reported() -> None:
     ((plan, outcome),) = pretend.reports
     assert [unplaced.workload for unplaced in plan.unplaced] == ["Pod/q"]
     assert len(outcome.done) == 1
+
+
+def test_a_day_of_arrivals_and_departures_never_over_commits_and_ends_at_rest() -> None:
+    rng = np.random.default_rng(11)
+    pretend = SimulatedWorld(world([node(f"n{i}", gpus=8, cpu_milli=64_000) for i in range(4)]))
+    for hour in range(24):
+        pretend.arrive(world([], [arrival(rng, f"h{hour}-{i}") for i in range(6)]).pods)
+        names = list(pretend.observe().pods.names)
+        pretend.depart(rng.choice(names, size=min(4, len(names)), replace=False).tolist())
+        cycle = run_cycle(pretend, brain(), Limits(), deadline_s=10.0)
+        pretend.pass_time(3600.0)
+        assert not cycle.plan.refused
+        assert not cycle.outcome.undone
+        assert (pretend.observe().free().gpu_milli >= 0).all()
+    assert pretend.observe().at_s == 24 * 3600.0
+    assert run_cycle(pretend, brain(), Limits(), deadline_s=10.0).is_quiet
+
+
+def arrival(rng: np.random.Generator, name: str) -> Pod:
+    gpus, milli = ((1, 300), (1, 1000), (4, 1000), (8, 1000))[int(rng.integers(4))]
+    return pod(name, gpus, gpu_milli=milli, priority=int(rng.choice((0, 10))))
