@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from cli.simulate import Outcome
+from cli.simulation import Outcome
 from cluster.arrays import FloatArray
 from cluster.version import VERSION
 from simulator.columns import Column, columns_for, number_in_words

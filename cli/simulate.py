@@ -2,11 +2,6 @@
 
 import shlex
 import sys
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,23 +10,9 @@ import click
 from cli.machine import cores, machine_in_words
 
 if TYPE_CHECKING:  # numpy and what stands on it are imported once the options are known to be right
-    from cli.contest import Asked, Contest
-    from simulator.replay import Replay
-    from simulator.sweep import Swept
+    from cli.contest import Asked
 
 INCOMPLETE = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What was asked for and what came of it."""
-
-    contest: "Contest"
-    swept: "Swept[Replay]"
-    bound_pct: Mapping[str, float]
-    """The most that any policy could have allocated at 100 % arrived, by trace, mean over the seeds."""
-    started_at: datetime
-    wall_s: float
 
 
 @click.group()
@@ -83,6 +64,7 @@ def placement(ctx: click.Context, /, jobs: int | None, output: str, **asked: obj
     """
     from cli.contest import Asked, contest_from
     from cli.show_simulation import as_html, as_json, as_table
+    from cli.simulation import simulated
     from simulator.report import write_report
 
     wanted = Asked(**asked)  # type: ignore[arg-type]  # click gives each option the type that is declared above
@@ -105,20 +87,6 @@ def check_sources(asked: "Asked") -> None:
         raise click.UsageError("--generate makes up a fleet: leave --nodes and --pods out, or leave --generate out")
     if asked.generate is None and not (asked.nodes and asked.pods):
         raise click.UsageError("give a fleet: --nodes CSV and --pods CSV, or --generate NODES")
-
-
-def simulated(contest: "Contest", jobs: int) -> Outcome:
-    """Runs the contest, with progress on standard error."""
-    from cli.progress import progress_on
-    from simulator.contest import bounds_of, play
-    from simulator.sweep import sweep
-
-    started_at, began = datetime.now(UTC), time.perf_counter()
-    with progress_on(sys.stderr, len(contest.runs)) as on_done:
-        replay = partial(play, traces=contest.traces, rules=contest.rules)
-        swept = sweep(contest.runs, replay, jobs=jobs, on_done=on_done)
-    bounds = bounds_of([run for run, _ in swept.done], contest.traces)
-    return Outcome(contest, swept, bounds, started_at, time.perf_counter() - began)
 
 
 def _command() -> str:
