@@ -1,6 +1,5 @@
-"""Carrying a plan out: in order, gangs whole, and nothing on top of something that failed."""
+"""Carrying a plan out: phase by phase, gangs whole, and nothing on top of something that failed."""
 
-from collections.abc import Iterable
 from typing import assert_never
 
 from cluster.actions import Action, Bind, Evict, Move, Scale
@@ -10,53 +9,51 @@ from controller.world import Outcome, Undone, World
 
 
 def carry_out(world: World, plan: Plan) -> Outcome:
-    """Apply the steps of a plan one by one.
+    """Apply a plan phase by phase; the steps of a phase may happen together.
 
     A step that fails is not retried: the next cycle sees reality. Steps that touch a node, pod or service that a failed
     step touched are skipped, for they were planned on its success. A whole phase that breaks is taken back.
     """
     done: list[Step] = []
     undone: list[Undone] = []
-    spoilt: set[str] = set()
     for phase in plan.phases:
-        kept, lost = _carry_out_phase(world, phase, spoilt)
+        kept, lost = _carry_out_phase(world, phase, {touched for u in undone for touched in touches(u.step.action)})
         done += kept
         undone += lost
-        spoilt.update(*(touches(u.step.action) for u in lost))
     return Outcome(tuple(done), tuple(undone))
 
 
 def _carry_out_phase(world: World, phase: Phase, spoilt: set[str]) -> tuple[list[Step], list[Undone]]:
-    done: list[Step] = []
-    undone: list[Undone] = []
-    spoilt = set(spoilt)
-    for step in phase.steps:
-        try:
-            if broken := spoilt & touches(step.action):
-                raise ActionError(f"skipped: an earlier step on {', '.join(sorted(broken))} failed")
-            world.apply(step.action)
-        except ActionError as error:
-            undone.append(Undone(step, Reason("ActionFailed", str(error))))
-            if phase.whole:
-                return [], undone + _take_back(world, done, phase)
-            spoilt |= touches(step.action)
-        else:
+    sound = [step for step in phase.steps if not spoilt & touches(step.action)]
+    undone = [Undone(step, _skipped(step, spoilt)) for step in phase.steps if spoilt & touches(step.action)]
+    if phase.whole and undone:
+        return [], undone + [Undone(step, Reason("NotWhole", f"{phase.name} cannot be whole")) for step in sound]
+    done = []
+    for step, error in zip(sound, world.apply([step.action for step in sound]), strict=True):
+        if error is None:
             done.append(step)
+        else:
+            undone.append(Undone(step, Reason("ActionFailed", str(error))))
+    if phase.whole and undone:
+        return [], undone + _take_back(world, done, phase)
     return done, undone
 
 
-def _take_back(world: World, done: Iterable[Step], phase: Phase) -> list[Undone]:
-    """Undo what was done of a phase that must be whole, last first. What cannot be undone is said, too."""
-    taken_back = []
-    for step in reversed(list(done)):
-        words = f"taken back: {phase.name} could not be completed"
-        try:
-            for action in inverse(step.action):
-                world.apply(action)
-        except ActionError as error:
-            words = f"could not be taken back after {phase.name} broke: {error}"
-        taken_back.append(Undone(step, Reason("TakenBack", words)))
-    return taken_back
+def _skipped(step: Step, spoilt: set[str]) -> Reason:
+    return Reason("Skipped", f"an earlier step on {', '.join(sorted(spoilt & touches(step.action)))} failed")
+
+
+def _take_back(world: World, done: list[Step], phase: Phase) -> list[Undone]:
+    """Undo what was done of a phase that must be whole. What cannot be undone is said, too."""
+    back = [(step, action) for step in done for action in inverse(step.action)]
+    answers = world.apply([action for _, action in back])
+    return [Undone(step, _taken_back(phase, error)) for (step, _), error in zip(back, answers, strict=True)]
+
+
+def _taken_back(phase: Phase, error: ActionError | None) -> Reason:
+    if error is None:
+        return Reason("TakenBack", f"taken back: {phase.name} could not be completed")
+    return Reason("NotTakenBack", f"could not be taken back after {phase.name} broke: {error}")
 
 
 def inverse(action: Action) -> tuple[Action, ...]:

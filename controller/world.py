@@ -1,9 +1,11 @@
 """The border to a cluster: what can be seen of it and done to it. Kubernetes is one world, the simulator another."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from cluster.actions import Action
+from cluster.errors import ActionError
 from cluster.plans import Plan, Reason, Step
 from cluster.snapshot import Snapshot
 
@@ -31,8 +33,11 @@ class World(Protocol):
         """The whole picture now. Raises ObservationError when it cannot be had: a half picture is never planned on."""
         ...
 
-    def apply(self, action: Action) -> None:
-        """Make it so and read it back. Raises ActionError, and then nothing has changed."""
+    def apply(self, actions: Sequence[Action]) -> Sequence[ActionError | None]:
+        """Make these so and read them back; they do not depend on each other and may happen together.
+
+        Answers in the same order: None for one that is so, else why not; then that one has changed nothing.
+        """
         ...
 
     def report(self, plan: Plan, outcome: Outcome) -> None:

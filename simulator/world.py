@@ -1,6 +1,6 @@
 """A pretend cluster that obeys: the first implementation of World, for tests, demos and replays of the whole loop."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from cluster.actions import Action, Bind, Evict, Move, Scale
@@ -30,7 +30,17 @@ class SimulatedWorld:
     def observe(self) -> Snapshot:
         return self._now
 
-    def apply(self, action: Action) -> None:
+    def apply(self, actions: Sequence[Action]) -> list[ActionError | None]:
+        return [self._tried(action) for action in actions]
+
+    def _tried(self, action: Action) -> ActionError | None:
+        try:
+            self._apply(action)
+        except ActionError as error:
+            return error
+        return None
+
+    def _apply(self, action: Action) -> None:
         if why := self._fault(action):
             raise ActionError(f"{action}: {why}")
         self._check_source(action)

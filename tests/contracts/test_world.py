@@ -47,7 +47,7 @@ def test_what_was_built_is_what_is_observed(start: Callable[[Snapshot], World]) 
 def test_an_action_that_was_applied_is_observed(start: Callable[[Snapshot], World], action: Action) -> None:
     pretend = start(small())
 
-    pretend.apply(action)
+    assert list(pretend.apply([action])) == [None]
 
     assert seats(pretend.observe()) == seats(small().after([action]))
 
@@ -55,9 +55,9 @@ def test_an_action_that_was_applied_is_observed(start: Callable[[Snapshot], Worl
 def test_scaling_brings_pending_instances_and_takes_them_away(start: Callable[[Snapshot], World]) -> None:
     pretend = start(small())
 
-    pretend.apply(Scale("ns/chat", {"A100": 2}))
+    pretend.apply([Scale("ns/chat", {"A100": 2})])
     grown = pretend.observe()
-    pretend.apply(Scale("ns/chat", {"A100": 0}))
+    pretend.apply([Scale("ns/chat", {"A100": 0})])
 
     assert sum(owner == "ns/chat" for owner in grown.pods.owner) == 2
     assert seats(pretend.observe()) == seats(small())
@@ -83,10 +83,20 @@ def test_scaling_brings_pending_instances_and_takes_them_away(start: Callable[[S
 def test_what_cannot_be_is_refused_and_nothing_changes(start: Callable[[Snapshot], World], action: Action) -> None:
     pretend = start(small())
 
-    with pytest.raises(ActionError):
-        pretend.apply(action)
+    (answer,) = pretend.apply([action])
+
+    assert isinstance(answer, ActionError)
 
     assert seats(pretend.observe()) == seats(small())
+
+
+def test_actions_that_go_together_are_answered_one_by_one_and_in_order(start: Callable[[Snapshot], World]) -> None:
+    pretend = start(small())
+
+    answers = pretend.apply([Bind("waits", "b", (0,)), Bind("ghost", "a", (1,)), Evict("runs", "a")])
+
+    assert [answer is None for answer in answers] == [True, False, True]
+    assert seats(pretend.observe())["waits"] == (1, 1)
 
 
 def test_a_report_of_nothing_is_taken(start: Callable[[Snapshot], World]) -> None:
