@@ -48,6 +48,7 @@ def test_services_alone_ask_what_to_rent(tmp_path: Path) -> None:
     plan = planned(tmp_path, gpu_type(), profile(), service(headroom=0.0))
 
     assert plan["services"][0]["instances"] == {"a100": 2}
+    assert plan["unplaced"] == []
 
 
 def test_a_service_without_a_profile_is_refused_with_the_reason(tmp_path: Path) -> None:
