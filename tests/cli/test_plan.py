@@ -133,7 +133,10 @@ def test_an_unknown_policy_is_wrong_input_that_names_the_known_ones(tmp_path: Pa
     assert "bestfit" in result.stderr
 
 
-@pytest.mark.parametrize("arguments", [[], ["-f", "x", "-o", "xml"], ["-f", "x", "--deadline", "0"], ["-f", "x", "y"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["-f", "x", "-o", "xml"], ["-f", "x", "--deadline", "0"], ["-f", "x", "--deadline", "nan"], ["-f", "x", "y"]],
+)
 def test_wrong_use_is_exit_status_2(arguments: list[str]) -> None:
     assert run(*arguments).exit_code == 2
 
