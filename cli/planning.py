@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import isnan
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
@@ -20,6 +21,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_POLICY = "tonnage"
 DEFAULT_DEADLINE_S = 10.0
+MOST_DEADLINE_S = 86_400.0
+"""Nobody waits longer than a day for a plan; a larger number was meant in other units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,13 @@ def packer_of(policy: str) -> "Callable[[Snapshot], Packer]":
     return lambda snapshot: packer_for(snapshot, Decisions(policy=policy))
 
 
+def _number(_: click.Context, __: click.Parameter, value: float) -> float:
+    """NaN lies within every range that click checks."""
+    if isnan(value):
+        raise click.BadParameter("NaN is no number of seconds")
+    return value
+
+
 def planning_options(command: Command) -> Command:
     """The options that say what to plan, and how."""
     for option in (
@@ -77,7 +87,8 @@ def planning_options(command: Command) -> Command:
         click.option(
             "--deadline",
             "deadline_s",
-            type=click.FloatRange(min=0, min_open=True),
+            type=click.FloatRange(min=0, min_open=True, max=MOST_DEADLINE_S),
+            callback=_number,
             default=DEFAULT_DEADLINE_S,
             show_default=True,
             metavar="SECONDS",

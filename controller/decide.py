@@ -39,6 +39,8 @@ def decide(snapshot: Snapshot, decisions: Decisions, *, deadline_s: float, clock
     """
     over_at_s = clock() + deadline_s
     mix = plan_mix(snapshot, deadline_s=MIX_SHARE * deadline_s, clock=clock, settings=decisions.mix)
+    if not len(snapshot.nodes):
+        return mix  # The question is what to rent: there is no fleet to pack, and nobody misses a place in it.
     scaled = snapshot.after(mix.actions)
     packer = packer_for(scaled, decisions)
     packed = pack(scaled, packer, preempt=decisions.preempt, is_over=lambda: clock() >= over_at_s)

@@ -27,8 +27,8 @@ _SECONDS = {
     "h": Decimal(3600),
 }
 
-LARGEST = Decimal(2**63 - 1)
-"""Kubernetes stores quantities in 64 bits; what is larger is a slip of the pen."""
+LARGEST = Decimal(2**50)
+"""A pebibyte. No node has more of anything, and thousands of such pods still add up within 64 bits."""
 
 
 def quantity(written: object) -> Decimal:
