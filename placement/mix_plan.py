@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cluster.actions import Scale
+from cluster.errors import Mistake
 from cluster.plans import Certificate, Phase, Plan, Reason, Routing, ServicePlan, Step
 from cluster.snapshot import Snapshot
 from cluster.workloads import ModelService
@@ -73,11 +74,13 @@ def plan_mix(snapshot: Snapshot, *, deadline_s: float, clock: Clock, settings: M
 def _sorted_out(snapshot: Snapshot) -> tuple[dict[str, Reason], list[Need]]:
     """Refusals of services that no question can be asked about, and the needs of the others."""
     names = snapshot.gpu_type_names
-    shared = (*gpu_type_mistakes(snapshot.gpu_types), *profile_mistakes(snapshot.profiles, names))
+    shared = tuple(gpu_type_mistakes(snapshot.gpu_types))
     refusals: dict[str, Reason] = {}
     needs: dict[str, Need] = {}
     for service in snapshot.services:
-        mistakes = (*shared, *service_mistakes(service, names))
+        # A profile for a type that the fleet does not have is no harm here: it is never used.
+        own = [p for p in snapshot.profiles if p.model == service.model and p.gpu_type in names]
+        mistakes = (*shared, *profile_mistakes(own, names), *service_mistakes(service, names))
         found = _bad_input(mistakes) if mistakes else need_of(service, snapshot)
         if service.name in needs or service.name in refusals:
             found = Reason("BadInput", f"several services are called {service.name}; give each its own name")
@@ -91,7 +94,7 @@ def _sorted_out(snapshot: Snapshot) -> tuple[dict[str, Reason], list[Need]]:
     return refusals, list(needs.values())
 
 
-def _bad_input(mistakes: tuple[object, ...]) -> Reason:
+def _bad_input(mistakes: tuple[Mistake, ...]) -> Reason:
     return Reason("BadInput", "; ".join(str(mistake) for mistake in mistakes))
 
 

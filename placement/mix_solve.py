@@ -31,8 +31,7 @@ def answer_mix(
     """The cheapest mixes that were found in `deadline_s` seconds, with what is proven; or why there are none.
 
     gap: relative distance from the bound that is good enough: then the search ends, and instances that run are kept.
-    solver: see `placement.solving.solve`. known: mixes that
-    the answer must not be dearer than, where they are feasible.
+    solver: see `placement.solving.solve`. known: mixes that the answer must not be dearer than, if they are feasible.
     Reasons: `BucketUnserved` (no type can), `InventoryShort` (proven), `DeadlinePassed` (neither answer nor proof).
     """
     began = clock()
