@@ -16,9 +16,13 @@ Mixes = tuple[Mix, ...]
 """One mix per need."""
 
 
+LAST_WORD_S = 0.1
+"""A proof that there is no answer may take this long beyond the deadline to say what is missing."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
-    """What is known: feasible mixes, at least one, and a proven bound on the objective."""
+    """What is known: feasible mixes, and a proven bound on the objective."""
 
     candidates: tuple[Mixes, ...]
     bound: float
@@ -79,10 +83,6 @@ def _split(
     return found
 
 
-LAST_WORD_S = 0.1
-"""A proof that there is no answer may take this long beyond the deadline to say what is missing."""
-
-
 def mixes_on(
     question: MixQuestion, instances: tuple[IntArray, ...], limit_s: float, solver: str | None
 ) -> Mixes | None:
@@ -96,7 +96,7 @@ def mixes_on(
 
 
 def _with(question: MixQuestion, found: Found, solved: Solved, mixes: Mixes | None) -> Found:
-    """The found with one more proof and, where the check finds no fault with it, one more candidate."""
+    """What is known, with one more proof and, where the check finds no fault with it, one more candidate."""
     fresh = (mixes,) if mixes is not None and is_feasible(question, mixes) else ()
     name = found.solver if solved.solver == "none" else solved.solver
     return Found(found.candidates + fresh, max(found.bound, solved.bound), name)

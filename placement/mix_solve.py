@@ -40,7 +40,7 @@ def answer_mix(
         return unserved
     if not any(need.cells for need in question.needs):
         nothing = tuple(_idle(need) for need in question.needs)
-        return _certified(question, nothing, Found((), 0.0, "none"), clock() - began)
+        return _certified(question, nothing, Found((), objective_of(question, nothing), "none"), clock() - began)
 
     def left_s() -> float:
         return deadline_s - (clock() - began)
