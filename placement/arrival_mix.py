@@ -1,4 +1,4 @@
-"""The mix of classes as it is learned from arrivals: slow drifts fade in, and a sudden change is noticed and believed."""
+"""The mix of classes as it is learned from arrivals: slow drifts fade in, a sudden change is noticed and believed."""
 
 from collections import Counter
 
