@@ -13,8 +13,9 @@ import numpy as np
 from cluster.arrays import FloatArray, IntArray
 from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.workloads import PodShape
+from placement.arrival_mix import ArrivalMix
 from placement.bid_settings import BidSettings
-from placement.classes import ArrivalMix, ClassShares, class_of
+from placement.classes import ClassShares, class_of
 from placement.fleet_kinds import FleetKinds
 from placement.fragmentation import Fragmentation, PodMix
 from placement.ledger import Ledger
@@ -24,7 +25,8 @@ from placement.policy import Policy, Rated
 from placement.price_book import PriceBook, idle_gpus_by_type, prices_for
 
 FIRST_PRICES_PODS = 64
-"""Arrivals before the first prices are made of them; then whenever their number has doubled."""
+"""Arrivals before the first prices are made of them; then whenever what is known of the mix has doubled, and at once
+when it is found to have changed."""
 PRICES_EVERY_PODS = 4_096
 """Prices are made afresh after so many arrivals at the latest."""
 
@@ -52,7 +54,7 @@ class BidPrice(Policy):
         self.book: PriceBook | None = None
         self._seed = seed
         self._learns = expected is None
-        self._priced_at_pods = 0
+        self._priced_pods, self._priced_turns, self._evidence_pods = 0, 0, 0.0
         self._fallback = _fgd(self.mix.shares(), kinds)
         if expected is not None:
             self.reprice(prices_for(expected, kinds, self.settings, seed))
@@ -68,8 +70,9 @@ class BidPrice(Policy):
     @property
     def wants_prices(self) -> bool:
         """Whether so much has arrived since the last prices that they should be made afresh from `mix.shares()`."""
-        fresh = self.mix.pods - self._priced_at_pods
-        return self._learns and fresh >= min(max(FIRST_PRICES_PODS, self._priced_at_pods), PRICES_EVERY_PODS)
+        fresh = self.mix.pods - self._priced_pods
+        due = min(max(FIRST_PRICES_PODS, self._evidence_pods), PRICES_EVERY_PODS)
+        return self._learns and (fresh >= due or self.mix.turns > self._priced_turns)
 
     def upkeep(self, ledger: Ledger) -> None:
         """Makes prices here and now when they are due, where nobody makes them in the background."""
@@ -82,7 +85,7 @@ class BidPrice(Policy):
     def reprice(self, book: PriceBook) -> None:
         """Decide by this book from now on."""
         self.book = book
-        self._priced_at_pods = self.mix.pods
+        self._priced_pods, self._priced_turns, self._evidence_pods = self.mix.pods, self.mix.turns, book.shares.pods
         self._dearness: FloatArray | None = None
         self._dearness_age = 0
         self.version += 1
