@@ -137,7 +137,11 @@ def _rated(book: PriceBook, shape: PodShape, ledger: Ledger, nodes: IntArray) ->
     ways = options(shape, ledger, nodes)
     lost = ways.losses(book.memo, ledger, nodes)
     gpu_after = left.sum(axis=1)[ways.node] - shape.total_gpu_milli
-    return ways.cheapest(lost + _looseness(book.state_worth.settings, ways.cpu_milli, gpu_after))
+    settings = book.state_worth.settings
+    cost = lost + _looseness(settings, ways.cpu_milli, gpu_after)
+    if not shape.gpus:
+        cost += settings.gpu_node_cost * (ledger.gpus[nodes] > 0)[ways.node]
+    return ways.cheapest(cost)
 
 
 def _looseness(settings: BidSettings, cpu_milli: IntArray, gpu_milli: IntArray) -> FloatArray:
