@@ -109,16 +109,22 @@ class BidPrice(Policy):
         return self._dearness * (shape.total_gpu_milli / WHOLE_GPU_MILLI)
 
     def terms(self, shape: PodShape, ledger: Ledger, node: int) -> dict[str, float]:
+        """The weighted parts of the cost, which they add up to, in GPUs' worth."""
         if self.book is None:
             return dict(self._fallback.terms(shape, ledger, node))
-        here = np.array([node])
-        ways = options(self.rating_key(shape), ledger, here)
-        cost = _rated(self.book, self.rating_key(shape), ledger, here)
-        chosen = np.flatnonzero(ways.devices == cost.devices[0])[:1]
+        key, here, settings = self.rating_key(shape), np.array([node]), self.book.state_worth.settings
+        ways = options(key, ledger, here)
+        rated = _rated(self.book, key, ledger, here)
+        chosen = np.flatnonzero(ways.devices == rated.devices[0])[:1]
         now = (ledger.gpu_type[here], ledger.cpu_milli[here], ledger.gpu_milli[here])
         before, after = (self.book.state_worth.terms(*state) for state in (now, ways.states(chosen)))
         value, hostable, fragment = (float(b[0] - a[0]) for b, a in zip(before, after, strict=True))
-        return {"value_lost_gpus": value, "hostable_lost_gpus": hostable, "fragment_grown_gpus": -fragment}
+        parts = {
+            "value_lost": value,
+            "hostable_lost": settings.hostable_weight * hostable,
+            "fragments_grown": -settings.fragment_weight * fragment,
+        }
+        return {**parts, "looseness": float(rated.cost[0]) - sum(parts.values())}
 
 
 def warm(book: PriceBook, ledger: Ledger, shares: ClassShares) -> None:
