@@ -59,11 +59,14 @@ def _without_collecting() -> Iterator[None]:
             gc.enable()
 
 
-def decider(policy: str, deadline_s: float) -> Decide:
-    """The product's own decisions, on this machine's clock."""
-    from controller.decide import plan_for
+def decider(policy: str, deadline_s: float, move_share: float = 0.0) -> Decide:
+    """What the product would do, guarded as it would be, on this machine's clock."""
+    from controller.brain import InlineBrain
+    from controller.decide import Decisions
+    from controller.guard import Limits, guard
 
-    return lambda snapshot: plan_for(snapshot, deadline_s=deadline_s, policy=policy, clock=time.monotonic)
+    brain = InlineBrain(Decisions(policy=policy, move_share=move_share), clock=time.monotonic)
+    return lambda snapshot: guard(snapshot, brain.plan(snapshot, deadline_s), Limits())
 
 
 def packer_of(policy: str) -> "Callable[[Snapshot], Packer]":

@@ -28,12 +28,13 @@ from placement.what_if import nodes_without
 class MovePrice:
     """What a move costs, and for how long its gain lasts."""
 
-    per_pod_usd: float
-    """Every move: the attention, the restart, the requests that are sent elsewhere meanwhile."""
-    per_gpu_usd: float
-    """Per GPU that the pod holds: its idle time while the pod restarts, and work lost since the last checkpoint."""
-    stay_h: float
-    """How long freed resources are expected to stay of use: about the stay of the pods around them."""
+    per_pod_usd: float = 0.10
+    """Every move: the attention, the restart, the requests that are sent elsewhere meanwhile. Chosen."""
+    per_gpu_usd: float = 1.00
+    """Per GPU that the pod holds: its idle time while the pod restarts, and work lost since the last checkpoint.
+    Chosen: a quarter of an hour of a GPU of 4 $/h."""
+    stay_h: float = 8.0
+    """How long freed resources are expected to stay of use: about the stay of the pods around them. Chosen: a shift."""
 
     def of(self, shape: PodShape) -> float:
         """Dollars for moving one pod of this shape."""
