@@ -1,12 +1,13 @@
 """The types of fields that our kinds share, and how strict each sort of object is read."""
 
 from decimal import Decimal
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 from controller.api import quantity as q
+from controller.api.instant import instant, rfc3339
 
 Item = TypeVar("Item")
 
@@ -23,8 +24,32 @@ class Loose(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True, alias_generator=to_camel)
 
 
+class Told(Loose):
+    """Part of what Tonnage itself writes: made by the names of Python, read back by those of the object.
+
+    What a later version added is left alone, so that an older standby can take over.
+    """
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    def plain(self) -> dict[str, Any]:
+        """As it goes into the object: names in camelCase, without what was left out."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
 ListOf = Annotated[tuple[Item, ...], Field(strict=False)]
-"""A list in the manifest, a tuple here, so that nobody writes to it."""
+"""A list in the manifest, a tuple here, so that nobody writes to it. Server-side apply replaces it as a whole."""
+
+
+def as_set() -> Any:
+    """For a list whose entries differ: several appliers may each add their own. Duplicates are refused."""
+    return Field(json_schema_extra={"x-kubernetes-list-type": "set"})
+
+
+def keyed_by(*keys: str) -> Any:
+    """For a list of objects that these fields tell apart: several appliers may each own some of them."""
+    return Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)})
+
 
 Quantity = Annotated[
     Decimal,
@@ -46,6 +71,14 @@ Duration = Annotated[
     WithJsonSchema({"type": "string", "pattern": q.DURATION_PATTERN}),
 ]
 """Seconds here, `40ms` in the manifest."""
+
+Instant = Annotated[
+    float,
+    PlainValidator(instant),
+    PlainSerializer(rfc3339, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+"""Seconds since the epoch here, `2026-03-01T12:00:00Z` in the object."""
 
 
 def _finite(written: object) -> object:

@@ -1,9 +1,10 @@
 """Gang: pods that are only useful together, and how near to each other they must be."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
+from controller.api.conditions import ObservedStatus
 from controller.api.fields import LabelKey, Strict
 from controller.api.metadata import ApiVersion, OwnMeta
 
@@ -34,6 +35,16 @@ class GangSpec(Strict):
     )
 
 
+class GangStatus(ObservedStatus):
+    """How the gang fares: Accepted, Planned (its members have their places), Ready (enough of them run), Degraded."""
+
+    members: int = Field(default=0, ge=0, le=1_000_000, description="Pods with the label of this gang.")
+    running: int = Field(default=0, ge=0, le=1_000_000, description="Members that run.")
+    selector: str = Field(
+        default="", max_length=512, description="Label selector of the members, for the scale subresource."
+    )
+
+
 class Gang(Strict):
     """Pods that start together or not at all."""
 
@@ -41,4 +52,4 @@ class Gang(Strict):
     kind: Literal["Gang"]
     metadata: OwnMeta
     spec: GangSpec
-    status: dict[str, Any] | None = Field(default=None, description="Written by Tonnage.")
+    status: GangStatus = Field(default=GangStatus(), description="Written by Tonnage.")

@@ -1,9 +1,10 @@
 """GPUType: a kind of GPU that the fleet has or could rent: how to recognise it, its memory, its price."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
+from controller.api.conditions import ObservedStatus
 from controller.api.fields import LabelKey, ListOf, PositiveNumber, Quantity, Strict
 from controller.api.metadata import ApiVersion, OwnMeta
 
@@ -45,6 +46,10 @@ class GPUTypeSpec(Strict):
     )
 
 
+class GPUTypeStatus(ObservedStatus):
+    """What Tonnage says of it: Accepted, or why not."""
+
+
 class GPUType(Strict):
     """A kind of GPU. Not namespaced."""
 
@@ -52,4 +57,4 @@ class GPUType(Strict):
     kind: Literal["GPUType"]
     metadata: OwnMeta
     spec: GPUTypeSpec
-    status: dict[str, Any] | None = Field(default=None, description="Written by Tonnage.")
+    status: GPUTypeStatus = Field(default=GPUTypeStatus(), description="Written by Tonnage.")

@@ -13,9 +13,10 @@ from controller.api.metadata import API_VERSION
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
 from controller.api.node import Node
+from controller.api.plan_record import PlanRecord
 from controller.api.pod import Pod
 
-AnyObject = GPUType | ModelProfile | ModelService | Gang | Node | Pod
+AnyObject = GPUType | ModelProfile | ModelService | Gang | PlanRecord | Node | Pod
 
 
 def _none(_: Any) -> Iterable[Flaw]:
@@ -30,6 +31,8 @@ class Kind:
     is_namespaced: bool
     flaws: Callable[[Any], Iterable[Flaw]] = _none
     """Called with an object whose fields are right one by one."""
+    is_planned_from: bool = True
+    """False for what Tonnage only writes: in a file it is passed over."""
 
 
 KINDS = (
@@ -37,6 +40,7 @@ KINDS = (
     Kind(API_VERSION, "ModelProfile", ModelProfile, is_namespaced=False, flaws=model_profile.flaws),
     Kind(API_VERSION, "ModelService", ModelService, is_namespaced=True, flaws=model_service.flaws),
     Kind(API_VERSION, "Gang", Gang, is_namespaced=True),
+    Kind(API_VERSION, "PlanRecord", PlanRecord, is_namespaced=True, is_planned_from=False),
     Kind("v1", "Node", Node, is_namespaced=False),
     Kind("v1", "Pod", Pod, is_namespaced=True, flaws=pod.flaws),
 )

@@ -1,11 +1,12 @@
 """ModelProfile: what one instance of a model sustains on one GPU type, per request length and promise."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from cluster.hardware import MAX_GPUS_PER_NODE
+from controller.api.conditions import ObservedStatus
 from controller.api.fields import Duration, ListOf, NumberFromZero, ObjectName, Strict
 from controller.api.flaw import Flaw, matrix_flaws, rising_flaws
 from controller.api.metadata import ApiVersion, OwnMeta
@@ -52,6 +53,10 @@ class ModelProfileSpec(Strict):
     )
 
 
+class ModelProfileStatus(ObservedStatus):
+    """What Tonnage says of it: Accepted, or why not."""
+
+
 class ModelProfile(Strict):
     """Throughput of a model on a GPU type. Not namespaced."""
 
@@ -59,7 +64,7 @@ class ModelProfile(Strict):
     kind: Literal["ModelProfile"]
     metadata: OwnMeta
     spec: ModelProfileSpec
-    status: dict[str, Any] | None = Field(default=None, description="Written by Tonnage.")
+    status: ModelProfileStatus = Field(default=ModelProfileStatus(), description="Written by Tonnage.")
 
 
 def flaws(profile: ModelProfile) -> Iterator[Flaw]:

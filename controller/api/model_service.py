@@ -6,7 +6,18 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from controller.api.fields import Duration, ListOf, Loose, NumberFromZero, ObjectName, Quantity, Strict
+from controller.api.conditions import ObservedStatus
+from controller.api.fields import (
+    Duration,
+    Instant,
+    ListOf,
+    NumberFromZero,
+    ObjectName,
+    Quantity,
+    Strict,
+    Told,
+    keyed_by,
+)
 from controller.api.flaw import Flaw, Path, matrix_flaws, rising_flaws
 from controller.api.metadata import ApiVersion, OwnMeta
 from controller.api.model_profile import Edges, Matrix
@@ -72,12 +83,50 @@ class ModelServiceSpec(Strict):
     )
 
 
-class ModelServiceStatus(Loose):
-    """What Tonnage wrote down of the service."""
+Share = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=0)]
+PerGPUType = Annotated[dict[str, Count], Field(max_length=64)]
 
-    replicas: dict[str, Annotated[int, Field(ge=0)]] | None = Field(
+
+class RoutingWeights(Told):
+    """Which share of each bucket's requests goes to one GPU type."""
+
+    gpu_type: ObjectName = Field(description="Name of the GPUType.")
+    share: Annotated[ListOf[Annotated[ListOf[Share], Field(max_length=64)]], Field(max_length=64)] = Field(
+        description="Share of the requests of each bucket, 0 to 1; rows follow inputTokens, columns outputTokens."
+    )
+
+
+class RoutingStatus(Told):
+    """How requests are to be spread over the GPU types. Without it a mix misses its promise."""
+
+    input_tokens: Edges = Field(description="Upper edges of the prompt lengths, tokens.")
+    output_tokens: Edges = Field(description="Upper edges of the answer lengths, tokens.")
+    weights: Annotated[ListOf[RoutingWeights], Field(max_length=64), keyed_by("gpuType")] = Field(
+        description="One table per GPU type; over all types they add up to 1 where a bucket has demand, else to 0."
+    )
+
+
+class ModelServiceStatus(ObservedStatus):
+    """What Tonnage wrote down: Accepted, Planned (a mix exists), Ready (all its instances run), Degraded."""
+
+    replicas: PerGPUType | None = Field(
         default=None, description="Instances per GPUType that are asked for now; left out: never planned."
     )
+    running: PerGPUType | None = Field(default=None, description="Instances per GPUType that run.")
+    wanted_instances: int | None = Field(default=None, ge=0, description="Instances that are asked for, of all types.")
+    running_instances: int | None = Field(default=None, ge=0, description="Instances that run, of all types.")
+    last_scale_time: Instant | None = Field(default=None, description="When replicas last changed.")
+    cost_per_hour: NumberFromZero | None = Field(
+        default=None, description="What the instances asked for cost, dollars per hour."
+    )
+    bound_per_hour: NumberFromZero | None = Field(
+        default=None, description="What no mix can cost less than, dollars per hour, as the solver proved."
+    )
+    gap: NumberFromZero | None = Field(
+        default=None, description="(costPerHour - boundPerHour) / costPerHour; 0: proven to be the cheapest mix."
+    )
+    routing: RoutingStatus | None = Field(default=None, description="How requests are to be spread over GPU types.")
 
 
 class ModelService(Strict):
