@@ -8,6 +8,7 @@ from pydantic.alias_generators import to_camel
 
 from controller.api import quantity as q
 from controller.api.instant import instant, rfc3339
+from controller.api.rule import Rule
 
 Item = TypeVar("Item")
 
@@ -37,6 +38,12 @@ class Told(Loose):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
+class Open(BaseModel):
+    """Part of core/v1 that is handed on unread, except for what is named here."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, alias_generator=to_camel)
+
+
 ListOf = Annotated[tuple[Item, ...], Field(strict=False)]
 """A list in the manifest, a tuple here, so that nobody writes to it. Server-side apply replaces it as a whole."""
 
@@ -64,11 +71,78 @@ Quantity = Annotated[
     ),
 ]
 
+
+def _exact_quantity(written: object) -> Decimal:
+    """As the API server reads a field of ours: a number with a point stands in quotes, blanks are no part of it."""
+    if isinstance(written, float):
+        raise ValueError(f'should be text or a whole number, not {written}; put it in quotes: "{written}"')
+    value = q.quantity(written)
+    if isinstance(written, str) and (written != written.strip() or len(written) > LONGEST_QUANTITY):
+        raise ValueError(f"should be a quantity like 500m, 1.5 or 16Gi, not {written!r}")
+    if value >= q.LARGEST:
+        raise ValueError(f"is too large: {written!r}")
+    return value
+
+
+def _positive_quantity(written: object) -> Decimal:
+    value = _exact_quantity(written)
+    if value == 0:
+        raise ValueError(f"should be above zero, not {written!r}")
+    return value
+
+
+LONGEST_QUANTITY = 64
+
+
+def _quantity_schema(sign: str, words: str) -> WithJsonSchema:
+    rule = Rule(
+        (),
+        f"isQuantity(string(self)) && quantity(string(self)).sign() {sign} 0 && "
+        f"quantity(string(self)).isLessThan(quantity('{q.LARGEST}'))",
+        f"should be a quantity {words} and not too large, like 500m, 1.5 or 16Gi",
+    )
+    return WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": q.QUANTITY_PATTERN,
+            "maxLength": LONGEST_QUANTITY,
+            "x-kubernetes-int-or-string": True,
+            "x-kubernetes-validations": [rule.schema],
+        }
+    )
+
+
+QuantityFromZero = Annotated[
+    Decimal,
+    PlainValidator(_exact_quantity),
+    PlainSerializer(str, return_type=str),
+    _quantity_schema(">=", "from zero"),
+]
+PositiveQuantity = Annotated[
+    Decimal,
+    PlainValidator(_positive_quantity),
+    PlainSerializer(str, return_type=str),
+    _quantity_schema(">", "above zero"),
+]
+
+_LONGER_THAN_ZERO = Rule(
+    (),
+    f"self.matches(r'{q.DURATION_PATTERN}') && duration(self) > duration('0s')",
+    "should be a length of time above zero with its unit, like 40ms or 30s",
+)
+
 Duration = Annotated[
     float,
     PlainValidator(q.seconds),
     PlainSerializer(q.duration, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": q.DURATION_PATTERN}),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": q.DURATION_PATTERN,
+            "maxLength": q.LONGEST_DURATION,
+            "x-kubernetes-validations": [_LONGER_THAN_ZERO.schema],
+        }
+    ),
 ]
 """Seconds here, `40ms` in the manifest."""
 
@@ -98,3 +172,9 @@ ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=NAME_PAT
 """A name that the API server takes for an object of ours (RFC 1123 subdomain)."""
 
 LabelKey = Annotated[str, Field(min_length=1, max_length=317, pattern=LABEL_PATTERN)]
+
+LABEL_VALUE_PATTERN = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+LabelValue = Annotated[str, Field(min_length=1, max_length=63, pattern=LABEL_VALUE_PATTERN)]
+
+DNS_LABEL_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+DnsLabel = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL_PATTERN)]

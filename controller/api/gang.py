@@ -1,12 +1,15 @@
 """Gang: pods that are only useful together, and how near to each other they must be."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field
 
 from controller.api.conditions import ObservedStatus
 from controller.api.fields import LabelKey, Strict
-from controller.api.metadata import ApiVersion, OwnMeta
+from controller.api.flaw import Flaw
+from controller.api.metadata import GANG_LABEL, ApiVersion, OwnMeta
+from controller.api.rule import Rule, fits_label
 
 
 class Topology(Strict):
@@ -51,5 +54,22 @@ class Gang(Strict):
     api_version: ApiVersion
     kind: Literal["Gang"]
     metadata: OwnMeta
-    spec: GangSpec
+    spec: GangSpec = Field(description="Which pods start together, and how near to each other.")
     status: GangStatus = Field(default=GangStatus(), description="Written by Tonnage.")
+
+
+def _topology_flaws(gang: Gang) -> Iterator[Flaw]:
+    topology = gang.spec.topology
+    if topology.within is not None and topology.within == topology.prefer_within:
+        yield Flaw(("spec", "topology", "preferWithin"), "is the same as within", "leave it out: members share that")
+
+
+RULES = (
+    fits_label(GANG_LABEL),
+    Rule(
+        ("spec", "topology"),
+        "!has(self.within) || !has(self.preferWithin) || self.within != self.preferWithin",
+        "preferWithin is the same as within; leave it out: members share that",
+        _topology_flaws,
+    ),
+)

@@ -7,6 +7,7 @@ from pydantic import Field
 from controller.api.conditions import ObservedStatus
 from controller.api.fields import Instant, ListOf, Strict, Told, keyed_by
 from controller.api.metadata import ApiVersion, OwnMeta
+from controller.api.rule import Rule, unchanging
 
 MAX_STEPS = 1000
 """Steps of one record. With the longest names that Kubernetes knows a bind takes 1,034 bytes, so a record of them stays
@@ -122,5 +123,21 @@ class PlanRecord(Strict):
     api_version: ApiVersion
     kind: Literal["PlanRecord"]
     metadata: OwnMeta
-    spec: PlanRecordSpec
+    spec: PlanRecordSpec = Field(description="The plan. It never changes: another plan is another record.")
     status: PlanRecordStatus = Field(default=PlanRecordStatus(), description="Written by Tonnage.")
+
+
+RULES = (
+    unchanging("spec", remedy="another plan is another record"),
+    Rule(
+        ("spec",),
+        f"self.phases.map(phase, phase.steps.size()).sum() <= {MAX_STEPS}",
+        f"has more than {MAX_STEPS} steps; write further parts",
+    ),
+    Rule(("spec",), "self.part < self.parts", "part is not below parts; parts are counted from 0"),
+    Rule(
+        ("spec", "phases", "[]", "steps", "[]"),
+        "[has(self.bind), has(self.evict), has(self.move), has(self.scale)].exists_one(action, action)",
+        "holds one action: bind, evict, move or scale",
+    ),
+)

@@ -18,7 +18,7 @@ Schema = dict[str, Any]
 HEAD = """\
 # Manifests
 
-<!-- Made by `python -m controller.api.reference > docs/manifests.md`; a test fails when it is out of date. -->
+<!-- Made by `make crds` from controller/api; a test fails when it is out of date. -->
 
 `tonnage plan -f` reads YAML and JSON: files, folders (every `.yaml`, `.yml` and `.json` file in them at any depth) and
 `-`, which is standard input. A file may hold many documents, and lists as `kubectl get -o yaml` prints them.
