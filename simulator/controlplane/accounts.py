@@ -5,8 +5,7 @@ import json
 import secrets
 from collections.abc import Mapping
 
-from simulator.controlplane.folder import Folder, write_secret
-from simulator.controlplane.pki import AUTHORITY
+from simulator.controlplane.folder import AUTHORITY, Folder, write_secret
 
 ADMIN = "admin"
 SCHEDULER = "kube-scheduler"

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simulator.controlplane.accounts import CONTROLLERS, NODES, SCHEDULER
-from simulator.controlplane.folder import Folder
-from simulator.controlplane.pki import ACCOUNTS, AUTHORITY, SERVER
+from simulator.controlplane.folder import ACCOUNTS, AUTHORITY, SERVER, Folder
 from simulator.controlplane.programs import Programs
 
 HOST = "127.0.0.1"

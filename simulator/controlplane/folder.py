@@ -4,6 +4,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+AUTHORITY, SERVER, ACCOUNTS = "ca", "server", "service-accounts"
+"""Names of the pairs of key and certificate in `pki`: who signs, what every server shows, and the key that signs
+service accounts' tokens."""
+
 
 @dataclass(frozen=True, slots=True)
 class Folder:

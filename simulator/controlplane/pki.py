@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from simulator.controlplane.folder import write_secret
+from simulator.controlplane.folder import ACCOUNTS, AUTHORITY, SERVER, write_secret
 
 VALID_FOR = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=7)
@@ -17,8 +17,6 @@ RENEW_BEFORE = timedelta(days=7)
 SERVER_ADDRESSES = ("127.0.0.1", "10.0.0.1")
 """Loopback, and the first address of the service range: `kubernetes.default` as pods would see it."""
 SERVER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
-
-AUTHORITY, SERVER, ACCOUNTS = "ca", "server", "service-accounts"
 
 
 def write_pki(folder: Path, now: datetime) -> None:

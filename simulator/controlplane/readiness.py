@@ -8,8 +8,7 @@ from pathlib import Path
 from cluster.errors import ControlPlaneError
 from simulator.controlplane.accounts import ADMIN, CONTROLLERS, NODES, SCHEDULER, token_of
 from simulator.controlplane.commands import API_SERVER, ETCD, HOST, Ports
-from simulator.controlplane.folder import Folder
-from simulator.controlplane.pki import AUTHORITY
+from simulator.controlplane.folder import AUTHORITY, Folder
 from simulator.controlplane.processes import Process, ended_within
 
 READY_WITHIN_S = 120.0

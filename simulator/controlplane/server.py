@@ -18,7 +18,6 @@ from simulator.controlplane.accounts import NODES, write_accounts
 from simulator.controlplane.commands import API_SERVER, ETCD, HOST, PROCESSES, Ports, Settings, commands
 from simulator.controlplane.folder import Folder
 from simulator.controlplane.locks import locked
-from simulator.controlplane.pki import write_pki
 from simulator.controlplane.processes import Process
 from simulator.controlplane.programs import Programs
 from simulator.controlplane.readiness import is_ready, wait_until_ready
@@ -149,7 +148,7 @@ def _converge(
 ) -> tuple[str, ...]:
     """Makes what runs equal to what is wanted; what was started before a failure is stopped again."""
     if not running:  # what runs has read its certificate and would not notice a new one
-        write_pki(folder.pki, datetime.now(UTC))
+        _write_pki(folder)
     write_accounts(folder, _url(state.ports))
     folder.state.write_bytes(msgspec.json.encode(state))
     wanted = commands(state.settings, state.ports, programs, folder)
@@ -166,6 +165,15 @@ def _converge(
                 wait_until_ready(process, state.ports, folder, log_from)
         on_failure.pop_all()
     return tuple(to_start)
+
+
+def _write_pki(folder: Folder) -> None:
+    try:
+        from simulator.controlplane.pki import write_pki
+    except ModuleNotFoundError as error:
+        remedy = "pip install 'tonnage[controlplane]'"
+        raise ControlPlaneError(f"making certificates needs {error.name}, which is not installed: {remedy}") from error
+    write_pki(folder.pki, datetime.now(UTC))
 
 
 def _start(name: str, command: Sequence[str | Path], folder: Folder, on_failure: ExitStack) -> tuple[Process, int]:
