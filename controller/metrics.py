@@ -94,7 +94,11 @@ LOOP = (
     ),
     Metric("tonnage_cycle_seconds", "histogram", "Length of one whole cycle.", (), CYCLE_BUCKETS_S),
     Metric("tonnage_cycle_stage_seconds", "histogram", "Length of each stage of a cycle.", ("stage",), CYCLE_BUCKETS_S),
-    Metric("tonnage_last_cycle_timestamp_seconds", "gauge", "When the last cycle ended that saw the cluster."),
+    Metric(
+        "tonnage_last_cycle_timestamp_seconds",
+        "gauge",
+        "When the last cycle ended that saw the cluster, or when this replica took the lead; 0: it never led.",
+    ),
     Metric(
         "tonnage_actions_total",
         "counter",

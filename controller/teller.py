@@ -71,7 +71,10 @@ class Teller:
         self._log.info("leadership taken" if leads else "leadership lost", epoch=epoch)
         self._meter.set("tonnage_leader", int(leads))
         self._meter.set("tonnage_lease_epoch", epoch)
-        if not leads:
+        if leads:
+            # A new leader gets as long for its first cycle as for any other before the loop counts as stalled.
+            self._meter.set("tonnage_last_cycle_timestamp_seconds", self._now_s())
+        else:
             self._since_s = {}
             self._meter.publish(())
 
