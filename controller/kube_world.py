@@ -12,8 +12,8 @@ from controller.assumed import Assumed
 from controller.kube_apply import Applier, Job, Sent, may_have_happened
 from controller.kube_placers import Pool, asked_placer, placer_name, placing_write
 from controller.kube_write import Write
-from controller.picture import with_deployed, with_what_is_under_way
-from controller.service_deployments import Instance, content_of, deployment_write, template_mistake
+from controller.under_way import with_deployed, with_what_is_under_way
+from controller.service_deployments import Instance, content_of, deployment_write
 from controller.sightings import Sightings
 from controller.world import Outcome
 
@@ -139,8 +139,6 @@ class KubernetesWorld:
             raise ActionError(f"scaling {scale.service}: it is gone")
         if seen.template is None:
             raise ActionError(f"scaling {scale.service}: it has no spec.template to make pods of; it is only planned")
-        if mistake := template_mistake(seen.template):
-            raise ActionError(f"scaling {scale.service}: {mistake.words}")
         writes = []
         for gpu_type, replicas in scale.instances.items():
             instance = self._instance(snapshot, scale.service, gpu_type)
@@ -156,9 +154,7 @@ class KubernetesWorld:
     def _instance(self, snapshot: Snapshot, service: str, gpu_type: str) -> Instance | None:
         known = next((each for each in snapshot.services if each.name == service), None)
         seen, recognised = self._sightings.service(service), self._sightings.gpu_type(gpu_type)
-        if known is None or seen is None or recognised is None:
-            return None
-        if seen.template is None or template_mistake(seen.template):
+        if known is None or seen is None or recognised is None or seen.template is None:
             return None
         gpus = next(
             (p.gpus_per_instance for p in snapshot.profiles if (p.model, p.gpu_type) == (known.model, gpu_type)), 1

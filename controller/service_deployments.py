@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from cluster.plans import Reason
 from cluster.workloads import ModelService
 from controller.api.metadata import API_VERSION, SERVICE_LABEL
 from controller.kube_connection import APPLY_PATCH
@@ -79,14 +78,6 @@ def content_of(instance: Instance) -> str:
     """A hash of all that a Deployment is, but for how many replicas it has and who wrote it."""
     content = [_labels(instance), _owner(instance), _spec(instance)]
     return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()[:16]
-
-
-def template_mistake(template: Mapping[str, Any]) -> Reason | None:
-    """Why no pod can be made of this template."""
-    containers = _dict(template.get("spec")).get("containers")
-    if not isinstance(containers, list) or not containers or not all(isinstance(c, dict) for c in containers):
-        return Reason("BadTemplate", "spec.template.spec.containers must hold a container at least")
-    return None
 
 
 def _labels(instance: Instance) -> dict[str, str]:
