@@ -1,6 +1,6 @@
 """Kubernetes as a World: what the watches saw, and actions as writes to the API server."""
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from cluster.actions import Action, Bind, Evict, Move, Scale
@@ -12,9 +12,9 @@ from controller.assumed import Assumed
 from controller.kube_apply import Applier, Job, Sent, may_have_happened
 from controller.kube_placers import Pool, asked_placer, placer_name, placing_write
 from controller.kube_write import Write
-from controller.under_way import with_deployed, with_what_is_under_way
 from controller.service_deployments import Instance, content_of, deployment_write
 from controller.sightings import Sightings
+from controller.under_way import with_deployed, with_what_is_under_way
 from controller.world import Outcome
 
 T = TypeVar("T")
@@ -26,7 +26,8 @@ class Runner(Protocol):
     def __call__(self, work: Coroutine[Any, Any, T]) -> T: ...
 
 
-Report = Callable[[Snapshot, Plan, Outcome], None]
+Report = Callable[[Snapshot, Plan, Outcome, Mapping[str, int]], None]
+"""Takes the cluster after a plan, the plan, what became of it, and for which generation of each service it was made."""
 
 
 class KubernetesWorld:
@@ -58,8 +59,14 @@ class KubernetesWorld:
         self._clock = clock
         self._tell = tell
         self._assumed = Assumed()
+        self._generations: Mapping[str, int] = {}
 
     def observe(self) -> Snapshot:
+        """What a plan is made for. The generations are noted first: a status must not speak of a later one."""
+        self._generations = self._sightings.generations()
+        return self._now()
+
+    def _now(self) -> Snapshot:
         seen = self._sightings.snapshot()
         issued = self._assumed.standing(self._sightings.pod, self._clock())
         there = with_what_is_under_way(seen, self._sightings.pod, issued, lambda pod: asked_placer(pod) is not None)
@@ -72,7 +79,7 @@ class KubernetesWorld:
 
         An eviction that was accepted counts as done; what the pod holds is free only when it is gone.
         """
-        snapshot = self.observe()
+        snapshot = self._now()
         account = Account(snapshot)
         answers: list[ActionError | None] = [None] * len(actions)
         jobs: list[tuple[int, Job]] = []
@@ -93,7 +100,7 @@ class KubernetesWorld:
         return answers
 
     def report(self, plan: Plan, outcome: Outcome) -> None:
-        self._tell(self.observe(), plan, outcome)
+        self._tell(self._now(), plan, outcome, self._generations)
 
     def _assume(self, bind: Bind) -> None:
         if pod := self._sightings.pod(bind.pod):

@@ -10,8 +10,6 @@ PLACEMENT_GATE = "tonnage.dev/placement"
 """The scheduling gate of pods that kube-scheduler binds after Tonnage has chosen the node."""
 SCHEDULER_NAME = "tonnage"
 """spec.schedulerName of pods that Tonnage binds itself."""
-CHOSEN_NODE_ANNOTATION = "tonnage.dev/node"
-"""On a pod: the node that Tonnage chose for it."""
 EPOCH_ANNOTATION = "tonnage.dev/epoch"
 """On what a leader wrote: the leaseTransitions of its Lease."""
 
@@ -84,6 +82,10 @@ class Sightings(Protocol):
         ...
 
     def service(self, name: str) -> SeenService | None: ...
+
+    def generations(self) -> Mapping[str, int]:
+        """metadata.generation of every ModelService."""
+        ...
 
     def gpu_type(self, name: str) -> SeenGpuType | None: ...
 

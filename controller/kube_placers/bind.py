@@ -7,9 +7,9 @@ it. The annotations of a Binding reach the pod in the same write as its node, so
 from collections.abc import Mapping
 
 from cluster.actions import Bind
-from controller.api.metadata import DEVICES_ANNOTATION
+from controller.api.metadata import CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION
 from controller.kube_write import Write
-from controller.sightings import CHOSEN_NODE_ANNOTATION, EPOCH_ANNOTATION, SCHEDULER_NAME, SeenPod
+from controller.sightings import EPOCH_ANNOTATION, SCHEDULER_NAME, SeenPod
 
 
 def waits_for_it(pod: SeenPod) -> bool:
