@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
+from placement.mix_hold import held
 from placement.mix_plan import MixSettings, plan_mix
 from placement.order import content_rank
 from placement.pack import pack
@@ -28,6 +29,8 @@ class Decisions:
     mix: MixSettings = field(default_factory=MixSettings)
     preempt: bool = True
     """Whether pods of lower priority are stopped for those of higher priority."""
+    hold_s: float = 0.0
+    """A service that can still serve its demand is not changed again so soon after a change; 0: it may be at once."""
     seed: int = 0
     """Of all chance in deciding: the same snapshot and seed make the same plan."""
 
@@ -39,6 +42,7 @@ def decide(snapshot: Snapshot, decisions: Decisions, *, deadline_s: float, clock
     """
     over_at_s = clock() + deadline_s
     mix = plan_mix(snapshot, deadline_s=MIX_SHARE * deadline_s, clock=clock, settings=decisions.mix)
+    mix = held(snapshot, mix, hold_s=decisions.hold_s, deadline_s=MIX_SHARE * deadline_s / 2, clock=clock)
     scaled = snapshot.after(mix.actions)
     packer = packer_for(scaled, decisions)
     packed = pack(scaled, packer, preempt=decisions.preempt, is_over=lambda: clock() >= over_at_s)

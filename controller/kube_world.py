@@ -13,6 +13,7 @@ from controller.kube_apply import Applier, Job, Sent, may_have_happened
 from controller.kube_placers import Pool, asked_placer, placer_name, placing_write
 from controller.kube_write import Write
 from controller.service_deployments import Instance, content_of, deployment_write
+from controller.service_status import scaled_at_s
 from controller.sightings import Sightings
 from controller.under_way import with_deployed, with_what_is_under_way
 from controller.world import Outcome
@@ -71,7 +72,10 @@ class KubernetesWorld:
         issued = self._assumed.standing(self._sightings.pod, self._clock())
         there = with_what_is_under_way(seen, self._sightings.pod, issued, lambda pod: asked_placer(pod) is not None)
         return with_deployed(
-            there, self._sightings.deployments(), lambda service, kind: self._content(seen, service, kind)
+            there,
+            self._sightings.deployments(),
+            lambda service, gpu_type: self._content(seen, service, gpu_type),
+            self._scaled_at_s,
         )
 
     def apply(self, actions: Sequence[Action]) -> list[ActionError | None]:
@@ -153,6 +157,10 @@ class KubernetesWorld:
                 raise ActionError(f"scaling {scale.service}: nothing is known of GPU type {gpu_type}")
             writes.append(deployment_write(instance, replicas, self._epoch()))
         return writes
+
+    def _scaled_at_s(self, service: str) -> float | None:
+        seen = self._sightings.service(service)
+        return scaled_at_s(seen.status) if seen else None
 
     def _content(self, snapshot: Snapshot, service: str, gpu_type: str) -> str | None:
         instance = self._instance(snapshot, service, gpu_type)

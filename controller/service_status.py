@@ -62,6 +62,11 @@ def status_after(before: Mapping[str, Any], plan: ServicePlan, facts: Facts, at_
     ).plain()
 
 
+def scaled_at_s(status: Mapping[str, Any]) -> float | None:
+    """When the replicas that this status tells of last changed, seconds since the epoch."""
+    return _read(status).last_scale_time
+
+
 def _read(before: Mapping[str, Any]) -> ModelServiceStatus:
     """The status that stands there; one that cannot be read, because somebody else wrote it, is made anew."""
     try:

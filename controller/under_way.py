@@ -36,19 +36,25 @@ def with_what_is_under_way(
 
 
 def with_deployed(
-    snapshot: Snapshot, deployments: Iterable[SeenDeployment], content: Callable[[str, str], str | None]
+    snapshot: Snapshot,
+    deployments: Iterable[SeenDeployment],
+    content: Callable[[str, str], str | None],
+    scaled_at_s: Callable[[str], float | None],
 ) -> Snapshot:
     """The snapshot in which a service asks for what its Deployments ask for.
 
     A Deployment that is missing, or whose content is not what its service now says, asks for nothing: so the plan
     writes it anew, whatever became of it.
     content: what the Deployment of (service, GPU type) should be; None where the service has no template.
+    scaled_at_s: when a service's replicas last changed.
     """
     replicas: dict[str, dict[str, int]] = {}
     for each in deployments:
         if each.content == content(each.service, each.gpu_type):
             replicas.setdefault(each.service, {})[each.gpu_type] = each.replicas
-    services = tuple(replace(s, replicas=_sorted(replicas.get(s.name))) for s in snapshot.services)
+    services = tuple(
+        replace(s, replicas=_sorted(replicas.get(s.name)), scaled_at_s=scaled_at_s(s.name)) for s in snapshot.services
+    )
     return replace(snapshot, services=services)
 
 
