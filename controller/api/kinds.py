@@ -15,8 +15,6 @@ from controller.api.model_service import ModelService
 from controller.api.node import Node
 from controller.api.pod import Pod
 
-AnyObject = GPUType | ModelProfile | ModelService | Gang | Node | Pod
-
 
 def _none(_: Any) -> Iterable[Flaw]:
     return ()
@@ -32,13 +30,15 @@ class Kind:
     """Called with an object whose fields are right one by one."""
 
 
+NODE_KIND = Kind("v1", "Node", Node, is_namespaced=False)
+POD_KIND = Kind("v1", "Pod", Pod, is_namespaced=True, flaws=pod.flaws)
 KINDS = (
     Kind(API_VERSION, "GPUType", GPUType, is_namespaced=False),
     Kind(API_VERSION, "ModelProfile", ModelProfile, is_namespaced=False, flaws=model_profile.flaws),
     Kind(API_VERSION, "ModelService", ModelService, is_namespaced=True, flaws=model_service.flaws),
     Kind(API_VERSION, "Gang", Gang, is_namespaced=True),
-    Kind("v1", "Node", Node, is_namespaced=False),
-    Kind("v1", "Pod", Pod, is_namespaced=True, flaws=pod.flaws),
+    NODE_KIND,
+    POD_KIND,
 )
 OWN_KINDS = tuple(kind for kind in KINDS if kind.api_version == API_VERSION)
 
