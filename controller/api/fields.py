@@ -97,7 +97,7 @@ LONGEST_QUANTITY = 64
 def _quantity_schema(sign: str, words: str) -> WithJsonSchema:
     rule = Rule(
         (),
-        f"isQuantity(string(self)) && quantity(string(self)).sign() {sign} 0 && "
+        f"isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('0')) {sign} 0 && "
         f"quantity(string(self)).isLessThan(quantity('{q.LARGEST}'))",
         f"should be a quantity {words} and not too large, like 500m, 1.5 or 16Gi",
     )

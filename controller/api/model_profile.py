@@ -76,7 +76,6 @@ def rising(at: tuple[str, ...], edges_of: Callable[[Any], tuple[int, ...]]) -> R
         "self.isSorted() && self.all(edge, self.exists_one(other, other == edge))",
         "edges rise strictly",
         lambda obj: rising_flaws(edges_of(obj), at),
-        said="'edges rise strictly, these are ' + self.map(edge, string(edge)).join(', ')",
     )
 
 
@@ -114,21 +113,12 @@ RULES = (
         "self.throughput.all(table, table.requestsPerSecond.size() == self.grid.inputTokens.size())",
         "every throughput.requestsPerSecond has one row per edge of grid.inputTokens",
         _each_table(row_flaws),
-        said=(
-            "'grid.inputTokens has ' + string(self.grid.inputTokens.size()) + ' edge(s), the tables of throughput '"
-            " + 'have ' + self.throughput.map(table, string(table.requestsPerSecond.size())).join(', ') + ' row(s):"
-            " write one row per input edge'"
-        ),
     ),
     Rule(
         ("spec",),
         "self.throughput.all(table, table.requestsPerSecond.all(row, row.size() == self.grid.outputTokens.size()))",
         "every row of throughput.requestsPerSecond has one number per edge of grid.outputTokens",
         _each_table(column_flaws),
-        said=(
-            "'a row of throughput.requestsPerSecond has not ' + string(self.grid.outputTokens.size()) + ' number(s):"
-            " write one per edge of grid.outputTokens'"
-        ),
     ),
     Rule(
         ("spec", "throughput"),

@@ -220,20 +220,12 @@ RULES = (
         "self.histogram.size() == self.inputTokens.size()",
         "histogram has one row per edge of inputTokens",
         _of_demand(lambda demand, path: row_flaws(demand.histogram, demand, path)),
-        said=(
-            "'histogram has ' + string(self.histogram.size()) + ' row(s), inputTokens has '"
-            " + string(self.inputTokens.size()) + ' edge(s): write one row per input edge'"
-        ),
     ),
     Rule(
         ("spec", "demand"),
         "self.histogram.all(row, row.size() == self.outputTokens.size())",
         "every row of histogram has one number per edge of outputTokens",
         _of_demand(lambda demand, path: column_flaws(demand.histogram, demand, path)),
-        said=(
-            "'a row of histogram has not ' + string(self.outputTokens.size()) + ' number(s):"
-            " write one per edge of outputTokens'"
-        ),
     ),
     Rule(
         ("spec", "demand", "histogram"),
@@ -241,7 +233,6 @@ RULES = (
         f"self.map(row, row.sum()).sum() <= {1 + HISTOGRAM_TOLERANCE}",
         "shares add up to 1: divide each by the sum of all",
         _of_demand(_sum_flaws),
-        said="'adds up to ' + string(self.map(row, row.sum()).sum()) + ', shares add up to 1: divide each by the sum'",
     ),
 )
 

@@ -17,17 +17,15 @@ class Rule:
     """The part of the object that `self` is, by the names of the manifest; `[]` steps into a list's items."""
     cel: str
     message: str
-    """What is wrong and what helps; it stands behind the path of the field."""
+    """What is wrong and what helps; it stands behind the path of the field. Figures of the case are not in it: the API
+    server takes the cost of turning a number into text for unlimited, and refuses the rule."""
     flaws: Callable[[Any], Iterable[Flaw]] | None = None
     """The same for an object whose fields are right one by one. None: it compares with the object as it was before,
     which a file does not know, or the type of the field sees to it."""
-    said: str = ""
-    """CEL of a message with the figures of the case; `message` stands where that cannot be worked out."""
 
     @property
     def schema(self) -> Schema:
-        made = {"rule": self.cel, "message": self.message}
-        return made | ({"messageExpression": self.said} if self.said else {})
+        return {"rule": self.cel, "message": self.message}
 
 
 def unchanging(*at: str, remedy: str) -> Rule:
