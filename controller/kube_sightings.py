@@ -9,6 +9,7 @@ import msgspec
 from cluster.snapshot import Snapshot
 from controller.api.gpu_type import NodeLabel
 from controller.api.metadata import SERVICE_LABEL
+from controller.kube_placers import asked_placer
 from controller.kube_cache import Cache, Resource
 from controller.kube_structs import Meta, OwnObject, Pod, Slim
 from controller.service_deployments import CONTENT_ANNOTATION, GPU_TYPE_LABEL
@@ -82,6 +83,12 @@ class CachedSightings:
         template = _plain(bytes(found.spec)).get("template")
         return SeenService(name, meta.uid, meta.generation, template, _plain(bytes(found.status)))
 
+    def uid(self, kind: str, name: str) -> str | None:
+        """Of a Pod or a ModelService; None when it is not there, or of another kind."""
+        found = {"Pod": self._pods, "ModelService": self._services}.get(kind)
+        item = found.get(name) if found else None
+        return item.metadata.uid if item else None
+
     def generations(self) -> dict[str, int]:
         return {name: each.metadata.generation for name, each in self._services.all().items()}
 
@@ -100,6 +107,12 @@ class CachedSightings:
             if not meta.deletion_timestamp:
                 service = f"{meta.namespace}/{meta.labels.service}"
                 yield SeenDeployment(service, meta.labels.gpu_type, each.spec.replicas, meta.annotations.content)
+
+
+def is_ours(pod: Pod) -> bool:
+    """Whether a pending pod waits for Tonnage, or is on its way to the node that Tonnage chose."""
+    seen = seen_pod(pod.metadata.name, pod)
+    return bool(seen.chosen_node) or asked_placer(seen) is not None
 
 
 def seen_pod(name: str, pod: Pod) -> SeenPod:
