@@ -9,8 +9,8 @@ import msgspec
 from cluster.snapshot import Snapshot
 from controller.api.gpu_type import NodeLabel
 from controller.api.metadata import SERVICE_LABEL
-from controller.kube_placers import asked_placer
 from controller.kube_cache import Cache, Resource
+from controller.kube_placers import asked_placer
 from controller.kube_structs import Meta, OwnObject, Pod, Slim
 from controller.service_deployments import CONTENT_ANNOTATION, GPU_TYPE_LABEL
 from controller.sightings import SeenDeployment, SeenGpuType, SeenPod, SeenService
@@ -85,9 +85,14 @@ class CachedSightings:
 
     def uid(self, kind: str, name: str) -> str | None:
         """Of a Pod or a ModelService; None when it is not there, or of another kind."""
-        found = {"Pod": self._pods, "ModelService": self._services}.get(kind)
-        item = found.get(name) if found else None
-        return item.metadata.uid if item else None
+        match kind:
+            case "Pod":
+                pod = self._pods.get(name)
+                return pod.metadata.uid if pod else None
+            case "ModelService":
+                service = self._services.get(name)
+                return service.metadata.uid if service else None
+        return None
 
     def generations(self) -> dict[str, int]:
         return {name: each.metadata.generation for name, each in self._services.all().items()}

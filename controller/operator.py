@@ -26,8 +26,8 @@ from controller.kube_events import AT_A_TIME, Events, said_of
 from controller.kube_lease import Leadership
 from controller.kube_observe import Caches, Observer, empty_caches, follow
 from controller.kube_placers import Pool
-from controller.kube_report import log_unwritten, status_jobs
 from controller.kube_reflector import Surroundings
+from controller.kube_report import log_unwritten, status_jobs
 from controller.kube_sightings import DEPLOYMENTS, CachedSightings, Deployment, is_ours
 from controller.kube_world import KubernetesWorld
 from controller.meter import Meter, count_request
@@ -70,10 +70,10 @@ class LoopThread:
             future.cancel()
             return None
 
-    def begin(self, work: Coroutine[Any, Any, Any]) -> Callable[[], None]:
+    def begin(self, work: Coroutine[Any, Any, Any]) -> Callable[[], object]:
         """Run it in the background; what comes back cancels it."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return lambda: None if future.cancel() else None
+        return future.cancel
 
     def call(self, work: Callable[[], None]) -> None:
         """Call it in the loop, soon."""
