@@ -57,6 +57,10 @@ format: $(READY) ## Rewrite the code in the project's style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+.PHONY: dashboards
+dashboards: $(READY) ## Generate the Grafana dashboards, and the chart's copies of them and of the alerts
+	$(BIN)/python -m deploy.dashboards.generate
+
 .PHONY: bench-mix
 bench-mix: $(READY) ## The mix: cost, proof and time beside the textbook model (DATA=folder, see docs/benchmarks.md)
 	$(BIN)/python -m benchmarks.mix --profiles $(DATA)/serving/synthetic_llama2_7b_4gpu.json \
