@@ -43,6 +43,11 @@ check: $(READY) ## Style, types, import contracts, generated files up to date
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/generated
 
+.PHONY: crds
+crds: $(READY) ## Make deploy/crds and docs/manifests.md from the kinds in controller/api
+	$(BIN)/python -m controller.crds
+	$(BIN)/python -m controller.api.reference > docs/manifests.md
+
 .PHONY: format
 format: $(READY) ## Rewrite the code in the project's style
 	$(BIN)/ruff format .

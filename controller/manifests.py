@@ -131,7 +131,10 @@ def _objects(document: Document) -> Iterator[Read[Any] | Mistake | str]:
         wrong = _misnamed(version, name, document)
         yield wrong or f"{name} ({version})"
         return
-    yield from _validated(document, kind)
+    if kind.is_planned_from:
+        yield from _validated(document, kind)
+    else:
+        yield f"{name} ({version})"
 
 
 def _misnamed(version: str, name: str, document: Document) -> Mistake | None:

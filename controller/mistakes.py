@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from cluster.errors import Mistake
-from controller.api.fields import LABEL_PATTERN, NAME_PATTERN
+from controller.api.fields import DNS_LABEL_PATTERN, LABEL_PATTERN, LABEL_VALUE_PATTERN, NAME_PATTERN
 from controller.api.flaw import Path
 from controller.api.pruned import model_in
 from controller.documents import Document
@@ -15,6 +15,8 @@ from controller.documents import Document
 PATTERNS = {
     NAME_PATTERN: "names are lower-case letters, digits, - and ., as the API server demands",
     LABEL_PATTERN: "a label key looks like topology.kubernetes.io/zone",
+    LABEL_VALUE_PATTERN: "a label value is letters, digits, -, _ and .",
+    DNS_LABEL_PATTERN: "it is lower-case letters, digits and -",
 }
 """What a pattern says, for those who do not read patterns."""
 

@@ -18,7 +18,7 @@ Schema = dict[str, Any]
 HEAD = """\
 # Manifests
 
-<!-- Made by `python -m controller.api.reference > docs/manifests.md`; a test fails when it is out of date. -->
+<!-- Made by `make crds` from controller/api; a test fails when it is out of date. -->
 
 `tonnage plan -f` reads YAML and JSON: files, folders (every `.yaml`, `.yml` and `.json` file in them at any depth) and
 `-`, which is standard input. A file may hold many documents, and lists as `kubectl get -o yaml` prints them.
@@ -94,13 +94,27 @@ def _core(kind: str, read: Mapping[str, str]) -> str:
 
 
 def _kind(kind: Kind) -> str:
-    spec = kind.model.model_fields["spec"].annotation
-    assert isinstance(spec, type) and issubclass(spec, BaseModel)  # noqa: S101, PT018  # every kind of ours has one
     doc = " ".join((kind.model.__doc__ or "").split())
     scope = "In a namespace." if kind.is_namespaced else "Not in a namespace."
     head = f"## {kind.name}\n\n{doc.removesuffix(' Not namespaced.')} {scope}\n\n"
     table = "| field | type | default | meaning |\n|---|---|---|---|\n"
-    return head + table + "".join(f"{row}\n" for row in _rows(spec, "spec"))
+    spec, status = (_part(kind, name) for name in ("spec", "status"))
+    told = "\nWhat Tonnage writes back:\n\n| field | type | meaning |\n|---|---|---|\n"
+    rows = "".join(f"{row}\n" for row in _rows(spec, "spec"))
+    return head + table + rows + told + "".join(f"{row}\n" for row in _status_rows(status))
+
+
+def _part(kind: Kind, name: str) -> type[BaseModel]:
+    part = kind.model.model_fields[name].annotation
+    assert isinstance(part, type) and issubclass(part, BaseModel)  # noqa: S101, PT018  # every kind of ours has both
+    return part
+
+
+def _status_rows(status: type[BaseModel]) -> Iterator[str]:
+    """Rows without defaults: nobody but Tonnage fills these in."""
+    for row in _rows(status, "status"):
+        field, kind, _, meaning = row.removeprefix("| ").removesuffix(" |").split(" | ")
+        yield f"| {field} | {kind} | {meaning} |"
 
 
 def _rows(model: type[BaseModel], path: str) -> Iterator[str]:
@@ -137,6 +151,8 @@ def _type(schema: Schema, definitions: Schema) -> str:
         return f"list of {_type(_resolved(schema['items'], definitions), definitions)}{_bounds(schema)}"
     if kind == "string" and "ms" in schema.get("pattern", ""):
         return "length of time"
+    if schema.get("format") == "date-time":
+        return "instant"
     names = {"string": "text", "integer": "integer", "number": "number", "boolean": "true or false", "object": "object"}
     return names[str(kind)] + _bounds(schema)
 
@@ -165,6 +181,8 @@ def _default(field: FieldInfo) -> str:
             return ""
         case bool():
             return f"`{str(field.default).lower()}`"
+        case "":
+            return ""
         case Decimal() | str() | int():
             return f"`{field.default}`"
         case float():
