@@ -35,6 +35,10 @@ demo: $(READY) ## Plan the example services, replay a generated fleet under thre
 test: $(READY) ## Run all tests (those that need public data skip with a reason where it is not there)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
+.PHONY: controlplane
+controlplane: $(READY) ## Build the real control plane that tests and `tonnage controlplane` run (minutes, once)
+	$(BIN)/python -m simulator.controlplane
+
 .PHONY: check
 check: $(READY) ## Style, types, import contracts, generated files up to date
 	$(BIN)/ruff format --check .

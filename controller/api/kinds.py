@@ -17,8 +17,6 @@ from controller.api.plan_record import PlanRecord
 from controller.api.pod import Pod
 from controller.api.rule import Rule
 
-AnyObject = GPUType | ModelProfile | ModelService | Gang | PlanRecord | Node | Pod
-
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -39,6 +37,8 @@ class Kind:
             yield from check(obj)
 
 
+NODE_KIND = Kind("v1", "Node", Node, is_namespaced=False)
+POD_KIND = Kind("v1", "Pod", Pod, is_namespaced=True, checks=(pod.flaws,))
 KINDS = (
     Kind(API_VERSION, "GPUType", GPUType, is_namespaced=False, rules=gpu_type.RULES, checks=gpu_type.SETS),
     Kind(API_VERSION, "ModelProfile", ModelProfile, is_namespaced=False, rules=model_profile.RULES),
@@ -52,8 +52,8 @@ KINDS = (
     ),
     Kind(API_VERSION, "Gang", Gang, is_namespaced=True, rules=gang.RULES),
     Kind(API_VERSION, "PlanRecord", PlanRecord, is_namespaced=True, rules=plan_record.RULES, is_planned_from=False),
-    Kind("v1", "Node", Node, is_namespaced=False),
-    Kind("v1", "Pod", Pod, is_namespaced=True, checks=(pod.flaws,)),
+    NODE_KIND,
+    POD_KIND,
 )
 OWN_KINDS = tuple(kind for kind in KINDS if kind.api_version == API_VERSION)
 
