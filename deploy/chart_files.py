@@ -1,6 +1,10 @@
-"""Copies into the chart what it ships of others: CRDs, dashboards, alerts. `python -m deploy.chart_files`."""
+"""Brings into the chart what others decide: CRDs, dashboards, alerts, settings. `python -m deploy.chart_files`."""
 
+import json
 from pathlib import Path
+from typing import Any
+
+from controller.operator_settings import OperatorSettings
 
 DEPLOY = Path(__file__).parent
 CHART = DEPLOY.parent / "helm" / "tonnage"
@@ -27,7 +31,26 @@ def present() -> dict[Path, str]:
     return {path: path.read_text(encoding="utf-8") for target in SOURCES for path in sorted(target.glob("*"))}
 
 
+SCHEMA = CHART / "values.schema.json"
+OF_THE_CHART = ("context", "host", "identity", "kubeconfig", "lease", "metrics_port", "probe_port")
+"""Settings that make no sense in a pod, or that the chart derives from its own values."""
+
+
+def schema() -> str:
+    """The schema of the chart's values, in which `settings` is what the operator's settings are now."""
+    values: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    settings = OperatorSettings.model_json_schema()
+    parts = settings.pop("$defs")
+    settings["properties"] = {name: about for name, about in settings["properties"].items() if name not in OF_THE_CHART}
+    settings["description"] = "The operator's settings; what is not set has its default there."
+    used = json.dumps(settings)
+    values["$defs"] = {name: part for name, part in parts.items() if f"#/$defs/{name}" in used}
+    values["properties"]["settings"] = settings
+    return json.dumps(values, indent=2) + "\n"
+
+
 def main() -> None:
+    SCHEMA.write_text(schema(), encoding="utf-8")
     wanted = copies()
     for path in present().keys() - wanted.keys():
         path.unlink()

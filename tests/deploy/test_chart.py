@@ -1,12 +1,15 @@
 """What the chart installs, what it lets Tonnage do, and which values it refuses."""
 
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from cluster.version import VERSION
+from controller.operator_settings import read_settings
 from deploy.chart_files import DEPLOY
 from tests.deploy.helm import CHART, NAMESPACE, RefusedError, Values, lint_findings, rendered
 
@@ -16,24 +19,24 @@ WATCHED: Values = {
 OWN_KINDS = ("gangs", "gputypes", "modelprofiles", "modelservices")
 
 READ = {
-    *(("", resource, verb) for resource in ("nodes", "pods") for verb in ("get", "list", "watch")),
-    *(("tonnage.dev", resource, verb) for resource in OWN_KINDS for verb in ("get", "list", "watch")),
+    (group, resource, verb)
+    for group, resources in {"": ("nodes", "pods"), "apps": ("deployments",), "tonnage.dev": OWN_KINDS}.items()
+    for resource in resources
+    for verb in ("list", "watch")
 }
-REPORT = {
-    *(("tonnage.dev", f"{resource}/status", "patch") for resource in OWN_KINDS),
-    *(("events.k8s.io", "events", verb) for verb in ("create", "patch")),
-}
+REPORT = {("tonnage.dev", "modelservices/status", "patch"), ("events.k8s.io", "events", "create")}
 GATE = {("", "pods", "patch")}
 BIND = {("", "pods/binding", "create")}
 EVICT = {("", "pods/eviction", "create")}
-SERVE = {("apps", "deployments", verb) for verb in ("get", "list", "watch", "create", "patch")}
-LEAD = {
-    *(("coordination.k8s.io", "leases", verb) for verb in ("create", "get", "update")),
-    *(("tonnage.dev", "planrecords", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
-    ("tonnage.dev", "planrecords/status", "patch"),
-}
+SERVE = {("apps", "deployments", verb) for verb in ("create", "patch")}
+LEAD = {("coordination.k8s.io", "leases", verb) for verb in ("create", "get", "update")}
 
-NOTHING_MORE: Values = {"evictions": False, "deployments": False}
+
+def settings(*placers: str, preempt: bool = True) -> Values:
+    return {"pools": [{"placer": each, "selector": {"pool": each}} for each in placers], "preempt": preempt}
+
+
+NOTHING_MORE: Values = {"evictions": False, "deployments": False, "settings": settings("gate", preempt=False)}
 
 Right = tuple[str, str, str]
 
@@ -65,9 +68,9 @@ def account() -> dict[str, str]:
     ("values", "granted"),
     [
         ({}, READ | REPORT | GATE | EVICT | SERVE),
-        ({**NOTHING_MORE}, READ | REPORT | GATE),
-        ({**NOTHING_MORE, "placers": ["bind"]}, READ | REPORT | BIND),
-        ({**NOTHING_MORE, "placers": ["gate", "bind"]}, READ | REPORT | GATE | BIND),
+        (NOTHING_MORE, READ | REPORT | GATE),
+        ({**NOTHING_MORE, "settings": settings("bind", preempt=False)}, READ | REPORT | BIND),
+        ({**NOTHING_MORE, "settings": settings("bind", "gate", preempt=False)}, READ | REPORT | GATE | BIND),
         ({**NOTHING_MORE, "evictions": True}, READ | REPORT | GATE | EVICT),
         ({**NOTHING_MORE, "deployments": True}, READ | REPORT | GATE | SERVE),
     ],
@@ -83,13 +86,13 @@ def test_the_lease_and_the_records_are_its_own_in_its_namespace_alone() -> None:
     assert rights({}, "Role") == LEAD
 
 
-@pytest.mark.parametrize("values", [{}, {"placers": ["gate", "bind"]}], ids=["default", "everything"])
+@pytest.mark.parametrize("values", [{}, {"settings": settings("gate", "bind")}], ids=["default", "everything"])
 def test_no_right_is_a_wildcard_and_none_reaches_secrets_or_nodes(values: Values) -> None:
     everything = rights(values, "ClusterRole") | rights(values, "Role")
 
     assert not any("*" in right for right in everything)
     assert not any(resource.startswith(("secrets", "configmaps", "serviceaccounts")) for _, resource, _ in everything)
-    assert {verb for _, resource, verb in everything if resource == "nodes"} == {"get", "list", "watch"}
+    assert {verb for _, resource, verb in everything if resource == "nodes"} == {"list", "watch"}
 
 
 def test_without_rbac_no_right_is_granted() -> None:
@@ -165,15 +168,43 @@ def test_changed_settings_start_new_pods() -> None:
         found: str = annotations["checksum/settings"]
         return found
 
-    assert checksum({"settings": {"periodSeconds": 5}}) != checksum({})
+    assert checksum({"settings": {"interval_s": 5}}) != checksum({})
 
 
-def test_settings_arrive_as_they_were_written() -> None:
-    settings = {"pools": [{"placer": "bind", "selector": {"pool": "tonnage"}}]}
+def test_the_operator_reads_what_the_chart_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("TONNAGE_")]:
+        monkeypatch.delenv(name)
+    values = {"settings": {**settings("bind", "gate"), "hold_s": 60.0}, "ports": {"metrics": 9100, "health": 9101}}
+    file = tmp_path / "settings.yaml"
+    file.write_text(rendered(values)["ConfigMap", "tonnage-settings"]["data"]["settings.yaml"], encoding="utf-8")
 
-    held = rendered({"settings": settings})["ConfigMap", "tonnage-settings"]["data"]["settings.yaml"]
+    read = read_settings(file)
 
-    assert yaml.safe_load(held) == settings
+    assert [(pool.placer, pool.selector) for pool in read.pools] == [
+        ("bind", {"pool": "bind"}),
+        ("gate", {"pool": "gate"}),
+    ]
+    assert (read.hold_s, read.metrics_port, read.probe_port) == (60.0, 9100, 9101)
+    assert (read.lease.namespace, read.lease.name) == (NAMESPACE, "tonnage")
+
+
+def test_the_lease_that_the_operator_holds_is_the_one_that_it_may_write() -> None:
+    objects = rendered({"fullnameOverride": "other"})
+    held = yaml.safe_load(objects["ConfigMap", "other-settings"]["data"]["settings.yaml"])["lease"]
+    named = [rule["resourceNames"] for rule in objects["Role", "other-lead"]["rules"] if "resourceNames" in rule]
+
+    assert named == [[held["name"]]]
+    assert objects["Role", "other-lead"]["metadata"]["namespace"] == held["namespace"]
+
+
+def test_services_of_the_cluster_cannot_be_read_as_settings() -> None:
+    """Kubernetes sets TONNAGE_METRICS_PORT=tcp://... for a service called tonnage-metrics, if one lets it."""
+    assert deployment()["spec"]["template"]["spec"]["enableServiceLinks"] is False
+
+
+def test_preemption_without_the_right_to_evict_is_refused() -> None:
+    with pytest.raises(RefusedError, match="preempt"):
+        rendered({"evictions": False})
 
 
 @pytest.mark.parametrize(
@@ -226,8 +257,10 @@ def test_the_kinds_can_be_left_out() -> None:
     [
         ({"replica": 3}, "replica"),
         ({"replicas": 0}, "replicas"),
-        ({"placers": ["dra"]}, "placers"),
-        ({"placers": []}, "placers"),
+        ({"settings": {"pools": [{"placer": "dra"}]}}, "placer"),
+        ({"settings": {"pools": []}}, "pools"),
+        ({"settings": {"hold_s": -1}}, "hold_s"),
+        ({"settings": {"probe_port": 1}}, "probe_port"),
         ({"image": {"digest": "sha256:short"}}, "digest"),
         ({"monitoring": {"serviceMonitor": {"mode": "yes"}}}, "mode"),
         ({"ports": {"metrics": 0}}, "metrics"),

@@ -52,3 +52,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 yes
 {{- end -}}
 {{- end }}
+
+{{/* The ways of placing that the pools of the settings use, joined by commas. */}}
+{{- define "tonnage.placers" -}}
+{{- $placers := list }}
+{{- range .Values.settings.pools | default (list (dict "placer" "gate")) }}
+{{- $placers = append $placers .placer }}
+{{- end }}
+{{- $placers | uniq | join "," }}
+{{- end }}
+
+{{/* What the process reads: the values' settings, and what the chart itself decides. */}}
+{{- define "tonnage.settings" -}}
+{{- $lease := dict "namespace" .Release.Namespace "name" (include "tonnage.fullname" .) }}
+{{- $own := dict "lease" $lease "metrics_port" (int .Values.ports.metrics) "probe_port" (int .Values.ports.health) }}
+{{- toYaml (merge $own .Values.settings) }}
+{{- end }}
