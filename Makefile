@@ -65,6 +65,10 @@ dashboards: $(READY) ## Make deploy/dashboards from the tables of panels beside 
 chart: $(READY) ## Bring the chart's copies of CRDs, dashboards and alerts up to date
 	$(BIN)/python -m deploy.chart_files
 
+.PHONY: constraints
+constraints: $(READY) ## Pin what the image installs to what is installed here
+	$(BIN)/python -m deploy.constraints
+
 .PHONY: bench-mix
 bench-mix: $(READY) ## The mix: cost, proof and time beside the textbook model (DATA=folder, see docs/benchmarks.md)
 	$(BIN)/python -m benchmarks.mix --profiles $(DATA)/serving/synthetic_llama2_7b_4gpu.json \
