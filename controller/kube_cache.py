@@ -1,5 +1,6 @@
 """The objects of one resource as they were last seen, and the protocol of list and watch as a state machine."""
 
+import asyncio
 import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -44,8 +45,10 @@ class Cache(Generic[Item]):
     def __init__(self, resource: Resource[Item], changed: Callable[[], None] = lambda: None) -> None:
         """changed: called in the event loop whenever an object came, changed or went; be quick."""
         self.resource = resource
-        self.is_synced = False
-        """Whether a whole list was taken; stays true while a watch is broken: `seen_at_s` tells how old this is."""
+        self.synced = asyncio.Event()
+        """Set once a whole list was taken, for good: `seen_at_s` tells how old things are while a watch is broken."""
+        self.trouble = ""
+        """Why the last request failed, as long as none since then went well."""
         self.seen_at_s = 0.0
         """When the server last said anything about it, seconds since the epoch."""
         self.lists = self.events = self.failures = 0
@@ -78,6 +81,11 @@ class Cache(Generic[Item]):
         with self._lock:
             dirty, self._dirty = self._dirty, set()
             return {name: self._items.get(name) for name in dirty}
+
+    def mark_all(self) -> None:
+        """Let the next `drain` give everything, for a reader that has to begin anew."""
+        with self._lock:
+            self._dirty |= self._items.keys()
 
     @property
     def wants_list(self) -> bool:
@@ -113,7 +121,8 @@ class Cache(Generic[Item]):
         self._version = page.metadata.resource_version
         self._wants_list = self._is_version_lost = False
         self.seen_at_s, self.lists = at_s, self.lists + 1
-        self.is_synced = True
+        self.trouble = ""
+        self.synced.set()
         self._changed()
         return ""
 
@@ -143,7 +152,11 @@ class Cache(Generic[Item]):
                 refusal = self._decoded(_STATUS, event.object).refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
                 raise KubeReadError(f"watching {self.resource.path}", refusal)
         self._version = self._decoded(_VERSIONED, event.object).metadata.resource_version
-        self.seen_at_s, self.events = at_s, self.events + 1
+        self.seen_at_s, self.events, self.trouble = at_s, self.events + 1, ""
+
+    @property
+    def is_synced(self) -> bool:
+        return self.synced.is_set()
 
     def fail(self, refusal: Refusal) -> None:
         """Take note that a list or watch failed, and decide with which request to go on.
@@ -151,6 +164,7 @@ class Cache(Generic[Item]):
         Whatever it was, what is known stays known; it grows older.
         """
         self.failures += 1
+        self.trouble = refusal.words
         self._pages = {}
         if is_version_lost(refusal):
             self._wants_list = self._is_version_lost = True

@@ -10,6 +10,7 @@ import structlog
 
 from cluster.errors import ActionError, ObservationError
 from controller.kube_connection import KubeReadError, KubeWriteError
+from controller.kube_structs import Lease
 from controller.kube_write import Writer
 from controller.lease import LeaseRecord, LeaseTimes, Standing
 
@@ -113,27 +114,10 @@ class Leadership:
         return datetime.fromtimestamp(self._wall_clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-class _Metadata(msgspec.Struct):
-    resource_version: str = msgspec.field(default="", name="resourceVersion")
-
-
-class _Spec(msgspec.Struct, rename="camel"):
-    holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    acquire_time: str | None = None
-    renew_time: str | None = None
-    lease_transitions: int | None = None
-
-
-class _Lease(msgspec.Struct):
-    metadata: _Metadata
-    spec: _Spec = _Spec()
-
-
 def record_from(body: bytes) -> LeaseRecord:
     """The Lease in an answer. Raises ObservationError."""
     try:
-        read = msgspec.json.decode(body, type=_Lease)
+        read = msgspec.json.decode(body, type=Lease)
     except msgspec.MsgspecError as error:
         raise ObservationError(f"reading a Lease: {error}") from error
     spec = read.spec

@@ -10,6 +10,7 @@ from cluster.snapshot import Snapshot
 from controller.api.gpu_type import NodeLabel
 from controller.api.metadata import SERVICE_LABEL
 from controller.kube_cache import Cache, Resource
+from controller.kube_placers import asked_placer
 from controller.kube_structs import Meta, OwnObject, Pod, Slim
 from controller.service_deployments import CONTENT_ANNOTATION, GPU_TYPE_LABEL
 from controller.sightings import SeenDeployment, SeenGpuType, SeenPod, SeenService
@@ -82,6 +83,17 @@ class CachedSightings:
         template = _plain(bytes(found.spec)).get("template")
         return SeenService(name, meta.uid, meta.generation, template, _plain(bytes(found.status)))
 
+    def uid(self, kind: str, name: str) -> str | None:
+        """Of a Pod or a ModelService; None when it is not there, or of another kind."""
+        match kind:
+            case "Pod":
+                pod = self._pods.get(name)
+                return pod.metadata.uid if pod else None
+            case "ModelService":
+                service = self._services.get(name)
+                return service.metadata.uid if service else None
+        return None
+
     def generations(self) -> dict[str, int]:
         return {name: each.metadata.generation for name, each in self._services.all().items()}
 
@@ -100,6 +112,12 @@ class CachedSightings:
             if not meta.deletion_timestamp:
                 service = f"{meta.namespace}/{meta.labels.service}"
                 yield SeenDeployment(service, meta.labels.gpu_type, each.spec.replicas, meta.annotations.content)
+
+
+def is_ours(pod: Pod) -> bool:
+    """Whether a pending pod waits for Tonnage, or is on its way to the node that Tonnage chose."""
+    seen = seen_pod(pod.metadata.name, pod)
+    return bool(seen.chosen_node) or asked_placer(seen) is not None
 
 
 def seen_pod(name: str, pod: Pod) -> SeenPod:

@@ -1,7 +1,7 @@
 """Manifests: files that people wrote, as objects whose every field is right, or all mistakes at once."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TextIO, TypeVar
 
@@ -50,9 +50,12 @@ class Read(Generic[Object]):
         return Mistake(self.place(path), problem, remedy)
 
     def place(self, path: Path = ()) -> str:
-        if self.document is not None:
-            return self.document.place(self.who, path)
-        return ", ".join(part for part in (self.who, dotted(path)) if part)
+        return place_in_cluster(self.who, path) if self.document is None else self.document.place(self.who, path)
+
+
+def place_in_cluster(who: str, path: Path = ()) -> str:
+    """Where to look: `ModelService/chat/llama, spec.demand`."""
+    return ", ".join(part for part in (who, dotted(path)) if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,19 +171,32 @@ def _misnamed(version: str, name: str, document: Document) -> Mistake | None:
 def _validated(document: Document, kind: Kind) -> Iterator[Read[Any] | Mistake]:
     content = pruned(document.content, kind.model)
     who = f"{kind.name}/{_name_in(content, kind)}"
-    try:
-        made: Any = kind.model.model_validate(content)
-    except ValidationError as error:
-        for wrong in _apart(error.errors(include_url=False)):
-            yield mistake_from(wrong, document, who, kind.model)
+    made: Any = None
+    for each in checked(content, kind, lambda path: document.place(who, path)):
+        if isinstance(each, Mistake):
+            yield each
+        else:
+            made = each
+    if made is None:
         return
     struct = _STRUCTS.get(kind.model)
     read: Read[Any] = Read(object_from(content, struct) if struct else made, kind, document)
     if not kind.is_namespaced and "namespace" in made.metadata.model_fields_set:
         yield read.mistake(("metadata", "namespace"), f"a {kind.name} has no namespace", "remove the line")
-    for flaw in kind.flaws(made):
-        yield read.mistake(flaw.path, flaw.problem, flaw.remedy)
     yield read
+
+
+def checked(content: Any, kind: Kind, place_of: Callable[[Path], str]) -> Iterator[Any | Mistake]:
+    """What is wrong with an object, and the object itself when at least each field by itself is right."""
+    try:
+        made = kind.model.model_validate(content)
+    except ValidationError as error:
+        for wrong in _apart(error.errors(include_url=False)):
+            yield mistake_from(wrong, place_of, kind.model)
+        return
+    for flaw in kind.flaws(made):
+        yield Mistake(place_of(flaw.path), flaw.problem, flaw.remedy)
+    yield made
 
 
 def _apart(errors: Sequence[Any]) -> Iterator[Any]:

@@ -45,8 +45,8 @@ class LimitSettings(Part):
     """Share of the running pods. A mistaken plan hurts 1 pod in 20."""
     max_evictions_floor: int = Field(default=10, ge=0)
     """So many may always be stopped, else small fleets could never preempt."""
-    max_age_s: float = Field(default=60.0, gt=0, le=3600)
-    """Evidence older than this is not acted on. Two missed 30-s relists."""
+    max_age_s: float = Field(default=180.0, gt=0, le=3600)
+    """Evidence older than this is not acted on. A quiet watch is heard of every minute; two bookmarks may be missed."""
 
 
 class OperatorSettings(BaseSettings):
@@ -108,8 +108,8 @@ def read_settings(path: Path | None = None, **given: Any) -> OperatorSettings:
             settings_cls: type[BaseSettings],
             init_settings: PydanticBaseSettingsSource,
             env_settings: PydanticBaseSettingsSource,
-            dotenv_settings: PydanticBaseSettingsSource,
-            file_secret_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library's protocol
+            file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             return init_settings, env_settings, YamlConfigSettingsSource(settings_cls, yaml_file=path)
 

@@ -70,6 +70,10 @@ class Picture:
         self._offer: _Offer | None = None
 
     def put_pod(self, read: Read[Pod]) -> None:
+        self._offered()
+        self._read_pod(read)
+
+    def _read_pod(self, read: Read[Pod]) -> None:
         if read.object.holds_nothing:
             self._pods.remove(read.name)
         else:
@@ -79,6 +83,10 @@ class Picture:
         self._pods.remove(name)
 
     def put_node(self, read: Read[Node]) -> None:
+        self._offered()
+        self._read_node(read)
+
+    def _read_node(self, read: Read[Node]) -> None:
         row = node_row(read, self._types)
         if row != self._node_rows.get(read.name):
             self._node_table = None
@@ -144,9 +152,9 @@ class Picture:
         """Other GPU types: labels and resources mean something else now."""
         self._types = types
         for node in tuple(self._nodes.values()):
-            self.put_node(node)
+            self._read_node(node)
         for pod in tuple(self._pods.reads.values()):
-            self.put_pod(pod)
+            self._read_pod(pod)
 
     def _noded(self) -> NodeTable:
         name_is_matched = self._pods.name_is_matched

@@ -1,11 +1,12 @@
 """The cluster as the loop should plan on it: what the watches saw, less what is not ours, plus what is under way."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from cluster.actions import Bind, Evict
 from cluster.plans import Phase, Plan, Reason, Step, Unplaced
 from cluster.snapshot import Snapshot, without_pods
+from controller.brain import Brain
 from controller.sightings import SeenDeployment, SeenPod
 
 
@@ -60,6 +61,16 @@ def with_deployed(
 
 def _sorted(replicas: Mapping[str, int] | None) -> dict[str, int] | None:
     return dict(sorted(replicas.items())) if replicas else None
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitsPods:
+    """A brain whose plans act only on pods that exist."""
+
+    brain: Brain
+
+    def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
+        return without_pods_to_come(snapshot, self.brain.plan(snapshot, deadline_s))
 
 
 def without_pods_to_come(snapshot: Snapshot, plan: Plan) -> Plan:

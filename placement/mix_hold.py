@@ -1,4 +1,4 @@
-"""Against flapping: a service that was changed a moment ago and still serves its demand is left as it is for a while."""
+"""Against flapping: a service that was changed a moment ago and still serves its demand is left alone for a while."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -53,7 +53,7 @@ def _without(phase: Phase, kept: Mapping[str, ServicePlan]) -> Phase:
 def _as_it_is(
     snapshot: Snapshot, service: ModelService, before: ServicePlan, limit_s: float, clock: Clock
 ) -> ServicePlan | None:
-    """What the instances of now do for the demand of now; None when they cannot serve it (or nobody can tell in time)."""
+    """What its instances do for the demand of now; None when they cannot serve it, or nobody can tell in time."""
     need = need_of(service, snapshot)
     if not isinstance(need, Need) or not service.replicas:
         return None
