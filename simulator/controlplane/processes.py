@@ -45,10 +45,12 @@ def start(name: str, command: Sequence[str | Path], log: Path, environment: Mapp
         pid = os.posix_spawn(argv[0], argv, told, file_actions=actions, setsid=True)
     except OSError as error:
         raise ControlPlaneError(f"starting {name}: {argv[0]}: {error.strerror}") from error
-    ticks = _started_ticks(pid)
-    if ticks is None:  # cannot be: nobody but us reaps our child
-        raise ControlPlaneError(f"starting {name}: process {pid} is not to be seen in /proc")
-    return Process(name, pid, ticks, _boot(), tuple(argv))
+    return _known(name, pid, tuple(argv))
+
+
+def this_process(name: str) -> Process:
+    """The process that asks."""
+    return _known(name, os.getpid())
 
 
 def is_running(process: Process) -> bool:
@@ -114,6 +116,14 @@ def forget(name: str, folder: Path) -> None:
 
 def _file(name: str, folder: Path) -> Path:
     return folder / f"{name}.json"
+
+
+def _known(name: str, pid: int, command: tuple[str, ...] = ()) -> Process:
+    """A process that cannot vanish meanwhile: ourselves, or a child that nobody but us reaps."""
+    ticks = _started_ticks(pid)
+    if ticks is None:
+        raise ControlPlaneError(f"looking for {name}: process {pid} is not to be seen in /proc")
+    return Process(name, pid, ticks, _boot(), command)
 
 
 @contextmanager
