@@ -46,7 +46,7 @@ def status_after(before: Mapping[str, Any], plan: ServicePlan, facts: Facts, at_
         conditions = set_condition(
             conditions, kind, status, reason.code, reason.words, generation=facts.generation, at_s=at_s
         )
-    certificate = plan.certificate if plan.refusal is None else None
+    bound = _bound(old, plan, facts)
     return ModelServiceStatus(
         observed_generation=facts.generation,
         conditions=conditions,
@@ -56,8 +56,10 @@ def status_after(before: Mapping[str, Any], plan: ServicePlan, facts: Facts, at_
         running_instances=sum(running.values()),
         last_scale_time=old.last_scale_time if old.replicas == asked else float(int(at_s)),
         cost_per_hour=old.cost_per_hour if plan.refusal else round(plan.cost_per_hour, DIGITS),
-        bound_per_hour=round(certificate.bound, DIGITS) if certificate else None,
-        gap=round(max(0.0, certificate.gap), DIGITS) if certificate else None,
+        bound_per_hour=bound,
+        gap=None
+        if bound is None
+        else round(max(0.0, 1 - bound / plan.cost_per_hour) if plan.cost_per_hour else 0.0, DIGITS),
         routing=_routing(plan.routing) if plan.routing else None,
     ).plain()
 
@@ -73,6 +75,18 @@ def _read(before: Mapping[str, Any]) -> ModelServiceStatus:
         return ModelServiceStatus.model_validate(before)
     except ValidationError:
         return ModelServiceStatus()
+
+
+def _bound(old: ModelServiceStatus, plan: ServicePlan, facts: Facts) -> float | None:
+    """What was proven of this mix. A proof that stands is not given up for a weaker one of a busier moment: the status
+    would change in every cycle."""
+    if plan.refusal or plan.certificate is None:
+        return None
+    bound, cost = round(plan.certificate.bound, DIGITS), round(plan.cost_per_hour, DIGITS)
+    is_same = old.observed_generation == facts.generation and old.cost_per_hour == cost
+    if is_same and old.bound_per_hour is not None and bound < old.bound_per_hour <= cost:
+        return old.bound_per_hour
+    return bound
 
 
 Claim = tuple[ConditionStatus, Reason]
