@@ -5,9 +5,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
+from cli.main import tonnage
 from cluster.version import VERSION
 from controller.operator_settings import read_settings
 from deploy.chart_files import DEPLOY
@@ -186,6 +188,17 @@ def test_the_operator_reads_what_the_chart_writes(tmp_path: Path, monkeypatch: p
     ]
     assert (read.hold_s, read.metrics_port, read.probe_port) == (60.0, 9100, 9101)
     assert (read.lease.namespace, read.lease.name) == (NAMESPACE, "tonnage")
+
+
+def test_the_container_runs_a_command_that_there_is() -> None:
+    (container,) = deployment()["spec"]["template"]["spec"]["containers"]
+    verb, *arguments = container["args"]
+    group = tonnage.get_command(click.Context(tonnage), verb)
+    assert isinstance(group, click.Group)
+    name, command, rest = group.resolve_command(click.Context(group), arguments)
+
+    assert command is not None
+    assert command.make_context(name, rest).params["config"] == Path("/etc/tonnage/settings.yaml")
 
 
 def test_the_lease_that_the_operator_holds_is_the_one_that_it_may_write() -> None:
