@@ -16,6 +16,9 @@ RELEASE, NAMESPACE = "tonnage", "tonnage-system"
 Values = Mapping[str, Any]
 
 
+NO_HELM = "neither helm nor helm-python-sdk is installed"
+
+
 class RefusedError(Exception):
     """Helm did not render or accept it; says why."""
 
@@ -45,7 +48,7 @@ def _by_tool(values: Values) -> str:
 
 
 def _by_library(values: Values) -> str:
-    chart = pytest.importorskip("helm_python.chart", reason="neither helm nor helm-python-sdk is installed")
+    chart = pytest.importorskip("helm_python.chart", reason=NO_HELM)
     errors = pytest.importorskip("helm_python.errors")
     try:
         with chart.Chart.load(CHART) as loaded:
@@ -61,6 +64,41 @@ def lint_findings() -> list[str]:
     if helm := shutil.which("helm"):
         run = subprocess.run([helm, "lint", "--strict", str(CHART)], capture_output=True, check=False, text=True)  # noqa: S603
         return [run.stdout + run.stderr] if run.returncode else []
-    chart = pytest.importorskip("helm_python.chart", reason="neither helm nor helm-python-sdk is installed")
+    chart = pytest.importorskip("helm_python.chart", reason=NO_HELM)
     found = chart.lint(CHART, strict=True, with_subcharts=True)
     return [*found["errors"], *(message["error"] for message in found["messages"] if message["severity"] > 1)]
+
+
+def install(kubeconfig: Path, values: Values | None = None) -> None:
+    """Install the release into its namespace, which is there; skips where there is no Helm."""
+    if shutil.which("helm"):
+        return _on_cluster("install", kubeconfig, str(CHART), "--values", "-", values=values)
+    config = pytest.importorskip("helm_python", reason=NO_HELM).Config
+    with config(kubeconfig_path=kubeconfig, namespace=NAMESPACE) as cluster:
+        cluster.install(CHART, RELEASE, dict(values or {}), namespace=NAMESPACE)
+    return None
+
+
+def upgrade(kubeconfig: Path, values: Values | None = None) -> None:
+    if shutil.which("helm"):
+        return _on_cluster("upgrade", kubeconfig, str(CHART), "--values", "-", values=values)
+    config = pytest.importorskip("helm_python", reason=NO_HELM).Config
+    with config(kubeconfig_path=kubeconfig, namespace=NAMESPACE) as cluster:
+        cluster.upgrade(CHART, RELEASE, dict(values or {}), namespace=NAMESPACE)
+    return None
+
+
+def uninstall(kubeconfig: Path) -> None:
+    if shutil.which("helm"):
+        return _on_cluster("uninstall", kubeconfig)
+    config = pytest.importorskip("helm_python", reason=NO_HELM).Config
+    with config(kubeconfig_path=kubeconfig, namespace=NAMESPACE) as cluster:
+        cluster.uninstall(RELEASE)
+    return None
+
+
+def _on_cluster(verb: str, kubeconfig: Path, *rest: str, values: Values | None = None) -> None:
+    command = ["helm", verb, RELEASE, *rest, "--namespace", NAMESPACE, "--kubeconfig", str(kubeconfig)]
+    run = subprocess.run(command, input=json.dumps(values or {}), capture_output=True, check=False, text=True)  # noqa: S603
+    if run.returncode:
+        raise RefusedError(run.stderr)
