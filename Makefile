@@ -35,6 +35,10 @@ demo: $(READY) ## Plan the example services, replay a generated fleet under thre
 test: $(READY) ## Run all tests (those that need public data skip with a reason where it is not there)
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
+.PHONY: controlplane
+controlplane: $(READY) ## Build the real control plane that tests and `tonnage controlplane` run (minutes, once)
+	$(BIN)/python -m simulator.controlplane
+
 .PHONY: check
 check: $(READY) ## Style, types, import contracts, generated files up to date
 	$(BIN)/ruff format --check .
@@ -52,6 +56,10 @@ crds: $(READY) ## Make deploy/crds and docs/manifests.md from the kinds in contr
 format: $(READY) ## Rewrite the code in the project's style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+.PHONY: dashboards
+dashboards: $(READY) ## Generate the Grafana dashboards, and the chart's copies of them and of the alerts
+	$(BIN)/python -m deploy.dashboards.generate
 
 .PHONY: bench-mix
 bench-mix: $(READY) ## The mix: cost, proof and time beside the textbook model (DATA=folder, see docs/benchmarks.md)

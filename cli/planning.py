@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import isnan
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
@@ -20,6 +21,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_POLICY = "tonnage"
 DEFAULT_DEADLINE_S = 10.0
+MOST_DEADLINE_S = 86_400.0
+"""Nobody waits longer than a day for a plan; a larger number was meant in other units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +59,14 @@ def _without_collecting() -> Iterator[None]:
             gc.enable()
 
 
-def decider(policy: str, deadline_s: float) -> Decide:
-    """The product's own decisions, on this machine's clock."""
-    from controller.decide import plan_for
+def decider(policy: str, deadline_s: float, move_share: float = 0.0) -> Decide:
+    """What the product would do, guarded as it would be, on this machine's clock."""
+    from controller.brain import InlineBrain
+    from controller.decide import Decisions
+    from controller.guard import Limits, guard
 
-    return lambda snapshot: plan_for(snapshot, deadline_s=deadline_s, policy=policy, clock=time.monotonic)
+    brain = InlineBrain(Decisions(policy=policy, move_share=move_share), clock=time.monotonic)
+    return lambda snapshot: guard(snapshot, brain.plan(snapshot, deadline_s), Limits())
 
 
 def packer_of(policy: str) -> "Callable[[Snapshot], Packer]":
@@ -70,6 +76,13 @@ def packer_of(policy: str) -> "Callable[[Snapshot], Packer]":
     return lambda snapshot: packer_for(snapshot, Decisions(policy=policy))
 
 
+def _number(_: click.Context, __: click.Parameter, value: float) -> float:
+    """NaN lies within every range that click checks."""
+    if isnan(value):
+        raise click.BadParameter("NaN is no number of seconds")
+    return value
+
+
 def planning_options(command: Command) -> Command:
     """The options that say what to plan, and how."""
     for option in (
@@ -77,7 +90,8 @@ def planning_options(command: Command) -> Command:
         click.option(
             "--deadline",
             "deadline_s",
-            type=click.FloatRange(min=0, min_open=True),
+            type=click.FloatRange(min=0, min_open=True, max=MOST_DEADLINE_S),
+            callback=_number,
             default=DEFAULT_DEADLINE_S,
             show_default=True,
             metavar="SECONDS",

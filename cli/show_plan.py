@@ -70,7 +70,7 @@ def document(made: Planned, *, timings: bool = False) -> Document:
 
 
 def figure(value: float | None) -> float | None:
-    """A number as it is written: more places than are known would only show how a machine adds."""
+    """A number as it is written: nine places, twelve digits: beyond what is known, and hiding how machines add."""
     if value is None or not isfinite(value):
         return None
     return float(f"{round(float(value), 9):.12g}") + 0.0  # + 0.0 turns -0.0 into 0.0

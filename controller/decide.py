@@ -1,10 +1,12 @@
 """The order of the deciders: each sees the cluster as the ones before it want it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
+from placement.defragment import MovePrice, defragmented
+from placement.mix_hold import held
 from placement.mix_plan import MixSettings, plan_mix
 from placement.order import content_rank
 from placement.pack import pack
@@ -28,21 +30,35 @@ class Decisions:
     mix: MixSettings = field(default_factory=MixSettings)
     preempt: bool = True
     """Whether pods of lower priority are stopped for those of higher priority."""
+    hold_s: float = 0.0
+    """A service that can still serve its demand is not changed again so soon after a change; 0: it may be at once."""
+    move_share: float = 0.0
+    """Running pods are moved where that pays, at most this share of them in one plan. Off unless asked for: a restart
+    that nobody expected costs more trust than a fragment costs dollars."""
+    move_price: MovePrice = field(default_factory=MovePrice)
+    """What a move must save."""
     seed: int = 0
     """Of all chance in deciding: the same snapshot and seed make the same plan."""
 
 
 def decide(snapshot: Snapshot, decisions: Decisions, *, deadline_s: float, clock: Clock) -> Plan:
-    """What should happen now: how many instances of each service, then a node for everything that is pending.
+    """What should happen now: how many instances of each service, a node for everything that is pending, then moves.
 
     Raises ConfigError for an unknown policy.
     """
     over_at_s = clock() + deadline_s
     mix = plan_mix(snapshot, deadline_s=MIX_SHARE * deadline_s, clock=clock, settings=decisions.mix)
+    mix = held(snapshot, mix, hold_s=decisions.hold_s, deadline_s=MIX_SHARE * deadline_s / 2, clock=clock)
+    if not len(snapshot.nodes):
+        return mix  # The question is what to rent: there is no fleet to pack, and nobody misses a place in it.
     scaled = snapshot.after(mix.actions)
     packer = packer_for(scaled, decisions)
-    packed = pack(scaled, packer, preempt=decisions.preempt, is_over=lambda: clock() >= over_at_s)
-    return mix.joined(packed)
+    planned = mix.joined(pack(scaled, packer, preempt=decisions.preempt, is_over=lambda: clock() >= over_at_s))
+    if not decisions.move_share or clock() >= over_at_s:
+        return planned
+    # The packer has charged all that was placed: it stands where the snapshot after this plan stands.
+    moves = defragmented(snapshot.after(planned.actions), packer, decisions.move_price, decisions.move_share)
+    return planned.joined(Plan(phases=moves))
 
 
 def packer_for(snapshot: Snapshot, decisions: Decisions) -> Packer:
@@ -51,8 +67,3 @@ def packer_for(snapshot: Snapshot, decisions: Decisions) -> Packer:
     expected = tuple(pods.shapes[index] for index in pods.shape)
     policy = policy_named(decisions.policy, Knowledge(fleet=snapshot, expected=expected, seed=decisions.seed))
     return Packer.of(snapshot, policy, rank=content_rank(snapshot))
-
-
-def plan_for(snapshot: Snapshot, *, deadline_s: float, policy: str, clock: Clock) -> Plan:
-    """A plan by one packing policy and otherwise default decisions."""
-    return decide(snapshot, replace(Decisions(), policy=policy), deadline_s=deadline_s, clock=clock)

@@ -280,7 +280,7 @@ async def _load_kubeconfig(configuration: Configuration, access: Access, clock: 
             read_at_s = clock()
             await loader.load_and_set(configuration)
 
-    configuration.refresh_api_key_hook = refresh  # type: ignore[assignment]  # the library's own hint says None
+    configuration.refresh_api_key_hook = refresh
 
 
 async def _check(answer: RESTResponse) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from controller.api.metadata import (
+    CHOSEN_NODE_ANNOTATION,
     DEVICES_ANNOTATION,
     GANG_LABEL,
     GPU_MILLI_ANNOTATION,
@@ -47,6 +48,7 @@ class PodAnnotations(Slim, rename=None, frozen=True):
     gpu_types: str | None = msgspec.field(default=None, name=GPU_TYPES_ANNOTATION)
     devices: str | None = msgspec.field(default=None, name=DEVICES_ANNOTATION)
     movable: str | None = msgspec.field(default=None, name=MOVABLE_ANNOTATION)
+    node: str | None = msgspec.field(default=None, name=CHOSEN_NODE_ANNOTATION)
 
 
 class PodMeta(Meta, frozen=True):

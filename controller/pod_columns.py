@@ -172,6 +172,7 @@ class PodColumns:
             rows = [bisect_left(self._names, name) for name in alive]
             self._cells[:, rows] = np.array([self._cells_of(name) for name in alive], dtype=np.int64).T
         self._changed = set()
+        self._last = None
 
     def _row(self, name: str) -> int | None:
         row = bisect_left(self._names, name)

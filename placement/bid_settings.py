@@ -20,6 +20,9 @@ class BidSettings:
     load together."""
     tightness_cpu_share: float = 0.6
     """How much of that tie-break looks at CPU rather than at GPU."""
+    gpu_node_cost: float = 0.001
+    """For a pod without GPUs on a node that has some, so that nodes without GPUs fill first. Above the tie-break:
+    openb has no node without GPUs, so no figure there depends on it."""
     scarcity_weight: float = 0.12
     """Per GPU of the pod and point of scarcity of the node's GPU type (placement/price_book.py)."""
     scarcity_free: float = 0.8

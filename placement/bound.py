@@ -68,7 +68,7 @@ def allocation_bound(
     """The bound for a demand (pods per class), and the worth of each class under its duals.
 
     patterns: `Bound.patterns` of an earlier solve with the same classes, to start from.
-    330 classes, 16 kinds: 0.3 s (benchmarks/bound.py).
+    330 classes, 16 kinds: 0.3 s.
     """
     model = _Model(classes, demand, kinds)
     if model.is_trivial:

@@ -1,4 +1,4 @@
-"""Pod classes: which kinds of pods arrive and how often, given beforehand or learned from what has arrived."""
+"""Pod classes: which kinds of pods arrive, and how often each does."""
 
 import math
 from collections.abc import Iterable
@@ -68,47 +68,3 @@ def shares_from(weights: Iterable[tuple[PodClass, float]], pods: float = math.in
 def shares_of(shapes: Iterable[PodShape]) -> ClassShares:
     """The shares of a known population, for example of a whole trace."""
     return shares_from((class_of(shape), 1.0) for shape in shapes)
-
-
-HALF_LIFE_PODS = 20_000
-"""Arrivals after which an observation counts half.
-
-Chosen: shares of 1 % are then known to a tenth of their value (20,000 / ln 2 effective observations), and a mix that
-changes for good is followed within a day on a fleet with an arrival every few seconds; see the changing-mix scenario
-in tests/placement/test_bid_price_replay.py.
-"""
-
-FORGOTTEN_PODS = 0.01
-"""A class whose decayed count falls below this is dropped, so that memory stays bounded."""
-
-
-class ArrivalMix:
-    """Class shares learned from arrivals; old arrivals fade, so that a changing mix is followed.
-
-    An arrival's weight is 2 ** (arrivals so far / half-life): newer pods weigh more, which equals fading the old ones
-    and touches one count per arrival instead of all.
-    """
-
-    def __init__(self, half_life_pods: float = HALF_LIFE_PODS) -> None:
-        self._half_life = half_life_pods
-        self._weight: dict[PodClass, float] = {}
-        self._next = 1.0
-        self.pods = 0
-        """Arrivals so far."""
-
-    def arrived(self, pod_class: PodClass) -> None:
-        """Count one pod that was asked to be placed, whether or not it found a place."""
-        self._weight[pod_class] = self._weight.get(pod_class, 0.0) + self._next
-        self._next *= 2 ** (1 / self._half_life)
-        self.pods += 1
-        if self._next > 2.0:
-            self._rescale()
-
-    def _rescale(self) -> None:
-        """Divide all weights by the newest one, and drop classes that are forgotten."""
-        self._weight = {c: w / self._next for c, w in self._weight.items() if w / self._next > FORGOTTEN_PODS}
-        self._next = 1.0
-
-    def shares(self) -> ClassShares:
-        """What has arrived, as shares; empty when nothing has."""
-        return shares_from(self._weight.items(), pods=sum(self._weight.values()) / self._next)

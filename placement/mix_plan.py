@@ -7,15 +7,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cluster.actions import Scale
+from cluster.errors import Mistake
 from cluster.plans import Certificate, Phase, Plan, Reason, Routing, ServicePlan, Step
 from cluster.snapshot import Snapshot
 from cluster.workloads import ModelService
-from placement.mix import Mix, MixAnswer, MixQuestion, Need, mix_cost
+from placement.mix import Mix, MixAnswer, MixQuestion, Need, Stock, mix_cost
 from placement.mix_check import is_feasible
 from placement.mix_explain import explain
 from placement.mix_mistakes import gpu_type_mistakes, profile_mistakes, service_mistakes
 from placement.mix_question import need_of, stock_of
+from placement.mix_search import certain_shortage
 from placement.mix_solve import Clock, answer_mix, first_unserved
+from placement.mix_start import best_single_type, greedy_mix, stock_after
 
 SOLVING_SHARE = 0.6
 """Share of the deadline for the answer; the rest is for explaining it. Chosen: most answers need a tenth."""
@@ -25,8 +28,8 @@ SOLVING_SHARE = 0.6
 class MixSettings:
     """How services are planned, whichever they are."""
 
-    gap: float = 0.0
-    """Relative distance from the proven bound at which a mix is good enough."""
+    gap: float = 0.001
+    """Relative distance from the proven bound at which a mix is good enough, and what runs is not replaced."""
     change_price_per_hour: float = 0.0
     """Dollars per hour that each instance started or stopped must save; 0: every cheaper mix is worth the change."""
     per_instance: bool = False
@@ -71,11 +74,13 @@ def plan_mix(snapshot: Snapshot, *, deadline_s: float, clock: Clock, settings: M
 def _sorted_out(snapshot: Snapshot) -> tuple[dict[str, Reason], list[Need]]:
     """Refusals of services that no question can be asked about, and the needs of the others."""
     names = snapshot.gpu_type_names
-    shared = (*gpu_type_mistakes(snapshot.gpu_types), *profile_mistakes(snapshot.profiles, names))
+    shared = tuple(gpu_type_mistakes(snapshot.gpu_types))
     refusals: dict[str, Reason] = {}
     needs: dict[str, Need] = {}
     for service in snapshot.services:
-        mistakes = (*shared, *service_mistakes(service, names))
+        # A profile for a type that the fleet does not have is no harm here: it is never used.
+        own = [p for p in snapshot.profiles if p.model == service.model and p.gpu_type in names]
+        mistakes = (*shared, *profile_mistakes(own, names), *service_mistakes(service, names))
         found = _bad_input(mistakes) if mistakes else need_of(service, snapshot)
         if service.name in needs or service.name in refusals:
             found = Reason("BadInput", f"several services are called {service.name}; give each its own name")
@@ -89,7 +94,7 @@ def _sorted_out(snapshot: Snapshot) -> tuple[dict[str, Reason], list[Need]]:
     return refusals, list(needs.values())
 
 
-def _bad_input(mistakes: tuple[object, ...]) -> Reason:
+def _bad_input(mistakes: tuple[Mistake, ...]) -> Reason:
     return Reason("BadInput", "; ".join(str(mistake) for mistake in mistakes))
 
 
@@ -111,54 +116,82 @@ def _question(snapshot: Snapshot, needs: list[Need], settings: MixSettings) -> M
 
 Answered = tuple[MixQuestion, MixAnswer]
 
+ADMISSION_GAP = 0.05
+"""How near to the bound a mix must be that only shows that there is one; the final answer is sought afterwards."""
+
 
 def _answer_by_priority(
     snapshot: Snapshot, needs: list[Need], settings: MixSettings, left_s: Callable[[], float], clock: Clock
 ) -> tuple[list[Answered], dict[str, Reason]]:
     """Answers for as many needs as the stock holds, in order of priority, and reasons for the others."""
     everything = _question(snapshot, needs, settings)
-    alone = _answer_apart(everything, settings, left_s, clock)
-    if alone is not None:
-        return alone, {}
-    together = _answer(everything, settings, left_s(), clock)
-    if isinstance(together, MixAnswer):
-        return [(everything, together)], {}
-    admitted: list[Need] = []
-    best: list[Answered] = []
-    refusals: dict[str, Reason] = {}
-    for need in sorted(needs, key=lambda need: -need.priority):
-        question = _question(snapshot, [*admitted, need], settings)
-        answer = _answer(question, settings, max(left_s(), 0.05), clock)
-        if isinstance(answer, MixAnswer):
-            admitted, best = [*admitted, need], [(question, answer)]
-        else:
-            refusals[need.service] = answer
-    return best, refusals
-
-
-def _answer(question: MixQuestion, settings: MixSettings, limit_s: float, clock: Clock) -> MixAnswer | Reason:
-    return answer_mix(question, deadline_s=limit_s, clock=clock, gap=settings.gap)
+    apart = _answer_apart(everything, settings, left_s, clock)
+    answers = {n.service: a for n, a in zip(needs, apart, strict=True) if isinstance(a, MixAnswer)}
+    if len(answers) == len(needs) and is_feasible(everything, tuple(a.mixes[0] for a in answers.values())):
+        return [(replace(everything, needs=(need,)), answers[need.service]) for need in needs], {}
+    wishes = {name: answer.mixes[0] for name, answer in answers.items()}
+    admitted, refusals = _admit(snapshot, needs, wishes, settings, left_s, clock)
+    if not admitted:
+        return [], refusals
+    question = _question(snapshot, [need for need, _ in admitted], settings)
+    known = tuple(mix for _, mix in admitted)
+    answer = answer_mix(question, deadline_s=left_s(), clock=clock, gap=settings.gap, known=known)
+    if isinstance(answer, Reason):
+        return [], refusals | {need.service: answer for need in question.needs}
+    return [(question, answer)], refusals
 
 
 def _answer_apart(
     everything: MixQuestion, settings: MixSettings, left_s: Callable[[], float], clock: Clock
-) -> list[Answered] | None:
-    """Each need by itself, as if it had the stock alone; None where they cannot all have what they then want.
+) -> list[MixAnswer | Reason]:
+    """Each need by itself, as if it had the stock alone.
 
     Many small questions are far easier than a large one, and as long as the stock holds them all they are the same.
     """
-    found = []
-    count = len(everything.needs)
+    found: list[MixAnswer | Reason] = []
+    # Where a stock is shared, half of the time is kept for the case that all must be answered together.
+    reserve_s = left_s() / 2 if everything.stock and len(everything.needs) > 1 else 0.0
     for n, need in enumerate(everything.needs):
-        # Half of what is left is kept for the case that all must be solved together.
-        limit_s = left_s() / (2 * (count - n)) if count > 1 else left_s()
+        limit_s = (left_s() - reserve_s) / (len(everything.needs) - n)
         question = replace(everything, needs=(need,))
-        answer = _answer(question, settings, limit_s, clock)
-        if isinstance(answer, Reason):
-            return None
-        found.append((question, answer))
-    mixes = tuple(answer.mixes[0] for _, answer in found)
-    return found if is_feasible(everything, mixes) else None
+        found.append(answer_mix(question, deadline_s=limit_s, clock=clock, gap=settings.gap))
+    return found
+
+
+def _admit(
+    snapshot: Snapshot,
+    needs: list[Need],
+    wishes: Mapping[str, Mix],
+    settings: MixSettings,
+    left_s: Callable[[], float],
+    clock: Clock,
+) -> tuple[list[tuple[Need, Mix]], dict[str, Reason]]:
+    """Needs that the stock holds together, each with a feasible mix, and reasons for the others; by priority.
+
+    A need takes its wish or a greedy mix out of what those before it have left. Only where both fail is it solved
+    together with those before it, which may make room.
+    """
+    admitted: list[tuple[Need, Mix]] = []
+    refusals: dict[str, Reason] = {}
+    for need in sorted(needs, key=lambda need: -need.priority):
+        question = _question(snapshot, [*(known for known, _ in admitted), need], settings)
+        before = tuple(mix for _, mix in admitted)
+        left: Mapping[str, Stock] = question.stock
+        for known, mix in admitted:
+            left = stock_after(left, known, mix)
+        tries = (wishes.get(need.service), greedy_mix(need, left), best_single_type(need, left))
+        fitting = next((m for m in tries if m is not None and is_feasible(question, (*before, m))), None)
+        if fitting is not None:
+            admitted.append((need, fitting))
+            continue
+        # Parts of what is left: those that come after want their turn, too.
+        short = certain_shortage(question, limit_s=left_s() / 2) if left_s() > 0 else None
+        answer = short or answer_mix(question, deadline_s=left_s() / 4, clock=clock, gap=ADMISSION_GAP)
+        if isinstance(answer, MixAnswer):
+            admitted = list(zip(question.needs, answer.mixes, strict=True))
+        else:
+            refusals[need.service] = answer
+    return admitted, refusals
 
 
 def _refused(name: str, reason: Reason) -> ServicePlan:

@@ -1,8 +1,7 @@
-"""From a question to an answer by a deadline: start, solve, round, fit into instances, check, certify."""
+"""From a question to an answer by a deadline: search, fit into instances, keep what runs, certify."""
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,32 +10,28 @@ from cluster.plans import Certificate, Reason
 from placement.instances import fit_into_instances
 from placement.mix import Mix, MixAnswer, MixQuestion, Need, objective_of, total_cost
 from placement.mix_check import is_feasible
-from placement.mix_model import build_model, mixes_from
-from placement.mix_start import start_mixes, whole_slices
-from placement.solving import Solved, solve
+from placement.mix_search import Found, Mixes, mixes_on, search
 
 Clock = Callable[[], float]
 """Seconds from any fixed instant; only differences count."""
 
-Mixes = tuple[Mix, ...]
-"""One mix per need."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Stage:
-    """What is known so far: feasible mixes, and a proven bound on the objective."""
-
-    candidates: tuple[Mixes, ...]
-    bound: float
-    solver: str
+KEEPING_SHARE = 0.2
+"""Share of the deadline kept for asking whether what runs would do as well. Chosen: mostly a tenth is enough."""
 
 
 def answer_mix(
-    question: MixQuestion, *, deadline_s: float, clock: Clock, gap: float = 0.0, solver: str | None = None
+    question: MixQuestion,
+    *,
+    deadline_s: float,
+    clock: Clock,
+    gap: float = 0.0,
+    solver: str | None = None,
+    known: Mixes | None = None,
 ) -> MixAnswer | Reason:
     """The cheapest mixes that were found in `deadline_s` seconds, with what is proven; or why there are none.
 
-    gap: relative distance from the bound that is good enough. solver: see `placement.solving.solve`.
+    gap: relative distance from the bound that is good enough: then the search ends, and instances that run are kept.
+    solver: see `placement.solving.solve`. known: mixes that the answer must not be dearer than, if they are feasible.
     Reasons: `BucketUnserved` (no type can), `InventoryShort` (proven), `DeadlinePassed` (neither answer nor proof).
     """
     began = clock()
@@ -45,21 +40,24 @@ def answer_mix(
         return unserved
     if not any(need.cells for need in question.needs):
         nothing = tuple(_idle(need) for need in question.needs)
-        return _certified(question, nothing, _Stage((), 0.0, "none"), clock() - began)
+        return _certified(question, nothing, Found((), objective_of(question, nothing), "none"), clock() - began)
 
     def left_s() -> float:
         return deadline_s - (clock() - began)
 
-    stage = _search(question, left_s, gap, solver)
-    if isinstance(stage, Reason):
-        return stage
-    fluid = min(total_cost(question, mixes) for mixes in stage.candidates)
-    fitted = _fitted(question, stage.candidates)
-    if fitted and _is_worth_keeping(question, fitted[0]):
+    asked_before = all(need.running is not None for need in question.needs)
+    reserve_s = KEEPING_SHARE * deadline_s if asked_before else 0.0
+    found = search(question, left_s=lambda: left_s() - reserve_s, gap=gap, solver=solver, known=known)
+    if isinstance(found, Reason):
+        return found
+    fluid = min(total_cost(question, mixes) for mixes in found.candidates)
+    fitted = _fitted(question, found.candidates)
+    good = max(found.bound / (1 - gap), objective_of(question, fitted[0])) + 1e-6 if fitted else 0.0
+    if fitted and asked_before and _may_keep(question, fitted[0], good):
         fitted = _fitted(question, _running_mixes(question, left_s(), solver)) + fitted
     if not fitted:
         return Reason("InventoryShort", "the stock holds the load as a whole, but not slice by slice on instances")
-    answer = _certified(question, _cheapest(question, fitted), stage, clock() - began)
+    answer = _certified(question, next(m for m in fitted if objective_of(question, m) <= good), found, clock() - began)
     return replace(answer, fluid_cost_per_hour=min(fluid, answer.cost_per_hour))
 
 
@@ -71,19 +69,11 @@ def _fitted(question: MixQuestion, candidates: tuple[Mixes, ...]) -> tuple[Mixes
     return tuple(sorted(candidates, key=lambda mixes: objective_of(question, mixes)))
 
 
-def _cheapest(question: MixQuestion, candidates: tuple[Mixes, ...]) -> Mixes:
-    """The first of the cheapest: what runs stands first, so that nothing changes for nothing."""
-    least = min(objective_of(question, mixes) for mixes in candidates)
-    return next(mixes for mixes in candidates if objective_of(question, mixes) <= least + 1e-6)
-
-
-def _is_worth_keeping(question: MixQuestion, best: Mixes) -> bool:
-    """Whether the running instances are known, are other ones, and cost no more than the best that was found."""
-    if any(need.running is None for need in question.needs):
-        return False
+def _may_keep(question: MixQuestion, best: Mixes, good: float) -> bool:
+    """Whether other instances than the best ones run now, at an objective that is good enough."""
     running = tuple(replace(mix, instances=_running(need)) for need, mix in zip(question.needs, best, strict=True))
     same = all((r.instances == mix.instances).all() for r, mix in zip(running, best, strict=True))
-    return not same and objective_of(question, running) <= objective_of(question, best) + 1e-6
+    return not same and objective_of(question, running) <= good
 
 
 def _running(need: Need) -> IntArray:
@@ -92,20 +82,8 @@ def _running(need: Need) -> IntArray:
 
 def _running_mixes(question: MixQuestion, limit_s: float, solver: str | None) -> tuple[Mixes, ...]:
     """How the running instances could serve the demand: one way, or none."""
-    mixes = _mixes_on(question, tuple(_running(need) for need in question.needs), limit_s, solver)
+    mixes = mixes_on(question, tuple(_running(need) for need in question.needs), limit_s, solver)
     return () if mixes is None else (mixes,)
-
-
-def _mixes_on(
-    question: MixQuestion, instances: tuple[IntArray, ...], limit_s: float, solver: str | None
-) -> Mixes | None:
-    """A way in which exactly these instances serve the demand in whole slices, found by the deadline, or None."""
-    model = build_model(question, whole_slices=True)
-    for (k, g), count in model.y.items():
-        count.bounds(int(instances[k][g]), int(instances[k][g]))
-    solved = solve(model.problem, limit_s=limit_s, solver=solver)
-    mixes = mixes_from(question, model) if solved.has_answer else None
-    return mixes if mixes is not None and is_feasible(question, mixes) else None
 
 
 def first_unserved(question: MixQuestion) -> Reason | None:
@@ -121,73 +99,12 @@ def first_unserved(question: MixQuestion) -> Reason | None:
     return None
 
 
-def _search(question: MixQuestion, left_s: Callable[[], float], gap: float, solver: str | None) -> _Stage | Reason:
-    """Split slices first: that bounds the rest from below and is mostly as cheap; whole slices where it is not."""
-    start = start_mixes(question)
-    stage = _Stage((start,) if start is not None else (), 0.0, "greedy")
-    split = build_model(question, whole_slices=False)
-    solved = solve(split.problem, limit_s=left_s(), gap=gap, solver=solver)
-    if solved.status == "infeasible":
-        return shortage(question, limit_s=max(left_s(), 0.1), solver=solver)
-    relaxed = mixes_from(question, split) if solved.has_answer else None
-    rounded = _rounded(question, relaxed) if relaxed is not None else None
-    stage = _with(question, stage, solved, rounded)
-    if relaxed is not None and not _good_enough(question, stage, gap):
-        # Rounding slice by slice cost an instance, but the same ones may hold whole slices in another way. Where they
-        # do, that is found fast; where they do not, the proof may be long, and the full model is better.
-        instances = tuple(mix.instances for mix in relaxed)
-        stage = _with(question, stage, solved, _mixes_on(question, instances, min(1.0, left_s() / 3), solver))
-    if _good_enough(question, stage, gap) or all(need.slice_factor is None for need in question.needs):
-        return stage if stage.candidates else _late(question)
-    whole = build_model(question, whole_slices=True)
-    solved = solve(whole.problem, limit_s=left_s(), gap=gap, solver=solver)
-    if solved.status == "infeasible":
-        return Reason("InventoryShort", "the load fits the stock when slices are split, but not with whole slices")
-    stage = _with(question, stage, solved, mixes_from(question, whole) if solved.has_answer else None)
-    return stage if stage.candidates else _late(question)
-
-
-def _rounded(question: MixQuestion, mixes: Mixes) -> Mixes:
-    return tuple(whole_slices(need, mix) for need, mix in zip(question.needs, mixes, strict=True))
-
-
-def _with(question: MixQuestion, stage: _Stage, solved: Solved, mixes: Mixes | None) -> _Stage:
-    """The stage with one more proof and, where the check finds no fault with it, one more candidate."""
-    fresh = (mixes,) if mixes is not None and is_feasible(question, mixes) else ()
-    name = stage.solver if solved.solver == "none" else solved.solver
-    return _Stage(stage.candidates + fresh, max(stage.bound, solved.bound), name)
-
-
-def _good_enough(question: MixQuestion, stage: _Stage, gap: float) -> bool:
-    best = min((objective_of(question, mixes) for mixes in stage.candidates), default=math.inf)
-    return best <= stage.bound / max(1 - gap, 1e-9) + 1e-6
-
-
-def _late(question: MixQuestion) -> Reason:
-    names = ", ".join(need.service for need in question.needs)
-    return Reason("DeadlinePassed", f"{names}: no mix was found before the deadline, and none was ruled out")
-
-
-def shortage(question: MixQuestion, *, limit_s: float, solver: str | None = None) -> Reason:
-    """Which GPUs are missing for the question to have an answer: the cheapest set that would do."""
-    model = build_model(question, whole_slices=False, ask_what_is_short=True)
-    solved = solve(model.problem, limit_s=limit_s, solver=solver)
-    missing = {name: round(v.value() or 0) for name, v in model.short.items()} if solved.has_answer else {}
-    missing = {name: count for name, count in missing.items() if count}
-    words = ", ".join(f"{count} more {name} (of {question.stock[name].gpus})" for name, count in missing.items())
-    return Reason(
-        "InventoryShort",
-        f"the stock cannot serve the demand; {words} would do" if words else "the stock cannot serve the demand",
-        {name: float(count) for name, count in missing.items()},
-    )
-
-
-def _certified(question: MixQuestion, mixes: Mixes, stage: _Stage, seconds: float) -> MixAnswer:
+def _certified(question: MixQuestion, mixes: Mixes, found: Found, seconds: float) -> MixAnswer:
     objective = objective_of(question, mixes)
     # Solvers prove bounds to within their tolerances; one that passes the objective by dust means "equal".
-    bound = objective if objective - stage.bound <= 1e-6 * max(1.0, objective) else stage.bound
+    bound = objective if objective - found.bound <= 1e-6 * max(1.0, objective) else found.bound
     cost = total_cost(question, mixes)
-    return MixAnswer(mixes, cost, Certificate(objective, bound, stage.solver, seconds), cost)
+    return MixAnswer(mixes, cost, Certificate(objective, bound, found.solver, seconds), cost)
 
 
 def _idle(need: Need) -> Mix:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
-from placement.headroom import room_needed
+from placement.headroom import burst_room, room_needed
 from placement.mix import Mix, MixQuestion, Need, Stock, mix_cost, pool_load
 from placement.mix_check import TOLERANCE
 
@@ -26,6 +26,28 @@ def start_mixes(question: MixQuestion) -> tuple[Mix, ...] | None:
         found[k] = min(options, key=lambda mix: mix_cost(need, mix))
         left = stock_after(left, need, found[k])
     return tuple(found[k] for k in range(len(question.needs)))
+
+
+def price_bound(question: MixQuestion) -> float:
+    """Dollars per hour that no answer can go below: each bucket where it costs least, instances in any fraction.
+
+    Headroom for bursts grows ever more slowly with a pool, so the straight line to all that the pool could ever get
+    lies below it.
+    """
+    return sum(float(_dollars_at_least(need).min(axis=1).sum()) for need in question.needs if need.cells)
+
+
+def _dollars_at_least(need: Need) -> FloatArray:
+    """Shape (buckets, offers); infinite where an offer cannot."""
+    columns = []
+    for offer in need.offers:
+        if need.headroom_share is None:
+            most = float(offer.variance.sum())
+            room = offer.load + offer.variance * (burst_room(most) / most if most else 0.0)
+        else:
+            room = offer.load / (1 - need.headroom_share)
+        columns.append(room * offer.price_per_hour)
+    return np.column_stack(columns)
 
 
 def best_single_type(need: Need, stock: Mapping[str, Stock]) -> Mix | None:

@@ -74,7 +74,7 @@ class PriceBook:
 def prices_for(shares: ClassShares, kinds: FleetKinds, settings: BidSettings | None = None, seed: int = 0) -> PriceBook:
     """Prices for a mix on a fleet; the same for the same arguments.
 
-    openb, 1,213 nodes: 0.5 s with 91 classes, 0.9 s with 330 (benchmarks/bound.py).
+    openb, 1,213 nodes: 0.5 s with 91 classes, 0.9 s with 330.
     """
     settings = settings or BidSettings()
     class_worth = worth_of(shares, kinds, settings, seed)

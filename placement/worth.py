@@ -12,7 +12,7 @@ from placement.fleet_kinds import FleetKinds
 def worth_of(shares: ClassShares, kinds: FleetKinds, settings: BidSettings, seed: int) -> FloatArray:
     """β: GPUs' worth of the resources that one pod of each class takes when it is hosted best. Shape (classes,).
 
-    The draws' demand of a class is Poisson around its share of a load that is uniform in the settings' range.
+    The draws' demand of a class is Poisson around its share of a load in the settings' range.
     0 ≤ β_c ≤ GPUs of the class; 0 for classes without GPUs.
     """
     mean = shares.mean_gpu_demand
@@ -20,8 +20,11 @@ def worth_of(shares: ClassShares, kinds: FleetKinds, settings: BidSettings, seed
         return np.zeros(len(shares.classes))
     chance = np.random.default_rng(seed)
     total, patterns = np.zeros(len(shares.classes)), None
-    for _ in range(settings.draws):
-        pods = chance.uniform(settings.least_load, settings.most_load) * kinds.capacity_gpus / mean
+    # Loads are spread evenly and only the classes' counts are drawn: prices jump at certain loads, and which of them
+    # ten random loads happen to pass would be a matter of luck.
+    for turn in range(settings.draws):
+        load = settings.least_load + (settings.most_load - settings.least_load) * (turn + 0.5) / settings.draws
+        pods = load * kinds.capacity_gpus / mean
         demand = chance.poisson(shares.share * pods).astype(np.float64)
         bound = allocation_bound(shares.classes, demand, kinds, patterns)
         total, patterns = total + bound.worth, bound.patterns

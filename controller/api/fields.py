@@ -162,8 +162,11 @@ def _finite(written: object) -> object:
     return written
 
 
-PositiveNumber = Annotated[float, Field(gt=0), BeforeValidator(_finite)]
-NumberFromZero = Annotated[float, Field(ge=0), BeforeValidator(_finite)]
+MOST = 1e9
+"""No price and no rate is larger; what is, would drown everything that it is added to."""
+
+PositiveNumber = Annotated[float, Field(gt=0, le=MOST), BeforeValidator(_finite)]
+NumberFromZero = Annotated[float, Field(ge=0, le=MOST), BeforeValidator(_finite)]
 
 NAME_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 LABEL_PATTERN = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"

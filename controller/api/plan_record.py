@@ -20,7 +20,7 @@ QualifiedName = Annotated[str, Field(min_length=1, max_length=317)]
 NodeName = Annotated[str, Field(min_length=1, max_length=253)]
 Device = Annotated[int, Field(ge=0, le=15)]
 Devices = Annotated[ListOf[Device], Field(max_length=16)]
-StepNumber = Annotated[int, Field(ge=0, lt=MAX_STEPS)]
+StepNumber = Annotated[int, Field(ge=0, le=MAX_STEPS - 1)]
 
 
 class BindStep(Told):

@@ -1,7 +1,7 @@
 """Pod of core/v1, as far as placement reads it."""
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -78,7 +78,7 @@ class PodSpec(Loose):
     affinity: Affinity = Affinity()
     tolerations: ListOf[Toleration] = ()
     topology_spread_constraints: ListOf[SpreadConstraint] = ()
-    priority: int | None = None
+    priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None = None
     priority_class_name: str = ""
     node_name: str = ""
     scheduler_name: str = "default-scheduler"

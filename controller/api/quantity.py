@@ -32,8 +32,8 @@ LONGEST_DURATION = 32
 _MOST_SECONDS = 2**63 / 1e9
 """292 years: nanoseconds in 64 bits, as the API server counts."""
 
-LARGEST = Decimal(2**63 - 1)
-"""Kubernetes stores quantities in 64 bits; what is larger is a slip of the pen."""
+LARGEST = Decimal(2**50)
+"""A pebibyte. No node has more of anything, and thousands of such pods still add up within 64 bits."""
 
 
 def quantity(written: object) -> Decimal:

@@ -166,7 +166,7 @@ def _bounds(schema: Schema) -> str:
     if low is not None:
         parts.append(f"from {low:,}" if abs(low) < 2**31 else "")
     if high is not None:
-        parts.append(f"to {high:,}" if abs(high) < 2**31 - 1 else "")
+        parts.append(f"to {high:,}" if abs(high) < 1e9 else "")
     if "exclusiveMaximum" in schema:
         parts.append(f"to below {schema['exclusiveMaximum']:g}")
     if schema.get("minItems"):

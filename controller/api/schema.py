@@ -34,6 +34,8 @@ def structural(model: type[BaseModel], rules: Iterable[Rule] = ()) -> Schema:
         "kind": {"type": "string", "description": "Kind of the object."},
         "metadata": {"type": "object"},
     }
+    # An object without a status has none yet: nobody has looked at it.
+    made["properties"].get("status", {}).pop("default", None)
     # The API server looks at these itself, and refuses a schema that says more of metadata than its type.
     made["required"] = [name for name in made["required"] if name not in ("apiVersion", "kind", "metadata")]
     for rule in rules:

@@ -13,8 +13,9 @@ import numpy as np
 from cluster.arrays import FloatArray, IntArray
 from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.workloads import PodShape
+from placement.arrival_mix import ArrivalMix
 from placement.bid_settings import BidSettings
-from placement.classes import ArrivalMix, ClassShares, class_of
+from placement.classes import ClassShares, class_of
 from placement.fleet_kinds import FleetKinds
 from placement.fragmentation import Fragmentation, PodMix
 from placement.ledger import Ledger
@@ -24,7 +25,8 @@ from placement.policy import Policy, Rated
 from placement.price_book import PriceBook, idle_gpus_by_type, prices_for
 
 FIRST_PRICES_PODS = 64
-"""Arrivals before the first prices are made of them; then whenever their number has doubled."""
+"""Arrivals before the first prices are made of them; then whenever what is known of the mix has doubled, and at once
+when it is found to have changed."""
 PRICES_EVERY_PODS = 4_096
 """Prices are made afresh after so many arrivals at the latest."""
 
@@ -52,7 +54,7 @@ class BidPrice(Policy):
         self.book: PriceBook | None = None
         self._seed = seed
         self._learns = expected is None
-        self._priced_at_pods = 0
+        self._priced_pods, self._priced_turns, self._evidence_pods = 0, 0, 0.0
         self._fallback = _fgd(self.mix.shares(), kinds)
         if expected is not None:
             self.reprice(prices_for(expected, kinds, self.settings, seed))
@@ -68,8 +70,9 @@ class BidPrice(Policy):
     @property
     def wants_prices(self) -> bool:
         """Whether so much has arrived since the last prices that they should be made afresh from `mix.shares()`."""
-        fresh = self.mix.pods - self._priced_at_pods
-        return self._learns and fresh >= min(max(FIRST_PRICES_PODS, self._priced_at_pods), PRICES_EVERY_PODS)
+        fresh = self.mix.pods - self._priced_pods
+        due = min(max(FIRST_PRICES_PODS, self._evidence_pods), PRICES_EVERY_PODS)
+        return self._learns and (fresh >= due or self.mix.turns > self._priced_turns)
 
     def upkeep(self, ledger: Ledger) -> None:
         """Makes prices here and now when they are due, where nobody makes them in the background."""
@@ -82,7 +85,7 @@ class BidPrice(Policy):
     def reprice(self, book: PriceBook) -> None:
         """Decide by this book from now on."""
         self.book = book
-        self._priced_at_pods = self.mix.pods
+        self._priced_pods, self._priced_turns, self._evidence_pods = self.mix.pods, self.mix.turns, book.shares.pods
         self._dearness: FloatArray | None = None
         self._dearness_age = 0
         self.version += 1
@@ -106,16 +109,22 @@ class BidPrice(Policy):
         return self._dearness * (shape.total_gpu_milli / WHOLE_GPU_MILLI)
 
     def terms(self, shape: PodShape, ledger: Ledger, node: int) -> dict[str, float]:
+        """The weighted parts of the cost, which they add up to, in GPUs' worth."""
         if self.book is None:
             return dict(self._fallback.terms(shape, ledger, node))
-        here = np.array([node])
-        ways = options(self.rating_key(shape), ledger, here)
-        cost = _rated(self.book, self.rating_key(shape), ledger, here)
-        chosen = np.flatnonzero(ways.devices == cost.devices[0])[:1]
+        key, here, settings = self.rating_key(shape), np.array([node]), self.book.state_worth.settings
+        ways = options(key, ledger, here)
+        rated = _rated(self.book, key, ledger, here)
+        chosen = np.flatnonzero(ways.devices == rated.devices[0])[:1]
         now = (ledger.gpu_type[here], ledger.cpu_milli[here], ledger.gpu_milli[here])
         before, after = (self.book.state_worth.terms(*state) for state in (now, ways.states(chosen)))
         value, hostable, fragment = (float(b[0] - a[0]) for b, a in zip(before, after, strict=True))
-        return {"value_lost_gpus": value, "hostable_lost_gpus": hostable, "fragment_grown_gpus": -fragment}
+        parts = {
+            "value_lost": value,
+            "hostable_lost": settings.hostable_weight * hostable,
+            "fragments_grown": -settings.fragment_weight * fragment,
+        }
+        return {**parts, "looseness": float(rated.cost[0]) - sum(parts.values())}
 
 
 def warm(book: PriceBook, ledger: Ledger, shares: ClassShares) -> None:
@@ -134,7 +143,11 @@ def _rated(book: PriceBook, shape: PodShape, ledger: Ledger, nodes: IntArray) ->
     ways = options(shape, ledger, nodes)
     lost = ways.losses(book.memo, ledger, nodes)
     gpu_after = left.sum(axis=1)[ways.node] - shape.total_gpu_milli
-    return ways.cheapest(lost + _looseness(book.state_worth.settings, ways.cpu_milli, gpu_after))
+    settings = book.state_worth.settings
+    cost = lost + _looseness(settings, ways.cpu_milli, gpu_after)
+    if not shape.gpus:
+        cost += settings.gpu_node_cost * (ledger.gpus[nodes] > 0)[ways.node]
+    return ways.cheapest(cost)
 
 
 def _looseness(settings: BidSettings, cpu_milli: IntArray, gpu_milli: IntArray) -> FloatArray:

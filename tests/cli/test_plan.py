@@ -48,6 +48,7 @@ def test_services_alone_ask_what_to_rent(tmp_path: Path) -> None:
     plan = planned(tmp_path, gpu_type(), profile(), service(headroom=0.0))
 
     assert plan["services"][0]["instances"] == {"a100": 2}
+    assert plan["unplaced"] == []
 
 
 def test_a_service_without_a_profile_is_refused_with_the_reason(tmp_path: Path) -> None:
@@ -132,7 +133,10 @@ def test_an_unknown_policy_is_wrong_input_that_names_the_known_ones(tmp_path: Pa
     assert "bestfit" in result.stderr
 
 
-@pytest.mark.parametrize("arguments", [[], ["-f", "x", "-o", "xml"], ["-f", "x", "--deadline", "0"], ["-f", "x", "y"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["-f", "x", "-o", "xml"], ["-f", "x", "--deadline", "0"], ["-f", "x", "--deadline", "nan"], ["-f", "x", "y"]],
+)
 def test_wrong_use_is_exit_status_2(arguments: list[str]) -> None:
     assert run(*arguments).exit_code == 2
 

@@ -150,6 +150,32 @@ def test_bad_input_refuses_the_service_and_leaves_its_neighbours_alone() -> None
     assert second.instances == {"A100": 1}
 
 
+def test_a_bad_profile_refuses_the_services_of_its_model_alone() -> None:
+    profiles = [profile("A100", ((-1,),)), profile("A100", ((1,),), model="n"), profile("B300", ((1,),), model="n")]
+    snapshot = fleet([service(), service("ns/n", model="n")], profiles, prices={"A100": 1.0})
+
+    first, second = planned(replace(snapshot, gpu_types=snapshot.gpu_types[:1])).services
+
+    assert first.refusal is not None
+    assert "throughput at input ≤ 100, output ≤ 50 tokens is -1.0" in first.refusal.words
+    assert second.instances == {"A100": 1}
+
+
+def test_without_time_every_service_is_still_planned_within_the_stock() -> None:
+    snapshot = fleet(
+        [service(f"ns/{n}", rate=2.0, headroom_share=None) for n in range(5)],
+        [profile("A100", ((1,),)), profile("H100", ((3,),))],
+        prices={"A100": 1.0, "H100": 2.0},
+        inventory={"A100": 12, "H100": 8},
+    )
+
+    plan = plan_mix(snapshot, deadline_s=0, clock=still)
+
+    assert all(s.refusal is None for s in plan.services)
+    for name, count in {"A100": 12, "H100": 8}.items():
+        assert sum(s.instances.get(name, 0) for s in plan.services) <= count
+
+
 def test_two_services_of_one_name_are_both_refused() -> None:
     snapshot = fleet([service(), service()], [profile("A100", ((1,),))])
 

@@ -19,7 +19,7 @@ from controller.api.quantity import duration, milli, quantity, seconds, whole
         ("16Gi", Decimal(16 * 2**30)),
         ("1e3", Decimal(1000)),
         ("1E3", Decimal(1000)),
-        ("1E", Decimal(10**18)),  # a suffix without digits after it is exa, not an exponent
+        ("0.0001E", Decimal(10**14)),  # a suffix without digits after it is exa, not an exponent
         ("2k", Decimal(2000)),
         (".5", Decimal("0.5")),
         ("5.", Decimal(5)),
@@ -30,7 +30,9 @@ def test_a_quantity_has_its_exact_value(written: object, value: Decimal) -> None
     assert quantity(written) == value
 
 
-@pytest.mark.parametrize("written", ["", "1.5GB", "1 Gi x", "Gi", "1e", "0x10", "１", "1ki", True, None, [1], "1e99"])
+@pytest.mark.parametrize(
+    "written", ["", "1.5GB", "1 Gi x", "Gi", "1e", "0x10", "１", "1ki", True, None, [1], "1e99", "1E"]
+)
 def test_what_kubernetes_refuses_is_no_quantity(written: object) -> None:
     with pytest.raises(ValueError, match=r"quantity|too large"):
         quantity(written)

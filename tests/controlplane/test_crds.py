@@ -1,0 +1,336 @@
+"""Our kinds as a real API server serves them: every rule and bound, merging, pruning, explaining, printing."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.api.kinds import OWN_KINDS
+from controller.api.served import SERVED
+from controller.crds import FOLDER
+from controller.documents import read_documents
+from tests.controlplane.plain_api import APPLY_PATCH, MERGE_PATCH, TABLE, Answer, PlainApi
+from tests.crd_cases import FULL, LARGEST, RULE_CASES, Case, Object, all_bound_cases, having
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+NAMESPACED = {kind.name: kind.is_namespaced for kind in OWN_KINDS}
+DRY = {"dryRun": "All", "fieldValidation": "Strict"}
+
+
+def path_of(kind: str, name: str = "") -> str:
+    inside = "/namespaces/default" if NAMESPACED[kind] else ""
+    whole = f"/apis/tonnage.dev/v1alpha1{inside}/{SERVED[kind].plural}"
+    return f"{whole}/{name}" if name else whole
+
+
+def create(api: PlainApi, obj: Object, **query: str) -> Answer:
+    return api.send("POST", path_of(obj["kind"]), obj, query=query)
+
+
+def update_status(api: PlainApi, obj: Object, **query: str) -> Answer:
+    """The object's status as Tonnage writes it. A replacement, because null in a merge patch means a field less."""
+    path = path_of(obj["kind"], obj["metadata"]["name"])
+    there = api.send("GET", path).body
+    return api.send("PUT", f"{path}/status", {**there, "status": obj["status"]}, query=query)
+
+
+def apply(api: PlainApi, obj: Object, manager: str, **query: str) -> Answer:
+    path = path_of(obj["kind"], obj["metadata"]["name"])
+    return api.send("PATCH", path, obj, content_type=APPLY_PATCH, query={"fieldManager": manager, **query})
+
+
+def named(obj: Object, name: str) -> Object:
+    return having(obj, "metadata.name", name)
+
+
+@pytest.fixture(scope="module")
+def api(kubeconfig: Path) -> Iterator[PlainApi]:
+    """The server with our CRDs, and one full object of each kind."""
+    line = PlainApi(kubeconfig)
+    for file in sorted((ROOT / FOLDER).glob("*.yaml")):
+        definition = yaml.safe_load(file.read_text(encoding="utf-8"))
+        where = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{definition['metadata']['name']}"
+        query = {"fieldManager": "tests", "force": "true"}
+        answer = line.send("PATCH", where, definition, content_type=APPLY_PATCH, query=query)
+        assert answer.is_ok, answer.message
+    wait_until_served(line)
+    for full in FULL.values():
+        line.send("DELETE", path_of(full["kind"], "full"))
+        answer = create(line, full)
+        assert answer.is_ok, answer.message
+    yield line
+    for full in FULL.values():
+        line.send("DELETE", path_of(full["kind"], "full"))
+    line.close()
+
+
+def wait_until_served(line: PlainApi) -> None:
+    """Asks until every kind answers: a definition is served a moment after it was taken."""
+    for kind in NAMESPACED:
+        assert any(line.send("GET", path_of(kind)).is_ok for _ in range(2000)), f"{kind} is not served"
+
+
+@pytest.mark.parametrize("kind", sorted(NAMESPACED))
+def test_the_server_takes_our_definition_whole(api: PlainApi, kind: str) -> None:
+    """NonStructuralSchema would switch pruning, defaults and rules off."""
+    where = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{SERVED[kind].plural}.tonnage.dev"
+
+    said = {each["type"]: each["status"] for each in api.send("GET", where).body["status"]["conditions"]}
+
+    assert (said["Established"], said["NamesAccepted"], said.get("NonStructuralSchema")) == ("True", "True", None)
+
+
+def judged(api: PlainApi, case: Case, obj: Object) -> Answer:
+    """What the server says to this object in place of the one before it. Nothing is stored."""
+    if case.about.startswith("status."):
+        return update_status(api, obj, **DRY)
+    if case.before is None:
+        return create(api, named(obj, "tried") if obj["metadata"]["name"] == "full" else obj, **DRY)
+    path = path_of(obj["kind"], "full")
+    there = api.send("GET", path).body
+    return api.send("PUT", path, {**obj, "metadata": {**there["metadata"], **obj["metadata"]}}, query=DRY)
+
+
+@pytest.mark.parametrize("case", [*RULE_CASES, *all_bound_cases()], ids=lambda case: case.id)
+def test_the_server_takes_what_is_right_and_says_what_is_wrong(api: PlainApi, case: Case) -> None:
+    right = judged(api, case, case.good)
+    wrong = judged(api, case, case.bad)
+
+    assert right.is_ok, right.message
+    assert wrong.status == 422, wrong.body
+    assert case.said in wrong.message
+    # Whoever reads the message finds the field.
+    path = case.about.split(" ")[0]
+    assert path.rpartition(".")[2].replace("[]", "") in wrong.message
+
+
+@pytest.mark.parametrize("kind", sorted(LARGEST))
+def test_rules_are_not_too_dear_for_the_largest_object(api: PlainApi, kind: str) -> None:
+    answer = create(api, named(LARGEST[kind], "largest"), **DRY)
+
+    assert answer.is_ok, answer.message[:2000]
+    assert answer.body["spec"] is not None
+
+
+@pytest.mark.parametrize("kind", sorted(NAMESPACED))
+def test_a_field_that_does_not_exist_is_refused_or_dropped_with_a_warning(api: PlainApi, kind: str) -> None:
+    misspelt = having(named(FULL[kind], "misspelt"), "spec.sloo", 1)
+
+    strict = create(api, misspelt, dryRun="All", fieldValidation="Strict")
+    warned = create(api, misspelt, dryRun="All", fieldValidation="Warn")
+
+    assert (strict.status, 'unknown field "spec.sloo"' in strict.message) == (400, True)
+    assert warned.is_ok
+    assert "sloo" not in warned.body["spec"]
+    assert any('unknown field \\"spec.sloo\\"' in warning for warning in warned.warnings), warned.warnings
+
+
+def test_what_is_left_out_gets_its_default_from_the_server(api: PlainApi) -> None:
+    little = named(FULL["ModelService"], "little")
+    for field in ("spot", "split", "sliceFactor", "instance", "priority", "template", "headroom"):
+        little = having(little, f"spec.{field}", ...)
+
+    spec = create(api, little, **DRY).body["spec"]
+
+    assert {key: spec.get(key) for key in ("spot", "split", "sliceFactor", "instance", "priority", "headroom")} == {
+        "spot": False,
+        "split": "sliced",
+        "sliceFactor": 8,
+        "instance": {"cpu": "0", "memory": "0"},
+        "priority": 0,
+        "headroom": None,
+    }
+
+
+def test_null_is_a_field_that_was_left_out(api: PlainApi) -> None:
+    answer = create(api, having(named(FULL["GPUType"], "null"), "spec.inventory", None), **DRY)
+
+    assert answer.is_ok, answer.message
+    assert "inventory" not in answer.body["spec"]
+
+
+def test_a_new_object_has_no_status_and_nobody_writes_one_with_the_spec(api: PlainApi) -> None:
+    answer = create(api, named(FULL["ModelService"], "new"), **DRY)
+
+    assert "status" not in answer.body
+
+
+def test_a_status_counts_no_generation_and_a_spec_does(api: PlainApi) -> None:
+    full = FULL["ModelService"]
+    path = path_of("ModelService", "full")
+    before = api.send("GET", path).body["metadata"]["generation"]
+
+    told = update_status(api, full)
+    changed = api.send("PATCH", path, {"spec": {"sliceFactor": 9}}, content_type=MERGE_PATCH)
+
+    assert told.body["metadata"]["generation"] == before
+    assert changed.body["metadata"]["generation"] == before + 1
+
+
+@pytest.fixture
+def merged(api: PlainApi) -> Iterator[str]:
+    """The name of a service that is removed again."""
+    yield "merged"
+    api.send("DELETE", path_of("ModelService", "merged"))
+
+
+def bare(name: str, **spec: object) -> Object:
+    return {
+        "apiVersion": "tonnage.dev/v1alpha1",
+        "kind": "ModelService",
+        "metadata": {"name": name},
+        "spec": {"model": "m", "slo": {"tpot": "40ms"}, **spec},
+    }
+
+
+def test_two_appliers_each_add_to_a_set(api: PlainApi, merged: str) -> None:
+    apply(api, bare(merged, gpuTypes=["a100"]), "one")
+    answer = apply(api, bare(merged, gpuTypes=["l4"]), "two")
+
+    assert (answer.status, answer.body["spec"]["gpuTypes"]) == (200, ["a100", "l4"])
+
+
+def test_two_appliers_each_own_fields_of_one_container(api: PlainApi, merged: str) -> None:
+    def container(**fields: object) -> dict[str, object]:
+        return {"spec": {"containers": [{"name": "server", **fields}]}}
+
+    apply(api, bare(merged, template=container(image="vllm:1")), "one")
+    answer = apply(api, bare(merged, template=container(args=["--port=1"])), "two")
+
+    assert answer.body["spec"]["template"]["spec"]["containers"] == [
+        {"name": "server", "image": "vllm:1", "args": ["--port=1"]}
+    ]
+
+
+def test_two_appliers_each_say_a_condition(api: PlainApi, merged: str) -> None:
+    apply(api, bare(merged), "one")
+    path = f"{path_of('ModelService', merged)}/status"
+    answer = None
+    for kind in ("Ready", "Degraded"):
+        condition = {**FULL["ModelService"]["status"]["conditions"][0], "type": kind}
+        told = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "ModelService", "status": {"conditions": [condition]}}
+        told["metadata"] = {"name": merged}
+        answer = api.send("PATCH", path, told, content_type=APPLY_PATCH, query={"fieldManager": f"says-{kind}"})
+
+    assert answer is not None
+    assert [each["type"] for each in answer.body["status"]["conditions"]] == ["Ready", "Degraded"]
+
+
+def test_two_appliers_who_want_different_things_are_told_so(api: PlainApi, merged: str) -> None:
+    apply(api, bare(merged, sliceFactor=4), "one")
+    answer = apply(api, bare(merged, sliceFactor=5), "two")
+
+    assert (answer.status, 'conflict with "one"' in answer.message) == (409, True)
+    assert ".spec.sliceFactor" in answer.message
+
+
+def test_what_was_applied_twice_is_stored_once(api: PlainApi, merged: str) -> None:
+    first = apply(api, bare(merged, gpuTypes=["a100"]), "one")
+    second = apply(api, bare(merged, gpuTypes=["a100"]), "one")
+
+    assert first.body["metadata"]["resourceVersion"] == second.body["metadata"]["resourceVersion"]
+
+
+def test_the_scale_of_a_gang_is_how_many_of_its_members_must_start(api: PlainApi) -> None:
+    update_status(api, FULL["Gang"])
+    path = f"{path_of('Gang', 'full')}/scale"
+
+    scaled = api.send("PATCH", path, {"spec": {"replicas": 5}}, content_type=MERGE_PATCH)
+
+    assert scaled.body["spec"] == {"replicas": 5}
+    assert scaled.body["status"] == {"replicas": 2, "selector": "tonnage.dev/gang=full"}
+    assert api.send("GET", path_of("Gang", "full")).body["spec"]["minMembers"] == 5
+
+
+def test_the_columns_of_kubectl_get_tell_how_a_service_fares(api: PlainApi) -> None:
+    update_status(api, FULL["ModelService"])
+
+    table = api.send("GET", path_of("ModelService", "full"), accept=TABLE).body
+    row = dict(zip([each["name"] for each in table["columnDefinitions"]], table["rows"][0]["cells"], strict=True))
+
+    age = row.pop("Age")
+    assert age
+    assert row == {
+        "Name": "full",
+        "Model": "m",
+        "Wanted": 2,
+        "Running": 1,
+        "$/h": 8,
+        "Ready": "True",
+        "Mix": '{"a100":2}',
+        "Gap": 0.0625,
+        "Reason": "AllRunning",
+    }
+
+
+@pytest.mark.parametrize("kind", sorted(NAMESPACED))
+def test_every_column_finds_its_field(api: PlainApi, kind: str) -> None:
+    """A path that leads nowhere prints an empty column for ever."""
+    update_status(api, having(FULL[kind], "status.conditions", conditions(*("Accepted", "Ready", "Applied"))))
+
+    table = api.send("GET", path_of(kind, "full"), accept=TABLE).body
+    cells = dict(zip([each["name"] for each in table["columnDefinitions"]], table["rows"][0]["cells"], strict=True))
+
+    assert [name for name, cell in cells.items() if cell in (None, "", "<none>")] == []
+
+
+def conditions(*kinds: str) -> list[Object]:
+    return [{**FULL["Gang"]["status"]["conditions"][0], "type": kind} for kind in kinds]
+
+
+@pytest.mark.parametrize(
+    "document", read_documents([str(EXAMPLES)])[0], ids=lambda d: f"{Path(d.file).name}-{d.number}"
+)
+def test_the_examples_apply(api: PlainApi, document: Any) -> None:
+    obj = document.content
+    if obj["apiVersion"] == "v1":
+        where = "/api/v1/nodes" if obj["kind"] == "Node" else "/api/v1/namespaces/default/pods"
+        where = f"{where}/{obj['metadata']['name']}"
+    else:
+        where = path_of(obj["kind"], obj["metadata"]["name"])
+
+    answer = api.send(
+        "PATCH", where, obj, content_type=APPLY_PATCH, query={"fieldManager": "tests", "force": "true", **DRY}
+    )
+
+    assert answer.is_ok, answer.message
+    assert answer.warnings == ()
+
+
+def said_by(kubectl: Path, kubeconfig: Path, folder: Path, *words: str) -> str:
+    command = [str(kubectl), f"--kubeconfig={kubeconfig}", f"--cache-dir={folder}", *words]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout  # noqa: S603
+
+
+@pytest.mark.parametrize(
+    ("field", "unit"),
+    [
+        ("gputypes.spec.memory", "bytes"),
+        ("gput.spec.pricePerHour", "Dollars per device and hour"),
+        ("msvc.spec.slo", "40ms"),
+        ("msvc.spec.demand", "tokens"),
+        ("msvc.status.costPerHour", "dollars per hour"),
+        ("mprof.spec.throughput.requestsPerSecond", "Requests per second"),
+        ("gangs.spec.minMembers", "none does"),
+        ("planrec.spec.observedAt", "When the cluster was"),
+    ],
+)
+def test_kubectl_explains_a_field_with_its_unit(
+    api: PlainApi, kubectl: Path, kubeconfig: Path, tmp_path: Path, field: str, unit: str
+) -> None:
+    text = " ".join(said_by(kubectl, kubeconfig, tmp_path, "explain", field).split())
+
+    assert unit in text
+
+
+def test_the_category_shows_objects_of_all_kinds(
+    api: PlainApi, kubectl: Path, kubeconfig: Path, tmp_path: Path
+) -> None:
+    found = json.loads(said_by(kubectl, kubeconfig, tmp_path, "get", "tonnage", "-o", "json"))
+
+    assert {each["kind"] for each in found["items"]} >= set(NAMESPACED)

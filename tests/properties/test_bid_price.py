@@ -1,0 +1,143 @@
+"""What holds of bounds, prices and moves in every fleet."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.snapshot import Snapshot
+from placement.bound import allocation_bound
+from placement.classes import class_of, shares_of
+from placement.defragment import MovePrice, defragmented, running_in
+from placement.fleet_kinds import kinds_of
+from placement.make_room import make_room
+from placement.packer import Packer
+from placement.policies import POLICIES
+from placement.policies.bid_price import BidPrice
+from placement.policy import Knowledge
+from tests.builders import Node, Pod, node, shape, world
+
+ASKS = ((0, 0), (1, 200), (1, 500), (1, 810), (1, 1000), (2, 1000), (4, 1000))
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> Snapshot:
+    """A few nodes, and pods that a policy has seated on them as far as they fit; the others are pending."""
+    nodes: list[Node] = [
+        node(
+            f"n{i}",
+            gpus=draw(st.sampled_from((0, 1, 2, 4))),
+            gpu_type=draw(st.sampled_from(("A100", "L4"))),
+            cpu_milli=draw(st.sampled_from((8_000, 32_000))),
+        )
+        for i in range(draw(st.integers(1, 5)))
+    ]
+    pods: list[Pod] = []
+    for i in range(draw(st.integers(1, 14))):
+        gpus, milli = draw(st.sampled_from(ASKS))
+        types = draw(st.sampled_from(((), (), ("A100",)))) if gpus else ()
+        asked = shape(gpus, milli, cpu_milli=draw(st.sampled_from((500, 4_000))), gpu_types=types)
+        pods.append(Pod(f"p{i}", asked, movable=draw(st.booleans())))
+    return seated(world(nodes, pods), draw(st.sampled_from(("random", "bestfit", "tonnage"))))
+
+
+def seated(seen: Snapshot, policy: str) -> Snapshot:
+    engine = Packer.of(seen, POLICIES[policy](Knowledge(seen, seen.pods.shapes)))
+    node_of, devices = seen.pods.node.copy(), seen.pods.devices.copy()
+    for row in seen.pods.pending:
+        asked = seen.pods.shapes[seen.pods.shape[row]]
+        if choice := engine.choose(asked):
+            engine.place(asked, choice)
+            node_of[row], devices[row] = choice.node, choice.devices
+    pods = type(seen.pods)(
+        seen.pods.names,
+        seen.pods.shape,
+        seen.pods.shapes,
+        node_of,
+        devices,
+        seen.pods.priority,
+        seen.pods.gang,
+        seen.pods.owner,
+        seen.pods.movable,
+    )
+    return Snapshot(seen.at_s, seen.gpu_types, seen.nodes, pods)
+
+
+def allocated_gpus(seen: Snapshot) -> float:
+    return float((1000 * seen.nodes.gpus - seen.free().gpu_milli.sum(axis=1)).sum()) / 1000
+
+
+def bid_price(seen: Snapshot) -> BidPrice:
+    shapes = [seen.pods.shapes[row] for row in seen.pods.shape]
+    return BidPrice(kinds_of(seen.nodes, seen.gpu_type_names), shares_of(shapes))
+
+
+@given(fleets())
+@settings(max_examples=60, deadline=None)
+def test_no_policy_allocates_more_than_the_bound(seen: Snapshot) -> None:
+    asked = Counter(class_of(seen.pods.shapes[row]) for row in seen.pods.shape)
+    demand = np.array(list(asked.values()), dtype=np.float64)
+
+    bound = allocation_bound(list(asked), demand, kinds_of(seen.nodes, seen.gpu_type_names))
+
+    assert bound.gpus >= allocated_gpus(seen) - 1e-6
+    assert bound.attained_gpus <= bound.gpus + 1e-6
+
+
+@given(fleets())
+@settings(max_examples=60, deadline=None)
+def test_a_class_is_worth_at_most_what_it_asks_for(seen: Snapshot) -> None:
+    book = bid_price(seen).book
+    assert book is not None
+
+    assert (book.class_worth >= 0).all()
+    assert (book.class_worth <= book.shares.gpu_demand + 1e-9).all()
+
+
+@given(fleets(), st.integers(0, 3))
+@settings(max_examples=80, deadline=None)
+def test_room_is_made_within_capacity_budget_and_leave_to_move(seen: Snapshot, most: int) -> None:
+    engine, running = Packer.of(seen, bid_price(seen)), running_in(seen)
+    movable = set(np.flatnonzero(seen.pods.movable).tolist())
+    for row in seen.pods.pending:
+        asked = seen.pods.shapes[seen.pods.shape[row]]
+        if engine.choose(asked) is not None:
+            continue
+        room = make_room(engine, running, asked, most, movable)
+        if room is None:
+            continue
+        assert len(room.moves) <= most
+        assert {pod for pod, _ in room.moves} <= movable
+        for pod, seat in room.moves:
+            was = running.stop(pod)
+            engine.remove(was.shape, was.node, was.devices)
+            engine.place(was.shape, seat)
+            running.start(pod, was.shape, seat)
+        engine.place(asked, room.choice)
+        running.start(int(row), asked, room.choice)
+        assert (engine.ledger.gpu_milli >= 0).all()
+        assert (engine.ledger.cpu_milli >= 0).all()
+        assert (engine.ledger.memory_bytes >= 0).all()
+
+
+@given(fleets(), st.floats(0, 1), st.sampled_from((0.0, 0.5, 5.0)))
+@settings(max_examples=80, deadline=None)
+def test_priced_moves_keep_to_capacity_budget_and_leave_to_move(seen: Snapshot, share: float, usd: float) -> None:
+    engine = Packer.of(seen, bid_price(seen))
+    before = engine.ledger.gpu_milli.copy()
+
+    phases = defragmented(seen, engine, MovePrice(usd, 0.0, stay_h=10), share)
+
+    assert np.array_equal(engine.ledger.gpu_milli, before)
+    moved = [step.action.pod for phase in phases for step in phase.steps]  # type: ignore[union-attr]
+    assert len(moved) == len(set(moved)) <= share * len(running_in(seen))
+    assert all(seen.pods.movable[seen.pods.names.row(pod)] for pod in moved)
+    now = seen
+    for phase in phases:
+        now = now.after(step.action for step in phase.steps)
+        free = now.free()
+        assert (free.gpu_milli >= 0).all()
+        assert (free.cpu_milli >= 0).all()
+    assert allocated_gpus(now) == pytest.approx(allocated_gpus(seen))
