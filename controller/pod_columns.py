@@ -142,11 +142,11 @@ class PodColumns:
 
     def view(self, nodes: NodeTable, gangs: tuple[str, ...], services: frozenset[str]) -> PodView:
         """The table over these nodes, gangs and services; the same object while nothing changed."""
-        if self._last is not None and not self._changed:
+        self._patch()
+        if self._last is not None:
             *over, view = self._last
             if over[0] is nodes and over[1:] == [gangs, services]:
                 return view
-        self._patch()
         device_mistakes = self._seat(nodes)
         view = self._view(nodes, gangs, services, device_mistakes)
         self._last = (nodes, gangs, services, view)
@@ -156,6 +156,7 @@ class PodColumns:
         """Bring the matrix up to date with what was put and removed since the last time."""
         if not self._changed:
             return
+        self._last = None
         gone = [row for name in self._changed if name not in self._rows and (row := self._row(name)) is not None]
         if gone:
             self._cells = np.delete(self._cells, gone, axis=1)
