@@ -59,8 +59,16 @@ format: $(READY) ## Rewrite the code in the project's style
 	$(BIN)/ruff check --fix .
 
 .PHONY: dashboards
-dashboards: $(READY) ## Generate the Grafana dashboards, and the chart's copies of them and of the alerts
+dashboards: $(READY) ## Make deploy/dashboards from the tables of panels beside them
 	$(BIN)/python -m deploy.dashboards.generate
+
+.PHONY: chart
+chart: $(READY) ## Bring the chart's copies of CRDs, dashboards and alerts up to date
+	$(BIN)/python -m deploy.chart_files
+
+.PHONY: constraints
+constraints: $(READY) ## Pin what the image installs to what is installed here
+	$(BIN)/python -m deploy.constraints
 
 .PHONY: bench-mix
 bench-mix: $(READY) ## The mix: cost, proof and time beside the textbook model (DATA=folder, see docs/benchmarks.md)
