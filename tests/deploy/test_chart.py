@@ -26,7 +26,8 @@ READ = {
     for resource in resources
     for verb in ("list", "watch")
 }
-REPORT = {("tonnage.dev", "modelservices/status", "patch"), ("events.k8s.io", "events", "create")}
+STATUSES = ("gangs/status", "gputypes/status", "modelprofiles/status", "modelservices/status")
+REPORT = {*(("tonnage.dev", each, "patch") for each in STATUSES), ("events.k8s.io", "events", "create")}
 GATE = {("", "pods", "patch")}
 BIND = {("", "pods/binding", "create")}
 EVICT = {("", "pods/eviction", "create")}
