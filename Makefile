@@ -32,8 +32,13 @@ demo: $(READY) ## Plan the example services, replay a generated fleet under thre
 	  --report out/placement.html
 
 .PHONY: test
-test: $(READY) ## Run all tests (those that need public data skip with a reason where it is not there)
+test: $(READY) ## Run all tests (those that need public data or the control plane skip with a reason without it)
+	@$(BIN)/python -m simulator.controlplane >/dev/null || echo "no control plane: tests that need it are skipped" >&2
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+.PHONY: controlplane
+controlplane: $(READY) ## Build the real control plane that tests and `tonnage controlplane` run (minutes, once)
+	$(BIN)/python -m simulator.controlplane
 
 .PHONY: check
 check: $(READY) ## Style, types, import contracts, generated files up to date
@@ -43,10 +48,27 @@ check: $(READY) ## Style, types, import contracts, generated files up to date
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -q tests/generated
 
+.PHONY: crds
+crds: $(READY) ## Make deploy/crds and docs/manifests.md from the kinds in controller/api
+	$(BIN)/python -m controller.crds
+	$(BIN)/python -m controller.api.reference > docs/manifests.md
+
 .PHONY: format
 format: $(READY) ## Rewrite the code in the project's style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+.PHONY: dashboards
+dashboards: $(READY) ## Make deploy/dashboards from the tables of panels beside them
+	$(BIN)/python -m deploy.dashboards.generate
+
+.PHONY: chart
+chart: $(READY) ## Bring the chart's copies of CRDs, dashboards and alerts up to date
+	$(BIN)/python -m deploy.chart_files
+
+.PHONY: constraints
+constraints: $(READY) ## Pin what the image installs to what is installed here
+	$(BIN)/python -m deploy.constraints
 
 .PHONY: bench-mix
 bench-mix: $(READY) ## The mix: cost, proof and time beside the textbook model (DATA=folder, see docs/benchmarks.md)

@@ -29,7 +29,9 @@ class Verb:
 
 VERBS = {
     "completion": Verb("cli.completion", "Print the completion script of a shell."),
+    "controlplane": Verb("cli.controlplane", "Run a real control plane on this machine, with simulated nodes."),
     "explain": Verb("cli.explain", "Say why the plan treats one object as it does."),
+    "operator": Verb("cli.operator", "Run Tonnage as an operator on a cluster."),
     "plan": Verb("cli.plan", "Plan a fleet from manifests: instances, cost, placements, what is left over."),
     "simulate": Verb("cli.simulate", "Replay traces of pods under placement policies."),
     "version": Verb("cli.version", "Print the version."),

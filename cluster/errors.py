@@ -27,6 +27,14 @@ class ConfigError(TonnageError):
         return (type(self), (self.mistakes,))
 
 
+class ControlPlaneError(TonnageError):
+    """A control plane of our own cannot be started, stopped or reached: the message says what helps."""
+
+
+class BuildError(ControlPlaneError):
+    """Its programs cannot be had on this machine: tests that need them are skipped with this reason."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mistake:
     """One thing wrong in the input: where, what, and what helps."""

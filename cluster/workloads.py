@@ -89,6 +89,8 @@ class ModelService:
     priority: int = 0
     replicas: Mapping[str, int] | None = None
     """Instances per GPU type that are asked for now; None: never planned."""
+    scaled_at_s: float | None = None
+    """When `replicas` last changed; None: not known, so it does not hold anything back."""
 
     def instance_shape(self, gpu_type: str, gpus_per_instance: int) -> PodShape:
         """What one instance of this service asks of a node of that type."""

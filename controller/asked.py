@@ -3,18 +3,21 @@
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from itertools import product
+from typing import Literal, get_args
 
 from cluster.hardware import WHOLE_GPU_MILLI
-from cluster.workloads import PodShape, Requirement, Toleration
+from cluster.workloads import Operator, PodShape, Requirement, Toleration
 from controller.api import quantity
 from controller.api.metadata import GPU_MILLI_ANNOTATION, GPU_TYPES_ANNOTATION
-from controller.api.pod import Pod, Resources, SelectorRequirement, SelectorTerm
 from controller.findings import Findings
 from controller.fleet_from import GPU_RESOURCES, TypeIndex
+from controller.kube_structs import Amount, Pod, Resources, SelectorRequirement
 from controller.manifests import Read
 from controller.mistakes import meant
 
 Amounts = Mapping[str, Decimal]
+
+_OPERATORS: Mapping[str, Operator] = {name: name for name in get_args(Operator)}
 
 
 def requested(pod: Pod) -> Amounts:
@@ -24,6 +27,7 @@ def requested(pod: Pod) -> Amounts:
     the pod needs the most of all these moments, and its overhead on top. Requests written for the whole pod stand
     instead of the sum over its containers.
     Source: Kubernetes documentation, "Init containers: resource sharing" and "Pod-level resource specification".
+    Raises ValueError for what is no quantity.
     """
     sidecars: Amounts = {}
     most: Amounts = {}
@@ -36,12 +40,16 @@ def requested(pod: Pod) -> Amounts:
     running = sidecars
     for container in pod.spec.containers:
         running = _sum(running, _asked(container.resources))
-    return _sum({**_most(most, running), **_asked(pod.spec.resources)}, pod.spec.overhead)
+    return _sum({**_most(most, running), **_asked(pod.spec.resources)}, _amounts(pod.spec.overhead))
 
 
 def _asked(resources: Resources) -> Amounts:
     """A limit without a request is a request of the same size."""
-    return {**resources.limits, **resources.requests}
+    return _amounts({**resources.limits, **resources.requests})
+
+
+def _amounts(written: Mapping[str, Amount]) -> Amounts:
+    return {name: quantity.quantity(amount) for name, amount in written.items()}
 
 
 def _sum(a: Amounts, b: Amounts) -> Amounts:
@@ -52,11 +60,13 @@ def _most(a: Amounts, b: Amounts) -> Amounts:
     return {name: max(a.get(name, Decimal(0)), b.get(name, Decimal(0))) for name in {**a, **b}}
 
 
-def shape_from(read: Read[Pod], types: TypeIndex, findings: Findings) -> PodShape:
-    """The shape of a pod; GPU types come from its annotation, its node selector and the resource that it asks by."""
-    ask = requested(read.object)
+def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findings) -> PodShape:
+    """The shape of a pod that asks for so much.
+
+    Its GPU types come from its annotation, its node selector and the resource that it asks by.
+    """
     gpus, gpu_milli, resource = _gpus(read, ask, findings)
-    terms = _node_terms(read.object)
+    terms = _node_terms(read, findings)
     allowed = _named_types(read, types, findings)
     if resource and types.types:
         # A whole device is asked by its maker's resource, so in a fleet of two makers the others are out.
@@ -70,14 +80,14 @@ def shape_from(read: Read[Pod], types: TypeIndex, findings: Findings) -> PodShap
         gpu_milli=gpu_milli,
         gpu_types=tuple(sorted(types.names[n] for n in allowed)) if gpus and allowed else (),
         node_terms=terms,
-        tolerations=tuple(Toleration(t.key, t.operator, t.value, t.effect) for t in read.object.spec.tolerations),
+        tolerations=_tolerations(read.object),
     )
 
 
 def _gpus(read: Read[Pod], ask: Amounts, findings: Findings) -> tuple[int, int, str]:
     """How many devices, how many thousandths of each, and the resource by which whole ones are asked."""
     whole = {name: count for name in GPU_RESOURCES if (count := quantity.whole(ask.get(name, Decimal(0))))}
-    share = read.object.metadata.annotations.get(GPU_MILLI_ANNOTATION)
+    share = read.object.metadata.annotations.gpu_milli
     here = ("metadata", "annotations", GPU_MILLI_ANNOTATION)
     if len(whole) > 1:
         problem = f"asks for {' and '.join(whole)}"
@@ -96,7 +106,7 @@ def _gpus(read: Read[Pod], ask: Amounts, findings: Findings) -> tuple[int, int, 
 
 def _named_types(read: Read[Pod], types: TypeIndex, findings: Findings) -> set[int] | None:
     """The types that the annotation names; None when it is not there, which means any."""
-    written = read.object.metadata.annotations.get(GPU_TYPES_ANNOTATION)
+    written = read.object.metadata.annotations.gpu_types
     if written is None:
         return None
     found = set()
@@ -128,13 +138,25 @@ def _narrowed(allowed: set[int] | None, to: set[int]) -> set[int]:
     return to if allowed is None else allowed & to
 
 
-def _node_terms(pod: Pod) -> tuple[tuple[Requirement, ...], ...]:
+def _tolerations(pod: Pod) -> tuple[Toleration, ...]:
+    """Those that Tonnage knows the meaning of; any other tolerates nothing here."""
+    known: dict[str, Literal["Equal", "Exists"]] = {"Equal": "Equal", "Exists": "Exists"}
+    return tuple(
+        Toleration(t.key, known[t.operator], t.value, t.effect) for t in pod.spec.tolerations if t.operator in known
+    )
+
+
+def _node_terms(read: Read[Pod], findings: Findings) -> tuple[tuple[Requirement, ...], ...]:
     """The node selector and one of the affinity's alternatives must hold."""
+    pod = read.object
     selector = tuple(Requirement(key, "In", (value,)) for key, value in sorted(pod.spec.node_selector.items()))
     required = pod.spec.affinity.node_affinity.required
     if required is None:
         return (selector,) if selector else ()
-    return tuple(selector + _requirements(term) for term in required.node_selector_terms)
+    return tuple(
+        selector + tuple(_requirement(each, read, findings) for each in (*term.match_expressions, *term.match_fields))
+        for term in required.node_selector_terms
+    )
 
 
 def matches_node_names(pod: Pod) -> bool:
@@ -143,12 +165,13 @@ def matches_node_names(pod: Pod) -> bool:
     return required is not None and any(term.match_fields for term in required.node_selector_terms)
 
 
-def _requirements(term: SelectorTerm) -> tuple[Requirement, ...]:
-    return tuple(_requirement(each) for each in (*term.match_expressions, *term.match_fields))
-
-
-def _requirement(written: SelectorRequirement) -> Requirement:
-    return Requirement(written.key, written.operator, tuple(written.values))
+def _requirement(written: SelectorRequirement, read: Read[Pod], findings: Findings) -> Requirement:
+    operator = _OPERATORS.get(written.operator)
+    if operator is None:
+        problem = f"uses the operator {written.operator!r}"
+        findings.mistake(read.mistake(("spec", "affinity"), problem, f"known: {', '.join(_OPERATORS)}"))
+        operator = "DoesNotExist"
+    return Requirement(written.key, operator, tuple(written.values))
 
 
 def _lift_types(

@@ -1,13 +1,18 @@
 """One cycle of the loop: observe, decide, guard, apply, report."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.apply import carry_out
 from controller.brain import Brain
+from controller.decide import Clock
 from controller.guard import Limits, guard
 from controller.world import Outcome, World
+
+STAGES = ("observe", "plan", "guard", "apply", "report")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -18,6 +23,8 @@ class Cycle:
     plan: Plan
     """The guarded plan: what was struck out stands in `plan.refused`."""
     outcome: Outcome
+    stage_s: Mapping[str, float] = field(default_factory=dict)
+    """How long each stage of `STAGES` took, seconds."""
 
     @property
     def is_quiet(self) -> bool:
@@ -25,10 +32,26 @@ class Cycle:
         return not self.plan.actions
 
 
-def run_cycle(world: World, brain: Brain, limits: Limits, deadline_s: float) -> Cycle:
-    """One turn. Raises ObservationError when the world cannot be seen; then nothing was decided."""
+def stopped() -> float:
+    """A clock that stands still: for whoever does not ask how long things take."""
+    return 0.0
+
+
+def run_cycle(world: World, brain: Brain, limits: Limits, deadline_s: float, clock: Clock = stopped) -> Cycle:
+    """One turn. Raises ObservationError when the world cannot be seen; then nothing was decided.
+
+    clock: monotonic seconds, for `Cycle.stage_s` alone; nothing is decided by it.
+    """
+    marks_s = [clock()]
     snapshot = world.observe()
-    plan = guard(snapshot, brain.plan(snapshot, deadline_s), limits)
+    marks_s.append(clock())
+    wanted = brain.plan(snapshot, deadline_s)
+    marks_s.append(clock())
+    plan = guard(snapshot, wanted, limits)
+    marks_s.append(clock())
     outcome = carry_out(world, plan)
+    marks_s.append(clock())
     world.report(plan, outcome)
-    return Cycle(snapshot, plan, outcome)
+    marks_s.append(clock())
+    took_s = [end - start for start, end in pairwise(marks_s)]
+    return Cycle(snapshot, plan, outcome, dict(zip(STAGES, took_s, strict=True)))

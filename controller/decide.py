@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from placement.defragment import MovePrice, defragmented
+from placement.mix_hold import held
 from placement.mix_plan import MixSettings, plan_mix
 from placement.order import content_rank
 from placement.pack import pack
@@ -29,6 +30,8 @@ class Decisions:
     mix: MixSettings = field(default_factory=MixSettings)
     preempt: bool = True
     """Whether pods of lower priority are stopped for those of higher priority."""
+    hold_s: float = 0.0
+    """A service that can still serve its demand is not changed again so soon after a change; 0: it may be at once."""
     move_share: float = 0.0
     """Running pods are moved where that pays, at most this share of them in one plan. Off unless asked for: a restart
     that nobody expected costs more trust than a fragment costs dollars."""
@@ -45,6 +48,7 @@ def decide(snapshot: Snapshot, decisions: Decisions, *, deadline_s: float, clock
     """
     over_at_s = clock() + deadline_s
     mix = plan_mix(snapshot, deadline_s=MIX_SHARE * deadline_s, clock=clock, settings=decisions.mix)
+    mix = held(snapshot, mix, hold_s=decisions.hold_s, deadline_s=MIX_SHARE * deadline_s / 2, clock=clock)
     if not len(snapshot.nodes):
         return mix  # The question is what to rent: there is no fleet to pack, and nobody misses a place in it.
     scaled = snapshot.after(mix.actions)

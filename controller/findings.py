@@ -29,6 +29,10 @@ class Findings:
             others = f" and {len(names) - 1} more" if len(names) > 1 else ""
             self.note(f"{kind}/{min(names)}{others}", code, words, {"objects": len(names)})
 
+    def extend(self, more: "Findings") -> None:
+        self.mistakes += more.mistakes
+        self._notes += more.notes
+
     @property
     def notes(self) -> tuple[Note, ...]:
         return tuple(self._notes)

@@ -7,12 +7,13 @@ from decimal import Decimal
 import numpy as np
 
 from cluster.arrays import Names, column
+from cluster.errors import Mistake
 from cluster.hardware import MAX_GPUS_PER_NODE, GpuType
 from cluster.nodes import NodeTable, Taint
 from controller.api import quantity
 from controller.api.gpu_type import GPUType
-from controller.api.node import Node
 from controller.findings import Findings
+from controller.kube_structs import Node
 from controller.manifests import Read
 
 GPU_RESOURCES = ("amd.com/gpu", "nvidia.com/gpu")
@@ -69,29 +70,67 @@ def gpu_type_from(obj: GPUType) -> GpuType:
     )
 
 
-def nodes_from(
-    read: Sequence[Read[Node]], types: TypeIndex, findings: Findings, *, name_is_matched: bool = False
-) -> NodeTable:
-    """All nodes; a cordoned or not-ready one is there, but nothing new starts on it.
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """What one node says by itself, and what is wrong with that."""
+
+    cpu_milli: int
+    memory_bytes: int
+    gpus: int
+    gpu_type: int
+    """Index into the types; -1 when it has no GPU or nobody said which."""
+    schedulable: bool
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    mistakes: tuple[Mistake, ...] = ()
+
+    @property
+    def is_of_unknown_type(self) -> bool:
+        return self.gpus > 0 and self.gpu_type < 0
+
+
+def node_row(read: Read[Node], types: TypeIndex) -> NodeRow:
+    """A cordoned or not-ready node, or one that contradicts itself, is there, but nothing new starts on it."""
+    node, findings = read.object, Findings()
+    try:
+        have = _have(read, findings)
+        gpus, gpu_type = _devices(read, have, types, findings)
+        cpu_milli = quantity.milli(have.get("cpu", Decimal(0)))
+        memory_bytes = quantity.whole(have.get("memory", Decimal(0)))
+    except ValueError as error:
+        findings.mistake(read.mistake(("status", "allocatable"), str(error)))
+        gpus, gpu_type, cpu_milli, memory_bytes = 0, -1, 0, 0
+    return NodeRow(
+        cpu_milli=cpu_milli,
+        memory_bytes=memory_bytes,
+        gpus=gpus,
+        gpu_type=gpu_type,
+        schedulable=node.is_ready and not node.spec.unschedulable and not findings.mistakes,
+        labels=node.metadata.labels,
+        taints=tuple(Taint(t.key, t.value, t.effect) for t in node.spec.taints),
+        mistakes=tuple(findings.mistakes),
+    )
+
+
+def node_table(rows: Mapping[str, NodeRow], *, name_is_matched: bool) -> NodeTable:
+    """All nodes, in the order of their names.
 
     name_is_matched: whether the affinity of some pod matches nodes by name.
     """
-    devices = [_devices(each, types, findings) for each in read]
-    have = [_have(each, findings) for each in read]
-    unknown = [each.name for each, (count, kind) in zip(read, devices, strict=True) if count and kind < 0]
-    words = "GPUs that match no GPUType: they have no price, and pods that name a type stay away"
-    findings.note_many("Node", "GpuTypeUnknown", unknown, words)
+    names = sorted(rows)
+    each = [rows[name] for name in names]
     return NodeTable(
-        names=Names(each.name for each in read),
-        cpu_milli=column((quantity.milli(h.get("cpu", Decimal(0))) for h in have), np.int64),
-        memory_bytes=column((quantity.whole(h.get("memory", Decimal(0))) for h in have), np.int64),
-        gpus=column((count for count, _ in devices), np.int64),
-        gpu_type=column((gpu_type for _, gpu_type in devices), np.int64),
-        schedulable=column((r.object.is_ready and not r.object.spec.unschedulable for r in read), np.bool_),
+        names=Names(names),
+        cpu_milli=column((row.cpu_milli for row in each), np.int64),
+        memory_bytes=column((row.memory_bytes for row in each), np.int64),
+        gpus=column((row.gpus for row in each), np.int64),
+        gpu_type=column((row.gpu_type for row in each), np.int64),
+        schedulable=column((row.schedulable for row in each), np.bool_),
         labels=tuple(
-            {**r.object.metadata.labels, **({NODE_NAME_FIELD: r.name} if name_is_matched else {})} for r in read
+            {**row.labels, NODE_NAME_FIELD: name} if name_is_matched else row.labels
+            for name, row in zip(names, each, strict=True)
         ),
-        taints=tuple(tuple(Taint(t.key, t.value, t.effect) for t in r.object.spec.taints) for r in read),
+        taints=tuple(row.taints for row in each),
     )
 
 
@@ -101,13 +140,13 @@ def _have(read: Read[Node], findings: Findings) -> Mapping[str, Decimal]:
     if not status.allocatable and not status.capacity:
         remedy = "write what pods may have: cpu, memory, nvidia.com/gpu"
         findings.mistake(read.mistake(("status", "allocatable"), "is missing", remedy))
-    return {**status.capacity, **status.allocatable}
+    written = {**status.capacity, **status.allocatable}
+    return {name: quantity.quantity(written[name]) for name in ("cpu", "memory", *GPU_RESOURCES) if name in written}
 
 
-def _devices(read: Read[Node], types: TypeIndex, findings: Findings) -> tuple[int, int]:
+def _devices(read: Read[Node], have: Mapping[str, Decimal], types: TypeIndex, findings: Findings) -> tuple[int, int]:
     """How many devices a node has, and of which type; -1 when it has none or nobody said which."""
     node = read.object
-    have = {**node.status.capacity, **node.status.allocatable}
     offered = {name: count for name in GPU_RESOURCES if (count := quantity.whole(have.get(name, Decimal(0))))}
     if not offered:
         return 0, -1

@@ -1,7 +1,7 @@
 """Manifests: files that people wrote, as objects whose every field is right, or all mistakes at once."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TextIO, TypeVar
 
@@ -12,17 +12,22 @@ from cluster.plans import Reason
 from controller.api.flaw import Path
 from controller.api.gang import Gang
 from controller.api.gpu_type import GPUType
-from controller.api.kinds import KINDS, OWN_KINDS, AnyObject, Kind, kind_of
+from controller.api.kinds import KINDS, NODE_KIND, OWN_KINDS, POD_KIND, Kind, kind_of
 from controller.api.metadata import API_VERSION
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
-from controller.api.node import Node
-from controller.api.pod import Pod
 from controller.api.pruned import pruned
-from controller.documents import Document, read_documents
+from controller.documents import Document, dotted, read_documents
+from controller.kube_structs import Node, Pod, object_from
 from controller.mistakes import meant, mistake_from
 
-Object = TypeVar("Object", bound=AnyObject)
+SAID_ELSEWHERE = frozenset({("scheduling.k8s.io/v1", "PriorityClass")})
+"""Passed over without a note: the API server writes the number of its class into each pod."""
+
+Object = TypeVar("Object", bound=GPUType | ModelProfile | ModelService | Gang | Node | Pod)
+
+_STRUCTS: Mapping[type, type[Any]] = {NODE_KIND.model: Node, POD_KIND.model: Pod}
+"""Kinds of core/v1: their models say what is wrong in a manifest; what is right goes on as the API server's would."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,8 @@ class Read(Generic[Object]):
 
     object: Object
     kind: Kind
-    document: Document
+    document: Document | None = None
+    """None: in the cluster itself."""
 
     @property
     def name(self) -> str:
@@ -44,7 +50,15 @@ class Read(Generic[Object]):
         return f"{self.kind.name}/{self.name}"
 
     def mistake(self, path: Path, problem: str, remedy: str = "") -> Mistake:
-        return Mistake(self.document.place(self.who, path), problem, remedy)
+        return Mistake(self.place(path), problem, remedy)
+
+    def place(self, path: Path = ()) -> str:
+        return place_in_cluster(self.who, path) if self.document is None else self.document.place(self.who, path)
+
+
+def place_in_cluster(who: str, path: Path = ()) -> str:
+    """Where to look: `ModelService/chat/llama, spec.demand`."""
+    return ", ".join(part for part in (who, dotted(path)) if part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +115,8 @@ def read_manifests(paths: Iterable[str], stdin: TextIO | None = None) -> Manifes
         profiles=by_kind[ModelProfile],
         services=by_kind[ModelService],
         gangs=by_kind[Gang],
-        nodes=by_kind[Node],
-        pods=by_kind[Pod],
+        nodes=by_kind[NODE_KIND.model],
+        pods=by_kind[POD_KIND.model],
         notes=tuple(_passed_over(passed_over)),
     )
 
@@ -127,6 +141,8 @@ def _objects(document: Document) -> Iterator[Read[Any] | Mistake | str]:
         yield Mistake(document.place(path=(missing,)), "is missing", f"our kinds have apiVersion: {API_VERSION}")
         return
     kind = kind_of(version, name)
+    if (version, name) in SAID_ELSEWHERE or (kind is not None and not kind.is_planned_from):
+        return
     if kind is None:
         wrong = _misnamed(version, name, document)
         yield wrong or f"{name} ({version})"
@@ -157,18 +173,32 @@ def _misnamed(version: str, name: str, document: Document) -> Mistake | None:
 def _validated(document: Document, kind: Kind) -> Iterator[Read[Any] | Mistake]:
     content = pruned(document.content, kind.model)
     who = f"{kind.name}/{_name_in(content, kind)}"
+    made: Any = None
+    for each in checked(content, kind, lambda path: document.place(who, path)):
+        if isinstance(each, Mistake):
+            yield each
+        else:
+            made = each
+    if made is None:
+        return
+    struct = _STRUCTS.get(kind.model)
+    read: Read[Any] = Read(object_from(content, struct) if struct else made, kind, document)
+    if not kind.is_namespaced and "namespace" in made.metadata.model_fields_set:
+        yield read.mistake(("metadata", "namespace"), f"a {kind.name} has no namespace", "remove the line")
+    yield read
+
+
+def checked(content: Any, kind: Kind, place_of: Callable[[Path], str]) -> Iterator[Any | Mistake]:
+    """What is wrong with an object, and the object itself when at least each field by itself is right."""
     try:
         made = kind.model.model_validate(content)
     except ValidationError as error:
         for wrong in _apart(error.errors(include_url=False)):
-            yield mistake_from(wrong, document, who, kind.model)
+            yield mistake_from(wrong, place_of, kind.model)
         return
-    read: Read[Any] = Read(made, kind, document)
-    if not kind.is_namespaced and "namespace" in read.object.metadata.model_fields_set:
-        yield read.mistake(("metadata", "namespace"), f"a {kind.name} has no namespace", "remove the line")
     for flaw in kind.flaws(made):
-        yield read.mistake(flaw.path, flaw.problem, flaw.remedy)
-    yield read
+        yield Mistake(place_of(flaw.path), flaw.problem, flaw.remedy)
+    yield made
 
 
 def _apart(errors: Sequence[Any]) -> Iterator[Any]:
@@ -189,7 +219,8 @@ def _repeated_names(read: Iterable[Read[Any]]) -> Iterator[Mistake]:
     first: dict[str, Read[Any]] = {}
     for each in read:
         if each.who in first:
-            before = first[each.who].document.place()
+            origin = first[each.who].document
+            before = origin.place() if origin else "the cluster"
             yield each.mistake(("metadata", "name"), f"occurs a second time, first in {before}", "keep one of them")
         first.setdefault(each.who, each)
 

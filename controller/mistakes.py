@@ -1,28 +1,29 @@
 """Mistakes in words: what pydantic finds wrong in a manifest, said at the field as its writer knows it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
 from pydantic import BaseModel
 
 from cluster.errors import Mistake
-from controller.api.fields import LABEL_PATTERN, NAME_PATTERN
+from controller.api.fields import DNS_LABEL_PATTERN, LABEL_PATTERN, LABEL_VALUE_PATTERN, NAME_PATTERN
 from controller.api.flaw import Path
 from controller.api.pruned import model_in
-from controller.documents import Document
 
 PATTERNS = {
     NAME_PATTERN: "names are lower-case letters, digits, - and ., as the API server demands",
     LABEL_PATTERN: "a label key looks like topology.kubernetes.io/zone",
+    LABEL_VALUE_PATTERN: "a label value is letters, digits, -, _ and .",
+    DNS_LABEL_PATTERN: "it is lower-case letters, digits and -",
 }
 """What a pattern says, for those who do not read patterns."""
 
 
-def mistake_from(wrong: Any, document: Document, who: str, model: type[BaseModel]) -> Mistake:
+def mistake_from(wrong: Any, place_of: Callable[[Path], str], model: type[BaseModel]) -> Mistake:
     """A pydantic error in our words, at the field as it is written in the manifest."""
     path: Path = tuple(part for part in wrong["loc"] if part != "[key]")
-    place = document.place(who, path)
+    place = place_of(path)
     match wrong["type"]:
         case "missing":
             field = _fields(model, path[:-1]).get(str(path[-1]))

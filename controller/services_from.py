@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from controller.mistakes import meant
 def profiles_from(
     read: Sequence[Read[ModelProfile]], types: TypeIndex, findings: Findings
 ) -> tuple[ThroughputProfile, ...]:
-    """One profile per table of each ModelProfile."""
+    """One profile per table of each ModelProfile; none of what contradicts the types or an earlier profile."""
     seen: dict[tuple[str, str, float], Read[ModelProfile]] = {}
     made = []
     for each in read:
@@ -30,13 +31,14 @@ def profiles_from(
         if types.named(spec.gpu_type) is None:
             problem = f"there is no GPUType {spec.gpu_type!r}"
             findings.mistake(each.mistake(("spec", "gpuType"), problem, meant(spec.gpu_type, types.names)))
+            continue
         for n, table in enumerate(spec.throughput):
-            key = (spec.model, spec.gpu_type, table.slo.tpot)
-            other = seen.setdefault(key, each)
-            if other is not each:
+            other = seen.setdefault((spec.model, spec.gpu_type, table.slo.tpot), each)
+            if other is each:
+                made.append(_profile(each.object, table))
+            else:
                 problem = f"{spec.model} on {spec.gpu_type} at this promise is already in {other.who}"
                 findings.mistake(each.mistake(("spec", "throughput", n, "slo"), problem, "keep one of them"))
-            made.append(_profile(each.object, table))
     return tuple(made)
 
 
@@ -52,8 +54,10 @@ def _profile(obj: ModelProfile, table: profile_kind.ThroughputTable) -> Throughp
     )
 
 
-def service_from(read: Read[ModelService], pods: PodTable) -> Service:
+def service_from(read: Read[ModelService]) -> Service:
+    """The service with the replicas that its status says; None where that is silent."""
     spec = read.object.spec
+    said = read.object.status.replicas
     return Service(
         name=read.name,
         model=spec.model,
@@ -67,8 +71,22 @@ def service_from(read: Read[ModelService], pods: PodTable) -> Service:
         instance_cpu_milli=quantity.milli(spec.instance.cpu),
         instance_memory_bytes=quantity.whole(spec.instance.memory),
         priority=spec.priority,
-        replicas=_replicas(read, pods),
+        replicas=None if said is None else dict(sorted(said.items())),
     )
+
+
+def with_instances_counted(services: Sequence[Service], pods: PodTable) -> tuple[Service, ...]:
+    """Where the status is silent, the instances that are there; None when there is neither."""
+    silent = {service.name for service in services if service.replicas is None}
+    counted = Counter[tuple[str, str]]()
+    for row, owner in enumerate(pods.owner) if silent else ():
+        types = pods.shapes[pods.shape[row]].gpu_types
+        if owner in silent and len(types) == 1:
+            counted[owner, types[0]] += 1
+    found: dict[str, dict[str, int]] = {}
+    for (name, gpu_type), count in sorted(counted.items()):
+        found.setdefault(name, {})[gpu_type] = count
+    return tuple(replace(s, replicas=found[s.name]) if s.name in found else s for s in services)
 
 
 def _demand(written: ServiceDemand) -> Demand:
@@ -81,40 +99,41 @@ def _demand(written: ServiceDemand) -> Demand:
     )
 
 
-def _replicas(read: Read[ModelService], pods: PodTable) -> dict[str, int] | None:
-    """What its status says; where that is silent, the instances that are there; None when there is neither."""
-    said = read.object.status.replicas
-    if said is not None:
-        return dict(sorted(said.items()))
-    mine = (row for row, owner in enumerate(pods.owner) if owner == read.name)
-    types = (pods.shapes[pods.shape[row]].gpu_types for row in mine)
-    counted = Counter(names[0] for names in types if len(names) == 1)
-    return dict(sorted(counted.items())) or None
-
-
-def check_services(
+def sound_services(
     read: Sequence[Read[ModelService]],
     profiles: Sequence[ThroughputProfile],
     types: TypeIndex,
     findings: Findings,
-) -> None:
-    """Whether services name types that exist, and lengths that any profile of their model reaches.
+) -> tuple[Read[ModelService], ...]:
+    """Those that name types that exist, and lengths that some profile of their model reaches.
 
     A service whose model has no profile at all is no mistake, because the profile may be measured later: the plan
     refuses it with that reason and leaves its instances as they are.
     """
+    sound = []
     for each in read:
-        spec = each.object.spec
-        for n, name in enumerate(spec.gpu_types):
-            if types.named(name) is None:
-                problem = f"there is no GPUType {name!r}"
-                findings.mistake(each.mistake(("spec", "gpuTypes", n), problem, meant(name, types.names)))
-        usable = [p for p in profiles if p.model == spec.model and p.gpu_type in (spec.gpu_types or types.names)]
-        for name in sorted(set(spec.gpu_types) & set(types.names) - {p.gpu_type for p in usable}):
-            words = f"it may use {name}, but no ModelProfile tells what {spec.model} does there: never used"
-            findings.note(each.who, "GpuTypeWithoutProfile", words)
-        if usable and spec.demand is not None:
-            _check_lengths(each, spec.demand, usable, findings)
+        own = Findings()
+        _check_service(each, profiles, types, own)
+        findings.extend(own)
+        if not own.mistakes:
+            sound.append(each)
+    return tuple(sound)
+
+
+def _check_service(
+    read: Read[ModelService], profiles: Sequence[ThroughputProfile], types: TypeIndex, findings: Findings
+) -> None:
+    spec = read.object.spec
+    for n, name in enumerate(spec.gpu_types):
+        if types.named(name) is None:
+            problem = f"there is no GPUType {name!r}"
+            findings.mistake(read.mistake(("spec", "gpuTypes", n), problem, meant(name, types.names)))
+    usable = [p for p in profiles if p.model == spec.model and p.gpu_type in (spec.gpu_types or types.names)]
+    for name in sorted(set(spec.gpu_types) & set(types.names) - {p.gpu_type for p in usable}):
+        words = f"it may use {name}, but no ModelProfile tells what {spec.model} does there: never used"
+        findings.note(read.who, "GpuTypeWithoutProfile", words)
+    if usable and spec.demand is not None:
+        _check_lengths(read, spec.demand, usable, findings)
 
 
 def _check_lengths(

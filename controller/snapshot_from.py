@@ -1,6 +1,8 @@
 """A snapshot from manifests: everything checked against everything else, and what is worth knowing said."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -8,14 +10,12 @@ from cluster.arrays import IntArray
 from cluster.errors import Mistake
 from cluster.pods import PENDING, PodTable
 from cluster.snapshot import Snapshot
-from cluster.workloads import Gang
-from controller.api.gang import Gang as GangObject
-from controller.asked import matches_node_names
+from controller.api.flaw import Path
+from controller.api.metadata import GANG_LABEL, SERVICE_LABEL
 from controller.findings import Findings
-from controller.fleet_from import nodes_from, types_from
-from controller.manifests import Manifests, Note, Read
-from controller.pods_from import pods_from
-from controller.services_from import check_services, profiles_from, service_from
+from controller.manifests import Manifests, Note
+from controller.mistakes import meant
+from controller.picture import Picture, Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,52 +30,66 @@ def snapshot_from(manifests: Manifests, *, at_s: float = 0.0) -> Observed:
     """The cluster that these manifests describe.
 
     Raises ConfigError with every contradiction between them: names that do not exist, a fleet without nodes for its
-    pods, demand that no profile reaches.
+    pods, demand that no profile reaches. In files that is a slip of the pen; in a live cluster, where objects come and
+    go one by one, it is Tuesday, and the picture leaves out what it concerns.
     """
-    findings = Findings(manifests.notes)
-    types = types_from(manifests.gpu_types, findings)
-    name_is_matched = any(matches_node_names(read.object) for read in manifests.pods)
-    nodes = nodes_from(manifests.nodes, types, findings, name_is_matched=name_is_matched)
-    profiles = profiles_from(manifests.profiles, types, findings)
-    check_services(manifests.services, profiles, types, findings)
-    _check_fleet(manifests, findings)
-    gang_rows = {read.name: row for row, read in enumerate(manifests.gangs)}
-    service_names = [read.name for read in manifests.services]
-    pods = pods_from(manifests.pods, nodes, types, gang_rows, service_names, findings)
+    picture, findings = pictured(manifests), Findings(manifests.notes)
+    seen = picture.seen(at_s)
+    for mistake in (*seen.mistakes, *_no_fleet(manifests), *_dangling(manifests, seen)):
+        findings.mistake(mistake)
     findings.stop_on_mistakes()
-    snapshot = Snapshot(
-        at_s=at_s,
-        gpu_types=types.types,
-        nodes=nodes,
-        pods=pods,
-        gangs=tuple(_gang(read, row, pods) for row, read in enumerate(manifests.gangs)),
-        services=tuple(service_from(read, pods) for read in manifests.services),
-        profiles=profiles,
-    )
-    _note_gangs(snapshot, findings)
-    _note_overcommitted(snapshot, findings)
-    return Observed(snapshot, findings.notes)
+    picture.note(seen.snapshot, findings)
+    note_snapshot(seen.snapshot, findings)
+    return Observed(seen.snapshot, findings.notes)
 
 
-def _check_fleet(manifests: Manifests, findings: Findings) -> None:
+def pictured(manifests: Manifests) -> Picture:
+    picture = Picture()
+    for group in (manifests.gpu_types, manifests.profiles, manifests.services, manifests.gangs):
+        for own in group:
+            picture.put_own(own)
+    for node in manifests.nodes:
+        picture.put_node(node)
+    for pod in manifests.pods:
+        picture.put_pod(pod)
+    return picture
+
+
+def _no_fleet(manifests: Manifests) -> Iterator[Mistake]:
     """Pods without any node are a fleet that was forgotten; services alone may ask what to buy."""
     alive = [read for read in manifests.pods if not read.object.holds_nothing]
     if alive and not manifests.nodes:
         problem = f"there is no Node for {len(alive)} pod(s)"
-        findings.mistake(Mistake(alive[0].document.place(alive[0].who), problem, "add the nodes of the fleet"))
+        yield alive[0].mistake((), problem, "add the nodes of the fleet")
 
 
-def _gang(read: Read[GangObject], row: int, pods: PodTable) -> Gang:
-    spec = read.object.spec
-    members = pods.priority[pods.gang == row]
-    highest = int(members.max()) if len(members) else 0
-    return Gang(
-        name=read.name,
-        min_members=spec.min_members,
-        within=spec.topology.within,
-        prefer_within=spec.topology.prefer_within,
-        priority=highest if spec.priority is None else spec.priority,
-    )
+def _dangling(manifests: Manifests, seen: Seen) -> Iterator[Mistake]:
+    known: dict[str, tuple[str, ...]] = {
+        "Node": tuple(read.name for read in manifests.nodes),
+        "Gang": tuple(read.name for read in manifests.gangs),
+        "ModelService": tuple(read.name for read in manifests.services),
+    }
+    paths: dict[str, Path] = {
+        "Node": ("spec", "nodeName"),
+        "Gang": ("metadata", "labels", GANG_LABEL),
+        "ModelService": ("metadata", "labels", SERVICE_LABEL),
+    }
+
+    @cache
+    def remedy(kind: str, namespace: str, name: str) -> str:
+        prefix = f"{namespace}/" if namespace else ""
+        return meant(name, (each.removeprefix(prefix) for each in known[kind] if each.startswith(prefix)))
+
+    for each in seen.dangling:
+        namespace, _, name = each.name.rpartition("/")
+        problem = f"there is no {each.kind} {name!r}" + (f" in {namespace}" if namespace else "")
+        yield each.read.mistake(paths[each.kind], problem, remedy(each.kind, namespace, name))
+
+
+def note_snapshot(snapshot: Snapshot, findings: Findings) -> None:
+    """What the reader of a plan should know that shows only in the whole."""
+    _note_gangs(snapshot, findings)
+    _note_overcommitted(snapshot, findings)
 
 
 def _note_gangs(snapshot: Snapshot, findings: Findings) -> None:

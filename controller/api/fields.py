@@ -1,12 +1,14 @@
 """The types of fields that our kinds share, and how strict each sort of object is read."""
 
 from decimal import Decimal
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 from controller.api import quantity as q
+from controller.api.instant import instant, rfc3339
+from controller.api.rule import Rule
 
 Item = TypeVar("Item")
 
@@ -23,8 +25,38 @@ class Loose(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True, alias_generator=to_camel)
 
 
+class Told(Loose):
+    """Part of what Tonnage itself writes: made by the names of Python, read back by those of the object.
+
+    What a later version added is left alone, so that an older standby can take over.
+    """
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    def plain(self) -> dict[str, Any]:
+        """As it goes into the object: names in camelCase, without what was left out."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class Open(BaseModel):
+    """Part of core/v1 that is handed on unread, except for what is named here."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, alias_generator=to_camel)
+
+
 ListOf = Annotated[tuple[Item, ...], Field(strict=False)]
-"""A list in the manifest, a tuple here, so that nobody writes to it."""
+"""A list in the manifest, a tuple here, so that nobody writes to it. Server-side apply replaces it as a whole."""
+
+
+def as_set() -> Any:
+    """For a list whose entries differ: several appliers may each add their own. Duplicates are refused."""
+    return Field(json_schema_extra={"x-kubernetes-list-type": "set"})
+
+
+def keyed_by(*keys: str) -> Any:
+    """For a list of objects that these fields tell apart: several appliers may each own some of them."""
+    return Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)})
+
 
 Quantity = Annotated[
     Decimal,
@@ -39,13 +71,86 @@ Quantity = Annotated[
     ),
 ]
 
+
+def _exact_quantity(written: object) -> Decimal:
+    """As the API server reads a field of ours: a number with a point stands in quotes, blanks are no part of it."""
+    if isinstance(written, float):
+        raise ValueError(f'should be text or a whole number, not {written}; put it in quotes: "{written}"')
+    value = q.quantity(written)
+    if isinstance(written, str) and (written != written.strip() or len(written) > LONGEST_QUANTITY):
+        raise ValueError(f"should be a quantity like 500m, 1.5 or 16Gi, not {written!r}")
+    return value
+
+
+def _positive_quantity(written: object) -> Decimal:
+    value = _exact_quantity(written)
+    if value == 0:
+        raise ValueError(f"should be above zero, not {written!r}")
+    return value
+
+
+LONGEST_QUANTITY = 64
+
+
+def _quantity_schema(sign: str, words: str) -> WithJsonSchema:
+    rule = Rule(
+        (),
+        f"isQuantity(string(self)) && quantity(string(self)).compareTo(quantity('0')) {sign} 0 && "
+        f"!quantity(string(self)).isGreaterThan(quantity('{q.LARGEST}'))",
+        f"should be a quantity {words} and not too large, like 500m, 1.5 or 16Gi",
+    )
+    return WithJsonSchema(
+        {
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": q.QUANTITY_PATTERN,
+            "maxLength": LONGEST_QUANTITY,
+            "x-kubernetes-int-or-string": True,
+            "x-kubernetes-validations": [rule.schema],
+        }
+    )
+
+
+QuantityFromZero = Annotated[
+    Decimal,
+    PlainValidator(_exact_quantity),
+    PlainSerializer(str, return_type=str),
+    _quantity_schema(">=", "from zero"),
+]
+PositiveQuantity = Annotated[
+    Decimal,
+    PlainValidator(_positive_quantity),
+    PlainSerializer(str, return_type=str),
+    _quantity_schema(">", "above zero"),
+]
+
+_LONGER_THAN_ZERO = Rule(
+    (),
+    f"self.matches(r'{q.DURATION_PATTERN}') && duration(self) > duration('0s')",
+    "should be a length of time above zero with its unit, like 40ms or 30s",
+)
+
 Duration = Annotated[
     float,
     PlainValidator(q.seconds),
     PlainSerializer(q.duration, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": q.DURATION_PATTERN}),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": q.DURATION_PATTERN,
+            "maxLength": q.LONGEST_DURATION,
+            "x-kubernetes-validations": [_LONGER_THAN_ZERO.schema],
+        }
+    ),
 ]
 """Seconds here, `40ms` in the manifest."""
+
+Instant = Annotated[
+    float,
+    PlainValidator(instant),
+    PlainSerializer(rfc3339, return_type=str),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+"""Seconds since the epoch here, `2026-03-01T12:00:00Z` in the object."""
 
 
 def _finite(written: object) -> object:
@@ -68,3 +173,9 @@ ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=NAME_PAT
 """A name that the API server takes for an object of ours (RFC 1123 subdomain)."""
 
 LabelKey = Annotated[str, Field(min_length=1, max_length=317, pattern=LABEL_PATTERN)]
+
+LABEL_VALUE_PATTERN = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+LabelValue = Annotated[str, Field(min_length=1, max_length=63, pattern=LABEL_VALUE_PATTERN)]
+
+DNS_LABEL_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+DnsLabel = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL_PATTERN)]

@@ -32,11 +32,16 @@ def rising_flaws(edges: Sequence[int], path: Path) -> Iterator[Flaw]:
             yield Flaw((*path, n), f"is {high} after {low}", "edges rise strictly")
 
 
-def matrix_flaws(rows: Sequence[Sequence[float]], grid: Edged, path: Path) -> Iterator[Flaw]:
-    """Rows follow the input edges, columns the output edges."""
-    height, width = len(grid.input_tokens), len(grid.output_tokens)
+def row_flaws(rows: Sequence[Sequence[float]], grid: Edged, path: Path) -> Iterator[Flaw]:
+    """Rows follow the input edges."""
+    height = len(grid.input_tokens)
     if len(rows) != height:
         yield Flaw(path, f"has {len(rows)} row(s), inputTokens has {height} edge(s)", "write one row per input edge")
+
+
+def column_flaws(rows: Sequence[Sequence[float]], grid: Edged, path: Path) -> Iterator[Flaw]:
+    """Columns follow the output edges."""
+    width = len(grid.output_tokens)
     for n, row in enumerate(rows):
         if len(row) != width:
             yield Flaw(
@@ -44,3 +49,10 @@ def matrix_flaws(rows: Sequence[Sequence[float]], grid: Edged, path: Path) -> It
                 f"has {len(row)} number(s), outputTokens has {width} edge(s)",
                 "write one number per output edge",
             )
+
+
+def repeat_flaws(values: Sequence[str], path: Path) -> Iterator[Flaw]:
+    """A list that is a set names nothing twice."""
+    for n, value in enumerate(values):
+        if value in values[:n]:
+            yield Flaw((*path, n), f"names {value} a second time", "name each once")

@@ -1,11 +1,15 @@
 """Gang: pods that are only useful together, and how near to each other they must be."""
 
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Literal
 
 from pydantic import Field
 
+from controller.api.conditions import ObservedStatus
 from controller.api.fields import LabelKey, Strict
-from controller.api.metadata import ApiVersion, OwnMeta
+from controller.api.flaw import Flaw
+from controller.api.metadata import GANG_LABEL, ApiVersion, OwnMeta
+from controller.api.rule import Rule, fits_label
 
 
 class Topology(Strict):
@@ -34,11 +38,38 @@ class GangSpec(Strict):
     )
 
 
+class GangStatus(ObservedStatus):
+    """How the gang fares: Accepted, Planned (its members have their places), Ready (enough of them run), Degraded."""
+
+    members: int = Field(default=0, ge=0, le=1_000_000, description="Pods with the label of this gang.")
+    running: int = Field(default=0, ge=0, le=1_000_000, description="Members that run.")
+    selector: str = Field(
+        default="", max_length=512, description="Label selector of the members, for the scale subresource."
+    )
+
+
 class Gang(Strict):
     """Pods that start together or not at all."""
 
     api_version: ApiVersion
     kind: Literal["Gang"]
     metadata: OwnMeta
-    spec: GangSpec
-    status: dict[str, Any] | None = Field(default=None, description="Written by Tonnage.")
+    spec: GangSpec = Field(description="Which pods start together, and how near to each other.")
+    status: GangStatus = Field(default=GangStatus(), description="Written by Tonnage.")
+
+
+def _topology_flaws(gang: Gang) -> Iterator[Flaw]:
+    topology = gang.spec.topology
+    if topology.within is not None and topology.within == topology.prefer_within:
+        yield Flaw(("spec", "topology", "preferWithin"), "is the same as within", "leave it out: members share that")
+
+
+RULES = (
+    fits_label(GANG_LABEL),
+    Rule(
+        ("spec", "topology"),
+        "!has(self.within) || !has(self.preferWithin) || self.within != self.preferWithin",
+        "preferWithin is the same as within; leave it out: members share that",
+        _topology_flaws,
+    ),
+)

@@ -1,11 +1,15 @@
 """GPUType: a kind of GPU that the fleet has or could rent: how to recognise it, its memory, its price."""
 
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from controller.api.fields import LabelKey, ListOf, PositiveNumber, Quantity, Strict
+from controller.api.conditions import ObservedStatus
+from controller.api.fields import LabelKey, LabelValue, ListOf, PositiveNumber, PositiveQuantity, Strict, as_set
+from controller.api.flaw import Flaw, repeat_flaws
 from controller.api.metadata import ApiVersion, OwnMeta
+from controller.api.rule import unchanging
 
 GpuResource = Literal["nvidia.com/gpu", "amd.com/gpu"]
 
@@ -14,7 +18,7 @@ class NodeLabel(Strict):
     """A node has GPUs of this type when its label `key` has one of these values."""
 
     key: LabelKey = Field(default="nvidia.com/gpu.product", description="Key of the node label that tells the product.")
-    values: ListOf[str] = Field(
+    values: Annotated[ListOf[LabelValue], as_set()] = Field(
         min_length=1, max_length=32, description="Values of that label that mean this type, any of them."
     )
 
@@ -35,7 +39,7 @@ class GPUTypeSpec(Strict):
     resource_name: GpuResource = Field(
         default="nvidia.com/gpu", description="The resource by which nodes offer and pods ask these devices."
     )
-    memory: Quantity = Field(description="Memory of one device, bytes (`80Gi`).")
+    memory: PositiveQuantity = Field(description="Memory of one device, bytes (`80Gi`).")
     price_per_hour: PricePerHour = Field(description="What one device costs for one hour.")
     inventory: int | None = Field(
         default=None,
@@ -45,11 +49,25 @@ class GPUTypeSpec(Strict):
     )
 
 
+class GPUTypeStatus(ObservedStatus):
+    """What Tonnage says of it: Accepted, or why not."""
+
+
 class GPUType(Strict):
     """A kind of GPU. Not namespaced."""
 
     api_version: ApiVersion
     kind: Literal["GPUType"]
     metadata: OwnMeta
-    spec: GPUTypeSpec
-    status: dict[str, Any] | None = Field(default=None, description="Written by Tonnage.")
+    spec: GPUTypeSpec = Field(description="How to recognise it, its memory, its price.")
+    status: GPUTypeStatus = Field(default=GPUTypeStatus(), description="Written by Tonnage.")
+
+
+def _value_flaws(gpu_type: GPUType) -> Iterator[Flaw]:
+    yield from repeat_flaws(gpu_type.spec.node_label.values, ("spec", "nodeLabel", "values"))
+
+
+RULES = (unchanging("spec", "resourceName", remedy="make another GPUType, pods run by the count of this resource"),)
+
+SETS = (_value_flaws,)
+"""What the types of the lists see to on the API server."""

@@ -1,10 +1,10 @@
 """Which kinds there are: the model of each, and what is checked between its fields."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from controller.api import model_profile, model_service, pod
+from controller.api import gang, gpu_type, model_profile, model_service, plan_record, pod
 from controller.api.fields import Loose, Strict
 from controller.api.flaw import Flaw
 from controller.api.gang import Gang
@@ -13,13 +13,9 @@ from controller.api.metadata import API_VERSION
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
 from controller.api.node import Node
+from controller.api.plan_record import PlanRecord
 from controller.api.pod import Pod
-
-AnyObject = GPUType | ModelProfile | ModelService | Gang | Node | Pod
-
-
-def _none(_: Any) -> Iterable[Flaw]:
-    return ()
+from controller.api.rule import Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +24,36 @@ class Kind:
     name: str
     model: type[Strict | Loose]
     is_namespaced: bool
-    flaws: Callable[[Any], Iterable[Flaw]] = _none
-    """Called with an object whose fields are right one by one."""
+    rules: tuple[Rule, ...] = ()
+    """What must hold between the fields, for the API server and for files."""
+    checks: tuple[Callable[[Any], Iterable[Flaw]], ...] = ()
+    """What only files need to be checked for. Called with an object whose fields are right one by one."""
+    is_planned_from: bool = True
+    """False for what Tonnage only writes: in a file it is passed over without a word."""
+
+    def flaws(self, obj: Any) -> Iterator[Flaw]:
+        """What is wrong between the fields of an object whose fields are right one by one."""
+        for check in (*(rule.flaws for rule in self.rules if rule.flaws), *self.checks):
+            yield from check(obj)
 
 
+NODE_KIND = Kind("v1", "Node", Node, is_namespaced=False)
+POD_KIND = Kind("v1", "Pod", Pod, is_namespaced=True, checks=(pod.flaws,))
 KINDS = (
-    Kind(API_VERSION, "GPUType", GPUType, is_namespaced=False),
-    Kind(API_VERSION, "ModelProfile", ModelProfile, is_namespaced=False, flaws=model_profile.flaws),
-    Kind(API_VERSION, "ModelService", ModelService, is_namespaced=True, flaws=model_service.flaws),
-    Kind(API_VERSION, "Gang", Gang, is_namespaced=True),
-    Kind("v1", "Node", Node, is_namespaced=False),
-    Kind("v1", "Pod", Pod, is_namespaced=True, flaws=pod.flaws),
+    Kind(API_VERSION, "GPUType", GPUType, is_namespaced=False, rules=gpu_type.RULES, checks=gpu_type.SETS),
+    Kind(API_VERSION, "ModelProfile", ModelProfile, is_namespaced=False, rules=model_profile.RULES),
+    Kind(
+        API_VERSION,
+        "ModelService",
+        ModelService,
+        is_namespaced=True,
+        rules=model_service.RULES,
+        checks=model_service.SETS,
+    ),
+    Kind(API_VERSION, "Gang", Gang, is_namespaced=True, rules=gang.RULES),
+    Kind(API_VERSION, "PlanRecord", PlanRecord, is_namespaced=True, rules=plan_record.RULES, is_planned_from=False),
+    NODE_KIND,
+    POD_KIND,
 )
 OWN_KINDS = tuple(kind for kind in KINDS if kind.api_version == API_VERSION)
 

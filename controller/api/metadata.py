@@ -20,6 +20,8 @@ GPU_TYPES_ANNOTATION = "tonnage.dev/gpu-types"
 """On a pod: the GPUTypes it may run on, separated by commas. A label cannot hold a comma, so it is an annotation."""
 DEVICES_ANNOTATION = "tonnage.dev/devices"
 """On a running pod: the numbers of the devices that it holds, separated by commas."""
+CHOSEN_NODE_ANNOTATION = "tonnage.dev/node"
+"""On a pod that Tonnage placed: the node that it chose, also while kube-scheduler has not bound it yet."""
 MOVABLE_ANNOTATION = "tonnage.dev/movable"
 """On a pod: "true" when it may be stopped here and started elsewhere to make room."""
 

@@ -1,18 +1,21 @@
 """ModelProfile: what one instance of a model sustains on one GPU type, per request length and promise."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from cluster.hardware import MAX_GPUS_PER_NODE
+from controller.api.conditions import ObservedStatus
 from controller.api.fields import Duration, ListOf, NumberFromZero, ObjectName, Strict
-from controller.api.flaw import Flaw, matrix_flaws, rising_flaws
+from controller.api.flaw import Flaw, Path, column_flaws, rising_flaws, row_flaws
 from controller.api.metadata import ApiVersion, OwnMeta
+from controller.api.rule import Rule, unchanging
 
 Edge = Annotated[int, Field(ge=1, le=100_000_000)]
 Edges = Annotated[ListOf[Edge], Field(min_length=1, max_length=64)]
-Matrix = Annotated[ListOf[ListOf[NumberFromZero]], Field(max_length=64)]
+Row = Annotated[ListOf[NumberFromZero], Field(min_length=1, max_length=64)]
+Matrix = Annotated[ListOf[Row], Field(min_length=1, max_length=64)]
 
 
 class Grid(Strict):
@@ -52,30 +55,81 @@ class ModelProfileSpec(Strict):
     )
 
 
+class ModelProfileStatus(ObservedStatus):
+    """What Tonnage says of it: Accepted, or why not."""
+
+
 class ModelProfile(Strict):
     """Throughput of a model on a GPU type. Not namespaced."""
 
     api_version: ApiVersion
     kind: Literal["ModelProfile"]
     metadata: OwnMeta
-    spec: ModelProfileSpec
-    status: dict[str, Any] | None = Field(default=None, description="Written by Tonnage.")
+    spec: ModelProfileSpec = Field(description="What was measured of which model on which GPU type.")
+    status: ModelProfileStatus = Field(default=ModelProfileStatus(), description="Written by Tonnage.")
 
 
-def flaws(profile: ModelProfile) -> Iterator[Flaw]:
-    """What is wrong with a profile whose fields are right one by one."""
-    spec, seen = profile.spec, set()
-    yield from rising_flaws(spec.grid.input_tokens, ("spec", "grid", "inputTokens"))
-    yield from rising_flaws(spec.grid.output_tokens, ("spec", "grid", "outputTokens"))
-    for n, table in enumerate(spec.throughput):
-        here = ("spec", "throughput", n)
-        yield from matrix_flaws(table.requests_per_second, spec.grid, (*here, "requestsPerSecond"))
+def rising(at: tuple[str, ...], edges_of: Callable[[Any], tuple[int, ...]]) -> Rule:
+    """The edges at this place rise strictly."""
+    return Rule(
+        at,
+        "self.isSorted() && self.all(edge, self.exists_one(other, other == edge))",
+        "edges rise strictly",
+        lambda obj: rising_flaws(edges_of(obj), at),
+    )
+
+
+def _each_table(check: Callable[[Sequence[Sequence[float]], Grid, Path], Iterable[Flaw]]) -> Callable[[Any], Any]:
+    def flaws(profile: ModelProfile) -> Iterator[Flaw]:
+        for n, table in enumerate(profile.spec.throughput):
+            path = ("spec", "throughput", n, "requestsPerSecond")
+            yield from check(table.requests_per_second, profile.spec.grid, path)
+
+    return flaws
+
+
+def _zero_flaws(rows: Sequence[Sequence[float]], _: Grid, path: Path) -> Iterator[Flaw]:
+    if not any(rate for row in rows for rate in row):
+        remedy = "leave the table out when nothing can be served within this promise"
+        yield Flaw(path, "is zero in every bucket", remedy)
+
+
+def _promise_flaws(profile: ModelProfile) -> Iterator[Flaw]:
+    seen = set()
+    for n, table in enumerate(profile.spec.throughput):
         if table.slo.tpot in seen:
-            yield Flaw((*here, "slo", "tpot"), "occurs twice in this profile", "keep one table per promise")
+            path = ("spec", "throughput", n, "slo", "tpot")
+            yield Flaw(path, "occurs twice in this profile", "keep one table per promise")
         seen.add(table.slo.tpot)
-        if not any(rate for row in table.requests_per_second for rate in row):
-            yield Flaw(
-                (*here, "requestsPerSecond"),
-                "is zero in every bucket",
-                "leave the table out when nothing can be served within this promise",
-            )
+
+
+RULES = (
+    unchanging("spec", "model", remedy="make another profile, a measurement is of one model"),
+    unchanging("spec", "gpuType", remedy="make another profile, a measurement is of one GPU type"),
+    rising(("spec", "grid", "inputTokens"), lambda profile: profile.spec.grid.input_tokens),
+    rising(("spec", "grid", "outputTokens"), lambda profile: profile.spec.grid.output_tokens),
+    Rule(
+        ("spec",),
+        "self.throughput.all(table, table.requestsPerSecond.size() == self.grid.inputTokens.size())",
+        "every throughput.requestsPerSecond has one row per edge of grid.inputTokens",
+        _each_table(row_flaws),
+    ),
+    Rule(
+        ("spec",),
+        "self.throughput.all(table, table.requestsPerSecond.all(row, row.size() == self.grid.outputTokens.size()))",
+        "every row of throughput.requestsPerSecond has one number per edge of grid.outputTokens",
+        _each_table(column_flaws),
+    ),
+    Rule(
+        ("spec", "throughput"),
+        "self.all(table, self.exists_one(other, duration(other.slo.tpot) == duration(table.slo.tpot)))",
+        "two tables have the same slo.tpot; keep one table per promise",
+        _promise_flaws,
+    ),
+    Rule(
+        ("spec", "throughput", "[]", "requestsPerSecond"),
+        "self.exists(row, row.exists(rate, rate > 0.0))",
+        "is zero in every bucket; leave the table out when nothing can be served within this promise",
+        _each_table(_zero_flaws),
+    ),
+)

@@ -36,9 +36,3 @@ class Node(Loose):
     metadata: ObjectMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
-
-    @property
-    def is_ready(self) -> bool:
-        """False when the node says that it is not ready, or says nothing while it has other conditions."""
-        conditions = self.status.conditions
-        return not conditions or any(c.type == "Ready" and c.status == "True" for c in conditions)

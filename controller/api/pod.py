@@ -20,11 +20,6 @@ class Container(Loose):
     resources: Resources = Resources()
     restart_policy: str | None = None
 
-    @property
-    def is_sidecar(self) -> bool:
-        """An init container that goes on running beside the others."""
-        return self.restart_policy == "Always"
-
 
 class SelectorRequirement(Loose):
     key: str
@@ -70,6 +65,10 @@ class SpreadConstraint(Loose):
     when_unsatisfiable: str = "DoNotSchedule"
 
 
+class SchedulingGate(Loose):
+    name: str
+
+
 class PodSpec(Loose):
     containers: ListOf[Container] = Field(min_length=1)
     init_containers: ListOf[Container] = ()
@@ -82,6 +81,8 @@ class PodSpec(Loose):
     priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None = None
     priority_class_name: str = ""
     node_name: str = ""
+    scheduler_name: str = "default-scheduler"
+    scheduling_gates: ListOf[SchedulingGate] = ()
 
 
 class PodStatus(Loose):
@@ -94,12 +95,6 @@ class Pod(Loose):
     metadata: ObjectMeta
     spec: PodSpec
     status: PodStatus = PodStatus()
-
-    @property
-    def holds_nothing(self) -> bool:
-        """It has ended, or was deleted before it started."""
-        ended = self.status.phase in ("Succeeded", "Failed")
-        return ended or (self.metadata.deletion_timestamp is not None and not self.spec.node_name)
 
 
 def flaws(pod: Pod) -> Iterator[Flaw]:

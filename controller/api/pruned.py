@@ -5,26 +5,38 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from controller.api.fields import Loose
+from controller.api.fields import Loose, Strict
 
 
-def pruned(content: Any, model: type[BaseModel]) -> Any:
+def pruned(content: Any, model: type[BaseModel], *, sorts: tuple[type[BaseModel], ...] = (Loose,)) -> Any:
     """Plain data for `model`. What people got wrong is still in it.
 
     A field that is null was left out, as the API server sees it; null in a list stays, and is a mistake there.
     Pruning first matters for `kubectl get -o json`, nine tenths of which is nothing that placement reads.
+
+    sorts: the models whose unknown fields are dropped, by what they derive from.
     """
-    if type(content) is not dict or not issubclass(model, Loose):
+    if type(content) is not dict or not issubclass(model, sorts):
         return without_nulls(content)
     return {
-        key: without_nulls(content[key]) if inner is None else _each_pruned(content[key], inner)
+        key: without_nulls(content[key]) if inner is None else _each_pruned(content[key], inner, sorts)
         for key, inner in _inner_models(model).items()
         if content.get(key) is not None
     }
 
 
-def _each_pruned(value: Any, model: type[BaseModel]) -> Any:
-    return [pruned(item, model) for item in value] if type(value) is list else pruned(value, model)
+def known_part(content: Any, model: type[BaseModel]) -> Any:
+    """Plain data from the API server, which has refused what it does not know itself.
+
+    What is left that `model` does not know came with a later release's kinds: an older controller works on beside them.
+    """
+    return pruned(content, model, sorts=(Loose, Strict))
+
+
+def _each_pruned(value: Any, model: type[BaseModel], sorts: tuple[type[BaseModel], ...]) -> Any:
+    if type(value) is list:
+        return [pruned(item, model, sorts=sorts) for item in value]
+    return pruned(value, model, sorts=sorts)
 
 
 def without_nulls(value: Any) -> Any:

@@ -27,6 +27,11 @@ _SECONDS = {
     "h": Decimal(3600),
 }
 
+LONGEST_DURATION = 32
+"""Characters of a length of time; nobody writes more on purpose."""
+_MOST_SECONDS = 2**63 / 1e9
+"""292 years: nanoseconds in 64 bits, as the API server counts."""
+
 LARGEST = Decimal(2**50)
 """A pebibyte. No node has more of anything, and thousands of such pods still add up within 64 bits."""
 
@@ -73,12 +78,14 @@ def seconds(written: object) -> float:
 
     A bare number is refused: whoever writes 40 may mean seconds or milliseconds. Raises ValueError.
     """
-    if not isinstance(written, str) or _DURATION.fullmatch(written) is None:
+    if not isinstance(written, str) or len(written) > LONGEST_DURATION or _DURATION.fullmatch(written) is None:
         raise ValueError(f"should be a length of time with its unit, like 40ms or 30s, not {written!r}")
     parts = (Decimal(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(written))
     total = float(sum(parts, Decimal(0)))
     if total == 0:
         raise ValueError("should be longer than zero")
+    if total >= _MOST_SECONDS:
+        raise ValueError(f"is too long: {written!r}")
     return total
 
 

@@ -8,6 +8,4 @@ PAGE = Path(__file__).parents[2] / "docs" / "manifests.md"
 
 
 def test_the_reference_of_manifests_says_what_the_models_say() -> None:
-    assert PAGE.read_text(encoding="utf-8") == reference(), (
-        "the kinds changed: run `python -m controller.api.reference > docs/manifests.md`"
-    )
+    assert PAGE.read_text(encoding="utf-8") == reference(), "the kinds changed: run `make crds`"

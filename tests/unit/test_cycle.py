@@ -11,7 +11,7 @@ from cluster.errors import ObservationError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.brain import InlineBrain
-from controller.cycle import Cycle, run_cycle
+from controller.cycle import STAGES, Cycle, run_cycle
 from controller.decide import Decisions
 from controller.guard import Limits
 from controller.world import Outcome
@@ -95,6 +95,15 @@ def test_every_cycle_is_reported() -> None:
     ((plan, outcome),) = pretend.reports
     assert [unplaced.workload for unplaced in plan.unplaced] == ["Pod/q"]
     assert len(outcome.done) == 1
+
+
+def test_a_cycle_says_how_long_each_stage_took() -> None:
+    ticks = itertools.count(0.0, 2.5)
+    pretend = SimulatedWorld(world([node("a", gpus=1)], [pod("p", gpus=1)]))
+
+    cycle = run_cycle(pretend, brain(), Limits(), deadline_s=10.0, clock=lambda: next(ticks))
+
+    assert cycle.stage_s == dict.fromkeys(STAGES, 2.5)
 
 
 def test_a_day_of_arrivals_and_departures_never_over_commits_and_ends_at_rest() -> None:

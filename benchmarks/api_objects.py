@@ -1,0 +1,132 @@
+"""Made-up objects as an API server sends them, with all that planning does not read, so that sizes are true to life."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from controller.api.metadata import API_VERSION
+
+Object = dict[str, Any]
+
+GPU_TYPES = {"a100": "NVIDIA-A100-SXM4-80GB", "h100": "NVIDIA-H100-80GB-HBM3", "l4": "NVIDIA-L4"}
+ASKS = ((1, ""), (2, ""), (8, ""), (1, "300"), (0, ""))
+"""Whole devices, or a share of one in thousandths."""
+
+
+def gpu_type(name: str) -> Object:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "GPUType",
+        "metadata": {"name": name, "uid": f"type-{name}", "resourceVersion": "1", "generation": 1},
+        "spec": {
+            "nodeLabel": {"key": "nvidia.com/gpu.product", "values": [GPU_TYPES[name]]},
+            "resourceName": "nvidia.com/gpu",
+            "memory": "80Gi",
+            "pricePerHour": {"onDemand": 3.0},
+        },
+    }
+
+
+def node(number: int) -> Object:
+    """A node with 8 GPUs, as a kubelet with a device plugin and feature discovery leaves it."""
+    product = tuple(GPU_TYPES.values())[number % len(GPU_TYPES)]
+    name = f"gpu-{number:05d}"
+    have = {"cpu": "128", "memory": "1056Gi", "ephemeral-storage": "3455Gi", "pods": "110", "nvidia.com/gpu": "8"}
+    labels = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/os": "linux",
+        "node.kubernetes.io/instance-type": "gpu-8x",
+        "topology.kubernetes.io/zone": f"zone-{number % 3}",
+        "topology.kubernetes.io/rack": f"rack-{number // 16}",
+        "nvidia.com/gpu.product": product,
+        "nvidia.com/gpu.count": "8",
+        "nvidia.com/gpu.memory": "81559",
+    }
+    conditions = [
+        {"type": kind, "status": status, "reason": f"Kubelet{kind}", "message": "as it should be " * 3}
+        for kind, status in (("MemoryPressure", "False"), ("DiskPressure", "False"), ("Ready", "True"))
+    ]
+    return {
+        "metadata": {"name": name, "uid": f"node-{number:032d}", "resourceVersion": str(number), "labels": labels},
+        "spec": {"providerID": f"cloud:///{name}"},
+        "status": {
+            "capacity": have,
+            "allocatable": {**have, "memory": "1040Gi"},
+            "conditions": conditions,
+            "images": [{"names": [f"registry.example/image-{n}@sha256:{n:064d}"], "sizeBytes": n} for n in range(20)],
+        },
+    }
+
+
+def pod(number: int, *, on: str = "", version: int = 1) -> Object:
+    """A pod of a Deployment with one container and a sidecar, 3 KB."""
+    gpus, milli = ASKS[number % len(ASKS)]
+    name = f"worker-{number:06d}"
+    whole = {"nvidia.com/gpu": str(gpus)} if gpus and not milli else {}
+    resources = {"requests": {"cpu": "4", "memory": "16Gi", **whole}, "limits": {"memory": "16Gi", **whole}}
+    annotations = {"kubernetes.io/config.source": "api", "prometheus.io/scrape": "true"}
+    mount = {"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": f"team-{number % 20}",
+            "uid": f"pod-{number:032d}",
+            "resourceVersion": str(version),
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"app": "worker", "pod-template-hash": f"{number % 500:010d}"},
+            "annotations": {**annotations, **({"tonnage.dev/gpu-milli": milli} if milli else {})},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "worker", "uid": "0" * 36}],
+            "managedFields": [{"manager": "kube-controller-manager", "fieldsV1": {"f:spec": {"f:x": {}}}}] * 3,
+        },
+        "spec": {
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "registry.example/trainer:1.2.3",
+                    "env": [{"name": f"SETTING_{n}", "value": "x" * 20} for n in range(8)],
+                    "resources": resources,
+                    "volumeMounts": [mount],
+                },
+                {
+                    "name": "proxy",
+                    "image": "registry.example/proxy:1",
+                    "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+                    "volumeMounts": [mount],
+                },
+            ],
+            "nodeName": on,
+            "priority": number % 3,
+            "schedulerName": "default-scheduler",
+            "tolerations": [
+                {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute"}
+                for what in ("not-ready", "unreachable")
+            ],
+        },
+        "status": {
+            "phase": "Running" if on else "Pending",
+            "conditions": [
+                {"type": kind, "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+                for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
+            ],
+        },
+    }
+
+
+def page(objects: Iterable[Object], continue_: str = "") -> bytes:
+    """A list, or one page of it."""
+    more = {"continue": continue_} if continue_ else {}
+    return msgspec.json.encode({"metadata": {"resourceVersion": "1", **more}, "items": list(objects)})
+
+
+def pages(objects: Iterable[Object], size: int) -> list[bytes]:
+    """A list in pages of so many objects, at least one page."""
+    every = list(objects)
+    starts = range(0, max(len(every), 1), size)
+    return [page(every[at : at + size], f"from {at + size}" if at + size < len(every) else "") for at in starts]
+
+
+def event(kind: str, obj: Mapping[str, Any]) -> bytes:
+    """One line of a watch."""
+    return msgspec.json.encode({"type": kind, "object": obj})

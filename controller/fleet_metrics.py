@@ -1,0 +1,145 @@
+"""What one cycle says of the cluster and its services, as samples of the metrics table. Pure."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from cluster.arrays import FloatArray
+from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.pods import PENDING
+from cluster.snapshot import Snapshot
+from controller.cycle import Cycle
+from controller.meter import Sample
+from placement.fragmentation import Fragmentation, typical_pods
+
+ALWAYS_SEEN = ("nodes", "pods")
+
+
+def samples_of(cycle: Cycle, since_s: Mapping[str, float]) -> tuple[Sample, ...]:
+    """The gauges after a cycle: the cluster as its done actions left it.
+
+    since_s: when each pending workload was first seen so; keys `Pod/...` and `Gang/...` (see `pending_since`).
+    """
+    now = left_behind(cycle)
+    return (
+        *_devices(now),
+        *_counts(now),
+        *_waits(now, since_s),
+        *_unplaced(cycle),
+        *(
+            Sample("tonnage_observed_timestamp_seconds", (part,), _seen_s(now, part))
+            for part in dict.fromkeys((*ALWAYS_SEEN, *now.observed_at_s))
+        ),
+        *_services(cycle, now),
+    )
+
+
+def left_behind(cycle: Cycle) -> Snapshot:
+    """The cluster as the cycle left it, without waiting until it is observed again."""
+    return cycle.snapshot.after(step.action for step in cycle.outcome.done)
+
+
+def pending_since(now: Snapshot, before: Mapping[str, float]) -> dict[str, float]:
+    """Since when each pending pod and gang has been waiting: as `before` says, or from this snapshot on."""
+    waiting = [f"Pod/{now.pods.names[row]}" for row in now.pods.pending.tolist()]
+    waiting += [
+        f"Gang/{gang.name}" for gang, state in zip(now.gangs, _gang_states(now), strict=True) if state == "pending"
+    ]
+    return {workload: before.get(workload, now.at_s) for workload in waiting}
+
+
+def _seen_s(now: Snapshot, part: str) -> float:
+    return now.at_s - now.age_s(part)
+
+
+def _devices(now: Snapshot) -> Iterator[Sample]:
+    nodes = now.nodes
+    idle = np.maximum(now.free().gpu_milli, 0).sum(axis=1) / WHOLE_GPU_MILLI
+    stranded = _stranded(now)
+    for number, gpu_type in enumerate(now.gpu_types):
+        mine = nodes.gpu_type == number
+        open_, shut = mine & nodes.schedulable, mine & ~nodes.schedulable
+        lost = float(stranded[open_].sum())
+        devices = {
+            "allocated": float(nodes.gpus[mine].sum() - idle[mine].sum()),
+            "free": float(idle[open_].sum()) - lost,
+            "stranded": lost,
+            "closed": float(idle[shut].sum()),
+        }
+        for state, count in devices.items():
+            yield Sample("tonnage_gpus", (gpu_type.name, state), count)
+            cost = count * gpu_type.price_per_hour
+            yield Sample("tonnage_fleet_cost_dollars_per_hour", (gpu_type.name, state), cost)
+
+
+def _stranded(now: Snapshot) -> FloatArray:
+    """Idle devices of each node that the usual pods could not use, as an expected value. Shape (nodes,).
+
+    The usual pods are those that are here, running or pending, and ask for GPUs; where there are none, nothing is lost.
+    """
+    usual = typical_pods(shape for shape in (now.pods.shapes[row] for row in now.pods.shape.tolist()) if shape.gpus)
+    if not usual.classes:
+        return np.zeros(len(now.nodes))
+    free = now.free()
+    fragment = Fragmentation(usual, now.gpu_type_names).of_states(now.nodes.gpu_type, free.cpu_milli, free.gpu_milli)
+    return np.asarray(fragment, dtype=np.float64) / WHOLE_GPU_MILLI
+
+
+def _counts(now: Snapshot) -> Iterator[Sample]:
+    open_nodes, pending = int(now.nodes.schedulable.sum()), len(now.pods.pending)
+    yield Sample("tonnage_nodes", ("open",), open_nodes)
+    yield Sample("tonnage_nodes", ("closed",), len(now.nodes) - open_nodes)
+    yield Sample("tonnage_pods", ("running",), len(now.pods) - pending)
+    yield Sample("tonnage_pods", ("pending",), pending)
+    states = Counter(_gang_states(now))
+    for state in ("running", "pending", "empty"):
+        yield Sample("tonnage_gangs", (state,), states[state])
+
+
+def _gang_states(now: Snapshot) -> list[str]:
+    pods, states = now.pods, []
+    for number, gang in enumerate(now.gangs):
+        mine = pods.node[pods.gang == number]
+        running = int((mine != PENDING).sum())
+        states.append("running" if running >= gang.min_members else "pending" if len(mine) else "empty")
+    return states
+
+
+def _waits(now: Snapshot, since_s: Mapping[str, float]) -> Iterator[Sample]:
+    for kind in ("Pod", "Gang"):
+        oldest = min((at_s for workload, at_s in since_s.items() if workload.startswith(f"{kind}/")), default=now.at_s)
+        yield Sample("tonnage_oldest_pending_seconds", (kind.lower(),), now.at_s - oldest)
+
+
+def _unplaced(cycle: Cycle) -> Iterator[Sample]:
+    for code, count in sorted(Counter(unplaced.reason.code for unplaced in cycle.plan.unplaced).items()):
+        yield Sample("tonnage_unplaced", (code,), count)
+
+
+def _services(cycle: Cycle, now: Snapshot) -> Iterator[Sample]:
+    for planned in cycle.plan.services:
+        if planned.refusal is not None:
+            yield Sample("tonnage_service_unplanned", (planned.service, planned.refusal.code), 1)
+            continue
+        yield Sample("tonnage_service_cost_dollars_per_hour", (planned.service,), planned.cost_per_hour)
+        if (proof := planned.certificate) is not None:
+            yield Sample("tonnage_service_cost_bound_dollars_per_hour", (planned.service,), proof.bound)
+            yield Sample("tonnage_service_cost_gap_ratio", (planned.service,), proof.gap)
+    yield from _instances(cycle, now)
+
+
+def _instances(cycle: Cycle, now: Snapshot) -> Iterator[Sample]:
+    """Wanted and running side by side; a GPU type that is left has 0 wanted until its last instance is gone."""
+    pods = now.pods
+    running = Counter(
+        (owner, pods.shapes[shape].gpu_types[0])
+        for owner, shape, node in zip(pods.owner, pods.shape.tolist(), pods.node.tolist(), strict=True)
+        if owner and node != PENDING and len(pods.shapes[shape].gpu_types) == 1
+    )
+    wanted = {(p.service, name): count for p in cycle.plan.services for name, count in p.instances.items()}
+    for service, gpu_type in sorted({*running, *wanted}):
+        pair = (service, gpu_type)
+        if pair in wanted or any(p.service == service and p.refusal is None for p in cycle.plan.services):
+            yield Sample("tonnage_service_instances", (*pair, "wanted"), wanted.get(pair, 0))
+        yield Sample("tonnage_service_instances", (*pair, "running"), running[pair])

@@ -1,0 +1,204 @@
+"""Seeing a live cluster: its caches, kept true, and the snapshot that they add up to."""
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any
+
+from cluster.errors import Mistake, ObservationError
+from cluster.snapshot import Snapshot
+from controller.api.kinds import NODE_KIND, POD_KIND, kind_of
+from controller.api.metadata import API_VERSION
+from controller.findings import Findings
+from controller.kube_cache import Cache, Resource
+from controller.kube_connection import Transport
+from controller.kube_own import own_from
+from controller.kube_reflector import Rhythm, Surroundings, reflect
+from controller.kube_structs import Node, OwnObject, Pod
+from controller.manifests import Note, Read
+from controller.picture import Picture, Seen
+from controller.snapshot_from import note_snapshot
+
+NODES = Resource("nodes", "/api/v1/nodes", Node, is_namespaced=False)
+PODS = Resource(
+    "pods", "/api/v1/pods", Pod, selectors={"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
+)
+"""A pod that ends leaves the watch as if it were deleted; a cluster keeps thousands of those."""
+OURS = f"/apis/{API_VERSION}"
+GPU_TYPES = Resource("gpu_types", f"{OURS}/gputypes", OwnObject, is_namespaced=False)
+PROFILES = Resource("profiles", f"{OURS}/modelprofiles", OwnObject, is_namespaced=False)
+SERVICES = Resource("services", f"{OURS}/modelservices", OwnObject)
+GANGS = Resource("gangs", f"{OURS}/gangs", OwnObject)
+
+STALE_AFTER_S = 180.0
+"""A part of which nothing was heard for so long is not planned on. The server sends a bookmark every minute, so three
+were missed, or the connection has been gone for that long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What planning reads of a cluster."""
+
+    nodes: Cache[Node]
+    pods: Cache[Pod]
+    gpu_types: Cache[OwnObject]
+    profiles: Cache[OwnObject]
+    services: Cache[OwnObject]
+    gangs: Cache[OwnObject]
+
+    @property
+    def each(self) -> tuple[Cache[Any], ...]:
+        return (self.nodes, self.pods, *(cache for _, cache in self.own))
+
+    @property
+    def own(self) -> tuple[tuple[str, Cache[OwnObject]], ...]:
+        """With the names of their kinds."""
+        return (
+            ("GPUType", self.gpu_types),
+            ("ModelProfile", self.profiles),
+            ("ModelService", self.services),
+            ("Gang", self.gangs),
+        )
+
+
+def empty_caches(changed: Callable[[], None] = lambda: None) -> Caches:
+    """changed: called in the event loop whenever an object came, changed or went; be quick."""
+    return Caches(
+        nodes=Cache(NODES, changed),
+        pods=Cache(PODS, changed),
+        gpu_types=Cache(GPU_TYPES, changed),
+        profiles=Cache(PROFILES, changed),
+        services=Cache(SERVICES, changed),
+        gangs=Cache(GANGS, changed),
+    )
+
+
+async def follow(
+    caches: Iterable[Cache[Any]], transport: Transport, around: Surroundings, rhythm: Rhythm | None = None
+) -> None:
+    """Keep caches true until cancelled. Whatever a server or network does is gone through; only a bug ends it."""
+    async with asyncio.TaskGroup() as group:
+        for cache in caches:
+            work = reflect(cache, transport, rhythm or Rhythm(), around)
+            group.create_task(work, name=f"reflect {cache.resource.part}")
+
+
+async def until_synced(caches: Iterable[Cache[Any]]) -> None:
+    """Returns once every cache has seen a whole list."""
+    for cache in caches:
+        await cache.synced.wait()
+
+
+def settle_heap() -> None:
+    """After the first sync: what was read stays for long, so the collector need never walk over it again."""
+    gc.collect()
+    gc.freeze()
+
+
+class Observer:
+    """Turns what the caches hold into snapshots. Any thread may call it; calls wait for each other."""
+
+    def __init__(
+        self,
+        caches: Caches,
+        clock: Callable[[], float],
+        *,
+        is_ours: Callable[[Pod], bool] = lambda _: True,
+        stale_after_s: float = STALE_AFTER_S,
+        at_first_sight: Callable[[], None] = settle_heap,
+    ) -> None:
+        """clock: seconds since the epoch, the one that the reflectors have.
+
+        is_ours: whether a pending pod waits for Tonnage; others are left to their own scheduler.
+        """
+        self._caches = caches
+        self._clock = clock
+        self._stale_after_s = stale_after_s
+        self._at_first_sight = at_first_sight
+        self._is_first = True
+        self._is_ours = is_ours
+        self._picture = Picture(is_ours)
+        self._unreadable: dict[tuple[str, str], tuple[Mistake, ...]] = {}
+        self._lock = Lock()
+
+    def observe(self) -> Snapshot:
+        """The cluster now. Raises ObservationError while a part of it was not seen whole, or not for too long."""
+        return self.see().snapshot
+
+    def see(self) -> Seen:
+        """The cluster now, with what of it the snapshot leaves out. Raises ObservationError."""
+        with self._lock:
+            at_s = self._clock()
+            observed_at_s = self._checked_ages(at_s)
+            seen = self._seen(at_s, observed_at_s)
+            if self._is_first:
+                self._is_first = False
+                self._at_first_sight()
+        unreadable = (m for _, mistakes in sorted(self._unreadable.items()) for m in mistakes)
+        return replace(seen, mistakes=(*unreadable, *seen.mistakes))
+
+    def notes(self, snapshot: Snapshot) -> tuple[Note, ...]:
+        """What people should know about the snapshot that was seen last. Looks at every pod: not for every cycle."""
+        findings = Findings()
+        with self._lock:
+            self._picture.note(snapshot, findings)
+        note_snapshot(snapshot, findings)
+        return findings.notes
+
+    def _checked_ages(self, at_s: float) -> Mapping[str, float]:
+        """When each part was last seen. What the server lists in the meantime is as new as that, or newer."""
+        missing = [cache for cache in self._caches.each if not cache.is_synced]
+        if missing:
+            said = "; ".join(_with_trouble(cache, cache.resource.part) for cache in missing)
+            raise ObservationError(f"observing the cluster: not seen yet: {said}")
+        seen_at_s = {cache.resource.part: cache.seen_at_s for cache in self._caches.each}
+        stale = [cache for cache in self._caches.each if at_s - cache.seen_at_s > self._stale_after_s]
+        if stale:
+            said = "; ".join(
+                _with_trouble(cache, f"{cache.resource.part} for {at_s - cache.seen_at_s:.0f} s") for cache in stale
+            )
+            raise ObservationError(f"observing the cluster: nothing was heard of {said}")
+        return seen_at_s
+
+    def _seen(self, at_s: float, observed_at_s: Mapping[str, float]) -> Seen:
+        try:
+            self._take_changes()
+            return self._picture.seen(at_s, observed_at_s)
+        except Exception:
+            # A bug; but changes that were drained and not taken must not be missing for ever after.
+            self._picture, self._unreadable = Picture(self._is_ours), {}
+            for cache in self._caches.each:
+                cache.mark_all()
+            raise
+
+    def _take_changes(self) -> None:
+        for kind, cache in self._caches.own:
+            for name, obj in cache.drain().items():
+                self._take_own(kind, name, obj)
+        for name, node in self._caches.nodes.drain().items():
+            if node is None:
+                self._picture.remove_node(name)
+            else:
+                self._picture.put_node(Read(node, NODE_KIND))
+        for name, pod in self._caches.pods.drain().items():
+            if pod is None:
+                self._picture.remove_pod(name)
+            else:
+                self._picture.put_pod(Read(pod, POD_KIND))
+
+    def _take_own(self, kind_name: str, name: str, obj: OwnObject | None) -> None:
+        kind = kind_of(API_VERSION, kind_name)
+        self._unreadable.pop((kind_name, name), None)
+        read = None if obj is None or kind is None else own_from(name, kind, obj)
+        if isinstance(read, Read):
+            self._picture.put_own(read)
+            return
+        self._picture.remove_own(kind_name, name)
+        if read is not None:
+            self._unreadable[kind_name, name] = read
+
+
+def _with_trouble(cache: Cache[Any], words: str) -> str:
+    return f"{words} ({cache.trouble})" if cache.trouble else words

@@ -1,0 +1,52 @@
+"""Objects of our own kinds from the API server, looked into by the same models as manifests."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from cluster.errors import Mistake
+from controller.api.kinds import Kind
+from controller.api.pruned import known_part
+from controller.kube_structs import OwnObject
+from controller.manifests import Read, checked, place_in_cluster
+
+
+def own_from(name: str, kind: Kind, obj: OwnObject) -> Read[Any] | tuple[Mistake, ...]:
+    """The object, or all that is wrong with it. The API server lets a broken one in only while its rules are older.
+
+    name: `name`, or `namespace/name` where the kind has namespaces.
+    """
+    content = known_part(_content(kind, obj), kind.model)
+    mistakes, made = [], None
+    for each in checked(content, kind, lambda path: place_in_cluster(f"{kind.name}/{name}", path)):
+        if isinstance(each, Mistake):
+            mistakes.append(each)
+        else:
+            made = each
+    return Read(made, kind) if made is not None and not mistakes else tuple(mistakes)
+
+
+def _content(kind: Kind, obj: OwnObject) -> dict[str, Any]:
+    meta = obj.metadata
+    namespace = {"namespace": meta.namespace} if kind.is_namespaced else {}
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.name,
+        "metadata": {"name": meta.name, **namespace},
+        "spec": _plain(obj.spec),
+        "status": _plain(obj.status),
+    }
+
+
+def _plain(raw: msgspec.Raw) -> Any:
+    return msgspec.json.decode(raw)
+
+
+def by_object(mistakes: Iterable[Mistake]) -> dict[str, tuple[Mistake, ...]]:
+    """Mistakes in a live cluster by the object that they are in, `ModelService/chat/llama`."""
+    found: dict[str, tuple[Mistake, ...]] = {}
+    for mistake in mistakes:
+        who = mistake.place.partition(", ")[0]
+        found[who] = (*found.get(who, ()), mistake)
+    return found

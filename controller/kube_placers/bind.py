@@ -1,0 +1,38 @@
+"""Tonnage binds the pod itself: one Binding that carries the devices, for pods with `schedulerName: tonnage`.
+
+For nodes that Tonnage owns: the API server checks nothing on a Binding, so two schedulers on one node would over-commit
+it. The annotations of a Binding reach the pod in the same write as its node, so no one sees it without its devices.
+"""
+
+from collections.abc import Mapping
+
+from cluster.actions import Bind
+from controller.api.metadata import CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION
+from controller.kube_write import Write
+from controller.sightings import EPOCH_ANNOTATION, SCHEDULER_NAME, SeenPod
+
+
+def waits_for_it(pod: SeenPod) -> bool:
+    return pod.scheduler_name == SCHEDULER_NAME and not pod.node and not pod.gates and not pod.is_ending
+
+
+def write(pod: SeenPod, action: Bind, labels: Mapping[str, str], epoch: int) -> Write:  # noqa: ARG001 - the border's
+    """Preconditions: the same pod (uid) as it was seen (resourceVersion); the server answers 409 otherwise."""
+    namespace, _, name = pod.name.partition("/")
+    metadata = {
+        "name": name,
+        "namespace": namespace,
+        "uid": pod.uid,
+        "resourceVersion": pod.version,
+        "annotations": placed_annotations(action, epoch),
+    }
+    target = {"apiVersion": "v1", "kind": "Node", "name": action.node}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+    return Write("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body)
+
+
+def placed_annotations(action: Bind, epoch: int) -> dict[str, str]:
+    """What stands on a placed pod: its node, who wrote it, and its devices when it has any."""
+    devices = ",".join(str(device) for device in sorted(action.devices))
+    said = {CHOSEN_NODE_ANNOTATION: action.node, EPOCH_ANNOTATION: str(epoch)}
+    return {**said, DEVICES_ANNOTATION: devices} if devices else said

@@ -1,0 +1,88 @@
+"""Reports to the cluster after each cycle: the status of every ModelService, and Events. What is said already is not
+written again."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+
+import structlog
+
+from cluster.actions import Scale
+from cluster.errors import ActionError
+from cluster.plans import Plan, ServicePlan
+from cluster.pods import PENDING
+from cluster.snapshot import Snapshot
+from controller.api.metadata import API_VERSION
+from controller.kube_apply import Job
+from controller.kube_connection import APPLY_PATCH
+from controller.kube_write import Write
+from controller.service_status import Facts, status_after
+from controller.sightings import SeenService, Sightings
+from controller.world import Outcome
+
+log = structlog.get_logger(__name__)
+
+STATUS_MANAGER = "tonnage-status"
+
+
+def status_jobs(
+    sightings: Sightings,
+    snapshot: Snapshot,
+    plan: Plan,
+    outcome: Outcome,
+    generations: Mapping[str, int],
+    at_s: float,
+) -> Iterator[Job]:
+    """The statuses that say something new.
+
+    snapshot: the cluster after the plan. generations: metadata.generation of each service when the plan was made.
+    at_s: now, seconds since the epoch.
+    """
+    running = running_instances(snapshot, lambda name: bool((pod := sightings.pod(name)) and pod.is_running))
+    asked = {service.name: service.replicas or {} for service in snapshot.services}
+    undone = {u.step.action.service: u.reason for u in outcome.undone if isinstance(u.step.action, Scale)}
+    for service in plan.services:
+        seen = sightings.service(service.service)
+        if seen is None or service.service not in generations:
+            continue
+        facts = Facts(
+            generation=generations[service.service],
+            asked=asked.get(service.service, {}),
+            running=running.get(service.service, {}),
+            makes_pods=seen.template is not None,
+            undone=undone.get(service.service),
+        )
+        yield from _job(seen, service, facts, at_s)
+
+
+def _job(seen: SeenService, service: ServicePlan, facts: Facts, at_s: float) -> Iterator[Job]:
+    status = status_after(seen.status, service, facts, at_s)
+    if status != seen.status:
+        yield Job(f"ModelService/{seen.name}", status_write(seen, status))
+
+
+def status_write(seen: SeenService, status: Mapping[str, object]) -> Write:
+    """Server-side apply of a status, for this very object: one of the same name made since is not meant."""
+    namespace, _, name = seen.name.partition("/")
+    body = {
+        "apiVersion": API_VERSION,
+        "kind": "ModelService",
+        "metadata": {"name": name, "namespace": namespace, "uid": seen.uid},
+        "status": status,
+    }
+    path = f"/apis/{API_VERSION}/namespaces/{namespace}/modelservices/{name}/status"
+    return Write("PATCH", path, body, APPLY_PATCH, {"fieldManager": STATUS_MANAGER, "force": "true"})
+
+
+def running_instances(snapshot: Snapshot, is_running: Callable[[str], bool]) -> Mapping[str, Counter[str]]:
+    """Instances that run, by service and GPU type."""
+    found: dict[str, Counter[str]] = {}
+    pods = snapshot.pods
+    for row, owner in enumerate(pods.owner):
+        types = pods.shapes[pods.shape[row]].gpu_types
+        if owner and len(types) == 1 and pods.node[row] != PENDING and is_running(pods.names[row]):
+            found.setdefault(owner, Counter())[types[0]] += 1
+    return found
+
+
+def log_unwritten(error: ActionError) -> None:
+    log.warning("a status was not written; the next cycle tries again", why=str(error))

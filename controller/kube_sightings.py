@@ -1,0 +1,152 @@
+"""Sightings from the caches of a live cluster."""
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from cluster.snapshot import Snapshot
+from controller.api.gpu_type import NodeLabel
+from controller.api.metadata import SERVICE_LABEL
+from controller.kube_cache import Cache, Resource
+from controller.kube_placers import asked_placer
+from controller.kube_structs import Meta, OwnObject, Pod, Slim
+from controller.service_deployments import CONTENT_ANNOTATION, GPU_TYPE_LABEL
+from controller.sightings import SeenDeployment, SeenGpuType, SeenPod, SeenService
+
+
+class _DeploymentLabels(Slim, frozen=True, rename=None):
+    service: str = msgspec.field(default="", name=SERVICE_LABEL)
+    gpu_type: str = msgspec.field(default="", name=GPU_TYPE_LABEL)
+
+
+class _DeploymentAnnotations(Slim, frozen=True, rename=None):
+    content: str = msgspec.field(default="", name=CONTENT_ANNOTATION)
+
+
+class _DeploymentMeta(Meta, frozen=True):
+    labels: _DeploymentLabels = _DeploymentLabels()
+    annotations: _DeploymentAnnotations = _DeploymentAnnotations()
+
+
+class _DeploymentSpec(Slim, frozen=True):
+    replicas: int = 1
+
+
+class Deployment(Slim, frozen=True):
+    """apps/v1 Deployment of a ModelService."""
+
+    metadata: _DeploymentMeta
+    spec: _DeploymentSpec = _DeploymentSpec()
+
+
+DEPLOYMENTS = Resource(
+    "deployments",
+    "/apis/apps/v1/deployments",
+    Deployment,
+    selectors={"labelSelector": f"{SERVICE_LABEL},{GPU_TYPE_LABEL}"},
+)
+
+
+class CachedSightings:
+    """What the caches hold, in the words of the applier."""
+
+    def __init__(
+        self,
+        snapshot: Callable[[], Snapshot],
+        *,
+        pods: Cache[Pod],
+        services: Cache[OwnObject],
+        gpu_types: Cache[OwnObject],
+        deployments: Cache[Deployment],
+    ) -> None:
+        """snapshot: raises ObservationError while a part of it is not synced."""
+        self._snapshot = snapshot
+        self._pods = pods
+        self._services = services
+        self._gpu_types = gpu_types
+        self._deployments = deployments
+
+    def snapshot(self) -> Snapshot:
+        return self._snapshot()
+
+    def pod(self, name: str) -> SeenPod | None:
+        pod = self._pods.get(name)
+        return seen_pod(name, pod) if pod else None
+
+    def service(self, name: str) -> SeenService | None:
+        found = self._services.get(name)
+        if found is None or found.metadata.deletion_timestamp:
+            return None
+        meta = found.metadata
+        template = _plain(bytes(found.spec)).get("template")
+        return SeenService(name, meta.uid, meta.generation, template, _plain(bytes(found.status)))
+
+    def uid(self, kind: str, name: str) -> str | None:
+        """Of a Pod or a ModelService; None when it is not there, or of another kind."""
+        match kind:
+            case "Pod":
+                pod = self._pods.get(name)
+                return pod.metadata.uid if pod else None
+            case "ModelService":
+                service = self._services.get(name)
+                return service.metadata.uid if service else None
+        return None
+
+    def generations(self) -> dict[str, int]:
+        return {name: each.metadata.generation for name, each in self._services.all().items()}
+
+    def gpu_type(self, name: str) -> SeenGpuType | None:
+        found = self._gpu_types.get(name)
+        if found is None:
+            return None
+        spec = _plain(bytes(found.spec))
+        label = spec.get("nodeLabel", {})
+        key = label.get("key", NodeLabel.model_fields["key"].default)
+        return SeenGpuType(key, tuple(label.get("values", ())), spec.get("resourceName", "nvidia.com/gpu"))
+
+    def deployments(self) -> Iterator[SeenDeployment]:
+        for each in self._deployments.all().values():
+            meta = each.metadata
+            if not meta.deletion_timestamp:
+                service = f"{meta.namespace}/{meta.labels.service}"
+                yield SeenDeployment(service, meta.labels.gpu_type, each.spec.replicas, meta.annotations.content)
+
+
+def is_ours(pod: Pod) -> bool:
+    """Whether a pending pod waits for Tonnage, or is on its way to the node that Tonnage chose."""
+    seen = seen_pod(pod.metadata.name, pod)
+    return bool(seen.chosen_node) or asked_placer(seen) is not None
+
+
+def seen_pod(name: str, pod: Pod) -> SeenPod:
+    """name: `namespace/name`."""
+    meta, spec = pod.metadata, pod.spec
+    gates = tuple(gate.name for gate in spec.scheduling_gates)
+    is_released = not spec.node_name and not gates
+    return SeenPod(
+        name=name,
+        uid=meta.uid,
+        version=meta.resource_version,
+        node=spec.node_name,
+        scheduler_name=spec.scheduler_name,
+        gates=gates,
+        is_ending=meta.deletion_timestamp is not None,
+        is_running=pod.status.phase == "Running",
+        chosen_node=(meta.annotations.node or "") if is_released else "",
+        devices=_numbers(meta.annotations.devices),
+    )
+
+
+def _numbers(written: str | None) -> tuple[int, ...]:
+    """Device numbers as Tonnage writes them; none where somebody wrote something else."""
+    parts = (written or "").split(",")
+    return tuple(int(part) for part in parts) if all(part.isascii() and part.isdigit() for part in parts) else ()
+
+
+@lru_cache(maxsize=4096)
+def _plain(raw: bytes) -> dict[str, Any]:
+    """A spec or status as plain data. Nobody writes to it: equal bytes share it."""
+    read = msgspec.json.decode(raw) if raw else {}
+    return read if isinstance(read, dict) else {}

@@ -1,0 +1,241 @@
+"""Objects of a Kubernetes API as slim structs: the fields that planning reads, and none of the rest.
+
+They are what both the API server's bytes and people's manifests become, so that one set of rules reads both. Lenient
+where the API server has already checked: a value that a later release adds must not blind the whole picture.
+"""
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from controller.api.metadata import (
+    CHOSEN_NODE_ANNOTATION,
+    DEVICES_ANNOTATION,
+    GANG_LABEL,
+    GPU_MILLI_ANNOTATION,
+    GPU_TYPES_ANNOTATION,
+    MOVABLE_ANNOTATION,
+    SERVICE_LABEL,
+)
+
+Item = TypeVar("Item")
+Amount = str | int | float
+"""A quantity as it was written; the API server writes text, people write numbers, too."""
+
+
+class Slim(msgspec.Struct, rename="camel", frozen=True, gc=False, omit_defaults=True):
+    """Part of an object. Nothing in it can form a cycle, so the collector need not visit it."""
+
+
+class Meta(Slim, frozen=True):
+    """metadata, of any object."""
+
+    name: str
+    namespace: str = "default"
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    deletion_timestamp: str | None = None
+
+
+class PodLabels(Slim, rename=None, frozen=True):
+    gang: str | None = msgspec.field(default=None, name=GANG_LABEL)
+    service: str | None = msgspec.field(default=None, name=SERVICE_LABEL)
+
+
+class PodAnnotations(Slim, rename=None, frozen=True):
+    gpu_milli: str | None = msgspec.field(default=None, name=GPU_MILLI_ANNOTATION)
+    gpu_types: str | None = msgspec.field(default=None, name=GPU_TYPES_ANNOTATION)
+    devices: str | None = msgspec.field(default=None, name=DEVICES_ANNOTATION)
+    movable: str | None = msgspec.field(default=None, name=MOVABLE_ANNOTATION)
+    node: str | None = msgspec.field(default=None, name=CHOSEN_NODE_ANNOTATION)
+
+
+class PodMeta(Meta, frozen=True):
+    labels: PodLabels = PodLabels()
+    annotations: PodAnnotations = PodAnnotations()
+
+
+class Resources(Slim, frozen=True):
+    requests: dict[str, Amount] = {}
+    limits: dict[str, Amount] = {}
+
+
+class Container(Slim, frozen=True):
+    resources: Resources = Resources()
+    restart_policy: str | None = None
+
+    @property
+    def is_sidecar(self) -> bool:
+        """An init container that goes on running beside the others."""
+        return self.restart_policy == "Always"
+
+
+class SelectorRequirement(Slim, frozen=True):
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class SelectorTerm(Slim, frozen=True):
+    match_expressions: tuple[SelectorRequirement, ...] = ()
+    match_fields: tuple[SelectorRequirement, ...] = ()
+
+
+class NodeSelector(Slim, frozen=True):
+    node_selector_terms: tuple[SelectorTerm, ...] = ()
+
+
+class NodeAffinity(Slim, frozen=True):
+    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class Unread(Slim, frozen=True):
+    """An object of which only matters that it is there."""
+
+
+class PodAffinity(Slim, frozen=True):
+    required: tuple[Unread, ...] = msgspec.field(default=(), name="requiredDuringSchedulingIgnoredDuringExecution")
+
+
+class Affinity(Slim, frozen=True):
+    node_affinity: NodeAffinity = NodeAffinity()
+    pod_affinity: PodAffinity = PodAffinity()
+    pod_anti_affinity: PodAffinity = PodAffinity()
+
+
+class Toleration(Slim, frozen=True):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class SpreadConstraint(Slim, frozen=True):
+    when_unsatisfiable: str = "DoNotSchedule"
+
+
+class SchedulingGate(Slim, frozen=True):
+    name: str
+
+
+class PodSpec(Slim, frozen=True):
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    resources: Resources = Resources()
+    overhead: dict[str, Amount] = {}
+    node_selector: dict[str, str] = {}
+    affinity: Affinity = Affinity()
+    tolerations: tuple[Toleration, ...] = ()
+    topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
+    priority: int | None = None
+    priority_class_name: str = ""
+    node_name: str = ""
+    scheduler_name: str = "default-scheduler"
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+
+
+class PodStatus(Slim, frozen=True):
+    phase: str = "Pending"
+
+
+class Pod(Slim, frozen=True):
+    """v1 Pod."""
+
+    metadata: PodMeta
+    spec: PodSpec
+    status: PodStatus = PodStatus()
+
+    @property
+    def holds_nothing(self) -> bool:
+        """It has ended, or was deleted before it started."""
+        ended = self.status.phase in ("Succeeded", "Failed")
+        return ended or (self.metadata.deletion_timestamp is not None and not self.spec.node_name)
+
+
+class NodeMeta(Meta, frozen=True):
+    labels: dict[str, str] = {}
+
+
+class Taint(Slim, frozen=True):
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+class NodeSpec(Slim, frozen=True):
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class Condition(Slim, frozen=True):
+    type: str
+    status: str
+
+
+class NodeStatus(Slim, frozen=True):
+    allocatable: dict[str, Amount] = {}
+    capacity: dict[str, Amount] = {}
+    conditions: tuple[Condition, ...] = ()
+
+
+class Node(Slim, frozen=True):
+    """v1 Node."""
+
+    metadata: NodeMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def is_ready(self) -> bool:
+        """False when the node says that it is not ready, or says nothing while it has other conditions."""
+        conditions = self.status.conditions
+        return not conditions or any(c.type == "Ready" and c.status == "True" for c in conditions)
+
+
+class OwnObject(Slim, frozen=True):
+    """An object of a kind of ours, not looked into yet: its model in `controller/api` reads spec and status."""
+
+    metadata: Meta
+    spec: msgspec.Raw = msgspec.Raw(b"{}")
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class LeaseSpec(Slim, frozen=True):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Slim, frozen=True):
+    """coordination.k8s.io/v1 Lease."""
+
+    metadata: Meta
+    spec: LeaseSpec = LeaseSpec()
+
+
+class ListMeta(Slim, frozen=True):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Page(Slim, Generic[Item], frozen=True):
+    """Part of a list, or all of it."""
+
+    items: list[Item] | None = None
+    metadata: ListMeta = ListMeta()
+
+
+class Event(Slim, frozen=True):
+    """One line of a watch."""
+
+    type: str
+    """`ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK` or `ERROR`."""
+    object: msgspec.Raw
+
+
+def object_from(content: Any, kind: type[Item]) -> Item:
+    """The struct of plain data that was already found right, as manifests are."""
+    return msgspec.convert(content, kind)

@@ -1,0 +1,92 @@
+"""Structured logs: JSON lines in a container, readable ones on a terminal, and one line per thing that happened."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Literal, TextIO
+
+import structlog
+from structlog.typing import FilteringBoundLogger, Processor
+
+from cluster.actions import Action
+from cluster.plans import Reason
+from controller.cycle import Cycle
+
+Format = Literal["auto", "json", "text"]
+Level = Literal["debug", "info", "warning", "error"]
+
+
+def configure_logs(form: Format = "auto", level: Level = "info", stream: TextIO = sys.stderr) -> None:
+    """Set up logging for this process, once, at its start.
+
+    form: `auto` is text where `stream` is a terminal and JSON elsewhere. Times are UTC in ISO 8601. What libraries
+    write to `logging` comes out in the same form, from `warning` on.
+    """
+    as_text = stream.isatty() if form == "auto" else form == "text"
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    last: list[Processor] = (
+        [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+        if as_text
+        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+    )
+    structlog.configure(
+        processors=[*shared, *last],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.PrintLoggerFactory(stream),
+        cache_logger_on_first_use=True,
+    )
+    _adopt_libraries(stream, shared, last)
+
+
+def _adopt_libraries(stream: TextIO, shared: list[Processor], last: list[Processor]) -> None:
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+
+
+def log_cycle(log: FilteringBoundLogger, number: int, cycle: Cycle) -> None:
+    """One line per action that was done, failed or was refused, then one line for the cycle.
+
+    A quiet cycle is a debug line: at one a second it would bury what an operator wants to find in a month.
+    """
+    log = log.bind(cycle=number)
+    for step in cycle.outcome.done:
+        log.info("action done", **_about(step.action, step.reason))
+    for undone in cycle.outcome.undone:
+        why = {"failure": undone.reason.code, "why": undone.reason.words}
+        log.warning("action not done", **_about(undone.step.action, undone.step.reason), **why)
+    for refused in cycle.plan.refused:
+        why = {"refusal": refused.reason.code, "why": refused.reason.words}
+        log.warning("action refused by the guard", **_about(refused.step.action, refused.step.reason), **why)
+    happened = bool(cycle.outcome.done or cycle.outcome.undone or cycle.plan.refused)
+    (log.info if happened else log.debug)("cycle done", **dict(_figures(cycle)))
+
+
+def _about(action: Action, reason: Reason) -> dict[str, object]:
+    """An action's fields and the reason it was planned for, without the figures: they stand in the plan record."""
+    fields = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(action).items()}
+    return {"action": type(action).__name__, **fields, "reason": reason.code}
+
+
+def _figures(cycle: Cycle) -> Iterator[tuple[str, object]]:
+    yield "done", len(cycle.outcome.done)
+    yield "not_done", len(cycle.outcome.undone)
+    yield "refused", len(cycle.plan.refused)
+    yield "unplaced", len(cycle.plan.unplaced)
+    yield "pods", len(cycle.snapshot.pods)
+    yield "nodes", len(cycle.snapshot.nodes)
+    for stage, took_s in cycle.stage_s.items():
+        yield f"{stage}_s", round(took_s, 4)

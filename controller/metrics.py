@@ -1,0 +1,146 @@
+"""Every metric that Tonnage exposes, in one table: name, kind, meaning, labels. Nothing else may be exposed."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+CYCLE_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Goals lie at 0.5 s (median) and 2 s (99 %); the widest is past any deadline of planning."""
+REQUEST_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0)
+"""An unloaded API server answers in 1 to 20 ms; 30 s is where a request is given up."""
+WAIT_BUCKETS_S = (0.5, 1.0, 2.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
+"""From within one cycle to a day: a full fleet makes pods wait for others to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric as Prometheus knows it."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+    """Upper edges; only of a histogram."""
+
+
+FLEET = (
+    Metric(
+        "tonnage_gpus",
+        "gauge",
+        "Devices by what they do. Allocated: held by pods. Stranded: idle, and the pods that usually come could not "
+        "use it (expected value). Free: idle and usable. Closed: idle on cordoned or unready nodes. Adds up to all.",
+        ("gpu_type", "state"),
+    ),
+    Metric(
+        "tonnage_fleet_cost_dollars_per_hour",
+        "gauge",
+        "Price of the devices by what they do, US dollars for one hour at the price of their GPUType.",
+        ("gpu_type", "state"),
+    ),
+    Metric("tonnage_nodes", "gauge", "Nodes: open to new pods, or closed (cordoned, not ready).", ("state",)),
+    Metric("tonnage_pods", "gauge", "Pods: running (holding resources) or pending.", ("state",)),
+    Metric("tonnage_gangs", "gauge", "Gangs: running (enough members), pending, or without pods.", ("state",)),
+    Metric(
+        "tonnage_oldest_pending_seconds",
+        "gauge",
+        "How long the longest waiting pod or gang has been pending since this leader first saw it; 0 when none waits.",
+        ("kind",),
+    ),
+    Metric("tonnage_unplaced", "gauge", "Pods and gangs that the last plan found no place for.", ("reason",)),
+    Metric("tonnage_observed_timestamp_seconds", "gauge", "When each part of the cluster was last seen.", ("part",)),
+)
+
+SERVICES = (
+    Metric(
+        "tonnage_service_cost_dollars_per_hour",
+        "gauge",
+        "Cost of a service's planned mix, US dollars for one hour.",
+        ("model_service",),
+    ),
+    Metric(
+        "tonnage_service_cost_bound_dollars_per_hour",
+        "gauge",
+        "No mix that serves the service can cost less than this: the solver's proof.",
+        ("model_service",),
+    ),
+    Metric(
+        "tonnage_service_cost_gap_ratio",
+        "gauge",
+        "Share of the cost that is not proven to be needed; 0: proven cheapest.",
+        ("model_service",),
+    ),
+    Metric(
+        "tonnage_service_instances",
+        "gauge",
+        "Instances of a service by GPU type: wanted by the plan, or running.",
+        ("model_service", "gpu_type", "state"),
+    ),
+    Metric(
+        "tonnage_service_unplanned",
+        "gauge",
+        "1 for a service that the last plan has no mix for, with why; its instances stay as they are.",
+        ("model_service", "reason"),
+    ),
+)
+
+LOOP = (
+    Metric(
+        "tonnage_cycles_total",
+        "counter",
+        "Cycles of the loop: acted, quiet (nothing to do), blind (the cluster could not be seen), failed.",
+        ("result",),
+    ),
+    Metric("tonnage_cycle_seconds", "histogram", "Length of one whole cycle.", (), CYCLE_BUCKETS_S),
+    Metric("tonnage_cycle_stage_seconds", "histogram", "Length of each stage of a cycle.", ("stage",), CYCLE_BUCKETS_S),
+    Metric(
+        "tonnage_last_cycle_timestamp_seconds",
+        "gauge",
+        "When the last cycle ended that saw the cluster, or when this replica took the lead; 0: it never led.",
+    ),
+    Metric(
+        "tonnage_actions_total",
+        "counter",
+        "Actions by what became of them. Done; failed in the cluster; skipped after a failure; taken back, or should "
+        "have been and could not (stuck).",
+        ("action", "result"),
+    ),
+    Metric("tonnage_guard_refusals_total", "counter", "Actions that the guard struck out of plans.", ("reason",)),
+    Metric(
+        "tonnage_pod_wait_seconds",
+        "histogram",
+        "From when this leader first saw a pod pending until it was placed.",
+        (),
+        WAIT_BUCKETS_S,
+    ),
+)
+
+PROCESS = (
+    Metric("tonnage_leader", "gauge", "1 in the replica that holds the Lease and writes, else 0."),
+    Metric("tonnage_lease_epoch", "gauge", "How often the Lease has changed hands; every write carries it."),
+    Metric("tonnage_api_requests_total", "counter", "Requests to the Kubernetes API.", ("verb", "code")),
+    Metric(
+        "tonnage_api_request_seconds",
+        "histogram",
+        "Time until a request was answered; not for watches, which stay open.",
+        ("verb",),
+        REQUEST_BUCKETS_S,
+    ),
+    Metric("tonnage_build_info", "gauge", "Always 1, with the version that runs.", ("version",)),
+)
+
+METRICS = FLEET + SERVICES + LOOP + PROCESS
+
+
+def reference() -> str:
+    """The table for people, in Markdown."""
+    rows = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
+    for metric in METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels) or "–"
+        rows.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
+    return "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    print(reference(), end="")  # noqa: T201 - for docs/operations.md

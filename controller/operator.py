@@ -1,0 +1,300 @@
+"""The operator's process: watches, leads or stands by, runs the loop, answers probes, and ends in order."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from random import Random
+from threading import Event, Thread
+from typing import Any, TypeVar
+
+import structlog
+
+from cluster.errors import ActionError, ObservationError
+from cluster.plans import Plan
+from cluster.snapshot import Snapshot
+from controller.brain import Brain, InlineBrain
+from controller.cycle import run_cycle
+from controller.decide import Decisions
+from controller.gang_rollback import TakesGangsBack
+from controller.gang_status import facts_of_gangs
+from controller.guard import Limits
+from controller.kube_apply import Applier, Job
+from controller.kube_cache import Cache
+from controller.kube_connection import Access, Connection, Request, connect
+from controller.kube_events import AT_A_TIME, Events, said_of
+from controller.kube_lease import Leadership
+from controller.kube_observe import Caches, Observer, empty_caches, follow
+from controller.kube_placers import Pool
+from controller.kube_reflector import Surroundings
+from controller.kube_report import log_unwritten, status_jobs
+from controller.kube_report_own import own_status_jobs
+from controller.kube_sightings import DEPLOYMENTS, CachedSightings, Deployment, is_ours
+from controller.kube_world import KubernetesWorld
+from controller.meter import Meter, count_request
+from controller.metrics_endpoint import metrics_endpoint
+from controller.operator_settings import OperatorSettings
+from controller.probes import probes_endpoint
+from controller.stuck_releases import OnItsWay, TakesReleasesBack
+from controller.teller import Teller
+from controller.under_way import AwaitsPods
+from controller.world import Outcome, World
+from placement.mix_plan import MixSettings
+
+T = TypeVar("T")
+
+STUCK_AFTER_S = 120.0
+"""A loop that has not come round for so long is restarted by the kubelet. Twice the longest deadline of planning."""
+POLL_S = 0.05
+"""How often the loop looks whether there is something to do."""
+SHUTDOWN_S = 4.0
+"""For the Lease to be released; with the rest of the exit it stays under 10 s."""
+
+
+class LoopThread:
+    """An event loop in a thread of its own: watches, the Lease and writes go on while the main thread decides."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="kubernetes", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run it in the loop and wait for it, from another thread."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def run_within(self, work: Coroutine[Any, Any, T], limit_s: float) -> T | None:
+        """The same, given up after so long."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(limit_s)
+        except TimeoutError:
+            future.cancel()
+            return None
+
+    def begin(self, work: Coroutine[Any, Any, Any]) -> Callable[[], object]:
+        """Run it in the background; what comes back cancels it."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return future.cancel
+
+    def call(self, work: Callable[[], None]) -> None:
+        """Call it in the loop, soon."""
+        self._loop.call_soon_threadsafe(work)
+
+    def close(self) -> None:
+        self.run_within(_all_cancelled(), 2.0)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(2.0)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+
+async def _all_cancelled() -> None:
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+class Heart:
+    """Whether the main thread still comes round."""
+
+    def __init__(self) -> None:
+        self.beat()
+
+    def beat(self) -> None:
+        self._beat_at_s = time.monotonic()
+
+    def probe(self) -> str | None:
+        still_s = time.monotonic() - self._beat_at_s
+        return f"the loop has not come round for {still_s:.0f} s" if still_s > STUCK_AFTER_S else None
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An operator whose parts are up."""
+
+    settings: OperatorSettings
+    leadership: Leadership
+    world: World
+    brain: Brain
+    teller: Teller
+    heart: Heart
+    changed: Event
+    """Set whenever the watches have seen something."""
+    is_synced: Callable[[], bool]
+    probe_port: int
+    metrics_port: int
+
+
+def operate(settings: OperatorSettings, stop: Event, on_start: Callable[[Operator], None] = lambda _: None) -> None:
+    """Run until `stop` is set. Raises ConfigError when it cannot start."""
+    with started(settings) as operator:
+        on_start(operator)
+        run_loop(operator, stop)
+
+
+@contextmanager
+def started(settings: OperatorSettings) -> Iterator[Operator]:
+    """All parts, up. Who leaves this block has stopped writing and has released the Lease, in this order."""
+    with ExitStack() as stack:
+        loop = LoopThread()
+        stack.callback(loop.close)
+        meter, changed, heart = Meter(), Event(), Heart()
+        access = Access(kubeconfig=settings.kubeconfig, context=settings.context)
+        connection = loop.run(connect(access, time.monotonic, lambda request: _count(meter, request)))
+        stack.callback(lambda: loop.run_within(connection.close(), 1.0))
+        leadership = _leadership(settings, connection)
+        caches, deployments = empty_caches(changed.set), Cache(DEPLOYMENTS, changed.set)
+        everything = (*caches.each, deployments)
+
+        def is_synced() -> bool:
+            return all(cache.is_synced for cache in everything)
+
+        around = Surroundings(time.time, asyncio.sleep, Random())  # noqa: S311 - spreads reconnects, hides nothing
+        stack.callback(loop.begin(follow(everything, connection, around)))
+        stack.callback(lambda: loop.run_within(leadership.release(), SHUTDOWN_S))
+        stack.callback(loop.begin(leadership.campaign()))
+        observer = Observer(caches, time.time, is_ours=is_ours)
+        sightings = _sightings(observer, caches, deployments)
+        own_jobs = _own_jobs(observer, caches, sightings)
+        world = _world(settings, loop, connection, leadership, sightings, own_jobs, stack)
+        probes = {"/healthz": heart.probe, "/readyz": lambda: None if is_synced() else "the cluster was not seen yet"}
+        yield Operator(
+            settings,
+            leadership,
+            world,
+            brain_of(settings, lambda name: bool((pod := sightings.pod(name)) and pod.chosen_node)),
+            Teller(meter, structlog.get_logger("cycle"), time.time),
+            heart,
+            changed,
+            is_synced,
+            probe_port=stack.enter_context(probes_endpoint(settings.host, settings.probe_port, probes)),
+            metrics_port=stack.enter_context(metrics_endpoint(meter, settings.host, settings.metrics_port)),
+        )
+
+
+def run_loop(operator: Operator, stop: Event) -> None:
+    """Cycle after cycle while leading, until `stop`: when something changed, at most once in `interval_s`, and now and
+    then anyway."""
+    settings, led = operator.settings, False
+    limits = Limits(**settings.limits.model_dump())
+    next_at_s = 0.0
+    while not stop.wait(POLL_S):
+        operator.heart.beat()
+        leads = operator.leadership.may_write()
+        if leads != led:
+            led, next_at_s = leads, 0.0
+            operator.teller.tell_leadership(leads=leads, epoch=operator.leadership.epoch)
+        now_s = time.monotonic()
+        is_due = now_s >= next_at_s or (operator.changed.is_set() and now_s >= next_at_s - _patience_s(settings))
+        if not leads or not operator.is_synced() or not is_due:
+            continue
+        operator.changed.clear()
+        next_at_s = now_s + settings.resync_s
+        _one_cycle(operator, limits)
+
+
+def _patience_s(settings: OperatorSettings) -> float:
+    """How much earlier than its resync a cycle comes when something changed."""
+    return max(0.0, settings.resync_s - settings.interval_s)
+
+
+def _one_cycle(operator: Operator, limits: Limits) -> None:
+    deadline_s = operator.settings.plan_deadline_s
+    try:
+        cycle = run_cycle(operator.world, operator.brain, limits, deadline_s, time.monotonic)
+    except ObservationError as error:
+        operator.teller.tell_blind(error)
+    except Exception as error:  # noqa: BLE001 - a bug in one cycle must not end the process that holds the Lease
+        operator.teller.tell_failed(error)
+    else:
+        operator.teller.tell_cycle(cycle)
+
+
+def brain_of(settings: OperatorSettings, is_on_its_way: OnItsWay) -> Brain:
+    mix = MixSettings(change_price_per_hour=settings.change_price_per_hour, explain=False)
+    decisions = Decisions(policy=settings.policy, mix=mix, preempt=settings.preempt, hold_s=settings.hold_s)
+    inline = InlineBrain(decisions, time.monotonic)
+    gangs = TakesGangsBack(inline, settings.gang_deadline_s, time.monotonic)
+    return AwaitsPods(TakesReleasesBack(gangs, is_on_its_way, settings.release_deadline_s, time.monotonic))
+
+
+def _leadership(settings: OperatorSettings, connection: Connection) -> Leadership:
+    return Leadership(
+        connection,
+        namespace=settings.lease.namespace,
+        name=settings.lease.name,
+        identity=settings.identity,
+        clock=boot_time_s,
+        wall_clock=time.time,
+    )
+
+
+def boot_time_s() -> float:
+    """A clock that also counts while the machine is suspended, as those of other candidates do."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _sightings(observer: Observer, caches: Caches, deployments: Cache[Deployment]) -> CachedSightings:
+    return CachedSightings(
+        observer.observe,
+        pods=caches.pods,
+        services=caches.services,
+        gpu_types=caches.gpu_types,
+        deployments=deployments,
+    )
+
+
+OwnJobs = Callable[[Snapshot, Plan, float], Iterator[Job]]
+"""What is to be written to the statuses of our objects besides services: after a plan, at this instant."""
+
+
+def _own_jobs(observer: Observer, caches: Caches, sightings: CachedSightings) -> OwnJobs:
+    def jobs(snapshot: Snapshot, plan: Plan, at_s: float) -> Iterator[Job]:
+        objects = [(kind, cache.all()) for kind, cache in caches.own]
+        gangs = facts_of_gangs(snapshot, plan, lambda name: bool((pod := sightings.pod(name)) and pod.is_running))
+        yield from own_status_jobs(objects, observer.see().mistakes, gangs, at_s)
+
+    return jobs
+
+
+def _world(
+    settings: OperatorSettings,
+    loop: LoopThread,
+    connection: Connection,
+    leadership: Leadership,
+    sightings: CachedSightings,
+    own_jobs: OwnJobs,
+    stack: ExitStack,
+) -> KubernetesWorld:
+    applier = Applier(connection, leadership.may_write)
+    quiet = replace(applier, concurrency=AT_A_TIME)
+    events = Events(quiet, sightings.uid, time.time, settings.identity)
+    stack.callback(loop.begin(events.write()))
+
+    def tell(snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:
+        loop.call(lambda: events.say(said_of(plan, outcome)))
+        at_s = time.time()
+        jobs = [
+            *status_jobs(sightings, snapshot, plan, outcome, generations, at_s),
+            *own_jobs(snapshot, plan, at_s),
+        ]
+        for answer in loop.run(quiet.send(jobs)):
+            if isinstance(answer, ActionError):
+                log_unwritten(answer)
+
+    return KubernetesWorld(
+        sightings,
+        applier,
+        loop.run,
+        pools=tuple(Pool(pool.placer, pool.selector) for pool in settings.pools),
+        epoch=lambda: leadership.epoch,
+        clock=time.monotonic,
+        tell=tell,
+    )
+
+
+def _count(meter: Meter, request: Request) -> None:
+    count_request(meter, request.verb, request.status, request.for_s)

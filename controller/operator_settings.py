@@ -1,0 +1,137 @@
+"""The settings of the operator: one file and the environment, read once at the start and checked wholly."""
+
+import socket
+import uuid
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
+
+from cluster.errors import ConfigError, Mistake
+from placement.policies import POLICIES
+
+PREFIX = "TONNAGE_"
+
+
+class Part(BaseModel):
+    """A group of settings."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PoolSettings(Part):
+    """Nodes that share a way of placing pods."""
+
+    placer: Literal["bind", "gate"]
+    """bind: Tonnage binds pods with `schedulerName: tonnage`; only for nodes that no other scheduler uses.
+    gate: kube-scheduler binds pods after Tonnage has removed the gate `tonnage.dev/placement`."""
+    selector: dict[str, str] = {}
+    """Labels of the nodes; empty: all that no pool before has."""
+
+
+class LeaseSettings(Part):
+    """Where leadership is held."""
+
+    namespace: str = Field(default="tonnage-system", min_length=1)
+    name: str = Field(default="tonnage", min_length=1)
+
+
+class LimitSettings(Part):
+    """How much one plan may do, whatever the deciders think."""
+
+    max_evictions_share: float = Field(default=0.05, ge=0, le=1)
+    """Share of the running pods. A mistaken plan hurts 1 pod in 20."""
+    max_evictions_floor: int = Field(default=10, ge=0)
+    """So many may always be stopped, else small fleets could never preempt."""
+    max_age_s: float = Field(default=180.0, gt=0, le=3600)
+    """Evidence older than this is not acted on. A quiet watch is heard of every minute; two bookmarks may be missed."""
+
+
+class OperatorSettings(BaseSettings):
+    """Everything that an operator's run depends on. The environment (TONNAGE_POLICY, TONNAGE_LEASE__NAMESPACE) goes
+    before the file."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, validate_default=True
+    )
+
+    kubeconfig: str = ""
+    """Empty: the service account of the pod, or else the file that kubectl would read."""
+    context: str = ""
+    """Of the kubeconfig; empty: its current one."""
+    identity: str = Field(default_factory=lambda: f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}", min_length=1)
+    """Of this process in the Lease. Never the same twice, so that a restart is a new leader."""
+    lease: LeaseSettings = LeaseSettings()
+    pools: Annotated[tuple[PoolSettings, ...], Field(min_length=1, max_length=64)] = (PoolSettings(placer="gate"),)
+    """The first that has a node's labels tells how pods get there."""
+    policy: str = "tonnage"
+    """Packing policy."""
+    preempt: bool = True
+    """Whether pods of lower priority are stopped for those of higher priority."""
+    change_price_per_hour: float = Field(default=0.05, ge=0, le=1000)
+    """Dollars per hour that each instance started or stopped must save. Chosen: a twentieth of a small GPU's price, so
+    that rounding in measured demand moves nothing."""
+    hold_s: float = Field(default=300.0, ge=0, le=86_400)
+    """A service that can still serve its demand is not changed again so soon after a change. Chosen: starting an
+    instance takes minutes, and demand is measured over as long."""
+    interval_s: float = Field(default=1.0, ge=0.05, le=60)
+    """Between the starts of two cycles at least. A gang's pods arrive within it."""
+    resync_s: float = Field(default=30.0, ge=1, le=600)
+    """A cycle runs after so long even when nothing changed."""
+    plan_deadline_s: float = Field(default=2.0, gt=0, le=60)
+    """How long deciding may take."""
+    gang_deadline_s: float = Field(default=300.0, ge=1, le=86_400)
+    """A gang that runs with fewer members than it needs, and cannot be completed for so long, is stopped whole."""
+    release_deadline_s: float = Field(default=60.0, ge=1, le=86_400)
+    """A pod whose gate was removed and that kube-scheduler has not bound for so long is evicted, if its owner makes it
+    anew. It binds within milliseconds; the rest is for volumes that must first be made."""
+    limits: LimitSettings = LimitSettings()
+    host: str = "0.0.0.0"  # noqa: S104 - a pod is reached from its node and from Prometheus
+    """Address of the endpoints."""
+    probe_port: int = Field(default=8081, ge=0, le=65_535)
+    """/healthz and /readyz; 0: any."""
+    metrics_port: int = Field(default=8080, ge=0, le=65_535)
+    """/metrics; 0: any."""
+    log_format: Literal["auto", "json", "text"] = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+def read_settings(path: Path | None = None, **given: Any) -> OperatorSettings:
+    """Settings of a file, the environment and `given`, of which each goes before those before it.
+
+    Raises ConfigError with every mistake.
+    """
+
+    class FromFile(OperatorSettings):
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the library's protocol
+            file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return init_settings, env_settings, YamlConfigSettingsSource(settings_cls, yaml_file=path)
+
+    if path is not None and not path.is_file():
+        raise ConfigError(Mistake(str(path), "there is no such file"))
+    try:
+        settings = FromFile(**given) if path else OperatorSettings(**given)
+    except ValidationError as error:
+        where = str(path) if path else "settings"
+        wrong = (Mistake(f"{where}, {'.'.join(map(str, e['loc']))}", e["msg"]) for e in error.errors())
+        raise ConfigError(tuple(wrong)) from error
+    except (yaml.YAMLError, OSError, TypeError) as error:
+        raise ConfigError(Mistake(str(path), f"cannot be read: {error}")) from error
+    if settings.policy not in POLICIES:
+        remedy = f"choose of {', '.join(POLICIES)}"
+        raise ConfigError(Mistake("policy", f"there is no policy {settings.policy!r}", remedy))
+    return settings
+
+
+def as_yaml(settings: OperatorSettings) -> str:
+    """As a file that would say the same."""
+    return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)

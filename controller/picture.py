@@ -1,0 +1,191 @@
+"""The picture of a cluster that planning works from: put together from objects, and patched as they change.
+
+Manifests and the live cluster both end here, so they cannot mean different things.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cluster.demand import ThroughputProfile
+from cluster.errors import Mistake
+from cluster.nodes import NodeTable
+from cluster.pods import PodTable
+from cluster.snapshot import Snapshot
+from cluster.workloads import Gang
+from cluster.workloads import ModelService as Service
+from controller.api.gang import Gang as GangObject
+from controller.api.gpu_type import GPUType
+from controller.api.model_profile import ModelProfile
+from controller.api.model_service import ModelService
+from controller.findings import Findings
+from controller.fleet_from import NodeRow, TypeIndex, node_row, node_table, types_from
+from controller.kube_structs import Node, Pod
+from controller.manifests import Read
+from controller.pod_columns import Dangling, PodColumns, PodView
+from controller.pods_from import pod_row
+from controller.services_from import profiles_from, service_from, sound_services, with_instances_counted
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seen:
+    """A snapshot, and what of the cluster it leaves out or could not make sense of."""
+
+    snapshot: Snapshot
+    mistakes: tuple[Mistake, ...]
+    """What contradicts itself or something else; the snapshot is sound without it."""
+    dangling: tuple[Dangling, ...]
+    """Pods that name a node, gang or service that is not there."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Offer:
+    """What follows from the few objects of our own kinds, pods and nodes apart."""
+
+    types: TypeIndex
+    profiles: tuple[ThroughputProfile, ...]
+    services: tuple[Service, ...]
+    """The sound ones."""
+    service_names: frozenset[str]
+    """Of all of them: a pod of a service that contradicts itself is still its pod."""
+    gangs: tuple[Read[GangObject], ...]
+    findings: Findings = field(default_factory=Findings)
+
+
+class Picture:
+    """Holds the objects of a cluster and says what they add up to. Not for use by several threads at once."""
+
+    def __init__(self, is_ours: Callable[[Pod], bool] = lambda _: True) -> None:
+        """is_ours: whether a pending pod waits for Tonnage; others are left to their own scheduler."""
+        self._pods = PodColumns(is_ours)
+        self._nodes: dict[str, Read[Node]] = {}
+        self._node_rows: dict[str, NodeRow] = {}
+        self._node_table: tuple[bool, NodeTable] | None = None
+        self._own: dict[str, dict[str, Read[Any]]] = {
+            kind: {} for kind in ("GPUType", "ModelProfile", "ModelService", "Gang")
+        }
+        self._types = TypeIndex((), (), {})
+        self._offer: _Offer | None = None
+
+    def put_pod(self, read: Read[Pod]) -> None:
+        self._offered()
+        self._read_pod(read)
+
+    def _read_pod(self, read: Read[Pod]) -> None:
+        if read.object.holds_nothing:
+            self._pods.remove(read.name)
+        else:
+            self._pods.put(read, pod_row(read, self._types))
+
+    def remove_pod(self, name: str) -> None:
+        self._pods.remove(name)
+
+    def put_node(self, read: Read[Node]) -> None:
+        self._offered()
+        self._read_node(read)
+
+    def _read_node(self, read: Read[Node]) -> None:
+        row = node_row(read, self._types)
+        if row != self._node_rows.get(read.name):
+            self._node_table = None
+        self._nodes[read.name], self._node_rows[read.name] = read, row
+
+    def remove_node(self, name: str) -> None:
+        if self._nodes.pop(name, None) is not None:
+            del self._node_rows[name]
+            self._node_table = None
+
+    def put_own(self, read: Read[GPUType] | Read[ModelProfile] | Read[ModelService] | Read[GangObject]) -> None:
+        self._own[read.kind.name][read.name] = read
+        self._offer = None
+
+    def remove_own(self, kind: str, name: str) -> None:
+        if self._own[kind].pop(name, None) is not None:
+            self._offer = None
+
+    def seen(self, at_s: float, observed_at_s: Mapping[str, float] | None = None) -> Seen:
+        """What there is now. Only what changed since the last call is converted."""
+        offer = self._offered()
+        nodes = self._noded()
+        view = self._pods.view(nodes, tuple(read.name for read in offer.gangs), offer.service_names)
+        snapshot = Snapshot(
+            at_s=at_s,
+            gpu_types=offer.types.types,
+            nodes=nodes,
+            pods=view.table,
+            gangs=gangs_from(offer.gangs, view.table),
+            services=with_instances_counted(offer.services, view.table),
+            profiles=offer.profiles,
+            observed_at_s=observed_at_s or {},
+        )
+        return Seen(snapshot, tuple(self._mistakes(offer, view)), view.dangling)
+
+    def _mistakes(self, offer: _Offer, view: PodView) -> Iterable[Mistake]:
+        yield from (m for name in sorted(self._node_rows) for m in self._node_rows[name].mistakes)
+        yield from offer.findings.mistakes
+        yield from view.mistakes
+
+    def _offered(self) -> _Offer:
+        if self._offer is None:
+            findings = Findings()
+            types = types_from(self._sorted("GPUType"), findings)
+            if types != self._types:
+                self._read_again(types)
+            profiles = profiles_from(self._sorted("ModelProfile"), types, findings)
+            services = sound_services(self._sorted("ModelService"), profiles, types, findings)
+            self._offer = _Offer(
+                types,
+                profiles,
+                tuple(service_from(read) for read in services),
+                frozenset(self._own["ModelService"]),
+                self._sorted("Gang"),
+                findings,
+            )
+        return self._offer
+
+    def _sorted(self, kind: str) -> tuple[Read[Any], ...]:
+        return tuple(read for _, read in sorted(self._own[kind].items()))
+
+    def _read_again(self, types: TypeIndex) -> None:
+        """Other GPU types: labels and resources mean something else now."""
+        self._types = types
+        for node in tuple(self._nodes.values()):
+            self._read_node(node)
+        for pod in tuple(self._pods.reads.values()):
+            self._read_pod(pod)
+
+    def _noded(self) -> NodeTable:
+        name_is_matched = self._pods.name_is_matched
+        if self._node_table is None or self._node_table[0] != name_is_matched:
+            self._node_table = (name_is_matched, node_table(self._node_rows, name_is_matched=name_is_matched))
+        return self._node_table[1]
+
+    def note(self, snapshot: Snapshot, findings: Findings) -> None:
+        """What the reader of a plan should know about the objects behind the snapshot that was seen last."""
+        unknown = [name for name, row in sorted(self._node_rows.items()) if row.is_of_unknown_type]
+        words = "GPUs that match no GPUType: they have no price, and pods that name a type stay away"
+        findings.note_many("Node", "GpuTypeUnknown", unknown, words)
+        for note in self._offered().findings.notes:
+            findings.note(note.about, note.reason.code, note.reason.words, note.reason.figures)
+        self._pods.note(snapshot.pods, findings)
+
+
+def gangs_from(read: Iterable[Read[GangObject]], pods: PodTable) -> tuple[Gang, ...]:
+    """A gang that names no priority has the highest among its members."""
+    reads = tuple(read)
+    highest = np.full(len(reads), np.iinfo(np.int64).min)
+    member = np.flatnonzero(pods.gang >= 0)
+    np.maximum.at(highest, pods.gang[member], pods.priority[member])
+    has_members = np.isin(np.arange(len(reads)), pods.gang[member])
+    return tuple(
+        Gang(
+            name=each.name,
+            min_members=each.object.spec.min_members,
+            within=each.object.spec.topology.within,
+            prefer_within=each.object.spec.topology.prefer_within,
+            priority=(int(top) if there else 0) if each.object.spec.priority is None else each.object.spec.priority,
+        )
+        for each, top, there in zip(reads, highest, has_members, strict=True)
+    )

@@ -1,0 +1,282 @@
+"""The pods of a cluster as columns that are kept and patched: what did not change is neither read nor converted again.
+
+Columns hold numbers of names (of nodes, gangs, services), not rows: a node that goes shifts every row after it, but no
+pod has to be looked at for that. Numbers become rows when a table is made, a column at a time.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from cluster.arrays import Array, BoolArray, IntArray, Names, column
+from cluster.errors import Mistake
+from cluster.nodes import NodeTable
+from cluster.pods import PENDING, PodTable, device_mask
+from cluster.workloads import PodShape
+from controller.devices_held import Held, Running, devices_held
+from controller.findings import Findings
+from controller.kube_structs import Pod
+from controller.manifests import Read
+from controller.pods_from import REMARKS, PodRow
+
+Key = TypeVar("Key", bound=Hashable)
+
+SHAPE, NODE, GANG, OWNER, PRIORITY, DEVICES, MOVABLE, FAULTY, FOREIGN, BY_NAME = range(10)
+"""The rows of the matrix of cells, one column per pod."""
+
+NOWHERE = -2
+"""What a name stands for that nothing has."""
+
+
+class Numbers(Generic[Key]):
+    """Numbers from 0 up for whatever comes, the same for what is equal. The first is for nothing at all."""
+
+    def __init__(self, nothing: Key) -> None:
+        self.known: list[Key] = [nothing]
+        self._number: dict[Key, int] = {nothing: 0}
+
+    def of(self, key: Key) -> int:
+        number = self._number.setdefault(key, len(self.known))
+        if number == len(self.known):
+            self.known.append(key)
+        return number
+
+    def rows(self, keys: Iterable[Key], nothing: int) -> IntArray:
+        """The place of each known key in `keys`; NOWHERE for those that are not in it, `nothing` for the first."""
+        rows = np.full(len(self.known), NOWHERE, dtype=np.int64)
+        rows[0] = nothing
+        for row, key in enumerate(keys):
+            number = self._number.get(key)
+            if number is not None:
+                rows[number] = row
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Dangling:
+    """A pod that names something that is not there."""
+
+    read: Read[Pod]
+    kind: str
+    """`Node`, `Gang` or `ModelService`."""
+    name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodView:
+    """The table, and what kept pods out of it or was assumed."""
+
+    table: PodTable
+    mistakes: tuple[Mistake, ...]
+    dangling: tuple[Dangling, ...]
+
+
+class PodColumns:
+    """All pods that are pending or hold resources, in the order of their names.
+
+    Left out of the table is what cannot be planned on: a pod on a node that is not there holds nothing; a pending pod
+    that contradicts itself or names a gang or service that is not there waits until that is put right. What runs stays
+    in whatever it says, because it holds what it holds.
+    """
+
+    def __init__(self, is_ours: Callable[[Pod], bool]) -> None:
+        """is_ours: whether a pending pod waits for Tonnage; others are left to their own scheduler."""
+        self._is_ours = is_ours
+        self._rows: dict[str, PodRow] = {}
+        self._reads: dict[str, Read[Pod]] = {}
+        self._names: list[str] = []
+        self._cells: IntArray = np.zeros((10, 0), dtype=np.int64)
+        self._changed: set[str] = set()
+        self._shapes: Numbers[PodShape | None] = Numbers(None)
+        self._texts: Numbers[str] = Numbers("")
+        self._holders: defaultdict[str, set[str]] = defaultdict(set)
+        """Node → the pods on it that ask for GPUs."""
+        self._held: dict[str, tuple[int, Held]] = {}
+        """Node → (its GPUs, what its pods hold), where that is still true."""
+        self._last: tuple[NodeTable, tuple[str, ...], frozenset[str], PodView] | None = None
+
+    @property
+    def name_is_matched(self) -> bool:
+        """Whether the affinity of some pod matches nodes by name."""
+        self._patch()
+        return bool(self._cells[BY_NAME].any())
+
+    @property
+    def reads(self) -> Mapping[str, Read[Pod]]:
+        return self._reads
+
+    def put(self, read: Read[Pod], row: PodRow) -> None:
+        name = read.name
+        known = self._reads.get(name)
+        self._reads[name] = read
+        was_same = self._rows.get(name) == row and known is not None
+        if was_same and known is not None and self._is_as_ours(known, read):
+            return
+        self._leave_node(name)
+        self._rows[name] = row
+        if row.node and row.shape.gpus:
+            self._holders[row.node].add(name)
+            self._held.pop(row.node, None)
+        self._changed.add(name)
+
+    def remove(self, name: str) -> None:
+        if name in self._rows:
+            self._leave_node(name)
+            del self._rows[name], self._reads[name]
+            self._changed.add(name)
+
+    def _is_as_ours(self, before: Read[Pod], now: Read[Pod]) -> bool:
+        """Whether nothing else changed that this class reads from the pod: whose it is, which devices it names."""
+        is_same_scheduler = self._is_ours(before.object) == self._is_ours(now.object)
+        return is_same_scheduler and before.object.metadata.annotations == now.object.metadata.annotations
+
+    def _leave_node(self, name: str) -> None:
+        before = self._rows.get(name)
+        if before is not None and before.node in self._holders:
+            self._holders[before.node].discard(name)
+            self._held.pop(before.node, None)
+
+    def view(self, nodes: NodeTable, gangs: tuple[str, ...], services: frozenset[str]) -> PodView:
+        """The table over these nodes, gangs and services; the same object while nothing changed."""
+        self._patch()
+        if self._last is not None:
+            *over, view = self._last
+            if over[0] is nodes and over[1:] == [gangs, services]:
+                return view
+        device_mistakes = self._seat(nodes)
+        view = self._view(nodes, gangs, services, device_mistakes)
+        self._last = (nodes, gangs, services, view)
+        return view
+
+    def _patch(self) -> None:
+        """Bring the matrix up to date with what was put and removed since the last time."""
+        if not self._changed:
+            return
+        self._last = None
+        gone = [row for name in self._changed if name not in self._rows and (row := self._row(name)) is not None]
+        if gone:
+            self._cells = np.delete(self._cells, gone, axis=1)
+            left = set(gone)
+            self._names = [name for row, name in enumerate(self._names) if row not in left]
+        alive = sorted(name for name in self._changed if name in self._rows)
+        new = [name for name in alive if self._row(name) is None]
+        if new:
+            places = [bisect_left(self._names, name) for name in new]
+            self._cells = np.insert(self._cells, places, np.zeros((10, len(new)), dtype=np.int64), axis=1)
+            self._names = sorted([*self._names, *new])
+        if alive:
+            rows = [bisect_left(self._names, name) for name in alive]
+            self._cells[:, rows] = np.array([self._cells_of(name) for name in alive], dtype=np.int64).T
+        self._changed = set()
+        self._last = None
+
+    def _row(self, name: str) -> int | None:
+        row = bisect_left(self._names, name)
+        return row if row < len(self._names) and self._names[row] == name else None
+
+    def _cells_of(self, name: str) -> tuple[int, ...]:
+        row, read = self._rows[name], self._reads[name]
+        return (
+            self._shapes.of(row.shape),
+            self._texts.of(row.node),
+            self._texts.of(row.gang),
+            self._texts.of(row.owner),
+            row.priority,
+            0,
+            row.movable,
+            bool(row.mistakes),
+            not row.node and not self._is_ours(read.object),
+            row.matches_node_names,
+        )
+
+    def _seat(self, nodes: NodeTable) -> tuple[Mistake, ...]:
+        """Find out who holds which devices on the nodes where that may have changed."""
+        gpus = dict(zip(nodes.names, nodes.gpus.tolist(), strict=True))
+        mistakes: list[Mistake] = []
+        for node in sorted(self._holders):
+            pods = self._holders[node]
+            if not pods:
+                del self._holders[node]
+                continue
+            known = self._held.get(node)
+            if node in gpus and (known is None or known[0] != gpus[node]):
+                running = [Running(self._reads[name], self._rows[name].shape) for name in pods]
+                known = self._held[node] = (gpus[node], devices_held(running, gpus[node]))
+                for name, devices in known[1].devices.items():
+                    self._cells[DEVICES, bisect_left(self._names, name)] = device_mask(devices)
+            if known is not None and node in gpus:
+                mistakes += known[1].mistakes
+        return tuple(mistakes)
+
+    def _view(
+        self, nodes: NodeTable, gangs: tuple[str, ...], services: frozenset[str], device_mistakes: tuple[Mistake, ...]
+    ) -> PodView:
+        cells = self._cells
+        node = self._texts.rows(nodes.names, PENDING)[cells[NODE]]
+        gang = self._texts.rows(gangs, -1)[cells[GANG]]
+        served = self._texts.rows(sorted(services), -1)[cells[OWNER]]
+        is_astray = (gang == NOWHERE) | (served == NOWHERE) | (cells[FAULTY] != 0)
+        kept = (node != NOWHERE) & ~((node == PENDING) & (is_astray | (cells[FOREIGN] != 0)))
+        is_dangling = ((node == NOWHERE) | (gang == NOWHERE) | (served == NOWHERE)) & (cells[FOREIGN] == 0)
+        return PodView(
+            table=self._table(np.flatnonzero(kept), node, np.maximum(gang, -1)),
+            mistakes=self._own_mistakes((cells[FAULTY] != 0) & (cells[FOREIGN] == 0)) + device_mistakes,
+            dangling=tuple(self._dangling(np.flatnonzero(is_dangling), node, gang, served)),
+        )
+
+    def _table(self, kept: IntArray, node: IntArray, gang: IntArray) -> PodTable:
+        cells = self._cells[:, kept]
+        shape, shapes = in_order_of_appearance(cells[SHAPE])
+        texts = self._texts.known
+        every_name = len(kept) == len(self._names)
+        return PodTable(
+            names=Names(self._names if every_name else [self._names[row] for row in kept.tolist()]),
+            shape=column(shape, np.int64),
+            shapes=tuple(known for n in shapes.tolist() if (known := self._shapes.known[n]) is not None),
+            node=column(node[kept], np.int64),
+            devices=column(np.where(node[kept] == PENDING, 0, cells[DEVICES]), np.int64),
+            priority=column(cells[PRIORITY], np.int64),
+            gang=column(gang[kept], np.int64),
+            owner=tuple([texts[n] for n in cells[OWNER].tolist()]),
+            movable=column(cells[MOVABLE] != 0, np.bool_),
+        )
+
+    def _own_mistakes(self, is_faulty: BoolArray) -> tuple[Mistake, ...]:
+        return tuple(m for row in np.flatnonzero(is_faulty) for m in self._rows[self._names[int(row)]].mistakes)
+
+    def _dangling(self, rows: IntArray, *found: IntArray) -> Iterable[Dangling]:
+        for row in rows.tolist():
+            name = self._names[row]
+            says = self._rows[name]
+            for kind, written, place in zip(
+                ("Node", "Gang", "ModelService"), (says.node, says.gang, says.owner), found, strict=True
+            ):
+                if place[row] == NOWHERE:
+                    yield Dangling(self._reads[name], kind, written)
+
+    def note(self, table: PodTable, findings: Findings) -> None:
+        """What the reader of a plan should know of these pods."""
+        assumed = [name for _, held in self._held.values() for name in held.assumed]
+        words = "name no devices in tonnage.dev/devices: which ones they hold is assumed, the fullest that fit"
+        findings.note_many("Pod", "DevicesAssumed", assumed, words)
+        by_remark: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        for name in table.names:
+            for remark in self._rows[name].remarks:
+                by_remark[remark].append(name)
+        for code, words in REMARKS.items():
+            for (said, gap), names in sorted(by_remark.items()):
+                if said == code:
+                    findings.note_many("Pod", code, names, words.format(gap))
+
+
+def in_order_of_appearance(numbers: IntArray) -> tuple[Array, Array]:
+    """The numbers renumbered from 0 up as they first appear, and what each new one was."""
+    known, first, back = np.unique(numbers, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return rank[back], known[order]

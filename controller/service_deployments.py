@@ -1,0 +1,150 @@
+"""The Deployments of a ModelService: one for each GPU type of its mix, as data."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from cluster.workloads import ModelService
+from controller.api.metadata import API_VERSION, SERVICE_LABEL
+from controller.kube_connection import APPLY_PATCH
+from controller.kube_write import Write
+from controller.sightings import (
+    EPOCH_ANNOTATION,
+    PLACEMENT_GATE,
+    SCHEDULER_NAME,
+    SeenGpuType,
+    SeenService,
+)
+
+FIELD_MANAGER = "tonnage"
+GPU_TYPE_LABEL = "tonnage.dev/gpu-type"
+CONTENT_ANNOTATION = "tonnage.dev/content"
+"""On a Deployment: what `content_of` says of it, so that one that is right is not written again."""
+LONGEST_NAME = 52
+"""Of a Deployment: its ReplicaSets and pods add up to 17 signs of their own to 63 and 11 more to a label's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """What one instance of a service on one GPU type needs to be made."""
+
+    service: ModelService
+    seen: SeenService
+    gpu_type: str
+    gpus: int
+    """Devices of one instance."""
+    recognised: SeenGpuType
+    placer: str
+    """How pods are placed on nodes of this type: `bind` or `gate`."""
+
+
+def deployment_name(service: str, gpu_type: str) -> str:
+    """`chat-a100`; long names are cut and told apart by a hash.
+
+    service: without its namespace.
+    """
+    name = f"{service}-{gpu_type.lower()}"
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[: LONGEST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def deployment_write(instance: Instance, replicas: int, epoch: int) -> Write:
+    """Server-side apply of one Deployment. The fields in it are Tonnage's; all others are anybody's."""
+    namespace, _, service = instance.service.name.partition("/")
+    name = deployment_name(service, instance.gpu_type)
+    said = {CONTENT_ANNOTATION: content_of(instance), EPOCH_ANNOTATION: str(epoch)}
+    body = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": _labels(instance),
+            "annotations": said,
+            "ownerReferences": [_owner(instance)],
+        },
+        "spec": {**_spec(instance), "replicas": replicas},
+    }
+    query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
+    return Write("PATCH", path, body, APPLY_PATCH, query)
+
+
+def content_of(instance: Instance) -> str:
+    """A hash of all that a Deployment is, but for how many replicas it has and who wrote it."""
+    content = [_labels(instance), _owner(instance), _spec(instance)]
+    return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()[:16]
+
+
+def _labels(instance: Instance) -> dict[str, str]:
+    service = instance.service.name.partition("/")[2]
+    return {SERVICE_LABEL: service, GPU_TYPE_LABEL: instance.gpu_type}
+
+
+def _owner(instance: Instance) -> dict[str, Any]:
+    """The Deployment goes when its service goes."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "ModelService",
+        "name": instance.service.name.partition("/")[2],
+        "uid": instance.seen.uid,
+        "controller": True,
+    }
+
+
+def _spec(instance: Instance) -> dict[str, Any]:
+    return {
+        "selector": {"matchLabels": _labels(instance)},
+        # A new pod must not wait for a GPU that the old one holds: devices are what is scarce.
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "25%"}},
+        "template": _template(instance),
+    }
+
+
+def _template(instance: Instance) -> dict[str, Any]:
+    """The user's template, made to run on this GPU type and to be placed by Tonnage."""
+    written = instance.seen.template or {}
+    metadata, spec = _dict(written.get("metadata")), dict(_dict(written.get("spec")))
+    first, *others = spec["containers"]
+    spec["containers"] = [_with_resources(instance, first), *others]
+    spec["affinity"] = _affinity(_dict(spec.get("affinity")), instance.recognised)
+    if instance.placer == "bind":
+        spec["schedulerName"] = SCHEDULER_NAME
+    else:
+        gates = [g for g in spec.get("schedulingGates", []) if g.get("name") != PLACEMENT_GATE]
+        spec["schedulingGates"] = [*gates, {"name": PLACEMENT_GATE}]
+    labels = {**_dict(metadata.get("labels")), **_labels(instance)}
+    annotations = dict(_dict(metadata.get("annotations")))
+    return {"metadata": {"labels": labels, **({"annotations": annotations} if annotations else {})}, "spec": spec}
+
+
+def _with_resources(instance: Instance, container: Mapping[str, Any]) -> dict[str, Any]:
+    """The first container serves the model: it gets the devices, and CPU and memory where it names none."""
+    resources = _dict(container.get("resources"))
+    limits, requests = dict(_dict(resources.get("limits"))), dict(_dict(resources.get("requests")))
+    limits[instance.recognised.resource] = str(instance.gpus)
+    requests[instance.recognised.resource] = str(instance.gpus)
+    if instance.service.instance_cpu_milli:
+        requests.setdefault("cpu", f"{instance.service.instance_cpu_milli}m")
+    if instance.service.instance_memory_bytes:
+        requests.setdefault("memory", str(instance.service.instance_memory_bytes))
+    return {**container, "resources": {**resources, "limits": limits, "requests": requests}}
+
+
+def _affinity(written: Mapping[str, Any], recognised: SeenGpuType) -> dict[str, Any]:
+    """Nodes of this GPU type, within what the template allows: each of its alternatives is narrowed."""
+    wanted = {"key": recognised.label, "operator": "In", "values": list(recognised.values)}
+    node = dict(_dict(written.get("nodeAffinity")))
+    required = _dict(node.get("requiredDuringSchedulingIgnoredDuringExecution"))
+    terms: Sequence[Any] = required.get("nodeSelectorTerms") or [{}]
+    narrowed = [{**term, "matchExpressions": [*term.get("matchExpressions", []), wanted]} for term in terms]
+    node["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": narrowed}
+    return {**written, "nodeAffinity": node}
+
+
+def _dict(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,154 @@
+"""What a ModelService's status says after a cycle: counts, cost, proof, routing, conditions."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from cluster.plans import Reason, Routing, ServicePlan
+from controller.api.conditions import ACCEPTED, DEGRADED, PLANNED, READY, ConditionStatus, set_condition
+from controller.api.model_service import ModelServiceStatus, RoutingStatus, RoutingWeights
+
+DIGITS = 6
+"""To which figures are rounded: a status that differs in the last bit would be written in every cycle."""
+
+NOT_ACCEPTED = ("BadInput",)
+"""Codes of refusals that say that the service itself is wrong, not that the fleet lacks something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a status is made of besides the plan."""
+
+    generation: int
+    """metadata.generation that the plan was made for."""
+    asked: Mapping[str, int]
+    """Instances by GPU type that its Deployments ask for."""
+    running: Mapping[str, int]
+    """Instances by GPU type whose pods run."""
+    makes_pods: bool
+    """It has a template; without one somebody else runs it."""
+    undone: Reason | None
+    """Why a step of this cycle on its Deployments was not done."""
+
+
+def status_after(before: Mapping[str, Any], plan: ServicePlan, facts: Facts, at_s: float) -> dict[str, Any]:
+    """The status as plain data; equal to `before` when there is nothing new to say.
+
+    at_s: now, seconds since the epoch.
+    """
+    old = _read(before)
+    asked = {name: count for name, count in sorted(facts.asked.items()) if count}
+    running = {name: count for name, count in sorted(facts.running.items()) if count}
+    conditions = old.conditions
+    for kind, (status, reason) in _claims(plan, asked, running, facts).items():
+        conditions = set_condition(
+            conditions, kind, status, reason.code, reason.words, generation=facts.generation, at_s=at_s
+        )
+    bound = _bound(old, plan, facts)
+    return ModelServiceStatus(
+        observed_generation=facts.generation,
+        conditions=conditions,
+        replicas=asked if facts.makes_pods else None,
+        running=running if facts.makes_pods else None,
+        wanted_instances=sum(asked.values()) if facts.makes_pods else sum(plan.instances.values()),
+        running_instances=sum(running.values()),
+        last_scale_time=old.last_scale_time if old.replicas == asked else float(int(at_s)),
+        cost_per_hour=old.cost_per_hour if plan.refusal else round(plan.cost_per_hour, DIGITS),
+        bound_per_hour=bound,
+        gap=None
+        if bound is None
+        else round(max(0.0, 1 - bound / plan.cost_per_hour) if plan.cost_per_hour else 0.0, DIGITS),
+        routing=_routing(plan.routing) if plan.routing else None,
+    ).plain()
+
+
+def scaled_at_s(status: Mapping[str, Any]) -> float | None:
+    """When the replicas that this status tells of last changed, seconds since the epoch."""
+    return _read(status).last_scale_time
+
+
+def _read(before: Mapping[str, Any]) -> ModelServiceStatus:
+    """The status that stands there; one that cannot be read, because somebody else wrote it, is made anew."""
+    try:
+        return ModelServiceStatus.model_validate(before)
+    except ValidationError:
+        return ModelServiceStatus()
+
+
+def _bound(old: ModelServiceStatus, plan: ServicePlan, facts: Facts) -> float | None:
+    """What was proven of this mix. A proof that stands is not given up for a weaker one of a busier moment: the status
+    would change in every cycle."""
+    if plan.refusal or plan.certificate is None:
+        return None
+    bound, cost = round(plan.certificate.bound, DIGITS), round(plan.cost_per_hour, DIGITS)
+    is_same = old.observed_generation == facts.generation and old.cost_per_hour == cost
+    if is_same and old.bound_per_hour is not None and bound < old.bound_per_hour <= cost:
+        return old.bound_per_hour
+    return bound
+
+
+Claim = tuple[ConditionStatus, Reason]
+
+
+def _claims(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, int], facts: Facts) -> dict[str, Claim]:
+    return {
+        ACCEPTED: _accepted(plan),
+        PLANNED: ("False", plan.refusal) if plan.refusal else ("True", Reason("MixFound", _mix_words(plan))),
+        READY: _ready(plan, asked, running, facts),
+        DEGRADED: _degraded(plan, asked, running),
+    }
+
+
+def _accepted(plan: ServicePlan) -> Claim:
+    if plan.refusal and plan.refusal.code in NOT_ACCEPTED:
+        return "False", plan.refusal
+    return "True", Reason("Valid", "its fields and the objects that it names are right")
+
+
+def _mix_words(plan: ServicePlan) -> str:
+    mix = ", ".join(f"{count} × {name}" for name, count in sorted(plan.instances.items())) or "no instance"
+    return f"{mix} at {plan.cost_per_hour:.2f} $/h"
+
+
+def _ready(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, int], facts: Facts) -> Claim:
+    if plan.refusal:
+        return "False", Reason("NotPlanned", plan.refusal.words)
+    if not facts.makes_pods:
+        return "False", Reason("PlannedOnly", "it has no spec.template to make pods of: somebody else runs it")
+    if facts.undone:
+        return "False", facts.undone
+    wanted = {name: count for name, count in plan.instances.items() if count}
+    if dict(asked) != wanted:
+        return "False", Reason("Scaling", f"{_sum(asked)} instances are asked for, {_sum(wanted)} planned")
+    if any(running.get(name, 0) < count for name, count in wanted.items()):
+        return "False", Reason("InstancesMissing", f"{_sum(running)} of {_sum(wanted)} instances run")
+    return "True", Reason("AllInstancesRun", f"all {_sum(wanted)} instances of the mix run")
+
+
+def _degraded(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, int]) -> Claim:
+    missing = sum(max(0, count - running.get(name, 0)) for name, count in asked.items())
+    if running and missing:
+        return "True", Reason("InstancesMissing", f"{missing} of {_sum(asked)} instances do not run")
+    if plan.refusal and running:
+        return "True", Reason("NotPlanned", f"its instances stay as they are: {plan.refusal.words}")
+    return "False", Reason("AsAsked", "nothing is known to be worse than asked")
+
+
+def _sum(counts: Mapping[str, int]) -> int:
+    return sum(counts.values())
+
+
+def _routing(routing: Routing) -> RoutingStatus:
+    return RoutingStatus(
+        input_tokens=tuple(routing.grid.input_tokens),
+        output_tokens=tuple(routing.grid.output_tokens),
+        weights=tuple(
+            RoutingWeights(
+                gpu_type=name,
+                share=tuple(tuple(round(float(x), DIGITS) for x in row) for row in routing.weight[:, :, number]),
+            )
+            for number, name in enumerate(routing.gpu_types)
+        ),
+    )

@@ -1,0 +1,96 @@
+"""The teller: after each cycle it writes the log lines and moves the metrics. One per process."""
+
+from collections import Counter
+from typing import get_args
+
+from structlog.typing import FilteringBoundLogger
+
+from cluster.actions import Action, Bind
+from cluster.errors import ObservationError
+from controller.cycle import STAGES, Cycle
+from controller.decide import Clock
+from controller.fleet_metrics import left_behind, pending_since, samples_of
+from controller.logs import log_cycle
+from controller.meter import Meter
+
+RESULT_OF = {
+    "ActionFailed": "failed",
+    "Skipped": "skipped",
+    "NotWhole": "skipped",
+    "TakenBack": "taken_back",
+    "NotTakenBack": "stuck",
+}
+"""What became of an undone action, by the code of the reason (controller/apply.py)."""
+
+
+class Teller:
+    """Remembers the number of the cycle and since when each workload waits; nothing is decided by either.
+
+    now_s: seconds since the epoch, for the time of the last cycle.
+    """
+
+    def __init__(self, meter: Meter, log: FilteringBoundLogger, now_s: Clock) -> None:
+        self._meter, self._log, self._now_s = meter, log, now_s
+        self._cycles = 0
+        self._since_s: dict[str, float] = {}
+        kinds = [kind.__name__ for kind in get_args(Action)]
+        meter.foresee("tonnage_actions_total", kinds, ["done", *dict.fromkeys(RESULT_OF.values())])
+        meter.foresee("tonnage_cycles_total", ["acted", "quiet", "blind", "failed"])
+        meter.set("tonnage_leader", 0)
+
+    def tell_cycle(self, cycle: Cycle) -> None:
+        """A cycle that saw the cluster, whatever it did."""
+        self._cycles += 1
+        log_cycle(self._log, self._cycles, cycle)
+        self._count(cycle)
+        # A pod that came since the last cycle and was bound in this one waited from the snapshot on.
+        known_s = pending_since(cycle.snapshot, self._since_s)
+        self._since_s = pending_since(left_behind(cycle), known_s)
+        for step in cycle.outcome.done:
+            if isinstance(step.action, Bind) and (at_s := known_s.get(f"Pod/{step.action.pod}")) is not None:
+                self._meter.observe(
+                    "tonnage_pod_wait_seconds", cycle.snapshot.at_s - at_s + sum(cycle.stage_s.values())
+                )
+        self._meter.publish(samples_of(cycle, self._since_s))
+        self._meter.set("tonnage_last_cycle_timestamp_seconds", self._now_s())
+
+    def tell_blind(self, error: ObservationError) -> None:
+        """A cycle that could not see the cluster and decided nothing."""
+        self._cycles += 1
+        self._log.warning("the cluster could not be seen", cycle=self._cycles, why=str(error))
+        self._meter.count("tonnage_cycles_total", "blind")
+
+    def tell_failed(self, error: Exception) -> None:
+        """A cycle that a mistake of ours ended; with the traceback, for it must be mended."""
+        self._cycles += 1
+        self._log.error("the cycle failed", cycle=self._cycles, exc_info=error)
+        self._meter.count("tonnage_cycles_total", "failed")
+
+    def tell_leadership(self, *, leads: bool, epoch: int) -> None:
+        """This replica took the Lease or lost it. One that does not lead says nothing of the cluster: it may be old."""
+        self._log.info("leadership taken" if leads else "leadership lost", epoch=epoch)
+        self._meter.set("tonnage_leader", int(leads))
+        self._meter.set("tonnage_lease_epoch", epoch)
+        if leads:
+            # A new leader gets as long for its first cycle as for any other before the loop counts as stalled.
+            self._meter.set("tonnage_last_cycle_timestamp_seconds", self._now_s())
+        else:
+            self._since_s = {}
+            self._meter.publish(())
+
+    def _count(self, cycle: Cycle) -> None:
+        meter = self._meter
+        meter.count("tonnage_cycles_total", "quiet" if cycle.is_quiet else "acted")
+        done = Counter((type(step.action).__name__, "done") for step in cycle.outcome.done)
+        undone = Counter(
+            (type(undone.step.action).__name__, RESULT_OF.get(undone.reason.code, "failed"))
+            for undone in cycle.outcome.undone
+        )
+        for (kind, result), count in (done + undone).items():
+            meter.count("tonnage_actions_total", kind, result, by=count)
+        for refused in cycle.plan.refused:
+            meter.count("tonnage_guard_refusals_total", refused.reason.code)
+        for stage in STAGES:
+            if stage in cycle.stage_s:
+                meter.observe("tonnage_cycle_stage_seconds", cycle.stage_s[stage], stage)
+        meter.observe("tonnage_cycle_seconds", sum(cycle.stage_s.values()))

@@ -1,0 +1,1 @@
+"""What is deployed beside the code: the image, dashboards, alerts."""

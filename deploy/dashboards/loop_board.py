@@ -1,0 +1,104 @@
+"""Whether somebody leads, sees, and is quick enough."""
+
+from deploy.dashboards.panels import (
+    COUNT,
+    JOB,
+    PER_SECOND,
+    SECONDS,
+    Board,
+    Panel,
+    Query,
+    Row,
+    fleet,
+    quantile,
+    quantiles,
+    rate,
+)
+
+LOOP = Board(
+    "loop",
+    "Tonnage / Control loop",
+    "Whether somebody leads, sees, and is quick enough.",
+    (JOB,),
+    (
+        Row(
+            "State",
+            (
+                Panel(
+                    "Leaders",
+                    "Exactly one, but for seconds around a change.",
+                    COUNT,
+                    (Query('sum(tonnage_leader{job="$job"})', "leaders"),),
+                    "stat",
+                ),
+                Panel(
+                    "Epoch",
+                    "How often the Lease has changed hands. Rising on its own: the leader misses renewals.",
+                    COUNT,
+                    (Query('max(tonnage_lease_epoch{job="$job"})', "epoch"),),
+                    "stat",
+                ),
+                Panel(
+                    "Since the last cycle",
+                    "A quiet cluster has a cycle every resync_s (30 s).",
+                    SECONDS,
+                    (Query('time() - max(tonnage_last_cycle_timestamp_seconds{job="$job"})', "age"),),
+                    "stat",
+                ),
+                Panel(
+                    "Version",
+                    "What runs; two values while it is rolled out.",
+                    COUNT,
+                    (Query('count by (version) (tonnage_build_info{job="$job"})', "{{version}}"),),
+                    "stat",
+                ),
+            ),
+        ),
+        Row(
+            "Cycles",
+            (
+                Panel(
+                    "Cycles by result",
+                    "Blind: the cluster could not be seen. Failed: a mistake of Tonnage, with a traceback in the log.",
+                    PER_SECOND,
+                    (Query(rate("tonnage_cycles_total", "result"), "{{result}}"),),
+                ),
+                Panel(
+                    "Length of a cycle",
+                    "Goals: median 0.5 s, 99 % within 2 s.",
+                    SECONDS,
+                    quantiles("tonnage_cycle_seconds"),
+                ),
+                Panel(
+                    "Length of each stage, 99 %",
+                    "Which stage a slow cycle spends its time in.",
+                    SECONDS,
+                    (Query(quantile(0.99, "tonnage_cycle_stage_seconds", "stage"), "{{stage}}"),),
+                ),
+                Panel(
+                    "Age of what is seen",
+                    "By part of the cluster. Past limits.max_age_s (three minutes) the guard refuses to act on it.",
+                    SECONDS,
+                    (Query(f"time() - {fleet('tonnage_observed_timestamp_seconds', 'part')}", "{{part}}"),),
+                ),
+            ),
+        ),
+        Row(
+            "Process",
+            (
+                Panel(
+                    "Memory",
+                    "Resident memory by replica.",
+                    "bytes",
+                    (Query('process_resident_memory_bytes{job="$job"}', "{{instance}}"),),
+                ),
+                Panel(
+                    "CPU",
+                    "Cores in use by replica.",
+                    COUNT,
+                    (Query('rate(process_cpu_seconds_total{job="$job"}[$__rate_interval])', "{{instance}}"),),
+                ),
+            ),
+        ),
+    ),
+)

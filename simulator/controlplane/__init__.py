@@ -1,0 +1,1 @@
+"""A pretend datacenter around a real Kubernetes API server: upstream's control plane, simulated nodes."""

@@ -1,0 +1,29 @@
+"""`python -m simulator.controlplane [TOOL ...]`: builds the programs of a control plane, or those that are named."""
+
+import argparse
+import sys
+
+from cluster.errors import BuildError
+from simulator.controlplane.build import build
+from simulator.controlplane.build_progress import progress_on
+from simulator.controlplane.tools import CONTROL_PLANE, TOOLS
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m simulator.controlplane", description=__doc__)
+    parser.add_argument("tools", nargs="*", metavar="TOOL", help=f"one of {', '.join(TOOLS)}; default: all but helm")
+    names = parser.parse_args().tools or [tool.name for tool in CONTROL_PLANE]
+    if unknown := [name for name in names if name not in TOOLS]:
+        parser.error(f"no tool is called {unknown[0]}; choose of {', '.join(TOOLS)}")
+    try:
+        programs = build([TOOLS[name] for name in names], on_progress=progress_on(sys.stderr))
+    except BuildError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    for program in programs.values():
+        print(f"{program.stat().st_size / 1e6:6.1f} MB  {program}")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""The command line of each process of a control plane."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from simulator.controlplane.accounts import CONTROLLERS, NODES, SCHEDULER
+from simulator.controlplane.folder import ACCOUNTS, AUTHORITY, SERVER, Folder
+from simulator.controlplane.programs import Programs
+
+HOST = "127.0.0.1"
+"""Nothing listens anywhere else."""
+
+ETCD, API_SERVER = "etcd", "kube-apiserver"
+
+SERVERS = (ETCD, API_SERVER, SCHEDULER, CONTROLLERS)
+"""In the order in which they start; they stop in the reverse."""
+
+PROCESSES = (*SERVERS, NODES)
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """One for each listener."""
+
+    etcd: int
+    etcd_peer: int
+    api: int
+    scheduler: int
+    controllers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a control plane is to be."""
+
+    nodes: int = 0
+    """Simulated nodes; none by default: then nothing becomes Running, which suits tests of the API alone."""
+    seed: int = 0
+    """Of the generated fleet."""
+    manifests: str = ""
+    """A file of Node manifests to simulate instead."""
+    lease_s: int = 40
+    """How long a simulated node's lease lasts, renewed four times within: the kubelet's own default. 1,000 nodes make
+    100 writes a second of it; measurements of something else may take longer leases."""
+    node_lifecycle: bool = False
+    """Whether nodes that fall silent are tainted and lose their pods. Off, because a suspended laptop or a CI machine
+    that stalls for a minute would lose them all."""
+    api_flags: tuple[str, ...] = ()
+    """More flags for kube-apiserver, such as --feature-gates=... They stand last and so win."""
+
+
+def commands(settings: Settings, ports: Ports, programs: Programs, folder: Folder) -> Mapping[str, list[str | Path]]:
+    """Command line by process, in the order of starting; programs that are missing are left out."""
+    made: dict[str, list[str | Path]] = {
+        ETCD: _etcd(ports, folder),
+        API_SERVER: [*_api_server(ports, folder), *settings.api_flags],
+        SCHEDULER: _scheduler(ports, folder),
+        CONTROLLERS: _controllers(settings, ports, folder),
+    }
+    wanted = {name: [programs[name], *flags] for name, flags in made.items() if name in programs.path}
+    has_nodes = settings.nodes > 0 or settings.manifests
+    return wanted | ({NODES: _simulated_nodes(settings, folder)} if has_nodes else {})
+
+
+def _simulated_nodes(settings: Settings, folder: Folder) -> list[str | Path]:
+    fleet = ["--manifests", settings.manifests] if settings.manifests else ["--nodes", str(settings.nodes)]
+    return [
+        *(sys.executable, "-m", "simulator.controlplane.nodes_process"),
+        *("--kubeconfig", folder.kubeconfig_of(NODES), "--ready-file", folder.nodes_ready),
+        *fleet,
+        *("--seed", str(settings.seed), "--lease-s", str(settings.lease_s)),
+    ]
+
+
+def _etcd(ports: Ports, folder: Folder) -> list[str | Path]:
+    clients, peers = f"http://{HOST}:{ports.etcd}", f"http://{HOST}:{ports.etcd_peer}"
+    return [
+        f"--data-dir={folder.etcd}",
+        f"--listen-client-urls={clients}",
+        f"--advertise-client-urls={clients}",
+        f"--listen-peer-urls={peers}",
+        f"--initial-advertise-peer-urls={peers}",
+        f"--initial-cluster=default={peers}",
+        # A cluster to try things on need not outlive a power cut, so nothing waits for the disk.
+        "--unsafe-no-fsync",
+        "--quota-backend-bytes=4294967296",
+        "--log-level=warn",
+    ]
+
+
+def _api_server(ports: Ports, folder: Folder) -> list[str | Path]:
+    pki = folder.pki
+    return [
+        f"--etcd-servers=http://{HOST}:{ports.etcd}",
+        f"--secure-port={ports.api}",
+        f"--bind-address={HOST}",
+        f"--advertise-address={HOST}",
+        "--endpoint-reconciler-type=none",
+        f"--tls-cert-file={pki / SERVER}.crt",
+        f"--tls-private-key-file={pki / SERVER}.key",
+        f"--client-ca-file={pki / AUTHORITY}.crt",
+        f"--token-auth-file={folder.tokens}",
+        "--authorization-mode=Node,RBAC",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={pki / ACCOUNTS}.key",
+        f"--service-account-signing-key-file={pki / ACCOUNTS}.key",
+        "--service-cluster-ip-range=10.0.0.0/24",
+        "--allow-privileged=true",
+        # ServiceAccount would refuse pods until a new namespace has its default account; TaintNodesByCondition would
+        # taint every new node until the node lifecycle controller takes that back, which may be off.
+        "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+        "--profiling=false",
+        "--max-requests-inflight=1000",
+        "--max-mutating-requests-inflight=500",
+    ]
+
+
+def _scheduler(ports: Ports, folder: Folder) -> list[str | Path]:
+    return [
+        *_serving(ports.scheduler, folder),
+        *_as(SCHEDULER, folder),
+        "--leader-elect=false",
+        # Its own default of 50 requests a second would be what a comparison measures.
+        "--kube-api-qps=5000",
+        "--kube-api-burst=5000",
+    ]
+
+
+def _controllers(settings: Settings, ports: Ports, folder: Folder) -> list[str | Path]:
+    off = "" if settings.node_lifecycle else ",-node-lifecycle-controller,-taint-eviction-controller"
+    return [
+        *_serving(ports.controllers, folder),
+        *_as(CONTROLLERS, folder),
+        "--leader-elect=false",
+        f"--service-account-private-key-file={folder.pki / ACCOUNTS}.key",
+        f"--root-ca-file={folder.pki / AUTHORITY}.crt",
+        # With its own account alone nearly every controller is forbidden what it does.
+        "--use-service-account-credentials=true",
+        f"--controllers=*{off}",
+        "--kube-api-qps=500",
+        "--kube-api-burst=500",
+    ]
+
+
+def _serving(port: int, folder: Folder) -> list[str | Path]:
+    tls = [f"--tls-cert-file={folder.pki / SERVER}.crt", f"--tls-private-key-file={folder.pki / SERVER}.key"]
+    return [f"--bind-address={HOST}", f"--secure-port={port}", *tls]
+
+
+def _as(account: str, folder: Folder) -> list[str | Path]:
+    path = folder.kubeconfig_of(account)
+    return [f"--{role}kubeconfig={path}" for role in ("", "authentication-", "authorization-")]

@@ -1,0 +1,81 @@
+"""What lies where in the folder of one control plane."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+AUTHORITY, SERVER, ACCOUNTS = "ca", "server", "service-accounts"
+"""Names of the pairs of key and certificate in `pki`: who signs, what every server shows, and the key that signs
+service accounts' tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Everything that one control plane writes; nobody else may read it."""
+
+    path: Path
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's."""
+        return self.path / "kubeconfig"
+
+    @property
+    def pki(self) -> Path:
+        return self.path / "pki"
+
+    @property
+    def tokens(self) -> Path:
+        """Static tokens, as --token-auth-file reads them."""
+        return self.path / "tokens.csv"
+
+    @property
+    def etcd(self) -> Path:
+        """The cluster itself."""
+        return self.path / "etcd"
+
+    @property
+    def run(self) -> Path:
+        """Which processes were started."""
+        return self.path / "run"
+
+    @property
+    def nodes_ready(self) -> Path:
+        """Is there once all simulated nodes are registered."""
+        return self.run / "nodes-ready"
+
+    @property
+    def state(self) -> Path:
+        """Ports and settings of the last start."""
+        return self.path / "state.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / ".lock"
+
+    def kubeconfig_of(self, component: str) -> Path:
+        return self.path / "kubeconfigs" / component
+
+    def log_of(self, process: str) -> Path:
+        return self.path / "logs" / f"{process}.log"
+
+    def make(self) -> None:
+        """Makes the folders that processes write into."""
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for folder in (self.pki, self.run, self.log_of("any").parent, self.kubeconfig_of("any").parent):
+            folder.mkdir(exist_ok=True)
+
+
+def default_folder() -> Path:
+    """Where `tonnage controlplane` keeps its cluster unless told otherwise."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "tonnage" / "controlplane"
+
+
+def write_secret(path: Path, content: bytes) -> None:
+    """Whole or not at all, and never readable by others, not even for a moment."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    unfinished.unlink(missing_ok=True)
+    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    unfinished.rename(path)

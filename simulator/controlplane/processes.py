@@ -1,0 +1,161 @@
+"""Long-lived processes that outlive whoever started them, known again by pid and start time, and ended by that alone.
+
+A pid by itself is a name that the kernel gives away again: a pid file that outlived its process may name a stranger's.
+So the start time and the boot are kept with it, and signals go through a pidfd, which cannot come to mean another
+process between the check and the signal.
+"""
+
+import os
+import select
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from cluster.errors import ControlPlaneError
+
+STOP_WITHIN_S = 10.0
+"""Then SIGKILL. etcd and kube-apiserver need well under a second when nobody watches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that we started."""
+
+    name: str
+    pid: int
+    started_ticks: int
+    """Clock ticks between the boot and its start: /proc/PID/stat, field 22."""
+    boot: str
+    """Which boot these ticks count from."""
+    command: tuple[str, ...] = ()
+
+
+def start(name: str, command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None) -> Process:
+    """Starts it in a session of its own, its output at the end of `log`. Raises ControlPlaneError."""
+    quiet = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+    out = (os.POSIX_SPAWN_OPEN, 1, os.fspath(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    argv = [os.fspath(part) for part in command]
+    actions = [quiet, out, (os.POSIX_SPAWN_DUP2, 1, 2)]
+    told = os.environ if environment is None else environment
+    try:
+        pid = os.posix_spawn(argv[0], argv, told, file_actions=actions, setsid=True)
+    except OSError as error:
+        raise ControlPlaneError(f"starting {name}: {argv[0]}: {error.strerror}") from error
+    return _known(name, pid, tuple(argv))
+
+
+def this_process(name: str) -> Process:
+    """The process that asks."""
+    return _known(name, os.getpid())
+
+
+def is_running(process: Process) -> bool:
+    with _opened(process) as pidfd:
+        return pidfd is not None
+
+
+def ended_within(process: Process, within_s: float) -> bool:
+    """Whether it ends in that time; returns as soon as it does."""
+    with _opened(process) as pidfd:
+        return pidfd is None or _ends(pidfd, within_s)
+
+
+def stop(process: Process, within_s: float = STOP_WITHIN_S) -> None:
+    """Asks it to end, and makes it end when it does not. Nothing happens when it is gone already."""
+    with _opened(process) as pidfd:
+        if pidfd is not None:
+            signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+            if not _ends(pidfd, within_s):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                _ends(pidfd, within_s)
+    # Where we are its parent, a dead child would stay in the process table.
+    with suppress(ChildProcessError):
+        os.waitpid(process.pid, os.WNOHANG)
+
+
+def send(process: Process, number: signal.Signals) -> None:
+    """A signal, such as SIGKILL, SIGSTOP and SIGCONT for tests of what happens then. Raises ControlPlaneError."""
+    with _opened(process) as pidfd:
+        if pidfd is None:
+            raise ControlPlaneError(f"sending {number.name}: {process.name} (pid {process.pid}) does not run")
+        signal.pidfd_send_signal(pidfd, number)
+
+
+def memory_bytes(process: Process) -> int:
+    """Resident memory; 0 when it is gone."""
+    try:
+        pages = int(Path(f"/proc/{process.pid}/statm").read_text(encoding="ascii").split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def remember(process: Process, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / f".{process.name}.unfinished"
+    unfinished.write_bytes(msgspec.json.encode(process))
+    unfinished.rename(_file(process.name, folder))
+
+
+def remembered(name: str, folder: Path) -> Process | None:
+    """The process of that name, when it still runs."""
+    try:
+        process = msgspec.json.decode(_file(name, folder).read_bytes(), type=Process)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+    return process if is_running(process) else None
+
+
+def forget(name: str, folder: Path) -> None:
+    _file(name, folder).unlink(missing_ok=True)
+
+
+def _file(name: str, folder: Path) -> Path:
+    return folder / f"{name}.json"
+
+
+def _known(name: str, pid: int, command: tuple[str, ...] = ()) -> Process:
+    """A process that cannot vanish meanwhile: ourselves, or a child that nobody but us reaps."""
+    ticks = _started_ticks(pid)
+    if ticks is None:
+        raise ControlPlaneError(f"looking for {name}: process {pid} is not to be seen in /proc")
+    return Process(name, pid, ticks, _boot(), command)
+
+
+@contextmanager
+def _opened(process: Process) -> Iterator[int | None]:
+    """A pidfd of this very process while it runs, else None."""
+    try:
+        pidfd = os.pidfd_open(process.pid)
+    except (ProcessLookupError, OverflowError):
+        yield None
+        return
+    try:
+        is_same = (_started_ticks(process.pid), _boot()) == (process.started_ticks, process.boot)
+        yield pidfd if is_same and not _ends(pidfd, 0) else None
+    finally:
+        os.close(pidfd)
+
+
+def _ends(pidfd: int, within_s: float) -> bool:
+    """A pidfd becomes readable when its process ends, reaped or not."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(within_s * 1000))
+
+
+def _started_ticks(pid: int) -> int | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The second field is the name in brackets, which may hold blanks and brackets: count from the last bracket.
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

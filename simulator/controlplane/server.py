@@ -1,0 +1,251 @@
+"""Starts and stops a control plane: whatever state it is found in, `up` makes it whole and `down` leaves nothing."""
+
+import os
+import shutil
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from cluster.errors import ControlPlaneError
+from simulator.controlplane import processes
+from simulator.controlplane.accounts import NODES, write_accounts
+from simulator.controlplane.commands import API_SERVER, ETCD, HOST, PROCESSES, Ports, Settings, commands
+from simulator.controlplane.folder import Folder
+from simulator.controlplane.locks import locked
+from simulator.controlplane.processes import Process
+from simulator.controlplane.programs import Programs
+from simulator.controlplane.readiness import is_ready, wait_until_ready
+
+ATTEMPTS = 3
+"""A port that was free a moment ago may be taken by another process before ours listens on it."""
+
+PORT_TAKEN = "address already in use"
+
+SOURCES = Path(__file__).parents[2]
+"""Where the child process of the simulated nodes finds the packages."""
+
+OnStep = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the last start chose; kept in the folder."""
+
+    ports: Ports
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlane:
+    """A control plane that serves."""
+
+    folder: Folder
+    state: State
+    started: tuple[str, ...]
+    """What this `up` had to start; nothing when all of it ran."""
+    missing: Mapping[str, str]
+    """Programs that are not there, with the reason, and so do not run."""
+    ready_in_s: float
+
+    @property
+    def url(self) -> str:
+        return _url(self.state.ports)
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.folder.kubeconfig
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    """How one process does."""
+
+    name: str
+    pid: int
+    ready: bool
+    memory_bytes: int
+    log: Path
+
+
+def up(folder: Folder, settings: Settings, programs: Programs, on_step: OnStep = lambda _: None) -> ControlPlane:
+    """A control plane with these settings that serves: starts what does not run and restarts what runs otherwise.
+
+    Raises ControlPlaneError with the last lines of a process that fails; then what was started is stopped again.
+    """
+    folder.make()
+    with locked(folder.lock, on_wait=lambda: on_step("waiting for another command on this folder")):
+        began_s = time.monotonic()
+        for attempt in range(1, ATTEMPTS + 1):
+            running = _running(folder)
+            state = State(_ports(folder, running, anew=attempt > 1), settings)
+            try:
+                started = _converge(folder, state, programs, running, on_step)
+            except ControlPlaneError as error:
+                if PORT_TAKEN not in str(error) or attempt == ATTEMPTS:
+                    raise
+                on_step("a port was taken meanwhile; trying others")
+                _stop_all(folder)
+            else:
+                return ControlPlane(folder, state, started, programs.missing, time.monotonic() - began_s)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def down(folder: Folder, *, delete: bool = False, on_step: OnStep = lambda _: None) -> tuple[str, ...]:
+    """Stops what runs and says what that was. The cluster's data stays for the next `up` unless it is to be deleted."""
+    if not folder.path.exists():
+        return ()
+    with locked(folder.lock):
+        stopped = _stop_all(folder, on_step)
+        if delete:
+            _delete(folder)
+    return stopped
+
+
+def status(folder: Folder) -> tuple[ProcessStatus, ...]:
+    """The processes that run."""
+    state = state_of(folder)
+    return tuple(
+        ProcessStatus(
+            name,
+            process.pid,
+            state is not None and is_ready(name, state.ports, folder),
+            processes.memory_bytes(process),
+            folder.log_of(name),
+        )
+        for name, process in _running(folder).items()
+    )
+
+
+def state_of(folder: Folder) -> State | None:
+    """What the last `up` chose, None where there was none."""
+    try:
+        return msgspec.json.decode(folder.state.read_bytes(), type=State)
+    except FileNotFoundError:
+        return None
+
+
+def planned(folder: Folder, settings: Settings, programs: Programs) -> Mapping[str, Sequence[str | Path]]:
+    """The command lines that `up` would run, by process."""
+    return commands(settings, _ports(folder, _running(folder), anew=False), programs, folder)
+
+
+def process_of(folder: Folder, name: str) -> Process:
+    """For tests that kill, freeze or restart one. Raises ControlPlaneError when it does not run."""
+    process = processes.remembered(name, folder.run)
+    if process is None:
+        raise ControlPlaneError(f"{name} of {folder.path} does not run")
+    return process
+
+
+def _converge(
+    folder: Folder, state: State, programs: Programs, running: Mapping[str, Process], on_step: OnStep
+) -> tuple[str, ...]:
+    """Makes what runs equal to what is wanted; what was started before a failure is stopped again."""
+    if not running:  # what runs has read its certificate and would not notice a new one
+        _write_pki(folder)
+    write_accounts(folder, _url(state.ports))
+    folder.state.write_bytes(msgspec.json.encode(state))
+    wanted = commands(state.settings, state.ports, programs, folder)
+    for name in reversed(PROCESSES):
+        if name in running and running[name].command != _words(wanted.get(name, ())):
+            _stop(running[name], folder, on_step)
+    to_start = [name for name in wanted if processes.remembered(name, folder.run) is None]
+    with ExitStack() as on_failure:
+        # The first two need each other in this order; whoever comes after them starts at once.
+        for group in ([ETCD], [API_SERVER], [name for name in wanted if name not in (ETCD, API_SERVER)]):
+            begun = [_start(name, wanted[name], folder, on_failure) for name in group if name in to_start]
+            for process, log_from in begun:
+                on_step(f"starting {process.name}")
+                wait_until_ready(process, state.ports, folder, log_from)
+        on_failure.pop_all()
+    return tuple(to_start)
+
+
+def _write_pki(folder: Folder) -> None:
+    try:
+        from simulator.controlplane.pki import write_pki
+    except ModuleNotFoundError as error:
+        remedy = "pip install 'tonnage[controlplane]'"
+        raise ControlPlaneError(f"making certificates needs {error.name}, which is not installed: {remedy}") from error
+    write_pki(folder.pki, datetime.now(UTC))
+
+
+def _start(name: str, command: Sequence[str | Path], folder: Folder, on_failure: ExitStack) -> tuple[Process, int]:
+    """The process, and how long its log was before it."""
+    log = folder.log_of(name)
+    log_from = log.stat().st_size if log.exists() else 0
+    if name == NODES:
+        folder.nodes_ready.unlink(missing_ok=True)
+    process = processes.start(name, command, log, {**os.environ, "PYTHONPATH": str(SOURCES)})
+    processes.remember(process, folder.run)
+    on_failure.callback(_stop, process, folder, lambda _: None)
+    return process, log_from
+
+
+def _stop(process: Process, folder: Folder, on_step: OnStep) -> None:
+    on_step(f"stopping {process.name}")
+    processes.stop(process)
+    processes.forget(process.name, folder.run)
+
+
+def _stop_all(folder: Folder, on_step: OnStep = lambda _: None) -> tuple[str, ...]:
+    """Clients before servers, so that nobody complains of a server that is gone."""
+    running = _running(folder)
+    stopped = tuple(name for name in reversed(PROCESSES) if name in running)
+    for name in stopped:
+        _stop(running[name], folder, on_step)
+    return stopped
+
+
+def _delete(folder: Folder) -> None:
+    """Removes a folder that is a control plane's: not one that somebody named by mistake."""
+    if not folder.state.exists():
+        raise ControlPlaneError(f"{folder.path} holds no control plane: not deleted")
+    shutil.rmtree(folder.path)
+
+
+def _running(folder: Folder) -> dict[str, Process]:
+    found = {name: processes.remembered(name, folder.run) for name in PROCESSES}
+    return {name: process for name, process in found.items() if process is not None}
+
+
+def _ports(folder: Folder, running: Mapping[str, Process], *, anew: bool) -> Ports:
+    """The ports of the last start, so that a kubeconfig stays good, unless somebody else has them now."""
+    before = state_of(folder)
+    if before is not None and not anew and (running or all(_is_free(port) for port in _each(before.ports))):
+        return before.ports
+    with ExitStack() as held:
+        # All are held until the last is chosen: else the same one could be given twice.
+        sockets = [held.enter_context(socket.socket()) for _ in fields(Ports)]
+        for each in sockets:
+            each.bind((HOST, 0))
+        return Ports(*(each.getsockname()[1] for each in sockets))
+
+
+def _each(ports: Ports) -> list[int]:
+    return [getattr(ports, field.name) for field in fields(Ports)]
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As servers do: a port whose last connection has just been closed is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def _words(command: Sequence[str | Path]) -> tuple[str, ...]:
+    return tuple(os.fspath(part) for part in command)
+
+
+def _url(ports: Ports) -> str:
+    return f"https://{HOST}:{ports.api}"

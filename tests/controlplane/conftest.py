@@ -1,0 +1,102 @@
+"""A real control plane for tests: one for all test processes, a namespace for each module, or a server of one's own."""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.errors import BuildError
+from simulator.controlplane import processes
+from simulator.controlplane.build_progress import progress_on
+from simulator.controlplane.commands import Settings
+from simulator.controlplane.folder import Folder
+from simulator.controlplane.locks import locked
+from simulator.controlplane.programs import Programs, control_plane_programs
+from simulator.controlplane.server import ControlPlane, down, up
+from tests.controlplane.kubectl import Kubectl
+
+NODES = 20
+"""Simulated nodes of the shared server: what tests need that do not bring their own."""
+
+REQUIRED = "controlplane" in os.environ.get("TONNAGE_REQUIRE", "").split(",")
+"""Whether a control plane that cannot be built is a failure, as in CI, or a reason to skip."""
+
+StartServer = Callable[..., ControlPlane]
+
+
+@pytest.fixture(scope="session")
+def programs(shared_folder: Path) -> Programs:
+    """The programs of a control plane, built if need be; a skip that says why where that cannot be done."""
+    failure = shared_folder / "build-failure"
+    with locked(shared_folder / "build.lock"):
+        if not failure.exists():
+            try:
+                return control_plane_programs(progress_on(sys.__stderr__ or sys.stderr))
+            except BuildError as error:
+                # The other test processes need not find out again, which may take minutes without a network.
+                failure.write_text(str(error), encoding="utf-8")
+    why = f"no control plane: {failure.read_text(encoding='utf-8')}"
+    if REQUIRED:
+        pytest.fail(why, pytrace=False)
+    pytest.skip(why)
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all test processes of this run (pytest-xdist gives each a folder beneath it)."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+@pytest.fixture(scope="session")
+def control_plane(shared_folder: Path, programs: Programs) -> Iterator[ControlPlane]:
+    """A server with simulated nodes, shared by all test processes. Leave it as it was: use a namespace of your own."""
+    folder, users, lock = (
+        Folder(shared_folder / "server"),
+        shared_folder / "server-users",
+        shared_folder / "server.lock",
+    )
+    users.mkdir(exist_ok=True)
+    with locked(lock):
+        processes.remember(processes.this_process(str(os.getpid())), users)
+        made = up(folder, Settings(nodes=NODES), programs)
+    yield made
+    with locked(lock):
+        processes.forget(str(os.getpid()), users)
+        others = [each for each in users.glob("*.json") if processes.remembered(each.stem, users)]
+        if not others:
+            down(folder, delete=True)
+
+
+@pytest.fixture(scope="module")
+def namespace(control_plane: ControlPlane, programs: Programs, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of the module's own on the shared server."""
+    name = re.sub(r"[^a-z0-9]+", "-", request.module.__name__.lower()).strip("-")[-40:].strip("-")
+    kubectl = Kubectl(programs["kubectl"], control_plane.kubeconfig)
+    kubectl("create", "namespace", name)
+    yield name
+    kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def kubectl(control_plane: ControlPlane, programs: Programs, namespace: str) -> Kubectl:
+    """kubectl as administrator in the module's namespace."""
+    return Kubectl(programs["kubectl"], control_plane.kubeconfig, namespace)
+
+
+@pytest.fixture(scope="module")
+def start_server(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServer]:
+    """Starts servers that are the module's own, such as those that a test kills: `start_server(Settings(nodes=3))`."""
+    folders: list[Folder] = []
+
+    def start(settings: Settings, folder: Folder | None = None) -> ControlPlane:
+        folders.append(folder or Folder(tmp_path_factory.mktemp("server")))
+        return up(folders[-1], settings, programs)
+
+    yield start
+    for folder in dict.fromkeys(folders):
+        if folder.state.exists():
+            down(folder, delete=True)

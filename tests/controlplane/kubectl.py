@@ -1,0 +1,53 @@
+"""kubectl against the control plane of the tests: the client that users have."""
+
+import json
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+WITHIN = "60s"
+"""For `kubectl wait`: a busy machine is not a failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kubectl:
+    """Runs kubectl in one namespace as one user."""
+
+    program: Path
+    kubeconfig: Path
+    namespace: str = "default"
+    user: str = ""
+    """Whom to impersonate; the administrator is himself."""
+
+    def __call__(self, *arguments: str, stdin: object = None) -> str:
+        """Standard output. stdin: an object that is given as JSON to `-f -`. Fails the test with kubectl's words."""
+        done = self._run(*arguments, stdin=stdin)
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+        return done.stdout
+
+    def refusal(self, *arguments: str, stdin: object = None) -> str:
+        """What kubectl says when the server refuses, which it must."""
+        done = self._run(*arguments, stdin=stdin)
+        assert done.returncode != 0, f"kubectl {' '.join(arguments)} was let through: {done.stdout}"
+        return done.stderr
+
+    def get(self, *arguments: str) -> Any:
+        """The object or list as a structure."""
+        return json.loads(self("get", *arguments, "-o", "json"))
+
+    def wait(self, condition: str, what: str) -> None:
+        """Until it is so: `condition=Ready`, `delete`, `jsonpath=...`."""
+        self("wait", f"--for={condition}", what, f"--timeout={WITHIN}")
+
+    def as_user(self, user: str) -> "Kubectl":
+        return replace(self, user=user)
+
+    def within(self, namespace: str) -> "Kubectl":
+        return replace(self, namespace=namespace)
+
+    def _run(self, *arguments: str, stdin: object) -> subprocess.CompletedProcess[str]:
+        who = ["--as", self.user] if self.user else []
+        command = [self.program, "--kubeconfig", self.kubeconfig, "--namespace", self.namespace, *who, *arguments]
+        given = None if stdin is None else json.dumps(stdin)
+        return subprocess.run(command, input=given, capture_output=True, text=True, check=False)  # noqa: S603

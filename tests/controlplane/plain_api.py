@@ -1,0 +1,68 @@
+"""A plain line to an API server for tests that look at the answers themselves: status, body, warnings."""
+
+import base64
+import http.client
+import json
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import yaml
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: Any
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def is_ok(self) -> bool:
+        return self.status < 300
+
+    @property
+    def message(self) -> str:
+        return str(self.body.get("message", "")) if isinstance(self.body, dict) else str(self.body)
+
+
+class PlainApi:
+    """Requests over one connection, as the current user of a kubeconfig that carries its certificate and token."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        config = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+        address = urlsplit(cluster["server"])
+        trust = ssl.create_default_context(cadata=authority)
+        self._line = http.client.HTTPSConnection(address.hostname or "", address.port, context=trust, timeout=30)
+        self._token = user["token"]
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        content_type: str = JSON,
+        accept: str = JSON,
+        query: Mapping[str, str] | None = None,
+    ) -> Answer:
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": content_type, "Accept": accept}
+        where = f"{path}?{urlencode(query)}" if query else path
+        self._line.request(method, where, None if body is None else json.dumps(body), headers)
+        response = self._line.getresponse()
+        text = response.read()
+        warnings = tuple(response.headers.get_all("Warning") or ())
+        return Answer(response.status, json.loads(text) if text else {}, warnings)
+
+    def close(self) -> None:
+        self._line.close()

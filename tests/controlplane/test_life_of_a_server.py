@@ -1,0 +1,82 @@
+"""Starting, mending and stopping a control plane of one's own."""
+
+import signal
+
+import pytest
+
+from cluster.errors import ControlPlaneError
+from simulator.controlplane import processes
+from simulator.controlplane.commands import PROCESSES, Settings
+from simulator.controlplane.folder import Folder
+from simulator.controlplane.programs import Programs
+from simulator.controlplane.server import ControlPlane, down, process_of, status, up
+from tests.controlplane.conftest import StartServer
+from tests.controlplane.kubectl import Kubectl
+
+pytestmark = pytest.mark.controlplane
+
+SETTINGS = Settings(nodes=3)
+
+
+@pytest.fixture(scope="module")
+def server(start_server: StartServer) -> ControlPlane:
+    return start_server(SETTINGS)
+
+
+def test_the_first_start_starts_everything(server: ControlPlane) -> None:
+    assert server.started == PROCESSES
+
+
+def test_a_second_start_starts_nothing(server: ControlPlane, programs: Programs) -> None:
+    again = up(server.folder, SETTINGS, programs)
+
+    assert (again.started, again.url) == ((), server.url)
+
+
+def test_a_start_replaces_only_what_died(server: ControlPlane, programs: Programs) -> None:
+    kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
+    kubectl("create", "configmap", "kept")
+    killed = process_of(server.folder, "kube-apiserver")
+    processes.send(killed, signal.SIGKILL)
+    assert processes.ended_within(killed, 30)
+
+    again = up(server.folder, SETTINGS, programs)
+
+    assert again.started == ("kube-apiserver",)
+    assert kubectl("get", "configmap", "kept", "-o", "name") == "configmap/kept\n"
+
+
+def test_changed_settings_restart_only_what_they_concern(server: ControlPlane, programs: Programs) -> None:
+    again = up(server.folder, Settings(nodes=2), programs)
+
+    assert again.started == ("simulated-nodes",)
+    names = Kubectl(programs["kubectl"], server.kubeconfig)("get", "nodes", "-o", "name")
+    assert names.split() == ["node/node-00000", "node/node-00001"]
+
+
+def test_stopping_leaves_no_process_and_the_next_start_finds_the_objects(
+    server: ControlPlane, programs: Programs
+) -> None:
+    kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
+    kubectl("create", "configmap", "survivor")
+
+    stopped = down(server.folder)
+    left = status(server.folder)
+    again = up(server.folder, SETTINGS, programs)
+
+    assert (set(stopped), left) == (set(PROCESSES), ())
+    assert again.url == server.url  # the kubeconfig stays good
+    assert kubectl("get", "configmap", "survivor", "-o", "name") == "configmap/survivor\n"
+
+
+def test_a_process_that_dies_at_its_start_is_shown_and_nothing_stays(
+    start_server: StartServer, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = Folder(tmp_path_factory.mktemp("doomed"))
+
+    with pytest.raises(
+        ControlPlaneError, match=r"(?s)kube-apiserver ended at its start:\n.*unknown flag: --no-such-flag"
+    ):
+        start_server(Settings(api_flags=("--no-such-flag",)), folder)
+
+    assert status(folder) == ()

@@ -1,0 +1,93 @@
+"""A simulated loop under load that makes every metric of the table move: for whoever scrapes it."""
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import structlog
+from structlog.testing import CapturingLogger
+
+from cluster.actions import Action, Bind
+from cluster.errors import ObservationError
+from cluster.snapshot import Snapshot
+from cluster.workloads import Gang
+from controller.brain import InlineBrain
+from controller.cycle import run_cycle
+from controller.decide import Decisions
+from controller.guard import Limits
+from controller.meter import Meter, count_request
+from controller.teller import Teller
+from simulator.world import SimulatedWorld
+from tests.builders import node, pod, world
+from tests.mixes import profile, service
+
+BLIND_EVERY, FAIL_EVERY = 5, 7
+"""Every so many-th cycle cannot see; every so many-th bind fails."""
+
+
+class Load:
+    """A leader of a small mixed fleet. Every `step` is one cycle in which pods come and go, on a pretend clock.
+
+    It lets things go wrong on purpose: binds that fail, gangs that break, evictions that the guard refuses, cycles that
+    are blind, a service that cannot be planned, requests that are throttled.
+    """
+
+    def __init__(self, meter: Meter, now_s: Callable[[], float]) -> None:
+        self._meter, self._now_s = meter, now_s
+        self._rng = np.random.default_rng(5)
+        self._steps = itertools.count(1)
+        self._binds = itertools.count(1)
+        self._world = SimulatedWorld(_fleet(now_s()), self._fault)
+        self._teller = Teller(meter, structlog.wrap_logger(CapturingLogger()), now_s)
+        self._teller.tell_leadership(leads=True, epoch=1)
+
+    def _fault(self, action: Action) -> str | None:
+        return "driver hiccup" if isinstance(action, Bind) and next(self._binds) % FAIL_EVERY == 0 else None
+
+    def step(self) -> None:
+        number = next(self._steps)
+        if number % BLIND_EVERY == 0:
+            count_request(self._meter, "list", 0, 1.0)
+            self._teller.tell_blind(ObservationError("listing pods: connection refused; the next cycle tries again"))
+            return
+        self._arrive(number)
+        self._world.pass_time(self._now_s() - self._world.observe().at_s)
+        brain = InlineBrain(Decisions(policy="bestfit"), clock=_ticking(1e-5))
+        # No eviction is allowed, so the guard refuses those that are planned for the pods of high priority.
+        limits = Limits(max_evictions_share=0.0, max_evictions_floor=0)
+        self._teller.tell_cycle(run_cycle(self._world, brain, limits, deadline_s=10.0, clock=_ticking(0.01)))
+        for verb, code in (("watch", 200), ("create", 201), ("patch", 409 if number % 3 else 429)):
+            count_request(self._meter, verb, code, 0.004)
+
+    def _arrive(self, number: int) -> None:
+        new = [pod(f"s{number}-{n}", gpus=int(self._rng.choice((1, 1, 2))), priority=n) for n in range(3)]
+        self._world.arrive(world([], new).pods)
+        seen = self._world.observe()
+        leaving = [name for name in seen.pods.names if name.startswith("s")]
+        self._world.depart(self._rng.choice(leaving, size=min(2, len(leaving)), replace=False).tolist())
+
+
+def _fleet(at_s: float) -> Snapshot:
+    """24 GPUs of two types; one node lacks CPU, one is cordoned; a gang that fits and one that never will."""
+    return world(
+        [
+            node("a", gpus=8),
+            node("starved", gpus=4, cpu_milli=500),
+            node("shut", gpus=4, schedulable=False),
+            node("h", gpus=8, gpu_type="H100"),
+        ],
+        [
+            *(pod(f"g{n}", gpus=1, gang="fits") for n in range(2)),
+            *(pod(f"w{n}", gpus=8, gang="waits") for n in range(4)),
+        ],
+        gangs=[Gang("fits", 2), Gang("waits", 4)],
+        services=[service("ns/chat", rate=1.5), service("ns/odd", demand=None)],
+        profiles=[profile("A100", [[1.0]]), profile("H100", [[2.0]])],
+        prices={"A100": 3.0, "H100": 5.0},
+        at_s=at_s,
+    )
+
+
+def _ticking(step_s: float) -> Callable[[], float]:
+    ticks = itertools.count(0.0, step_s)
+    return lambda: next(ticks)

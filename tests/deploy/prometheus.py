@@ -1,0 +1,105 @@
+"""A real Prometheus for tests, and how to ask it."""
+
+import json
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+import pytest
+
+READY_WITHIN_S = 60.0
+BETWEEN_LOOKS_S = 0.1
+
+
+def tool(name: str) -> str:
+    """The path of `prometheus` or `promtool`, or a skip that says how to get it."""
+    path = shutil.which(name)
+    if path is None:
+        pytest.skip(f"{name} is not installed (Debian, Ubuntu: apt-get install prometheus)")
+    return path
+
+
+class Prometheus:
+    """Asks a running server."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def get(self, path: str, **query: str) -> object:
+        with urlopen(f"{self.url}{path}?{urlencode(query)}", timeout=10) as answer:  # noqa: S310 - our own loopback
+            return json.load(answer)["data"]
+
+    def query(self, expr: str) -> list[dict[str, Any]]:
+        """An instant query's samples; HTTPError 400 when the expression is wrong."""
+        data = self.get("/api/v1/query", query=expr)
+        assert isinstance(data, dict)
+        result: list[dict[str, Any]] = data["result"]
+        return result
+
+
+@contextmanager
+def running_prometheus(folder: Path, target_port: int, rules: Path) -> Iterator[Prometheus]:
+    """A server that scrapes the target every 200 ms as job `tonnage`, with these rules, while the block runs."""
+    config = folder / "prometheus.yaml"
+    config.write_text(
+        json.dumps(
+            {
+                "global": {"scrape_interval": "200ms", "scrape_timeout": "200ms", "evaluation_interval": "1s"},
+                "rule_files": [str(rules)],
+                "scrape_configs": [
+                    {"job_name": "tonnage", "static_configs": [{"targets": [f"127.0.0.1:{target_port}"]}]}
+                ],
+            }
+        ),
+        encoding="utf-8",
+    )
+    address = f"127.0.0.1:{_free_port()}"
+    command = [
+        tool("prometheus"),
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address={address}",
+        "--log.level=warn",
+    ]
+    log = folder / "prometheus.log"
+    with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file) as process:  # noqa: S603
+        try:
+            server = Prometheus(f"http://{address}")
+            until(lambda: process.poll() is not None or _is_ready(server), "Prometheus to be ready")
+            assert process.poll() is None, log.read_text(encoding="utf-8")
+            yield server
+        finally:
+            process.terminate()
+
+
+def until(is_so: Callable[[], bool], what: str) -> None:
+    """Look again and again; fails when it does not come to pass. The pause is the other process's chance to work."""
+    pause = threading.Event()
+    for _ in range(round(READY_WITHIN_S / BETWEEN_LOOKS_S)):
+        if is_so():
+            return
+        pause.wait(BETWEEN_LOOKS_S)
+    pytest.fail(f"waited {READY_WITHIN_S:.0f} s for {what}")
+
+
+def _is_ready(server: Prometheus) -> bool:
+    try:
+        with urlopen(f"{server.url}/-/ready", timeout=5):  # noqa: S310 - our own loopback
+            return True
+    except (URLError, ConnectionError):
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port

@@ -1,0 +1,149 @@
+"""Every expression of the dashboards and alerts, asked of a real Prometheus that scrapes a loop under load."""
+
+import json
+import math
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client import generate_latest
+
+from controller.meter import Meter
+from controller.metrics import METRICS
+from controller.metrics_endpoint import metrics_endpoint
+from deploy.dashboards.boards import BOARDS
+from tests.deploy.load import Load
+from tests.deploy.prometheus import Prometheus, running_prometheus, tool, until
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+RULES = DEPLOY / "alerts" / "tonnage.rules.yaml"
+CYCLES = 40
+"""Enough that every counter has moved and every fault has happened; Prometheus scrapes in between."""
+SCRAPES = 5
+"""A rate needs two."""
+
+ALERTS = {
+    rule["alert"]: rule["expr"]
+    for group in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    for rule in group["rules"]
+}
+PANELS = {
+    f"{board.name}: {panel.title}: {query.legend}": query.expr
+    for board in BOARDS
+    for row in board.rows
+    for panel in row.panels
+    for query in panel.queries
+}
+VARIABLES = {f"{board.name}: {variable.name}": variable.query for board in BOARDS for variable in board.variables}
+
+# A scrape every 200 ms for some seconds: the windows are as long as the whole of it.
+CHOSEN = {"$job": "tonnage", "$gpu_type": ".*", "$model_service": ".*", "$__rate_interval": "5m"}
+
+
+def filled_in(expr: str) -> str:
+    for name, choice in CHOSEN.items():
+        expr = expr.replace(name, choice)
+    return expr
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    meter = Meter()
+    load = Load(meter, time.time)
+    # The metrics carry Prometheus' own time, so this clock must be the true one.
+    with (
+        metrics_endpoint(meter, "127.0.0.1", 0) as port,
+        running_prometheus(tmp_path_factory.mktemp("prometheus"), port, RULES) as server,
+    ):
+        for _ in range(CYCLES):
+            load.step()
+
+        def enough() -> bool:
+            load.step()
+            return bool(server.query(f"min(count_over_time({{__name__=~'tonnage_.+_total'}}[5m])) >= {SCRAPES}"))
+
+        until(enough, f"{SCRAPES} scrapes of every counter")
+        yield server
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_every_panel_shows_something(prometheus: Prometheus, name: str) -> None:
+    samples = prometheus.query(filled_in(PANELS[name]))
+
+    assert samples, f"no data: {filled_in(PANELS[name])}"
+    assert any(not math.isnan(float(sample["value"][1])) for sample in samples), f"only NaN: {filled_in(PANELS[name])}"
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_every_variable_offers_a_choice(prometheus: Prometheus, name: str) -> None:
+    match = re.fullmatch(r"label_values\((.+), (\w+)\)", filled_in(VARIABLES[name]))
+    assert match, "a variable reads a label's values"
+    selector, label = match.groups()
+
+    assert prometheus.get(f"/api/v1/label/{label}/values", **{"match[]": selector})
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_every_alert_watches_something_that_exists(prometheus: Prometheus, name: str) -> None:
+    """An alert that is silent because its metric is misspelt looks like one that is silent because all is well."""
+    match = re.fullmatch(r"(.+) (<|>) ([0-9.]+)", " ".join(ALERTS[name].split()))
+    assert match, "an alert ends in a comparison with a number"
+
+    assert prometheus.query(ALERTS[name]) is not None
+    assert prometheus.query(match.group(1)), f"no data: {match.group(1)}"
+    for metric in set(re.findall(r"tonnage_\w+(?:\{[^}]*\})?", ALERTS[name])):
+        assert prometheus.query(metric), f"no such series: {metric}"
+
+
+def test_the_server_evaluates_the_rules_without_error(prometheus: Prometheus) -> None:
+    def evaluated() -> list[dict[str, str]]:
+        data = prometheus.get("/api/v1/rules")
+        assert isinstance(data, dict)
+        return [rule for group in data["groups"] for rule in group["rules"]]
+
+    until(lambda: all(rule["health"] != "unknown" for rule in evaluated()), "the rules to be evaluated")
+
+    assert {rule["name"]: rule.get("lastError", "") for rule in evaluated()} == dict.fromkeys(ALERTS, "")
+
+
+def test_every_metric_of_the_table_is_on_a_dashboard_or_in_an_alert() -> None:
+    asked = " ".join([*PANELS.values(), *ALERTS.values()])
+
+    assert [metric.name for metric in METRICS if metric.name not in asked] == []
+
+
+def test_promtool_finds_nothing_to_say_about_the_metrics() -> None:
+    meter = Meter()
+    load = Load(meter, now_s=lambda: 1000.0)
+    for _ in range(10):
+        load.step()
+
+    check = subprocess.run(  # noqa: S603
+        [tool("promtool"), "check", "metrics"], input=generate_latest(meter.registry), capture_output=True, check=False
+    )
+
+    assert (check.returncode, check.stdout + check.stderr) == (0, b"")
+
+
+def test_promtool_accepts_the_rules() -> None:
+    check = subprocess.run(  # noqa: S603
+        [tool("promtool"), "check", "rules", "--lint=all", "--lint-fatal", str(RULES)], capture_output=True, check=False
+    )
+
+    assert check.returncode == 0, check.stderr.decode()
+
+
+def test_the_files_hold_the_expressions_that_were_tested() -> None:
+    files = (DEPLOY / "dashboards" / f"{board.name}.json" for board in BOARDS)
+    held = {
+        target["expr"]
+        for file in files
+        for panel in json.loads(file.read_text(encoding="utf-8"))["panels"]
+        for target in panel.get("targets", ())
+    }
+
+    assert held == set(PANELS.values())

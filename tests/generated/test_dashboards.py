@@ -1,0 +1,55 @@
+"""The dashboards are up to date, and every panel is fit to be read."""
+
+import json
+import re
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from deploy.dashboards.boards import BOARDS
+from deploy.dashboards.generate import HERE, generated, written
+
+LOADED = {board.name: json.loads(written(board)) for board in BOARDS}
+PANELS = {
+    f"{name}: {panel['title']}": panel
+    for name, board in LOADED.items()
+    for panel in board["panels"]
+    if panel["type"] != "row"
+}
+
+
+def test_the_files_are_what_would_be_generated_now() -> None:
+    found = {path: path.read_text(encoding="utf-8") for path in HERE.glob("*.json")}
+
+    assert found == generated(), "the dashboards changed: run `make dashboards`"
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_panels_have_numbers_of_their_own_and_do_not_overlap(name: str) -> None:
+    panels = LOADED[name]["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    for one, other in combinations([panel["gridPos"] for panel in panels], 2):
+        beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+        below = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+        assert beside or below, (one, other)
+    assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_a_panel_says_what_it_shows_in_which_unit_from_the_chosen_source(name: str) -> None:
+    panel: dict[str, Any] = PANELS[name]
+    assert panel["description"]
+    assert panel["fieldConfig"]["defaults"]["unit"]
+    assert panel["datasource"]["uid"] == "${datasource}"
+    for target in panel["targets"]:
+        assert target["legendFormat"]
+        assert 'job="$job"' in target["expr"]
+        assert target["datasource"]["uid"] == "${datasource}"
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_counters_are_read_as_rates_over_the_interval_of_the_screen(name: str) -> None:
+    for target in PANELS[name]["targets"]:
+        counters = re.findall(r"\b\w+_(?:total|bucket)\b", target["expr"])
+        assert len(counters) == target["expr"].count("rate(") == target["expr"].count("[$__rate_interval]")

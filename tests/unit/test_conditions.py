@@ -1,0 +1,79 @@
+"""Conditions: since when and why something holds of an object, as kubectl wait reads it."""
+
+from controller.api.conditions import (
+    LONGEST_MESSAGE,
+    READY,
+    Condition,
+    condition_of,
+    holds,
+    set_condition,
+)
+
+NOON_S = 1_772_366_400.0  # 2026-03-01T12:00:00Z
+
+
+def ready(status: str = "True", *, at_s: float = NOON_S, since: tuple[Condition, ...] = ()) -> tuple[Condition, ...]:
+    match status:
+        case "True" | "False" | "Unknown":
+            return set_condition(since, READY, status, "Because", "so it is", generation=3, at_s=at_s)
+    raise AssertionError(status)
+
+
+def test_a_condition_says_everything_that_kubernetes_asks_of_one() -> None:
+    (said,) = ready()
+
+    assert said.plain() == {
+        "type": "Ready",
+        "status": "True",
+        "observedGeneration": 3,
+        "lastTransitionTime": "2026-03-01T12:00:00Z",
+        "reason": "Because",
+        "message": "so it is",
+    }
+
+
+def test_a_condition_that_stays_keeps_the_time_since_when_it_holds() -> None:
+    later = ready(at_s=NOON_S + 60, since=ready())
+
+    assert later == ready()
+
+
+def test_a_condition_that_turns_moves_its_time() -> None:
+    (turned,) = ready("False", at_s=NOON_S + 60, since=ready())
+
+    assert turned.plain()["lastTransitionTime"] == "2026-03-01T12:01:00Z"
+
+
+def test_another_reason_for_the_same_status_does_not_move_the_time() -> None:
+    (said,) = set_condition(ready(), READY, "True", "Other", generation=4, at_s=NOON_S + 60)
+
+    assert (said.reason, said.observed_generation, said.last_transition_time) == ("Other", 4, NOON_S)
+
+
+def test_the_other_conditions_stay_as_they_are_and_in_their_order() -> None:
+    both = set_condition(ready(), "Planned", "True", "Because", generation=3, at_s=NOON_S)
+
+    turned = ready("False", at_s=NOON_S + 60, since=both)
+
+    assert [each.type for each in turned] == ["Ready", "Planned"]
+    assert condition_of(turned, "Planned") == condition_of(both, "Planned")
+
+
+def test_what_was_said_of_an_older_generation_does_not_hold_of_this_one() -> None:
+    assert holds(ready(), READY, generation=3)
+    assert not holds(ready(), READY, generation=4)
+    assert not holds(ready("Unknown"), READY, generation=3)
+    assert not holds((), READY, generation=0)
+
+
+def test_a_message_too_long_for_the_api_server_is_cut() -> None:
+    (said,) = set_condition((), READY, "True", "Because", "x" * 40_000, generation=1, at_s=NOON_S)
+
+    assert len(said.message) == LONGEST_MESSAGE
+    assert said.message.endswith("x…")
+
+
+def test_a_condition_is_read_back_as_it_was_written_and_fields_of_later_versions_are_left_alone() -> None:
+    (said,) = ready()
+
+    assert Condition.model_validate({**said.plain(), "severity": "high"}) == said
