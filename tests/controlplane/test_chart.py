@@ -13,12 +13,15 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
+from controller.sightings import PLACEMENT_GATE
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.programs import Programs
+from tests.controlplane import manifests
 from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
+from tests.deploy.expressions import PANELS, RULES, filled_in
 from tests.deploy.helm import NAMESPACE, install, rendered, uninstall, upgrade
-from tests.deploy.prometheus import until
+from tests.deploy.prometheus import Prometheus, running_prometheus, until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:tonnage"
@@ -186,6 +189,38 @@ def test_with_these_rights_a_service_becomes_ready_and_goes_without_a_trace(inst
         default("wait", "--for=delete", "pod", "--all", "--timeout=60s")
         assert default.get("deployments")["items"] == []
     assert installed.get("lease/tonnage")["spec"].get("holderIdentity", "") == ""
+
+
+MISHAPS = {
+    "placement: Refused by the guard: {{reason}}",
+    "fleet: Services without a mix: {{reason}}",
+}
+"""Panels that are empty while all goes well; tests/deploy makes these things happen to a simulated loop."""
+
+
+def test_the_dashboards_show_a_running_operator(installed: Kubectl, tmp_path: Path) -> None:
+    default = installed.within("default")
+    gate = {"schedulingGates": [{"name": PLACEMENT_GATE}]}
+    with (
+        running_operator(installed, tmp_path) as ports,
+        running_prometheus(tmp_path, ports["metrics"], RULES) as prometheus,
+    ):
+        default("apply", "--server-side", "-f", "-", stdin=yaml.safe_load(SERVICE))
+        pods = [manifests.pod(f"p{number}", gpus=1, **gate) for number in range(10)]
+        pods += [manifests.pod("too-wide", gpus=16, **gate)]
+        default("apply", "--server-side", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": pods})
+        default.wait("condition=Ready", "modelservice/chat")
+        placed = (
+            'min_over_time(tonnage_unplaced[5m]) and on () tonnage_actions_total{action="Bind", result="done"} >= 10'
+        )
+        until(lambda: bool(prometheus.query(placed)), "the pods to be placed, and one not")
+
+        until(lambda: empty_panels(prometheus) <= MISHAPS, "every panel to show something")
+    default("delete", "modelservices,pods", "--all", "--wait=true")
+
+
+def empty_panels(prometheus: Prometheus) -> set[str]:
+    return {name for name, expr in PANELS.items() if not prometheus.query(filled_in(expr))}
 
 
 def test_uninstalled_it_leaves_the_kinds_and_their_objects(installed: Kubectl) -> None:
