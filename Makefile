@@ -32,7 +32,8 @@ demo: $(READY) ## Plan the example services, replay a generated fleet under thre
 	  --report out/placement.html
 
 .PHONY: test
-test: $(READY) ## Run all tests (those that need public data skip with a reason where it is not there)
+test: $(READY) ## Run all tests (those that need public data or the control plane skip with a reason without it)
+	@$(BIN)/python -m simulator.controlplane >/dev/null || echo "no control plane: tests that need it are skipped" >&2
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .PHONY: controlplane

@@ -1,15 +1,22 @@
 """Our kinds as a real API server serves them: every rule and bound, merging, pruning, explaining, printing."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
+from cluster.errors import Mistake
 from controller.api.kinds import OWN_KINDS
 from controller.api.served import SERVED
 from controller.crds import FOLDER
 from controller.documents import read_documents
+from controller.gang_status import GangFacts
+from controller.kube_report_own import own_status_jobs
+from controller.kube_structs import OwnObject
+from controller.kube_write import Write
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.programs import Programs
 from simulator.controlplane.server import ControlPlane
@@ -359,3 +366,21 @@ def test_kubectl_waits_for_a_condition_of_the_generation_that_is_there(api: Plai
     api.send("PATCH", path_of("ModelService", "full"), {"spec": {"sliceFactor": 77}}, content_type=MERGE_PATCH)
 
     assert "timed out" in kubectl.refusal("wait", "--for=condition=Ready", "modelservice/full", "--timeout=1s")
+
+
+def test_what_the_operator_says_of_an_object_is_stored_and_then_not_written_again(api: PlainApi) -> None:
+    facts = {"default/full": GangFacts(needed=5, members=5, placed=5, running=4)}
+    api.send("PATCH", path_of("Gang", "full"), {"spec": {"minMembers": 5}}, content_type=MERGE_PATCH)
+    mistake = Mistake("ModelProfile/full, spec.gpuType", "there is no GPUType 'a100'")
+
+    def writes() -> list[Write]:
+        seen = [
+            (kind, {name: msgspec.json.decode(json.dumps(api.send("GET", path_of(kind, "full")).body), type=OwnObject)})
+            for kind, name in (("GPUType", "full"), ("ModelProfile", "full"), ("Gang", "default/full"))
+        ]
+        return [job.write for job in own_status_jobs(seen, [mistake], facts, 1_772_366_400.0)]
+
+    answers = [api.send(w.method, w.path, w.body, content_type=w.content_type, query=w.query) for w in writes()]
+
+    assert [answer.status for answer in answers] == [200, 200, 200], [answer.message for answer in answers]
+    assert writes() == []
