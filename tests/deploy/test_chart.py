@@ -26,7 +26,10 @@ READ = {
     for resource in resources
     for verb in ("list", "watch")
 }
-REPORT = {("tonnage.dev", "modelservices/status", "patch"), ("events.k8s.io", "events", "create")}
+REPORT = {
+    *(("tonnage.dev", f"{resource}/status", "patch") for resource in OWN_KINDS),
+    ("events.k8s.io", "events", "create"),
+}
 GATE = {("", "pods", "patch")}
 BIND = {("", "pods/binding", "create")}
 EVICT = {("", "pods/eviction", "create")}
