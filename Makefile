@@ -32,7 +32,8 @@ demo: $(READY) ## Plan the example services, replay a generated fleet under thre
 	  --report out/placement.html
 
 .PHONY: test
-test: $(READY) ## Run all tests (those that need public data skip with a reason where it is not there)
+test: $(READY) ## Run all tests (those that need public data or the control plane skip with a reason without it)
+	@$(BIN)/python -m simulator.controlplane >/dev/null || echo "no control plane: tests that need it are skipped" >&2
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 .PHONY: controlplane
@@ -58,8 +59,16 @@ format: $(READY) ## Rewrite the code in the project's style
 	$(BIN)/ruff check --fix .
 
 .PHONY: dashboards
-dashboards: $(READY) ## Generate the Grafana dashboards, and the chart's copies of them and of the alerts
+dashboards: $(READY) ## Make deploy/dashboards from the tables of panels beside them
 	$(BIN)/python -m deploy.dashboards.generate
+
+.PHONY: chart
+chart: $(READY) ## Bring the chart's copies of CRDs, dashboards and alerts up to date
+	$(BIN)/python -m deploy.chart_files
+
+.PHONY: constraints
+constraints: $(READY) ## Pin what the image installs to what is installed here
+	$(BIN)/python -m deploy.constraints
 
 .PHONY: bench-mix
 bench-mix: $(READY) ## The mix: cost, proof and time beside the textbook model (DATA=folder, see docs/benchmarks.md)

@@ -13,7 +13,7 @@ from controller.cycle import Cycle
 from controller.meter import Sample
 from placement.fragmentation import Fragmentation, typical_pods
 
-PARTS = ("nodes", "pods", "services")
+ALWAYS_SEEN = ("nodes", "pods")
 
 
 def samples_of(cycle: Cycle, since_s: Mapping[str, float]) -> tuple[Sample, ...]:
@@ -27,7 +27,10 @@ def samples_of(cycle: Cycle, since_s: Mapping[str, float]) -> tuple[Sample, ...]
         *_counts(now),
         *_waits(now, since_s),
         *_unplaced(cycle),
-        *(Sample("tonnage_observed_timestamp_seconds", (part,), _seen_s(now, part)) for part in PARTS),
+        *(
+            Sample("tonnage_observed_timestamp_seconds", (part,), _seen_s(now, part))
+            for part in dict.fromkeys((*ALWAYS_SEEN, *now.observed_at_s))
+        ),
         *_services(cycle, now),
     )
 

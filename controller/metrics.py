@@ -140,3 +140,7 @@ def reference() -> str:
         labels = ", ".join(f"`{label}`" for label in metric.labels) or "–"
         rows.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
     return "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    print(reference(), end="")  # noqa: T201 - for docs/operations.md

@@ -18,8 +18,9 @@ from controller.brain import Brain, InlineBrain
 from controller.cycle import run_cycle
 from controller.decide import Decisions
 from controller.gang_rollback import TakesGangsBack
+from controller.gang_status import facts_of_gangs
 from controller.guard import Limits
-from controller.kube_apply import Applier
+from controller.kube_apply import Applier, Job
 from controller.kube_cache import Cache
 from controller.kube_connection import Access, Connection, Request, connect
 from controller.kube_events import AT_A_TIME, Events, said_of
@@ -28,6 +29,7 @@ from controller.kube_observe import Caches, Observer, empty_caches, follow
 from controller.kube_placers import Pool
 from controller.kube_reflector import Surroundings
 from controller.kube_report import log_unwritten, status_jobs
+from controller.kube_report_own import own_status_jobs
 from controller.kube_sightings import DEPLOYMENTS, CachedSightings, Deployment, is_ours
 from controller.kube_world import KubernetesWorld
 from controller.meter import Meter, count_request
@@ -153,8 +155,10 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
         stack.callback(loop.begin(follow(everything, connection, around)))
         stack.callback(lambda: loop.run_within(leadership.release(), SHUTDOWN_S))
         stack.callback(loop.begin(leadership.campaign()))
-        sightings = _sightings(caches, deployments)
-        world = _world(settings, loop, connection, leadership, sightings, stack)
+        observer = Observer(caches, time.time, is_ours=is_ours)
+        sightings = _sightings(observer, caches, deployments)
+        own_jobs = _own_jobs(observer, caches, sightings)
+        world = _world(settings, loop, connection, leadership, sightings, own_jobs, stack)
         probes = {"/healthz": heart.probe, "/readyz": lambda: None if is_synced() else "the cluster was not seen yet"}
         yield Operator(
             settings,
@@ -231,8 +235,7 @@ def boot_time_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def _sightings(caches: Caches, deployments: Cache[Deployment]) -> CachedSightings:
-    observer = Observer(caches, time.time, is_ours=is_ours)
+def _sightings(observer: Observer, caches: Caches, deployments: Cache[Deployment]) -> CachedSightings:
     return CachedSightings(
         observer.observe,
         pods=caches.pods,
@@ -242,12 +245,26 @@ def _sightings(caches: Caches, deployments: Cache[Deployment]) -> CachedSighting
     )
 
 
+OwnJobs = Callable[[Snapshot, Plan, float], Iterator[Job]]
+"""What is to be written to the statuses of our objects besides services: after a plan, at this instant."""
+
+
+def _own_jobs(observer: Observer, caches: Caches, sightings: CachedSightings) -> OwnJobs:
+    def jobs(snapshot: Snapshot, plan: Plan, at_s: float) -> Iterator[Job]:
+        objects = [(kind, cache.all()) for kind, cache in caches.own]
+        gangs = facts_of_gangs(snapshot, plan, lambda name: bool((pod := sightings.pod(name)) and pod.is_running))
+        yield from own_status_jobs(objects, observer.see().mistakes, gangs, at_s)
+
+    return jobs
+
+
 def _world(
     settings: OperatorSettings,
     loop: LoopThread,
     connection: Connection,
     leadership: Leadership,
     sightings: CachedSightings,
+    own_jobs: OwnJobs,
     stack: ExitStack,
 ) -> KubernetesWorld:
     applier = Applier(connection, leadership.may_write)
@@ -257,7 +274,11 @@ def _world(
 
     def tell(snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:
         loop.call(lambda: events.say(said_of(plan, outcome)))
-        jobs = list(status_jobs(sightings, snapshot, plan, outcome, generations, time.time()))
+        at_s = time.time()
+        jobs = [
+            *status_jobs(sightings, snapshot, plan, outcome, generations, at_s),
+            *own_jobs(snapshot, plan, at_s),
+        ]
         for answer in loop.run(quiet.send(jobs)):
             if isinstance(answer, ActionError):
                 log_unwritten(answer)

@@ -396,7 +396,7 @@ def _rule_cases() -> Iterator[Case]:
 
 
 def _quantity_cases(full: Object, path: str, too_low: str) -> Iterator[Case]:
-    for good, bad in (("1.5", too_low), (16, "9223372036854775807"), ("2e3", "80 Gi"), ("1k", "1e400")):
+    for good, bad in (("1.5", too_low), (2**50, str(2**50 + 1)), ("2e3", "80 Gi"), ("1k", "1e400")):
         about = f"{path} should be a quantity, {bad}"
         yield Case(full["kind"], about, having(full, path, good), having(full, path, bad), "should be a quantity")
     yield Case(full["kind"], f"{path} type, 1.5", having(full, path, "1.5"), having(full, path, 1.5), "must be")

@@ -29,7 +29,7 @@ class Kind:
     checks: tuple[Callable[[Any], Iterable[Flaw]], ...] = ()
     """What only files need to be checked for. Called with an object whose fields are right one by one."""
     is_planned_from: bool = True
-    """False for what Tonnage only writes: in a file it is passed over."""
+    """False for what Tonnage only writes: in a file it is passed over without a word."""
 
     def flaws(self, obj: Any) -> Iterator[Flaw]:
         """What is wrong between the fields of an object whose fields are right one by one."""

@@ -1,4 +1,4 @@
-"""PlanRecord: what a leader set out to do, written before it does it, so that the next leader knows what was meant."""
+"""PlanRecord: a plan as the API server keeps it: what a leader set out to do, and what became of each step."""
 
 from typing import Annotated, Literal
 
@@ -118,7 +118,7 @@ class PlanRecordStatus(ObservedStatus):
 
 
 class PlanRecord(Strict):
-    """A plan as its leader recorded it before acting on it. Written by Tonnage."""
+    """A plan as the API server keeps it: what a leader set out to do, and what became of each step. No input."""
 
     api_version: ApiVersion
     kind: Literal["PlanRecord"]

@@ -9,9 +9,11 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from controller.api import metadata
+from controller.api.conditions import ACCEPTED, DEGRADED, PLANNED, READY
 from controller.api.kinds import OWN_KINDS, Kind
 from controller.api.pruned import model_in
 from controller.api.quantity import duration
+from controller.api.served import CATEGORY, SERVED
 
 Schema = dict[str, Any]
 
@@ -33,6 +35,30 @@ HEAD = """\
 Quantities are written as in Kubernetes (`500m`, `1.5`, `16Gi`, `1e3`), lengths of time with their unit (`40ms`, `30s`,
 `1m30s`). Plain words are text: `no`, `on`, `1:30` and dates mean nothing else. A large fleet is read several times
 faster from JSON than from YAML.
+"""
+
+CLUSTER = """\
+## On a cluster
+
+`kubectl apply --server-side -f deploy/crds` makes the kinds known. The API server then holds objects to the fields and
+rules below, as `tonnage plan -f` holds files; a field that does not exist is refused, or dropped with a warning where
+the client asks for that. `kubectl explain` says of each field what it means, with its unit.
+
+| kind | in kubectl | in a namespace |
+|---|---|---|
+{names}
+`kubectl get {category}` shows objects of all kinds. Statuses carry conditions, each with the `observedGeneration` that
+it was said of, so `kubectl wait --for=condition=Ready modelservice/chat` waits for the change that was made last:
+
+| condition | holds when |
+|---|---|
+| `{accepted}` | the object is right by itself and beside the objects that it names |
+| `{planned}` | the last plan could give it what it asks for |
+| `{ready}` | the cluster is as that plan wants it |
+| `{degraded}` | it works, but less well than was asked |
+
+`kubectl scale gang train --replicas=16` sets `spec.minMembers`. A ModelService has no scale: how many instances it has,
+and of which types, follows from its demand.
 """
 
 NODE = {
@@ -84,8 +110,18 @@ GPUs are not heeded. A note says so for pending pods that require pod affinity, 
 
 def reference() -> str:
     """The whole page."""
-    parts = [HEAD, *(_kind(kind) for kind in OWN_KINDS), _core("Node", NODE), _core("Pod", POD), FOOT]
+    parts = [HEAD, _cluster(), *(_kind(kind) for kind in OWN_KINDS), _core("Node", NODE), _core("Pod", POD), FOOT]
     return "\n".join(parts)
+
+
+def _cluster() -> str:
+    rows = (
+        f"| {kind.name} | `{SERVED[kind.name].plural}`, `{SERVED[kind.name].short}` | "
+        f"{'yes' if kind.is_namespaced else 'no'} |\n"
+        for kind in OWN_KINDS
+    )
+    named = {"accepted": ACCEPTED, "planned": PLANNED, "ready": READY, "degraded": DEGRADED}
+    return CLUSTER.format(names="".join(rows), category=CATEGORY, **named)
 
 
 def _core(kind: str, read: Mapping[str, str]) -> str:
@@ -101,7 +137,16 @@ def _kind(kind: Kind) -> str:
     spec, status = (_part(kind, name) for name in ("spec", "status"))
     told = "\nWhat Tonnage writes back:\n\n| field | type | meaning |\n|---|---|---|\n"
     rows = "".join(f"{row}\n" for row in _rows(spec, "spec"))
-    return head + table + rows + told + "".join(f"{row}\n" for row in _status_rows(status))
+    return head + table + rows + _rules(kind) + told + "".join(f"{row}\n" for row in _status_rows(status))
+
+
+def _rules(kind: Kind) -> str:
+    """What must hold between the fields, as the one who broke it is told."""
+    if not kind.rules:
+        return ""
+    lines = (f"- `{'.'.join(rule.at).replace('.[]', '[]')}`: {rule.message}\n" for rule in kind.rules if rule.at)
+    whole = (f"- {rule.message}\n" for rule in kind.rules if not rule.at)
+    return "\nWhat is refused besides, and what is said of it:\n\n" + "".join((*lines, *whole))
 
 
 def _part(kind: Kind, name: str) -> type[BaseModel]:

@@ -1,7 +1,6 @@
-"""Writes the dashboards as Grafana's JSON: `python -m deploy.dashboards.generate`. Also brings the chart up to date."""
+"""Writes the dashboards as Grafana's JSON: `python -m deploy.dashboards.generate`."""
 
 import json
-import shutil
 from itertools import count
 from pathlib import Path
 
@@ -27,9 +26,6 @@ from deploy.dashboards.boards import BOARDS
 from deploy.dashboards.panels import Board, Panel, Variable
 
 HERE = Path(__file__).parent
-ALERTS = HERE.parent / "alerts"
-CHART = HERE.parents[1] / "helm" / "tonnage" / "files"
-"""Helm reads no file outside the chart, so the chart holds copies."""
 
 SOURCE = DataSourceRef("prometheus", "${datasource}")
 PANEL_WIDTH, PANEL_HEIGHT, STAT_HEIGHT = 8, 8, 4
@@ -109,19 +105,10 @@ def _timeseries(*, stacked: bool) -> timeseries.Panel:
 
 def generated() -> dict[Path, str]:
     """Every file that this module writes, with its text."""
-    boards = {f"{board.name}.json": written(board) for board in BOARDS}
-    rules = {path.name: path.read_text(encoding="utf-8") for path in sorted(ALERTS.glob("*.rules.yaml"))}
-    return {
-        **{HERE / name: text for name, text in boards.items()},
-        **{CHART / "dashboards" / name: text for name, text in boards.items()},
-        **{CHART / "alerts" / name: text for name, text in rules.items()},
-    }
+    return {HERE / f"{board.name}.json": written(board) for board in BOARDS}
 
 
 def main() -> None:
-    for folder in (CHART / "dashboards", CHART / "alerts"):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
     for path, text in generated().items():
         path.write_text(text, encoding="utf-8")
 

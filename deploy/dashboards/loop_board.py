@@ -40,7 +40,7 @@ LOOP = Board(
                 ),
                 Panel(
                     "Since the last cycle",
-                    "Should stay near the period of the loop.",
+                    "A quiet cluster has a cycle every resync_s (30 s).",
                     SECONDS,
                     (Query('time() - max(tonnage_last_cycle_timestamp_seconds{job="$job"})', "age"),),
                     "stat",
@@ -77,7 +77,7 @@ LOOP = Board(
                 ),
                 Panel(
                     "Age of what is seen",
-                    "By part of the cluster. Past a minute the guard refuses to act on it.",
+                    "By part of the cluster. Past limits.max_age_s (three minutes) the guard refuses to act on it.",
                     SECONDS,
                     (Query(f"time() - {fleet('tonnage_observed_timestamp_seconds', 'part')}", "{{part}}"),),
                 ),

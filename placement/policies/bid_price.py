@@ -23,12 +23,16 @@ from placement.options import options
 from placement.policies.fgd import Fgd
 from placement.policy import Policy, Rated
 from placement.price_book import PriceBook, idle_gpus_by_type, prices_for
+from placement.turnover import Turnover
 
 FIRST_PRICES_PODS = 64
 """Arrivals before the first prices are made of them; then whenever what is known of the mix has doubled, and at once
 when it is found to have changed."""
 PRICES_EVERY_PODS = 4_096
 """Prices are made afresh after so many arrivals at the latest."""
+
+TURNOVER_STEP = 0.15
+"""Prices are made afresh when the turnover has moved by more than this."""
 
 _ROOMY_CPU_MILLI = 128_000.0
 _ROOMY_GPU_MILLI = 8_000.0
@@ -51,40 +55,58 @@ class BidPrice(Policy):
         self.settings = settings or BidSettings()
         self.kinds = kinds
         self.mix = ArrivalMix()
+        self.turnover = Turnover()
         self.book: PriceBook | None = None
         self._seed = seed
-        self._learns = expected is None
+        self._told = expected
+        self._priced_turnover = 0.0
         self._priced_pods, self._priced_turns, self._evidence_pods = 0, 0, 0.0
         self._fallback = _fgd(self.mix.shares(), kinds)
         if expected is not None:
-            self.reprice(prices_for(expected, kinds, self.settings, seed))
+            self.reprice(self.new_prices())
 
     def arrived(self, shape: PodShape) -> None:
-        if not self._learns:
+        self.turnover.arrived(shape)
+        if self._told is not None:
             return
         self.mix.arrived(class_of(shape))
         if self.book is None and self.mix.pods.bit_count() == 1:  # at 1, 2, 4, 8 ... pods
             self._fallback = _fgd(self.mix.shares(), self.kinds)
             self.version += 1
 
+    def placed(self, shape: PodShape, node: int) -> None:
+        self.turnover.placed(shape)
+
+    def removed(self, shape: PodShape, node: int) -> None:
+        self.turnover.removed()
+
     @property
     def wants_prices(self) -> bool:
-        """Whether so much has arrived since the last prices that they should be made afresh from `mix.shares()`."""
+        """Whether so much has changed since the last prices that they should be made afresh."""
+        if abs(self.turnover.share - self._priced_turnover) > TURNOVER_STEP and self.book is not None:
+            return True
+        if self._told is not None:
+            return False
         fresh = self.mix.pods - self._priced_pods
         due = min(max(FIRST_PRICES_PODS, self._evidence_pods), PRICES_EVERY_PODS)
-        return self._learns and (fresh >= due or self.mix.turns > self._priced_turns)
+        return fresh >= due or self.mix.turns > self._priced_turns
+
+    def new_prices(self) -> PriceBook:
+        """Prices for what is known now. Looks at nothing else, so it may be called where the policy was copied to."""
+        shares = self.mix.shares() if self._told is None else self._told
+        return prices_for(shares, self.kinds, self.settings.at_turnover(self.turnover.share), self._seed)
 
     def upkeep(self, ledger: Ledger) -> None:
         """Makes prices here and now when they are due, where nobody makes them in the background."""
         if self.wants_prices:
-            shares = self.mix.shares()
-            book = prices_for(shares, self.kinds, self.settings, self._seed)
-            warm(book, ledger, shares)
+            book = self.new_prices()
+            warm(book, ledger)
             self.reprice(book)
 
     def reprice(self, book: PriceBook) -> None:
         """Decide by this book from now on."""
         self.book = book
+        self._priced_turnover = self.turnover.share
         self._priced_pods, self._priced_turns, self._evidence_pods = self.mix.pods, self.mix.turns, book.shares.pods
         self._dearness: FloatArray | None = None
         self._dearness_age = 0
@@ -127,12 +149,12 @@ class BidPrice(Policy):
         return {**parts, "looseness": float(rated.cost[0]) - sum(parts.values())}
 
 
-def warm(book: PriceBook, ledger: Ledger, shares: ClassShares) -> None:
+def warm(book: PriceBook, ledger: Ledger) -> None:
     """Work out beforehand what the coming decisions will ask of a new book, so that none of them has to wait.
 
     Called where the book is made, with the ledger as it is then; most states will still be the same when it is used.
     """
-    for shape in dict.fromkeys(PodShape(c.cpu_milli, 0, c.gpus, c.gpu_milli) for c in shares.classes):
+    for shape in dict.fromkeys(PodShape(c.cpu_milli, 0, c.gpus, c.gpu_milli) for c in book.shares.classes):
         nodes = np.flatnonzero(ledger.fits(shape))
         if len(nodes):
             _rated(book, shape, ledger, nodes)

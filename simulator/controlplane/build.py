@@ -1,7 +1,5 @@
 """Builds the programs of a control plane into a cache: one by one, so that a broken-off build goes on where it was."""
 
-import os
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -55,27 +53,27 @@ def _build(tools: Sequence[Tool], on_progress: OnProgress) -> dict[str, Path]:
     for number, tool in enumerate(missing, 1):
         folder = cache_folder(tool.module)
         progress = Progress(tool.name, "waiting", number, len(missing))
-        with locked(folder / ".lock", on_wait=lambda progress=progress: on_progress(progress)):  # type: ignore[misc]
+        with locked(folder / ".lock", on_wait=lambda progress=progress: on_progress(progress)) as lock:  # type: ignore[misc]
             if not programs[tool.name].exists():
-                _build_one(tool, programs[tool.name], number, len(missing), on_progress)
+                _build_one(tool, programs[tool.name], lock, number, len(missing), on_progress)
     return programs
 
 
-def _build_one(tool: Tool, program: Path, number: int, total: int, on_progress: OnProgress) -> None:
+def _build_one(tool: Tool, program: Path, lock: int, number: int, total: int, on_progress: OnProgress) -> None:
     began = time.monotonic()
 
     def tell(stage: Literal["building", "built"], compiled: int) -> None:
         on_progress(Progress(tool.name, stage, number, total, time.monotonic() - began, compiled))
 
     tell("building", 0)
-    # A name that says it is not whole: the rename is what makes it so, even when the power fails in between.
+    # Under a name that says that it is not whole, so that what has the right name is.
     unfinished = program.with_name(f".{program.name}.unfinished")
-    compiled = _compile(tool, unfinished, lambda compiled: tell("building", compiled))
+    compiled = _compile(tool, unfinished, lock, lambda compiled: tell("building", compiled))
     unfinished.rename(program)
     tell("built", compiled)
 
 
-def _compile(tool: Tool, output: Path, on_compiled: Callable[[int], None]) -> int:
+def _compile(tool: Tool, output: Path, lock: int, on_compiled: Callable[[int], None]) -> int:
     """Runs Go, which names each package that it compiles (-v) on standard error. How many it were."""
     go = go_toolchain.find_go()
     command: list[str | Path] = [
@@ -97,14 +95,14 @@ def _compile(tool: Tool, output: Path, on_compiled: Callable[[int], None]) -> in
             env=go_toolchain.environment(),
             stdout=said,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
+            # If we are killed, Go may go on; nobody else must write the same file meanwhile.
+            pass_fds=(lock,),
         )
         try:
             while _is_running(process):
                 on_compiled(_packages_in(log))
         except BaseException:
-            # Ctrl-C: the compilers that Go started are its group, not ours, and would go on.
-            os.killpg(process.pid, signal.SIGTERM)
+            process.terminate()
             process.wait()
             raise
     if process.returncode:

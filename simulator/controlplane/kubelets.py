@@ -2,7 +2,7 @@
 
 import asyncio
 import ipaddress
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from decimal import Decimal
 
 import structlog
@@ -34,7 +34,10 @@ class Kubelets:
         self._free = {node["metadata"]["name"]: _allocatable(node) for node in nodes}
         self._holds: dict[str, tuple[str, Mapping[str, Decimal]]] = {}
         """Of each admitted pod, by uid: its node, and what it has of it."""
-        self._seen: set[str] = set()
+        self._pods: dict[str, Pod] = {}
+        """As the server last told of them, by uid; those of our nodes alone."""
+        self._admitted: set[str] = set()
+        """Once refused or let in, a pod is not looked at again."""
         self._leaving: set[str] = set()
         self._stories: dict[str, asyncio.Task[None]] = {}
         """What is yet to happen to a pod, by uid."""
@@ -55,17 +58,27 @@ class Kubelets:
     def silence(self, node: str) -> None:
         """The node starts no pod and lets none go, as when its power is cut."""
         self._silent.add(node)
+        for uid in [uid for uid, pod in self._pods.items() if pod.spec.node_name == node]:
+            self._lay_down(uid)
+
+    def revive(self, node: str) -> None:
+        """It takes up its pods again, as they are now."""
+        self._silent.discard(node)
+        for pod in _running_first(pod for pod in self._pods.values() if pod.spec.node_name == node):
+            self._on_change(pod)
 
     def _on_list(self, pods: list[Pod]) -> None:
-        for uid in self._seen - {pod.metadata.uid for pod in pods}:
+        for uid in self._pods.keys() - {pod.metadata.uid for pod in pods}:
             self._forget(uid)
-        # Those that run already hold their devices: new ones are admitted after them.
-        for pod in sorted(pods, key=lambda pod: pod.status.phase == "Pending"):
+        for pod in _running_first(pods):
             self._on_change(pod)
 
     def _on_change(self, pod: Pod) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name
-        if node not in self._free or node in self._silent:
+        if node not in self._free:
+            return
+        self._pods[uid] = pod
+        if node in self._silent:
             return
         if pod.is_ended:
             self._release(uid)
@@ -73,16 +86,21 @@ class Kubelets:
             if uid not in self._leaving:
                 self._leaving.add(uid)
                 self._begin(uid, self._leave(pod))
-        elif uid not in self._seen and not pod.is_ended:
+        elif uid not in self._admitted and not pod.is_ended:
+            self._admitted.add(uid)
             self._begin(uid, self._admit(pod))
-        self._seen.add(uid)
 
     def _on_gone(self, pod: Pod) -> None:
         self._forget(pod.metadata.uid)
 
     def _forget(self, uid: str) -> None:
+        self._pods.pop(uid, None)
+        self._lay_down(uid)
+
+    def _lay_down(self, uid: str) -> None:
+        """Nothing more happens to it, and its node's room is free."""
         self._release(uid)
-        self._seen.discard(uid)
+        self._admitted.discard(uid)
         self._leaving.discard(uid)
         if story := self._stories.pop(uid, None):
             story.cancel()
@@ -155,6 +173,11 @@ class Kubelets:
     def _next_address(self) -> str:
         self._addresses += 1
         return str(ipaddress.ip_address(FIRST_ADDRESS + self._addresses))
+
+
+def _running_first(pods: Iterable[Pod]) -> list[Pod]:
+    """Those that run already hold their devices: new ones are admitted after them."""
+    return sorted(pods, key=lambda pod: pod.status.phase == "Pending")
 
 
 def _allocatable(node: Node) -> dict[str, Decimal]:

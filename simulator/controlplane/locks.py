@@ -7,8 +7,11 @@ from pathlib import Path
 
 
 @contextmanager
-def locked(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Holds the lock while the context lasts. `on_wait` is called once when another process holds it."""
+def locked(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[int]:
+    """Holds the lock while the context lasts. `on_wait` is called once when another process holds it.
+
+    Gives the descriptor: a child process that inherits it keeps the lock, even when its parent is killed.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:
         try:
@@ -16,4 +19,4 @@ def locked(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[N
         except BlockingIOError:
             on_wait()
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield file.fileno()

@@ -4,15 +4,16 @@ import argparse
 import asyncio
 import signal
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
 
 from cluster.errors import ConfigError
-from simulator.controlplane.connection import connected
-from simulator.controlplane.heartbeats import LEASE_S, Heartbeats
-from simulator.controlplane.kubelets import Kubelets
-from simulator.controlplane.node_objects import generated_nodes, nodes_in
+from simulator.controlplane.heartbeats import LEASE_S
+from simulator.controlplane.node_objects import Node, generated_nodes, nodes_in
+from simulator.controlplane.simulated_nodes import simulated_nodes
 
 log = structlog.get_logger()
 
@@ -52,22 +53,20 @@ async def serve(asked: argparse.Namespace) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    async with connected(asked.kubeconfig) as connection, asyncio.TaskGroup() as group:
-        heartbeats = Heartbeats(connection, nodes, lease_s=asked.lease_s)
-        work = [group.create_task(_serve(heartbeats, Kubelets(connection, nodes), asked.ready_file))]
-        await stopped.wait()
-        for task in work:
-            task.cancel()
+    until_stopped = asyncio.create_task(stopped.wait())
+    serving = asyncio.create_task(_serve(asked, nodes))
+    await asyncio.wait((serving, until_stopped), return_when=asyncio.FIRST_COMPLETED)
+    serving.cancel()
+    with suppress(asyncio.CancelledError):
+        await serving
     log.info("stopped")
 
 
-async def _serve(heartbeats: Heartbeats, kubelets: Kubelets, ready_file: Path | None) -> None:
-    await heartbeats.register()
-    if ready_file is not None:
-        ready_file.touch()
-    async with asyncio.TaskGroup() as group:
-        group.create_task(heartbeats.renew_all())
-        group.create_task(kubelets.run())
+async def _serve(asked: argparse.Namespace, nodes: Sequence[Node]) -> None:
+    async with simulated_nodes(asked.kubeconfig, nodes, lease_s=asked.lease_s) as fleet:
+        if asked.ready_file is not None:
+            asked.ready_file.touch()
+        await fleet.work
 
 
 if __name__ == "__main__":

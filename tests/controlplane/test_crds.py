@@ -1,18 +1,27 @@
 """Our kinds as a real API server serves them: every rule and bound, merging, pruning, explaining, printing."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
+from cluster.errors import Mistake
 from controller.api.kinds import OWN_KINDS
 from controller.api.served import SERVED
 from controller.crds import FOLDER
 from controller.documents import read_documents
+from controller.gang_status import GangFacts
+from controller.kube_report_own import own_status_jobs
+from controller.kube_structs import OwnObject
+from controller.kube_write import Write
+from simulator.controlplane.commands import Settings
+from simulator.controlplane.programs import Programs
+from simulator.controlplane.server import ControlPlane
+from tests.controlplane.conftest import StartServer
+from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.plain_api import APPLY_PATCH, MERGE_PATCH, TABLE, Answer, PlainApi
 from tests.crd_cases import FULL, LARGEST, RULE_CASES, Case, Object, all_bound_cases, having
 
@@ -49,9 +58,20 @@ def named(obj: Object, name: str) -> Object:
 
 
 @pytest.fixture(scope="module")
-def api(kubeconfig: Path) -> Iterator[PlainApi]:
-    """The server with our CRDs, and one full object of each kind."""
-    line = PlainApi(kubeconfig)
+def server(start_server: StartServer) -> ControlPlane:
+    """Of its own: definitions hold for a whole server, and what is tried here would disturb others."""
+    return start_server(Settings())
+
+
+@pytest.fixture(scope="module")
+def kubectl(server: ControlPlane, programs: Programs) -> Kubectl:
+    return Kubectl(programs["kubectl"], server.kubeconfig)
+
+
+@pytest.fixture(scope="module")
+def api(server: ControlPlane) -> Iterator[PlainApi]:
+    """The server with our definitions, and one full object of each kind."""
+    line = PlainApi(server.kubeconfig)
     for file in sorted((ROOT / FOLDER).glob("*.yaml")):
         definition = yaml.safe_load(file.read_text(encoding="utf-8"))
         where = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{definition['metadata']['name']}"
@@ -60,12 +80,9 @@ def api(kubeconfig: Path) -> Iterator[PlainApi]:
         assert answer.is_ok, answer.message
     wait_until_served(line)
     for full in FULL.values():
-        line.send("DELETE", path_of(full["kind"], "full"))
         answer = create(line, full)
         assert answer.is_ok, answer.message
     yield line
-    for full in FULL.values():
-        line.send("DELETE", path_of(full["kind"], "full"))
     line.close()
 
 
@@ -283,28 +300,37 @@ def conditions(*kinds: str) -> list[Object]:
     return [{**FULL["Gang"]["status"]["conditions"][0], "type": kind} for kind in kinds]
 
 
-@pytest.mark.parametrize(
-    "document", read_documents([str(EXAMPLES)])[0], ids=lambda d: f"{Path(d.file).name}-{d.number}"
-)
-def test_the_examples_apply(api: PlainApi, document: Any) -> None:
-    obj = document.content
-    if obj["apiVersion"] == "v1":
-        where = "/api/v1/nodes" if obj["kind"] == "Node" else "/api/v1/namespaces/default/pods"
-        where = f"{where}/{obj['metadata']['name']}"
-    else:
-        where = path_of(obj["kind"], obj["metadata"]["name"])
+def apply_example(api: PlainApi, obj: Object, **query: str) -> Answer:
+    where = {
+        "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+        "Node": "/api/v1/nodes",
+        "Pod": "/api/v1/namespaces/default/pods",
+    }.get(obj["kind"]) or path_of(obj["kind"])
+    query = {"fieldManager": "tests", "force": "true", "fieldValidation": "Strict", **query}
+    return api.send("PATCH", f"{where}/{obj['metadata']['name']}", obj, content_type=APPLY_PATCH, query=query)
 
-    answer = api.send(
-        "PATCH", where, obj, content_type=APPLY_PATCH, query={"fieldManager": "tests", "force": "true", **DRY}
-    )
+
+OBJECTS = [document.content for document in read_documents([str(EXAMPLES)])[0]]
+
+
+@pytest.fixture(scope="module")
+def priority_classes(api: PlainApi) -> Iterator[None]:
+    """Pods name them, and so they are there first."""
+    classes = [obj for obj in OBJECTS if obj["kind"] == "PriorityClass"]
+    for each in classes:
+        apply_example(api, each)
+    yield
+    for each in classes:
+        api.send("DELETE", f"/apis/scheduling.k8s.io/v1/priorityclasses/{each['metadata']['name']}")
+
+
+@pytest.mark.usefixtures("priority_classes")
+@pytest.mark.parametrize("obj", OBJECTS, ids=lambda obj: f"{obj['kind']}-{obj['metadata']['name']}")
+def test_the_examples_apply(api: PlainApi, obj: Object) -> None:
+    answer = apply_example(api, obj, dryRun="All")
 
     assert answer.is_ok, answer.message
     assert answer.warnings == ()
-
-
-def said_by(kubectl: Path, kubeconfig: Path, folder: Path, *words: str) -> str:
-    command = [str(kubectl), f"--kubeconfig={kubeconfig}", f"--cache-dir={folder}", *words]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout  # noqa: S603
 
 
 @pytest.mark.parametrize(
@@ -320,17 +346,41 @@ def said_by(kubectl: Path, kubeconfig: Path, folder: Path, *words: str) -> str:
         ("planrec.spec.observedAt", "When the cluster was"),
     ],
 )
-def test_kubectl_explains_a_field_with_its_unit(
-    api: PlainApi, kubectl: Path, kubeconfig: Path, tmp_path: Path, field: str, unit: str
-) -> None:
-    text = " ".join(said_by(kubectl, kubeconfig, tmp_path, "explain", field).split())
+def test_kubectl_explains_a_field_with_its_unit(api: PlainApi, kubectl: Kubectl, field: str, unit: str) -> None:
+    text = " ".join(kubectl("explain", field).split())
 
     assert unit in text
 
 
-def test_the_category_shows_objects_of_all_kinds(
-    api: PlainApi, kubectl: Path, kubeconfig: Path, tmp_path: Path
-) -> None:
-    found = json.loads(said_by(kubectl, kubeconfig, tmp_path, "get", "tonnage", "-o", "json"))
+def test_the_category_shows_objects_of_all_kinds(api: PlainApi, kubectl: Kubectl) -> None:
+    assert {each["kind"] for each in kubectl.get("tonnage")["items"]} >= set(NAMESPACED)
 
-    assert {each["kind"] for each in found["items"]} >= set(NAMESPACED)
+
+def test_kubectl_waits_for_a_condition_of_the_generation_that_is_there(api: PlainApi, kubectl: Kubectl) -> None:
+    """A condition of an older generation says nothing of the object as it is now."""
+    told = update_status(api, FULL["ModelService"])
+    generation = told.body["metadata"]["generation"]
+    update_status(api, having(FULL["ModelService"], "status.conditions[].observedGeneration", generation))
+
+    kubectl.wait("condition=Ready", "modelservice/full")
+    api.send("PATCH", path_of("ModelService", "full"), {"spec": {"sliceFactor": 77}}, content_type=MERGE_PATCH)
+
+    assert "timed out" in kubectl.refusal("wait", "--for=condition=Ready", "modelservice/full", "--timeout=1s")
+
+
+def test_what_the_operator_says_of_an_object_is_stored_and_then_not_written_again(api: PlainApi) -> None:
+    facts = {"default/full": GangFacts(needed=5, members=5, placed=5, running=4)}
+    api.send("PATCH", path_of("Gang", "full"), {"spec": {"minMembers": 5}}, content_type=MERGE_PATCH)
+    mistake = Mistake("ModelProfile/full, spec.gpuType", "there is no GPUType 'a100'")
+
+    def writes() -> list[Write]:
+        seen = [
+            (kind, {name: msgspec.json.decode(json.dumps(api.send("GET", path_of(kind, "full")).body), type=OwnObject)})
+            for kind, name in (("GPUType", "full"), ("ModelProfile", "full"), ("Gang", "default/full"))
+        ]
+        return [job.write for job in own_status_jobs(seen, [mistake], facts, 1_772_366_400.0)]
+
+    answers = [api.send(w.method, w.path, w.body, content_type=w.content_type, query=w.query) for w in writes()]
+
+    assert [answer.status for answer in answers] == [200, 200, 200], [answer.message for answer in answers]
+    assert writes() == []

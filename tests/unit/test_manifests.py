@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from cluster.errors import ConfigError
-from controller.manifests import read_manifests
+from controller.manifests import Manifests, read_manifests
 from tests.manifests import OURS, gang, gpu_type, having, node, pod, profile, service, written
 
 
@@ -65,6 +65,16 @@ def test_objects_of_other_programs_are_passed_over_with_a_note(tmp_path: Path) -
     (note,) = read_manifests([str(file)]).notes
 
     assert (note.about, note.reason.figures) == ("Deployment (apps/v1)", {"objects": 2})
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"), [("scheduling.k8s.io/v1", "PriorityClass"), ("tonnage.dev/v1alpha1", "PlanRecord")]
+)
+def test_what_goes_with_our_objects_is_passed_over_without_a_word(tmp_path: Path, version: str, kind: str) -> None:
+    """Whoever pipes `kubectl get tonnage -o yaml` into a plan has them in it."""
+    file = written(tmp_path, [{"apiVersion": version, "kind": kind, "metadata": {"name": "x"}}])
+
+    assert read_manifests([str(file)]) == Manifests()
 
 
 def test_all_mistakes_in_all_files_are_named_at_once(tmp_path: Path) -> None:

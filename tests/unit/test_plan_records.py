@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.actions import Action, Bind, Evict, Move, Scale
@@ -48,6 +48,7 @@ def test_every_action_goes_into_a_record_and_comes_out_of_it() -> None:
     assert plan_from(map(written, specs(phase))) == Plan((phase,))
 
 
+@settings(max_examples=20)
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 2 * MAX_STEPS + 1), st.booleans()), max_size=4),
     small=st.integers(0, MAX_PHASES + 1),

@@ -1,0 +1,111 @@
+"""Reports to our own objects besides services: whether each is accepted, and how every gang stands."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from pydantic import ValidationError
+
+from cluster.errors import Mistake
+from controller.api.conditions import ACCEPTED, ObservedStatus, set_condition
+from controller.api.kinds import kind_of
+from controller.api.metadata import API_VERSION
+from controller.api.served import SERVED
+from controller.gang_status import GangFacts, gang_status_after
+from controller.kube_apply import Job
+from controller.kube_connection import APPLY_PATCH
+from controller.kube_own import by_object
+from controller.kube_report import STATUS_MANAGER
+from controller.kube_structs import OwnObject
+from controller.kube_write import Write
+
+Status = Mapping[str, Any]
+
+SHOWN = 5
+"""Mistakes in one message; an object with more has them named after these are mended."""
+
+
+def own_status_jobs(
+    objects: Iterable[tuple[str, Mapping[str, OwnObject]]],
+    mistakes: Iterable[Mistake],
+    gangs: Mapping[str, GangFacts],
+    at_s: float,
+) -> Iterator[Job]:
+    """The statuses that say something new.
+
+    objects: kind and objects by name, taken before the picture that the mistakes are of: what is said of a generation
+    must not rest on an older one. mistakes: of the whole cluster. gangs: how they stand; one that has changed since
+    is told of in the next cycle. at_s: now, seconds since the epoch.
+
+    Of a service only mistakes are told here: it was left out of the plan, which tells of the others.
+    """
+    wrong = by_object(mistakes)
+    for kind, named in objects:
+        for name, obj in named.items():
+            mistaken = wrong.get(f"{kind}/{name}", ())
+            if obj.metadata.deletion_timestamp or (kind == "ModelService" and not mistaken):
+                continue
+            before = msgspec.json.decode(obj.status)
+            status = _status_after(before, obj, mistaken, _gang(obj, gangs.get(name)) if kind == "Gang" else None, at_s)
+            if status != before:
+                yield Job(f"{kind}/{name}", own_status_write(kind, name, obj.metadata.uid, status))
+
+
+def _gang(obj: OwnObject, facts: GangFacts | None) -> GangFacts | None:
+    """How the gang stands, if the facts are of the spec that it has now."""
+    is_same = facts is not None and msgspec.json.decode(obj.spec).get("minMembers") == facts.needed
+    return facts if is_same else None
+
+
+def _status_after(
+    before: Status, obj: OwnObject, mistaken: Sequence[Mistake], gang: GangFacts | None, at_s: float
+) -> Status:
+    generation, name = obj.metadata.generation, obj.metadata.name
+    accepted = accepted_after(before, mistaken, generation=generation, at_s=at_s)
+    if gang is None:
+        return accepted
+    return gang_status_after(accepted, name, gang, generation=generation, at_s=at_s)
+
+
+def accepted_after(before: Status, mistaken: Sequence[Mistake], *, generation: int, at_s: float) -> dict[str, Any]:
+    """The status with its condition Accepted as it is now; all else in it stays."""
+    try:
+        old = ObservedStatus.model_validate(before)
+    except ValidationError:
+        before, old = {}, ObservedStatus()  # somebody else wrote it
+    words = "; ".join(f"{_field(each)}{each.problem}" for each in mistaken[:SHOWN])
+    said = set_condition(
+        old.conditions,
+        ACCEPTED,
+        "False" if mistaken else "True",
+        "Mistaken" if mistaken else "Valid",
+        words or "its fields and the objects that it names are right",
+        generation=generation,
+        at_s=at_s,
+    )
+    return {**before, **ObservedStatus(observed_generation=generation, conditions=said).plain()}
+
+
+def _field(mistake: Mistake) -> str:
+    """Where in the object: its name need not be said in its own status."""
+    _, _, field = mistake.place.partition(", ")
+    return f"{field}: " if field else ""
+
+
+def own_status_write(kind: str, name: str, uid: str, status: Status) -> Write:
+    """Server-side apply of a status, for this very object: one of the same name made since is not meant.
+
+    name: `name`, or `namespace/name` where the kind has namespaces.
+    """
+    known = kind_of(API_VERSION, kind)
+    inside, _, bare = name.rpartition("/")
+    is_namespaced = known is not None and known.is_namespaced
+    metadata = {"name": bare, "uid": uid} | ({"namespace": inside} if is_namespaced else {})
+    where = f"/namespaces/{inside}" if is_namespaced else ""
+    return Write(
+        "PATCH",
+        f"/apis/{API_VERSION}{where}/{SERVED[kind].plural}/{bare}/status",
+        {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "status": status},
+        APPLY_PATCH,
+        {"fieldManager": STATUS_MANAGER, "force": "true"},
+    )

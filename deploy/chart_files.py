@@ -1,0 +1,63 @@
+"""Brings into the chart what others decide: CRDs, dashboards, alerts, settings. `python -m deploy.chart_files`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from controller.operator_settings import OperatorSettings
+
+DEPLOY = Path(__file__).parent
+CHART = DEPLOY.parent / "helm" / "tonnage"
+
+SOURCES = {
+    CHART / "charts" / "crds" / "files": (DEPLOY / "crds", "*.yaml"),
+    CHART / "files" / "alerts": (DEPLOY / "alerts", "*.rules.yaml"),
+    CHART / "files" / "dashboards": (DEPLOY / "dashboards", "*.json"),
+}
+"""Helm reads no file outside of a chart, and follows no link out of a packed one, so the chart holds copies."""
+
+
+def copies() -> dict[Path, str]:
+    """Every file that belongs into these folders of the chart, with its text."""
+    return {
+        target / path.name: path.read_text(encoding="utf-8")
+        for target, (source, pattern) in SOURCES.items()
+        for path in sorted(source.glob(pattern))
+    }
+
+
+def present() -> dict[Path, str]:
+    """What is in them now."""
+    return {path: path.read_text(encoding="utf-8") for target in SOURCES for path in sorted(target.glob("*"))}
+
+
+SCHEMA = CHART / "values.schema.json"
+OF_THE_CHART = ("context", "host", "identity", "kubeconfig", "lease", "metrics_port", "probe_port")
+"""Settings that make no sense in a pod, or that the chart derives from its own values."""
+
+
+def schema() -> str:
+    """The schema of the chart's values, in which `settings` is what the operator's settings are now."""
+    values: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    settings = OperatorSettings.model_json_schema()
+    parts = settings.pop("$defs")
+    settings["properties"] = {name: about for name, about in settings["properties"].items() if name not in OF_THE_CHART}
+    settings["description"] = "The operator's settings; what is not set has its default there."
+    used = json.dumps(settings)
+    values["$defs"] = {name: part for name, part in parts.items() if f"#/$defs/{name}" in used}
+    values["properties"]["settings"] = settings
+    return json.dumps(values, indent=2) + "\n"
+
+
+def main() -> None:
+    SCHEMA.write_text(schema(), encoding="utf-8")
+    wanted = copies()
+    for path in present().keys() - wanted.keys():
+        path.unlink()
+    for path, text in wanted.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,254 @@
+"""The operator on a real API server: services end to end, both ways of placing, and who may write when leaders fail."""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from simulator.controlplane.commands import Settings
+from simulator.controlplane.programs import Programs
+from simulator.controlplane.server import ControlPlane
+from tests.controlplane.auditor import audit
+from tests.controlplane.conftest import StartServer
+from tests.controlplane.kubectl import Kubectl
+from tests.controlplane.manifests import GPU, pod
+from tests.controlplane.operators import ROOT, create_all, operator, until
+
+POOLS = [{"placer": "bind", "selector": {"pool": "bind"}}, {"placer": "gate"}]
+EXAMPLES = ROOT / "examples"
+
+
+def nodes() -> list[dict[str, Any]]:
+    """70 nodes of 8 GPUs for each way of placing: 560 GPUs in each pool. Half of each are A100s, half L4s."""
+    made = []
+    for number in range(140):
+        product = "NVIDIA-A100-SXM4-80GB" if number % 2 else "NVIDIA-L4"
+        labels = {"nvidia.com/gpu.product": product, "pool": "bind" if number < 70 else "gate"}
+        has = {"cpu": "96", "memory": "1Ti", GPU: "8"}
+        metadata = {"name": f"n{number:03d}", "labels": labels}
+        made.append({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"allocatable": has}})
+    return made
+
+
+@pytest.fixture(scope="module")
+def server(start_server: StartServer, tmp_path_factory: pytest.TempPathFactory) -> ControlPlane:
+    """A server of the module's own: an operator places pods of all namespaces."""
+    manifests = tmp_path_factory.mktemp("fleet") / "nodes.yaml"
+    manifests.write_text(yaml.safe_dump_all(nodes()), encoding="utf-8")
+    return start_server(Settings(manifests=str(manifests)))
+
+
+@pytest.fixture(scope="module")
+def admin(server: ControlPlane, programs: Programs) -> Kubectl:
+    kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
+    kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
+    for crd in ("gputypes", "modelprofiles", "modelservices", "gangs"):
+        kubectl.wait("condition=Established", f"crd/{crd}.tonnage.dev")
+    kubectl("create", "namespace", "tonnage-system")
+    kubectl("apply", "-f", str(EXAMPLES / "gpu-types.yaml"), "-f", str(EXAMPLES / "profiles.yaml"))
+    return kubectl
+
+
+@pytest.fixture
+def here(admin: Kubectl, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
+    """kubectl in a namespace of the test's own, gone afterwards with all that is in it."""
+    name = "t" + str(abs(hash(request.node.name)))[:8]
+    admin("create", "namespace", name)
+    yield admin.within(name)
+    admin("delete", "namespace", name)
+
+
+def chat(**spec: Any) -> dict[str, Any]:
+    """The `chat` service of the examples, with a template to make pods of."""
+    documents = yaml.safe_load_all((EXAMPLES / "services.yaml").read_text(encoding="utf-8"))
+    found: dict[str, Any] = next(each for each in documents if each["metadata"]["name"] == "chat")
+    container = {"name": "server", "image": "example.com/none"}
+    template = {"spec": {"containers": [container], "terminationGracePeriodSeconds": 0}}
+    return {**found, "spec": {**found["spec"], "template": template, **spec}}
+
+
+def waiting(way: str, count: int, namespace: str) -> list[dict[str, Any]]:
+    """Pods that wait for Tonnage in one way: every tenth asks for 2 GPUs, the others for 1."""
+    how = {
+        "bind": {"schedulerName": "tonnage"},
+        "gate": {"schedulingGates": [{"name": "tonnage.dev/placement"}]},
+    }[way]
+    selector = {"nodeSelector": {"pool": way}, "terminationGracePeriodSeconds": 0}
+    pods = [pod(f"{way}-{n:04d}", gpus=1 + (n % 10 == 0), **how, **selector) for n in range(count)]
+    for each in pods:
+        each["metadata"] |= {"namespace": namespace, "labels": {"way": way}}
+    return pods
+
+
+def path_of_pods(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods"
+
+
+def names(pods: list[dict[str, Any]]) -> list[str]:
+    return [f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in pods]
+
+
+def all_run(kubectl: Kubectl, count: int) -> None:
+    """`kubectl wait` looks at one pod after the other, which takes a minute for 500."""
+
+    def running() -> int:
+        phases = kubectl("get", "pods", "-o", "jsonpath={.items[*].status.phase}").split()
+        return phases.count("Running")
+
+    until(lambda: running() == count, f"{count} pods run")
+
+
+def service(kubectl: Kubectl) -> Any:
+    return kubectl.get("modelservice", "chat")
+
+
+def running_by_product(kubectl: Kubectl) -> dict[str, int]:
+    products = {
+        node["metadata"]["name"]: node["metadata"]["labels"]["nvidia.com/gpu.product"]
+        for node in kubectl.get("nodes")["items"]
+    }
+    found: dict[str, int] = {}
+    for each in kubectl.get("pods")["items"]:
+        product = products[each["spec"]["nodeName"]]
+        found[product] = found.get(product, 0) + 1
+    return found
+
+
+@pytest.mark.parametrize("way", ["bind", "gate"])
+def test_a_service_becomes_ready_follows_its_promise_and_leaves_nothing_behind(
+    server: ControlPlane, here: Kubectl, tmp_path: Path, way: str
+) -> None:
+    with operator(server.kubeconfig, tmp_path, pools=[{"placer": way}]):
+        here("apply", "-f", "-", stdin=chat())
+        here.wait("condition=Ready", "modelservice/chat")
+        loose = service(here)["status"]
+        assert running_by_product(here) == {
+            {"a100": "NVIDIA-A100-SXM4-80GB", "l4": "NVIDIA-L4"}[name]: count
+            for name, count in loose["replicas"].items()
+        }
+
+        # 120 ms allow L4s; no L4 keeps 40 ms for long requests, so the tighter promise must cost more.
+        here("apply", "-f", "-", stdin=chat(slo={"tpot": "40ms"}))
+        here.wait("condition=Ready", "modelservice/chat")
+        tight = service(here)["status"]
+        assert tight["costPerHour"] > loose["costPerHour"]
+        assert tight["replicas"] != loose["replicas"]
+        assert tight["observedGeneration"] == service(here)["metadata"]["generation"]
+
+        here("delete", "modelservice", "chat")
+        until(
+            lambda: not any(here.get(kind)["items"] for kind in ("deployments", "replicasets", "pods")),
+            "everything of the service is gone",
+        )
+
+
+@pytest.mark.parametrize("way", ["bind", "gate"])
+def test_500_pods_are_placed_and_no_device_is_given_twice(
+    server: ControlPlane, here: Kubectl, tmp_path: Path, way: str
+) -> None:
+    pods = waiting(way, 500, here.namespace)  # 450 × 1 + 50 × 2 = 550 of the pool's 560 GPUs
+    with operator(server.kubeconfig, tmp_path, pools=POOLS):
+        create_all(server.kubeconfig, path_of_pods(here.namespace), pods)
+        all_run(here, 500)
+
+    found = audit(here, names(pods))
+
+    assert found.is_clean, found
+    assert found.bound == 500
+
+
+def test_an_idle_cycle_writes_nothing(server: ControlPlane, here: Kubectl, tmp_path: Path) -> None:
+    with operator(server.kubeconfig, tmp_path, pools=POOLS, resync_s=1.0) as process:
+        here("apply", "-f", "-", stdin=chat())
+        here.wait("condition=Ready", "modelservice/chat")
+
+        def quiet() -> float:
+            return process.counted("tonnage_cycles_total").get('tonnage_cycles_total{result="quiet"}', 0.0)
+
+        def writes() -> float:
+            """All but the Lease's renewals, which are updates; nothing else is updated."""
+            series = process.counted("tonnage_api_requests_total")
+            verbs = ('verb="create"', 'verb="patch"', 'verb="delete"')
+            return sum(count for labels, count in series.items() if any(verb in labels for verb in verbs))
+
+        settled = quiet() + 2  # what was said of the last change may still be on its way
+        until(lambda: quiet() >= settled, "two quiet cycles")
+        before = writes()
+        until(lambda: quiet() >= settled + 3, "three more quiet cycles")
+
+        assert writes() == before
+
+
+def test_the_operator_is_ready_when_it_has_seen_the_cluster_also_without_leading(
+    server: ControlPlane, admin: Kubectl, tmp_path: Path
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with operator(server.kubeconfig, tmp_path / "a") as first, operator(server.kubeconfig, tmp_path / "b") as second:
+        until(lambda: first.said("leadership taken"), "the first leads")
+        until(lambda: second.probe("/readyz") == 200, "the second is ready")
+
+        assert second.probe("/healthz") == 200
+        assert second.said("leadership taken") is None
+
+
+def test_an_operator_that_is_asked_to_end_releases_the_lease_within_10_s(
+    server: ControlPlane, admin: Kubectl, tmp_path: Path
+) -> None:
+    with operator(server.kubeconfig, tmp_path) as process:
+        until(lambda: process.said("leadership taken"), "it leads")
+        process.send(signal.SIGTERM)
+        process.process.wait(10)
+
+    assert process.process.returncode == 0
+    assert not admin.within("tonnage-system").get("lease", "tonnage")["spec"].get("holderIdentity")
+
+
+def test_a_leader_killed_in_the_middle_of_a_plan_leaves_a_cluster_that_its_successor_completes(
+    server: ControlPlane, here: Kubectl, tmp_path: Path
+) -> None:
+    pods = waiting("bind", 500, here.namespace)
+    with operator(server.kubeconfig, tmp_path, pools=POOLS) as victim:
+        until(lambda: victim.said("leadership taken"), "it leads")
+        create_all(server.kubeconfig, path_of_pods(here.namespace), pods)
+        until(lambda: audit(here).bound > 0, "the first pod is bound")
+        victim.send(signal.SIGKILL)
+        victim.process.wait()
+    halfway = audit(here, names(pods))
+    assert halfway.is_clean, halfway
+
+    with operator(server.kubeconfig, tmp_path, pools=POOLS):
+        all_run(here, 500)
+
+    found = audit(here, names(pods))
+    assert found.is_clean, found
+    assert found.bound == 500
+
+
+def test_a_leader_frozen_past_its_lease_writes_nothing_when_it_thaws(
+    server: ControlPlane, here: Kubectl, tmp_path: Path
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    first_pods, later_pods = waiting("bind", 40, here.namespace), waiting("gate", 40, here.namespace)
+    with (
+        operator(server.kubeconfig, tmp_path / "a", pools=POOLS) as old,
+        operator(server.kubeconfig, tmp_path / "b", pools=POOLS) as new,
+    ):
+        until(lambda: old.said("leadership taken"), "the first leads")
+        old.send(signal.SIGSTOP)
+        create_all(server.kubeconfig, path_of_pods(here.namespace), first_pods)
+        until(lambda: new.said("leadership taken"), "the second takes over")
+        old.send(signal.SIGCONT)
+        create_all(server.kubeconfig, path_of_pods(here.namespace), later_pods)
+        all_run(here, 80)
+        epoch = str(new.said("leadership taken")["epoch"])  # type: ignore[index]
+
+        written_by = {each["metadata"]["annotations"]["tonnage.dev/epoch"] for each in here.get("pods")["items"]}
+        found = audit(here, names(first_pods + later_pods))
+
+    assert written_by == {epoch}
+    assert found.is_clean, found

@@ -1,0 +1,39 @@
+"""A simulated node whose power is cut, inside the test's own process."""
+
+import asyncio
+
+import pytest
+
+from simulator.controlplane.commands import Settings
+from simulator.controlplane.node_objects import node_object
+from simulator.controlplane.programs import Programs
+from simulator.controlplane.simulated_nodes import simulated_nodes
+from tests.controlplane.conftest import StartServer
+from tests.controlplane.kubectl import Kubectl
+from tests.controlplane.manifests import GPU, pod
+
+pytestmark = pytest.mark.controlplane
+
+HAS = {"cpu": "8", "memory": "64Gi", GPU: "8"}
+
+
+def test_a_silent_node_starts_no_pod_until_it_is_revived(start_server: StartServer, programs: Programs) -> None:
+    server = start_server(Settings())
+    kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
+
+    async def scene() -> tuple[str, str]:
+        async with simulated_nodes(
+            server.kubeconfig, [node_object(name, {}, HAS) for name in ("dark", "lit")]
+        ) as fleet:
+            fleet.silence("dark")
+            for node in ("dark", "lit"):
+                await asyncio.to_thread(kubectl, "create", "-f", "-", stdin=pod(f"on-{node}", gpus=8, nodeName=node))
+            # Both came by the same watch, the one on the dark node first.
+            await asyncio.to_thread(kubectl.wait, "condition=Ready", "pod/on-lit")
+            while_dark = await asyncio.to_thread(kubectl.get, "pod", "on-dark")
+            await fleet.revive("dark")
+            await asyncio.to_thread(kubectl.wait, "condition=Ready", "pod/on-dark")
+            after = await asyncio.to_thread(kubectl.get, "pod", "on-dark")
+        return while_dark["status"]["phase"], after["status"]["phase"]
+
+    assert asyncio.run(scene()) == ("Pending", "Running")

@@ -1,0 +1,304 @@
+"""What the chart installs, what it lets Tonnage do, and which values it refuses."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from cli.main import tonnage
+from cluster.version import VERSION
+from controller.operator_settings import read_settings
+from deploy.chart_files import DEPLOY
+from tests.deploy.helm import CHART, NAMESPACE, RefusedError, Values, lint_findings, rendered
+
+WATCHED: Values = {
+    "monitoring": {name: {"mode": "always"} for name in ("serviceMonitor", "prometheusRule", "dashboards")}
+}
+OWN_KINDS = ("gangs", "gputypes", "modelprofiles", "modelservices")
+
+READ = {
+    (group, resource, verb)
+    for group, resources in {"": ("nodes", "pods"), "apps": ("deployments",), "tonnage.dev": OWN_KINDS}.items()
+    for resource in resources
+    for verb in ("list", "watch")
+}
+REPORT = {("tonnage.dev", "modelservices/status", "patch"), ("events.k8s.io", "events", "create")}
+GATE = {("", "pods", "patch")}
+BIND = {("", "pods/binding", "create")}
+EVICT = {("", "pods/eviction", "create")}
+SERVE = {("apps", "deployments", verb) for verb in ("create", "patch")}
+LEAD = {("coordination.k8s.io", "leases", verb) for verb in ("create", "get", "update")}
+
+
+def settings(*placers: str, preempt: bool = True) -> Values:
+    return {"pools": [{"placer": each, "selector": {"pool": each}} for each in placers], "preempt": preempt}
+
+
+NOTHING_MORE: Values = {"evictions": False, "deployments": False, "settings": settings("gate", preempt=False)}
+
+Right = tuple[str, str, str]
+
+
+def rights(values: Values, kind: str) -> set[Right]:
+    """API group, resource and verb that roles of this kind grant, only where they are bound to the account."""
+    objects = rendered(values)
+    bound = {
+        found["roleRef"]["name"]
+        for (each, _), found in objects.items()
+        if each == f"{kind}Binding" and found["subjects"] == [account()]
+    }
+    return {
+        (group, resource, verb)
+        for (each, name), role in objects.items()
+        if each == kind and name in bound
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def account() -> dict[str, str]:
+    return {"kind": "ServiceAccount", "name": "tonnage", "namespace": NAMESPACE}
+
+
+@pytest.mark.parametrize(
+    ("values", "granted"),
+    [
+        ({}, READ | REPORT | GATE | EVICT | SERVE),
+        (NOTHING_MORE, READ | REPORT | GATE),
+        ({**NOTHING_MORE, "settings": settings("bind", preempt=False)}, READ | REPORT | BIND),
+        ({**NOTHING_MORE, "settings": settings("bind", "gate", preempt=False)}, READ | REPORT | GATE | BIND),
+        ({**NOTHING_MORE, "evictions": True}, READ | REPORT | GATE | EVICT),
+        ({**NOTHING_MORE, "deployments": True}, READ | REPORT | GATE | SERVE),
+    ],
+    ids=["default", "least", "bind", "both", "evictions", "deployments"],
+)
+def test_the_account_may_do_in_the_cluster_what_was_asked_for_and_nothing_more(
+    values: Values, granted: set[Right]
+) -> None:
+    assert rights(values, "ClusterRole") == granted
+
+
+def test_the_lease_and_the_records_are_its_own_in_its_namespace_alone() -> None:
+    assert rights({}, "Role") == LEAD
+
+
+@pytest.mark.parametrize("values", [{}, {"settings": settings("gate", "bind")}], ids=["default", "everything"])
+def test_no_right_is_a_wildcard_and_none_reaches_secrets_or_nodes(values: Values) -> None:
+    everything = rights(values, "ClusterRole") | rights(values, "Role")
+
+    assert not any("*" in right for right in everything)
+    assert not any(resource.startswith(("secrets", "configmaps", "serviceaccounts")) for _, resource, _ in everything)
+    assert {verb for _, resource, verb in everything if resource == "nodes"} == {"list", "watch"}
+
+
+def test_without_rbac_no_right_is_granted() -> None:
+    kinds = {kind for kind, _ in rendered({"rbac": {"create": False}})}
+
+    assert not kinds & {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
+
+
+def deployment(values: Values | None = None) -> dict[str, Any]:
+    found: dict[str, Any] = rendered(values)["Deployment", "tonnage"]
+    return found
+
+
+def test_the_pod_passes_the_restricted_pod_security_standard() -> None:
+    pod = deployment()["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["securityContext"]["runAsUser"] > 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert all(set(volume) <= {"name", "configMap", "emptyDir"} for volume in pod["volumes"])
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+
+
+def test_a_disruption_never_takes_all_replicas() -> None:
+    objects = rendered()
+    budget = objects["PodDisruptionBudget", "tonnage"]["spec"]
+
+    assert objects["Deployment", "tonnage"]["spec"]["replicas"] == 2
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"] == objects["Deployment", "tonnage"]["spec"]["selector"]
+
+
+def test_a_single_replica_has_no_budget_that_would_block_every_drain() -> None:
+    assert ("PodDisruptionBudget", "tonnage") not in rendered({"replicas": 1})
+
+
+def test_replicas_spread_over_nodes_and_zones() -> None:
+    spread = deployment()["spec"]["template"]["spec"]["topologySpreadConstraints"]
+
+    assert [each["topologyKey"] for each in spread] == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+
+
+def test_selectors_find_the_pods_that_are_made() -> None:
+    objects = rendered(WATCHED)
+    labels = objects["Deployment", "tonnage"]["spec"]["template"]["metadata"]["labels"].items()
+
+    assert objects["Service", "tonnage-metrics"]["spec"]["selector"].items() <= labels
+    assert objects["NetworkPolicy", "tonnage"]["spec"]["podSelector"]["matchLabels"].items() <= labels
+    service = objects["Service", "tonnage-metrics"]["metadata"]["labels"].items()
+    assert objects["ServiceMonitor", "tonnage"]["spec"]["selector"]["matchLabels"].items() <= service
+
+
+def test_probes_and_services_name_ports_that_the_container_has() -> None:
+    objects = rendered({"ports": {"metrics": 9100, "health": 9101}})
+    (container,) = objects["Deployment", "tonnage"]["spec"]["template"]["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+
+    assert ports == {"metrics": 9100, "health": 9101}
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"]["port"] in ports
+    assert objects["NetworkPolicy", "tonnage"]["spec"]["ingress"][0]["ports"][0]["port"] == 9100
+
+
+def test_changed_settings_start_new_pods() -> None:
+    def checksum(values: Values) -> str:
+        annotations = deployment(values)["spec"]["template"]["metadata"]["annotations"]
+        found: str = annotations["checksum/settings"]
+        return found
+
+    assert checksum({"settings": {"interval_s": 5}}) != checksum({})
+
+
+def test_the_operator_reads_what_the_chart_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("TONNAGE_")]:
+        monkeypatch.delenv(name)
+    values = {"settings": {**settings("bind", "gate"), "hold_s": 60.0}, "ports": {"metrics": 9100, "health": 9101}}
+    file = tmp_path / "settings.yaml"
+    file.write_text(rendered(values)["ConfigMap", "tonnage-settings"]["data"]["settings.yaml"], encoding="utf-8")
+
+    read = read_settings(file)
+
+    assert [(pool.placer, pool.selector) for pool in read.pools] == [
+        ("bind", {"pool": "bind"}),
+        ("gate", {"pool": "gate"}),
+    ]
+    assert (read.hold_s, read.metrics_port, read.probe_port) == (60.0, 9100, 9101)
+    assert (read.lease.namespace, read.lease.name) == (NAMESPACE, "tonnage")
+
+
+def test_the_container_runs_a_command_that_there_is() -> None:
+    (container,) = deployment()["spec"]["template"]["spec"]["containers"]
+    verb, *arguments = container["args"]
+    group = tonnage.get_command(click.Context(tonnage), verb)
+    assert isinstance(group, click.Group)
+    name, command, rest = group.resolve_command(click.Context(group), arguments)
+
+    assert command is not None
+    assert command.make_context(name, rest).params["config"] == Path("/etc/tonnage/settings.yaml")
+
+
+def test_the_lease_that_the_operator_holds_is_the_one_that_it_may_write() -> None:
+    objects = rendered({"fullnameOverride": "other"})
+    held = yaml.safe_load(objects["ConfigMap", "other-settings"]["data"]["settings.yaml"])["lease"]
+    named = [rule["resourceNames"] for rule in objects["Role", "other-lead"]["rules"] if "resourceNames" in rule]
+
+    assert named == [[held["name"]]]
+    assert objects["Role", "other-lead"]["metadata"]["namespace"] == held["namespace"]
+
+
+def test_services_of_the_cluster_cannot_be_read_as_settings() -> None:
+    """Kubernetes sets TONNAGE_METRICS_PORT=tcp://... for a service called tonnage-metrics, if one lets it."""
+    assert deployment()["spec"]["template"]["spec"]["enableServiceLinks"] is False
+
+
+def test_preemption_without_the_right_to_evict_is_refused() -> None:
+    with pytest.raises(RefusedError, match="preempt"):
+        rendered({"evictions": False})
+
+
+@pytest.mark.parametrize(
+    ("image", "runs"),
+    [
+        ({}, "tonnage:0.1.0"),
+        ({"tag": "0.1.1"}, "tonnage:0.1.1"),
+        ({"tag": "0.1.1", "digest": f"sha256:{'a' * 64}"}, f"tonnage@sha256:{'a' * 64}"),
+    ],
+)
+def test_a_digest_is_what_runs_whatever_the_tag(image: Values, runs: str) -> None:
+    (container,) = deployment({"image": image})["spec"]["template"]["spec"]["containers"]
+
+    assert container["image"] == runs
+
+
+def test_what_needs_the_prometheus_operator_is_left_out_where_it_is_not() -> None:
+    assert not {kind for kind, _ in rendered()} & {"ServiceMonitor", "PrometheusRule"}
+    assert ("ConfigMap", "tonnage-dashboards") not in rendered()
+
+
+def test_rules_and_dashboards_reach_the_cluster_unchanged() -> None:
+    objects = rendered(WATCHED)
+    rules = yaml.safe_load((DEPLOY / "alerts" / "tonnage.rules.yaml").read_text(encoding="utf-8"))
+    boards = objects["ConfigMap", "tonnage-dashboards"]
+
+    assert objects["PrometheusRule", "tonnage"]["spec"] == rules
+    assert boards["metadata"]["labels"]["grafana_dashboard"] == "1"
+    for path in (DEPLOY / "dashboards").glob("*.json"):
+        assert json.loads(boards["data"][f"tonnage-{path.name}"]) == json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_the_kinds_are_installed_and_kept_when_the_release_goes() -> None:
+    found = {name: each for (kind, name), each in rendered().items() if kind == "CustomResourceDefinition"}
+
+    for path in (DEPLOY / "crds").glob("*.yaml"):
+        crd = yaml.safe_load(path.read_text(encoding="utf-8"))
+        installed = found.pop(crd["metadata"]["name"])
+        assert installed["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+        assert installed == crd
+    assert not found
+
+
+def test_the_kinds_can_be_left_out() -> None:
+    assert "CustomResourceDefinition" not in {kind for kind, _ in rendered({"crds": {"enabled": False}})}
+
+
+@pytest.mark.parametrize(
+    ("values", "place"),
+    [
+        ({"replica": 3}, "replica"),
+        ({"replicas": 0}, "replicas"),
+        ({"settings": {"pools": [{"placer": "dra"}]}}, "placer"),
+        ({"settings": {"pools": []}}, "pools"),
+        ({"settings": {"hold_s": -1}}, "hold_s"),
+        ({"settings": {"probe_port": 1}}, "probe_port"),
+        ({"image": {"digest": "sha256:short"}}, "digest"),
+        ({"monitoring": {"serviceMonitor": {"mode": "yes"}}}, "mode"),
+        ({"ports": {"metrics": 0}}, "metrics"),
+        ({"podLabels": {"tier": 3}}, "tier"),
+        ({"crds": {"keeep": False}}, "keeep"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_place(values: Values, place: str) -> None:
+    with pytest.raises(RefusedError, match=place):
+        rendered(values)
+
+
+def test_two_releases_do_not_share_names() -> None:
+    objects = rendered({"fullnameOverride": "other"})
+
+    own = {name for kind, name in objects if kind != "CustomResourceDefinition"}
+    assert all(name.startswith("other") for name in own)
+
+
+def test_helm_lint_finds_nothing() -> None:
+    assert lint_findings() == []
+
+
+def test_the_chart_has_the_version_of_the_program() -> None:
+
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+
+    assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)

@@ -1,0 +1,15 @@
+"""What the chart ships of others is what they are now."""
+
+from deploy.chart_files import SCHEMA, SOURCES, copies, present, schema
+
+
+def test_the_chart_holds_the_crds_dashboards_and_alerts_of_this_version() -> None:
+    assert present() == copies(), "CRDs, dashboards or alerts changed: run `make chart`"
+
+
+def test_the_chart_leaves_none_of_them_out() -> None:
+    assert {path.parent for path in copies()} == set(SOURCES)
+
+
+def test_the_chart_takes_the_settings_that_the_operator_has() -> None:
+    assert SCHEMA.read_text(encoding="utf-8") == schema(), "the operator's settings changed: run `make chart`"
