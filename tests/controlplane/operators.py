@@ -37,11 +37,15 @@ class OperatorProcess:
     def said(self, event: str) -> dict[str, Any] | None:
         return next((line for line in list(self.lines) if line.get("event") == event), None)
 
-    def counted(self, name: str) -> dict[str, float]:
-        """The series of one metric, by their labels as they are written."""
+    @property
+    def metrics_port(self) -> int:
         started = self.said("started")
         assert started is not None
-        url = f"http://127.0.0.1:{started['metrics_port']}/metrics"
+        return int(started["metrics_port"])
+
+    def counted(self, name: str) -> dict[str, float]:
+        """The series of one metric, by their labels as they are written."""
+        url = f"http://127.0.0.1:{self.metrics_port}/metrics"
         with urllib.request.urlopen(url, timeout=10) as answer:
             text = answer.read().decode()
         series = (line.rpartition(" ") for line in text.splitlines() if line.startswith(f"{name}{{"))

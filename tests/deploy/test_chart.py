@@ -26,8 +26,10 @@ READ = {
     for resource in resources
     for verb in ("list", "watch")
 }
-STATUSES = ("gangs/status", "gputypes/status", "modelprofiles/status", "modelservices/status")
-REPORT = {*(("tonnage.dev", each, "patch") for each in STATUSES), ("events.k8s.io", "events", "create")}
+REPORT = {
+    *(("tonnage.dev", f"{resource}/status", "patch") for resource in OWN_KINDS),
+    ("events.k8s.io", "events", "create"),
+}
 GATE = {("", "pods", "patch")}
 BIND = {("", "pods/binding", "create")}
 EVICT = {("", "pods/eviction", "create")}

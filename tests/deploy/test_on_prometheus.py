@@ -6,48 +6,22 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-import yaml
 from prometheus_client import generate_latest
 
 from controller.meter import Meter
 from controller.metrics import METRICS
 from controller.metrics_endpoint import metrics_endpoint
 from deploy.dashboards.boards import BOARDS
+from tests.deploy.expressions import ALERTS, DEPLOY, PANELS, RULES, VARIABLES, filled_in
 from tests.deploy.load import Load
 from tests.deploy.prometheus import Prometheus, running_prometheus, tool, until
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
-RULES = DEPLOY / "alerts" / "tonnage.rules.yaml"
 CYCLES = 40
 """Enough that every counter has moved and every fault has happened; Prometheus scrapes in between."""
 SCRAPES = 5
 """A rate needs two."""
-
-ALERTS = {
-    rule["alert"]: rule["expr"]
-    for group in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
-    for rule in group["rules"]
-}
-PANELS = {
-    f"{board.name}: {panel.title}: {query.legend}": query.expr
-    for board in BOARDS
-    for row in board.rows
-    for panel in row.panels
-    for query in panel.queries
-}
-VARIABLES = {f"{board.name}: {variable.name}": variable.query for board in BOARDS for variable in board.variables}
-
-# A scrape every 200 ms for some seconds: the windows are as long as the whole of it.
-CHOSEN = {"$job": "tonnage", "$gpu_type": ".*", "$model_service": ".*", "$__rate_interval": "5m"}
-
-
-def filled_in(expr: str) -> str:
-    for name, choice in CHOSEN.items():
-        expr = expr.replace(name, choice)
-    return expr
 
 
 @pytest.fixture(scope="module")

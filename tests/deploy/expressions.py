@@ -1,0 +1,33 @@
+"""Every expression that the dashboards and alerts ask, and what a reader has chosen where they leave a choice."""
+
+from pathlib import Path
+
+import yaml
+
+from deploy.dashboards.boards import BOARDS
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+RULES = DEPLOY / "alerts" / "tonnage.rules.yaml"
+
+ALERTS = {
+    rule["alert"]: rule["expr"]
+    for group in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    for rule in group["rules"]
+}
+PANELS = {
+    f"{board.name}: {panel.title}: {query.legend}": query.expr
+    for board in BOARDS
+    for row in board.rows
+    for panel in row.panels
+    for query in panel.queries
+}
+VARIABLES = {f"{board.name}: {variable.name}": variable.query for board in BOARDS for variable in board.variables}
+
+# A scrape every 200 ms for some seconds: the windows are as long as the whole of it.
+CHOSEN = {"$job": "tonnage", "$gpu_type": ".*", "$model_service": ".*", "$__rate_interval": "5m"}
+
+
+def filled_in(expr: str) -> str:
+    for name, choice in CHOSEN.items():
+        expr = expr.replace(name, choice)
+    return expr
