@@ -98,6 +98,10 @@ bench-packing: $(READY) ## Packing: Tonnage beside FGD and the proven bound; sha
 bench-scale: $(READY) ## Packing: time per decision at 1,213, 5,000 and 20,000 nodes
 	$(BIN)/python -m benchmarks.scale --policies bestfit,fgd,tonnage --sizes 1213,5000,20000
 
+.PHONY: bench-observe
+bench-observe: $(READY) ## Seeing a live cluster: time per look, memory of what is kept; 1,000 nodes, 10,000 pods
+	$(BIN)/python -m benchmarks.observe
+
 .PHONY: clean
 clean: ## Remove what these targets made
 	rm -rf $(VENV) out build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -47,10 +47,12 @@ def timed(nodes: int, pods: int, changed: int, looks: int) -> Record:
     listed_bytes = resident_bytes()
     first_ms = took_ms(observer.observe)
     seen_bytes = resident_bytes()
-    look_ms = []
+    look_ms, look_cpu_ms = [], []
     for look in range(looks):
         disturb(caches, nodes, pods, changed, look)
+        cpu_s = time.process_time()
         look_ms.append(took_ms(observer.observe))
+        look_cpu_ms.append((time.process_time() - cpu_s) * 1e3)
     idle_ms = [took_ms(observer.observe) for _ in range(looks)]
     return {
         "nodes": nodes,
@@ -60,6 +62,7 @@ def timed(nodes: int, pods: int, changed: int, looks: int) -> Record:
         "first_ms": round(first_ms),
         "look_p50_ms": round(float(np.median(look_ms)), 1),
         "look_p99_ms": round(float(np.percentile(look_ms, 99)), 1),
+        "look_cpu_p50_ms": round(float(np.median(look_cpu_ms)), 1),
         "idle_p50_ms": round(float(np.median(idle_ms)), 2),
         "caches_mb": round((listed_bytes - before_bytes) / 1e6, 1),
         "with_picture_mb": round((seen_bytes - before_bytes) / 1e6, 1),
