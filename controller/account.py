@@ -42,12 +42,6 @@ class Account:
         self._node[row], self._devices[row] = where, device_mask(bind.devices)
         self._change(row, 1)
 
-    def discharge(self, bind: Bind) -> None:
-        """Take a charge back, because the bind did not happen."""
-        row = self._row(bind.pod)
-        self._change(row, -1)
-        self._node[row], self._devices[row] = PENDING, 0
-
     def _change(self, row: int, sign: int) -> None:
         shape, where = self._snapshot.pods.shapes[self._snapshot.pods.shape[row]], int(self._node[row])
         self._free.cpu_milli[where] -= sign * shape.cpu_milli

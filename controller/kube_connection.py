@@ -257,7 +257,8 @@ async def connect(
     except (ConfigException, OSError, YAMLError, ValueError, TypeError, AttributeError) as error:
         # The loader lets whatever a malformed file leads to escape, so these names are all it takes.
         remedy = "check --kubeconfig and --context, or kubectl config view"
-        raise ConfigError(Mistake(access.kubeconfig or "kubeconfig", f"cannot be used: {error}", remedy)) from error
+        words = " ".join(str(error).split())
+        raise ConfigError(Mistake(access.kubeconfig or "kubeconfig", f"cannot be used: {words}", remedy)) from error
 
 
 TOKEN_FOR_S = 60.0

@@ -36,6 +36,7 @@ from controller.meter import Meter, count_request
 from controller.metrics_endpoint import metrics_endpoint
 from controller.operator_settings import OperatorSettings
 from controller.probes import probes_endpoint
+from controller.stuck_releases import OnItsWay, TakesReleasesBack
 from controller.teller import Teller
 from controller.under_way import AwaitsPods
 from controller.world import Outcome, World
@@ -164,7 +165,7 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
             settings,
             leadership,
             world,
-            brain_of(settings),
+            brain_of(settings, lambda name: bool((pod := sightings.pod(name)) and pod.chosen_node)),
             Teller(meter, structlog.get_logger("cycle"), time.time),
             heart,
             changed,
@@ -212,11 +213,12 @@ def _one_cycle(operator: Operator, limits: Limits) -> None:
         operator.teller.tell_cycle(cycle)
 
 
-def brain_of(settings: OperatorSettings) -> Brain:
+def brain_of(settings: OperatorSettings, is_on_its_way: OnItsWay) -> Brain:
     mix = MixSettings(change_price_per_hour=settings.change_price_per_hour, explain=False)
     decisions = Decisions(policy=settings.policy, mix=mix, preempt=settings.preempt, hold_s=settings.hold_s)
     inline = InlineBrain(decisions, time.monotonic)
-    return AwaitsPods(TakesGangsBack(inline, settings.gang_deadline_s, time.monotonic))
+    gangs = TakesGangsBack(inline, settings.gang_deadline_s, time.monotonic)
+    return AwaitsPods(TakesReleasesBack(gangs, is_on_its_way, settings.release_deadline_s, time.monotonic))
 
 
 def _leadership(settings: OperatorSettings, connection: Connection) -> Leadership:

@@ -84,6 +84,9 @@ class OperatorSettings(BaseSettings):
     """How long deciding may take."""
     gang_deadline_s: float = Field(default=300.0, ge=1, le=86_400)
     """A gang that runs with fewer members than it needs, and cannot be completed for so long, is stopped whole."""
+    release_deadline_s: float = Field(default=60.0, ge=1, le=86_400)
+    """A pod whose gate was removed and that kube-scheduler has not bound for so long is evicted, if its owner makes it
+    anew. It binds within milliseconds; the rest is for volumes that must first be made."""
     limits: LimitSettings = LimitSettings()
     host: str = "0.0.0.0"  # noqa: S104 - a pod is reached from its node and from Prometheus
     """Address of the endpoints."""

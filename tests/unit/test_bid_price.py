@@ -140,10 +140,12 @@ def test_few_observations_make_a_type_look_scarcer() -> None:
     assert seen.scarcity(np.array([4.0, 2.0]), 6.0) == pytest.approx([0, 1.5 + 3 * 0.5303], abs=1e-3)
 
 
-def test_an_explanation_names_what_is_lost() -> None:
+def test_an_explanation_names_what_is_lost_and_adds_up_to_the_cost() -> None:
     engine = packer(world([node("a", gpus=2)]), shares_of([HALF, WHOLE]))
 
     terms = engine.policy.terms(WHOLE, engine.ledger, 0)
 
-    assert set(terms) == {"value_lost_gpus", "hostable_lost_gpus", "fragment_grown_gpus"}
-    assert terms["value_lost_gpus"] >= 0
+    assert set(terms) == {"value_lost", "hostable_lost", "fragments_grown", "looseness"}
+    choice = engine.choose(WHOLE)
+    assert choice is not None
+    assert sum(terms.values()) == pytest.approx(choice.cost)

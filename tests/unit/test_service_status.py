@@ -1,0 +1,76 @@
+"""What a service's status says: ready only when what was planned runs, and nothing new when nothing is new."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cluster.plans import Certificate, Reason, ServicePlan
+from controller.service_status import Facts, scaled_at_s, status_after
+
+PLAN = ServicePlan("ns/chat", {"a100": 2}, 6.0, None, Certificate(6.0, 5.0, "HiGHS", 0.1))
+FACTS = Facts(generation=3, asked={"a100": 2}, running={"a100": 2}, makes_pods=True, undone=None)
+REFUSED = replace(PLAN, instances={}, refusal=Reason("NoProfile", "nobody measured it"))
+
+
+def said(plan: ServicePlan = PLAN, facts: Facts = FACTS, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    return status_after(before or {}, plan, facts, 1_000_000.0)
+
+
+def condition(status: Mapping[str, Any], kind: str) -> tuple[str, str]:
+    found = next(each for each in status["conditions"] if each["type"] == kind)
+    return found["status"], found["reason"]
+
+
+def test_a_service_is_ready_when_all_instances_of_its_mix_run() -> None:
+    status = said()
+
+    assert condition(status, "Ready") == ("True", "AllInstancesRun")
+    assert (status["wantedInstances"], status["runningInstances"], status["costPerHour"]) == (2, 2, 6.0)
+    assert status["gap"] == pytest.approx(1 / 6, abs=1e-6)  # (6 - 5) / 6
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        (replace(FACTS, running={"a100": 1}), "InstancesMissing"),
+        (replace(FACTS, asked={"a100": 1}), "Scaling"),
+        (replace(FACTS, asked={"a100": 2, "l4": 1}), "Scaling"),
+        (replace(FACTS, makes_pods=False), "PlannedOnly"),
+        (replace(FACTS, undone=Reason("ActionFailed", "409")), "ActionFailed"),
+    ],
+)
+def test_it_is_not_ready_while_anything_is_missing(facts: Facts, reason: str) -> None:
+    assert condition(said(facts=facts), "Ready") == ("False", reason)
+
+
+def test_every_condition_tells_the_generation_that_was_planned_for() -> None:
+    assert {each["observedGeneration"] for each in said()["conditions"]} == {3}
+
+
+def test_a_service_that_was_refused_keeps_its_cost_and_is_degraded_while_instances_run() -> None:
+    status = said(REFUSED, before=said())
+
+    assert condition(status, "Planned") == ("False", "NoProfile")
+    assert condition(status, "Degraded") == ("True", "NotPlanned")
+    assert status["costPerHour"] == 6.0
+
+
+def test_what_was_said_is_said_in_the_same_words() -> None:
+    assert status_after(said(), PLAN, FACTS, 2_000_000.0) == said()
+
+
+def test_a_proof_is_not_given_up_for_a_weaker_one() -> None:
+    weaker = replace(PLAN, certificate=Certificate(6.0, 4.0, "HiGHS", 0.1))
+
+    assert said(weaker, before=said())["boundPerHour"] == 5.0
+    assert said(weaker, replace(FACTS, generation=4), before=said())["boundPerHour"] == 4.0
+
+
+def test_the_time_of_scaling_moves_only_with_the_replicas() -> None:
+    first = said()
+    same = status_after(first, PLAN, replace(FACTS, running={}), 2_000_000.0)
+    other = status_after(first, PLAN, replace(FACTS, asked={"a100": 3}), 2_000_000.0)
+
+    assert (scaled_at_s(same), scaled_at_s(other)) == (1_000_000.0, 2_000_000.0)
