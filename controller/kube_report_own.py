@@ -1,19 +1,22 @@
 """Reports to our own objects besides services: whether each is accepted, and how every gang stands."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from pydantic import ValidationError
 
 from cluster.errors import Mistake
+from cluster.plans import Plan
+from cluster.snapshot import Snapshot
 from controller.api.conditions import ACCEPTED, ObservedStatus, set_condition
 from controller.api.kinds import kind_of
 from controller.api.metadata import API_VERSION
 from controller.api.served import SERVED
-from controller.gang_status import GangFacts, gang_status_after
+from controller.gang_status import GangFacts, facts_of_gangs, gang_status_after
 from controller.kube_apply import Job
 from controller.kube_connection import APPLY_PATCH
+from controller.kube_observe import Caches, Observer
 from controller.kube_own import by_object
 from controller.kube_report import STATUS_MANAGER
 from controller.kube_structs import OwnObject
@@ -23,6 +26,21 @@ Status = Mapping[str, Any]
 
 SHOWN = 5
 """Mistakes in one message; an object with more has them named after these are mended."""
+
+
+OwnJobs = Callable[[Snapshot, Plan, float], Iterator[Job]]
+"""What is to be written after a plan, at an instant in seconds since the epoch: from the cluster as it is then."""
+
+
+def reports_on(observer: Observer, caches: Caches, is_running: Callable[[str], bool]) -> OwnJobs:
+    """Reports from these caches. is_running: whether the pod of this name runs, beyond being bound."""
+
+    def jobs(snapshot: Snapshot, plan: Plan, at_s: float) -> Iterator[Job]:
+        objects = [(kind, cache.all()) for kind, cache in caches.own]
+        gangs = facts_of_gangs(snapshot, plan, is_running)
+        yield from own_status_jobs(objects, observer.see().mistakes, gangs, at_s)
+
+    return jobs
 
 
 def own_status_jobs(

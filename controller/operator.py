@@ -18,9 +18,8 @@ from controller.brain import Brain, InlineBrain
 from controller.cycle import run_cycle
 from controller.decide import Decisions
 from controller.gang_rollback import TakesGangsBack
-from controller.gang_status import facts_of_gangs
 from controller.guard import Limits
-from controller.kube_apply import Applier, Job
+from controller.kube_apply import Applier
 from controller.kube_cache import Cache
 from controller.kube_connection import Access, Connection, Request, connect
 from controller.kube_events import AT_A_TIME, Events, said_of
@@ -29,7 +28,7 @@ from controller.kube_observe import Caches, Observer, empty_caches, follow
 from controller.kube_placers import Pool
 from controller.kube_reflector import Surroundings
 from controller.kube_report import log_unwritten, status_jobs
-from controller.kube_report_own import own_status_jobs
+from controller.kube_report_own import OwnJobs, reports_on
 from controller.kube_sightings import DEPLOYMENTS, CachedSightings, Deployment, is_ours
 from controller.kube_world import KubernetesWorld
 from controller.meter import Meter, count_request
@@ -158,7 +157,7 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
         stack.callback(loop.begin(leadership.campaign()))
         observer = Observer(caches, time.time, is_ours=is_ours)
         sightings = _sightings(observer, caches, deployments)
-        own_jobs = _own_jobs(observer, caches, sightings)
+        own_jobs = reports_on(observer, caches, lambda name: bool((pod := sightings.pod(name)) and pod.is_running))
         world = _world(settings, loop, connection, leadership, sightings, own_jobs, stack)
         probes = {"/healthz": heart.probe, "/readyz": lambda: None if is_synced() else "the cluster was not seen yet"}
         yield Operator(
@@ -245,19 +244,6 @@ def _sightings(observer: Observer, caches: Caches, deployments: Cache[Deployment
         gpu_types=caches.gpu_types,
         deployments=deployments,
     )
-
-
-OwnJobs = Callable[[Snapshot, Plan, float], Iterator[Job]]
-"""What is to be written to the statuses of our objects besides services: after a plan, at this instant."""
-
-
-def _own_jobs(observer: Observer, caches: Caches, sightings: CachedSightings) -> OwnJobs:
-    def jobs(snapshot: Snapshot, plan: Plan, at_s: float) -> Iterator[Job]:
-        objects = [(kind, cache.all()) for kind, cache in caches.own]
-        gangs = facts_of_gangs(snapshot, plan, lambda name: bool((pod := sightings.pod(name)) and pod.is_running))
-        yield from own_status_jobs(objects, observer.see().mistakes, gangs, at_s)
-
-    return jobs
 
 
 def _world(

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.error import URLError
 from urllib.parse import urlencode
@@ -15,16 +16,36 @@ from urllib.request import urlopen
 
 import pytest
 
+from simulator.controlplane.locks import locked
+from simulator.controlplane.tools import cache_root
+
+NO_PROMETHEUS = "prometheus is not installed and Debian's package cannot be had (apt-get install prometheus)"
 READY_WITHIN_S = 60.0
 BETWEEN_LOOKS_S = 0.1
 
 
 def tool(name: str) -> str:
     """The path of `prometheus` or `promtool`, or a skip that says how to get it."""
-    path = shutil.which(name)
-    if path is None:
-        pytest.skip(f"{name} is not installed (Debian, Ubuntu: apt-get install prometheus)")
-    return path
+    if path := shutil.which(name):
+        return path
+    folder = cache_root() / "prometheus"
+    with locked(folder.with_suffix(".lock")):
+        if not folder.exists():
+            _unpack(folder)
+    return str(folder / "usr" / "bin" / name)
+
+
+def _unpack(folder: Path) -> None:
+    """Debian's package beside the system, not into it: that needs no rights and starts no service."""
+    if not shutil.which("apt-get"):
+        pytest.skip(NO_PROMETHEUS)
+    with TemporaryDirectory(dir=folder.parent) as scratch:
+        download = subprocess.run(["apt-get", "download", "prometheus"], cwd=scratch, capture_output=True, check=False)  # noqa: S607
+        packages = list(Path(scratch).glob("prometheus_*.deb"))
+        if download.returncode or not packages:
+            pytest.skip(f"{NO_PROMETHEUS}: {download.stderr.decode().strip()}")
+        subprocess.run(["dpkg", "-x", packages[0], f"{scratch}/unpacked"], check=True)  # noqa: S603, S607
+        Path(scratch, "unpacked").rename(folder)
 
 
 class Prometheus:

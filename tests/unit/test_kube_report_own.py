@@ -6,10 +6,13 @@ from typing import Any
 import msgspec
 
 from cluster.errors import Mistake
+from cluster.plans import Plan
 from controller.gang_status import GangFacts
-from controller.kube_report_own import own_status_jobs
+from controller.kube_report_own import own_status_jobs, reports_on
 from controller.kube_structs import OwnObject
 from tests.crd_cases import FULL, having
+from tests.live import Live
+from tests.manifests import gang, gpu_type, node, pod, profile
 
 NOON_S = 1_772_366_400.0
 
@@ -92,3 +95,43 @@ def test_an_object_that_is_being_deleted_is_left_alone() -> None:
     )
 
     assert told("GPUType", "full", gone) == []
+
+
+def test_a_cluster_is_told_once_what_is_wrong_in_it_and_how_its_gangs_stand() -> None:
+    member = {"tonnage.dev/gang": "train"}
+    objects = [
+        gpu_type("a100"),
+        profile("right", "a100"),
+        profile("wrong", "h100"),
+        gang("train", 1),
+        node("n1"),
+        pod("p1", 1, on="n1", labels=member),
+    ]
+    live = Live(objects)
+    reports = reports_on(live.observer, live.caches, lambda name: name == "default/p1")
+
+    said = {job.about: job.write for job in reports(live.observer.observe(), Plan(), NOON_S)}
+
+    assert {about: conditions(write)["Accepted"][0] for about, write in said.items()} == {
+        "GPUType/a100": "True",
+        "ModelProfile/right": "True",
+        "ModelProfile/wrong": "False",
+        "Gang/default/train": "True",
+    }
+    assert "there is no GPUType 'h100'" in conditions(said["ModelProfile/wrong"])["Accepted"][1]
+    assert conditions(said["Gang/default/train"])["Ready"] == ("True", "1 members run, 1 must")
+
+    live.put(
+        *(
+            {**obj, "status": said[about].body["status"]}
+            for about, obj in zip(_abouts(objects), objects, strict=True)
+            if about in said
+        )
+    )
+
+    assert list(reports(live.observer.observe(), Plan(), NOON_S + 60)) == []
+
+
+def _abouts(objects: list[Any]) -> list[str]:
+    inside = {"Gang": "default/", "Pod": "default/"}
+    return [f"{obj['kind']}/{inside.get(obj['kind'], '')}{obj['metadata']['name']}" for obj in objects]
