@@ -48,9 +48,9 @@ def start(name: str, command: Sequence[str | Path], log: Path, environment: Mapp
     return _known(name, pid, tuple(argv))
 
 
-def this_process(name: str) -> Process:
-    """The process that asks."""
-    return _known(name, os.getpid())
+def process_with(name: str, pid: int) -> Process:
+    """A process that somebody else started and that runs now. Raises ControlPlaneError when it does not."""
+    return _known(name, pid)
 
 
 def is_running(process: Process) -> bool:
@@ -62,6 +62,13 @@ def ended_within(process: Process, within_s: float) -> bool:
     """Whether it ends in that time; returns as soon as it does."""
     with _opened(process) as pidfd:
         return pidfd is None or _ends(pidfd, within_s)
+
+
+def wait_for_end(process: Process) -> None:
+    """However long it takes."""
+    with _opened(process) as pidfd:
+        if pidfd is not None:
+            _ends(pidfd, None)
 
 
 def stop(process: Process, within_s: float = STOP_WITHIN_S) -> None:
@@ -119,7 +126,6 @@ def _file(name: str, folder: Path) -> Path:
 
 
 def _known(name: str, pid: int, command: tuple[str, ...] = ()) -> Process:
-    """A process that cannot vanish meanwhile: ourselves, or a child that nobody but us reaps."""
     ticks = _started_ticks(pid)
     if ticks is None:
         raise ControlPlaneError(f"looking for {name}: process {pid} is not to be seen in /proc")
@@ -141,11 +147,11 @@ def _opened(process: Process) -> Iterator[int | None]:
         os.close(pidfd)
 
 
-def _ends(pidfd: int, within_s: float) -> bool:
-    """A pidfd becomes readable when its process ends, reaped or not."""
+def _ends(pidfd: int, within_s: float | None) -> bool:
+    """Whether it ends in time (None: whenever). A pidfd becomes readable when its process ends, reaped or not."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(within_s * 1000))
+    return bool(poll.poll(None if within_s is None else within_s * 1000))
 
 
 def _started_ticks(pid: int) -> int | None:

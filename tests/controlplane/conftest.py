@@ -16,6 +16,7 @@ from simulator.controlplane.folder import Folder
 from simulator.controlplane.locks import locked
 from simulator.controlplane.programs import Programs, control_plane_programs
 from simulator.controlplane.server import ControlPlane, down, up
+from tests.controlplane.keeper import keep
 from tests.controlplane.kubectl import Kubectl
 
 NODES = 20
@@ -52,29 +53,26 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def control_plane(shared_folder: Path, programs: Programs) -> Iterator[ControlPlane]:
+def kept_folder(shared_folder: Path) -> Path:
+    """The shared folder, and every server that is started in it ends with this test run, however that ends."""
+    # A process of pytest-xdist is a child of the one that the user started.
+    run = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+    keep(shared_folder, processes.process_with("test run", run))
+    return shared_folder
+
+
+@pytest.fixture(scope="session")
+def control_plane(kept_folder: Path, programs: Programs) -> ControlPlane:
     """A server with simulated nodes, shared by all test processes. Leave it as it was: use a namespace of your own."""
-    folder, users, lock = (
-        Folder(shared_folder / "server"),
-        shared_folder / "server-users",
-        shared_folder / "server.lock",
-    )
-    users.mkdir(exist_ok=True)
-    with locked(lock):
-        processes.remember(processes.this_process(str(os.getpid())), users)
-        made = up(folder, Settings(nodes=NODES), programs)
-    yield made
-    with locked(lock):
-        processes.forget(str(os.getpid()), users)
-        others = [each for each in users.glob("*.json") if processes.remembered(each.stem, users)]
-        if not others:
-            down(folder, delete=True)
+    return up(Folder(kept_folder / "server"), Settings(nodes=NODES), programs)
 
 
 @pytest.fixture(scope="module")
 def namespace(control_plane: ControlPlane, programs: Programs, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of the module's own on the shared server."""
-    name = re.sub(r"[^a-z0-9]+", "-", request.module.__name__.lower()).strip("-")[-40:].strip("-")
+    # pytest-xdist may run parts of one module in two processes, each with this fixture.
+    name = f"{request.module.__name__.rpartition('.')[2]}-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
+    name = re.sub(r"[^a-z0-9]+", "-", name.lower())[-63:].strip("-")
     kubectl = Kubectl(programs["kubectl"], control_plane.kubeconfig)
     kubectl("create", "namespace", name)
     yield name
@@ -88,7 +86,9 @@ def kubectl(control_plane: ControlPlane, programs: Programs, namespace: str) -> 
 
 
 @pytest.fixture(scope="module")
-def start_server(programs: Programs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServer]:
+def start_server(
+    kept_folder: Path, programs: Programs, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StartServer]:
     """Starts servers that are the module's own, such as those that a test kills: `start_server(Settings(nodes=3))`."""
     folders: list[Folder] = []
 

@@ -19,12 +19,18 @@ SETTINGS = Settings(nodes=3)
 
 
 @pytest.fixture(scope="module")
-def server(start_server: StartServer) -> ControlPlane:
+def first_start(start_server: StartServer) -> ControlPlane:
     return start_server(SETTINGS)
 
 
-def test_the_first_start_starts_everything(server: ControlPlane) -> None:
-    assert server.started == PROCESSES
+@pytest.fixture
+def server(first_start: ControlPlane, programs: Programs) -> ControlPlane:
+    """It runs as it was first started, whatever the test before did to it."""
+    return up(first_start.folder, SETTINGS, programs)
+
+
+def test_the_first_start_starts_everything(first_start: ControlPlane) -> None:
+    assert first_start.started == PROCESSES
 
 
 def test_a_second_start_starts_nothing(server: ControlPlane, programs: Programs) -> None:

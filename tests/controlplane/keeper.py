@@ -1,0 +1,38 @@
+"""`python -m tests.controlplane.keeper FOLDER OWNER`: stops the servers of a test run when the run is over.
+
+A run may end without tidying up (a time limit, SIGKILL, a crash); its servers would go on for ever.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from simulator.controlplane import processes
+from simulator.controlplane.folder import Folder
+from simulator.controlplane.locks import locked
+from simulator.controlplane.processes import Process
+from simulator.controlplane.server import SOURCES, down
+
+NAME = "keeper"
+
+
+def keep(under: Path, owner: Process) -> None:
+    """Sees to it that every server beneath the folder is stopped once its owner is gone."""
+    with locked(under / "keeper.lock"):
+        if processes.remembered(NAME, under) is None:
+            command = [sys.executable, "-m", "tests.controlplane.keeper", under, msgspec.json.encode(owner).decode()]
+            environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
+            processes.remember(processes.start(NAME, command, under / "keeper.log", environment), under)
+
+
+def main() -> None:
+    under, owner = Path(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=Process)
+    processes.wait_for_end(owner)
+    for state in under.rglob("state.json"):
+        down(Folder(state.parent), delete=True)
+
+
+if __name__ == "__main__":
+    main()
