@@ -34,7 +34,8 @@ demo: $(READY) ## Plan the example services, replay a generated fleet under thre
 .PHONY: test
 test: $(READY) ## Run all tests (those that need public data or the control plane skip with a reason without it)
 	@$(BIN)/python -m simulator.controlplane >/dev/null || echo "no control plane: tests that need it are skipped" >&2
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/controlplane
+	$(BIN)/python -m pytest tests/controlplane
 
 .PHONY: controlplane
 controlplane: $(READY) ## Build the real control plane that tests and `tonnage controlplane` run (minutes, once)
