@@ -15,11 +15,12 @@ from simulator.controlplane.locks import locked
 from simulator.controlplane.processes import Process
 from simulator.controlplane.server import SOURCES, down
 
-NAME = "keeper"
+NAME, MEMBERS = "keeper", "test-processes"
 
 
 def keep(under: Path, owner: Process) -> None:
     """Sees to it that every server beneath the folder is stopped once its owner is gone."""
+    processes.remember(processes.process_with(str(os.getpid()), os.getpid()), under / MEMBERS)
     with locked(under / "keeper.lock"):
         if processes.remembered(NAME, under) is None:
             command = [sys.executable, "-m", "tests.controlplane.keeper", under, msgspec.json.encode(owner).decode()]
@@ -30,7 +31,16 @@ def keep(under: Path, owner: Process) -> None:
 def main() -> None:
     under, owner = Path(sys.argv[1]), msgspec.json.decode(sys.argv[2], type=Process)
     processes.wait_for_end(owner)
-    for state in under.rglob("state.json"):
+    stop_servers(under)
+    # A process of pytest-xdist may be in the middle of starting one when its run is killed.
+    for record in (under / MEMBERS).glob("*.json"):
+        if member := processes.remembered(record.stem, under / MEMBERS):
+            processes.wait_for_end(member)
+    stop_servers(under)
+
+
+def stop_servers(under: Path) -> None:
+    for state in list(under.rglob("state.json")):
         down(Folder(state.parent), delete=True)
 
 
