@@ -17,9 +17,9 @@ from tests.controlplane import manifests
 from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.operators import OperatorProcess, operator
-from tests.deploy.expressions import PANELS, RULES, filled_in
+from tests.deploy.expressions import RULES
 from tests.deploy.helm import NAMESPACE, install, rendered, uninstall, upgrade
-from tests.deploy.prometheus import Prometheus, running_prometheus, until
+from tests.deploy.prometheus import running_prometheus, until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ACCOUNT = f"system:serviceaccount:{NAMESPACE}:tonnage"
@@ -173,14 +173,7 @@ def test_with_these_rights_a_service_becomes_ready_and_goes_without_a_trace(inst
         assert default.get("deployments")["items"] == []
 
 
-MISHAPS = {
-    "placement: Refused by the guard: {{reason}}",
-    "fleet: Services without a mix: {{reason}}",
-}
-"""Panels that are empty while all goes well; tests/deploy makes these things happen to a simulated loop."""
-
-
-def test_the_dashboards_show_a_running_operator(installed: Kubectl, tmp_path: Path) -> None:
+def test_prometheus_scrapes_a_running_operator(installed: Kubectl, tmp_path: Path) -> None:
     default = installed.within("default")
     gate = {"schedulingGates": [{"name": PLACEMENT_GATE}]}
     with (
@@ -196,13 +189,7 @@ def test_the_dashboards_show_a_running_operator(installed: Kubectl, tmp_path: Pa
             'min_over_time(tonnage_unplaced[5m]) and on () tonnage_actions_total{action="Bind", result="done"} >= 10'
         )
         until(lambda: bool(prometheus.query(placed)), "the pods to be placed, and one not")
-
-        until(lambda: empty_panels(prometheus) <= MISHAPS, "every panel to show something")
     default("delete", "modelservices,pods", "--all", "--wait=true")
-
-
-def empty_panels(prometheus: Prometheus) -> set[str]:
-    return {name for name, expr in PANELS.items() if not prometheus.query(filled_in(expr))}
 
 
 def test_uninstalled_it_leaves_the_kinds_and_their_objects(installed: Kubectl) -> None:
