@@ -103,6 +103,10 @@ bench-scale: $(READY) ## Packing: time per decision at 1,213, 5,000 and 20,000 n
 bench-observe: $(READY) ## Seeing a live cluster: time per look, memory of what is kept; 1,000 nodes, 10,000 pods
 	$(BIN)/python -m benchmarks.observe
 
+.PHONY: bench-sweep
+bench-sweep: $(READY) ## What-if sweeps: 200 replays one by one, in processes and on Ray, side by side
+	$(BIN)/python -m benchmarks.sweep
+
 .PHONY: clean
 clean: ## Remove what these targets made
 	rm -rf $(VENV) out build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -19,7 +19,7 @@ from cluster.errors import ConfigError, Mistake
 from placement.policies import POLICIES
 from simulator.openb import read_trace
 from simulator.replay import POINTS_PCT
-from simulator.sweep import Progress, runs_of, sweep
+from simulator.sweep import Processes, Progress, Run, runs_of, sweep
 
 PUBLISHED_NAMES = {"gpuclustering": "clustering", "gpupacking": "packing"}
 """How the published results call two of the policies."""
@@ -75,7 +75,7 @@ def main(
     reference = read_published(published) if published else {}
     check(setup, policies)
     runs = runs_of([name for name, _ in setup.traces], policies, seeds)
-    swept = sweep(runs, partial(play, setup=setup), jobs=jobs, on_done=_tell)
+    swept = sweep(runs, partial(play, setup=setup), way=Processes(jobs), on_done=_tell)
     records = [record for _, record in swept.done]
     if json_to:
         write_lines(json_to, records)
@@ -181,7 +181,7 @@ def _shown(value: float | None, sign: str = "") -> str:
     return "" if value is None else f"{value:{sign}.2f}"
 
 
-def _tell(progress: Progress[Record]) -> None:
+def _tell(progress: Progress[Run, Record]) -> None:
     record: Any = progress.result
     click.echo(
         f"[{progress.done}/{progress.total}] {record['pods']} {record['policy']} seed {record['seed']}: "

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from simulator.contest import Rules, check_contest
 from simulator.generate import generate, trace_of
 from simulator.openb import read_trace
 from simulator.openb_prices import OPENB_PRICES, OPENB_PRICES_SOURCE
+from simulator.shelf import digest_of
 from simulator.sweep import Run, runs_of
 
 T = TypeVar("T")
@@ -29,12 +31,15 @@ class Asked:
     seeds: str
     nodes: Path | None = None
     pods: tuple[Path, ...] = ()
-    generate: int | None = None
+    generate: str = ""
+    """Sizes of fleets to make up, such as `300` or `300,600`."""
     mix: str = "default"
+    """Pods to make up for each of them, one or several mixes."""
     prices: str = ""
     rename_nodes: bool = False
     move_share: float = 0.0
     report: Path | None = None
+    results: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,8 @@ class Contest:
     traces: Mapping[str, Snapshot]
     sources: Mapping[str, str]
     """In a sentence, where each trace comes from."""
+    digests: Mapping[str, str]
+    """A short name for the content of each trace."""
     runs: tuple[Run, ...]
     rules: Rules
     prices: Mapping[str, float]
@@ -67,14 +74,16 @@ def contest_from(asked: Asked) -> Contest:
         mistakes.append(Mistake("--policies", "none is named", "name one or several, e.g. bestfit,fgd"))
     no_seeds: tuple[int, ...] = ()
     no_prices: dict[str, float] = {}
-    no_traces: tuple[dict[str, Snapshot], dict[str, str]] = ({}, {})
+    no_traces: tuple[dict[str, Snapshot], dict[str, str], dict[str, str]] = ({}, {}, {})
     seeds = tried(lambda: seeds_from(asked.seeds), no_seeds)
     prices = tried(lambda: prices_from(asked.prices), no_prices)
     if not 0 <= asked.move_share <= 1:
         mistakes.append(Mistake("--move-share", f"{asked.move_share} is no share", "write a number from 0 to 1"))
-    if asked.report is not None and (obstacle := _obstacle(asked.report)):
-        mistakes.append(Mistake(f"--report {asked.report}", obstacle, "name a file in a folder you may write to"))
-    traces, sources = tried(lambda: _traces(asked, prices), no_traces)
+    if asked.report is not None and (found := obstacle(asked.report)):
+        mistakes.append(Mistake(f"--report {asked.report}", found, "name a file in a folder you may write to"))
+    if asked.results is not None and asked.results.exists() and not asked.results.is_dir():
+        mistakes.append(Mistake(f"--results {asked.results}", "is no folder", "name a folder; it need not exist"))
+    traces, sources, digests = tried(lambda: _traces(asked, prices), no_traces)
     tried(lambda: check_contest(traces, policies), None)
     if mistakes:
         raise ConfigError(tuple(mistakes))
@@ -82,6 +91,7 @@ def contest_from(asked: Asked) -> Contest:
     return Contest(
         traces=traces,
         sources=sources,
+        digests=digests,
         runs=runs_of(tuple(traces), policies, seeds),
         rules=Rules(rename_nodes=asked.rename_nodes, move_share=asked.move_share),
         prices={name: price for name, price in prices.items() if name in present},
@@ -122,13 +132,33 @@ def prices_from(text: str) -> dict[str, float]:
     return prices
 
 
-def _traces(asked: Asked, prices: Mapping[str, float]) -> tuple[dict[str, Snapshot], dict[str, str]]:
-    if asked.generate is not None:
-        made = generate(asked.generate, mix=asked.mix)
-        name = f"generated-{asked.generate}-{asked.mix}"
-        return {name: trace_of(made, prices)}, {name: f"Generated with the statistics of openb, pod mix {asked.mix}."}
-    traces: dict[str, Snapshot] = {}
-    sources: dict[str, str] = {}
+def sizes_from(text: str) -> tuple[int, ...]:
+    """`300,600` → 300, 600. Raises ConfigError."""
+    parts = [part.strip() for part in text.split(",")]
+    if wrong := [part for part in parts if not re.fullmatch(r"[1-9]\d{0,6}", part)]:
+        raise ConfigError(Mistake("--generate", f"{wrong[0]!r} is no number of nodes", "write 300 or 300,600"))
+    return tuple(dict.fromkeys(int(part) for part in parts))
+
+
+def _traces(asked: Asked, prices: Mapping[str, float]) -> tuple[dict[str, Snapshot], dict[str, str], dict[str, str]]:
+    """Traces, their sources and the digests of their contents, by name."""
+    return _made_up(asked, prices) if asked.generate else _read(asked, prices)
+
+
+def _made_up(asked: Asked, prices: Mapping[str, float]) -> tuple[dict[str, Snapshot], dict[str, str], dict[str, str]]:
+    traces, sources, digests = dict[str, Snapshot](), dict[str, str](), dict[str, str]()
+    mixes = tuple(dict.fromkeys(mix.strip() for mix in asked.mix.split(",")))
+    for size, mix in product(sizes_from(asked.generate), mixes):
+        name = f"generated-{size}-{mix}"
+        traces[name] = trace_of(generate(size, mix=mix), prices)
+        sources[name] = f"Generated with the statistics of openb, pod mix {mix}."
+        digests[name] = digest_of(name, repr(sorted(prices.items())))
+    return traces, sources, digests
+
+
+def _read(asked: Asked, prices: Mapping[str, float]) -> tuple[dict[str, Snapshot], dict[str, str], dict[str, str]]:
+    traces, sources, digests = dict[str, Snapshot](), dict[str, str](), dict[str, str]()
+    nodes = asked.nodes or Path()
     mistakes: list[Mistake] = []
     for pods in asked.pods:
         name = pods.stem.removeprefix("openb_pod_list_")
@@ -138,16 +168,17 @@ def _traces(asked: Asked, prices: Mapping[str, float]) -> tuple[dict[str, Snapsh
             )
             continue
         try:
-            traces[name] = read_trace(asked.nodes or Path(), pods, prices)
-            sources[name] = f"Read from {asked.nodes} and {pods}."
+            traces[name] = read_trace(nodes, pods, prices)
+            sources[name] = f"Read from {nodes} and {pods}."
+            digests[name] = digest_of(nodes.read_bytes(), pods.read_bytes(), repr(sorted(prices.items())))
         except ConfigError as error:
             mistakes.extend(mistake for mistake in error.mistakes if mistake not in mistakes)
     if mistakes:
         raise ConfigError(tuple(mistakes))
-    return traces, sources
+    return traces, sources, digests
 
 
-def _obstacle(report: Path) -> str:
+def obstacle(report: Path) -> str:
     """What will keep a report from being written, "" for nothing: better known before the replays than after them."""
     if report.is_dir():
         return "is a folder"

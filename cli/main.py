@@ -34,6 +34,7 @@ VERBS = {
     "operator": Verb("cli.operator", "Run Tonnage as an operator on a cluster."),
     "plan": Verb("cli.plan", "Plan a fleet from manifests: instances, cost, placements, what is left over."),
     "simulate": Verb("cli.simulate", "Replay traces of pods under placement policies."),
+    "whatif": Verb("cli.whatif", "Plan a fleet as it might be: other demand, prices, promises, nodes, policies."),
     "version": Verb("cli.version", "Print the version."),
 }
 

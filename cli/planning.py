@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cluster.plans import Plan
     from cluster.snapshot import Snapshot
     from controller.manifests import Note
+    from controller.snapshot_from import Observed
     from placement.packer import Packer
 
 Decide = Callable[["Snapshot"], "Plan"]
@@ -36,12 +37,17 @@ class Planned:
 
 def planned(files: Sequence[str], decide: Decide, stdin: TextIO | None = None) -> Planned:
     """The plan for the cluster that these files describe. Raises ConfigError with every mistake in them."""
+    observed = read(files, stdin)
+    return Planned(observed.snapshot, decide(observed.snapshot), observed.notes)
+
+
+def read(files: Sequence[str], stdin: TextIO | None = None) -> "Observed":
+    """The cluster that these files describe. Raises ConfigError with every mistake in them."""
     from controller.manifests import read_manifests
     from controller.snapshot_from import snapshot_from
 
     with _without_collecting():
-        observed = snapshot_from(read_manifests(files, stdin))
-    return Planned(observed.snapshot, decide(observed.snapshot), observed.notes)
+        return snapshot_from(read_manifests(files, stdin))
 
 
 @contextmanager

@@ -1,22 +1,24 @@
-"""Progress of a sweep on standard error: a bar on a terminal, a line for each replay elsewhere."""
+"""Progress of a sweep on standard error: a bar on a terminal, a line for each run elsewhere."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 import click
 
 from simulator.replay import Replay
-from simulator.sweep import Progress
+from simulator.sweep import K, Progress, Run
 
-OnDone = Callable[[Progress[Replay]], None]
+R = TypeVar("R")
 
 
 @contextmanager
-def progress_on(stream: TextIO, total: int) -> Iterator[OnDone]:
-    """What to call after each replay while the context lasts."""
+def progress_on(
+    stream: TextIO, total: int, says: Callable[[Progress[K, R]], str]
+) -> Iterator[Callable[[Progress[K, R]], None]]:
+    """What to call after each run while the context lasts. says: a run and its result in a few words."""
     if not stream.isatty():
-        yield lambda progress: click.echo(f"{progress.done}/{progress.total} {in_words(progress)}", file=stream)
+        yield lambda progress: click.echo(f"{progress.done}/{progress.total} {says(progress)}", file=stream)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -25,15 +27,11 @@ def progress_on(stream: TextIO, total: int) -> Iterator[OnDone]:
     columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
     with Bar(*columns, console=Console(file=stream), transient=True) as bar:
         task = bar.add_task("", total=total)
-        yield lambda progress: bar.update(task, completed=progress.done, description=in_few_words(progress))
+        yield lambda progress: bar.update(task, completed=progress.done, description=says(progress))
 
 
-def in_words(progress: Progress[Replay]) -> str:
+def replay_in_words(progress: Progress[Run, Replay]) -> str:
+    """What a replay came to."""
     run, curve = progress.run, progress.result.curve
     allocated = curve.at(100, curve.allocation_pct)
     return f"{run.trace} {run.policy} seed {run.seed}: {allocated:.2f} % allocated at 100 % arrived"
-
-
-def in_few_words(progress: Progress[Replay]) -> str:
-    run, curve = progress.run, progress.result.curve
-    return f"{run.policy}, seed {run.seed}: {curve.at(100, curve.allocation_pct):.1f} %"

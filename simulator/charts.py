@@ -43,7 +43,7 @@ class Chart:
 def charts(summaries: Sequence[PolicySummary]) -> tuple[Chart, ...]:
     """The four charts of one trace; without prices there are three."""
     priced = any(np.isfinite(summary.stranded_per_hour).any() for summary in summaries)
-    drawn = [
+    made = [
         Chart(
             "Allocation against arrived demand",
             "Share of the fleet's GPUs at work as requests arrive; the thin line is demand itself. Higher is better.",
@@ -66,20 +66,25 @@ def charts(summaries: Sequence[PolicySummary]) -> tuple[Chart, ...]:
             "Price of the idle GPUs that the expected next pod cannot use, as requests arrive. Lower is better.",
             _svg("stranded", summaries, _stranded),
         )
-        drawn.insert(2, chart)
-    return tuple(drawn)
+        made.insert(2, chart)
+    return tuple(made)
 
 
 def _svg(name: str, summaries: Sequence[PolicySummary], draw: Callable[[Axes, Sequence[PolicySummary]], None]) -> str:
+    return drawn(f"{summaries[0].trace}-{name}", lambda axes: draw(axes, summaries))
+
+
+def drawn(name: str, draw: Callable[[Axes], None]) -> str:
+    """One drawing as an SVG element for a page. name: unique on the page."""
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(6.2, 3.7), layout="constrained")
         axes = figure.add_subplot()
-        draw(axes, summaries)
+        draw(axes)
         axes.grid(color=FAINT, linewidth=0.6)
         axes.set_axisbelow(True)
         drawing = io.StringIO()
         figure.savefig(drawing, format="svg", transparent=True, metadata=_NO_METADATA)
-    return _embeddable(drawing.getvalue(), f"{summaries[0].trace}-{name}")
+    return _embeddable(drawing.getvalue(), name)
 
 
 _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))

@@ -1,0 +1,69 @@
+"""A what-if sweep one by one, in processes and on an embedded Ray: seconds and speed-up, side by side."""
+
+import json
+import time
+from datetime import UTC, datetime
+from functools import partial
+
+import click
+
+from cli.machine import cores, machine_in_words
+from cli.tables import table
+from simulator.contest import Rules, play
+from simulator.generate import generate, trace_of
+from simulator.openb_prices import OPENB_PRICES
+from simulator.ray_sweep import OnRay
+from simulator.replay import Replay
+from simulator.sweep import Processes, Run, Swept, Way, one_by_one, runs_of, sweep
+
+POLICIES = ("bestfit", "fgd", "tonnage", "tonnage-learning")
+
+
+@click.command()
+@click.option(
+    "--runs", default=200, show_default=True, help="Replays in all; a multiple of 4, one per policy and seed."
+)
+@click.option("--nodes", default=150, show_default=True, help="Size of the made-up fleet.")
+@click.option("--jobs", default=cores(), show_default=True, help="Runs at a time.")
+@click.option("--seed", default=1, show_default=True, help="The first seed.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON line for each way instead of a table.")
+def main(*, runs: int, nodes: int, jobs: int, seed: int, as_json: bool) -> None:
+    """Time includes starting workers, or Ray, and stopping them."""
+    trace = f"generated-{nodes}"
+    traces = {trace: trace_of(generate(nodes), OPENB_PRICES)}
+    asked = runs_of((trace,), POLICIES, range(seed, seed + runs // len(POLICIES)))
+    ways: dict[str, Way] = {"one by one": one_by_one, "processes": Processes(jobs), "ray": OnRay(jobs=jobs)}
+    records = []
+    first: Swept[Run, Replay] | None = None
+    for name, way in ways.items():
+        began = time.perf_counter()
+        swept = sweep(asked, partial(play, traces=traces, rules=Rules()), way=way)
+        took_s = time.perf_counter() - began
+        if swept.stopped:
+            raise click.ClickException(f"{name}: {swept.stopped}")
+        first = first or swept
+        records.append({"way": name, "runs": len(swept.done), "seconds": took_s, "same": _same(first, swept)})
+    alone_s = float(records[0]["seconds"])
+    for record in records:
+        record |= {"speed_up": alone_s / float(record["seconds"]), "jobs": jobs, "nodes": nodes, "seed": seed}
+        record |= {"machine": machine_in_words(), "at": datetime.now(UTC).isoformat(timespec="seconds")}
+        if as_json:
+            click.echo(json.dumps(record))
+    if not as_json:
+        rows = [
+            (str(r["way"]), str(r["runs"]), f"{r['seconds']:.1f}", f"{r['speed_up']:.2f}", "yes" if r["same"] else "NO")
+            for r in records
+        ]
+        click.echo(table(("WAY", "RUNS", "SECONDS", "SPEED-UP", "SAME RESULTS"), rows), nl=False)
+
+
+def _same(one: Swept[Run, Replay], other: Swept[Run, Replay]) -> bool:
+    """Whether both placed the same pods."""
+    return all(
+        mine.curve.allocation_pct.tolist() == theirs.curve.allocation_pct.tolist() and mine.unplaced == theirs.unplaced
+        for (_, mine), (_, theirs) in zip(one.done, other.done, strict=True)
+    )
+
+
+if __name__ == "__main__":
+    main()

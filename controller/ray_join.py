@@ -1,0 +1,105 @@
+"""Joining Ray: one of our own on this machine for as long as we need it, or a cluster that is there.
+
+Ray is imported here and nowhere at the top of a module: everything else runs without it.
+"""
+
+import logging
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+from cluster.errors import ConfigError, Mistake
+
+EMBEDDED = "embedded"
+OBJECT_STORE_BYTES = 128 * 2**20
+"""A snapshot of 60,000 pods takes a few MiB; a day of one trace less than 10. The store is only memory when used."""
+TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+
+
+@contextmanager
+def joined(address: str, *, cores: int, object_store_bytes: int = OBJECT_STORE_BYTES) -> Iterator[Any]:
+    """The `ray` module, connected: to a Ray of our own with so many cores (`embedded`), or to the cluster at `address`.
+
+    A Ray of our own listens with a token that nobody else has, keeps its files in a folder that goes with it, and
+    writes nothing to the home directory. A cluster is joined with the token in RAY_AUTH_TOKEN or the file named by
+    RAY_AUTH_TOKEN_PATH, and without one only where RAY_AUTH_MODE says `disabled`. Raises ConfigError when that fails.
+    """
+    if find_spec("ray") is None:
+        raise ConfigError(Mistake("ray", "is not installed", "pip install 'ray>=2.60,<3', or leave --ray out"))
+    if address == EMBEDDED:
+        with _own(cores, object_store_bytes) as ray:
+            yield ray
+        return
+    _require_token(address)
+    import ray
+
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, ray.exceptions.RayError, ValueError, RuntimeError) as error:
+        first = str(error).strip().partition("\n")[0]
+        raise ConfigError(
+            Mistake(f"ray address {address}", first, "name HOST:PORT of a running Ray head, and its token")
+        ) from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _own(cores: int, object_store_bytes: int) -> Iterator[Any]:
+    # Socket paths have a limit of 107 bytes, so the folder lies as near to the root as it can.
+    folder = tempfile.mkdtemp(prefix="tonnage-ray-", dir="/tmp")
+    before = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", *TOKEN_VARIABLES, "RAY_USAGE_STATS_ENABLED")}
+    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=_own_token(), RAY_USAGE_STATS_ENABLED="0")
+    os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
+    try:
+        import ray
+
+        ray.init(
+            address="local",
+            num_cpus=cores,
+            include_dashboard=False,
+            object_store_memory=object_store_bytes,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _temp_dir=folder,
+        )
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@cache
+def _own_token() -> str:
+    """One for the whole process: Ray's native part reads it once and keeps it."""
+    return secrets.token_hex(32)
+
+
+def _require_token(address: str) -> None:
+    """Without one, Ray tries for 20 s a call before it says why."""
+    if os.environ.get("RAY_AUTH_MODE", "").lower() == "disabled":
+        return
+    if not any(os.environ.get(name) for name in TOKEN_VARIABLES):
+        raise ConfigError(
+            Mistake(
+                f"ray address {address}",
+                "no token is given for it",
+                "set RAY_AUTH_TOKEN_PATH to the cluster's token file, or RAY_AUTH_MODE=disabled if it has none",
+            )
+        )
+    os.environ["RAY_AUTH_MODE"] = "token"

@@ -1,0 +1,191 @@
+"""Scenarios: a fleet as it might be (other demand, prices, nodes, policy) and what the plan would be there."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cluster.arrays import IntArray, Names
+from cluster.demand import Slo
+from cluster.errors import ConfigError, Mistake
+from cluster.nodes import NodeTable
+from cluster.plans import Plan
+from cluster.pods import PENDING
+from cluster.snapshot import Snapshot
+from controller.brain import InlineBrain
+from controller.decide import Decisions
+from controller.guard import Limits, guard
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What differs from the fleet as it is. The default differs in nothing."""
+
+    policy: str = "tonnage"
+    demand: float = 1.0
+    """Every service's rate of requests, times this."""
+    slo: float = 1.0
+    """Every service's promised time per token, times this; profiles must hold a table for the result."""
+    prices: tuple[tuple[str, float], ...] = ()
+    """(GPU type, dollars per device and hour)."""
+    nodes: tuple[tuple[str, int], ...] = ()
+    """(GPU type, nodes more or fewer). New ones are as the type's most frequent node; those with the least on them go
+    first, and what ran there waits for a place."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a scenario's plan comes to."""
+
+    services_per_hour: float
+    """Dollars of all services' instances."""
+    bound_per_hour: float | None
+    """What they cost at least, where that is proven."""
+    fleet_per_hour: float
+    """Dollars of all GPUs of the fleet, at work or not."""
+    idle_per_hour: float
+    """Dollars of the GPUs that nothing runs on after the plan."""
+    gpus: int
+    gpus_used: float
+    pods: int
+    """Pods after the plan, running or waiting."""
+    running: int
+    unplaced: int
+    """Pods that have no place after the plan."""
+    refused_services: int
+    evictions: int
+    moves: int
+
+
+def changed(snapshot: Snapshot, scenario: Scenario) -> Snapshot:
+    """The fleet as the scenario has it. Raises ConfigError for types that it does not know, or nodes it has not."""
+    _check(snapshot, scenario)
+    prices = dict(scenario.prices)
+    types = tuple(
+        replace(each, price_per_hour=prices[each.name], spot_price_per_hour=None) if each.name in prices else each
+        for each in snapshot.gpu_types
+    )
+    services = tuple(
+        replace(
+            each,
+            demand=each.demand and replace(each.demand, rate_per_s=each.demand.rate_per_s * scenario.demand),
+            slo=Slo(each.slo.tpot_s * scenario.slo),
+        )
+        for each in snapshot.services
+    )
+    made = replace(snapshot, gpu_types=types, services=services)
+    for name, count in scenario.nodes:
+        number = made.gpu_type_names.index(name)
+        made = _with_nodes(made, number, count) if count > 0 else _without_nodes(made, number, -count)
+    return made
+
+
+def answered(scenario: Scenario, snapshot: Snapshot, deadline_s: float, clock: Clock) -> Answer:
+    """The plan for the changed fleet, guarded as it would be, in figures."""
+    fleet = changed(snapshot, scenario)
+    brain = InlineBrain(Decisions(policy=scenario.policy, seed=scenario.seed), clock)
+    plan = guard(fleet, brain.plan(fleet, deadline_s), Limits())
+    return _figures(fleet, plan)
+
+
+def _figures(fleet: Snapshot, plan: Plan) -> Answer:
+    after = fleet.after(plan.actions)
+    price = np.array([*(each.price_per_hour for each in fleet.gpu_types), 0.0])[after.nodes.gpu_type]
+    free_milli = after.free().gpu_milli.sum(axis=1)
+    kinds = Counter(type(action).__name__ for action in plan.actions)
+    whole = plan.certificates.get("mix")
+    return Answer(
+        services_per_hour=sum(service.cost_per_hour for service in plan.services),
+        bound_per_hour=whole.bound if whole else None,
+        fleet_per_hour=float(price @ after.nodes.gpus),
+        idle_per_hour=float(price @ free_milli) / 1000,
+        gpus=int(after.nodes.gpus.sum()),
+        gpus_used=float(after.nodes.gpus.sum() - free_milli.sum() / 1000),
+        pods=len(after.pods),
+        running=int((after.pods.node != PENDING).sum()),
+        unplaced=int((after.pods.node == PENDING).sum()),
+        refused_services=sum(service.refusal is not None for service in plan.services),
+        evictions=kinds["Evict"],
+        moves=kinds["Move"],
+    )
+
+
+def _check(snapshot: Snapshot, scenario: Scenario) -> None:
+    known = snapshot.gpu_type_names
+    mistakes = [
+        Mistake(
+            f"GPU type {name!r}", "is not in the manifests", f"choose of {', '.join(known) or 'none: add a GPUType'}"
+        )
+        for name in dict.fromkeys((*dict(scenario.prices), *dict(scenario.nodes)))
+        if name not in known
+    ]
+    for name, count in scenario.nodes:
+        there = int((snapshot.nodes.gpu_type == known.index(name)).sum()) if name in known else 0
+        if name in known and not there:
+            mistakes.append(Mistake(f"nodes {name}", "there is no such node to take as a pattern", "add one"))
+        elif name in known and there + count < 0:
+            mistakes.append(Mistake(f"nodes {name}={count}", f"there are only {there}", "take fewer away"))
+    if mistakes:
+        raise ConfigError(tuple(mistakes))
+
+
+def _with_nodes(snapshot: Snapshot, gpu_type: int, count: int) -> Snapshot:
+    nodes = snapshot.nodes
+    rows = np.flatnonzero(nodes.gpu_type == gpu_type)
+    kinds = Counter((int(nodes.gpus[r]), int(nodes.cpu_milli[r]), int(nodes.memory_bytes[r])) for r in rows)
+    common = kinds.most_common(1)[0][0]
+    like = next(
+        int(r) for r in rows if (int(nodes.gpus[r]), int(nodes.cpu_milli[r]), int(nodes.memory_bytes[r])) == common
+    )
+    free_names = (name for n in range(len(nodes) + count) if (name := f"whatif-{n}") not in nodes.names)
+    fresh = [next(free_names) for _ in range(count)]
+    rows = np.concatenate([np.arange(len(nodes)), np.full(count, like)])
+    table = _taken(nodes, rows, (*nodes.names, *fresh))
+    return replace(
+        snapshot,
+        nodes=replace(
+            table,
+            schedulable=np.append(nodes.schedulable, np.ones(count, dtype=bool)),
+            labels=(*nodes.labels, *({**nodes.labels[like], "kubernetes.io/hostname": name} for name in fresh)),
+        ),
+    )
+
+
+def _without_nodes(snapshot: Snapshot, gpu_type: int, count: int) -> Snapshot:
+    nodes = snapshot.nodes
+    left = snapshot.free().gpu_milli.sum(axis=1)
+    rows = sorted(np.flatnonzero(nodes.gpu_type == gpu_type), key=lambda row: (nodes.gpus[row] * 1000 - left[row], row))
+    return without_nodes(snapshot, [int(row) for row in rows[:count]])
+
+
+def without_nodes(snapshot: Snapshot, rows: Sequence[int]) -> Snapshot:
+    """The snapshot after these nodes are lost: what ran there waits for a place elsewhere."""
+    nodes, pods = snapshot.nodes, snapshot.pods
+    gone = np.isin(np.arange(len(nodes)), rows)
+    number = np.where(gone, PENDING, np.cumsum(~gone) - 1)
+    node = np.where(pods.node == PENDING, PENDING, number[pods.node])
+    lost = (pods.node != PENDING) & (node == PENDING)
+    keep = np.flatnonzero(~gone)
+    return replace(
+        snapshot,
+        nodes=_taken(nodes, keep, [nodes.names[int(row)] for row in keep]),
+        pods=replace(pods, node=node, devices=np.where(lost, 0, pods.devices)),
+    )
+
+
+def _taken(nodes: NodeTable, rows: IntArray, names: Sequence[str]) -> NodeTable:
+    """These rows of the table, under these names."""
+    return NodeTable(
+        names=Names(names),
+        cpu_milli=nodes.cpu_milli[rows],
+        memory_bytes=nodes.memory_bytes[rows],
+        gpus=nodes.gpus[rows],
+        gpu_type=nodes.gpu_type[rows],
+        schedulable=nodes.schedulable[rows],
+        labels=tuple(nodes.labels[row] for row in rows),
+        taints=tuple(nodes.taints[row] for row in rows),
+    )

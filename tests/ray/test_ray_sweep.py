@@ -1,0 +1,95 @@
+"""Sweeps on an own Ray: the same results as in processes, mistakes told, and a killed driver loses nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from cluster.errors import ConfigError, Mistake
+from simulator.ray_sweep import OnRay
+from simulator.sweep import Progress, Run, Swept, runs_of, sweep
+
+RUNS = runs_of(("a", "b"), ("bestfit", "fgd"), (42, 43))
+REPOSITORY = Path(__file__).parents[2]
+PATIENCE_S = 120.0
+
+
+def drawn(run: Run) -> tuple[str, int]:
+    return run.policy, run.seed * len(run.trace)
+
+
+def mistaken(run: Run) -> int:
+    raise ConfigError(Mistake(f"trace {run.trace}", "is a bad one", "give another"))
+
+
+def test_results_come_in_the_order_asked_and_ray_leaves_nothing() -> None:
+    home, auth = Path.home() / ".ray", os.environ.get("RAY_AUTH_MODE")
+    was_there = home.exists()
+
+    swept = sweep(RUNS, drawn, way=OnRay(jobs=2))
+
+    assert swept == Swept(done=tuple((run, drawn(run)) for run in RUNS))
+    assert home.exists() == was_there
+    assert os.environ.get("RAY_AUTH_MODE") == auth
+
+
+def test_a_mistake_in_a_run_crosses_ray_whole() -> None:
+    with pytest.raises(ConfigError) as wrong:
+        sweep(RUNS, mistaken, way=OnRay(jobs=1))
+
+    assert wrong.value.mistakes[0].remedy == "give another"
+
+
+def test_ctrl_c_keeps_what_is_done() -> None:
+    def press_ctrl_c(_: Progress[Run, tuple[str, int]]) -> None:
+        raise KeyboardInterrupt
+
+    swept = sweep(RUNS, drawn, way=OnRay(jobs=1), on_done=press_ctrl_c)
+
+    assert len(swept.done) == 1
+    assert swept.stopped == "interrupted"
+
+
+def test_a_cluster_needs_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+
+    with pytest.raises(ConfigError, match="no token"):
+        sweep(RUNS, drawn, way=OnRay("127.0.0.1:1"))
+
+
+def test_a_killed_driver_goes_on_where_it_was(tmp_path: Path) -> None:
+    results = tmp_path / "runs"
+    command = (
+        *(sys.executable, "-m", "cli.main", "simulate", "placement", "--generate", "60", "--policies", "bestfit,fgd"),
+        *("--seeds", "1-12", "--jobs", "2", "--ray", "embedded", "--results", str(results), "-o", "json"),
+    )
+    first = _started(command)
+    _await(lambda: len(list(results.glob("*.npz"))) >= 3)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    kept = {path: path.stat().st_mtime_ns for path in results.glob("*.npz")}
+
+    second = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=PATIENCE_S, check=True)  # noqa: S603
+
+    assert 3 <= len(kept) < 24, "the kill came after the last run: nothing was shown"
+    assert f"{len(kept)} replays were kept" in second.stderr
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert [len(policy["seeds"]) for policy in json.loads(second.stdout)["policies"]] == [12, 12]
+
+
+def _started(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
+
+
+def _await(is_so: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.05)

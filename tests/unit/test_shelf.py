@@ -1,0 +1,89 @@
+"""Finished runs outlive the process, and only results of the same inputs and code are taken."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cluster.errors import ConfigError
+from simulator.contest import Rules, play
+from simulator.generate import generate, trace_of
+from simulator.replay_file import from_bytes, to_bytes
+from simulator.shelf import Shelf, code_digest, digest_of
+from simulator.summary import summarise
+from simulator.sweep import Run, runs_of, sweep
+
+RUNS = runs_of(("a",), ("bestfit", "fgd"), (42, 43))
+
+
+def shelf_in(folder: Path, name: str = "x") -> Shelf[Run, int]:
+    return Shelf(folder, lambda run: f"{run.policy}-{run.seed}-{name}", lambda n: str(n).encode(), int)
+
+
+def test_a_second_sweep_plays_only_what_is_missing(tmp_path: Path) -> None:
+    shelf, played = shelf_in(tmp_path), list[Run]()
+
+    def play_and_note(run: Run) -> int:
+        played.append(run)
+        return run.seed
+
+    sweep(RUNS[:3], play_and_note, shelf=shelf)
+    swept = sweep(RUNS, play_and_note, shelf=shelf)
+
+    assert played == list(RUNS)
+    assert swept.kept == 3
+    assert [result for _, result in swept.done] == [run.seed for run in RUNS]
+
+
+def test_results_of_other_inputs_are_not_taken(tmp_path: Path) -> None:
+    sweep(RUNS, lambda _: 1, shelf=shelf_in(tmp_path, "old"))
+
+    swept = sweep(RUNS, lambda _: 2, shelf=shelf_in(tmp_path, "new"))
+
+    assert swept.kept == 0
+    assert {result for _, result in swept.done} == {2}
+
+
+def test_a_torn_file_is_played_again(tmp_path: Path) -> None:
+    shelf = shelf_in(tmp_path)
+    sweep(RUNS, lambda run: run.seed, shelf=shelf)
+    (tmp_path / shelf.name_of(RUNS[0])).write_bytes(b"4")
+    (tmp_path / shelf.name_of(RUNS[1])).write_bytes(b"torn")
+
+    swept = sweep(RUNS, lambda run: run.seed, shelf=shelf)
+
+    assert swept.kept == 3
+    assert swept.done[1][1] == RUNS[1].seed
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("here")
+
+    with pytest.raises(ConfigError, match="results"):
+        sweep(RUNS, lambda _: 1, shelf=shelf_in(tmp_path / "file"))
+
+
+def test_a_replay_comes_back_from_its_file_whole() -> None:
+    traces = {"small": trace_of(generate(20, seed=3), {"G2": 1.0})}
+    run = Run("small", "fgd", 7)
+    played = play(run, traces, Rules())
+
+    read = from_bytes(to_bytes(played))
+
+    assert read.unplaced == played.unplaced
+    assert read.shortages == played.shortages
+    np.testing.assert_array_equal(read.decision_s, played.decision_s)
+    before, after = (summarise([(run, each)], priced=True)[0] for each in (played, read))
+    np.testing.assert_array_equal(before.allocation_pct, after.allocation_pct)
+    np.testing.assert_array_equal(before.stranded_per_hour, after.stranded_per_hour)
+
+
+@pytest.mark.parametrize("data", [b"", b"PK", b"no archive at all"])
+def test_what_is_no_replay_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"replay|No data|pickle|archive"):
+        from_bytes(data)
+
+
+def test_digests_tell_parts_apart() -> None:
+    assert digest_of("ab", "c") != digest_of("a", "bc")
+    assert code_digest() == code_digest()
