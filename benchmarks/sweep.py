@@ -4,6 +4,7 @@ import json
 import time
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 import click
 
@@ -33,7 +34,7 @@ def main(*, runs: int, nodes: int, jobs: int, seed: int, as_json: bool) -> None:
     traces = {trace: trace_of(generate(nodes), OPENB_PRICES)}
     asked = runs_of((trace,), POLICIES, range(seed, seed + runs // len(POLICIES)))
     ways: dict[str, Way] = {"one by one": one_by_one, "processes": Processes(jobs), "ray": OnRay(jobs=jobs)}
-    records = []
+    records: list[dict[str, Any]] = []
     first: Swept[Run, Replay] | None = None
     for name, way in ways.items():
         began = time.perf_counter()
@@ -43,9 +44,9 @@ def main(*, runs: int, nodes: int, jobs: int, seed: int, as_json: bool) -> None:
             raise click.ClickException(f"{name}: {swept.stopped}")
         first = first or swept
         records.append({"way": name, "runs": len(swept.done), "seconds": took_s, "same": _same(first, swept)})
-    alone_s = float(records[0]["seconds"])
+    alone_s = records[0]["seconds"]
     for record in records:
-        record |= {"speed_up": alone_s / float(record["seconds"]), "jobs": jobs, "nodes": nodes, "seed": seed}
+        record |= {"speed_up": alone_s / record["seconds"], "jobs": jobs, "nodes": nodes, "seed": seed}
         record |= {"machine": machine_in_words(), "at": datetime.now(UTC).isoformat(timespec="seconds")}
         if as_json:
             click.echo(json.dumps(record))
