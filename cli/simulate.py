@@ -102,3 +102,71 @@ def check_sources(asked: "Asked") -> None:
 def _command() -> str:
     """The command line as one would type it again."""
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+@simulate.command()
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    required=True,
+    type=click.Path(allow_dash=True),
+    help="Manifest file, or folder of them; may be repeated. - reads standard input.",
+)
+@click.option("--hours", type=click.FloatRange(0, 24 * 7, min_open=True), default=24.0, show_default=True)
+@click.option("--step", "step_s", type=click.FloatRange(1, 3600), default=600.0, show_default=True, metavar="SECONDS")
+@click.option(
+    "--load",
+    type=click.FloatRange(0, 10, min_open=True),
+    default=0.8,
+    show_default=True,
+    help="GPUs that jobs ask for at the peak, as a share of the fleet (of half of it beside services).",
+)
+@click.option("--job-hours", type=click.FloatRange(0.01, 1000), default=2.0, show_default=True, help="Median of a job.")
+@click.option("--lose", default="", metavar="NODE", help="The node that is lost. [default: the busiest]")
+@click.option(
+    "--lose-hour",
+    type=click.FloatRange(min=-1),
+    default=13.0,
+    show_default=True,
+    metavar="HOUR",
+    help="When it is lost, for three hours; -1: never.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of arrivals and durations.")
+@click.option("--policy", default="tonnage", show_default=True, help="Placement policy.")
+@click.option("--brain", type=click.Choice(["inline", "embedded"]), default="inline", show_default=True)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, 3600),
+    default=0.0,
+    show_default=True,
+    help="Let the day take at least so long on a terminal, to be watched.",
+)
+@click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="Write a report with charts.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def day(
+    files: tuple[str, ...],
+    lose_hour: float,
+    policy: str,
+    brain: str,
+    seconds: float,
+    report: Path | None,
+    output: str,
+    **wanted: object,
+) -> None:
+    """Live through a day with the controller's own loop: jobs come and go, demand has its tide, a node is lost.
+
+    The fleet, its services and the kinds of jobs are those of the manifests. What waits on standard output at the end
+    is the day in figures.
+
+    \b
+    tonnage simulate day -f examples/ --seconds 60 --report out/day.html
+    """
+    from cli.days import lived
+    from simulator.day import DaySettings
+
+    settings = DaySettings(lose_hour=None if lose_hour < 0 else lose_hour, **wanted)  # type: ignore[arg-type]
+    lived(
+        files, settings, policy=policy, brain=brain, seconds=seconds, report=report, output=output, command=_command()
+    )

@@ -1,14 +1,17 @@
 """A pretend cluster that obeys: the first implementation of World, for tests, demos and replays of the whole loop."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from cluster.actions import Action, Bind, Evict, Move, Scale
-from cluster.errors import ActionError
+from cluster.errors import ActionError, ConfigError, Mistake
 from cluster.nodes import eligible_nodes
 from cluster.plans import Plan
 from cluster.pods import PENDING, PodTable, device_numbers
 from cluster.snapshot import Snapshot, without_pods
+from cluster.workloads import Gang
 from controller.world import Outcome
 
 Fault = Callable[[Action], str | None]
@@ -55,14 +58,48 @@ class SimulatedWorld:
     def pass_time(self, for_s: float) -> None:
         self._now = replace(self._now, at_s=self._now.at_s + for_s)
 
-    def arrive(self, pods: PodTable) -> None:
-        """New pods turn up, pending."""
-        self._now = replace(self._now, pods=self._now.pods.plus(pods))
+    def arrive(self, pods: PodTable, gangs: Sequence[Gang] = ()) -> None:
+        """New pods turn up, pending. gangs: new ones; the pods' gang numbers go on from those that are here."""
+        self._now = replace(self._now, pods=self._now.pods.plus(pods), gangs=(*self._now.gangs, *gangs))
 
     def depart(self, names: Iterable[str]) -> None:
         """Pods end; what they held is free."""
         rows = [row for name in names if (row := self._now.pods.names.row(name)) is not None]
         self._now = replace(self._now, pods=without_pods(self._now.pods, rows))
+
+    def lose(self, node: str) -> tuple[str, ...]:
+        """A node fails: nothing starts there, and what ran there waits for a place. Returns those pods' names."""
+        row, pods = self._node(node), self._now.pods
+        lost = pods.node == row
+        devices = np.where(lost, 0, pods.devices)
+        self._set_schedulable(row, to=False)
+        self._now = replace(self._now, pods=replace(pods, node=np.where(lost, PENDING, pods.node), devices=devices))
+        return tuple(pods.names[int(pod)] for pod in np.flatnonzero(lost))
+
+    def regain(self, node: str) -> None:
+        """A node that failed is there again, empty."""
+        self._set_schedulable(self._node(node), to=True)
+
+    def demand(self, rates_per_s: Mapping[str, float]) -> None:
+        """So many requests arrive at these services from now on; those whose demand nobody measures stay unknown."""
+        services = tuple(
+            replace(each, demand=replace(each.demand, rate_per_s=rates_per_s[each.name]))
+            if each.demand and each.name in rates_per_s
+            else each
+            for each in self._now.services
+        )
+        self._now = replace(self._now, services=services)
+
+    def _node(self, name: str) -> int:
+        row = self._now.nodes.names.row(name)
+        if row is None:
+            raise ConfigError(Mistake(f"node {name}", "there is no such node", "name one of the fleet"))
+        return row
+
+    def _set_schedulable(self, row: int, *, to: bool) -> None:
+        schedulable = self._now.nodes.schedulable.copy()
+        schedulable[row] = to
+        self._now = replace(self._now, nodes=replace(self._now.nodes, schedulable=schedulable))
 
     def _check_source(self, action: Action) -> None:
         if isinstance(action, Scale):

@@ -1,0 +1,87 @@
+"""Running a day in a pretend datacenter and telling what came of it."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from cli.contest import obstacle
+from cli.day import watching
+from cli.machine import machine_in_words
+from cli.planning import read, say
+from cli.tables import table
+from cluster.errors import ConfigError, Mistake
+from cluster.version import VERSION
+from controller.brain import Brain, InlineBrain
+from controller.decide import Decisions
+from placement.policies import POLICIES
+from simulator.day import HOUR_S, DaySettings, Moment, check_day, live
+from simulator.day_report import as_html, summary_of
+from simulator.report import write_report
+
+HOLD_S = 1800.0
+
+
+def lived(
+    files: Sequence[str],
+    settings: DaySettings,
+    *,
+    policy: str,
+    brain: str,
+    seconds: float,
+    report: Path | None,
+    output: str,
+    command: str,
+) -> None:
+    """Lives through the day with progress on standard error, prints it in figures, writes the report."""
+    mistakes = []
+    if policy not in POLICIES:
+        mistakes.append(Mistake(f"--policy {policy}", "there is no such policy", f"choose of {', '.join(POLICIES)}"))
+    if report is not None and (found := obstacle(report)):
+        mistakes.append(Mistake(f"--report {report}", found, "name a file in a folder you may write to"))
+    if mistakes:
+        raise ConfigError(tuple(mistakes))
+    observed = read(files, sys.stdin)
+    check_day(observed.snapshot, settings)
+    say(observed.notes)
+    started_at, began = datetime.now(UTC), time.perf_counter()
+    pace_s = seconds / max(1.0, settings.hours * HOUR_S / settings.step_s)
+    moments: list[Moment] = []
+    with (
+        _thinking(brain, Decisions(policy=policy, seed=settings.seed)) as mind,
+        watching(sys.stderr, brain, pace_s) as show,
+    ):
+        for moment in live(observed.snapshot, mind, settings, time.perf_counter):
+            moments.append(moment)
+            show(moment)
+    figures = summary_of(moments)
+    click.echo(_json(moments) if output == "json" else table(("THE DAY (SIMULATED)", "FIGURE"), figures), nl=False)
+    if report is not None:
+        wall_s = time.perf_counter() - began
+        facts = (
+            ("ran", f"{started_at:%Y-%m-%d %H:%M} UTC, {wall_s:.1f} s"),
+            ("command", command),
+            ("seed", str(settings.seed)),
+            ("brain", brain),
+            ("machine", machine_in_words()),
+            ("version", f"Tonnage {VERSION}"),
+        )
+        write_report(report, as_html(moments, facts))
+        click.echo(f"report: {report}", err=True)
+
+
+@contextmanager
+def _thinking(name: str, decisions: Decisions) -> Iterator[Brain]:
+    """The brain of that name, up."""
+    yield InlineBrain(decisions, time.monotonic)
+
+
+def _json(moments: Sequence[Moment]) -> str:
+    record = {"record": 1, "simulated": True, "moments": [asdict(moment) for moment in moments]}
+    return json.dumps(record, indent=2) + "\n"

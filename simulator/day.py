@@ -1,0 +1,292 @@
+"""A day in a pretend datacenter: the controller's own loop meets arrivals, tides of demand, and a node that is lost."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from math import cos, pi
+
+import numpy as np
+
+from cluster.actions import Bind, Evict, Move, Scale
+from cluster.arrays import IntArray, Names
+from cluster.errors import ConfigError, Mistake
+from cluster.nodes import eligible_nodes
+from cluster.pods import PENDING, PodTable
+from cluster.snapshot import Snapshot
+from cluster.workloads import Gang
+from controller.brain import Brain
+from controller.cycle import Cycle, run_cycle
+from controller.guard import Limits
+from simulator.world import SimulatedWorld
+
+HOUR_S = 3600.0
+NIGHT_SHARE = 0.35
+"""Least demand in the night, of the most in the day. The ServeGen m-large trace has P1/mean 0.32 and peak/mean 3."""
+PEAK_HOUR = 15.0
+JOB_SPREAD = 1.0
+"""Sigma of the jobs' lognormal durations: one in six runs longer than e times the median."""
+FIRST_SERVICES_SHARE = 0.5
+"""Of a fleet with services, the jobs are offered so much: the services take the rest as their tides rise."""
+
+
+@dataclass(frozen=True, slots=True)
+class DaySettings:
+    """What the day is like."""
+
+    hours: float = 24.0
+    step_s: float = 600.0
+    """From one cycle of the controller to the next, simulated."""
+    load: float = 0.8
+    """GPUs that the jobs ask for on average at the peak, as a share of the fleet's (of half of it beside services)."""
+    job_hours: float = 2.0
+    """Median duration of a job."""
+    lose: str = ""
+    """A node that is lost at `lose_hour` for `repair_hours`; empty: the one that most GPUs are at work on then."""
+    lose_hour: float | None = 13.0
+    """None: no node is lost."""
+    repair_hours: float = 3.0
+    deadline_s: float = 5.0
+    """For each plan, in real seconds."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What stood after one cycle, for whoever watches and for the report."""
+
+    at_s: float
+    """Simulated seconds since midnight."""
+    gpus: int
+    """On nodes that are up or cordoned; those of a lost node are gone."""
+    gpus_used: float
+    running: int
+    waiting: int
+    services_per_hour: float
+    """Dollars of the services' instances that run, on demand."""
+    demand_share: float
+    """Of the peak."""
+    bound: int
+    """Pods bound in this cycle."""
+    evicted: int
+    scaled: int
+    failed: int
+    """Actions that did not work."""
+    plan_s: float
+    """Real seconds from the snapshot to the guarded plan's raw form."""
+    news: tuple[str, ...]
+    """What happened, in words."""
+
+
+def tide(hour: float) -> float:
+    """Demand at an hour of the day, as a share of the peak: one wave a day."""
+    wave = 0.5 + 0.5 * cos(2 * pi * (hour - PEAK_HOUR) / 24.0)
+    return NIGHT_SHARE + (1 - NIGHT_SHARE) * wave
+
+
+def check_day(fleet: Snapshot, settings: DaySettings) -> None:
+    """Raises ConfigError when there is nothing to see in such a day."""
+    mistakes = []
+    if not fleet.nodes.gpus.sum():
+        mistakes.append(Mistake("fleet", "it has no GPU", "add nodes that have some"))
+    if not len(_job_rows(fleet)):
+        mistakes.append(Mistake("fleet", "no pod of it can be a job", "add pods that ask for GPUs, in any state"))
+    if settings.lose and settings.lose not in fleet.nodes.names:
+        mistakes.append(Mistake(f"--lose {settings.lose}", "there is no such node", "name one, or leave it out"))
+    if mistakes:
+        raise ConfigError(tuple(mistakes))
+
+
+def live(
+    fleet: Snapshot,
+    brain: Brain,
+    settings: DaySettings,
+    clock: Callable[[], float],
+    world: SimulatedWorld | None = None,
+) -> Iterator[Moment]:
+    """The day, moment by moment. Jobs are drawn from the fleet's own pods that ask for GPUs; whole gangs come together.
+
+    clock: real seconds, for `Moment.plan_s` alone. The same fleet, brain and settings make the same day as long as
+    plans are made within their deadline. Raises ConfigError (check_day).
+    """
+    check_day(fleet, settings)
+    within = world or SimulatedWorld(replace(fleet, at_s=0.0, observed_at_s={}))
+    return _Day(within, fleet, brain, settings, clock).moments()
+
+
+class _Day:
+    def __init__(
+        self, world: SimulatedWorld, fleet: Snapshot, brain: Brain, settings: DaySettings, clock: Callable[[], float]
+    ) -> None:
+        self._world, self._fleet, self._brain, self._settings, self._clock = world, fleet, brain, settings, clock
+        self._rng = np.random.default_rng(settings.seed)
+        self._jobs = _jobs(fleet)
+        self._peak = {each.name: each.demand.rate_per_s for each in fleet.services if each.demand}
+        self._ends_at_s: dict[str, float] = {}
+        self._numbers = count(1)
+        self._lost = ""
+
+    def moments(self) -> Iterator[Moment]:
+        steps = round(self._settings.hours * HOUR_S / self._settings.step_s)
+        for step in range(steps):
+            at_s = step * self._settings.step_s
+            news = tuple(self._nodes_fail(at_s))
+            self._jobs_end(at_s)
+            self._jobs_arrive(at_s)
+            self._world.demand({name: rate * tide(at_s / HOUR_S) for name, rate in self._peak.items()})
+            self._world.pass_time(at_s - self._world.observe().at_s)
+            done = run_cycle(self._world, self._brain, Limits(), self._settings.deadline_s, self._clock)
+            self._jobs_start(at_s, done)
+            yield self._moment(at_s, done, (*news, *_told(done, self._world.observe())))
+
+    def _nodes_fail(self, at_s: float) -> Iterator[str]:
+        wanted = self._settings
+        if wanted.lose_hour is None:
+            return
+        lost_at_s = wanted.lose_hour * HOUR_S
+        if not self._lost and lost_at_s <= at_s < lost_at_s + wanted.repair_hours * HOUR_S:
+            self._lost = wanted.lose or self._busiest()
+            pods = self._world.lose(self._lost)
+            for pod in pods:
+                self._ends_at_s.pop(pod, None)
+            yield f"node {self._lost} is lost with {len(pods)} pods"
+        elif self._lost and at_s >= lost_at_s + wanted.repair_hours * HOUR_S:
+            self._world.regain(self._lost)
+            yield f"node {self._lost} is back"
+            self._lost = ""
+
+    def _busiest(self) -> str:
+        seen = self._world.observe()
+        used = 1000 * seen.nodes.gpus - seen.free().gpu_milli.sum(axis=1)
+        return str(seen.nodes.names[int(np.argmax(np.where(seen.nodes.schedulable, used, -1)))])
+
+    def _jobs_end(self, at_s: float) -> None:
+        over = [pod for pod, end_s in self._ends_at_s.items() if end_s <= at_s]
+        for pod in over:
+            del self._ends_at_s[pod]
+        self._world.depart(over)
+
+    def _jobs_arrive(self, at_s: float) -> None:
+        gpus = float(self._fleet.nodes.gpus.sum()) * (FIRST_SERVICES_SHARE if self._peak else 1.0)
+        mean_s = self._settings.job_hours * HOUR_S * float(np.exp(JOB_SPREAD**2 / 2))
+        gpus_per_job = float(np.mean([job.gpus for job in self._jobs]))
+        per_step = self._settings.load * gpus / gpus_per_job / mean_s * self._settings.step_s * tide(at_s / HOUR_S)
+        for _ in range(int(self._rng.poisson(per_step))):
+            job = self._jobs[int(self._rng.integers(len(self._jobs)))]
+            pods, gangs = _fresh(self._fleet, job, next(self._numbers), len(self._world.observe().gangs))
+            self._world.arrive(pods, gangs)
+
+    def _jobs_start(self, at_s: float, done: Cycle) -> None:
+        """Whoever was bound now ends after a duration of its own; members of a gang end together."""
+        seen = self._world.observe().pods
+        ends_of_gang: dict[int, float] = {}
+        for action in (step.action for step in done.outcome.done):
+            row = seen.names.row(action.pod) if isinstance(action, Bind) else None
+            if isinstance(action, Evict):
+                self._ends_at_s.pop(action.pod, None)
+            if row is None or not seen.names[row].startswith("day/") or seen.node[row] == PENDING:
+                continue
+            lasts_s = self._settings.job_hours * HOUR_S * float(self._rng.lognormal(0.0, JOB_SPREAD))
+            gang = int(seen.gang[row])
+            end_s = at_s + lasts_s if gang < 0 else ends_of_gang.setdefault(gang, at_s + lasts_s)
+            self._ends_at_s[seen.names[row]] = end_s
+
+    def _moment(self, at_s: float, done: Cycle, news: tuple[str, ...]) -> Moment:
+        seen = self._world.observe()
+        up = np.array([name != self._lost for name in seen.nodes.names])
+        free_milli = seen.free().gpu_milli.sum(axis=1)
+        kinds = [type(step.action) for step in done.outcome.done]
+        return Moment(
+            at_s=at_s,
+            gpus=int(seen.nodes.gpus[up].sum()),
+            gpus_used=float(seen.nodes.gpus[up].sum() - free_milli[up].sum() / 1000),
+            running=int((seen.pods.node != PENDING).sum()),
+            waiting=int((seen.pods.node == PENDING).sum()),
+            services_per_hour=_services_per_hour(seen),
+            demand_share=tide(at_s / HOUR_S),
+            bound=kinds.count(Bind),
+            evicted=kinds.count(Evict) + kinds.count(Move),
+            scaled=kinds.count(Scale),
+            failed=len(done.outcome.undone),
+            plan_s=done.stage_s["plan"],
+            news=news,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What arrives together: one pod, or a whole gang."""
+
+    rows: IntArray
+    """Of the fleet's pods, as patterns."""
+    gang: Gang | None
+    gpus: float
+
+
+def _job_rows(fleet: Snapshot) -> IntArray:
+    """Pods that may be patterns of jobs: no service's instance, asking for GPUs that some node has."""
+    pods = fleet.pods
+    fits = np.array(
+        [
+            shape.gpus > 0 and bool((eligible_nodes(shape, fleet.nodes, fleet.gpu_type_names)).any())
+            for shape in pods.shapes
+        ],
+        dtype=bool,
+    )
+    owned = np.array([bool(owner) for owner in pods.owner], dtype=bool)
+    return np.flatnonzero(fits[pods.shape] & ~owned) if len(pods) else np.array([], dtype=np.int64)
+
+
+def _jobs(fleet: Snapshot) -> list[_Job]:
+    pods, rows = fleet.pods, _job_rows(fleet)
+
+    def gpus(of: IntArray) -> float:
+        return sum(fleet.pods.shapes[index].total_gpu_milli for index in pods.shape[of]) / 1000
+
+    single = [
+        _Job(rows[at : at + 1], None, gpus(rows[at : at + 1])) for at in range(len(rows)) if pods.gang[rows[at]] < 0
+    ]
+    members = {gang: rows[pods.gang[rows] == gang] for gang in sorted(set(pods.gang[rows].tolist()) - {-1})}
+    whole = [
+        _Job(mine, fleet.gangs[gang], gpus(mine))
+        for gang, mine in members.items()
+        if len(mine) >= fleet.gangs[gang].min_members
+    ]
+    return single + whole
+
+
+def _fresh(fleet: Snapshot, job: _Job, number: int, gangs: int) -> tuple[PodTable, tuple[Gang, ...]]:
+    """The job's pods under new names, pending, and its gang."""
+    size, pods = len(job.rows), fleet.pods
+    new = (replace(job.gang, name=f"day/job-{number}"),) if job.gang else ()
+    table = PodTable(
+        names=Names([f"day/job-{number}-{member}" for member in range(size)]),
+        shape=np.arange(size, dtype=np.int64),
+        shapes=tuple(pods.shapes[index] for index in pods.shape[job.rows]),
+        node=np.full(size, PENDING),
+        devices=np.zeros(size, dtype=np.int64),
+        priority=pods.priority[job.rows],
+        gang=np.full(size, gangs if job.gang else -1),
+        owner=("",) * size,
+        movable=pods.movable[job.rows],
+    )
+    return table, new
+
+
+def _services_per_hour(seen: Snapshot) -> float:
+    pods = seen.pods
+    price = [each.price_per_hour for each in seen.gpu_types]
+    rows = (row for row, owner in enumerate(pods.owner) if owner and pods.node[row] != PENDING)
+    types = ((pods.shapes[pods.shape[row]], int(seen.nodes.gpu_type[pods.node[row]])) for row in rows)
+    return sum(shape.total_gpu_milli / 1000 * price[gpu_type] for shape, gpu_type in types if gpu_type >= 0)
+
+
+def _told(done: Cycle, after: Snapshot) -> Iterator[str]:
+    replicas = {service.name: service.replicas or {} for service in after.services}
+    for action in (step.action for step in done.outcome.done):
+        if isinstance(action, Scale):
+            now = sorted(replicas[action.service].items())
+            yield f"{action.service}: {' + '.join(f'{n} × {name}' for name, n in now if n) or 'none'}"
+        if isinstance(action, Evict):
+            yield f"{action.pod} stopped on {action.node} for others"
+    for undone in done.outcome.undone:
+        yield f"not done: {undone.reason.words}"
