@@ -60,7 +60,7 @@ def explain(
     from controller.explain import explain as why
     from controller.explain import kind_and_name
 
-    if "/" not in target:
+    if "/" not in target and not files:
         from cli.field_words import field_text
 
         click.echo(field_text(target, recursive=recursive), nl=False)
