@@ -163,10 +163,12 @@ async def _tables(cluster: Cluster, asked: list[Asked], how: How, *, with_kind: 
     from controller.kube_objects import TABLE
 
     is_whole, has_rows, is_named = True, False, any(each.names for each in asked)
-    for each in asked:
+    for number, each in enumerate(asked):
+        # kubectl's: once a kind with namespaces came, the column stays, empty for kinds without.
+        has_namespaces = any(before.resource.is_namespaced for before in asked[: number + 1])
         look = replace(
             how.look,
-            namespaces=how.look.namespaces and each.resource.is_namespaced,
+            namespaces=how.look.namespaces and has_namespaces,
             kind=each.resource.full_kind if with_kind else "",
         )
         tables: list[Object] = []
