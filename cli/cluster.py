@@ -78,18 +78,12 @@ def target_from(
     return Target(access, namespace)
 
 
-class Duration(click.ParamType):
-    """`30s`, `1m30s`, `500ms`, or a bare number of seconds, as kubectl reads them."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, int | float):
-            return float(value)
-        try:
-            return seconds_from(str(value))
-        except ValueError:
-            self.fail(f"{value!r} is no length of time; write 30s, 1m30s or 500ms", param, ctx)
+def duration(value: str | float) -> float:
+    """`30s`, `1m30s`, `500ms`, or a bare number of seconds, as kubectl reads them. Raises click.BadParameter."""
+    try:
+        return float(value) if isinstance(value, int | float) else seconds_from(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no length of time; write 30s, 1m30s or 500ms") from None
 
 
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -194,7 +188,7 @@ def access_options(command: Command) -> Command:
         click.option(
             "--request-timeout",
             "timeout_s",
-            type=Duration(),
+            type=duration,
             default=DEFAULT_TIMEOUT_S,
             metavar="DURATION",
             help="For each request, such as 5s; 0 waits for ever. Watches are not limited. [default: 30s]",

@@ -9,10 +9,10 @@ import click
 
 from cli.cluster import (
     Cluster,
-    Duration,
     cluster_options,
     complete_kinds_and_names,
     dry_run_option,
+    duration,
     on_cluster,
     target_from,
 )
@@ -69,7 +69,7 @@ class How:
               help="What becomes of what it owns: deleted behind it, before it, or kept.")  # fmt: skip
 @click.option("--grace-period", "grace_s", type=click.IntRange(min=0), metavar="SECONDS", help="For pods to end in.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Return once the objects are gone.")
-@click.option("--timeout", "within_s", type=Duration(), default=0.0, metavar="DURATION",
+@click.option("--timeout", "within_s", type=duration, default=0.0, metavar="DURATION",
               help="Wait so long at most. [default: as long as it takes]")  # fmt: skip
 @click.option("--ignore-not-found", is_flag=True, help="An object that is not there is as good as deleted.")
 @click.option("-o", "--output", type=click.Choice(["words", "name"]), default="words", show_default=True)

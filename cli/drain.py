@@ -8,10 +8,10 @@ import click
 
 from cli.cluster import (
     Cluster,
-    Duration,
     access_options,
     complete_nodes,
     dry_run_option,
+    duration,
     on_cluster,
     target_from,
 )
@@ -29,7 +29,7 @@ Object = dict[str, Any]
 @click.option(
     "--timeout",
     "within_s",
-    type=Duration(),
+    type=duration,
     default=0.0,
     metavar="DURATION",
     help="Give up after so long; what was evicted stays so. [default: never]",

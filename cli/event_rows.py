@@ -22,12 +22,13 @@ def is_ours(event: Event) -> bool:
 def last_seen(event: Event) -> str | None:
     """When it happened last: many of the same are kept as one."""
     series = event.get("series") or {}
-    return (
-        series.get("lastObservedTime")
-        or event.get("deprecatedLastTimestamp")
-        or event.get("eventTime")
-        or event["metadata"].get("creationTimestamp")
+    told = (
+        series.get("lastObservedTime"),
+        event.get("deprecatedLastTimestamp"),
+        event.get("eventTime"),
+        event["metadata"].get("creationTimestamp"),
     )
+    return next((str(instant) for instant in told if instant), None)
 
 
 def in_order(events: Iterable[Event]) -> list[Event]:

@@ -27,23 +27,22 @@ class Output:
         return self.format in ("table", "wide")
 
 
-class OutputType(click.ParamType):
-    name = "output"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Output:
-        if isinstance(value, Output):
-            return value
-        if str(value).startswith(JSONPATH):
-            return Output("jsonpath", str(value).removeprefix(JSONPATH))
-        if value not in FORMATS:
-            self.fail(f"{value!r} is none of {', '.join(FORMATS)} and {JSONPATH}TEMPLATE", param, ctx)
-        return Output(str(value))
+def output_from(value: str | Output) -> Output:
+    """What `-o` says. Raises click.BadParameter."""
+    if isinstance(value, Output):
+        return value
+    if value.startswith(JSONPATH):
+        return Output("jsonpath", value.removeprefix(JSONPATH))
+    if value not in FORMATS:
+        hint = "'-o' / '--output'"
+        raise click.BadParameter(f"{value!r} is none of {', '.join(FORMATS)} and {JSONPATH}TEMPLATE", param_hint=hint)
+    return Output(value)
 
 
 output_option = click.option(
     "-o",
     "--output",
-    type=OutputType(),
+    type=output_from,
     default="table",
     metavar="FORMAT",
     help=f"{'|'.join(FORMATS)}|{JSONPATH}TEMPLATE. json is the stable one. [default: table]",

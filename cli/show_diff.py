@@ -93,8 +93,8 @@ def document(diff: PlanDiff) -> Document:
 
 def object_lines(name: str, before: Document | None, after: Document | None) -> list[str]:
     """A unified difference of two states of one object; empty when they say the same."""
-    texts = [yaml_text(written(each)).splitlines() if each else [] for each in (before, after)]
-    return list(difflib.unified_diff(*texts, f"{name} (now)", f"{name} (then)", lineterm="", n=3))
+    now, then = (yaml_text(written(each)).splitlines() if each else [] for each in (before, after))
+    return list(difflib.unified_diff(now, then, f"{name} (now)", f"{name} (then)", lineterm=""))
 
 
 def written(obj: Document) -> Document:

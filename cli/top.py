@@ -51,7 +51,8 @@ def top(
         from controller.manifests import read_manifests
         from controller.snapshot_from import snapshot_from
 
-        observed, pools = snapshot_from(read_manifests(files, sys.stdin)), DEFAULT_POOLS
+        observed = snapshot_from(read_manifests(files, sys.stdin))
+        pools: tuple[Pool, ...] = DEFAULT_POOLS
     else:
         observed, pools = on_cluster(target_from(kubeconfig, context, user, timeout_s), _seen)
     say(observed.notes)

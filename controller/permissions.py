@@ -44,6 +44,12 @@ _SEE = ("list", "watch")
 PLACING: Mapping[str, tuple[Grant, ...]] = {
     "gate": (Grant("", ("pods",), ("patch",)),),
     "bind": (Grant("", ("pods/binding",), ("create",)),),
+    "dra": (
+        Grant("resource.k8s.io", ("deviceclasses", "resourceclaims", "resourceslices"), _SEE),
+        Grant("resource.k8s.io", ("resourceclaims", "resourceclaims/binding", "resourceclaims/status"), ("patch",)),
+        Grant("", ("pods/binding",), ("create",)),
+        Grant("", ("pods",), ("patch",)),
+    ),
 }
 """By way of placing."""
 FEATURES: Mapping[str, tuple[Grant, ...]] = {
