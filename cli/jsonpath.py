@@ -2,8 +2,8 @@
 
 jsonpath-ng, the library that is kept best, speaks another language: it has no text around expressions, no `{range}`, no
 escapes in names, and other filters; what runs in people's scripts would mean something else.
-Source: kubernetes.io, "JSONPath Support". Left out, with an error that says so: nothing beyond nested `{range}` in
-filters. A key that is not there prints nothing, as kubectl's does by default.
+Source: kubernetes.io, "JSONPath Support". A key or an index that is not there prints nothing. Differs from kubectl's in
+one thing: whole and broken numbers are compared with each other, where kubectl fails.
 """
 
 import json
@@ -100,9 +100,7 @@ def _parts(
             made.append(Text(_unquoted(text)))
         else:
             made.append(_path(text, template))
-    if is_range:
-        raise _wrong(template, "{range} without {end}")
-    return tuple(made), ()
+    return tuple(made), ()  # kubectl lets {range} go on to the end of the template
 
 
 def _path(text: str, template: str) -> Path:
@@ -159,7 +157,7 @@ def _selection(inside: str, template: str) -> Select:
 
 def _one(text: str, template: str) -> Select:
     if text[:1] in ("'", '"'):
-        return _named(_unquoted(text))
+        return _at(_path(f".{text[1:-1]}", template))  # kubectl's: a dot in quotes divides, unless a \ stands before it
     numbers = text.split(":")
     if len(numbers) > 3 or not all(re.fullmatch(r"-?\d+|", each.strip()) for each in numbers):
         raise _wrong(template, f"[{text}] is no index, slice, name or filter")
@@ -210,6 +208,10 @@ def _literal(text: str, template: str) -> Any:
         return json.loads(text)
     except ValueError:
         raise _wrong(template, f"{text!r} is no value: texts stand in quotes") from None
+
+
+def _at(path: Path) -> Select:
+    return lambda root, value: iter(path.values(root, value))
 
 
 def _named(name: str) -> Select:
