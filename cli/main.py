@@ -42,8 +42,8 @@ VERBS = {
     "plan": Verb("cli.plan", "Plan a fleet, of manifests or a cluster: instances, cost, placements, the rest."),
     "simulate": Verb("cli.simulate", "Replay traces of pods under placement policies."),
     "top": Verb("cli.top", "Show how much is used, lost and idle, and what it costs."),
-    "whatif": Verb("cli.whatif", "Plan a fleet as it might be: other demand, prices, promises, nodes, policies."),
     "version": Verb("cli.version", "Print the version."),
+    "whatif": Verb("cli.whatif", "Plan a fleet as it might be: other demand, prices, promises, nodes, policies."),
 }
 
 

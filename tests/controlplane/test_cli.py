@@ -25,6 +25,7 @@ from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import pod
 from tests.controlplane.operators import ROOT, until
+from tests.generated.guide import commands
 
 pytestmark = pytest.mark.controlplane
 
@@ -371,3 +372,14 @@ def test_kubectl_finds_it_as_a_plugin_and_completes_its_words(
     assert plugin("tonnage", "get", "gput", "-o", "name") == kubectl("get", "gput", "-o", "name")
     assert "Usage: kubectl tonnage get" in plugin("tonnage", "get", "--help")
     assert plugin("__complete", "tonnage", "get", "gputypes", "a1").splitlines()[:2] == ["a100", "a10g"]
+
+
+@pytest.mark.parametrize("command", commands((ROOT / "docs" / "cli.md").read_text(encoding="utf-8")))
+def test_a_command_of_the_page_works(command: str, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it prints may change with every better plan, so it is not compared."""
+    monkeypatch.chdir(ROOT)
+
+    result = run(command)
+
+    assert result.exit_code == (1 if command == "doctor" else 0), result.output  # nobody leads here
+    assert result.stdout
