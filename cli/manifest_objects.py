@@ -59,6 +59,7 @@ def manifests_in(files: Sequence[str]) -> tuple[Manifest, ...]:
 
 def _mistakes(document: "Document") -> Sequence[Mistake]:
     from controller.api.kinds import OWN_KINDS, kind_of
+    from controller.api.pruned import pruned
     from controller.manifests import checked
 
     content = document.content
@@ -75,5 +76,7 @@ def _mistakes(document: "Document") -> Sequence[Mistake]:
         return ()
     who = f"{kind.name}/{metadata['name']}"
     return tuple(
-        m for m in checked(dict(content), kind, lambda path: document.place(who, path)) if isinstance(m, Mistake)
+        m
+        for m in checked(pruned(content, kind.model), kind, lambda path: document.place(who, path))
+        if isinstance(m, Mistake)
     )
