@@ -261,15 +261,14 @@ async def _watched(cluster: Cluster, asked: Asked, how: How) -> bool:
         query["fieldSelector"] = f"metadata.name={asked.names[0]}"
     accept = kube_objects.TABLE if how.output.is_table else JSON
     look = replace(how.look, namespaces=how.look.namespaces and asked.resource.is_namespaced)
-    sheet, is_first = Sheet(look), True
+    sheet, is_shown = Sheet(look), not how.watch_only
     while True:
         version = ""
         async with aclosing(kube_objects.list_pages(cluster.connection, path, query, accept)) as pages:
             async for page in pages:
                 version = kube_objects.list_version(page)
-                if is_first and not how.watch_only:
+                if is_shown:
                     _print_page(page, sheet, asked, how)
-        is_first = False
         try:
             events = kube_objects.follow(cluster.connection, path, query, version, accept)
             async with aclosing(events) as each_event:
@@ -280,7 +279,7 @@ async def _watched(cluster: Cluster, asked: Asked, how: How) -> bool:
             if not kube_objects.must_list_again(error):
                 raise
             # What changed meanwhile is shown by the list: nothing of it may be missed.
-            is_first = True
+            is_shown = True
 
 
 def _print_page(page: Object, sheet: Sheet, asked: Asked, how: How) -> None:

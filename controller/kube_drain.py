@@ -69,9 +69,9 @@ async def _evict(
             await connection.write("POST", f"{path}/eviction", body, {"dryRun": "All"} if dry_run else {})
         except KubeWriteError as error:
             refusal = error.refusal
-            if refusal.status in (NOT_FOUND, CONFLICT) and not dry_run:
-                break  # gone, or another pod of its name is there: the reading below tells
-            if refusal.status != TOO_MANY_REQUESTS or dry_run:
+            if refusal.status in (NOT_FOUND, CONFLICT) and await _is_gone(connection, path, guest):
+                break  # somebody else ended it; of another pod of its name nothing was asked
+            if refusal.status not in (TOO_MANY_REQUESTS, CONFLICT) or dry_run:
                 tell(guest, f"failed: {refusal.words}")
                 return False
             if refusal.words != said:
@@ -90,6 +90,11 @@ async def _evict(
         return False
     tell(guest, "evicted")
     return True
+
+
+async def _is_gone(connection: Connection, path: str, guest: Guest) -> bool:
+    seen = await kube_objects.read_if_there(connection, path)
+    return seen is None or seen["metadata"]["uid"] != guest.uid
 
 
 def _eviction(guest: Guest, grace_s: int | None, *, dry_run: bool) -> Object:
