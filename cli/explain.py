@@ -1,11 +1,12 @@
-"""`tonnage explain`: why the plan treats one object as it does."""
+"""`tonnage explain`: why the plan treats one object as it does; or what a kind or a field of Tonnage's means."""
 
 import sys
 
 import click
 from click.shell_completion import CompletionItem
 
-from cli.planning import decider, packer_of, planned, planning_options, say
+from cli.cluster import cluster_options, target_from
+from cli.planning import decider, one_origin, packer_of, planned, planned_on, planning_options, say
 
 KINDS = ("Gang", "ModelService", "Node", "Pod")
 
@@ -23,27 +24,54 @@ def _targets(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Co
     return [CompletionItem(name) for name in names if name.lower().startswith(incomplete.lower())]
 
 
-@click.command()
-@click.argument("target", metavar="KIND/NAME", shell_complete=_targets)
+@click.command(epilog="tonnage explain modelservice.spec.slo")
+@click.argument("target", metavar="KIND/NAME | KIND[.FIELD...]", shell_complete=_targets)
 @planning_options
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
-def explain(target: str, files: tuple[str, ...], deadline_s: float, policy: str, output: str) -> None:
-    """Say why the plan treats one object as it does.
+@click.option("--recursive", is_flag=True, help="Of a field: all fields below it, too.")
+@cluster_options
+def explain(
+    target: str,
+    files: tuple[str, ...],
+    deadline_s: float,
+    policy: str,
+    output: str,
+    namespace: str | None,
+    context: str | None,
+    kubeconfig: str | None,
+    user: str | None,
+    timeout_s: float,
+    *,
+    recursive: bool,
+) -> None:
+    """Say why the plan treats one object as it does, or what a field means.
 
     \b
     ModelService/NAME  why this mix, what binds it, and where each length of request goes
     Pod/NAME           the parts of the chosen node's score and of the runners-up, or what was short where
     Gang/NAME          where its members are, or why it was held back
     Node/NAME          what runs there, starts there, leaves it, and what stays free
+    KIND.FIELD         what a field of a kind of Tonnage's means, as kubectl explain does
 
-    NAME may be NAMESPACE/NAME; the namespace is `default` otherwise. A pod is looked at with all else as planned.
+    Objects are those of files (-f), else of the cluster of the kubeconfig. NAME may be NAMESPACE/NAME; else the
+    namespace is that of -n, or `default`. A pod is looked at with all else as planned.
     """
     from cli import show_why
     from controller.explain import explain as why
     from controller.explain import kind_and_name
 
-    kind_and_name(target)  # a slip of the pen is told before anything is planned
-    made = planned(files, decider(policy, deadline_s), sys.stdin)
+    if "/" not in target and not files:
+        from cli.field_words import field_text
+
+        click.echo(field_text(target, recursive=recursive), nl=False)
+        return
+    kind, name = kind_and_name(target)  # a slip of the pen is told before anything is planned
+    one_origin(files, context=context, kubeconfig=kubeconfig, **{"as": user})
+    if namespace and "/" not in name and kind != "Node":
+        target = f"{kind}/{namespace}/{name}"
+    decide = decider(policy, deadline_s)
+    access = target_from(kubeconfig, context, user, timeout_s)
+    made = planned(files, decide, sys.stdin) if files else planned_on(access, decide)
     answer = why(made.snapshot, made.plan, target, packer_of(policy))
     say(made.notes)
     show_why.show(answer, output)

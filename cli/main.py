@@ -28,14 +28,22 @@ class Verb:
 
 
 VERBS = {
+    "apply": Verb("cli.apply", "Apply manifests to a cluster, server side; --dry-run shows the difference."),
     "completion": Verb("cli.completion", "Print the completion script of a shell."),
     "controlplane": Verb("cli.controlplane", "Run a real control plane on this machine, with simulated nodes."),
-    "explain": Verb("cli.explain", "Say why the plan treats one object as it does."),
+    "delete": Verb("cli.delete", "Delete objects of a cluster, and wait until they are gone."),
+    "describe": Verb("cli.describe", "Tell all about one object: status, cost, routing, placements, events."),
+    "doctor": Verb("cli.doctor", "Check whether Tonnage can work on a cluster, and say what to do."),
+    "drain": Verb("cli.drain", "Empty a node, after showing where its pods would go."),
+    "events": Verb("cli.events", "Show what Tonnage decided about objects, oldest first."),
+    "explain": Verb("cli.explain", "Say why the plan treats one object as it does, or what a field means."),
+    "get": Verb("cli.get", "Show objects of a cluster in the server's columns."),
     "operator": Verb("cli.operator", "Run Tonnage as an operator on a cluster."),
-    "plan": Verb("cli.plan", "Plan a fleet from manifests: instances, cost, placements, what is left over."),
+    "plan": Verb("cli.plan", "Plan a fleet, of manifests or a cluster: instances, cost, placements, the rest."),
     "simulate": Verb("cli.simulate", "Replay traces of pods under placement policies."),
-    "whatif": Verb("cli.whatif", "Plan a fleet as it might be: other demand, prices, promises, nodes, policies."),
+    "top": Verb("cli.top", "Show how much is used, lost and idle, and what it costs."),
     "version": Verb("cli.version", "Print the version."),
+    "whatif": Verb("cli.whatif", "Plan a fleet as it might be: other demand, prices, promises, nodes, policies."),
 }
 
 
@@ -71,8 +79,20 @@ class Verbs(click.Group):
             click.echo(f"{count} mistake{'s' if count > 1 else ''} in the input; nothing was done", err=True)
             ctx.exit(WRONG_INPUT)
         except TonnageError as error:
-            click.echo(f"error: {error}", err=True)
+            say_refused(error)
             ctx.exit(FAILED)
+
+
+def say_refused(error: TonnageError) -> None:
+    """An error in kubectl's words: whether the server refused, could not be reached, or it was something else."""
+    refusal = getattr(error, "refusal", None)  # of an API server; its module is not loaded for verbs without one
+    if refusal is None:
+        click.echo(f"error: {error}", err=True)
+    elif refusal.status == 0:
+        click.echo(f"Unable to connect to the server: {refusal.words}", err=True)
+        click.echo("check --context and --kubeconfig, and whether the server runs", err=True)
+    else:
+        click.echo(f"Error from server ({refusal.reason}): {refusal.words}", err=True)
 
 
 @click.group(
@@ -88,10 +108,15 @@ def tonnage() -> None:
     """
 
 
+def program_name(path: str) -> str:
+    """What the user typed: kubectl runs `kubectl tonnage` by starting `kubectl-tonnage`."""
+    return "kubectl tonnage" if os.path.basename(path).startswith("kubectl-tonnage") else "tonnage"
+
+
 def main() -> None:
     """Entry point of the `tonnage` command."""
     try:
-        tonnage(prog_name="tonnage")
+        tonnage(prog_name=program_name(sys.argv[0]))
     except BrokenPipeError:
         # The reader of our output (head, less) left early. Python would complain once more when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""Planning from files: what `plan` and `explain` have in common."""
+"""Planning from files or a live cluster: what `plan` and `explain` have in common."""
 
 import gc
 import time
@@ -9,6 +9,8 @@ from math import isnan
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
+
+from cli.cluster import Cluster, Target, on_cluster
 
 if TYPE_CHECKING:
     from cluster.plans import Plan
@@ -48,6 +50,33 @@ def read(files: Sequence[str], stdin: TextIO | None = None) -> "Observed":
 
     with _without_collecting():
         return snapshot_from(read_manifests(files, stdin))
+
+
+def planned_on(target: Target, decide: Decide) -> Planned:
+    """The plan for a live cluster, as the operator would make it now. Raises ConfigError, KubeReadError.
+
+    Only pods that wait for Tonnage are placed: others are left to their own scheduler.
+    """
+    from controller.kube_look import look
+    from controller.manifests import Note
+
+    async def work(cluster: Cluster) -> Planned:
+        seen = await look(cluster.connection, time.time)
+        observed = seen.seen()
+        wrong = tuple(Note(m.place, Reason("LeftOut", f"is left out: {m.problem}")) for m in seen.mistakes())
+        return Planned(observed.snapshot, decide(observed.snapshot), (*wrong, *observed.notes))
+
+    from cluster.plans import Reason
+
+    with _without_collecting():
+        return on_cluster(target, work)
+
+
+def one_origin(files: Sequence[str], **access: object) -> None:
+    """Raises click.UsageError when files and a cluster are named both."""
+    named = [name for name, value in access.items() if value is not None]
+    if files and named:
+        raise click.UsageError(f"-f plans what files say, --{named[0]} names a cluster: give one of them")
 
 
 @contextmanager
@@ -108,9 +137,8 @@ def planning_options(command: Command) -> Command:
             "--filename",
             "files",
             multiple=True,
-            required=True,
             type=click.Path(allow_dash=True),
-            help="Manifest file, or folder of them; may be repeated. - reads standard input.",
+            help="Manifest file, or folder of them; may be repeated. - reads standard input. Without it: the cluster.",
         ),
     ):
         command = option(command)

@@ -17,13 +17,31 @@ from cluster.record import RECORD
 Document = dict[str, Any]
 
 
-def show(made: Planned, output: str, *, timings: bool = False) -> None:
-    """Print a plan to standard output as `table`, `json` or `yaml`."""
+def show_diff(made: Planned) -> None:
+    """Print what a plan would change to standard output."""
+    from cli.colors import echo_difference
+    from cli.show_diff import plan_lines
+    from controller.plan_diff import plan_diff
+
+    echo_difference(plan_lines(plan_diff(made.snapshot, made.plan)))
+
+
+def show(made: Planned, output: str, *, timings: bool = False, with_changes: bool = False) -> None:
+    """Print a plan to standard output as `table`, `json` or `yaml`.
+
+    with_changes: beside the plan stands what it would change in a cluster that runs.
+    """
     if output == "table":
         for part in tables(made):
             click.echo(part)
         return
-    click.echo(written(document(made, timings=timings), output), nl=False)
+    data = document(made, timings=timings)
+    if with_changes:
+        from cli import show_diff as difference
+        from controller.plan_diff import plan_diff
+
+        data["changes"] = difference.document(plan_diff(made.snapshot, made.plan))
+    click.echo(written(data, output), nl=False)
 
 
 def written(data: Document, output: str) -> str:

@@ -56,7 +56,7 @@ def _seen_s(now: Snapshot, part: str) -> float:
 def _devices(now: Snapshot) -> Iterator[Sample]:
     nodes = now.nodes
     idle = np.maximum(now.free().gpu_milli, 0).sum(axis=1) / WHOLE_GPU_MILLI
-    stranded = _stranded(now)
+    stranded = stranded_devices(now)
     for number, gpu_type in enumerate(now.gpu_types):
         mine = nodes.gpu_type == number
         open_, shut = mine & nodes.schedulable, mine & ~nodes.schedulable
@@ -73,7 +73,7 @@ def _devices(now: Snapshot) -> Iterator[Sample]:
             yield Sample("tonnage_fleet_cost_dollars_per_hour", (gpu_type.name, state), cost)
 
 
-def _stranded(now: Snapshot) -> FloatArray:
+def stranded_devices(now: Snapshot) -> FloatArray:
     """Idle devices of each node that the usual pods could not use, as an expected value. Shape (nodes,).
 
     The usual pods are those that are here, running or pending, and ask for GPUs; where there are none, nothing is lost.

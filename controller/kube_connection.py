@@ -3,7 +3,8 @@
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
@@ -22,6 +23,9 @@ MERGE_PATCH = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 """Server-side apply. Its body is sent as JSON, which is YAML."""
+
+DEFAULT_NAMESPACE = "default"
+POD_NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 Query = Mapping[str, str]
 Body = Mapping[str, Any] | list[Any]
@@ -42,8 +46,8 @@ class Access:
     """1 to 60. Chosen: a server that is there accepts within a round trip; a load balancer without one behind it waits
     for ever."""
     request_timeout_s: float = 30.0
-    """1 to 300. For everything but watches. Chosen: half of the API server's own limit, and a list of 60,000 pods
-    takes a tenth of it."""
+    """1 to 300; 0: no limit, as kubectl's --request-timeout=0. For everything but watches. Chosen: half of the API
+    server's own limit, and a list of 60,000 pods takes a tenth of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,16 @@ class Refusal:
     words: str
     retry_after_s: float | None = None
     """How long the server asks to be left alone."""
+    causes: tuple["Cause", ...] = ()
+    """What is wrong field by field, where the server says so."""
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """One reason of a refusal, of meta/v1 StatusCause."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
 
 
 class KubeReadError(ObservationError):
@@ -104,6 +118,15 @@ class Transport(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A body with the head that came before it."""
+
+    body: bytes
+    headers: Mapping[str, str]
+    """Names in lower case."""
+
+
 class Connection:
     """Requests over one pool of connections, with the credentials as they are at that moment."""
 
@@ -113,7 +136,14 @@ class Connection:
         access: Access,
         clock: Callable[[], float],
         counted: Callable[[Request], None],
+        namespace: str = DEFAULT_NAMESPACE,
+        warned: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self.namespace = namespace
+        """Where the context of the kubeconfig, or the pod that this runs in, is at home."""
+        self.host = str(configuration.host)
+        """Address of the server."""
+        self._warned = warned
         self._configuration = configuration
         self._rest = RESTClientObject(configuration)
         self._access = access
@@ -129,13 +159,16 @@ class Connection:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def read(self, path: str, query: Query | None = None) -> bytes:
+    async def read(self, path: str, query: Query | None = None, accept: str = JSON) -> bytes:
         """The body of a GET. Raises KubeReadError."""
-        doing = f"reading {path}"
+        return (await self.read_whole(path, query, accept)).body
+
+    async def read_whole(self, path: str, query: Query | None = None, accept: str = JSON) -> Answer:
+        """The answer to a GET with its head. Raises KubeReadError."""
         try:
-            return await self._whole("GET", path, query or {}, None, JSON)
+            return await self._whole("GET", path, query or {}, None, JSON, accept)
         except _RefusedError as refused:
-            raise KubeReadError(doing, refused.refusal) from refused.__cause__
+            raise KubeReadError(f"reading {path}", refused.refusal) from refused.__cause__
 
     async def write(
         self, method: str, path: str, body: Body | None = None, query: Query | None = None, content_type: str = JSON
@@ -143,16 +176,16 @@ class Connection:
         """The body of the answer to a POST, PUT, PATCH or DELETE. Raises KubeWriteError; nothing is tried twice."""
         doing = f"{_VERBS[method]} {path}"
         try:
-            return await self._whole(method, path, query or {}, body, content_type)
+            return (await self._whole(method, path, query or {}, body, content_type)).body
         except _RefusedError as refused:
             raise KubeWriteError(doing, refused.refusal) from refused.__cause__
 
-    async def watch(self, path: str, query: Query, *, idle_s: float) -> AsyncGenerator[bytes, None]:
+    async def watch(self, path: str, query: Query, *, idle_s: float, accept: str = JSON) -> AsyncGenerator[bytes, None]:
         """The lines of a watch. Raises KubeReadError when it breaks, or when nothing came for `idle_s`."""
         doing = f"watching {path}"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._access.connect_timeout_s, sock_read=idle_s)
         try:
-            answer = await self._send("GET", path, {**query, "watch": "true"}, None, JSON, timeout)
+            answer = await self._send("GET", path, {**query, "watch": "true"}, None, JSON, accept, timeout)
             try:
                 await _check(answer)
                 async with aclosing(lines(answer.response.content.iter_any())) as each_line:
@@ -165,14 +198,19 @@ class Connection:
         except _BROKEN as error:
             raise KubeReadError(doing, _no_answer(error)) from error
 
-    async def _whole(self, method: str, path: str, query: Query, body: Body | None, content_type: str) -> bytes:
+    async def _whole(
+        self, method: str, path: str, query: Query, body: Body | None, content_type: str, accept: str = JSON
+    ) -> Answer:
         timeout = aiohttp.ClientTimeout(
-            total=self._access.request_timeout_s, sock_connect=self._access.connect_timeout_s
+            total=self._access.request_timeout_s or None, sock_connect=self._access.connect_timeout_s
         )
         try:
-            answer = await self._send(method, path, query, body, content_type, timeout)
+            answer = await self._send(method, path, query, body, content_type, accept, timeout)
+            for warning in answer.headers.getall("Warning", ()):
+                self._warned(warning_text(warning))
             await _check(answer)
-            return bytes(await answer.read())
+            headers = {name.lower(): value for name, value in answer.headers.items()}
+            return Answer(bytes(await answer.read()), headers)
         except _BROKEN as error:
             raise _RefusedError(_no_answer(error)) from error
 
@@ -183,12 +221,13 @@ class Connection:
         query: Query,
         body: Body | None,
         content_type: str,
+        accept: str,
         timeout: aiohttp.ClientTimeout,
     ) -> RESTResponse:
         start_s, status = self._clock(), 0
         url = f"{self._configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
-            headers = {**await self._headers(), "Content-Type": content_type}
+            headers = {**await self._headers(), "Accept": accept, "Content-Type": content_type}
             answer: RESTResponse = await self._rest.request(
                 method, url, headers=headers, body=body, _request_timeout=timeout
             )
@@ -200,7 +239,7 @@ class Connection:
 
     async def _headers(self) -> dict[str, str]:
         # Uncompressed: the server would spend more on packing a list than the network of a datacenter does on it.
-        headers = {"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": f"tonnage/{VERSION}"}
+        headers = {"Accept-Encoding": "identity", "User-Agent": f"tonnage/{VERSION}"}
         token = await self._configuration.get_api_key_with_prefix("BearerToken")
         if token:
             headers["Authorization"] = token
@@ -223,6 +262,7 @@ _VERBS = {"POST": "creating", "PUT": "replacing", "PATCH": "patching", "DELETE":
 
 class _StatusDetails(msgspec.Struct, rename="camel"):
     retry_after_seconds: float | None = None
+    causes: tuple[Cause, ...] = ()
 
 
 class Status(msgspec.Struct):
@@ -235,25 +275,30 @@ class Status(msgspec.Struct):
 
     def refusal(self, status: int) -> Refusal:
         wait_s = self.details.retry_after_seconds if self.details else None
-        return Refusal(self.code or status, self.reason or "Unknown", self.message or f"status {status}", wait_s)
+        causes = self.details.causes if self.details else ()
+        words = self.message or f"status {status}"
+        return Refusal(self.code or status, self.reason or "Unknown", words, wait_s, causes)
 
 
 async def connect(
     access: Access,
     clock: Callable[[], float],
     counted: Callable[[Request], None] = lambda _: None,
+    warned: Callable[[str], None] = lambda _: None,
 ) -> Connection:
     """A connection to the cluster that `access` names; nothing is sent yet. Raises ConfigError.
 
-    clock: monotonic, seconds. counted: called after each request, in the event loop: be quick.
+    clock: monotonic, seconds. counted: called after each request, in the event loop: be quick. warned: called with
+    the words of each warning that the server sends beside an answer.
     """
     configuration = Configuration()
     try:
         if not access.kubeconfig and not access.context and "KUBERNETES_SERVICE_HOST" in os.environ:
             load_incluster_config(configuration)
+            namespace = _namespace_of_pod()
         else:
-            await _load_kubeconfig(configuration, access, clock)
-        return Connection(configuration, access, clock, counted)
+            namespace = await _load_kubeconfig(configuration, access, clock)
+        return Connection(configuration, access, clock, counted, namespace, warned)
     except (ConfigException, OSError, YAMLError, ValueError, TypeError, AttributeError) as error:
         # The loader lets whatever a malformed file leads to escape, so these names are all it takes.
         remedy = "check --kubeconfig and --context, or kubectl config view"
@@ -266,7 +311,8 @@ TOKEN_FOR_S = 60.0
 asked only then. The same minute that the library takes for the token of a pod."""
 
 
-async def _load_kubeconfig(configuration: Configuration, access: Access, clock: Callable[[], float]) -> None:
+async def _load_kubeconfig(configuration: Configuration, access: Access, clock: Callable[[], float]) -> str:
+    """Fills in the configuration; the namespace of the context."""
     loader = await load_kube_config(
         config_file=access.kubeconfig or None,
         context=access.context or None,
@@ -282,6 +328,22 @@ async def _load_kubeconfig(configuration: Configuration, access: Access, clock: 
             await loader.load_and_set(configuration)
 
     configuration.refresh_api_key_hook = refresh
+    context = loader.current_context["context"]
+    return str(context["namespace"]) if "namespace" in context else DEFAULT_NAMESPACE
+
+
+def _namespace_of_pod() -> str:
+    try:
+        return Path(POD_NAMESPACE_FILE).read_text(encoding="utf-8").strip() or DEFAULT_NAMESPACE
+    except OSError:
+        return DEFAULT_NAMESPACE
+
+
+def warning_text(header: str) -> str:
+    """The words of a Warning header, `299 - "use v2"`. Source: RFC 7234, section 5.5."""
+    _, quote, rest = header.partition('"')
+    text, end, _ = rest.rpartition('"')
+    return text.replace('\\"', '"') if quote and end else header
 
 
 async def _check(answer: RESTResponse) -> None:
@@ -295,7 +357,7 @@ async def _check(answer: RESTResponse) -> None:
         refusal = Refusal(answer.status, "Unknown", f"status {answer.status}: {body[:200].decode(errors='replace')}")
     after = answer.headers.get("Retry-After", "")
     if refusal.retry_after_s is None and after.isdigit():
-        refusal = Refusal(refusal.status, refusal.reason, refusal.words, float(after))
+        refusal = replace(refusal, retry_after_s=float(after))
     raise _RefusedError(refusal)
 
 

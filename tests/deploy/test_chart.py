@@ -12,6 +12,7 @@ import yaml
 from cli.main import tonnage
 from cluster.version import VERSION
 from controller.operator_settings import read_settings
+from controller.permissions import needed
 from deploy.chart_files import DEPLOY
 from tests.deploy.helm import CHART, NAMESPACE, RefusedError, Values, lint_findings, rendered
 
@@ -85,6 +86,15 @@ def test_the_account_may_do_in_the_cluster_what_was_asked_for_and_nothing_more(
     values: Values, granted: set[Right]
 ) -> None:
     assert rights(values, "ClusterRole") == granted
+
+
+@pytest.mark.parametrize("placers", [("gate",), ("bind",), ("gate", "bind")])
+def test_the_doctor_asks_for_every_right_that_is_granted_and_for_no_other(placers: tuple[str, ...]) -> None:
+    values: Values = {"settings": settings(*placers)}
+
+    asked = {(each.group, each.resource, each.verb) for _, each in needed(frozenset(placers), (NAMESPACE, "tonnage"))}
+
+    assert asked == rights(values, "ClusterRole") | rights(values, "Role")
 
 
 def test_the_lease_and_the_records_are_its_own_in_its_namespace_alone() -> None:

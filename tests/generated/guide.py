@@ -1,7 +1,12 @@
-"""The guide's outputs, from the commands that stand in it: `python -m tests.generated.guide` writes them anew."""
+"""A page's outputs, from the commands that stand in it: `python -m tests.generated.guide` writes the guide's anew.
+
+`python -m tests.generated.guide docs/cli.md` does so for another page; those of docs/cli.md speak to the cluster that
+KUBECONFIG names, made as the page says.
+"""
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -31,4 +36,5 @@ def _said(command: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(refreshed(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    page = Path(sys.argv[1]) if len(sys.argv) > 1 else PAGE
+    page.write_text(refreshed(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,85 @@
+"""What a kind of Tonnage's, or a field of it, means: from the schema that this release installs, without a cluster."""
+
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from cluster.errors import ConfigError, Mistake
+from controller.api.kinds import OWN_KINDS, Kind
+from controller.api.served import GROUP, SERVED, VERSION
+from controller.crds import crd
+from controller.mistakes import meant
+
+Schema = dict[str, Any]
+
+WIDTH = 80
+
+
+def field_text(path: str, *, recursive: bool = False) -> str:
+    """The page of `KIND.FIELD.FIELD`, in the form of kubectl explain. Raises ConfigError for what does not exist."""
+    word, *fields = path.rstrip(".").split(".")
+    kind = _kind(word)
+    schema: Schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    here, name = schema, ""
+    for field in fields:
+        below = _inside(here).get("properties", {})
+        if field not in below:
+            at = f"{kind.name}.{name}" if name else kind.name
+            raise ConfigError(Mistake(path, f"{at} has no field {field!r}", meant(field, below)))
+        here, name = below[field], field
+    lines = [f"GROUP:      {GROUP}", f"KIND:       {kind.name}", f"VERSION:    {VERSION}", ""]
+    if name:
+        lines += [f"FIELD: {name} <{type_words(here)}>", *_enum(here, "  "), ""]
+    lines += ["DESCRIPTION:", *_wrapped(here.get("description", "(nothing is said of it)"), 4), ""]
+    if below := _inside(here).get("properties"):
+        lines += ["FIELDS:", *_fields(below, _inside(here).get("required", ()), 2, recursive=recursive)]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _kind(word: str) -> Kind:
+    for kind in OWN_KINDS:
+        served = SERVED[kind.name]
+        if word.lower() in (kind.name.lower(), served.plural, served.short):
+            return kind
+    names = [kind.name.lower() for kind in OWN_KINDS]
+    raise ConfigError(Mistake(word, "is no kind of Tonnage's", f"{meant(word, names)}; for an object write KIND/NAME"))
+
+
+def _inside(schema: Schema) -> Schema:
+    """What stands in each item, where the field is a list or a map."""
+    while schema.get("type") == "array" or isinstance(schema.get("additionalProperties"), dict):
+        schema = schema["items"] if schema.get("type") == "array" else schema["additionalProperties"]
+    return schema
+
+
+def type_words(schema: Schema) -> str:
+    """`[]Object`, `map[string]integer`, as kubectl writes types."""
+    if schema.get("type") == "array":
+        return f"[]{type_words(schema['items'])}"
+    if isinstance(schema.get("additionalProperties"), dict):
+        return f"map[string]{type_words(schema['additionalProperties'])}"
+    if schema.get("x-kubernetes-int-or-string"):
+        return "IntOrString"
+    return "Object" if schema.get("type") == "object" else str(schema.get("type", "any"))
+
+
+def _fields(below: Schema, required: Any, indent: int, *, recursive: bool) -> Iterator[str]:
+    for name, schema in sorted(below.items()):
+        tail = " -required-" if name in required else ""
+        yield f"{' ' * indent}{name}\t<{type_words(schema)}>{tail}"
+        yield from _enum(schema, " " * indent)
+        inside = _inside(schema)
+        if recursive:
+            yield from _fields(inside.get("properties", {}), inside.get("required", ()), indent + 2, recursive=True)
+        else:
+            yield from _wrapped(schema.get("description", ""), indent + 2)
+            yield ""
+
+
+def _enum(schema: Schema, indent: str) -> Iterator[str]:
+    if values := schema.get("enum"):
+        yield f"{indent}enum: {', '.join(map(str, values))}"
+
+
+def _wrapped(text: str, indent: int) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=" " * indent, subsequent_indent=" " * indent)

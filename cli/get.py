@@ -1,0 +1,300 @@
+"""`tonnage get`: objects of the cluster, in the columns that the API server makes of them."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.cluster import INTERRUPTED, Cluster, cluster_options, complete_kinds_and_names, on_cluster, target_from
+from cli.main import FAILED, say_refused
+from cli.output import Output, as_list, output_option, text_of, without_managed_fields
+from cli.server_table import Look, Sheet
+from cluster.errors import ConfigError, Mistake
+
+if TYPE_CHECKING:
+    from controller.kube_discovery import ApiResource
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One resource, and the objects of it that are wanted."""
+
+    resource: "ApiResource"
+    names: tuple[str, ...] = ()
+    """Empty: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """Which objects, and how they are shown."""
+
+    selectors: dict[str, str]
+    output: Output
+    look: Look
+    all_namespaces: bool
+    watch: bool = False
+    watch_only: bool = False
+
+
+@click.command(epilog="tonnage get all -A")
+@click.argument("what", nargs=-1, required=True, metavar="KIND[,KIND...] [NAME...] | KIND/NAME...",
+                shell_complete=complete_kinds_and_names)  # fmt: skip
+@click.option("-A", "--all-namespaces", is_flag=True, help="In all namespaces.")
+@click.option(
+    "-l", "--selector", metavar="SELECTOR", help="Only objects with these labels, such as app=chat,tier!=test."
+)
+@click.option(
+    "--field-selector", metavar="SELECTOR", help="Only objects with these fields, such as metadata.name=chat."
+)
+@click.option("-w", "--watch", is_flag=True, help="Go on showing every change until Ctrl-C.")
+@click.option("--watch-only", is_flag=True, help="Show changes alone, not what is there.")
+@click.option("--show-labels", is_flag=True, help="Labels as the last column.")
+@click.option("--no-headers", is_flag=True, help="Leave the line of headers out.")
+@output_option
+@cluster_options
+@click.pass_context
+def get(
+    ctx: click.Context,
+    what: tuple[str, ...],
+    selector: str | None,
+    field_selector: str | None,
+    output: Output,
+    namespace: str | None,
+    context: str | None,
+    kubeconfig: str | None,
+    user: str | None,
+    timeout_s: float,
+    *,
+    all_namespaces: bool,
+    watch: bool,
+    watch_only: bool,
+    show_labels: bool,
+    no_headers: bool,
+) -> None:
+    """Show objects: of Tonnage's kinds, or of any other kind that the server has.
+
+    Kinds are named by plural, singular or short name, several with commas between them; `all` means every kind of
+    Tonnage. The columns are the server's, the same that kubectl shows.
+    """
+    how = How(
+        {k: v for k, v in (("labelSelector", selector), ("fieldSelector", field_selector)) if v},
+        output,
+        Look(output.format == "wide", all_namespaces, show_labels, not no_headers),
+        all_namespaces,
+        watch or watch_only,
+        watch_only,
+    )
+
+    async def work(cluster: Cluster) -> bool:
+        return await shown(cluster, what, how)
+
+    try:
+        is_whole = on_cluster(target_from(kubeconfig, context, user, timeout_s, namespace), work)
+    except KeyboardInterrupt:
+        ctx.exit(INTERRUPTED)
+    if not is_whole:
+        ctx.exit(FAILED)
+
+
+async def shown(cluster: Cluster, what: tuple[str, ...], how: How) -> bool:
+    """Print what was asked for; False when something of it could not be had, which was told."""
+    asked = asked_for(cluster, what)
+    if how.selectors and any(each.names for each in asked):
+        raise ConfigError(Mistake(" ".join(what), "has a name and a selector", "give one of them"))
+    many = len(asked) > 1 or is_category(cluster, what[0])
+    if how.watch:
+        if many or len(asked[0].names) > 1:
+            raise ConfigError(Mistake(" ".join(what), "cannot be watched at once", "watch one kind, or one object"))
+        return await _watched(cluster, asked[0], how)
+    if how.output.is_table:
+        return await _tables(cluster, asked, how, with_kind=many)
+    return await _objects(cluster, asked, how, is_list=many or not asked[0].names or len(asked[0].names) > 1)
+
+
+def asked_for(cluster: Cluster, what: tuple[str, ...]) -> list[Asked]:
+    """What the words of a command line mean, as kubectl reads them. Raises ConfigError."""
+    if any("/" in word for word in what):
+        wrong = [word for word in what if word.count("/") != 1 or not all(word.split("/"))]
+        if wrong:
+            problem = "stands beside KIND/NAME and is none"
+            raise ConfigError(Mistake(wrong[0], problem, "write KIND NAME NAME, or KIND/NAME KIND/NAME"))
+        pairs = [word.split("/") for word in what]
+        named: dict[str, Asked] = {}
+        for kind, name in pairs:
+            resource = cluster.discovered.named(kind)
+            before = named.get(resource.full_name, Asked(resource))
+            named[resource.full_name] = replace(before, names=(*before.names, name))
+        return list(named.values())
+    kinds, names = what[0].split(","), what[1:]
+    resources: dict[str, ApiResource] = {}
+    for kind in filter(None, kinds):
+        for resource in of_word(cluster, kind):
+            resources.setdefault(resource.full_name, resource)
+    if not resources:
+        raise ConfigError(Mistake(what[0], "names no kind", "write modelservices, gangs, nodes, ..."))
+    if names and is_category(cluster, what[0]):
+        raise ConfigError(Mistake(what[0], "is a category of kinds, which has no names", "name one kind"))
+    return [Asked(resource, names) for resource in resources.values()]
+
+
+def of_word(cluster: Cluster, word: str) -> "tuple[ApiResource, ...]":
+    """A kind, or all kinds of a category. Raises ConfigError."""
+    if is_category(cluster, word):
+        return cluster.discovered.in_category(_category(word))
+    return (cluster.discovered.named(word),)
+
+
+def is_category(cluster: Cluster, word: str) -> bool:
+    return bool(cluster.discovered.in_category(_category(word)))
+
+
+def _category(word: str) -> str:
+    """`all` is the category of Tonnage's kinds here; kubectl's `all` are pods, services and their like."""
+    from controller.api.served import CATEGORY
+
+    return CATEGORY if word == "all" else word
+
+
+async def _tables(cluster: Cluster, asked: list[Asked], how: How, *, with_kind: bool) -> bool:
+    from controller.kube_objects import TABLE
+
+    is_whole, has_rows, is_named = True, False, any(each.names for each in asked)
+    for number, each in enumerate(asked):
+        # kubectl's: once a kind with namespaces came, the column stays, empty for kinds without.
+        has_namespaces = any(before.resource.is_namespaced for before in asked[: number + 1])
+        look = replace(
+            how.look,
+            namespaces=how.look.namespaces and has_namespaces,
+            kind=each.resource.full_kind if with_kind else "",
+        )
+        tables: list[Object] = []
+        async with aclosing(_pages(cluster, each, how, TABLE)) as pages:
+            async for page in pages:
+                if page is None:
+                    is_whole = False
+                else:
+                    tables.append(page)
+        text = Sheet(look).text(tables)
+        if text:
+            click.echo(("\n" if has_rows and how.look.headers else "") + text, nl=False)
+            has_rows = True
+    if not has_rows and not is_named:
+        _say_nothing_found(cluster, asked, how)
+    return is_whole
+
+
+def _say_nothing_found(cluster: Cluster, asked: list[Asked], how: How) -> None:
+    is_within = not how.all_namespaces and any(each.resource.is_namespaced for each in asked)
+    where = f" in {cluster.namespace} namespace" if is_within else ""
+    click.echo(f"No resources found{where}{'.' if where else ''}", err=True)
+
+
+async def _pages(cluster: Cluster, asked: Asked, how: How, accept: str) -> AsyncGenerator[Object | None, None]:
+    """Lists page by page, or named objects one by one; None for one that could not be had, which was told."""
+    from controller import kube_objects
+    from controller.kube_connection import KubeReadError
+
+    namespace = "" if how.all_namespaces else cluster.namespace
+    if not asked.names:
+        path = asked.resource.collection(namespace)
+        async with aclosing(kube_objects.list_pages(cluster.connection, path, how.selectors, accept)) as pages:
+            async for page in pages:
+                yield page
+        return
+    if how.all_namespaces and asked.resource.is_namespaced:
+        raise ConfigError(Mistake("-A", "a resource cannot be retrieved by name across all namespaces", "give -n"))
+    for name in asked.names:
+        try:
+            path = asked.resource.path(namespace, name)
+            yield kube_objects.decoded(path, await cluster.connection.read(path, accept=accept))
+        except KubeReadError as error:
+            say_refused(error)
+            yield None
+
+
+async def _objects(cluster: Cluster, asked: list[Asked], how: How, *, is_list: bool) -> bool:
+    from controller.kube_connection import JSON
+
+    found: list[Object] = []
+    is_whole = True
+    for each in asked:
+        async with aclosing(_pages(cluster, each, how, JSON)) as pages:
+            async for page in pages:
+                if page is None:
+                    is_whole = False
+                elif each.names:
+                    found.append(page)
+                else:
+                    api = {"apiVersion": each.resource.api_version, "kind": each.resource.kind}
+                    found += [{**api, **item} for item in page.get("items") or ()]
+    if how.output.format == "name":
+        for obj in found:
+            click.echo(name_of(obj))
+        return is_whole
+    shown_objects = [without_managed_fields(obj) for obj in found]
+    if is_list:
+        click.echo(text_of(as_list(shown_objects), how.output), nl=False)
+    elif shown_objects:
+        click.echo(text_of(shown_objects[0], how.output), nl=False)
+    return is_whole
+
+
+def name_of(obj: Object) -> str:
+    """`modelservice.tonnage.dev/chat`."""
+    group = str(obj.get("apiVersion", "")).rpartition("/")[0]
+    kind = str(obj.get("kind", "")).lower()
+    return f"{kind}.{group}/{obj['metadata']['name']}" if group else f"{kind}/{obj['metadata']['name']}"
+
+
+async def _watched(cluster: Cluster, asked: Asked, how: How) -> bool:
+    from controller import kube_objects
+    from controller.kube_connection import JSON, KubeReadError
+
+    namespace = "" if how.all_namespaces else cluster.namespace
+    path, query = asked.resource.collection(namespace), dict(how.selectors)
+    if asked.names:
+        await cluster.connection.read(asked.resource.path(namespace, asked.names[0]))  # NotFound is told at once
+        query["fieldSelector"] = f"metadata.name={asked.names[0]}"
+    accept = kube_objects.TABLE if how.output.is_table else JSON
+    look = replace(how.look, namespaces=how.look.namespaces and asked.resource.is_namespaced)
+    sheet, is_shown = Sheet(look), not how.watch_only
+    while True:
+        version = ""
+        async with aclosing(kube_objects.list_pages(cluster.connection, path, query, accept)) as pages:
+            async for page in pages:
+                version = kube_objects.list_version(page)
+                if is_shown:
+                    _print_page(page, sheet, asked, how)
+        try:
+            events = kube_objects.follow(cluster.connection, path, query, version, accept)
+            async with aclosing(events) as each_event:
+                async for kind, obj in each_event:
+                    if kind != "DELETED" or how.output.is_table:
+                        _print_event(obj, sheet, how)
+        except KubeReadError as error:
+            if not kube_objects.must_list_again(error):
+                raise
+            # What changed meanwhile is shown by the list: nothing of it may be missed.
+            is_shown = True
+
+
+def _print_page(page: Object, sheet: Sheet, asked: Asked, how: How) -> None:
+    if how.output.is_table:
+        click.echo(sheet.text([page]), nl=False)
+        return
+    for item in page.get("items") or ():
+        _print_event({"apiVersion": asked.resource.api_version, "kind": asked.resource.kind, **item}, sheet, how)
+
+
+def _print_event(obj: Object, sheet: Sheet, how: How) -> None:
+    match how.output.format:
+        case "table" | "wide":
+            click.echo(sheet.text([obj]), nl=False)
+        case "name":
+            click.echo(name_of(obj))
+        case _:
+            click.echo(text_of(without_managed_fields(obj), how.output), nl=False)

@@ -1,0 +1,261 @@
+"""kubectl's dialect of JSONPath, as far as people use it: what `-o jsonpath=` prints.
+
+jsonpath-ng, the library that is kept best, speaks another language: it has no text around expressions, no `{range}`, no
+escapes in names, and other filters; what runs in people's scripts would mean something else.
+Source: kubernetes.io, "JSONPath Support". A key or an index that is not there prints nothing. Differs from kubectl's in
+one thing: whole and broken numbers are compared with each other, where kubectl fails.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cluster.errors import ConfigError, Mistake
+
+Select = Callable[[Any, Any], Iterator[Any]]
+"""(root, value) → values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    steps: tuple[Select, ...]
+
+    def values(self, root: Any, here: Any) -> list[Any]:
+        found = [here]
+        for step in self.steps:
+            found = [value for each in found for value in step(root, each)]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    over: Path
+    body: "tuple[Part, ...]"
+
+
+Part = Text | Path | Range
+
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<=": lambda a, b: a <= b,
+    ">=": lambda a, b: a >= b,
+    "<": lambda a, b: a < b,
+    ">": lambda a, b: a > b,
+}
+_SPLIT = re.compile(r"\{((?:[^{}'\"]|'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\")*)\}")
+_NAME = re.compile(r"(?:\\.|[^.\[\]\\\s])+")
+_FILTER = re.compile(r"""((?:'[^']*'|"[^"]*"|[^'"=!<>])+?)\s*(?:(==|!=|<=|>=|<|>)\s*(.+))?$""", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+def jsonpath(template: str) -> Callable[[Any], str]:
+    """What prints an object by this template. Raises ConfigError when it cannot be read."""
+    tokens = list(_tokens(template))
+    parts, rest = _parts(tokens, template, is_range=False)
+    if rest:
+        raise _wrong(template, "{end} without {range}")
+    return lambda root: _printed(parts, root, root)
+
+
+def _tokens(template: str) -> Iterator[tuple[bool, str]]:
+    """(is an expression, its text)."""
+    at = 0
+    for match in _SPLIT.finditer(template):
+        if "{" in template[at : match.start()]:
+            break
+        if match.start() > at:
+            yield False, template[at : match.start()]
+        yield True, match[1].strip()
+        at = match.end()
+    if "{" in template[at:]:
+        raise _wrong(template, "a { that is not closed")
+    if at < len(template):
+        yield False, template[at:]
+
+
+def _parts(
+    tokens: Sequence[tuple[bool, str]], template: str, *, is_range: bool
+) -> tuple[tuple[Part, ...], Sequence[tuple[bool, str]]]:
+    made: list[Part] = []
+    while tokens:
+        (is_expression, text), tokens = tokens[0], tokens[1:]
+        if not is_expression:
+            made.append(Text(text))
+        elif text == "end":
+            if not is_range:
+                return tuple(made), [(True, text)]
+            return tuple(made), tokens
+        elif text.startswith("range ") or text == "range":
+            body, tokens = _parts(tokens, template, is_range=True)
+            made.append(Range(_path(text.removeprefix("range").strip(), template), body))
+        elif text[:1] in ("'", '"'):
+            made.append(Text(_unquoted(text)))
+        else:
+            made.append(_path(text, template))
+    return tuple(made), ()  # kubectl lets {range} go on to the end of the template
+
+
+def _path(text: str, template: str) -> Path:
+    """`.spec.containers[*]['name']`, with or without `$` or `@` in front."""
+    steps: list[Select] = []
+    rest = text
+    if rest[:1] == "$":
+        rest = rest[1:]
+        steps.append(lambda root, _: iter((root,)))
+    elif rest[:1] == "@":
+        rest = rest[1:]
+    while rest and rest != ".":
+        if rest.startswith(".."):
+            rest = rest[2:]
+            steps.append(lambda _, value: _deeper(value))
+            if rest[:1] in ("[", ""):
+                continue
+            rest = f".{rest}"
+        elif rest[0] == "[":
+            inside, rest = _bracket(rest, template)
+            steps.append(_selection(inside.strip(), template))
+        else:
+            name = _NAME.match(rest.removeprefix("."))
+            if name is None:
+                raise _wrong(template, f"cannot read {rest!r}")
+            rest = rest.removeprefix(".")[name.end() :]
+            steps.append(_named(re.sub(r"\\(.)", r"\1", name[0])))
+    return Path(tuple(steps))
+
+
+def _bracket(text: str, template: str) -> tuple[str, str]:
+    depth, quote = 0, ""
+    for at, sign in enumerate(text):
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in "'\"":
+            quote = sign
+        elif sign in "[]":
+            depth += 1 if sign == "[" else -1
+            if not depth:
+                return text[1:at], text[at + 1 :]
+    raise _wrong(template, "a [ that is not closed")
+
+
+def _selection(inside: str, template: str) -> Select:
+    if inside == "*":
+        return lambda _, value: _children(value)
+    if inside.startswith("?(") and inside.endswith(")"):
+        return _filter(inside[2:-1].strip(), template)
+    alternatives = re.findall(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|[^,]+", inside)
+    chosen = [_one(each.strip(), template) for each in alternatives]
+    return lambda root, value: (found for select in chosen for found in select(root, value))
+
+
+def _one(text: str, template: str) -> Select:
+    if text[:1] in ("'", '"'):
+        return _at(_path(f".{text[1:-1]}", template))  # kubectl's: a dot in quotes divides, unless a \ stands before it
+    numbers = text.split(":")
+    if len(numbers) > 3 or not all(re.fullmatch(r"-?\d+|", each.strip()) for each in numbers):
+        raise _wrong(template, f"[{text}] is no index, slice, name or filter")
+    bounds = [int(each) if each.strip() else None for each in numbers]
+    if len(bounds) == 1:
+        index = bounds[0] or 0
+        return lambda _, value: iter(
+            value[index:][:1] if isinstance(value, list) and -len(value) <= index < len(value) else ()
+        )
+    return lambda _, value: iter(value[slice(*bounds)] if isinstance(value, list) else ())
+
+
+def _filter(text: str, template: str) -> Select:
+    match = _FILTER.match(text)
+    if match is None:
+        raise _wrong(template, f"cannot read the filter {text!r}")
+    left, operator, right = match[1].strip(), match[2], (match[3] or "").strip()
+
+    def operand(written: str) -> Callable[[Any, Any], list[Any]]:
+        if written[:1] in ("@", "$"):
+            return _path(written, template).values
+        value = _literal(written, template)
+        return lambda _, __: [value]
+
+    of_left = operand(left)
+    if not operator:
+        return lambda root, value: (each for each in _children(value) if of_left(root, each))
+    of_right, holds = operand(right), _OPERATORS[operator]
+
+    def keeps(root: Any, each: Any) -> bool:
+        lefts, rights = of_left(root, each), of_right(root, each)
+        return bool(lefts and rights) and _compared(holds, lefts[0], rights[0])
+
+    return lambda root, value: (each for each in _children(value) if keeps(root, each))
+
+
+def _compared(holds: Callable[[Any, Any], bool], left: Any, right: Any) -> bool:
+    """Values of different types are never in any relation; true and 1 are of different types."""
+    numbers = (int, float)
+    same = type(left) is type(right) or (type(left) in numbers and type(right) in numbers)
+    return same and holds(left, right)
+
+
+def _literal(text: str, template: str) -> Any:
+    if text[:1] in ("'", '"'):
+        return _unquoted(text)
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise _wrong(template, f"{text!r} is no value: texts stand in quotes") from None
+
+
+def _at(path: Path) -> Select:
+    return lambda root, value: iter(path.values(root, value))
+
+
+def _named(name: str) -> Select:
+    if name == "*":
+        return lambda _, value: _children(value)
+    return lambda _, value: iter((value[name],) if isinstance(value, dict) and name in value else ())
+
+
+def _children(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        return (value[key] for key in sorted(value))
+    return iter(value if isinstance(value, list) else ())
+
+
+def _deeper(value: Any) -> Iterator[Any]:
+    yield value
+    for each in _children(value):
+        yield from _deeper(each)
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text[1:-1])
+
+
+def _printed(parts: Sequence[Part], root: Any, here: Any) -> str:
+    made: list[str] = []
+    for part in parts:
+        match part:
+            case Text():
+                made.append(part.text)
+            case Path():
+                made.append(" ".join(_written(value) for value in part.values(root, here)))
+            case Range():
+                made += [_printed(part.body, root, each) for each in part.over.values(root, here)]
+    return "".join(made)
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+
+
+def _wrong(template: str, problem: str) -> ConfigError:
+    return ConfigError(
+        Mistake(f"-o jsonpath={template}", problem, "see kubectl's JSONPath: '{.items[*].metadata.name}'")
+    )

@@ -1,0 +1,97 @@
+"""Tables as the API server makes them, laid out as kubectl lays them out, to the byte."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+Table = Mapping[str, Any]
+"""meta.k8s.io/v1 Table as plain data."""
+
+LEAST_WIDTH, PADDING = 6, 3
+"""Of a column. kubectl's printers.GetNewTabWriter."""
+NONE = "<none>"
+LEAST_POWER, EXPONENT_FROM = -4, 6
+"""Powers of ten between which Go writes a number without an exponent. strconv.FormatFloat with 'g' and -1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Which columns are shown."""
+
+    wide: bool = False
+    namespaces: bool = False
+    labels: bool = False
+    headers: bool = True
+    kind: str = ""
+    """Stands before each name, `modelservice.tonnage.dev`, where several kinds are shown."""
+
+
+@dataclass(slots=True)
+class Sheet:
+    """Rows of one kind, in columns that only ever grow wider: a watch goes on below what was printed."""
+
+    look: Look
+    _columns: tuple[Mapping[str, Any], ...] = ()
+    _widths: list[int] = field(default_factory=list)
+    _has_header: bool = False
+
+    def text(self, tables: Iterable[Table]) -> str:
+        """The lines of these tables together, each ending in a line break; nothing when there are no rows."""
+        rows: list[Sequence[str]] = []
+        for table in tables:
+            self._columns = tuple(table.get("columnDefinitions") or ()) or self._columns
+            rows += [self._cells(row) for row in table.get("rows") or ()]
+        if rows and self.look.headers and not self._has_header:
+            rows.insert(0, self._header())
+            self._has_header = True
+        self._widen(rows)
+        return "".join(self._line(row) for row in rows)
+
+    def _shown(self) -> list[int]:
+        return [n for n, column in enumerate(self._columns) if self.look.wide or not column.get("priority")]
+
+    def _header(self) -> Sequence[str]:
+        names = [str(self._columns[n]["name"]).upper() for n in self._shown()]
+        return [*(["NAMESPACE"] if self.look.namespaces else []), *names, *(["LABELS"] if self.look.labels else [])]
+
+    def _cells(self, row: Mapping[str, Any]) -> Sequence[str]:
+        values, metadata = row["cells"], (row.get("object") or {}).get("metadata", {})
+        cells = [cell_text(values[n]) for n in self._shown() if n < len(values)]
+        if self.look.kind and cells:
+            cells[0] = f"{self.look.kind}/{cells[0]}"
+        before = [metadata.get("namespace", "")] if self.look.namespaces else []
+        labels = metadata.get("labels") or {}
+        shown = ",".join(f"{key}={labels[key]}" for key in sorted(labels)) or NONE
+        return [*before, *cells, *([shown] if self.look.labels else [])]
+
+    def _widen(self, rows: Iterable[Sequence[str]]) -> None:
+        for row in rows:
+            self._widths += [LEAST_WIDTH] * (len(row) - len(self._widths))
+            for n, cell in enumerate(row[:-1]):
+                self._widths[n] = max(self._widths[n], len(cell) + PADDING)
+
+    def _line(self, row: Sequence[str]) -> str:
+        before = "".join(cell.ljust(width) for cell, width in zip(row[:-1], self._widths, strict=False))
+        return f"{before}{row[-1] if row else ''}\n"
+
+
+def cell_text(value: Any) -> str:
+    """A cell as Go prints it: text up to its first line break, numbers without a needless point, nothing for null."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        first = min((at for sign in "\f\n\r" if (at := value.find(sign)) >= 0), default=-1)
+        return (value if first < 0 else value[:first] + "...").replace("\x1b", "^[").replace("\r", "\\r")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return float_text(value) if isinstance(value, float) else str(value)
+
+
+def float_text(value: float) -> str:
+    """As Go's %v: the shortest digits, with an exponent from 1e+06 on and below 1e-04."""
+    digits = Decimal(repr(value)).normalize()
+    if not value or LEAST_POWER <= digits.adjusted() < EXPONENT_FROM:
+        return f"{digits:f}"
+    mantissa = digits.scaleb(-digits.adjusted())
+    return f"{mantissa:f}e{digits.adjusted():+03d}"

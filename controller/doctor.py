@@ -1,0 +1,310 @@
+"""What is wrong with an installation, judged from what was found on its cluster: each finding with what to do. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from cluster.snapshot import Snapshot
+from controller.api.kinds import OWN_KINDS
+from controller.api.served import GROUP, SERVED, VERSION
+from controller.crds import crd
+from controller.kube_installation import Installation
+from controller.kube_placers import asked_placer, placer_name
+from controller.kube_sightings import seen_pod
+from controller.kube_structs import Pod
+from controller.permissions import Permission
+
+Object = dict[str, Any]
+Verdict = Literal["ok", "warning", "failure", "unknown"]
+
+SKEW_WARNING_S, SKEW_FAILURE_S = 2.0, 10.0
+"""Clocks may differ so much. Chosen: certificates and tokens start failing at minutes; leadership is safe by monotonic
+clocks, but instants in status and events are already misleading."""
+SWITCHED = {"evict": "evictions", "serve": "deployments"}
+"""Features that the chart can leave out, by the value that asks for them."""
+INSTALL = "install or upgrade the chart (helm upgrade --install tonnage helm/tonnage -n tonnage-system)"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    check: str
+    """`crds`, `rbac`, `lease`, ..."""
+    verdict: Verdict
+    words: str
+    remedy: str = ""
+    """What to do; empty where all is well."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Facts:
+    """What was found. A part that could not be read has its reason in `unread`, and an empty value here."""
+
+    server_version: str = ""
+    skew_s: float | None = None
+    """This machine's clock less the server's."""
+    crds: Mapping[str, Object] = field(default_factory=dict)
+    """By name."""
+    installation: Installation = field(default_factory=Installation)
+    allowed: Mapping[tuple[str, Permission], bool] = field(default_factory=dict)
+    """(feature, permission) → whether whoever was asked about may."""
+    allowed_to: str = ""
+    """Who was asked about; empty: nobody."""
+    lease: Object | None = None
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    """Pod of the operator → why its metrics could not be read, or ""."""
+    snapshot: Snapshot | None = None
+    pods: Mapping[str, Pod] = field(default_factory=dict)
+    """By `namespace/name`; those that have not ended."""
+    dra_slices: int | None = None
+    """ResourceSlices of dynamic resource allocation; None: the server does not serve them."""
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """Check → why it could not be made."""
+
+
+def examine(facts: Facts, now_s: float) -> tuple[Finding, ...]:
+    """Everything that was looked at, in the order in which it is to be mended.
+
+    now_s: seconds since the epoch.
+    """
+    checks = {
+        "server": _server(facts),
+        "clock": _clock(facts),
+        "crds": _crds(facts),
+        "rbac": _rbac(facts),
+        "operator": _operator(facts),
+        "lease": _lease(facts, now_s),
+        "metrics": _metrics(facts),
+        "nodes": _nodes(facts),
+        "waiting": _waiting(facts, now_s),
+        "dra": _dra(facts),
+    }
+    found: list[Finding] = []
+    for check, findings in checks.items():
+        if check in facts.unread:
+            remedy = "ask as somebody who may (--as, --context), or grant it"
+            found.append(Finding(check, "unknown", f"could not be looked at: {facts.unread[check]}", remedy))
+        else:
+            found += findings
+    return tuple(found)
+
+
+def _server(facts: Facts) -> Iterator[Finding]:
+    major_minor = facts.server_version.removeprefix("v").split(".")[:2]
+    numbers = tuple(int("".join(filter(str.isdigit, part)) or 0) for part in major_minor)
+    if numbers < (1, 30):
+        yield Finding("server", "failure", f"Kubernetes {facts.server_version}", "Tonnage needs 1.30 or newer")
+    else:
+        yield Finding("server", "ok", f"Kubernetes {facts.server_version}")
+
+
+def _clock(facts: Facts) -> Iterator[Finding]:
+    if facts.skew_s is None:
+        yield Finding("clock", "unknown", "the server sent no Date", "compare the clocks by hand")
+        return
+    words = (
+        f"this machine's clock is {abs(facts.skew_s):.0f} s {'ahead of' if facts.skew_s > 0 else 'behind'} the server's"
+    )
+    remedy = "run chrony or systemd-timesyncd on both"
+    if abs(facts.skew_s) >= SKEW_FAILURE_S:
+        yield Finding("clock", "failure", words, remedy)
+    elif abs(facts.skew_s) >= SKEW_WARNING_S:
+        yield Finding("clock", "warning", words, remedy)
+    else:
+        yield Finding("clock", "ok", "this machine and the server agree to 2 s")
+
+
+def _crds(facts: Facts) -> Iterator[Finding]:
+    for kind in OWN_KINDS:
+        name = f"{SERVED[kind.name].plural}.{GROUP}"
+        stored = facts.crds.get(name)
+        if stored is None:
+            yield Finding("crds", "failure", f"{name} is not installed", INSTALL)
+        elif not _is_established(stored):
+            yield Finding("crds", "failure", f"{name} is not served", f"see kubectl describe crd {name}")
+        elif different := _difference(crd(kind), stored):
+            yield Finding("crds", "warning", f"{name} is not of this release: {different}", INSTALL)
+        else:
+            yield Finding("crds", "ok", f"{name} {VERSION} is of this release")
+
+
+def _is_established(stored: Object) -> bool:
+    conditions = (stored.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+
+def _difference(ours: Object, stored: Object) -> str:
+    """Where the stored definition says something else than this release would install; empty: nowhere."""
+    own = ours["spec"]["versions"][0]
+    theirs = next((v for v in stored["spec"]["versions"] if v["name"] == own["name"]), None)
+    if theirs is None:
+        return f"it has no {own['name']}"
+    parts = ("schema", "subresources", "additionalPrinterColumns")
+    return ", ".join(part for part in parts if not _covers(theirs.get(part), own.get(part)))
+
+
+def _covers(stored: Any, ours: Any) -> bool:
+    """Whether all that we say stands there; the server leaves out what is empty or 0, and adds defaults."""
+    if isinstance(ours, dict):
+        here = stored if isinstance(stored, dict) else {}
+        return all(_covers(here.get(key), value) for key, value in ours.items())
+    if isinstance(ours, list):
+        there = stored if isinstance(stored, list) else []
+        return len(there) == len(ours) and all(_covers(a, b) for a, b in zip(there, ours, strict=True))
+    return bool(stored == ours or (not stored and not ours))
+
+
+def _rbac(facts: Facts) -> Iterator[Finding]:
+    denied: dict[str, list[str]] = {}
+    for (feature, permission), may in facts.allowed.items():
+        if not may:
+            denied.setdefault(feature, []).append(str(permission))
+    for feature, permissions in denied.items():
+        words = f"{facts.allowed_to} may not {', '.join(permissions)} ({feature})"
+        if feature in SWITCHED:
+            yield Finding(
+                "rbac", "warning", words, f"on purpose, unless {SWITCHED[feature]} is set in the chart's values"
+            )
+        else:
+            yield Finding("rbac", "failure", words, f"bind the chart's role for {feature!r}; rbac.create does it")
+    if not denied and facts.allowed:
+        yield Finding("rbac", "ok", f"{facts.allowed_to} may do all {len(facts.allowed)} things that the operator does")
+
+
+def _operator(facts: Facts) -> Iterator[Finding]:
+    installation = facts.installation
+    if installation.unread:
+        yield Finding("operator", "unknown", installation.unread, "ask as somebody who may list deployments")
+        return
+    if installation.deployment is None:
+        words = "no Deployment with the chart's labels: it is not installed, or runs elsewhere"
+        yield Finding("operator", "warning", words, INSTALL)
+        return
+    metadata, spec = installation.deployment["metadata"], installation.deployment["spec"]
+    status, wanted = installation.deployment.get("status") or {}, spec.get("replicas", 1)
+    who, ready = f"{metadata['namespace']}/{metadata['name']}", status.get("readyReplicas", 0)
+    if not ready:
+        kubectl = f"kubectl -n {metadata['namespace']}"
+        remedy = f"{kubectl} describe pods; {kubectl} logs deploy/{metadata['name']}"
+        yield Finding("operator", "failure", f"{who}: none of {wanted} replicas is ready", remedy)
+    elif ready < wanted:
+        yield Finding("operator", "warning", f"{who}: {ready} of {wanted} replicas are ready", "see their events")
+    else:
+        yield Finding("operator", "ok", f"{who}: {ready} of {wanted} replicas are ready")
+
+
+def lease_is_held(lease: Object | None, now_s: float) -> bool:
+    """Whether somebody leads, by this machine's clock."""
+    spec = (lease or {}).get("spec") or {}
+    age_s = _lease_age_s(spec, now_s)
+    return bool(spec.get("holderIdentity")) and age_s is not None and age_s <= float(spec["leaseDurationSeconds"])
+
+
+def _lease_age_s(spec: Mapping[str, Any], now_s: float) -> float | None:
+    renewed = spec.get("renewTime")
+    return None if not renewed else now_s - datetime.fromisoformat(renewed).timestamp()
+
+
+def _lease(facts: Facts, now_s: float) -> Iterator[Finding]:
+    where = "/".join(facts.installation.lease)
+    spec = (facts.lease or {}).get("spec") or {}
+    skew_s = facts.skew_s or 0.0
+    age_s = _lease_age_s(spec, now_s)
+    remedy = "start the operator: nothing is decided while nobody leads"
+    if facts.lease is None:
+        yield Finding("lease", "failure", f"Lease {where} does not exist: no operator has led yet", remedy)
+    elif not spec.get("holderIdentity") or age_s is None:
+        yield Finding("lease", "failure", f"Lease {where} is held by nobody: the last leader ended in order", remedy)
+    elif not lease_is_held(facts.lease, now_s - skew_s):
+        words = f"Lease {where} of {spec['holderIdentity']} was renewed {age_s:.0f} s ago and has run out"
+        yield Finding("lease", "failure", words, remedy)
+    else:
+        renewed = f"renewed {max(0.0, age_s):.0f} s ago"
+        words = f"{spec['holderIdentity']} leads, epoch {spec.get('leaseTransitions', 0)}, {renewed}"
+        yield Finding("lease", "ok", words)
+
+
+def _metrics(facts: Facts) -> Iterator[Finding]:
+    for pod, trouble in facts.metrics.items():
+        if trouble:
+            remedy = "the API server must reach the pod; look at the NetworkPolicy and the settings' metrics_port"
+            yield Finding("metrics", "warning", f"{pod}: {trouble}", remedy)
+        else:
+            yield Finding("metrics", "ok", f"{pod} serves its metrics")
+
+
+def _nodes(facts: Facts) -> Iterator[Finding]:
+    now = facts.snapshot
+    if now is None:
+        return
+    has_gpus = now.nodes.gpus > 0
+    if not len(now.nodes):
+        yield Finding("nodes", "failure", "there are no nodes", "join nodes to the cluster")
+        return
+    if not has_gpus.any():
+        remedy = "install the device plugin of the vendor (the NVIDIA GPU operator): it says how many GPUs a node has"
+        yield Finding("nodes", "failure", f"none of {len(now.nodes)} nodes offers GPUs", remedy)
+        return
+    unknown = [now.nodes.names[int(row)] for row in (has_gpus & (now.nodes.gpu_type < 0)).nonzero()[0]]
+    if unknown:
+        words = f"{_few(unknown)}: GPUs that match no GPUType"
+        remedy = "write a GPUType whose nodeLabel they have; nvidia.com/gpu.product is set by GPU feature discovery"
+        yield Finding("nodes", "failure" if len(unknown) == has_gpus.sum() else "warning", words, remedy)
+    counted = Counter(now.nodes.gpu_type[has_gpus].tolist())
+    idle = [name for number, name in enumerate(now.gpu_type_names) if not counted[number]]
+    if idle:
+        remedy = "check the values of their nodeLabel, or delete them if nobody could rent them either"
+        yield Finding("nodes", "warning", f"no node has GPUs of {_few(idle)}", remedy)
+    if not unknown and not idle:
+        words = f"all {int(has_gpus.sum())} nodes with GPUs match one of {len(now.gpu_types)} GPUTypes"
+        yield Finding("nodes", "ok", words)
+
+
+def _waiting(facts: Facts, now_s: float) -> Iterator[Finding]:
+    """Pods that wait for Tonnage, and whether there is somebody who could let them go."""
+    waits: dict[str, list[str]] = {}
+    for name, pod in sorted(facts.pods.items()):
+        way = asked_placer(seen_pod(name, pod))
+        if way:
+            waits.setdefault(way, []).append(name)
+    count = sum(map(len, waits.values()))
+    if waits and not lease_is_held(facts.lease, now_s - (facts.skew_s or 0.0)):
+        words = (
+            f"{count} pods wait for Tonnage and nobody leads: {_few([n for names in waits.values() for n in names])}"
+        )
+        yield Finding("waiting", "failure", words, "start the operator, or take their gate or schedulerName away")
+        return
+    offered = {
+        placer_name(facts.installation.pools, labels)
+        for labels in (facts.snapshot.nodes.labels if facts.snapshot else ())
+    }
+    for way, names in waits.items():
+        if way not in offered:
+            words = f"{_few(names)} wait to be placed by {way!r}, and no node is in a pool of it"
+            yield Finding("waiting", "failure", words, "add such a pool to the operator's settings (pools)")
+    if not waits:
+        yield Finding("waiting", "ok", "no pod waits for Tonnage")
+    elif all(way in offered for way in waits):
+        yield Finding("waiting", "ok", f"{count} pods wait, and somebody places them")
+
+
+def _dra(facts: Facts) -> Iterator[Finding]:
+    is_used = any(pool.placer == "dra" for pool in facts.installation.pools)
+    if facts.dra_slices is None:
+        words = "the server has no resource.k8s.io/v1: exact devices are chosen by annotation"
+        remedy = "use Kubernetes 1.34 or newer, or another placer than dra in the settings"
+        yield Finding("dra", "failure" if is_used else "ok", words, remedy if is_used else "")
+    elif not facts.dra_slices:
+        words = "resource.k8s.io/v1 is there, and no driver offers devices in it"
+        remedy = "install a DRA driver on the nodes (NVIDIA's DRA driver for GPUs)"
+        yield Finding("dra", "failure" if is_used else "ok", words, remedy if is_used else "")
+    else:
+        yield Finding("dra", "ok", f"resource.k8s.io/v1 is there, with {facts.dra_slices} ResourceSlices")
+
+
+def _few(names: Iterable[str]) -> str:
+    each = list(names)
+    return ", ".join(each[:3]) + (f" and {len(each) - 3} more" if len(each) > 3 else "")

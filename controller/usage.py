@@ -1,0 +1,199 @@
+"""How much of a fleet is used, lost and idle, and what that costs: by node, GPU type, pool and service. Pure."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.pods import PENDING
+from cluster.snapshot import Snapshot
+from controller.fleet_metrics import stranded_devices
+from controller.kube_placers import Pool
+from controller.plan_diff import cost_per_hour
+
+NO_TYPE = "-"
+"""Of nodes without GPUs, or with GPUs of a type that nobody described."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Of one node, or of several together. Devices are counted in whole ones, parts of shared ones as fractions."""
+
+    name: str
+    nodes: int
+    gpus: int
+    used: float
+    stranded: float
+    """Idle devices that the usual pods cannot use: too little of something else is left beside them."""
+    closed: float
+    """Idle devices on nodes where nothing new starts."""
+    pods: int
+    cpu_share: float
+    """Of allocatable CPU that is asked for, 0..1."""
+    memory_share: float
+    cost_per_hour: float
+    """Dollars, of all devices."""
+    idle_cost_per_hour: float
+    """Dollars, of those that nobody holds: free, stranded and closed."""
+    gpu_type: str = NO_TYPE
+    schedulable: bool = True
+
+    @property
+    def free(self) -> float:
+        """Idle devices that the usual pods can use."""
+        return max(0.0, self.gpus - self.used - self.stranded - self.closed)
+
+    @property
+    def used_share(self) -> float:
+        return self.used / self.gpus if self.gpus else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceUsage:
+    """Instances and cost of one service."""
+
+    name: str
+    model: str
+    wanted: Mapping[str, int]
+    """GPU type → instances that are asked for."""
+    running: Mapping[str, int]
+    cost_per_hour: float
+    """Dollars, of what is asked for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Columns:
+    """What is counted, one entry per node."""
+
+    used: Any
+    stranded: Any
+    closed: Any
+    pods: Any
+    cpu_asked: Any
+    memory_asked: Any
+    price: Any
+    """Dollars per device and hour."""
+
+
+def of_nodes(now: Snapshot) -> tuple[Usage, ...]:
+    """One for each node, in order of their names."""
+    columns = _columns(now)
+    return tuple(
+        sorted(
+            (_sum(now, columns, name, [row]) for row, name in enumerate(now.nodes.names)), key=lambda usage: usage.name
+        )
+    )
+
+
+def of_types(now: Snapshot) -> tuple[Usage, ...]:
+    """One for each GPU type, and one for GPUs of unknown type where there are any."""
+    groups: dict[str, list[int]] = {name: [] for name in now.gpu_type_names}
+    for row, number in enumerate(now.nodes.gpu_type.tolist()):
+        if now.nodes.gpus[row]:
+            groups.setdefault(now.gpu_type_names[number] if number >= 0 else NO_TYPE, []).append(row)
+    columns = _columns(now)
+    return tuple(_sum(now, columns, name, rows) for name, rows in groups.items())
+
+
+def of_pools(now: Snapshot, pools: Sequence[Pool]) -> tuple[Usage, ...]:
+    """One for each pool, a node counting where it comes first; and one for nodes in none."""
+    groups: dict[str, list[int]] = {pool_name(pool): [] for pool in pools}
+    for row, labels in enumerate(now.nodes.labels):
+        found = next((pool_name(pool) for pool in pools if pool.has(labels)), "(in no pool)")
+        groups.setdefault(found, []).append(row)
+    columns = _columns(now)
+    return tuple(_sum(now, columns, name, rows) for name, rows in groups.items())
+
+
+def pool_name(pool: Pool) -> str:
+    """`gate: every node`, `bind: pool=train`."""
+    labels = ",".join(f"{key}={value}" for key, value in sorted(pool.selector.items()))
+    return f"{pool.placer}: {labels or 'every node'}"
+
+
+def total(usages: Iterable[Usage]) -> Usage:
+    """Of all of them together; the shares of CPU and memory are those of the nodes on average."""
+    each = tuple(usages)
+    nodes = sum(usage.nodes for usage in each)
+
+    def add(of: Callable[[Usage], float]) -> float:
+        return sum(of(usage) for usage in each)
+
+    def average(of: Callable[[Usage], float]) -> float:
+        return sum(of(usage) * usage.nodes for usage in each) / nodes if nodes else 0.0
+
+    return Usage(
+        name="total",
+        nodes=nodes,
+        gpus=sum(usage.gpus for usage in each),
+        used=add(lambda u: u.used),
+        stranded=add(lambda u: u.stranded),
+        closed=add(lambda u: u.closed),
+        pods=sum(usage.pods for usage in each),
+        cpu_share=average(lambda u: u.cpu_share),
+        memory_share=average(lambda u: u.memory_share),
+        cost_per_hour=add(lambda u: u.cost_per_hour),
+        idle_cost_per_hour=add(lambda u: u.idle_cost_per_hour),
+    )
+
+
+def of_services(now: Snapshot) -> tuple[ServiceUsage, ...]:
+    """One for each service, as it is asked for and runs."""
+    running: dict[str, dict[str, int]] = {}
+    for row in np.flatnonzero(now.pods.node != PENDING).tolist():
+        types = now.pods.shapes[now.pods.shape[row]].gpu_types
+        if now.pods.owner[row] and len(types) == 1:
+            counts = running.setdefault(now.pods.owner[row], {})
+            counts[types[0]] = counts.get(types[0], 0) + 1
+    return tuple(_services(now, running))
+
+
+def _services(now: Snapshot, running: Mapping[str, Mapping[str, int]]) -> Iterator[ServiceUsage]:
+    for service in now.services:
+        wanted = {name: count for name, count in (service.replicas or {}).items() if count}
+        cost = cost_per_hour(now, service, wanted)
+        yield ServiceUsage(service.name, service.model, wanted, running.get(service.name, {}), cost)
+
+
+def _columns(now: Snapshot) -> _Columns:
+    nodes, free = now.nodes, now.free()
+    idle = np.maximum(free.gpu_milli, 0).sum(axis=1) / WHOLE_GPU_MILLI
+    lost = np.minimum(stranded_devices(now), idle)
+    prices = np.array([*(each.price_per_hour for each in now.gpu_types), 0.0])  # the last one is that of -1: unknown
+    bound = now.pods.node[now.pods.node != PENDING]
+    return _Columns(
+        used=nodes.gpus - idle,
+        stranded=np.where(nodes.schedulable, lost, 0.0),
+        closed=np.where(nodes.schedulable, 0.0, idle),
+        pods=np.bincount(bound, minlength=len(nodes)),
+        cpu_asked=nodes.cpu_milli - free.cpu_milli,
+        memory_asked=nodes.memory_bytes - free.memory_bytes,
+        price=prices[nodes.gpu_type],
+    )
+
+
+def _sum(now: Snapshot, columns: _Columns, name: str, rows: Sequence[int]) -> Usage:
+    at, nodes = np.array(rows, dtype=np.int64), now.nodes
+    gpus, price = nodes.gpus[at], columns.price[at]
+    kinds = {int(kind) for kind in nodes.gpu_type[at] if kind >= 0}
+    return Usage(
+        name=name,
+        nodes=len(rows),
+        gpus=int(gpus.sum()),
+        used=float(columns.used[at].sum()),
+        stranded=float(columns.stranded[at].sum()),
+        closed=float(columns.closed[at].sum()),
+        pods=int(columns.pods[at].sum()),
+        cpu_share=_share(columns.cpu_asked[at], nodes.cpu_milli[at]),
+        memory_share=_share(columns.memory_asked[at], nodes.memory_bytes[at]),
+        cost_per_hour=float((gpus * price).sum()),
+        idle_cost_per_hour=float(((gpus - columns.used[at]) * price).sum()),
+        gpu_type=now.gpu_type_names[kinds.pop()] if len(kinds) == 1 else NO_TYPE,
+        schedulable=bool(nodes.schedulable[at].all()),
+    )
+
+
+def _share(asked: Any, has: Any) -> float:
+    return float(asked.sum() / has.sum()) if len(has) and has.sum() else 0.0

@@ -1,0 +1,385 @@
+"""The command line on a real API server, beside kubectl."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from cli.main import tonnage
+from cluster.plans import Reason
+from controller.kube_events import Said, event_write
+from simulator.controlplane.commands import Settings
+from simulator.controlplane.programs import Programs
+from simulator.controlplane.server import ControlPlane
+from tests.controlplane.conftest import StartServer
+from tests.controlplane.kubectl import Kubectl
+from tests.controlplane.manifests import pod
+from tests.controlplane.operators import ROOT, until
+from tests.generated.guide import commands
+
+pytestmark = pytest.mark.controlplane
+
+EXAMPLES = ROOT / "examples"
+PLACEMENT_GATE = {"schedulingGates": [{"name": "tonnage.dev/placement"}]}
+
+
+@pytest.fixture(scope="module")
+def server(start_server: StartServer) -> ControlPlane:
+    """A server of the module's own: nodes are drained here, and plans are made for all that is in it."""
+    return start_server(Settings(manifests=str(EXAMPLES / "nodes.yaml")))
+
+
+@pytest.fixture(scope="module")
+def kubectl(server: ControlPlane, programs: Programs) -> Kubectl:
+    """As administrator; Tonnage's kinds are installed and the examples are there. No operator runs."""
+    kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
+    kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
+    for crd in ("gputypes", "modelprofiles", "modelservices", "gangs", "planrecords"):
+        kubectl.wait("condition=Established", f"crd/{crd}.tonnage.dev")
+    until(lambda: len(kubectl.get("nodes")["items"]) == 22, "the simulated nodes are there")
+    return kubectl
+
+
+@pytest.fixture(scope="module")
+def run(server: ControlPlane, kubectl: Kubectl) -> Any:
+    """Runs a verb against the server."""
+
+    def run(command: str, stdin: object = None) -> Result:
+        words = shlex.split(command)
+        given = None if stdin is None else yaml.safe_dump_all(stdin if isinstance(stdin, list) else [stdin])
+        return CliRunner().invoke(tonnage, [*words, "--kubeconfig", str(server.kubeconfig)], input=given)
+
+    examples = " ".join(f"-f {EXAMPLES / name}.yaml" for name in ("gpu-types", "profiles", "services"))
+    applied = run(f"apply {examples}")
+    assert applied.exit_code == 0, applied.output
+    return run
+
+
+def said(result: Result) -> str:
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def gang(name: str = "train", members: int = 2) -> dict[str, Any]:
+    return {
+        "apiVersion": "tonnage.dev/v1alpha1",
+        "kind": "Gang",
+        "metadata": {"name": name},
+        "spec": {"minMembers": members},
+    }
+
+
+def same_as_kubectl(kubectl: Kubectl, run: Any, command: str) -> None:
+    """Byte for byte. Ages may turn between two looks, so it is looked again until kubectl twice says the same."""
+    for _ in range(10):
+        before, ours, after = kubectl("get", *command.split()), run(f"get {command}"), kubectl("get", *command.split())
+        if before == after:
+            break
+    assert said(ours) == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["gputypes", "gput -o wide", "modelprofiles", "mprof -o wide", "modelservices", "msvc -A -o wide", "gangs",
+     "planrecords -A", "tonnage -A", "modelservices,gputypes", "msvc/chat gput/a100", "nodes --show-labels",
+     "nodes -o wide --no-headers", "pods -A", "leases -A", "events -A", "crd", "msvc -o name", "tonnage -o name",
+     "msvc chat -o json", "gput -o json", "gput,msvc -A", "nodes -l nvidia.com/gpu.product=NVIDIA-L4",
+     "msvc -o jsonpath={.items[*].metadata.name}", "nodes -o jsonpath={.items[*].spec.unschedulable}",
+     "nodes --field-selector metadata.name=l4-1"],
+)  # fmt: skip
+def test_get_prints_what_kubectl_prints(command: str, kubectl: Kubectl, run: Any) -> None:
+    same_as_kubectl(kubectl, run, command)
+
+
+def test_yaml_says_what_kubectl_says(kubectl: Kubectl, run: Any) -> None:
+    ours = said(run("get msvc chat -o yaml"))
+
+    assert yaml.safe_load(ours) == yaml.safe_load(kubectl("get", "msvc", "chat", "-o", "yaml"))
+
+
+def test_all_means_every_kind_of_tonnage(kubectl: Kubectl, run: Any) -> None:
+    assert said(run("get all -o name")) == kubectl("get", "tonnage", "-o", "name")
+
+
+def test_what_is_not_there_is_told_as_kubectl_tells_it(kubectl: Kubectl, run: Any) -> None:
+    missing, partly = run("get msvc nowhere"), run("get msvc chat nowhere -o name")
+
+    assert (missing.exit_code, missing.stderr) == (1, kubectl.refusal("get", "msvc", "nowhere"))
+    assert (partly.exit_code, partly.stdout) == (1, "modelservice.tonnage.dev/chat\n")
+
+
+def test_an_unknown_kind_fails_and_names_those_there_are(run: Any) -> None:
+    result = run("get modelservicez")
+
+    assert result.exit_code == 1
+    assert "doesn't have a resource type" in result.stderr
+    assert "modelservices" in result.stderr
+
+
+def test_a_server_that_is_not_there_is_told_within_its_time(server: ControlPlane, tmp_path: Path) -> None:
+    config = yaml.safe_load(server.kubeconfig.read_text(encoding="utf-8"))
+    config["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+    nobody = tmp_path / "nobody"
+    nobody.write_text(yaml.safe_dump(config), encoding="utf-8")
+
+    result = CliRunner().invoke(tonnage, ["get", "nodes", "--kubeconfig", str(nobody), "--request-timeout", "2s"])
+
+    assert result.exit_code == 1
+    assert "Unable to connect to the server" in result.stderr
+
+
+def test_who_may_not_is_told_by_name(run: Any) -> None:
+    result = run("get nodes --as somebody")
+
+    assert result.exit_code == 1
+    assert "Error from server (Forbidden)" in result.stderr
+    assert 'User "somebody"' in result.stderr
+
+
+@contextmanager
+def watching(*command: str) -> Iterator["subprocess.Popen[str]"]:
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment)  # noqa: S603
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_watch_shows_changes_in_the_same_columns_until_ctrl_c(
+    server: ControlPlane, kubectl: Kubectl, run: Any
+) -> None:
+    said(run("apply -f -", gang("watched")))
+    ours = (sys.executable, "-m", "cli.main", "get", "gangs", "-w", "--kubeconfig", str(server.kubeconfig))
+
+    with watching(*ours) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(2)]
+        said(run("apply -f -", gang("watched", members=3)))
+        lines.append(process.stdout.readline())
+        kubectl("delete", "gang", "watched")
+        lines.append(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        status = process.wait(30)
+
+    assert [line.split()[:2] for line in lines] == [
+        ["NAME", "MIN"],
+        ["watched", "2"],
+        ["watched", "3"],
+        ["watched", "3"],
+    ]
+    assert {line.index(word) for line, word in zip(lines, ("MIN", "2", "3", "3"), strict=True)} == {
+        lines[0].index("MIN")
+    }
+    assert status == 130
+
+
+def test_a_dry_run_shows_the_difference_and_the_new_plan_and_writes_nothing(kubectl: Kubectl, run: Any) -> None:
+    before = kubectl.get("msvc", "chat")
+    busier = yaml.safe_load((EXAMPLES / "services.yaml").read_text(encoding="utf-8").split("---")[0])
+    busier["spec"]["demand"]["requestsPerSecond"] = 60
+
+    for way in ("server", "client"):
+        result = said(run(f"apply -f - --dry-run={way}", busier))
+        assert "-    requestsPerSecond: 30" in result
+        assert "+    requestsPerSecond: 60" in result
+        assert "~ ModelService/default/chat: " in result
+
+    assert kubectl.get("msvc", "chat") == before
+
+
+def test_applying_twice_changes_nothing(run: Any) -> None:
+    words = [said(run("apply -f -", gang("again"))) for _ in range(2)] + [said(run("apply -f -", gang("again", 5)))]
+
+    assert [text.split()[-1] for text in words] == ["created", "unchanged", "configured"]
+    assert said(run("delete gang again")) == 'gang.tonnage.dev "again" deleted from default namespace\n'
+
+
+def test_a_conflict_names_the_owner_the_field_and_what_helps(kubectl: Kubectl, run: Any) -> None:
+    kubectl("apply", "--server-side", "--field-manager", "night-shift", "-f", "-", stdin=gang("contended", 4))
+
+    refused, forced = run("apply -f -", gang("contended")), run("apply -f - --force-conflicts", gang("contended"))
+
+    assert refused.exit_code == 1
+    assert '.spec.minMembers: "night-shift"' in refused.stderr
+    assert "--force-conflicts" in refused.stderr
+    assert forced.exit_code == 0
+    assert kubectl.get("gang", "contended")["spec"]["minMembers"] == 2
+    said(run("delete gang contended"))
+
+
+def test_mistakes_in_a_manifest_stop_everything_before_anything_is_sent(kubectl: Kubectl, run: Any) -> None:
+    wrong = {**gang("wrong"), "spec": {"minMember": 2}}
+
+    result = run("apply -f -", [gang("right"), wrong])
+
+    assert result.exit_code == 2
+    assert "minMembers" in result.stderr
+    assert "right" not in kubectl("get", "gangs", "-o", "name")
+
+
+def test_what_is_held_by_a_finalizer_is_not_called_deleted(kubectl: Kubectl, run: Any) -> None:
+    held = gang("held")
+    held["metadata"]["finalizers"] = ["example.com/books"]
+    kubectl("create", "-f", "-", stdin=held)
+
+    waited, begun = run("delete gang held --timeout 0.3s"), run("delete gang/held --no-wait")
+    kubectl("patch", "gang", "held", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+    gone = run("delete gang held --ignore-not-found")
+
+    assert waited.exit_code == 1
+    assert "held by example.com/books" in waited.stderr
+    assert "deletion began" in said(begun)
+    assert gone.exit_code == 0
+    assert kubectl.refusal("get", "gang", "held")
+
+
+def test_a_plan_of_the_cluster_shows_what_would_be_bound_and_at_what_cost(kubectl: Kubectl, run: Any) -> None:
+    waiting = pod("waiting", gpus=2, nodeSelector={"nvidia.com/gpu.product": "NVIDIA-L4"}, **PLACEMENT_GATE)
+    kubectl("create", "-f", "-", stdin=waiting)
+
+    shown, plan = said(run("plan")), json.loads(said(run("plan -o json")))
+    why = json.loads(said(run("explain pod/waiting -o json")))
+
+    bound = next(each for each in plan["changes"]["pods"] if each["pod"] == "default/waiting")
+    assert bound["node_after"].startswith("l4-")
+    assert f"+ Pod/default/waiting → {bound['node_after']}" in shown
+    assert plan["changes"]["cost_per_hour_after"] == plan["cost_per_hour"]
+    assert why["node_after"] == bound["node_after"]
+    kubectl("delete", "pod", "waiting")
+
+
+def test_describe_tells_what_was_decided_and_why_a_pod_waits(kubectl: Kubectl, run: Any) -> None:
+    stuck = pod("stuck", gpus=64, **PLACEMENT_GATE)
+    stuck["metadata"]["labels"] = {"tonnage.dev/service": "chat"}
+    kubectl("create", "-f", "-", stdin=stuck)
+    uid = kubectl.get("pod", "stuck")["metadata"]["uid"]
+    told = Said("Pod", "default/stuck", "Placing", Reason("NoGpuFree", "no node has 64 GPUs"), is_warning=True)
+    kubectl("create", "-f", "-", stdin=dict(event_write(told, uid, 1.8e9, "test").body or {}))
+
+    page, events = said(run("describe msvc chat")), said(run("events --warnings"))
+
+    assert "stuck   NoGpuFree: no node has 64 GPUs" in page
+    assert "Demand:     30 requests per second" in page
+    assert "NoGpuFree   Pod/stuck   no node has 64 GPUs" in events
+    assert "no node has 64 GPUs" in said(run("events --for pod/stuck -o jsonpath={.items[0].note}"))
+    kubectl("delete", "pod", "stuck")
+
+
+def test_usage_adds_up_to_the_fleet(run: Any) -> None:
+    by_type = json.loads(said(run("top gpus -o json")))
+    by_node = json.loads(said(run("top nodes -o json")))
+
+    assert by_type["total"]["gpus"] == by_node["total"]["gpus"] == 120
+    assert by_type["total"]["cost_per_hour"] == pytest.approx(by_node["total"]["cost_per_hour"])
+
+
+def test_a_node_is_drained_as_budgets_allow_and_a_dry_run_leaves_it(kubectl: Kubectl, run: Any) -> None:
+    spec = pod("served", nodeName="l4-2", terminationGracePeriodSeconds=0)["spec"]
+    template = {"metadata": {"labels": {"app": "served"}}, "spec": spec}
+    replicas = {"selector": {"matchLabels": {"app": "served"}}, "replicas": 1, "template": template}
+    named = {"metadata": {"name": "served"}}
+    kubectl("create", "-f", "-", stdin={"apiVersion": "apps/v1", "kind": "ReplicaSet", **named, "spec": replicas})
+    budget = {"selector": {"matchLabels": {"app": "served"}}, "minAvailable": 1}
+    disruptions = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", **named, "spec": budget}
+    kubectl("create", "-f", "-", stdin=disruptions)
+    kubectl.wait("condition=Ready", f"pod/{_only_pod(kubectl)}")
+    until(lambda: kubectl.get("pdb", "served")["status"]["currentHealthy"] == 1, "the budget counts it")
+
+    looked = run("drain l4-2 --dry-run=client")
+    assert "leaves" in said(looked)
+    assert not kubectl.get("node", "l4-2")["spec"].get("unschedulable")
+    refused = run("drain l4-2 --timeout 1s")
+    assert refused.exit_code == 1
+    assert "disruption budget" in refused.stderr
+    assert kubectl.get("node", "l4-2")["spec"]["unschedulable"]
+
+    kubectl("delete", "pdb", "served")
+    kubectl("scale", "rs/served", "--replicas=0")
+    until(lambda: not kubectl.get("pods", "-l", "app=served")["items"], "the pods are gone")
+    assert "node/l4-2 drained" in said(run("drain l4-2 --timeout 30s"))
+    kubectl("uncordon", "l4-2")
+
+
+def _only_pod(kubectl: Kubectl) -> str:
+    until(lambda: kubectl.get("pods", "-l", "app=served")["items"], "the ReplicaSet makes its pod")
+    return str(kubectl.get("pods", "-l", "app=served")["items"][0]["metadata"]["name"])
+
+
+def test_a_drain_sees_pods_through_until_they_are_gone(kubectl: Kubectl, run: Any) -> None:
+    kubectl("create", "-f", "-", stdin=pod("lonely", nodeName="l4-3", terminationGracePeriodSeconds=0))
+
+    held, drained = run("drain l4-3"), run("drain l4-3 --force --timeout 30s")
+
+    assert held.exit_code == 1
+    assert "--force lets it go for good" in held.stdout
+    assert "pod/default/lonely evicted" in said(drained)
+    assert kubectl.refusal("get", "pod", "lonely")
+    kubectl("uncordon", "l4-3")
+
+
+def test_the_doctor_finds_what_is_missing_and_says_what_to_do(kubectl: Kubectl, run: Any) -> None:
+    kubectl("label", "node", "l4-4", "nvidia.com/gpu.product=unheard-of", "--overwrite")
+
+    result = run("doctor -o json")
+    findings = json.loads(result.stdout)["findings"]
+    by_check = {check: [f for f in findings if f["check"] == check] for check in {f["check"] for f in findings}}
+
+    assert result.exit_code == 1  # nobody leads
+    assert {f["verdict"] for f in by_check["crds"]} == {"ok"}
+    assert by_check["lease"][0]["verdict"] == "failure"
+    assert "l4-4" in by_check["nodes"][0]["words"]
+    assert all(f["remedy"] for f in findings if f["verdict"] != "ok")
+    kubectl("label", "node", "l4-4", "nvidia.com/gpu.product=NVIDIA-L4", "--overwrite")
+
+
+def test_the_doctor_sees_what_one_may_not(run: Any) -> None:
+    result = run("doctor --as somebody")
+
+    assert result.exit_code == 1
+    assert "may not list nodes" in result.stdout
+
+
+def test_kubectl_finds_it_as_a_plugin_and_completes_its_words(
+    server: ControlPlane, kubectl: Kubectl, run: Any, tmp_path: Path
+) -> None:
+    for name, module in (("kubectl-tonnage", "cli.main"), ("kubectl_complete-tonnage", "cli.kubectl_completion")):
+        script = tmp_path / name
+        script.write_text(f"#!{sys.executable}\nimport sys\nfrom {module} import main\nmain()\n", encoding="utf-8")
+        script.chmod(0o755)
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "KUBECONFIG": str(server.kubeconfig),
+        "PYTHONPATH": str(ROOT),
+        "HOME": str(tmp_path),
+    }
+
+    def plugin(*words: str) -> str:
+        command = [str(kubectl.program), *words]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout  # noqa: S603
+
+    assert plugin("tonnage", "get", "gput", "-o", "name") == kubectl("get", "gput", "-o", "name")
+    assert "Usage: kubectl tonnage get" in plugin("tonnage", "get", "--help")
+    assert plugin("__complete", "tonnage", "get", "gputypes", "a1").splitlines()[:2] == ["a100", "a10g"]
+
+
+@pytest.mark.parametrize("command", commands((ROOT / "docs" / "cli.md").read_text(encoding="utf-8")))
+def test_a_command_of_the_page_works(command: str, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it prints may change with every better plan, so it is not compared."""
+    monkeypatch.chdir(ROOT)
+
+    result = run(command)
+
+    assert result.exit_code == (1 if command == "doctor" else 0), result.output  # nobody leads here
+    assert result.stdout
