@@ -10,7 +10,8 @@ from cluster.snapshot import Snapshot
 from controller.account import Account
 from controller.assumed import Assumed
 from controller.kube_apply import Applier, Job, Sent, may_have_happened
-from controller.kube_placers import Pool, asked_placer, placer_name, placing_write
+from controller.kube_placers import Pool, asked_placer, placer_name, placing_writes
+from controller.kube_placers.placing import Allocate, no_claims
 from controller.kube_write import Write
 from controller.service_deployments import Instance, content_of, deployment_write
 from controller.service_status import scaled_at_s
@@ -47,9 +48,11 @@ class KubernetesWorld:
         epoch: Callable[[], int],
         clock: Callable[[], float],
         tell: Report,
+        allocate: Allocate = no_claims,
     ) -> None:
         """epoch: of the Lease, stamped on all that is written. clock: monotonic, seconds.
 
+        allocate: how the claims of pods get their devices, from the cluster as it was last observed.
         tell: takes each report, in the thread of the loop.
         """
         self._sightings = sightings
@@ -59,6 +62,7 @@ class KubernetesWorld:
         self._epoch = epoch
         self._clock = clock
         self._tell = tell
+        self._allocate = allocate
         self._assumed = Assumed()
         self._generations: Mapping[str, int] = {}
 
@@ -99,8 +103,10 @@ class KubernetesWorld:
                 self._assume(action)
             jobs += [(number, Job(about, write)) for write in writes]
         sent = self._run(self._applier.send([job for _, job in jobs]))
+        begun: set[int] = set()
         for (number, _), answer in zip(jobs, sent, strict=True):
-            answers[number] = answers[number] or self._noted(actions[number], answer)
+            answers[number] = answers[number] or self._noted(actions[number], answer, has_begun=number in begun)
+            begun.add(number)
         return answers
 
     def report(self, plan: Plan, outcome: Outcome) -> None:
@@ -110,11 +116,14 @@ class KubernetesWorld:
         if pod := self._sightings.pod(bind.pod):
             self._assumed.add(bind, pod.uid, self._clock())
 
-    def _noted(self, action: Action, answer: Sent) -> ActionError | None:
-        """Keep the books right after an answer: only what certainly did not happen frees what it would hold."""
+    def _noted(self, action: Action, answer: Sent, *, has_begun: bool) -> ActionError | None:
+        """Keep the books right after an answer: only what certainly did not happen frees what it would hold.
+
+        has_begun: an earlier write of the action went well. A claim may then hold the devices, seen or not.
+        """
         failed = answer if isinstance(answer, ActionError) else None
         match action:
-            case Bind() if failed and not may_have_happened(failed):
+            case Bind() if failed and not has_begun and not may_have_happened(failed):
                 self._assumed.drop([action.pod])
             case Evict() if not failed:
                 self._assumed.drop([action.pod])
@@ -124,7 +133,7 @@ class KubernetesWorld:
         """The object that an action changes, and how. Raises ActionError where it cannot be written."""
         match action:
             case Bind():
-                return f"Pod/{action.pod}", [self._binding(action, snapshot)]
+                return f"Pod/{action.pod}", self._binding(action, snapshot)
             case Evict():
                 return f"Pod/{action.pod}", self._eviction(action)
             case Move():
@@ -132,11 +141,12 @@ class KubernetesWorld:
             case Scale():
                 return f"ModelService/{action.service}", self._deployments(action, snapshot)
 
-    def _binding(self, bind: Bind, snapshot: Snapshot) -> Write:
+    def _binding(self, bind: Bind, snapshot: Snapshot) -> list[Write]:
         pod, where = self._sightings.pod(bind.pod), snapshot.nodes.names.row(bind.node)
         if pod is None or where is None:
             raise ActionError(f"binding {bind.pod} to {bind.node}: one of them is gone")
-        return placing_write(pod, bind, snapshot.nodes.labels[where], self._pools, self._epoch())
+        labels = snapshot.nodes.labels[where]
+        return placing_writes(pod, bind, labels, self._pools, self._epoch(), self._allocate)
 
     def _eviction(self, evict: Evict) -> list[Write]:
         pod = self._sightings.pod(evict.pod)

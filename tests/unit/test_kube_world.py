@@ -7,6 +7,7 @@ from cluster.errors import ActionError
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
+from controller.kube_write import Write
 from controller.service_deployments import Instance, content_of, deployment_name
 from controller.sightings import SeenDeployment, SeenPod, SeenService
 from controller.under_way import without_pods_to_come
@@ -204,3 +205,16 @@ def test_pods_that_do_not_exist_yet_are_not_bound_and_nothing_is_stopped_for_the
 
     assert kept.actions == (Bind("ns/waits", "a", (1,)),)
     assert [(u.workload, u.reason.code) for u in kept.unplaced] == [("Pod/ns/chat-a100-0", "AwaitsPod")]
+
+
+def test_a_bind_of_which_a_claim_was_written_holds_its_devices_though_the_binding_was_refused() -> None:
+    sightings = small()
+    sightings.pods["ns/waits"] = replace(sightings.pods["ns/waits"], has_claims=True)
+    writer = ScriptedWriter(lambda write: b"{}" if write.path == "/claim" else refused(409))
+    cluster = kubernetes(sightings, writer, placer="dra", allocate=lambda *_: [Write("PATCH", "/claim")])
+
+    (answer,) = cluster.apply([Bind("ns/waits", "a", (1,))])
+
+    assert isinstance(answer, ActionError)
+    assert [write.path for write in writer.sent] == ["/claim", "/api/v1/namespaces/ns/pods/waits/binding"]
+    assert seat(cluster.observe(), "ns/waits") == (0, 0b10)
