@@ -33,7 +33,7 @@ from controller.kube_report import log_unwritten, status_jobs
 from controller.kube_report_own import OwnJobs, reports_on
 from controller.kube_sightings import DEPLOYMENTS, CachedSightings, Deployment, is_ours
 from controller.kube_world import KubernetesWorld
-from controller.meter import Meter, count_request
+from controller.meter import Meter, count_request, foresee_requests
 from controller.metrics_endpoint import metrics_endpoint
 from controller.operator_settings import OperatorSettings
 from controller.probes import probes_endpoint
@@ -143,6 +143,7 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
         loop = LoopThread()
         stack.callback(loop.close)
         meter, changed, heart = Meter(), Event(), Heart()
+        foresee_requests(meter)
         access = Access(kubeconfig=settings.kubeconfig, context=settings.context)
         connection = loop.run(connect(access, time.monotonic, lambda request: _count(meter, request)))
         stack.callback(lambda: loop.run_within(connection.close(), 1.0))
