@@ -65,6 +65,9 @@ class KubernetesWorld:
         self._allocate = allocate
         self._assumed = Assumed()
         self._generations: Mapping[str, int] = {}
+        self._scaled: dict[str, float] = {}
+        """When this process last scaled a service, seconds since the epoch. Its status says so, too, but that may be
+        seen only after the next cycle has begun, which would then change again what has just been changed."""
 
     def observe(self) -> Snapshot:
         """What a plan is made for. The generations are noted first: a status must not speak of a later one."""
@@ -105,7 +108,9 @@ class KubernetesWorld:
         sent = self._run(self._applier.send([job for _, job in jobs]))
         begun: set[int] = set()
         for (number, _), answer in zip(jobs, sent, strict=True):
-            answers[number] = answers[number] or self._noted(actions[number], answer, has_begun=number in begun)
+            answers[number] = answers[number] or self._noted(
+                actions[number], answer, snapshot.at_s, has_begun=number in begun
+            )
             begun.add(number)
         return answers
 
@@ -116,9 +121,10 @@ class KubernetesWorld:
         if pod := self._sightings.pod(bind.pod):
             self._assumed.add(bind, pod.uid, self._clock())
 
-    def _noted(self, action: Action, answer: Sent, *, has_begun: bool) -> ActionError | None:
+    def _noted(self, action: Action, answer: Sent, at_s: float, *, has_begun: bool) -> ActionError | None:
         """Keep the books right after an answer: only what certainly did not happen frees what it would hold.
 
+        at_s: of the snapshot that it was written for.
         has_begun: an earlier write of the action went well. A claim may then hold the devices, seen or not.
         """
         failed = answer if isinstance(answer, ActionError) else None
@@ -127,6 +133,8 @@ class KubernetesWorld:
                 self._assumed.drop([action.pod])
             case Evict() if not failed:
                 self._assumed.drop([action.pod])
+            case Scale() if not failed:
+                self._scaled[action.service] = at_s
         return failed
 
     def _writes(self, action: Action, snapshot: Snapshot) -> tuple[str, list[Write]]:
@@ -170,7 +178,9 @@ class KubernetesWorld:
 
     def _scaled_at_s(self, service: str) -> float | None:
         seen = self._sightings.service(service)
-        return scaled_at_s(seen.status) if seen else None
+        said = scaled_at_s(seen.status) if seen else None
+        own = self._scaled.get(service)
+        return own if said is None or (own is not None and own > said) else said
 
     def _content(self, snapshot: Snapshot, service: str, gpu_type: str) -> str | None:
         instance = self._instance(snapshot, service, gpu_type)
