@@ -143,6 +143,9 @@ def _controllers(settings: Settings, ports: Ports, folder: Folder) -> list[str |
         # With its own account alone nearly every controller is forbidden what it does.
         "--use-service-account-credentials=true",
         f"--controllers=*{off}",
+        # As long after a lease ran out as with the defaults of both: 50 s and 40 s. Else nodes with long leases, which
+        # are renewed four times in their length, would count as silent in between.
+        f"--node-monitor-grace-period={settings.lease_s * 5 // 4}s",
         "--kube-api-qps=500",
         "--kube-api-burst=500",
     ]
