@@ -13,7 +13,7 @@ from controller.kube_apply import Applier, Job, Sent, may_have_happened
 from controller.kube_placers import Pool, asked_placer, placer_name, placing_writes
 from controller.kube_placers.placing import Allocate, no_claims
 from controller.kube_write import Write
-from controller.service_deployments import Instance, content_of, deployment_write
+from controller.service_deployments import Instance, content_of, deployment_writes
 from controller.service_status import scaled_at_s
 from controller.sightings import Sightings
 from controller.under_way import with_deployed, with_what_is_under_way
@@ -49,10 +49,12 @@ class KubernetesWorld:
         clock: Callable[[], float],
         tell: Report,
         allocate: Allocate = no_claims,
+        device_classes: Mapping[str, str] | None = None,
     ) -> None:
         """epoch: of the Lease, stamped on all that is written. clock: monotonic, seconds.
 
-        allocate: how the claims of pods get their devices, from the cluster as it was last observed.
+        device_classes: by the resource as which devices are counted, the DeviceClass that instances ask for in pools of
+        `dra`. allocate: how the claims of pods get their devices, from the cluster as it was last observed.
         tell: takes each report, in the thread of the loop.
         """
         self._sightings = sightings
@@ -63,6 +65,7 @@ class KubernetesWorld:
         self._clock = clock
         self._tell = tell
         self._allocate = allocate
+        self._device_classes = device_classes or {}
         self._assumed = Assumed()
         self._generations: Mapping[str, int] = {}
         self._scaled: dict[str, float] = {}
@@ -168,12 +171,15 @@ class KubernetesWorld:
             raise ActionError(f"scaling {scale.service}: it is gone")
         if seen.template is None:
             raise ActionError(f"scaling {scale.service}: it has no spec.template to make pods of; it is only planned")
-        writes = []
+        writes: list[Write] = []
         for gpu_type, replicas in scale.instances.items():
             instance = self._instance(snapshot, scale.service, gpu_type)
             if instance is None:
                 raise ActionError(f"scaling {scale.service}: nothing is known of GPU type {gpu_type}")
-            writes.append(deployment_write(instance, replicas, self._epoch()))
+            if instance.placer == "dra" and not instance.device_class:
+                resource = instance.recognised.resource
+                raise ActionError(f"scaling {scale.service}: no driver in dra_drivers offers {resource} of {gpu_type}")
+            writes += deployment_writes(instance, replicas, self._epoch())
         return writes
 
     def _scaled_at_s(self, service: str) -> float | None:
@@ -194,7 +200,8 @@ class KubernetesWorld:
         gpus = next(
             (p.gpus_per_instance for p in snapshot.profiles if (p.model, p.gpu_type) == (known.model, gpu_type)), 1
         )
-        return Instance(known, seen, gpu_type, gpus, recognised, self._placer_of(snapshot, gpu_type))
+        device_class = self._device_classes.get(recognised.resource, "")
+        return Instance(known, seen, gpu_type, gpus, recognised, self._placer_of(snapshot, gpu_type), device_class)
 
     def _placer_of(self, snapshot: Snapshot, gpu_type: str) -> str:
         """How pods get onto nodes of a GPU type: as the pool of its first node says; the last pool's where it has none.

@@ -313,6 +313,8 @@ def _world(
         epoch=lambda: leadership.epoch,
         clock=time.monotonic,
         tell=tell,
+        # A driver's chart brings a class along that is called as the driver.
+        device_classes={resource: driver for driver, resource in sorted(settings.dra_drivers.items(), reverse=True)},
         allocate=lambda pod, bind, epoch: observer.with_book(
             lambda book: book.writes(pod, bind.node, bind.devices, epoch)
         ),

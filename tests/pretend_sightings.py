@@ -71,6 +71,7 @@ def kubernetes(
     clock: Clock | None = None,
     placer: str = "bind",
     allocate: Allocate = no_claims,
+    device_classes: Mapping[str, str] | None = None,
 ) -> KubernetesWorld:
     return KubernetesWorld(
         sightings,
@@ -81,4 +82,5 @@ def kubernetes(
         clock=clock or Clock(),
         tell=lambda *_: None,
         allocate=allocate,
+        device_classes=device_classes,
     )

@@ -23,6 +23,7 @@ POOLS = [
     {"placer": "gate"},
 ]
 DRIVER = "gpu.nvidia.com"
+OF_A_SERVICE = ("deployments", "replicasets", "pods", "resourceclaims", "resourceclaimtemplates")
 EXAMPLES = ROOT / "examples"
 
 
@@ -146,7 +147,7 @@ def running_by_product(kubectl: Kubectl) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("way", ["bind", "gate"])
+@pytest.mark.parametrize("way", ["bind", "dra", "gate"])
 def test_a_service_becomes_ready_follows_its_promise_and_leaves_nothing_behind(
     server: ControlPlane, here: Kubectl, tmp_path: Path, way: str
 ) -> None:
@@ -171,7 +172,7 @@ def test_a_service_becomes_ready_follows_its_promise_and_leaves_nothing_behind(
 
         here("delete", "modelservice", "chat")
         until(
-            lambda: not any(here.get(kind)["items"] for kind in ("deployments", "replicasets", "pods")),
+            lambda: not any(here.get(kind)["items"] for kind in OF_A_SERVICE),
             "everything of the service is gone",
         )
 

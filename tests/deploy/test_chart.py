@@ -42,6 +42,7 @@ DRA = {
 }
 EVICT = {("", "pods/eviction", "create")}
 SERVE = {("apps", "deployments", verb) for verb in ("create", "patch")}
+SERVE_DRA = {("resource.k8s.io", "resourceclaimtemplates", verb) for verb in ("create", "patch")}
 LEAD = {("coordination.k8s.io", "leases", verb) for verb in ("create", "get", "update")}
 
 
@@ -86,9 +87,13 @@ def account() -> dict[str, str]:
         ({**NOTHING_MORE, "settings": settings("bind", "gate", preempt=False)}, READ | REPORT | GATE | BIND),
         ({**NOTHING_MORE, "settings": settings("dra", preempt=False)}, READ | REPORT | GATE | BIND | DRA),
         ({**NOTHING_MORE, "evictions": True}, READ | REPORT | GATE | EVICT),
+        (
+            {**NOTHING_MORE, "deployments": True, "settings": settings("dra", preempt=False)},
+            READ | REPORT | GATE | BIND | DRA | SERVE | SERVE_DRA,
+        ),
         ({**NOTHING_MORE, "deployments": True}, READ | REPORT | GATE | SERVE),
     ],
-    ids=["default", "least", "bind", "both", "dra", "evictions", "deployments"],
+    ids=["default", "least", "bind", "both", "dra", "evictions", "dra-deployments", "deployments"],
 )
 def test_the_account_may_do_in_the_cluster_what_was_asked_for_and_nothing_more(
     values: Values, granted: set[Right]

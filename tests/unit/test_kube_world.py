@@ -237,3 +237,32 @@ def test_a_service_whose_scaling_was_refused_does_not_count_as_scaled() -> None:
     cluster.apply([Scale("ns/chat", {"A100": 2})])
 
     assert cluster.observe().services[0].scaled_at_s is None
+
+
+def test_instances_of_a_dra_pool_get_their_devices_by_a_claim_of_a_template_of_their_service() -> None:
+    writer = ScriptedWriter()
+    cluster = kubernetes(
+        with_template(small()), writer, placer="dra", device_classes={"nvidia.com/gpu": "gpu.nvidia.com"}
+    )
+
+    assert cluster.apply([Scale("ns/chat", {"A100": 2})]) == [None]
+
+    template, deployment = writer.sent
+    assert template.body is not None
+    assert deployment.body is not None
+    (request,) = template.body["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"] == {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 1}
+    assert template.body["metadata"]["ownerReferences"][0]["uid"] == "uid-chat"
+    made = deployment.body["spec"]["template"]["spec"]
+    assert made["resourceClaims"] == [{"name": "gpus", "resourceClaimTemplateName": template.body["metadata"]["name"]}]
+    assert made["containers"][0]["resources"]["claims"] == [{"name": "gpus"}]
+    assert made["containers"][0]["resources"]["limits"] == {}
+    assert made["schedulerName"] == "tonnage"
+
+
+def test_a_service_on_a_dra_pool_whose_driver_nobody_names_is_not_scaled() -> None:
+    (answer,) = kubernetes(with_template(small()), ScriptedWriter(), placer="dra").apply(
+        [Scale("ns/chat", {"A100": 2})]
+    )
+
+    assert "dra_drivers" in str(answer)
