@@ -73,6 +73,7 @@ class Book:
         self._classes: dict[str, DeviceClass] = {}
         self._slices_of: defaultdict[str, set[str]] = defaultdict(set)
         self._users: defaultdict[str, set[str]] = defaultdict(set)
+        self._pods_on: defaultdict[str, set[str]] = defaultdict(set)
         self._claims_on: defaultdict[str, set[str]] = defaultdict(set)
         self._inventory: dict[str, Inventory] = {}
         self._asked: dict[str, Ask] = {}
@@ -80,6 +81,8 @@ class Book:
         self._fitting: dict[str, dict[str, str]] = {}
         """By digest: node → the value of its label."""
         self._reasons: dict[str, Reason] = {}
+        self._mistakes: dict[str, tuple[Mistake, ...]] = {}
+        """By node, those that have some."""
         self._out = Settled()
         self._stale_nodes: set[str] = set()
         self._stale_pods: set[str] = set()
@@ -95,6 +98,10 @@ class Book:
         before = self._pods.pop(name, None)
         if pod is not None and pod.spec.resource_claims:
             self._pods[name] = pod
+        if before is not None:
+            self._pods_on[before.spec.node_name].discard(name)
+        if name in self._pods:
+            self._pods_on[self._pods[name].spec.node_name].add(name)
         for use in uses_of(before) if before else ():
             self._users[use.claim].discard(name)
             self._stale_claims.add(use.claim)
@@ -148,6 +155,9 @@ class Book:
         for node in sorted(self._stale_nodes):
             self._out.nodes[node] = self._pictured_node(node)
             self._out.pods[withholder_of(node)] = self._withheld_on(node)
+            self._mistakes.pop(node, None)
+            if node in self._inventory and (mistakes := tuple(self._mistakes_of(node))):
+                self._mistakes[node] = mistakes
         self._stale_nodes, self._stale_pods, self._stale_claims = set(), set(), set()
         settled, self._out = self._out, Settled()
         return settled
@@ -160,7 +170,7 @@ class Book:
     @property
     def mistakes(self) -> tuple[Mistake, ...]:
         """What is wrong with the devices of nodes, and devices that two claims hold."""
-        return tuple(m for node in sorted(self._inventory) for m in self._mistakes_of(node))
+        return tuple(m for _, mistakes in sorted(self._mistakes.items()) for m in mistakes)
 
     def writes(self, pod: SeenPod, node: str, numbers: Iterable[int], epoch: int) -> list[Write]:
         """What makes the claims of a pod hold these devices of a node. Raises ActionError when they cannot."""
@@ -222,7 +232,7 @@ class Book:
                 self._stale_pods |= {user for claim in claims for user in self._users.get(claim, ())}
                 for digest, ask in self._asked.items():
                     self._fit_one(digest, ask, name)
-                self._stale_pods |= {pod for pod in self._pods if not self._is_bound(pod)}
+                self._stale_pods |= self._pods_on[name] | self._pods_on[""]
 
     def _fit_asks(self) -> None:
         """Find out which nodes can serve asks that were not known, and forget what nobody asks any more."""
