@@ -99,11 +99,11 @@ class Book:
         if pod is not None and pod.spec.resource_claims:
             self._pods[name] = pod
         if before is not None:
-            self._pods_on[before.spec.node_name].discard(name)
+            _leave(self._pods_on, before.spec.node_name, name)
         if name in self._pods:
             self._pods_on[self._pods[name].spec.node_name].add(name)
         for use in uses_of(before) if before else ():
-            self._users[use.claim].discard(name)
+            _leave(self._users, use.claim, name)
             self._stale_claims.add(use.claim)
         for use in uses_of(self._pods[name]) if name in self._pods else ():
             self._users[use.claim].add(name)
@@ -118,7 +118,7 @@ class Book:
         before = self._slices.get(name)
         _put(self._slices, name, each)
         if before is not None:
-            self._slices_of[before.spec.node_name].discard(name)
+            _leave(self._slices_of, before.spec.node_name, name)
             self._stale_nodes.add(before.spec.node_name)
         if each is not None:
             self._slices_of[each.spec.node_name].add(name)
@@ -128,7 +128,7 @@ class Book:
         before = self._claims.get(name)
         _put(self._claims, name, claim)
         if before is not None:
-            self._claims_on[before.node].discard(name)
+            _leave(self._claims_on, before.node, name)
         if claim is not None and claim.is_allocated:
             self._claims_on[claim.node].add(name)
         self._stale_claims.add(name)
@@ -232,7 +232,7 @@ class Book:
                 self._stale_pods |= {user for claim in claims for user in self._users.get(claim, ())}
                 for digest, ask in self._asked.items():
                     self._fit_one(digest, ask, name)
-                self._stale_pods |= self._pods_on[name] | self._pods_on[""]
+                self._stale_pods |= self._pods_on.get(name, set()) | self._pods_on.get("", set())
 
     def _fit_asks(self) -> None:
         """Find out which nodes can serve asks that were not known, and forget what nobody asks any more."""
@@ -424,6 +424,14 @@ def _with(wants: Mapping[str, str], label: str, value: str, claim: str) -> dict[
     if wants.get(label, value) != value:
         raise _Waits("ClaimsApart", f"{claim} is on {value}, another of its claims on {wants[label]}")
     return {**wants, label: value}
+
+
+def _leave(index: dict[str, set[str]], key: str, name: str) -> None:
+    """Names of claims never come again: what has nobody left is forgotten, else it would be kept for ever."""
+    if key in index:
+        index[key].discard(name)
+        if not index[key]:
+            del index[key]
 
 
 def _put(store: dict[str, Kept], name: str, value: Kept | None) -> None:

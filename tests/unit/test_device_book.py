@@ -319,3 +319,22 @@ def test_only_allocations_of_tonnage_whose_pods_have_no_node_are_half_made() -> 
     known = book(node("a"), slice_on("a", devices(8)), *held, *pods)
 
     assert list(known.half_made()) == ["ns/ours"]
+
+
+def test_nothing_is_kept_of_claims_and_pods_that_are_gone() -> None:
+    """Claims of templates have new names for ever: what is kept of each would fill the memory in months."""
+    known = book(node("a"), slice_on("a", devices(8)))
+    known.settle()
+    before = sizes(known)
+    for turn in range(3):
+        see(known, claim(f"c{turn}", on=("a", ("gpu-0",)), reserved_for=["p"]), pod(f"p{turn}", f"c{turn}", on="a"))
+        known.settle()
+        known.put_pod(f"ns/p{turn}", None)
+        known.put_claim(f"ns/c{turn}", None)
+        known.settle()
+
+    assert sizes(known) == before
+
+
+def sizes(known: Book) -> dict[str, int]:
+    return {name: len(value) for name, value in vars(known).items() if isinstance(value, dict | set)}
