@@ -191,6 +191,10 @@ def test_500_pods_are_placed_and_no_device_is_given_twice(
 
     assert found.is_clean, found
     assert found.bound == 500
+    # kube-scheduler runs beside and can allocate claims, too: each of these was allocated by Tonnage.
+    claims = here.get("resourceclaims")["items"]
+    assert len(claims) == (500 if way.startswith("dra") else 0)
+    assert all("tonnage.dev/epoch" in each["metadata"]["annotations"] for each in claims)
 
 
 def test_an_idle_cycle_writes_nothing(server: ControlPlane, here: Kubectl, tmp_path: Path) -> None:
