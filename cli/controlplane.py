@@ -45,6 +45,11 @@ def controlplane() -> None:
     help="Simulate the nodes of these manifests, such as examples/nodes.yaml.",
 )
 @click.option("--seed", type=int, help="Of the generated fleet.")
+@click.option(
+    "--dra-driver",
+    metavar="DRIVER",
+    help="Publish the generated GPUs in ResourceSlices of this driver, such as gpu.nvidia.com, for ResourceClaims.",
+)
 @click.option("--node-lifecycle/--no-node-lifecycle", default=None, help="Evict pods from nodes that fall silent.")
 @click.option("--dry-run", is_flag=True, help="Print the command lines that would be run, and run none.")
 def up(path: Path | None, nodes: int | None, nodes_from: Path | None, *, dry_run: bool, **asked: object) -> None:

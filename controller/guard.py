@@ -11,6 +11,21 @@ from cluster.plans import Phase, Plan, Reason, Refused, Step
 from cluster.pods import PENDING, device_mask, device_numbers
 from cluster.snapshot import Snapshot, scaled
 
+REASONS = (
+    "AlreadyBound",
+    "GangNotWhole",
+    "NegativeInstances",
+    "NotEligible",
+    "NotFound",
+    "NotThere",
+    "NotWhole",
+    "OverCapacity",
+    "StaleEvidence",
+    "TooManyEvictions",
+    "WrongDevices",
+)
+"""Every code with which the guard strikes a step out: counters of them start at 0, so that the first shows as one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import msgspec
 
 from cluster.errors import ActionError
 from controller.kube_connection import KubeWriteError, Refusal
+from controller.kube_structs import Meta, Slim
 from controller.kube_write import Write, Writer
 
 REQUEST_TIMEOUT_S = 4.0
@@ -56,16 +59,18 @@ class Applier:
         async def worker() -> None:
             # All workers draw from one iterator: there is no await between drawing and owning.
             for numbers in queue:
+                before: Sent = b""
                 for number in numbers:
-                    answers[number] = await self._answered(jobs[number].write)
-                    if isinstance(answers[number], ActionError):
+                    before = answers[number] = await self._answered(jobs[number].write, before)
+                    if isinstance(before, ActionError):
                         break
 
         await asyncio.gather(*(worker() for _ in range(min(self.concurrency, len(by_object)))))
         return answers
 
-    async def _answered(self, write: Write) -> Sent:
+    async def _answered(self, write: Write, before: Sent) -> Sent:
         try:
+            write = _following(write, before)
             return await self._sent(write)
         except KubeWriteError as error:
             wait_s = error.refusal.retry_after_s
@@ -89,6 +94,23 @@ class Applier:
         except TimeoutError as error:
             refusal = Refusal(0, "NoAnswer", f"no answer within {REQUEST_TIMEOUT_S:g} s")
             raise KubeWriteError(f"{write.method} {write.path}", refusal) from error
+
+
+class _Answer(Slim, frozen=True):
+    """The object that a write left."""
+
+    metadata: Meta
+
+
+def _following(write: Write, before: Sent) -> Write:
+    """The write as it is sent after that answer. Raises ActionError when the answer does not name a version."""
+    if not write.on_version_of_answer or not isinstance(before, bytes) or write.body is None:
+        return write
+    try:
+        version = msgspec.json.decode(before, type=_Answer).metadata.resource_version
+    except msgspec.MsgspecError as error:
+        raise ActionError(f"{write.method} {write.path}: not sent, the answer before it: {error}") from error
+    return replace(write, body={**write.body, "metadata": {**write.body["metadata"], "resourceVersion": version}})
 
 
 def may_have_happened(error: ActionError) -> bool:

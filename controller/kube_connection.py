@@ -12,7 +12,8 @@ import aiohttp
 import msgspec
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.client.rest import RESTClientObject, RESTResponse
-from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes.aio.config import ConfigException, load_kube_config
+from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 from yaml import YAMLError
 
 from cluster.errors import ActionError, ConfigError, Mistake, ObservationError
@@ -40,6 +41,8 @@ class Access:
     there is none the file that kubectl would read."""
     context: str = ""
     """Of the kubeconfig; empty: its current one."""
+    service_account: str = "/var/run/secrets/kubernetes.io/serviceaccount"
+    """Folder of the pod's token and of the certificate of its API server, as the kubelet mounts it."""
     impersonate: str = ""
     """Act as this user (`kubectl --as`); empty: as oneself."""
     connect_timeout_s: float = 5.0
@@ -294,7 +297,7 @@ async def connect(
     configuration = Configuration()
     try:
         if not access.kubeconfig and not access.context and "KUBERNETES_SERVICE_HOST" in os.environ:
-            load_incluster_config(configuration)
+            _load_service_account(configuration, access, clock)
             namespace = _namespace_of_pod()
         else:
             namespace = await _load_kubeconfig(configuration, access, clock)
@@ -307,8 +310,23 @@ async def connect(
 
 
 TOKEN_FOR_S = 60.0
-"""How long a token of a kubeconfig is used before its file or plugin is asked again; plugins that tell an expiry are
-asked only then. The same minute that the library takes for the token of a pod."""
+"""How long a token is used before its file or plugin is asked again; plugins that tell an expiry are asked only then.
+A minute: the kubelet replaces a pod's token when a fifth of its life is left, which is two minutes at the least."""
+
+
+def _load_service_account(configuration: Configuration, access: Access, clock: Callable[[], float]) -> None:
+    folder = access.service_account
+    loader = InClusterConfigLoader(f"{folder}/token", f"{folder}/ca.crt", try_refresh_token=False)
+    loader.load_and_set(configuration)
+    read_at_s = clock()
+
+    def refresh(_: Configuration) -> None:
+        nonlocal read_at_s
+        if clock() - read_at_s >= TOKEN_FOR_S:
+            loader.load_and_set(configuration)
+            read_at_s = clock()
+
+    configuration.refresh_api_key_hook = refresh
 
 
 async def _load_kubeconfig(configuration: Configuration, access: Access, clock: Callable[[], float]) -> str:
@@ -319,6 +337,7 @@ async def _load_kubeconfig(configuration: Configuration, access: Access, clock: 
         client_configuration=configuration,
         persist_config=False,
     )
+    _check_plugin(loader, configuration)
     read_at_s = clock()
 
     async def refresh(_: Configuration) -> None:
@@ -344,6 +363,18 @@ def warning_text(header: str) -> str:
     _, quote, rest = header.partition('"')
     text, end, _ = rest.rpartition('"')
     return text.replace('\\"', '"') if quote and end else header
+
+
+def _check_plugin(loader: Any, configuration: Configuration) -> None:
+    """The library logs that a credential plugin failed and goes on without a credential, as nobody.
+
+    Raises ConfigException.
+    """
+    user = loader._user  # its only trace of what the kubeconfig says
+    has_credential = configuration.api_key.get("BearerToken") or configuration.cert_file
+    if user and "exec" in user and not has_credential:
+        command = " ".join([user["exec"]["command"], *(user["exec"].safe_get("args") or ())])
+        raise ConfigException(f"the credential plugin gave no credential; run it to see why: {command}")
 
 
 async def _check(answer: RESTResponse) -> None:

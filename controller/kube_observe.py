@@ -5,12 +5,15 @@ import gc
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 from cluster.errors import Mistake, ObservationError
 from cluster.snapshot import Snapshot
 from controller.api.kinds import NODE_KIND, POD_KIND, kind_of
 from controller.api.metadata import API_VERSION
+from controller.dra.book import Book
+from controller.dra.objects import API as RESOURCE_API
+from controller.dra.objects import DeviceClass, ResourceClaim, ResourceSlice
 from controller.findings import Findings
 from controller.kube_cache import Cache, Resource
 from controller.kube_connection import Transport
@@ -20,6 +23,8 @@ from controller.kube_structs import Node, OwnObject, Pod
 from controller.manifests import Note, Read
 from controller.picture import Picture, Seen
 from controller.snapshot_from import note_snapshot
+
+T = TypeVar("T")
 
 NODES = Resource("nodes", "/api/v1/nodes", Node, is_namespaced=False)
 PODS = Resource(
@@ -31,10 +36,26 @@ GPU_TYPES = Resource("gpu_types", f"{OURS}/gputypes", OwnObject, is_namespaced=F
 PROFILES = Resource("profiles", f"{OURS}/modelprofiles", OwnObject, is_namespaced=False)
 SERVICES = Resource("services", f"{OURS}/modelservices", OwnObject)
 GANGS = Resource("gangs", f"{OURS}/gangs", OwnObject)
+SLICES = Resource("slices", f"{RESOURCE_API}/resourceslices", ResourceSlice, is_namespaced=False)
+CLAIMS = Resource("claims", f"{RESOURCE_API}/resourceclaims", ResourceClaim)
+CLASSES = Resource("classes", f"{RESOURCE_API}/deviceclasses", DeviceClass, is_namespaced=False)
 
 STALE_AFTER_S = 180.0
 """A part of which nothing was heard for so long is not planned on. The server sends a bookmark every minute, so three
 were missed, or the connection has been gone for that long."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCaches:
+    """What dynamic resource allocation reads of a cluster; watched only where a pool is placed so."""
+
+    slices: Cache[ResourceSlice]
+    claims: Cache[ResourceClaim]
+    classes: Cache[DeviceClass]
+
+    @property
+    def each(self) -> tuple[Cache[Any], ...]:
+        return (self.slices, self.claims, self.classes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +68,11 @@ class Caches:
     profiles: Cache[OwnObject]
     services: Cache[OwnObject]
     gangs: Cache[OwnObject]
+    devices: DeviceCaches | None = None
 
     @property
     def each(self) -> tuple[Cache[Any], ...]:
-        return (self.nodes, self.pods, *(cache for _, cache in self.own))
+        return (self.nodes, self.pods, *(cache for _, cache in self.own), *(self.devices.each if self.devices else ()))
 
     @property
     def own(self) -> tuple[tuple[str, Cache[OwnObject]], ...]:
@@ -63,8 +85,12 @@ class Caches:
         )
 
 
-def empty_caches(changed: Callable[[], None] = lambda: None) -> Caches:
-    """changed: called in the event loop whenever an object came, changed or went; be quick."""
+def empty_caches(changed: Callable[[], None] = lambda: None, *, with_devices: bool = False) -> Caches:
+    """changed: called in the event loop whenever an object came, changed or went; be quick.
+
+    with_devices: whether slices, claims and device classes are watched, too.
+    """
+    devices = DeviceCaches(Cache(SLICES, changed), Cache(CLAIMS, changed), Cache(CLASSES, changed))
     return Caches(
         nodes=Cache(NODES, changed),
         pods=Cache(PODS, changed),
@@ -72,6 +98,7 @@ def empty_caches(changed: Callable[[], None] = lambda: None) -> Caches:
         profiles=Cache(PROFILES, changed),
         services=Cache(SERVICES, changed),
         gangs=Cache(GANGS, changed),
+        devices=devices if with_devices else None,
     )
 
 
@@ -106,14 +133,18 @@ class Observer:
         clock: Callable[[], float],
         *,
         is_ours: Callable[[Pod], bool] = lambda _: True,
+        new_book: Callable[[], Book] = lambda: Book({}, lambda _: False),
         stale_after_s: float = STALE_AFTER_S,
         at_first_sight: Callable[[], None] = settle_heap,
     ) -> None:
         """clock: seconds since the epoch, the one that the reflectors have.
 
         is_ours: whether a pending pod waits for Tonnage; others are left to their own scheduler.
+        new_book: makes an empty book of devices, for caches that have devices.
         """
         self._caches = caches
+        self._new_book = new_book
+        self._book = new_book()
         self._clock = clock
         self._stale_after_s = stale_after_s
         self._at_first_sight = at_first_sight
@@ -136,8 +167,9 @@ class Observer:
             if self._is_first:
                 self._is_first = False
                 self._at_first_sight()
+            amiss = self._book.mistakes
         unreadable = (m for _, mistakes in sorted(self._unreadable.items()) for m in mistakes)
-        return replace(seen, mistakes=(*unreadable, *seen.mistakes))
+        return replace(seen, mistakes=(*unreadable, *amiss, *seen.mistakes))
 
     def notes(self, snapshot: Snapshot) -> tuple[Note, ...]:
         """What people should know about the snapshot that was seen last. Looks at every pod: not for every cycle."""
@@ -169,6 +201,7 @@ class Observer:
         except Exception:
             # A bug; but changes that were drained and not taken must not be missing for ever after.
             self._picture, self._unreadable = Picture(self._is_ours), {}
+            self._book = self._new_book()
             for cache in self._caches.each:
                 cache.mark_all()
             raise
@@ -177,16 +210,41 @@ class Observer:
         for kind, cache in self._caches.own:
             for name, obj in cache.drain().items():
                 self._take_own(kind, name, obj)
-        for name, node in self._caches.nodes.drain().items():
+        nodes, pods = self._caches.nodes.drain(), self._caches.pods.drain()
+        if self._caches.devices is not None:
+            nodes, pods = self._with_devices(self._caches.devices, nodes, pods)
+        for name, node in nodes.items():
             if node is None:
                 self._picture.remove_node(name)
             else:
                 self._picture.put_node(Read(node, NODE_KIND))
-        for name, pod in self._caches.pods.drain().items():
+        for name, pod in pods.items():
             if pod is None:
                 self._picture.remove_pod(name)
             else:
                 self._picture.put_pod(Read(pod, POD_KIND))
+
+    def _with_devices(
+        self, devices: DeviceCaches, nodes: Mapping[str, Node | None], pods: Mapping[str, Pod | None]
+    ) -> tuple[dict[str, Node | None], dict[str, Pod | None]]:
+        """What changed of nodes and pods, devices of slices and claims taken into account."""
+        for name, found in devices.slices.drain().items():
+            self._book.put_slice(name, found)
+        for name, known in devices.classes.drain().items():
+            self._book.put_class(name, known)
+        for name, claim in devices.claims.drain().items():
+            self._book.put_claim(name, claim)
+        for name, node in nodes.items():
+            self._book.put_node(name, node)
+        for name, pod in pods.items():
+            self._book.put_pod(name, pod)
+        settled = self._book.settle()
+        return settled.nodes, settled.pods
+
+    def with_book(self, look: Callable[[Book], T]) -> T:
+        """What somebody finds in the book of devices as it was at the last snapshot."""
+        with self._lock:
+            return look(self._book)
 
     def _take_own(self, kind_name: str, name: str, obj: OwnObject | None) -> None:
         kind = kind_of(API_VERSION, kind_name)

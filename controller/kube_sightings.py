@@ -13,7 +13,7 @@ from controller.kube_cache import Cache, Resource
 from controller.kube_placers import asked_placer
 from controller.kube_structs import Meta, OwnObject, Pod, Slim
 from controller.service_deployments import CONTENT_ANNOTATION, GPU_TYPE_LABEL
-from controller.sightings import SeenDeployment, SeenGpuType, SeenPod, SeenService
+from controller.sightings import SCHEDULER_NAME, SeenDeployment, SeenGpuType, SeenPod, SeenService
 
 
 class _DeploymentLabels(Slim, frozen=True, rename=None):
@@ -60,20 +60,26 @@ class CachedSightings:
         services: Cache[OwnObject],
         gpu_types: Cache[OwnObject],
         deployments: Cache[Deployment],
+        allocates_claims: bool = False,
     ) -> None:
-        """snapshot: raises ObservationError while a part of it is not synced."""
+        """snapshot: raises ObservationError while a part of it is not synced.
+
+        allocates_claims: whether the ResourceClaims of pods are Tonnage's to allocate; where they are not, a gated pod
+        with claims is released as any other, and kube-scheduler allocates them.
+        """
         self._snapshot = snapshot
         self._pods = pods
         self._services = services
         self._gpu_types = gpu_types
         self._deployments = deployments
+        self._allocates_claims = allocates_claims
 
     def snapshot(self) -> Snapshot:
         return self._snapshot()
 
     def pod(self, name: str) -> SeenPod | None:
         pod = self._pods.get(name)
-        return seen_pod(name, pod) if pod else None
+        return seen_pod(name, pod, allocates_claims=self._allocates_claims) if pod else None
 
     def service(self, name: str) -> SeenService | None:
         found = self._services.get(name)
@@ -120,9 +126,11 @@ def is_ours(pod: Pod) -> bool:
     return bool(seen.chosen_node) or asked_placer(seen) is not None
 
 
-def seen_pod(name: str, pod: Pod) -> SeenPod:
+def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> SeenPod:
     """name: `namespace/name`."""
     meta, spec = pod.metadata, pod.spec
+    # Of a pod that no other scheduler will bind, nobody else allocates the claims either.
+    has_claims = bool(spec.resource_claims) and (allocates_claims or spec.scheduler_name == SCHEDULER_NAME)
     gates = tuple(gate.name for gate in spec.scheduling_gates)
     is_released = not spec.node_name and not gates
     return SeenPod(
@@ -136,6 +144,7 @@ def seen_pod(name: str, pod: Pod) -> SeenPod:
         is_running=pod.status.phase == "Running",
         chosen_node=(meta.annotations.node or "") if is_released else "",
         devices=_numbers(meta.annotations.devices),
+        has_claims=has_claims,
     )
 
 

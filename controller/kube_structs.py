@@ -119,6 +119,21 @@ class SchedulingGate(Slim, frozen=True):
     name: str
 
 
+class PodClaim(Slim, frozen=True):
+    """One of a pod's ResourceClaims: an existing one, or one that is made for it from a template."""
+
+    name: str
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class MadeClaim(Slim, frozen=True):
+    """Which claim was made for a pod from a template; no name: none is needed."""
+
+    name: str
+    resource_claim_name: str | None = None
+
+
 class PodSpec(Slim, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -133,10 +148,12 @@ class PodSpec(Slim, frozen=True):
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
     scheduling_gates: tuple[SchedulingGate, ...] = ()
+    resource_claims: tuple[PodClaim, ...] = ()
 
 
 class PodStatus(Slim, frozen=True):
     phase: str = "Pending"
+    resource_claim_statuses: tuple[MadeClaim, ...] = ()
 
 
 class Pod(Slim, frozen=True):

@@ -10,9 +10,10 @@ from cluster.snapshot import Snapshot
 from controller.account import Account
 from controller.assumed import Assumed
 from controller.kube_apply import Applier, Job, Sent, may_have_happened
-from controller.kube_placers import Pool, asked_placer, placer_name, placing_write
+from controller.kube_placers import Pool, asked_placer, placer_name, placing_writes
+from controller.kube_placers.placing import Allocate, no_claims
 from controller.kube_write import Write
-from controller.service_deployments import Instance, content_of, deployment_write
+from controller.service_deployments import Instance, content_of, deployment_writes
 from controller.service_status import scaled_at_s
 from controller.sightings import Sightings
 from controller.under_way import with_deployed, with_what_is_under_way
@@ -47,9 +48,13 @@ class KubernetesWorld:
         epoch: Callable[[], int],
         clock: Callable[[], float],
         tell: Report,
+        allocate: Allocate = no_claims,
+        device_classes: Mapping[str, str] | None = None,
     ) -> None:
         """epoch: of the Lease, stamped on all that is written. clock: monotonic, seconds.
 
+        device_classes: by the resource as which devices are counted, the DeviceClass that instances ask for in pools of
+        `dra`. allocate: how the claims of pods get their devices, from the cluster as it was last observed.
         tell: takes each report, in the thread of the loop.
         """
         self._sightings = sightings
@@ -59,8 +64,13 @@ class KubernetesWorld:
         self._epoch = epoch
         self._clock = clock
         self._tell = tell
+        self._allocate = allocate
+        self._device_classes = device_classes or {}
         self._assumed = Assumed()
         self._generations: Mapping[str, int] = {}
+        self._scaled: dict[str, float] = {}
+        """When this process last scaled a service, seconds since the epoch. Its status says so, too, but that may be
+        seen only after the next cycle has begun, which would then change again what has just been changed."""
 
     def observe(self) -> Snapshot:
         """What a plan is made for. The generations are noted first: a status must not speak of a later one."""
@@ -99,8 +109,12 @@ class KubernetesWorld:
                 self._assume(action)
             jobs += [(number, Job(about, write)) for write in writes]
         sent = self._run(self._applier.send([job for _, job in jobs]))
+        begun: set[int] = set()
         for (number, _), answer in zip(jobs, sent, strict=True):
-            answers[number] = answers[number] or self._noted(actions[number], answer)
+            answers[number] = answers[number] or self._noted(
+                actions[number], answer, snapshot.at_s, has_begun=number in begun
+            )
+            begun.add(number)
         return answers
 
     def report(self, plan: Plan, outcome: Outcome) -> None:
@@ -110,21 +124,27 @@ class KubernetesWorld:
         if pod := self._sightings.pod(bind.pod):
             self._assumed.add(bind, pod.uid, self._clock())
 
-    def _noted(self, action: Action, answer: Sent) -> ActionError | None:
-        """Keep the books right after an answer: only what certainly did not happen frees what it would hold."""
+    def _noted(self, action: Action, answer: Sent, at_s: float, *, has_begun: bool) -> ActionError | None:
+        """Keep the books right after an answer: only what certainly did not happen frees what it would hold.
+
+        at_s: of the snapshot that it was written for.
+        has_begun: an earlier write of the action went well. A claim may then hold the devices, seen or not.
+        """
         failed = answer if isinstance(answer, ActionError) else None
         match action:
-            case Bind() if failed and not may_have_happened(failed):
+            case Bind() if failed and not has_begun and not may_have_happened(failed):
                 self._assumed.drop([action.pod])
             case Evict() if not failed:
                 self._assumed.drop([action.pod])
+            case Scale() if not failed:
+                self._scaled[action.service] = at_s
         return failed
 
     def _writes(self, action: Action, snapshot: Snapshot) -> tuple[str, list[Write]]:
         """The object that an action changes, and how. Raises ActionError where it cannot be written."""
         match action:
             case Bind():
-                return f"Pod/{action.pod}", [self._binding(action, snapshot)]
+                return f"Pod/{action.pod}", self._binding(action, snapshot)
             case Evict():
                 return f"Pod/{action.pod}", self._eviction(action)
             case Move():
@@ -132,11 +152,12 @@ class KubernetesWorld:
             case Scale():
                 return f"ModelService/{action.service}", self._deployments(action, snapshot)
 
-    def _binding(self, bind: Bind, snapshot: Snapshot) -> Write:
+    def _binding(self, bind: Bind, snapshot: Snapshot) -> list[Write]:
         pod, where = self._sightings.pod(bind.pod), snapshot.nodes.names.row(bind.node)
         if pod is None or where is None:
             raise ActionError(f"binding {bind.pod} to {bind.node}: one of them is gone")
-        return placing_write(pod, bind, snapshot.nodes.labels[where], self._pools, self._epoch())
+        labels = snapshot.nodes.labels[where]
+        return placing_writes(pod, bind, labels, self._pools, self._epoch(), self._allocate)
 
     def _eviction(self, evict: Evict) -> list[Write]:
         pod = self._sightings.pod(evict.pod)
@@ -150,17 +171,22 @@ class KubernetesWorld:
             raise ActionError(f"scaling {scale.service}: it is gone")
         if seen.template is None:
             raise ActionError(f"scaling {scale.service}: it has no spec.template to make pods of; it is only planned")
-        writes = []
+        writes: list[Write] = []
         for gpu_type, replicas in scale.instances.items():
             instance = self._instance(snapshot, scale.service, gpu_type)
             if instance is None:
                 raise ActionError(f"scaling {scale.service}: nothing is known of GPU type {gpu_type}")
-            writes.append(deployment_write(instance, replicas, self._epoch()))
+            if instance.placer == "dra" and not instance.device_class:
+                resource = instance.recognised.resource
+                raise ActionError(f"scaling {scale.service}: no driver in dra_drivers offers {resource} of {gpu_type}")
+            writes += deployment_writes(instance, replicas, self._epoch())
         return writes
 
     def _scaled_at_s(self, service: str) -> float | None:
         seen = self._sightings.service(service)
-        return scaled_at_s(seen.status) if seen else None
+        said = scaled_at_s(seen.status) if seen else None
+        own = self._scaled.get(service)
+        return own if said is None or (own is not None and own > said) else said
 
     def _content(self, snapshot: Snapshot, service: str, gpu_type: str) -> str | None:
         instance = self._instance(snapshot, service, gpu_type)
@@ -174,7 +200,8 @@ class KubernetesWorld:
         gpus = next(
             (p.gpus_per_instance for p in snapshot.profiles if (p.model, p.gpu_type) == (known.model, gpu_type)), 1
         )
-        return Instance(known, seen, gpu_type, gpus, recognised, self._placer_of(snapshot, gpu_type))
+        device_class = self._device_classes.get(recognised.resource, "")
+        return Instance(known, seen, gpu_type, gpus, recognised, self._placer_of(snapshot, gpu_type), device_class)
 
     def _placer_of(self, snapshot: Snapshot, gpu_type: str) -> str:
         """How pods get onto nodes of a GPU type: as the pool of its first node says; the last pool's where it has none.

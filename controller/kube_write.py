@@ -16,6 +16,8 @@ class Write:
     body: Mapping[str, Any] | None = None
     content_type: str = JSON
     query: Mapping[str, str] = field(default_factory=dict)
+    on_version_of_answer: bool = False
+    """Whether it is for the object as the write before it left it: its resourceVersion comes from that answer."""
 
 
 class Writer(Protocol):

@@ -15,8 +15,10 @@ from cluster.errors import ActionError, ObservationError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.brain import Brain, InlineBrain
+from controller.claim_keeping import DeviceTroubles, TakesAllocationsBack, TellsOfClaims
 from controller.cycle import run_cycle
 from controller.decide import Decisions
+from controller.dra.book import Book
 from controller.gang_rollback import TakesGangsBack
 from controller.guard import Limits
 from controller.kube_apply import Applier
@@ -25,13 +27,13 @@ from controller.kube_connection import Access, Connection, Request, connect
 from controller.kube_events import AT_A_TIME, Events, said_of
 from controller.kube_lease import Leadership
 from controller.kube_observe import Caches, Observer, empty_caches, follow
-from controller.kube_placers import Pool
+from controller.kube_placers import Pool, asked_placer, placer_name
 from controller.kube_reflector import Surroundings
 from controller.kube_report import log_unwritten, status_jobs
 from controller.kube_report_own import OwnJobs, reports_on
 from controller.kube_sightings import DEPLOYMENTS, CachedSightings, Deployment, is_ours
 from controller.kube_world import KubernetesWorld
-from controller.meter import Meter, count_request
+from controller.meter import Meter, count_request, foresee_requests
 from controller.metrics_endpoint import metrics_endpoint
 from controller.operator_settings import OperatorSettings
 from controller.probes import probes_endpoint
@@ -141,11 +143,15 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
         loop = LoopThread()
         stack.callback(loop.close)
         meter, changed, heart = Meter(), Event(), Heart()
+        foresee_requests(meter)
         access = Access(kubeconfig=settings.kubeconfig, context=settings.context)
         connection = loop.run(connect(access, time.monotonic, lambda request: _count(meter, request)))
         stack.callback(lambda: loop.run_within(connection.close(), 1.0))
         leadership = _leadership(settings, connection)
-        caches, deployments = empty_caches(changed.set), Cache(DEPLOYMENTS, changed.set)
+        pools = pools_of(settings)
+        allocates = any(pool.placer == "dra" for pool in pools)
+        caches = empty_caches(changed.set, with_devices=allocates)
+        deployments = Cache(DEPLOYMENTS, changed.set)
         everything = (*caches.each, deployments)
 
         def is_synced() -> bool:
@@ -155,16 +161,25 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
         stack.callback(loop.begin(follow(everything, connection, around)))
         stack.callback(lambda: loop.run_within(leadership.release(), SHUTDOWN_S))
         stack.callback(loop.begin(leadership.campaign()))
-        observer = Observer(caches, time.time, is_ours=is_ours)
-        sightings = _sightings(observer, caches, deployments)
+        observer = Observer(
+            caches,
+            time.time,
+            is_ours=is_ours,
+            new_book=lambda: Book(settings.dra_drivers, lambda labels: placer_name(pools, labels) == "dra"),
+        )
+        sightings = _sightings(observer, caches, deployments, allocates=allocates)
         own_jobs = reports_on(observer, caches, lambda name: bool((pod := sightings.pod(name)) and pod.is_running))
-        world = _world(settings, loop, connection, leadership, sightings, own_jobs, stack)
+        world = _world(settings, loop, connection, leadership, sightings, observer, own_jobs, stack)
         probes = {"/healthz": heart.probe, "/readyz": lambda: None if is_synced() else "the cluster was not seen yet"}
         yield Operator(
             settings,
             leadership,
             world,
-            brain_of(settings, lambda name: bool((pod := sightings.pod(name)) and pod.chosen_node)),
+            TellsOfClaims(
+                brain_of(settings, lambda name: bool((pod := sightings.pod(name)) and pod.chosen_node)),
+                lambda: observer.with_book(lambda book: book.reasons),
+                lambda name: (pod := sightings.pod(name)) is not None and asked_placer(pod) is not None,
+            ),
             Teller(meter, structlog.get_logger("cycle"), time.time),
             heart,
             changed,
@@ -212,6 +227,10 @@ def _one_cycle(operator: Operator, limits: Limits) -> None:
         operator.teller.tell_cycle(cycle)
 
 
+def pools_of(settings: OperatorSettings) -> tuple[Pool, ...]:
+    return tuple(Pool(pool.placer, pool.selector) for pool in settings.pools)
+
+
 def brain_of(settings: OperatorSettings, is_on_its_way: OnItsWay) -> Brain:
     mix = MixSettings(change_price_per_hour=settings.change_price_per_hour, explain=False)
     decisions = Decisions(policy=settings.policy, mix=mix, preempt=settings.preempt, hold_s=settings.hold_s)
@@ -236,13 +255,16 @@ def boot_time_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def _sightings(observer: Observer, caches: Caches, deployments: Cache[Deployment]) -> CachedSightings:
+def _sightings(
+    observer: Observer, caches: Caches, deployments: Cache[Deployment], *, allocates: bool
+) -> CachedSightings:
     return CachedSightings(
         observer.observe,
         pods=caches.pods,
         services=caches.services,
         gpu_types=caches.gpu_types,
         deployments=deployments,
+        allocates_claims=allocates,
     )
 
 
@@ -252,6 +274,7 @@ def _world(
     connection: Connection,
     leadership: Leadership,
     sightings: CachedSightings,
+    observer: Observer,
     own_jobs: OwnJobs,
     stack: ExitStack,
 ) -> KubernetesWorld:
@@ -259,6 +282,15 @@ def _world(
     quiet = replace(applier, concurrency=AT_A_TIME)
     events = Events(quiet, sightings.uid, time.time, settings.identity)
     stack.callback(loop.begin(events.write()))
+    troubles = DeviceTroubles()
+    back = TakesAllocationsBack(
+        lambda: observer.with_book(Book.half_made),
+        lambda claim: tuple(
+            pod for name in observer.with_book(lambda book: book.users(claim)) if (pod := sightings.pod(name))
+        ),
+        settings.release_deadline_s,
+        time.monotonic,
+    )
 
     def tell(snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:
         loop.call(lambda: events.say(said_of(plan, outcome)))
@@ -266,19 +298,26 @@ def _world(
         jobs = [
             *status_jobs(sightings, snapshot, plan, outcome, generations, at_s),
             *own_jobs(snapshot, plan, at_s),
+            *back.jobs(plan),
         ]
         for answer in loop.run(quiet.send(jobs)):
             if isinstance(answer, ActionError):
                 log_unwritten(answer)
+        troubles.tell(observer.with_book(lambda book: book.mistakes))
 
     return KubernetesWorld(
         sightings,
         applier,
         loop.run,
-        pools=tuple(Pool(pool.placer, pool.selector) for pool in settings.pools),
+        pools=pools_of(settings),
         epoch=lambda: leadership.epoch,
         clock=time.monotonic,
         tell=tell,
+        # A driver's chart brings a class along that is called as the driver.
+        device_classes={resource: driver for driver, resource in sorted(settings.dra_drivers.items(), reverse=True)},
+        allocate=lambda pod, bind, epoch: observer.with_book(
+            lambda book: book.writes(pod, bind.node, bind.devices, epoch)
+        ),
     )
 
 

@@ -24,8 +24,10 @@ class Part(BaseModel):
 class PoolSettings(Part):
     """Nodes that share a way of placing pods."""
 
-    placer: Literal["bind", "gate"]
+    placer: Literal["bind", "dra", "gate"]
     """bind: Tonnage binds pods with `schedulerName: tonnage`; only for nodes that no other scheduler uses.
+    dra: Tonnage allocates exact devices to the ResourceClaims of pods, then places these by bind or by gate, as they
+    ask; only for nodes whose claims no other scheduler allocates.
     gate: kube-scheduler binds pods after Tonnage has removed the gate `tonnage.dev/placement`."""
     selector: dict[str, str] = {}
     """Labels of the nodes; empty: all that no pool before has."""
@@ -66,6 +68,12 @@ class OperatorSettings(BaseSettings):
     lease: LeaseSettings = LeaseSettings()
     pools: Annotated[tuple[PoolSettings, ...], Field(min_length=1, max_length=64)] = (PoolSettings(placer="gate"),)
     """The first that has a node's labels tells how pods get there."""
+    dra_drivers: Annotated[dict[str, str], Field(min_length=1, max_length=8)] = {
+        "gpu.amd.com": "amd.com/gpu",
+        "gpu.nvidia.com": "nvidia.com/gpu",
+    }
+    """Drivers whose devices Tonnage allocates in pools of `dra`, each with the resource of the GPUTypes that it offers.
+    Devices of other drivers are left alone, and a claim that asks for one is not allocated."""
     policy: str = "tonnage"
     """Packing policy."""
     preempt: bool = True

@@ -9,6 +9,7 @@ import msgspec
 
 from cluster.workloads import ModelService
 from controller.api.metadata import API_VERSION, SERVICE_LABEL
+from controller.dra.objects import API as RESOURCE_API
 from controller.kube_connection import APPLY_PATCH
 from controller.kube_write import Write
 from controller.sightings import (
@@ -20,6 +21,8 @@ from controller.sightings import (
 )
 
 FIELD_MANAGER = "tonnage"
+CLAIM_NAME = "gpus"
+"""Of the claim of an instance's pods, and of the one request in it."""
 GPU_TYPE_LABEL = "tonnage.dev/gpu-type"
 CONTENT_ANNOTATION = "tonnage.dev/content"
 """On a Deployment: what `content_of` says of it, so that one that is right is not written again."""
@@ -38,7 +41,9 @@ class Instance:
     """Devices of one instance."""
     recognised: SeenGpuType
     placer: str
-    """How pods are placed on nodes of this type: `bind` or `gate`."""
+    """How pods are placed on nodes of this type: `bind`, `dra` or `gate`."""
+    device_class: str = ""
+    """DeviceClass of its devices; needed where pods are placed by `dra`."""
 
 
 def deployment_name(service: str, gpu_type: str) -> str:
@@ -52,8 +57,16 @@ def deployment_name(service: str, gpu_type: str) -> str:
     return f"{name[: LONGEST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def deployment_write(instance: Instance, replicas: int, epoch: int) -> Write:
-    """Server-side apply of one Deployment. The fields in it are Tonnage's; all others are anybody's."""
+def deployment_writes(instance: Instance, replicas: int, epoch: int) -> list[Write]:
+    """Server-side apply of one Deployment, and before it of the template of its pods' claims where they have claims.
+
+    The fields in them are Tonnage's; all others are anybody's.
+    """
+    made = [_deployment_write(instance, replicas, epoch)]
+    return [_claim_template_write(instance, epoch), *made] if instance.placer == "dra" else made
+
+
+def _deployment_write(instance: Instance, replicas: int, epoch: int) -> Write:
     namespace, _, service = instance.service.name.partition("/")
     name = deployment_name(service, instance.gpu_type)
     said = {CONTENT_ANNOTATION: content_of(instance), EPOCH_ANNOTATION: str(epoch)}
@@ -72,6 +85,37 @@ def deployment_write(instance: Instance, replicas: int, epoch: int) -> Write:
     query = {"fieldManager": FIELD_MANAGER, "force": "true"}
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
     return Write("PATCH", path, body, APPLY_PATCH, query)
+
+
+def _claim_template_write(instance: Instance, epoch: int) -> Write:
+    """A template cannot be changed: one that asks for something else has another name, and all go with the service."""
+    namespace, name = instance.service.name.partition("/")[0], _claim_template_name(instance)
+    body = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": _labels(instance),
+            "annotations": {EPOCH_ANNOTATION: str(epoch)},
+            "ownerReferences": [_owner(instance)],
+        },
+        "spec": {"spec": _claim_spec(instance)},
+    }
+    path = f"{RESOURCE_API}/namespaces/{namespace}/resourceclaimtemplates/{name}"
+    return Write("PATCH", path, body, APPLY_PATCH, {"fieldManager": FIELD_MANAGER, "force": "true"})
+
+
+def _claim_spec(instance: Instance) -> dict[str, Any]:
+    """So many whole devices of one class. Which GPU type they are is chosen by the node."""
+    asked = {"deviceClassName": instance.device_class, "allocationMode": "ExactCount", "count": instance.gpus}
+    return {"devices": {"requests": [{"name": CLAIM_NAME, "exactly": asked}]}}
+
+
+def _claim_template_name(instance: Instance) -> str:
+    name = deployment_name(instance.service.name.partition("/")[2], instance.gpu_type)
+    content = msgspec.json.encode(_claim_spec(instance), order="sorted")
+    return f"{name}-{hashlib.sha256(content).hexdigest()[:8]}"
 
 
 def content_of(instance: Instance) -> str:
@@ -112,7 +156,10 @@ def _template(instance: Instance) -> dict[str, Any]:
     first, *others = spec["containers"]
     spec["containers"] = [_with_resources(instance, first), *others]
     spec["affinity"] = _affinity(_dict(spec.get("affinity")), instance.recognised)
-    if instance.placer == "bind":
+    if instance.placer == "dra":
+        claim = {"name": CLAIM_NAME, "resourceClaimTemplateName": _claim_template_name(instance)}
+        spec["resourceClaims"] = [*(c for c in spec.get("resourceClaims", []) if c.get("name") != CLAIM_NAME), claim]
+    if instance.placer in ("bind", "dra"):
         spec["schedulerName"] = SCHEDULER_NAME
     else:
         gates = [g for g in spec.get("schedulingGates", []) if g.get("name") != PLACEMENT_GATE]
@@ -126,13 +173,17 @@ def _with_resources(instance: Instance, container: Mapping[str, Any]) -> dict[st
     """The first container serves the model: it gets the devices, and CPU and memory where it names none."""
     resources = _dict(container.get("resources"))
     limits, requests = dict(_dict(resources.get("limits"))), dict(_dict(resources.get("requests")))
-    limits[instance.recognised.resource] = str(instance.gpus)
-    requests[instance.recognised.resource] = str(instance.gpus)
+    own: dict[str, Any] = {}
+    if instance.placer == "dra":
+        own["claims"] = [*(c for c in resources.get("claims", []) if c.get("name") != CLAIM_NAME), {"name": CLAIM_NAME}]
+    else:
+        limits[instance.recognised.resource] = str(instance.gpus)
+        requests[instance.recognised.resource] = str(instance.gpus)
     if instance.service.instance_cpu_milli:
         requests.setdefault("cpu", f"{instance.service.instance_cpu_milli}m")
     if instance.service.instance_memory_bytes:
         requests.setdefault("memory", str(instance.service.instance_memory_bytes))
-    return {**container, "resources": {**resources, "limits": limits, "requests": requests}}
+    return {**container, "resources": {**resources, "limits": limits, "requests": requests, **own}}
 
 
 def _affinity(written: Mapping[str, Any], recognised: SeenGpuType) -> dict[str, Any]:

@@ -34,6 +34,8 @@ class SeenPod:
     """The node that it was released towards by removing its gate, while it is not bound."""
     devices: tuple[int, ...] = ()
     """Devices that its annotation names."""
+    has_claims: bool = False
+    """Its devices come from ResourceClaims that Tonnage allocates."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from cluster.errors import ObservationError
 from controller.cycle import STAGES, Cycle
 from controller.decide import Clock
 from controller.fleet_metrics import left_behind, pending_since, samples_of
+from controller.guard import REASONS
 from controller.logs import log_cycle
 from controller.meter import Meter
 
@@ -35,6 +36,7 @@ class Teller:
         self._since_s: dict[str, float] = {}
         kinds = [kind.__name__ for kind in get_args(Action)]
         meter.foresee("tonnage_actions_total", kinds, ["done", *dict.fromkeys(RESULT_OF.values())])
+        meter.foresee("tonnage_guard_refusals_total", REASONS)
         meter.foresee("tonnage_cycles_total", ["acted", "quiet", "blind", "failed"])
         meter.set("tonnage_leader", 0)
 

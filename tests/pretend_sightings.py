@@ -8,6 +8,7 @@ from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
 from controller.kube_apply import Applier
 from controller.kube_placers import Pool
+from controller.kube_placers.placing import Allocate, no_claims
 from controller.kube_world import KubernetesWorld
 from controller.sightings import SeenDeployment, SeenGpuType, SeenPod, SeenService
 from tests.kube_writer import ScriptedWriter
@@ -65,7 +66,12 @@ class Clock:
 
 
 def kubernetes(
-    sightings: PretendSightings, writer: ScriptedWriter, clock: Clock | None = None, placer: str = "bind"
+    sightings: PretendSightings,
+    writer: ScriptedWriter,
+    clock: Clock | None = None,
+    placer: str = "bind",
+    allocate: Allocate = no_claims,
+    device_classes: Mapping[str, str] | None = None,
 ) -> KubernetesWorld:
     return KubernetesWorld(
         sightings,
@@ -75,4 +81,6 @@ def kubernetes(
         epoch=lambda: 3,
         clock=clock or Clock(),
         tell=lambda *_: None,
+        allocate=allocate,
+        device_classes=device_classes,
     )

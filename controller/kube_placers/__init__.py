@@ -6,7 +6,8 @@ from typing import Protocol
 
 from cluster.actions import Bind
 from cluster.errors import ActionError
-from controller.kube_placers import bind, gate
+from controller.kube_placers import bind, dra, gate
+from controller.kube_placers.placing import Allocate, no_claims
 from controller.kube_write import Write
 from controller.sightings import SeenPod
 
@@ -18,15 +19,18 @@ class Placer(Protocol):
         """Whether this pod is not on a node and asks to be placed in this way."""
         ...
 
-    def write(self, pod: SeenPod, action: Bind, labels: Mapping[str, str], epoch: int) -> Write:
-        """The one write that places it. Raises ActionError when it cannot be placed so.
+    def writes(
+        self, pod: SeenPod, action: Bind, labels: Mapping[str, str], epoch: int, allocate: Allocate
+    ) -> list[Write]:
+        """The writes that place it, in their order; the last one gives it its node. Raises ActionError when it cannot
+        be placed so.
 
         labels: those of the node.
         """
         ...
 
 
-PLACERS: Mapping[str, Placer] = {"bind": bind, "gate": gate}
+PLACERS: Mapping[str, Placer] = {"bind": bind, "dra": dra, "gate": gate}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +60,15 @@ def asked_placer(pod: SeenPod) -> str | None:
     return next((name for name, placer in PLACERS.items() if placer.waits_for_it(pod)), None)
 
 
-def placing_write(pod: SeenPod, action: Bind, labels: Mapping[str, str], pools: Sequence[Pool], epoch: int) -> Write:
-    """The write that places a pod. Raises ActionError when its way and that of the node's pool differ."""
+def placing_writes(
+    pod: SeenPod,
+    action: Bind,
+    labels: Mapping[str, str],
+    pools: Sequence[Pool],
+    epoch: int,
+    allocate: Allocate = no_claims,
+) -> list[Write]:
+    """The writes that place a pod, in their order. Raises ActionError when its way and that of the pool differ."""
     asked, offered = asked_placer(pod), placer_name(pools, labels)
     what = f"placing {pod.name} on {action.node}"
     if asked is None:
@@ -66,4 +77,4 @@ def placing_write(pod: SeenPod, action: Bind, labels: Mapping[str, str], pools: 
         raise ActionError(f"{what}: the node is in no pool; add one to `pools` in the settings")
     if asked != offered:
         raise ActionError(f"{what}: it waits for {asked!r} and the node's pool is placed by {offered!r}")
-    return PLACERS[asked].write(pod, action, labels, epoch)
+    return PLACERS[asked].writes(pod, action, labels, epoch, allocate)

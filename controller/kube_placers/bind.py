@@ -8,15 +8,28 @@ from collections.abc import Mapping
 
 from cluster.actions import Bind
 from controller.api.metadata import CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION
+from controller.kube_placers.placing import Allocate
 from controller.kube_write import Write
 from controller.sightings import EPOCH_ANNOTATION, SCHEDULER_NAME, SeenPod
 
 
 def waits_for_it(pod: SeenPod) -> bool:
+    """One with claims waits for `dra`: on a node without devices that are allocated to it, it would never start."""
+    return waits_without_node(pod) and not pod.has_claims
+
+
+def waits_without_node(pod: SeenPod) -> bool:
+    """Whether a Binding of Tonnage's is what it waits for, whatever its devices come from."""
     return pod.scheduler_name == SCHEDULER_NAME and not pod.node and not pod.gates and not pod.is_ending
 
 
-def write(pod: SeenPod, action: Bind, labels: Mapping[str, str], epoch: int) -> Write:  # noqa: ARG001 - the border's
+def writes(
+    pod: SeenPod,
+    action: Bind,
+    labels: Mapping[str, str],  # noqa: ARG001 - the border's
+    epoch: int,
+    allocate: Allocate,  # noqa: ARG001
+) -> list[Write]:
     """Preconditions: the same pod (uid) as it was seen (resourceVersion); the server answers 409 otherwise."""
     namespace, _, name = pod.name.partition("/")
     metadata = {
@@ -28,7 +41,7 @@ def write(pod: SeenPod, action: Bind, labels: Mapping[str, str], epoch: int) -> 
     }
     target = {"apiVersion": "v1", "kind": "Node", "name": action.node}
     body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
-    return Write("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body)
+    return [Write("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body)]
 
 
 def placed_annotations(action: Bind, epoch: int) -> dict[str, str]:

@@ -11,6 +11,7 @@ from cluster.actions import Bind
 from cluster.errors import ActionError
 from controller.kube_connection import MERGE_PATCH
 from controller.kube_placers.bind import placed_annotations
+from controller.kube_placers.placing import Allocate
 from controller.kube_write import Write
 from controller.sightings import PLACEMENT_GATE, SCHEDULER_NAME, SeenPod
 
@@ -18,12 +19,22 @@ HOSTNAME_LABEL = "kubernetes.io/hostname"
 
 
 def waits_for_it(pod: SeenPod) -> bool:
+    return waits_without_node(pod) and not pod.has_claims
+
+
+def waits_without_node(pod: SeenPod) -> bool:
     """With other gates beside ours somebody else still holds it back: it must not hold devices meanwhile."""
     mine = pod.scheduler_name != SCHEDULER_NAME
     return mine and pod.gates == (PLACEMENT_GATE,) and not pod.node and not pod.is_ending
 
 
-def write(pod: SeenPod, action: Bind, labels: Mapping[str, str], epoch: int) -> Write:
+def writes(
+    pod: SeenPod,
+    action: Bind,
+    labels: Mapping[str, str],
+    epoch: int,
+    allocate: Allocate,  # noqa: ARG001 - the border's
+) -> list[Write]:
     """Preconditions: the same pod (uid) as it was seen (resourceVersion); the server answers 409 otherwise."""
     hostname = labels.get(HOSTNAME_LABEL)
     if hostname is None:
@@ -37,4 +48,4 @@ def write(pod: SeenPod, action: Bind, labels: Mapping[str, str], epoch: int) -> 
         },
         "spec": {"schedulingGates": [], "nodeSelector": {HOSTNAME_LABEL: hostname}},
     }
-    return Write("PATCH", f"/api/v1/namespaces/{namespace}/pods/{name}", body, MERGE_PATCH)
+    return [Write("PATCH", f"/api/v1/namespaces/{namespace}/pods/{name}", body, MERGE_PATCH)]

@@ -39,6 +39,8 @@ class Settings:
     """Simulated nodes; none by default: then nothing becomes Running, which suits tests of the API alone."""
     seed: int = 0
     """Of the generated fleet."""
+    dra_driver: str = ""
+    """As which the generated nodes publish their GPUs in ResourceSlices; empty: they count them as nvidia.com/gpu."""
     manifests: str = ""
     """A file of Node manifests to simulate instead."""
     lease_s: int = 40
@@ -66,6 +68,8 @@ def commands(settings: Settings, ports: Ports, programs: Programs, folder: Folde
 
 def _simulated_nodes(settings: Settings, folder: Folder) -> list[str | Path]:
     fleet = ["--manifests", settings.manifests] if settings.manifests else ["--nodes", str(settings.nodes)]
+    if settings.dra_driver:
+        fleet += ["--dra-driver", settings.dra_driver]
     return [
         *(sys.executable, "-m", "simulator.controlplane.nodes_process"),
         *("--kubeconfig", folder.kubeconfig_of(NODES), "--ready-file", folder.nodes_ready),
@@ -139,6 +143,9 @@ def _controllers(settings: Settings, ports: Ports, folder: Folder) -> list[str |
         # With its own account alone nearly every controller is forbidden what it does.
         "--use-service-account-credentials=true",
         f"--controllers=*{off}",
+        # As long after a lease ran out as with the defaults of both: 50 s and 40 s. Else nodes with long leases, which
+        # are renewed four times in their length, would count as silent in between.
+        f"--node-monitor-grace-period={settings.lease_s * 5 // 4}s",
         "--kube-api-qps=500",
         "--kube-api-burst=500",
     ]

@@ -52,6 +52,7 @@ class Connection:
     def __init__(self, client: Any) -> None:  # the library declares no types that a checker could follow
         self._client = client
         self._writes = asyncio.Semaphore(IN_FLIGHT)
+        self._asking: set[asyncio.Task[Any]] = set()
 
     async def send(self, method: str, path: str, body: Body | None = None, content_type: str | None = None) -> Answer:
         """The answer, whatever its status. Raises UnreachableError."""
@@ -100,7 +101,22 @@ class Connection:
         headers = {"Accept": "application/json", "Content-Type": content_type or "application/json"}
         await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         url = self._client.configuration.host + path
-        return await self._client.rest_client.request(method, url, headers=headers, body=body, _request_timeout=timeout)
+        request = self._client.rest_client.request(method, url, headers=headers, body=body, _request_timeout=timeout)
+        # Who is cancelled leaves it to end by itself: a connection that is broken off while it is being made is never
+        # closed by the event loop.
+        asking = asyncio.create_task(request)
+        self._asking.add(asking)
+        asking.add_done_callback(self._answered)
+        return await asyncio.shield(asking)
+
+    def _answered(self, asking: "asyncio.Task[Any]") -> None:
+        self._asking.discard(asking)
+        if not asking.cancelled():
+            asking.exception()  # whoever waits has it raised; one that was cancelled does not care
+
+    async def settle(self) -> None:
+        """Until the requests of those that were cancelled have their answers, or have failed."""
+        await asyncio.gather(*self._asking, return_exceptions=True)
 
 
 @asynccontextmanager
@@ -110,4 +126,8 @@ async def connected(kubeconfig: Path) -> AsyncIterator[Connection]:
     await load_kube_config(config_file=str(kubeconfig), client_configuration=configuration, persist_config=False)
     configuration.connection_pool_maxsize = CONNECTIONS
     async with ApiClient(configuration) as client:
-        yield Connection(client)
+        connection = Connection(client)
+        try:
+            yield connection
+        finally:
+            await connection.settle()

@@ -10,12 +10,17 @@ import structlog
 from controller.api.quantity import quantity
 from simulator.controlplane import pod_life
 from simulator.controlplane.connection import STRATEGIC_PATCH, Body, Connection
+from simulator.controlplane.device_slices import as_registered
 from simulator.controlplane.heartbeats import now
 from simulator.controlplane.node_objects import Node
 from simulator.controlplane.pod_life import AnnotationError, Life, Pod, life_of
+from simulator.controlplane.prepared_claims import PreparedClaims
 from simulator.controlplane.reflector import Listener, reflect
 
 FIRST_ADDRESS = int(ipaddress.ip_address("10.128.0.0"))
+
+CLAIMS_EVERY_S = 1.0
+"""How often a kubelet looks again whether the claims of a pod that waits on its node are allocated."""
 
 BOUND_PODS = "fieldSelector=spec.nodeName!%3D"
 """Pods that have a node."""
@@ -31,7 +36,8 @@ class Kubelets:
 
     def __init__(self, connection: Connection, nodes: Sequence[Node]) -> None:
         self._connection = connection
-        self._free = {node["metadata"]["name"]: _allocatable(node) for node in nodes}
+        self._free = {node["metadata"]["name"]: _allocatable(as_registered(node)) for node in nodes}
+        self._claims = PreparedClaims(connection)
         self._holds: dict[str, tuple[str, Mapping[str, Decimal]]] = {}
         """Of each admitted pod, by uid: its node, and what it has of it."""
         self._pods: dict[str, Pod] = {}
@@ -121,6 +127,7 @@ class Kubelets:
         return self._live(pod, life)
 
     def _release(self, uid: str) -> None:
+        self._claims.release(uid)
         if held := self._holds.pop(uid, None):
             node, wants = held
             for name, amount in wants.items():
@@ -132,6 +139,8 @@ class Kubelets:
 
     async def _live(self, pod: Pod, life: Life) -> None:
         address, restarts = self._next_address(), 0
+        while pod.spec.resource_claims and not await self._claims.prepare(self._pods.get(pod.metadata.uid, pod)):
+            await asyncio.sleep(CLAIMS_EVERY_S)
         if pod.status.phase == "Pending":
             await asyncio.sleep(life.start_s)
             await self._write(pod, pod_life.running(pod, address, now()))

@@ -18,18 +18,26 @@ PRODUCT = "nvidia.com/gpu.product"
 RACK, NODES_PER_RACK = "simulated.tonnage.dev/rack", 16
 ZONE, ZONES = "topology.kubernetes.io/zone", ("a", "b", "c")
 
+DRA_DRIVER = "simulated.tonnage.dev/dra-driver"
+"""Annotation of a simulated node: the driver as which it publishes its GPUs in a ResourceSlice, for claims to choose
+from, instead of counting them in its capacity."""
+
 PODS_PER_NODE = 110
 """The kubelet's own default."""
 
 Node = Mapping[str, Any]
 
 
-def generated_nodes(count: int, seed: int) -> list[Node]:
-    """So many nodes of a generated fleet: kinds in random order, in racks of 16 and three zones."""
-    return [_generated(number, kind) for number, kind in enumerate(generate(count, seed=seed).nodes)]
+def generated_nodes(count: int, seed: int, dra_driver: str = "") -> list[Node]:
+    """So many nodes of a generated fleet: kinds in random order, in racks of 16 and three zones.
+
+    dra_driver: publishes their GPUs in ResourceSlices; empty: they are counted as `nvidia.com/gpu`.
+    """
+    annotations = {DRA_DRIVER: dra_driver} if dra_driver else {}
+    return [_generated(number, kind, annotations) for number, kind in enumerate(generate(count, seed=seed).nodes)]
 
 
-def _generated(number: int, kind: NodeKind) -> Node:
+def _generated(number: int, kind: NodeKind, annotations: Mapping[str, str]) -> Node:
     rack = number // NODES_PER_RACK
     labels = {
         PRODUCT: kind.model,
@@ -38,7 +46,7 @@ def _generated(number: int, kind: NodeKind) -> Node:
         ZONE: ZONES[rack % len(ZONES)],
     }
     has = {"cpu": str(kind.cpu_cores), "memory": f"{kind.memory_gib}Gi", "nvidia.com/gpu": str(kind.gpus)}
-    return node_object(node_name(number), labels, has)
+    return node_object(node_name(number), labels, has, annotations=annotations)
 
 
 def nodes_in(manifests: Path) -> list[Node]:
@@ -71,11 +79,17 @@ def _items(documents: Iterable[Any]) -> Iterable[Any]:
 def _from_manifest(node: dict[str, Any]) -> Node:
     metadata, spec = node["metadata"], node.get("spec") or {}
     allocatable = {name: str(amount) for name, amount in node["status"]["allocatable"].items()}
-    return node_object(metadata["name"], metadata.get("labels") or {}, allocatable, spec)
+    annotations = metadata.get("annotations") or {}
+    return node_object(metadata["name"], metadata.get("labels") or {}, allocatable, spec, annotations=annotations)
 
 
 def node_object(
-    name: str, labels: Mapping[str, str], allocatable: Mapping[str, str], spec: Mapping[str, Any] | None = None
+    name: str,
+    labels: Mapping[str, str],
+    allocatable: Mapping[str, str],
+    spec: Mapping[str, Any] | None = None,
+    *,
+    annotations: Mapping[str, str] | None = None,
 ) -> Node:
     """A node with what every kubelet tells of itself added."""
     own = {
@@ -88,7 +102,7 @@ def node_object(
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": name, "labels": own | dict(labels)},
+        "metadata": {"name": name, "labels": own | dict(labels), "annotations": dict(annotations or {})},
         "spec": dict(spec or {}),
         "status": {
             "capacity": has,

@@ -42,6 +42,7 @@ def arguments() -> argparse.Namespace:
     fleet.add_argument("--nodes", type=int, help="generate a fleet of so many nodes")
     fleet.add_argument("--manifests", type=Path, help="be the nodes that this file describes")
     parser.add_argument("--seed", type=int, default=0, help="of the generated fleet")
+    parser.add_argument("--dra-driver", default="", help="publish the generated GPUs in ResourceSlices of this driver")
     parser.add_argument("--lease-s", type=int, default=LEASE_S, help="how long a node's lease lasts")
     parser.add_argument("--ready-file", type=Path, help="written once all nodes are registered")
     return parser.parse_args()
@@ -49,7 +50,8 @@ def arguments() -> argparse.Namespace:
 
 async def serve(asked: argparse.Namespace) -> None:
     """Until SIGTERM or SIGINT."""
-    nodes = nodes_in(asked.manifests) if asked.manifests else generated_nodes(asked.nodes, asked.seed)
+    generated = generated_nodes(asked.nodes, asked.seed, asked.dra_driver) if asked.nodes is not None else []
+    nodes = nodes_in(asked.manifests) if asked.manifests else generated
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)

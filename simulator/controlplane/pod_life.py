@@ -34,15 +34,22 @@ class Metadata(msgspec.Struct, frozen=True, rename="camel"):
     deletion_grace_period_seconds: int | None = None
 
 
+class PodClaim(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    resource_claim_name: str | None = None
+
+
 class Spec(msgspec.Struct, frozen=True, rename="camel"):
     containers: tuple[Container, ...]
     init_containers: tuple[Container, ...] = ()
     node_name: str = ""
     restart_policy: str = "Always"
+    resource_claims: tuple[PodClaim, ...] = ()
 
 
-class Status(msgspec.Struct, frozen=True):
+class Status(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = "Pending"
+    resource_claim_statuses: tuple[PodClaim, ...] = ()
 
 
 class Pod(msgspec.Struct, frozen=True):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simulator.controlplane.connection import connected
+from simulator.controlplane.device_slices import as_registered, publish
 from simulator.controlplane.heartbeats import LEASE_S, Heartbeats
 from simulator.controlplane.kubelets import Kubelets
 from simulator.controlplane.node_objects import Node
@@ -39,8 +40,10 @@ async def simulated_nodes(
     """Nodes that live while the context lasts; their objects stay."""
     # A line for each, as real kubelets have: a thousand pods that start must not hold up the sign of life.
     async with connected(kubeconfig) as for_leases, connected(kubeconfig) as for_pods:
-        heartbeats, kubelets = Heartbeats(for_leases, nodes, lease_s=lease_s), Kubelets(for_pods, nodes)
+        heartbeats = Heartbeats(for_leases, [as_registered(node) for node in nodes], lease_s=lease_s)
+        kubelets = Kubelets(for_pods, nodes)
         await heartbeats.register()
+        await publish(for_leases, nodes)
         work = asyncio.create_task(_both(heartbeats, kubelets))
         try:
             yield SimulatedNodes(heartbeats, kubelets, work)

@@ -1,4 +1,4 @@
-"""An auditor that believes nobody: reads Nodes and Pods from the API, and counts every device again.
+"""An auditor that believes nobody: reads Nodes, Pods and claims from the API, and counts every device again.
 
 It shares no code with what places pods: quantities, devices and capacity are read here by rules of its own.
 """
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tests.controlplane.claims_audit import asked_by_claims, double_devices, misplaced_claims
 from tests.controlplane.kubectl import Kubectl
 
 GPU = "nvidia.com/gpu"
@@ -51,7 +52,8 @@ def audit(kubectl: Kubectl, expected: Iterable[str] = (), gangs: Mapping[str, in
     bound = [pod for pod in alive if pod["spec"].get("nodeName")]
     asked: defaultdict[str, Counter[str]] = defaultdict(Counter)
     given: Counter[tuple[str, str]] = Counter()
-    misplaced, double = [], []
+    by_claims = asked_by_claims(kubectl, bound)
+    misplaced, double = list(misplaced_claims(kubectl, bound)), list(double_devices(kubectl))
     for pod in bound:
         node, asks = pod["spec"]["nodeName"], _asks(pod)
         if node not in nodes:
@@ -59,9 +61,12 @@ def audit(kubectl: Kubectl, expected: Iterable[str] = (), gangs: Mapping[str, in
             continue
         asked[node].update(asks)
         numbers = [n for n in pod["metadata"].get("annotations", {}).get(DEVICES, "").split(",") if n]
-        if numbers and len(set(numbers)) != asks[GPU]:
-            misplaced.append(f"{_name(pod)} asks for {asks[GPU]:g} and has {numbers}")
+        devices = asks[GPU] + by_claims[pod["metadata"]["uid"]]
+        if numbers and len(set(numbers)) != devices:
+            misplaced.append(f"{_name(pod)} asks for {devices:g} and has {numbers}")
         given.update((node, number) for number in numbers)
+        if by_claims[pod["metadata"]["uid"]]:
+            continue  # its slices say what its node has; the claims were counted by device
         double += [f"{node} has no device {n}" for n in numbers if int(n) >= float(nodes[node].get(GPU, 0))]
     double += [f"{node} device {number}: {count} pods" for (node, number), count in given.items() if count > 1]
     over = [

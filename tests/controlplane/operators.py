@@ -43,11 +43,15 @@ class OperatorProcess:
         assert started is not None
         return int(started["metrics_port"])
 
+    def metrics(self) -> bytes:
+        """All of them, as Prometheus reads them."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=10) as answer:
+            found: bytes = answer.read()
+        return found
+
     def counted(self, name: str) -> dict[str, float]:
         """The series of one metric, by their labels as they are written."""
-        url = f"http://127.0.0.1:{self.metrics_port}/metrics"
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            text = answer.read().decode()
+        text = self.metrics().decode()
         series = (line.rpartition(" ") for line in text.splitlines() if line.startswith(f"{name}{{"))
         return {labels: float(value) for labels, _, value in series}
 

@@ -67,13 +67,16 @@ class Prometheus:
 
 
 @contextmanager
-def running_prometheus(folder: Path, target_port: int, rules: Path) -> Iterator[Prometheus]:
-    """A server that scrapes the target every 200 ms as job `tonnage`, with these rules, while the block runs."""
+def running_prometheus(folder: Path, target_port: int, rules: Path, *, every: str = "200ms") -> Iterator[Prometheus]:
+    """A server that scrapes the target as job `tonnage`, with these rules, while the block runs.
+
+    every: a scrape that takes longer than this is lost; another process on a busy machine needs a second.
+    """
     config = folder / "prometheus.yaml"
     config.write_text(
         json.dumps(
             {
-                "global": {"scrape_interval": "200ms", "scrape_timeout": "200ms", "evaluation_interval": "1s"},
+                "global": {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": "1s"},
                 "rule_files": [str(rules)],
                 "scrape_configs": [
                     {"job_name": "tonnage", "static_configs": [{"targets": [f"127.0.0.1:{target_port}"]}]}

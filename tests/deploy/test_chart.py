@@ -33,8 +33,17 @@ REPORT = {
 }
 GATE = {("", "pods", "patch")}
 BIND = {("", "pods/binding", "create")}
+DRA = {
+    ("resource.k8s.io", resource, verb)
+    for resource in ("deviceclasses", "resourceclaims", "resourceslices")
+    for verb in ("list", "watch")
+} | {
+    ("resource.k8s.io", resource, "patch")
+    for resource in ("resourceclaims", "resourceclaims/binding", "resourceclaims/status")
+}
 EVICT = {("", "pods/eviction", "create")}
 SERVE = {("apps", "deployments", verb) for verb in ("create", "patch")}
+SERVE_DRA = {("resource.k8s.io", "resourceclaimtemplates", verb) for verb in ("create", "patch")}
 LEAD = {("coordination.k8s.io", "leases", verb) for verb in ("create", "get", "update")}
 
 
@@ -77,10 +86,15 @@ def account() -> dict[str, str]:
         (NOTHING_MORE, READ | REPORT | GATE),
         ({**NOTHING_MORE, "settings": settings("bind", preempt=False)}, READ | REPORT | BIND),
         ({**NOTHING_MORE, "settings": settings("bind", "gate", preempt=False)}, READ | REPORT | GATE | BIND),
+        ({**NOTHING_MORE, "settings": settings("dra", preempt=False)}, READ | REPORT | GATE | BIND | DRA),
         ({**NOTHING_MORE, "evictions": True}, READ | REPORT | GATE | EVICT),
+        (
+            {**NOTHING_MORE, "deployments": True, "settings": settings("dra", preempt=False)},
+            READ | REPORT | GATE | BIND | DRA | SERVE | SERVE_DRA,
+        ),
         ({**NOTHING_MORE, "deployments": True}, READ | REPORT | GATE | SERVE),
     ],
-    ids=["default", "least", "bind", "both", "evictions", "deployments"],
+    ids=["default", "least", "bind", "both", "dra", "evictions", "dra-deployments", "deployments"],
 )
 def test_the_account_may_do_in_the_cluster_what_was_asked_for_and_nothing_more(
     values: Values, granted: set[Right]
@@ -101,7 +115,7 @@ def test_the_lease_and_the_records_are_its_own_in_its_namespace_alone() -> None:
     assert rights({}, "Role") == LEAD
 
 
-@pytest.mark.parametrize("values", [{}, {"settings": settings("gate", "bind")}], ids=["default", "everything"])
+@pytest.mark.parametrize("values", [{}, {"settings": settings("gate", "bind", "dra")}], ids=["default", "everything"])
 def test_no_right_is_a_wildcard_and_none_reaches_secrets_or_nodes(values: Values) -> None:
     everything = rights(values, "ClusterRole") | rights(values, "Role")
 
@@ -283,7 +297,7 @@ def test_the_kinds_can_be_left_out() -> None:
     [
         ({"replica": 3}, "replica"),
         ({"replicas": 0}, "replicas"),
-        ({"settings": {"pools": [{"placer": "dra"}]}}, "placer"),
+        ({"settings": {"pools": [{"placer": "luck"}]}}, "placer"),
         ({"settings": {"pools": []}}, "pools"),
         ({"settings": {"hold_s": -1}}, "hold_s"),
         ({"settings": {"probe_port": 1}}, "probe_port"),

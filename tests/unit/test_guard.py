@@ -1,9 +1,13 @@
 """The guard strikes out what must not be done, whoever planned it."""
 
+import ast
+import inspect
+
 from cluster.actions import Action, Bind, Evict, Move, Scale
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
+from controller import guard as guard_module
 from controller.guard import Limits, guard
 from tests.builders import node, pod, world
 
@@ -115,3 +119,14 @@ def test_stale_evidence_is_not_acted_on() -> None:
 
 def test_an_unknown_service_is_not_scaled() -> None:
     assert refusals(world([node("a")]), Scale("ghost", {"A100": 1})) == ["NotFound"]
+
+
+def test_every_code_of_the_guard_is_foreseen() -> None:
+    """A code that is not has no counter before it first happens, so nobody's alert sees it happen once."""
+    tree = ast.parse(inspect.getsource(guard_module))
+    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)]
+    codes = {
+        call.args[0].value for call in calls if call.func.id == "Reason" and isinstance(call.args[0], ast.Constant)
+    }
+
+    assert codes == set(guard_module.REASONS)

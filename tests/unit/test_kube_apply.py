@@ -95,3 +95,28 @@ def test_a_lease_that_is_lost_in_the_middle_ends_the_sending_there() -> None:
 @pytest.mark.parametrize(("status", "may"), [(0, True), (500, True), (504, True), (409, False), (429, False)])
 def test_only_what_the_server_refused_certainly_did_not_happen(status: int, may: bool) -> None:
     assert may_have_happened(refused(status)) is may
+
+
+def test_a_write_that_rests_on_the_one_before_it_names_the_version_which_that_one_made() -> None:
+    first = Write("PATCH", "/claim", {"metadata": {"resourceVersion": "7"}})
+    second = Write("PATCH", "/claim/status", {"metadata": {"uid": "u"}}, on_version_of_answer=True)
+    writer = ScriptedWriter(lambda _: b'{"metadata": {"name": "c", "resourceVersion": "8"}}')
+
+    asyncio.run(Applier(writer, lambda: True).send([Job("Pod/p", first), Job("Pod/p", second)]))
+
+    assert [write.body for write in writer.sent] == [
+        {"metadata": {"resourceVersion": "7"}},
+        {"metadata": {"uid": "u", "resourceVersion": "8"}},
+    ]
+
+
+def test_a_write_that_rests_on_an_answer_without_a_version_is_not_sent() -> None:
+    second = Write("PATCH", "/claim/status", {"metadata": {"uid": "u"}}, on_version_of_answer=True)
+    writer = ScriptedWriter(lambda _: b"[]")
+
+    answers = asyncio.run(
+        Applier(writer, lambda: True).send([Job("Pod/p", Write("PATCH", "/c")), Job("Pod/p", second)])
+    )
+
+    assert isinstance(answers[1], ActionError)
+    assert len(writer.sent) == 1

@@ -7,6 +7,7 @@ from cluster.errors import ActionError
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
+from controller.kube_write import Write
 from controller.service_deployments import Instance, content_of, deployment_name
 from controller.sightings import SeenDeployment, SeenPod, SeenService
 from controller.under_way import without_pods_to_come
@@ -204,3 +205,64 @@ def test_pods_that_do_not_exist_yet_are_not_bound_and_nothing_is_stopped_for_the
 
     assert kept.actions == (Bind("ns/waits", "a", (1,)),)
     assert [(u.workload, u.reason.code) for u in kept.unplaced] == [("Pod/ns/chat-a100-0", "AwaitsPod")]
+
+
+def test_a_bind_of_which_a_claim_was_written_holds_its_devices_though_the_binding_was_refused() -> None:
+    sightings = small()
+    sightings.pods["ns/waits"] = replace(sightings.pods["ns/waits"], has_claims=True)
+    writer = ScriptedWriter(lambda write: b"{}" if write.path == "/claim" else refused(409))
+    cluster = kubernetes(sightings, writer, placer="dra", allocate=lambda *_: [Write("PATCH", "/claim")])
+
+    (answer,) = cluster.apply([Bind("ns/waits", "a", (1,))])
+
+    assert isinstance(answer, ActionError)
+    assert [write.path for write in writer.sent] == ["/claim", "/api/v1/namespaces/ns/pods/waits/binding"]
+    assert seat(cluster.observe(), "ns/waits") == (0, 0b10)
+
+
+def test_a_service_counts_as_scaled_before_its_status_is_seen() -> None:
+    """Else a cycle that begins before the watch shows the status may at once change again what was just changed."""
+    sightings = with_template(small())
+    sightings.now = replace(sightings.now, at_s=1000.0)
+    cluster = kubernetes(sightings, ScriptedWriter())
+
+    cluster.apply([Scale("ns/chat", {"A100": 2})])
+
+    assert cluster.observe().services[0].scaled_at_s == 1000.0
+
+
+def test_a_service_whose_scaling_was_refused_does_not_count_as_scaled() -> None:
+    cluster = kubernetes(with_template(small()), ScriptedWriter(lambda _: refused(403)))
+
+    cluster.apply([Scale("ns/chat", {"A100": 2})])
+
+    assert cluster.observe().services[0].scaled_at_s is None
+
+
+def test_instances_of_a_dra_pool_get_their_devices_by_a_claim_of_a_template_of_their_service() -> None:
+    writer = ScriptedWriter()
+    cluster = kubernetes(
+        with_template(small()), writer, placer="dra", device_classes={"nvidia.com/gpu": "gpu.nvidia.com"}
+    )
+
+    assert cluster.apply([Scale("ns/chat", {"A100": 2})]) == [None]
+
+    template, deployment = writer.sent
+    assert template.body is not None
+    assert deployment.body is not None
+    (request,) = template.body["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"] == {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 1}
+    assert template.body["metadata"]["ownerReferences"][0]["uid"] == "uid-chat"
+    made = deployment.body["spec"]["template"]["spec"]
+    assert made["resourceClaims"] == [{"name": "gpus", "resourceClaimTemplateName": template.body["metadata"]["name"]}]
+    assert made["containers"][0]["resources"]["claims"] == [{"name": "gpus"}]
+    assert made["containers"][0]["resources"]["limits"] == {}
+    assert made["schedulerName"] == "tonnage"
+
+
+def test_a_service_on_a_dra_pool_whose_driver_nobody_names_is_not_scaled() -> None:
+    (answer,) = kubernetes(with_template(small()), ScriptedWriter(), placer="dra").apply(
+        [Scale("ns/chat", {"A100": 2})]
+    )
+
+    assert "dra_drivers" in str(answer)

@@ -6,7 +6,7 @@ import pytest
 
 from cluster.actions import Bind
 from cluster.errors import ActionError
-from controller.kube_placers import Pool, asked_placer, placer_name, placing_write
+from controller.kube_placers import Pool, asked_placer, placer_name, placing_writes
 from controller.sightings import PLACEMENT_GATE, SeenPod
 
 BOUND_BY_US = SeenPod("ns/p", "u1", "7", scheduler_name="tonnage")
@@ -33,7 +33,7 @@ def test_only_pods_that_wait_for_tonnage_alone_are_placed(pod: SeenPod, way: str
 
 
 def test_a_binding_names_the_very_pod_that_was_seen_and_carries_its_devices() -> None:
-    write = placing_write(BOUND_BY_US, Bind("ns/p", "a", (3, 0)), LABELS, [Pool("bind", {})], 5)
+    (write,) = placing_writes(BOUND_BY_US, Bind("ns/p", "a", (3, 0)), LABELS, [Pool("bind", {})], 5)
 
     assert (write.method, write.path) == ("POST", "/api/v1/namespaces/ns/pods/p/binding")
     assert write.body is not None
@@ -48,7 +48,7 @@ def test_a_binding_names_the_very_pod_that_was_seen_and_carries_its_devices() ->
 
 
 def test_a_gate_goes_together_with_a_selector_of_the_node() -> None:
-    write = placing_write(GATED, Bind("ns/p", "a", (1,)), LABELS, [Pool("gate", {})], 5)
+    (write,) = placing_writes(GATED, Bind("ns/p", "a", (1,)), LABELS, [Pool("gate", {})], 5)
 
     assert write.method == "PATCH"
     assert write.body is not None
@@ -65,9 +65,9 @@ def test_the_first_pool_that_has_the_node_tells_how() -> None:
 @pytest.mark.parametrize("pools", [[Pool("gate", {})], [Pool("bind", {"pool": "other"})]])
 def test_a_pod_and_a_node_of_different_ways_are_not_brought_together(pools: list[Pool]) -> None:
     with pytest.raises(ActionError):
-        placing_write(BOUND_BY_US, Bind("ns/p", "a", (1,)), LABELS, pools, 5)
+        placing_writes(BOUND_BY_US, Bind("ns/p", "a", (1,)), LABELS, pools, 5)
 
 
 def test_a_node_without_a_hostname_cannot_be_selected() -> None:
     with pytest.raises(ActionError, match="hostname"):
-        placing_write(GATED, Bind("ns/p", "a", (1,)), {}, [Pool("gate", {})], 5)
+        placing_writes(GATED, Bind("ns/p", "a", (1,)), {}, [Pool("gate", {})], 5)

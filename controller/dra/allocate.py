@@ -1,0 +1,135 @@
+"""The writes that give exact devices to a claim, and the one that takes them back."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from cluster.errors import ActionError
+from controller.dra.asks import Ask, Request, matches
+from controller.dra.inventory import Inventory, Listed
+from controller.dra.objects import API, FINALIZER, MAX_RESERVATIONS, DeviceClass, DeviceId, ResourceClaim
+from controller.dra.selectors import SelectorError
+from controller.kube_connection import MERGE_PATCH
+from controller.kube_write import Write
+from controller.sightings import EPOCH_ANNOTATION, SeenPod
+
+
+def path_of(claim: ResourceClaim) -> str:
+    return f"{API}/namespaces/{claim.metadata.namespace}/resourceclaims/{claim.metadata.name}"
+
+
+def chosen(
+    ask: Ask, inventory: Inventory, numbers: Sequence[int], held: Collection[DeviceId]
+) -> list[tuple[Request, Listed]]:
+    """Which device serves which request of a claim.
+
+    numbers: as many devices of the node as the claim asks for. held: those that claims hold now.
+    Raises ActionError when one of them is not there, is held, or is not what the request asks for: the picture that
+    was planned on has changed.
+    """
+    left, given = list(numbers), []
+    for request in ask.requests:
+        count = len(inventory.devices) if request.count is None else request.count
+        for _ in range(count):
+            if not left:
+                raise ActionError(f"allocating devices: {len(numbers)} were chosen, and the claim asks for more")
+            given.append((request, _device(inventory, left.pop(0), request, held)))
+    return given
+
+
+def _device(inventory: Inventory, number: int, request: Request, held: Collection[DeviceId]) -> Listed:
+    if not 0 <= number < len(inventory.devices):
+        raise ActionError(f"allocating device {number}: the node has {len(inventory.devices)} devices")
+    listed = inventory.devices[number]
+    if listed.withheld:
+        raise ActionError(f"allocating {listed.id}: {listed.withheld}")
+    if listed.id in held:
+        raise ActionError(f"allocating {listed.id}: a claim holds it already")
+    try:
+        if matches(request, listed):
+            return listed
+    except SelectorError as error:
+        raise ActionError(f"allocating {listed.id} for request {request.name!r}: {error}") from error
+    raise ActionError(f"allocating {listed.id}: it is not what request {request.name!r} asks for")
+
+
+def allocation_writes(
+    claim: ResourceClaim,
+    given: Sequence[tuple[Request, Listed]],
+    node: str,
+    pod: SeenPod,
+    epoch: int,
+    classes: Mapping[str, DeviceClass],
+) -> list[Write]:
+    """Two writes: the finalizer that keeps an allocated claim from vanishing, then devices and reservation.
+
+    Preconditions: the first names the claim as it was seen (uid, resourceVersion), the second the version that the
+    first made; the API server itself refuses to change an allocation that is there.
+    """
+    results = [{"request": r.name, "driver": d.id.driver, "pool": d.id.pool, "device": d.id.device} for r, d in given]
+    devices = {"results": results}
+    config = _config(claim, [request for request, _ in given], classes)
+    if config:
+        devices["config"] = config
+    fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+    allocation = {"devices": devices, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]}}
+    status = {"allocation": allocation, "reservedFor": [_consumer(pod)]}
+    finalizers = list(dict.fromkeys((*claim.metadata.finalizers, FINALIZER)))
+    marked = {
+        "metadata": {
+            "uid": claim.metadata.uid,
+            "resourceVersion": claim.metadata.resource_version,
+            "finalizers": finalizers,
+            "annotations": {EPOCH_ANNOTATION: str(epoch)},
+        }
+    }
+    return [
+        Write("PATCH", path_of(claim), marked, MERGE_PATCH),
+        Write(
+            "PATCH",
+            f"{path_of(claim)}/status",
+            {"metadata": {"uid": claim.metadata.uid}, "status": status},
+            MERGE_PATCH,
+            on_version_of_answer=True,
+        ),
+    ]
+
+
+def reservation_write(claim: ResourceClaim, pod: SeenPod) -> Write:
+    """One more pod for a claim that is allocated. Raises ActionError when it has as many as it may."""
+    there = claim.status.reserved_for
+    if len(there) >= MAX_RESERVATIONS:
+        raise ActionError(f"reserving {claim.name} for {pod.name}: it serves {len(there)} pods, more are not allowed")
+    consumers = [{k: v for k, v in msgspec.to_builtins(each).items() if v} for each in there]
+    return _status_write(claim, {"reservedFor": [*consumers, _consumer(pod)]})
+
+
+def deallocation_write(claim: ResourceClaim) -> Write:
+    """Takes the devices of a claim back; its finalizer goes when the claim is deleted or allocated anew."""
+    return _status_write(claim, {"allocation": None, "reservedFor": None})
+
+
+def _status_write(claim: ResourceClaim, status: Mapping[str, Any]) -> Write:
+    metadata = {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
+    return Write("PATCH", f"{path_of(claim)}/status", {"metadata": metadata, "status": status}, MERGE_PATCH)
+
+
+def _consumer(pod: SeenPod) -> dict[str, str]:
+    return {"resource": "pods", "name": pod.name.partition("/")[2], "uid": pod.uid}
+
+
+def _config(
+    claim: ResourceClaim, requests: Sequence[Request], classes: Mapping[str, DeviceClass]
+) -> list[dict[str, Any]]:
+    """What the drivers are told: the configuration of each class, then the claim's own, which goes before it."""
+    by_class: dict[str, list[str]] = {}
+    for request in requests:
+        names = by_class.setdefault(request.class_name, [])
+        if request.name not in names:
+            names.append(request.name)
+    config: list[dict[str, Any]] = []
+    for name, served in by_class.items():
+        told = classes[name].spec.config if name in classes else ()
+        config += [{"source": "FromClass", "requests": served, **msgspec.json.decode(raw)} for raw in told]
+    return config + [{"source": "FromClaim", **msgspec.json.decode(raw)} for raw in claim.spec.devices.config]

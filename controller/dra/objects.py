@@ -1,0 +1,207 @@
+"""Objects of resource.k8s.io/v1 as slim structs: what allocation reads of ResourceSlices, claims and device classes."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from controller.kube_structs import Amount, Meta, NodeSelector, Slim, Unread
+
+API = "/apis/resource.k8s.io/v1"
+
+FINALIZER = "resource.kubernetes.io/delete-protection"
+"""On every claim that is allocated: whoever deallocates takes it off. Source: resource/v1 types.go, `Finalizer`."""
+
+MAX_RESERVATIONS = 256
+"""Pods that may share one claim. Source: resource/v1 types.go, `ResourceClaimReservedForMaxSize`."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DeviceId:
+    """What names one device in a whole cluster."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+
+class Attribute(Slim, frozen=True):
+    """One value of the four types; a type that is not here leaves all four empty."""
+
+    integer: int | None = msgspec.field(default=None, name="int")
+    boolean: bool | None = msgspec.field(default=None, name="bool")
+    string: str | None = None
+    version: str | None = None
+
+
+class Capacity(Slim, frozen=True):
+    value: Amount
+
+
+class DeviceTaint(Slim, frozen=True):
+    key: str
+    effect: str = ""
+
+
+class Device(Slim, frozen=True):
+    name: str
+    attributes: dict[str, Attribute] = msgspec.field(default_factory=dict)
+    capacity: dict[str, Capacity] = msgspec.field(default_factory=dict)
+    consumes_counters: tuple[Unread, ...] = ()
+    taints: tuple[DeviceTaint, ...] = ()
+    allow_multiple_allocations: bool = False
+    binding_conditions: tuple[str, ...] = ()
+
+
+class DevicePool(Slim, frozen=True):
+    name: str
+    generation: int = 0
+    resource_slice_count: int = 1
+
+
+class SliceSpec(Slim, frozen=True):
+    driver: str
+    pool: DevicePool
+    node_name: str = ""
+    devices: tuple[Device, ...] = ()
+
+
+class ResourceSlice(Slim, frozen=True):
+    metadata: Meta
+    spec: SliceSpec
+
+
+class CelSelector(Slim, frozen=True):
+    expression: str = ""
+
+
+class DeviceSelector(Slim, frozen=True):
+    cel: CelSelector = CelSelector()
+
+
+class DeviceClassSpec(Slim, frozen=True):
+    selectors: tuple[DeviceSelector, ...] = ()
+    config: tuple[msgspec.Raw, ...] = ()
+
+
+class DeviceClass(Slim, frozen=True):
+    metadata: Meta
+    spec: DeviceClassSpec = DeviceClassSpec()
+
+
+class ExactRequest(Slim, frozen=True):
+    device_class_name: str
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = "ExactCount"
+    count: int = 1
+    admin_access: bool | None = None
+    capacity: dict[str, msgspec.Raw] | None = None
+
+
+class DeviceRequest(Slim, frozen=True):
+    name: str
+    exactly: ExactRequest | None = None
+    first_available: tuple[Unread, ...] = ()
+
+
+class Constraint(Slim, frozen=True):
+    requests: tuple[str, ...] = ()
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+class DeviceClaim(Slim, frozen=True):
+    requests: tuple[DeviceRequest, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    config: tuple[msgspec.Raw, ...] = ()
+
+
+class ClaimSpec(Slim, frozen=True):
+    devices: DeviceClaim = DeviceClaim()
+
+
+class Result(Slim, frozen=True):
+    """One device that a claim was given."""
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool | None = None
+
+    @property
+    def id(self) -> DeviceId:
+        return DeviceId(self.driver, self.pool, self.device)
+
+
+class AllocatedDevices(Slim, frozen=True):
+    results: tuple[Result, ...] = ()
+
+
+class Allocation(Slim, frozen=True):
+    devices: AllocatedDevices = AllocatedDevices()
+    node_selector: NodeSelector | None = None
+
+
+class Consumer(Slim, frozen=True):
+    resource: str
+    name: str
+    uid: str
+    api_group: str = msgspec.field(default="", name="apiGroup")
+
+
+class ClaimStatus(Slim, frozen=True):
+    allocation: Allocation | None = None
+    reserved_for: tuple[Consumer, ...] = ()
+
+
+class Owner(Slim, frozen=True):
+    uid: str
+    kind: str = ""
+    controller: bool = False
+
+
+class ClaimAnnotations(Slim, rename=None, frozen=True):
+    epoch: str = msgspec.field(default="", name="tonnage.dev/epoch")
+
+
+class ClaimMeta(Meta, frozen=True):
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[Owner, ...] = ()
+    annotations: ClaimAnnotations = ClaimAnnotations()
+
+
+class ResourceClaim(Slim, frozen=True):
+    metadata: ClaimMeta
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
+
+    @property
+    def name(self) -> str:
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def is_allocated(self) -> bool:
+        return self.status.allocation is not None
+
+    @property
+    def held(self) -> tuple[DeviceId, ...]:
+        """The devices that nobody else may have. Admin access holds nothing: it looks on."""
+        allocation = self.status.allocation
+        return tuple(r.id for r in allocation.devices.results if not r.admin_access) if allocation else ()
+
+    @property
+    def node(self) -> str:
+        """The one node of its devices; empty when it is not allocated, or to devices that several nodes reach."""
+        selector = self.status.allocation.node_selector if self.status.allocation else None
+        terms = selector.node_selector_terms if selector else ()
+        fields = [f for term in terms for f in term.match_fields if f.key == "metadata.name" and f.operator == "In"]
+        return fields[0].values[0] if len(terms) == 1 and len(fields) == 1 and len(fields[0].values) == 1 else ""
+
+    def is_reserved_for(self, uid: str) -> bool:
+        return any(each.uid == uid for each in self.status.reserved_for)
+
+    def is_owned_by(self, uid: str) -> bool:
+        return any(owner.uid == uid and owner.controller for owner in self.metadata.owner_references)

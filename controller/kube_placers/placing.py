@@ -1,0 +1,17 @@
+"""What all ways of placing share: the border to the allocation of claims."""
+
+from collections.abc import Callable
+
+from cluster.actions import Bind
+from cluster.errors import ActionError
+from controller.kube_write import Write
+from controller.sightings import SeenPod
+
+Allocate = Callable[[SeenPod, Bind, int], list[Write]]
+"""The writes, stamped with the Lease's epoch, that make a pod's claims hold the devices of a bind. Raises ActionError
+when they cannot."""
+
+
+def no_claims(pod: SeenPod, action: Bind, epoch: int) -> list[Write]:  # noqa: ARG001 - the border's
+    """Where no pool is placed by `dra`."""
+    raise ActionError(f"allocating for {pod.name}: no pool is placed by 'dra', so no claims are watched")
