@@ -57,14 +57,15 @@ class Applier:
             # All workers draw from one iterator: there is no await between drawing and owning.
             for numbers in queue:
                 for number in numbers:
-                    answers[number] = await self._answered(jobs[number].write)
+                    answers[number] = await self.send_one(jobs[number].write)
                     if isinstance(answers[number], ActionError):
                         break
 
         await asyncio.gather(*(worker() for _ in range(min(self.concurrency, len(by_object)))))
         return answers
 
-    async def _answered(self, write: Write) -> Sent:
+    async def send_one(self, write: Write) -> Sent:
+        """What became of one write."""
         try:
             return await self._sent(write)
         except KubeWriteError as error:
@@ -83,9 +84,9 @@ class Applier:
     async def _sent(self, write: Write) -> bytes:
         if not self.may_write():
             raise NotLeadingError(f"{write.method} {write.path}: not sent, this process does not hold the Lease")
-        request = self.writer.write(write.method, write.path, write.body, write.query, write.content_type)
         try:
-            return await asyncio.wait_for(request, REQUEST_TIMEOUT_S)
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                return await self.writer.write(write.method, write.path, write.body, write.query, write.content_type)
         except TimeoutError as error:
             refusal = Refusal(0, "NoAnswer", f"no answer within {REQUEST_TIMEOUT_S:g} s")
             raise KubeWriteError(f"{write.method} {write.path}", refusal) from error
