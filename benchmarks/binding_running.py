@@ -122,5 +122,3 @@ def resident_mb(running: Running, kind: str = "VmRSS") -> float:
     status = Path(f"/proc/{running.process.pid}/status").read_text(encoding="utf-8")
     found = re.search(rf"^{kind}:\s+(\d+) kB", status, re.M)
     return int(found[1]) * 1024 / 1e6 if found else float("nan")
-
-

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from cluster.errors import ControlPlaneError
 from controller.kube_connection import Connection
 
 IDLE_S = 600.0
@@ -23,8 +24,8 @@ class Tally:
     last_at_s: float = 0.0
     """Seconds since the epoch; 0 while none came."""
 
-    def take(self, line: bytes) -> None:
-        if line.startswith(b'{"type":"ADDED"'):
+    def take(self, kind: str) -> None:
+        if kind == "ADDED":
             self.count += 1
             self.last_at_s = time.time()
 
@@ -35,7 +36,8 @@ class Tally:
 
 @asynccontextmanager
 async def tallied(api: Connection, *watches: tuple[str, Mapping[str, str]]) -> AsyncIterator[list[Tally]]:
-    """One for each path and query, from now on. Raises KubeReadError when a watch breaks: nothing counts then."""
+    """One for each path and query, from now on. Raises KubeReadError or ControlPlaneError (in a group)
+    when a watch breaks: nothing counts then."""
     tallies = [Tally() for _ in watches]
     started = [asyncio.Event() for _ in watches]
     async with asyncio.TaskGroup() as group:
@@ -52,11 +54,33 @@ async def tallied(api: Connection, *watches: tuple[str, Mapping[str, str]]) -> A
 
 async def _follow(api: Connection, path: str, query: Mapping[str, str], tally: Tally, started: asyncio.Event) -> None:
     listed = msgspec.json.decode(await api.read(path, {"limit": "1", **query}))
-    since = {"resourceVersion": listed["metadata"]["resourceVersion"], "timeoutSeconds": "3600"}
+    version = str(listed["metadata"]["resourceVersion"])
     started.set()  # whatever comes after this version will be told
-    async with aclosing(api.watch(path, {**query, **since}, idle_s=IDLE_S)) as lines:
-        async for line in lines:
-            tally.take(line)
+    while True:  # the server ends a watch when it likes
+        since = {"resourceVersion": version, "timeoutSeconds": "3600"}
+        async with aclosing(api.watch(path, {**query, **since}, idle_s=IDLE_S)) as lines:
+            async for line in lines:
+                told = _LINE.decode(line)
+                if told.type == "ERROR":
+                    raise ControlPlaneError(f"watching {path}: {line.decode()}")
+                version = told.object.metadata.resource_version
+                tally.take(told.type)
+
+
+class _Meta(msgspec.Struct, rename="camel", frozen=True):
+    resource_version: str = ""
+
+
+class _Object(msgspec.Struct, frozen=True):
+    metadata: _Meta = _Meta()
+
+
+class _Line(msgspec.Struct, frozen=True):
+    type: str
+    object: _Object
+
+
+_LINE = msgspec.json.Decoder(_Line)
 
 
 @dataclass(frozen=True, slots=True)

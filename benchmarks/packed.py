@@ -59,7 +59,9 @@ def packed(nodes: Iterable[Object], pods: Iterable[Object]) -> Packed:
         wants = _asks(pod)
         bound, asked = bound + 1, asked + wants[0]
         free[node] = [has - want for has, want in zip(free[node], wants, strict=True)]
-        given[node].update(number for number in pod["metadata"].get("annotations", {}).get(DEVICES, "").split(",") if number)
+        given[node].update(
+            number for number in pod["metadata"].get("annotations", {}).get(DEVICES, "").split(",") if number
+        )
     over = [node for node, left in free.items() if min(left) < 0]
     over += [f"{node} device {n}" for node, numbers in given.items() for n, count in numbers.items() if count > 1]
     next_large = sum(min(left // want for left, want in zip(has, NEXT_LARGE, strict=True)) for has in free.values())

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from cluster.snapshot import Snapshot
 from simulator.controlplane.commands import Settings
 from tests.contracts.kubernetes_stage import kubernetes_stages
 from tests.contracts.stage import MAY_BE_DECLINED, Stage, Start, simulated
@@ -13,7 +14,7 @@ __all__ = ["kept_folder", "programs", "shared_folder", "start_server"]  # fixtur
 
 
 @pytest.fixture(scope="module")
-def on_kubernetes(start_server: StartServer) -> Iterator[Start]:  # noqa: F811 - that is how fixtures are asked for
+def on_kubernetes(start_server: StartServer) -> Iterator[Start]:
     """On a server of its own: what is observed is the whole cluster."""
     with kubernetes_stages(start_server(Settings()).kubeconfig) as stages:
         yield stages.start
@@ -30,8 +31,8 @@ def start(request: pytest.FixtureRequest) -> Start:
     need = WORLDS[request.param]
     begin: Start = request.getfixturevalue(need) if need else simulated
 
-    def checked(snapshot: object) -> Stage:
-        stage = begin(snapshot)  # type: ignore[arg-type]
+    def checked(snapshot: Snapshot) -> Stage:
+        stage = begin(snapshot)
         assert stage.declines <= MAY_BE_DECLINED
         return stage
 

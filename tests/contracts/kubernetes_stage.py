@@ -1,8 +1,9 @@
 """Kubernetes for the contract: a real API server and its controllers, objects made of a snapshot, and a pretend owner
 that makes pods anew which were evicted, under the same name, as a StatefulSet does."""
 
+import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,18 +158,18 @@ _REPLICA_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets"
 
 
 def _serves_our_kinds(stages: KubernetesStages) -> bool:
-    served = msgspec.json.decode(stages.loop.run(stages.api.read("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")))
+    served = msgspec.json.decode(
+        stages.loop.run(stages.api.read("/apis/apiextensions.k8s.io/v1/customresourcedefinitions"))
+    )
     said = [each.get("status", {}).get("conditions") or () for each in served["items"]]
     return all(any(c["type"] == "Established" and c["status"] == "True" for c in conditions) for conditions in said)
 
 
 async def _pause(for_s: float) -> None:
-    import asyncio
-
     await asyncio.sleep(min(for_s, 0.2))
 
 
-def _until(is_so: Any, what: str) -> None:
+def _until(is_so: Callable[[], bool], what: str) -> None:
     over_at_s, pause = time.monotonic() + WITHIN_S, Event()
     while not is_so():
         assert time.monotonic() < over_at_s, f"within {WITHIN_S:.0f} s: {what}"
