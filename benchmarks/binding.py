@@ -76,7 +76,7 @@ class Asked:
 @click.option("--rounds", type=click.IntRange(1), default=3, help="Rounds of each scheduler in `backlog`, alternating.")
 @click.option("--overload-share", type=click.FloatRange(0.1), default=1.1, help="GPUs asked for over GPUs there.")
 @click.option("--running", type=click.IntRange(1), default=10_000, help="Pods that run in the part `running`.")
-@click.option("--churn-s", type=click.IntRange(1), default=60, help="How long pods then come and go.")
+@click.option("--churn-s", type=click.IntRange(1), default=45, help="How long pods then come and go.")
 @click.option("--churn", type=click.IntRange(0), default=10, help="Pods that come, and that go, in a second of it.")
 @click.option("--parts", callback=arguments.words, default=",".join(USUAL), help=f"Of {', '.join(PARTS)}.")
 @click.option("--seed", type=click.IntRange(0), default=42, help="Of the fleet and of the pods.")

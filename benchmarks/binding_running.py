@@ -22,8 +22,8 @@ from simulator.controlplane import processes
 NAMESPACE = "running"
 IDLE_S = 20.0
 """How long nothing is done, for the count of what is written then."""
-SETTLE_S = 8.0
-"""Between the last pod's start and that: what was said of it is on its way."""
+REST_S = 3.0
+"""When nothing was written for so long, all that was to be said of the last pod has been said."""
 RESYNC_S = 2.0
 """Between cycles when nothing changes; the default is 30 s, by which hardly any would fall into the idle time."""
 WRITES = re.compile(r'^apiserver_request_total\{([^}]*verb="(?:POST|PUT|PATCH|DELETE|APPLY)"[^}]*)\} (\S+)$', re.M)
@@ -37,7 +37,7 @@ async def running_record(rig: Rig, workload: Workload, churn_s: int, churn: int)
         await taken_at_s(rig.api, CONTENDERS["tonnage"].lease)
         await create_pods(rig.api, workload, NAMESPACE, "tonnage")
         await until_count(started, len(workload.shapes))
-        await asyncio.sleep(SETTLE_S)
+        await at_rest(rig)
         filled_mb, since = resident_mb(running), len(cycles(running))
         before, cpu_before_s = await writes(rig), cpu_s(running.process.pid)
         await asyncio.sleep(IDLE_S)
@@ -86,6 +86,16 @@ async def until_count(started: Tally, count: int) -> None:
         if started.quiet_s(begin_s) > LIMIT_S:
             raise ControlPlaneError(f"{started.count} of {count} pods run, and no more for {LIMIT_S:.0f} s")
         await asyncio.sleep(0.1)
+
+
+async def at_rest(rig: Rig) -> None:
+    """Raises ControlPlaneError when the writing does not end."""
+    over_at_s, before = time.monotonic() + LIMIT_S, -1
+    while (now := await writes(rig)) != before:
+        if time.monotonic() > over_at_s:
+            raise ControlPlaneError(f"after {LIMIT_S:.0f} s there are still writes although all pods run")
+        before = now
+        await asyncio.sleep(REST_S)
 
 
 async def come_and_go(rig: Rig, workload: Workload, churn_s: int, churn: int) -> None:

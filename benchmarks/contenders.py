@@ -86,7 +86,7 @@ def kube_scheduler(profile: Mapping[str, Any]) -> Start:
         account = folder.kubeconfig_of(SCHEDULER)
         config = folder.path / "kube-scheduler.yaml"
         config.write_text(yaml.safe_dump(scheduler_config(account, profile)), encoding="utf-8")
-        command = [
+        command: list[str | Path] = [
             programs["kube-scheduler"],
             f"--config={config}",
             *(f"--{role}-kubeconfig={account}" for role in ("authentication", "authorization")),
