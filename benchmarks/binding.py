@@ -27,7 +27,7 @@ from controller.kube_connection import KubeReadError
 from simulator.controlplane.build_progress import progress_on
 from simulator.controlplane.folder import Folder
 from simulator.controlplane.programs import Programs, control_plane_programs
-from simulator.controlplane.server import down
+from simulator.controlplane.server import ControlPlane, down
 from simulator.generate import generate
 
 Record = Mapping[str, object]
@@ -156,7 +156,7 @@ def measured(asked: Asked) -> Iterator[Record]:
 Work = Callable[[Rig], Awaitable[Record]]
 
 
-async def _on(server: Any, programs: Programs, work: Work) -> Record:
+async def _on(server: ControlPlane, programs: Programs, work: Work) -> Record:
     async with rig_on(server, programs) as rig:
         return await work(rig)
 
