@@ -107,6 +107,10 @@ bench-observe: $(READY) ## Seeing a live cluster: time per look, memory of what 
 bench-sweep: $(READY) ## What-if sweeps: 200 replays one by one, in processes and on Ray, side by side
 	$(BIN)/python -m benchmarks.sweep
 
+.PHONY: bench-binding
+bench-binding: $(READY) ## Binding side by side with kube-scheduler, and 10,000 pods running (a quiet machine, 8 minutes)
+	$(BIN)/python -m benchmarks.binding
+
 .PHONY: clean
 clean: ## Remove what these targets made
 	rm -rf $(VENV) out build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

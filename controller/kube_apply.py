@@ -61,14 +61,15 @@ class Applier:
             for numbers in queue:
                 before: Sent = b""
                 for number in numbers:
-                    before = answers[number] = await self._answered(jobs[number].write, before)
+                    before = answers[number] = await self.send_one(jobs[number].write, before)
                     if isinstance(before, ActionError):
                         break
 
         await asyncio.gather(*(worker() for _ in range(min(self.concurrency, len(by_object)))))
         return answers
 
-    async def _answered(self, write: Write, before: Sent) -> Sent:
+    async def send_one(self, write: Write, before: Sent = b"") -> Sent:
+        """What became of one write. before: the answer to the write that it follows, if there is one."""
         try:
             write = _following(write, before)
             return await self._sent(write)
@@ -88,9 +89,9 @@ class Applier:
     async def _sent(self, write: Write) -> bytes:
         if not self.may_write():
             raise NotLeadingError(f"{write.method} {write.path}: not sent, this process does not hold the Lease")
-        request = self.writer.write(write.method, write.path, write.body, write.query, write.content_type)
         try:
-            return await asyncio.wait_for(request, REQUEST_TIMEOUT_S)
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                return await self.writer.write(write.method, write.path, write.body, write.query, write.content_type)
         except TimeoutError as error:
             refusal = Refusal(0, "NoAnswer", f"no answer within {REQUEST_TIMEOUT_S:g} s")
             raise KubeWriteError(f"{write.method} {write.path}", refusal) from error

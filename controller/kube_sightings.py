@@ -150,7 +150,9 @@ def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> SeenPod:
 
 def _numbers(written: str | None) -> tuple[int, ...]:
     """Device numbers as Tonnage writes them; none where somebody wrote something else."""
-    parts = (written or "").split(",")
+    if not written:
+        return ()
+    parts = written.split(",")
     return tuple(int(part) for part in parts) if all(part.isascii() and part.isdigit() for part in parts) else ()
 
 

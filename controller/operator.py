@@ -1,6 +1,7 @@
 """The operator's process: watches, leads or stands by, runs the loop, answers probes, and ends in order."""
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -49,6 +50,9 @@ STUCK_AFTER_S = 120.0
 """A loop that has not come round for so long is restarted by the kubelet. Twice the longest deadline of planning."""
 POLL_S = 0.05
 """How often the loop looks whether there is something to do."""
+SWITCH_S = 0.0005
+"""How long a thread may compute before another gets its turn. By Python's default of 5 ms each answer of the API server
+waits so long while the main thread decides or logs: writes, and renewals of the Lease, would crawl."""
 SHUTDOWN_S = 4.0
 """For the Lease to be released; with the rest of the exit it stays under 10 s."""
 
@@ -131,6 +135,7 @@ class Operator:
 
 def operate(settings: OperatorSettings, stop: Event, on_start: Callable[[Operator], None] = lambda _: None) -> None:
     """Run until `stop` is set. Raises ConfigError when it cannot start."""
+    sys.setswitchinterval(SWITCH_S)
     with started(settings) as operator:
         on_start(operator)
         run_loop(operator, stop)

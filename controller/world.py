@@ -36,7 +36,8 @@ class World(Protocol):
     def apply(self, actions: Sequence[Action]) -> Sequence[ActionError | None]:
         """Make these so and read them back; they do not depend on each other and may happen together.
 
-        Answers in the same order: None for one that is so, else why not; then that one has changed nothing.
+        Answers in the same order: None for one that is so, else why not; then that one has changed nothing. A world
+        may decline a Move: Kubernetes cannot.
         """
         ...
 

@@ -28,9 +28,11 @@ class Unit:
 
 
 def pending_units(draft: Draft) -> list[Unit]:
-    """All that has no seat in the draft, in the order of service: priority, then size, then place in the table.
+    """All that has no seat in the draft, in the order of service: priority, then GPUs, then place in the table.
 
-    Large before small is what packs well in a batch (first-fit decreasing); equals have no promised turn.
+    Large before small is what packs well in a batch (first-fit decreasing); equals have no promised turn. Pods that ask
+    for as many GPUs are not ordered by their CPU: where not all fit, those that need most of it would use it up, and
+    GPUs would stay idle for want of it (benchmarks/binding.py, overload: 97.4 % of the GPUs allocated, against 99.8 %).
     """
     units = units_of(draft, np.flatnonzero(draft.node == PENDING).tolist())
     return sorted(units, key=lambda unit: order_of_service(draft, unit))
@@ -57,7 +59,8 @@ def order_of_service(draft: Draft, unit: Unit) -> tuple[int, int, int, int]:
     """Sort key of a unit; least is served first."""
     shapes = [draft.shape(row) for row in unit.rows]
     gpu = sum(shape.total_gpu_milli for shape in shapes)
-    return (-unit.priority, -gpu, -sum(shape.cpu_milli for shape in shapes), unit.rows[0])
+    cpu = 0 if gpu else sum(shape.cpu_milli for shape in shapes)
+    return (-unit.priority, -gpu, -cpu, unit.rows[0])
 
 
 def gang_units(draft: Draft, gang: int) -> list[Unit]:

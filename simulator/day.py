@@ -240,7 +240,7 @@ def _jobs(fleet: Snapshot) -> list[_Job]:
     pods, rows = fleet.pods, _job_rows(fleet)
 
     def gpus(of: IntArray) -> float:
-        return sum(fleet.pods.shapes[index].total_gpu_milli for index in pods.shape[of]) / 1000
+        return float(sum(fleet.pods.shapes[index].total_gpu_milli for index in pods.shape[of]) / 1000)
 
     single = [
         _Job(rows[at : at + 1], None, gpus(rows[at : at + 1])) for at in range(len(rows)) if pods.gang[rows[at]] < 0
@@ -277,7 +277,7 @@ def _services_per_hour(seen: Snapshot) -> float:
     price = [each.price_per_hour for each in seen.gpu_types]
     rows = (row for row, owner in enumerate(pods.owner) if owner and pods.node[row] != PENDING)
     types = ((pods.shapes[pods.shape[row]], int(seen.nodes.gpu_type[pods.node[row]])) for row in rows)
-    return sum(shape.total_gpu_milli / 1000 * price[gpu_type] for shape, gpu_type in types if gpu_type >= 0)
+    return float(sum(shape.total_gpu_milli / 1000 * price[gpu_type] for shape, gpu_type in types if gpu_type >= 0))
 
 
 def _told(done: Cycle, after: Snapshot) -> Iterator[str]:

@@ -22,6 +22,7 @@ from controller.kube_connection import (
     Request,
     connect,
     lines,
+    proxy_to,
     resource_of,
 )
 
@@ -294,3 +295,23 @@ def test_a_context_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="name nowhere"):
         asyncio.run(connect(Access(kubeconfig=where, context="nowhere"), time.monotonic))
+
+
+@pytest.mark.parametrize(
+    ("server", "proxy"),
+    [
+        ("https://api.example.com:6443", "http://proxy.example.com:3128"),
+        ("https://10.0.0.1:6443", None),
+        ("https://api.internal", None),
+        ("http://api.example.com", None),
+    ],
+)
+def test_the_proxy_that_the_environment_names_is_taken_but_where_it_says_not_to(
+    server: str, proxy: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "https_proxy", "no_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example.com:3128")
+    monkeypatch.setenv("NO_PROXY", "10.0.0.1,.internal")
+
+    assert proxy_to(server) == proxy

@@ -1,0 +1,104 @@
+"""The stage of the binding benchmark: etcd, an API server, and the objects of a fleet; schedulers come and go on it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from benchmarks.binding_pods import GPU_MODELS, Workload, gpu_type_objects, pod_object
+from controller.api.kinds import OWN_KINDS
+from controller.crds import crd
+from controller.kube_connection import Access, Connection, KubeWriteError, connect
+from simulator.controlplane.commands import API_SERVER, ETCD, Settings
+from simulator.controlplane.folder import Folder
+from simulator.controlplane.programs import Programs
+from simulator.controlplane.server import ControlPlane, up
+
+IN_FLIGHT = 32
+"""Writes at a time: more do not make an API server faster."""
+LEASE_S = 7200
+"""Of simulated nodes: their renewals are not what is measured."""
+ANSWER_WITHIN_S = 300.0
+"""Deleting thousands of pods is one request."""
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """A control plane whose nodes are there."""
+
+    server: ControlPlane
+    programs: Programs
+    api: Connection
+
+
+def server_with(folder: Folder, programs: Programs, nodes: int, seed: int) -> ControlPlane:
+    """etcd, the API server and so many simulated nodes with their kubelets; no scheduler, no controllers."""
+    only = Programs({name: programs[name] for name in (ETCD, API_SERVER)}, {})
+    return up(folder, Settings(nodes=nodes, seed=seed, lease_s=LEASE_S), only)
+
+
+def without_kubelets(server: ControlPlane, programs: Programs) -> ControlPlane:
+    """The same server: the nodes stay as objects, and pods that are bound to them stay pending."""
+    only = Programs({name: programs[name] for name in (ETCD, API_SERVER)}, {})
+    return up(server.folder, Settings(), only)
+
+
+@asynccontextmanager
+async def rig_on(server: ControlPlane, programs: Programs) -> AsyncIterator[Rig]:
+    """With the kinds of Tonnage installed, a GPUType for each model, and the namespace of its Lease."""
+    access = Access(kubeconfig=str(server.kubeconfig), request_timeout_s=ANSWER_WITHIN_S)
+    async with await connect(access, time.monotonic) as api:
+        await put(api, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", [crd(kind) for kind in OWN_KINDS])
+        await put(api, "/api/v1/namespaces", [{"metadata": {"name": "tonnage-system"}}])
+        await put(api, "/apis/tonnage.dev/v1alpha1/gputypes", gpu_type_objects(GPU_MODELS))
+        yield Rig(server, programs, api)
+
+
+async def put(api: Connection, path: str, objects: Iterable[Object]) -> None:
+    """Create these, unless they are there; waits until the API server serves the kind."""
+    for each in objects:
+        while True:
+            try:
+                await api.write("POST", path, each)
+                break
+            except KubeWriteError as error:
+                if error.refusal.status == 409:
+                    break
+                if error.refusal.status != 404:  # a definition that was just made is served a moment later
+                    raise
+                await asyncio.sleep(0.1)
+
+
+async def create_pods(api: Connection, workload: Workload, namespace: str, scheduler: str) -> None:
+    """Creates them in their order, so many at a time."""
+    queue = iter(enumerate(workload.shapes))
+
+    async def worker() -> None:
+        for number, shape in queue:
+            await api.write("POST", pods_path(namespace), pod_object(number, shape, namespace, scheduler))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(IN_FLIGHT):
+            group.create_task(worker())
+
+
+async def delete_pods(api: Connection, namespace: str) -> None:
+    """All of them, and wait until they are gone."""
+    await api.write("DELETE", pods_path(namespace), {"gracePeriodSeconds": 0})
+    while await items(api, pods_path(namespace), {"limit": "1"}):
+        await asyncio.sleep(0.2)
+
+
+def pods_path(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods"
+
+
+async def items(api: Connection, path: str, query: Mapping[str, str] | None = None) -> list[Object]:
+    found: list[Object] = msgspec.json.decode(await api.read(path, query))["items"] or []
+    return found

@@ -1,0 +1,191 @@
+"""One round of the binding benchmark: pods wait, a scheduler begins, and what it does is counted until it is done."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import msgspec
+
+from benchmarks.binding_pods import Workload
+from benchmarks.binding_rig import Rig, create_pods, delete_pods, items, pods_path
+from benchmarks.binding_tally import Cpu, Tally, cpu_s, tallied
+from benchmarks.contenders import Contender, Running
+from benchmarks.packed import packed
+from cluster.errors import ControlPlaneError
+from controller.kube_connection import MERGE_PATCH, Connection, KubeReadError, KubeWriteError
+from simulator.controlplane import processes
+from simulator.controlplane.commands import API_SERVER, ETCD
+from simulator.controlplane.server import process_of
+
+QUIET_S = 8.0
+"""A scheduler that has bound nothing for so long is done: what still waits fits nowhere."""
+TOLD_S = 3.0
+"""The same for its Events, once it is done with binding."""
+LIMIT_S = 240.0
+IDLE_SHARE = 0.1
+"""A scheduler that uses less of a core has digested what it saw."""
+US = "benchmark"
+"""Holder of the Lease until the scheduler may begin."""
+
+
+async def backlog_round(rig: Rig, contender: Contender, workload: Workload) -> Mapping[str, object]:
+    """All pods wait, and the scheduler has seen them, before it may begin: as when a leader takes over."""
+    await hold(rig.api, contender.lease)
+    async with begun(rig, contender) as (running, namespace):
+        await create_pods(rig.api, workload, namespace, contender.scheduler)
+        await digested(running)
+        async with tallied(rig.api, *watches(namespace)) as (bound, events):
+            before = cpu_now(rig, running)
+            await let_go(rig.api, contender.lease)
+            start_s = await taken_at_s(rig.api, contender.lease)
+            await until_done(bound, events, len(workload.shapes), start_s)
+            used = cpu_now(rig, running).since(before)
+        return await record_of(rig, contender, workload, namespace, start_s, bound, events, used)
+
+
+async def arrival_round(rig: Rig, contender: Contender, workload: Workload) -> Mapping[str, object]:
+    """The scheduler leads, and pods are created as fast as the API server takes them."""
+    await free(rig.api, contender.lease)
+    async with begun(rig, contender) as (running, namespace):
+        await taken_at_s(rig.api, contender.lease)
+        async with tallied(rig.api, *watches(namespace)) as (bound, events):
+            before, start_s = cpu_now(rig, running), time.time()
+            await create_pods(rig.api, workload, namespace, contender.scheduler)
+            await until_done(bound, events, len(workload.shapes), start_s)
+            used = cpu_now(rig, running).since(before)
+        return await record_of(rig, contender, workload, namespace, start_s, bound, events, used)
+
+
+@asynccontextmanager
+async def begun(rig: Rig, contender: Contender) -> AsyncIterator[tuple[Running, str]]:
+    """The scheduler's process, and a namespace that is empty again afterwards."""
+    made = await rig.api.write("POST", "/api/v1/namespaces", {"metadata": {"generateName": "round-"}})
+    namespace = str(msgspec.json.decode(made)["metadata"]["name"])
+    running = await asyncio.to_thread(contender.start, rig.server, rig.programs, {})
+    try:
+        yield running, namespace
+    finally:
+        await asyncio.to_thread(processes.stop, running.process)
+        await delete_pods(rig.api, namespace)
+
+
+def watches(namespace: str) -> tuple[tuple[str, Mapping[str, str]], ...]:
+    """Of pods that have a node, and of Events."""
+    events = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+    return (pods_path(namespace), {"fieldSelector": "spec.nodeName!="}), (events, {})
+
+
+async def until_done(bound: Tally, events: Tally, pods: int, start_s: float) -> None:
+    """Raises ControlPlaneError when nothing at all is bound, or when there is no end to it."""
+    while bound.count < pods and bound.quiet_s(start_s) < QUIET_S and time.time() - start_s < LIMIT_S:
+        await asyncio.sleep(0.05)
+    if not bound.count or time.time() - start_s >= LIMIT_S:
+        raise ControlPlaneError(f"{bound.count} of {pods} pods were bound in {time.time() - start_s:.0f} s")
+    while events.count < pods and events.quiet_s(bound.last_at_s) < TOLD_S:  # one of each pod, placed or not
+        await asyncio.sleep(0.05)
+
+
+async def record_of(
+    rig: Rig,
+    contender: Contender,
+    workload: Workload,
+    namespace: str,
+    start_s: float,
+    bound: Tally,
+    events: Tally,
+    used: Cpu,
+) -> Mapping[str, object]:
+    """What was counted, and what the API server's objects say of the packing now."""
+    nodes, pods = await items(rig.api, "/api/v1/nodes"), await items(rig.api, pods_path(namespace))
+    found = packed(nodes, pods)
+    bound_s = bound.last_at_s - start_s
+    told_s = max(bound_s, events.last_at_s - start_s)
+    return {
+        "contender": contender.name,
+        "nodes": len(nodes),
+        "pods": len(workload.shapes),
+        "bound": found.bound,
+        "bound_s": round(bound_s, 2),
+        "told_s": round(told_s, 2),
+        "binds_per_s": round(found.bound / bound_s, 1),
+        "binds_with_events_per_s": round(found.bound / told_s, 1),
+        "events": events.count,
+        "api_cpu_s": round(used.api, 2),
+        "etcd_cpu_s": round(used.etcd, 2),
+        "scheduler_cpu_s": round(used.scheduler, 2),
+        "gpus": found.gpus,
+        "gpus_wanted": workload.gpus,
+        "allocated_pct": round(100 * found.allocated_share, 2),
+        "next_large": found.next_large,
+        "stranded_gpus": round(found.stranded_gpus, 1),
+        "over_committed": list(found.over_committed),
+    }
+
+
+def cpu_now(rig: Rig, running: Running) -> Cpu:
+    folder = rig.server.folder
+    return Cpu(
+        api=cpu_s(process_of(folder, API_SERVER).pid),
+        etcd=cpu_s(process_of(folder, ETCD).pid),
+        scheduler=cpu_s(running.process.pid),
+    )
+
+
+async def digested(running: Running) -> None:
+    """Returns once the scheduler is at rest: it has seen what came and may not act on it."""
+    before_s, pause_s = cpu_s(running.process.pid), 0.5
+    while True:
+        await asyncio.sleep(pause_s)
+        now_s = cpu_s(running.process.pid)
+        if now_s - before_s < IDLE_SHARE * pause_s:
+            return
+        before_s = now_s
+
+
+async def hold(api: Connection, lease: tuple[str, str]) -> None:
+    """Take a Lease for the benchmark, whoever had it."""
+    await free(api, lease)
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    body = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"namespace": lease[0], "name": lease[1]},
+        "spec": {"holderIdentity": US, "leaseDurationSeconds": 7200, "acquireTime": now, "renewTime": now},
+    }
+    await api.write("POST", leases_path(lease), body)
+
+
+async def free(api: Connection, lease: tuple[str, str]) -> None:
+    try:
+        await api.write("DELETE", f"{leases_path(lease)}/{lease[1]}")
+    except KubeWriteError as error:
+        if error.refusal.status != 404:
+            raise
+
+
+async def let_go(api: Connection, lease: tuple[str, str]) -> None:
+    """Release it as a leader does that ends."""
+    released = {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
+    await api.write("PATCH", f"{leases_path(lease)}/{lease[1]}", released, content_type=MERGE_PATCH)
+
+
+async def taken_at_s(api: Connection, lease: tuple[str, str]) -> float:
+    """When a scheduler became the leader, seconds since the epoch, as it says itself in the Lease."""
+    over_at_s = time.time() + LIMIT_S
+    while time.time() < over_at_s:
+        try:
+            spec = msgspec.json.decode(await api.read(f"{leases_path(lease)}/{lease[1]}"))["spec"]
+        except KubeReadError as error:
+            if error.refusal.status != 404:
+                raise
+            spec = {}
+        if spec.get("holderIdentity") not in (None, "", US):
+            return datetime.fromisoformat(spec["acquireTime"]).timestamp()
+        await asyncio.sleep(0.05)
+    raise ControlPlaneError(f"nobody took the Lease {'/'.join(lease)}")
+
+
+def leases_path(lease: tuple[str, str]) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{lease[0]}/leases"
