@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cluster.errors import ActionError
 from controller.kube_connection import KubeWriteError, Refusal
+from controller.kube_fence import is_fenced
 from controller.kube_write import Write, Writer
 
 REQUEST_TIMEOUT_S = 4.0
@@ -18,7 +19,11 @@ CONCURRENCY = 32
 
 
 class NotLeadingError(ActionError):
-    """Nothing was sent: this process may not write (any more)."""
+    """Nothing was written: this process may not write (any more)."""
+
+
+def nobody() -> None:
+    """For whoever need not hear of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,8 @@ class Applier:
     """Whether the Lease is held, by a monotonic clock; asked before every request."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     concurrency: int = CONCURRENCY
+    on_fenced: Callable[[], None] = nobody
+    """Called when the API server refused a write because another leads by now."""
 
     async def send(self, jobs: Sequence[Job]) -> list[Sent]:
         """What became of each job, in the order of the jobs. After a failure the later writes of its object are
@@ -89,6 +96,11 @@ class Applier:
         except TimeoutError as error:
             refusal = Refusal(0, "NoAnswer", f"no answer within {REQUEST_TIMEOUT_S:g} s")
             raise KubeWriteError(f"{write.method} {write.path}", refusal) from error
+        except KubeWriteError as error:
+            if not is_fenced(error):
+                raise
+            self.on_fenced()
+            raise NotLeadingError(str(error)) from error
 
 
 def may_have_happened(error: ActionError) -> bool:

@@ -119,6 +119,11 @@ LOOP = (
 PROCESS = (
     Metric("tonnage_leader", "gauge", "1 in the replica that holds the Lease and writes, else 0."),
     Metric("tonnage_lease_epoch", "gauge", "How often the Lease has changed hands; every write carries it."),
+    Metric(
+        "tonnage_fenced_writes_total",
+        "counter",
+        "Writes that the API server refused because another replica leads by now.",
+    ),
     Metric("tonnage_api_requests_total", "counter", "Requests to the Kubernetes API.", ("verb", "code")),
     Metric(
         "tonnage_api_request_seconds",

@@ -78,6 +78,11 @@ class Teller:
             self._since_s = {}
             self._meter.publish(())
 
+    def tell_unfenced(self) -> None:
+        """The API server lets an earlier leader's writes through; this one leads nevertheless."""
+        words = "an earlier leader that thaws could still write"
+        self._log.warning("the fence does not stand", why=words, remedy="is the ValidatingAdmissionPolicy installed?")
+
     def _count(self, cycle: Cycle) -> None:
         meter = self._meter
         meter.count("tonnage_cycles_total", "quiet" if cycle.is_quiet else "acted")
