@@ -102,8 +102,8 @@ LOOP = (
     Metric(
         "tonnage_actions_total",
         "counter",
-        "Actions by what became of them. Done; failed in the cluster; skipped after a failure; taken back, or should "
-        "have been and could not (stuck).",
+        "Actions by what became of them. Done; failed in the cluster; skipped after a failure; stuck: was to take "
+        "back what stands half done, and failed.",
         ("action", "result"),
     ),
     Metric("tonnage_guard_refusals_total", "counter", "Actions that the guard struck out of plans.", ("reason",)),
