@@ -107,6 +107,10 @@ bench-observe: $(READY) ## Seeing a live cluster: time per look, memory of what 
 bench-sweep: $(READY) ## What-if sweeps: 200 replays one by one, in processes and on Ray, side by side
 	$(BIN)/python -m benchmarks.sweep
 
+.PHONY: bench-faults
+bench-faults: $(READY) ## Faults on a real API server: pods lost, devices given twice, time to converge (a quarter of an hour)
+	$(BIN)/python -m tests.controlplane.faults
+
 .PHONY: clean
 clean: ## Remove what these targets made
 	rm -rf $(VENV) out build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -2,7 +2,7 @@
 
 A process that is frozen between asking whether it leads and handing a request to the kernel sends that request when it
 thaws, whatever it would know by then. Only the receiver can refuse it. The chart's ValidatingAdmissionPolicy compares
-the epoch in each write with `leaseTransitions` of the Lease (helm/tonnage/templates/fence.yaml).
+the epoch in each write with `leaseTransitions` of the Lease (deploy/fence/fence.yaml).
 """
 
 import asyncio
