@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from random import Random
 from statistics import median
 
@@ -52,8 +53,8 @@ def played(stage: Stage, name: str, *, pods: int, rounds: int | None = None) -> 
     before, failure = stage.witness.ledger.judged, ""
     try:
         scenario(play, rounds or usual)
-    except NotConvergedError as error:
-        failure = str(error)
+    except (NotConvergedError, AssertionError, OSError, HTTPException) as error:
+        failure = str(error) or repr(error)
         play.notes.append(play.last_words())
     found = audit(stage.admin, play.wanted, play.least)
     lost = {pod.name for pod in stage.witness.gone(play.namespace) if not pod.is_owned and pod.uid not in play.deleted}
