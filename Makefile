@@ -111,6 +111,10 @@ bench-sweep: $(READY) ## What-if sweeps: 200 replays one by one, in processes an
 bench-binding: $(READY) ## Binding side by side with kube-scheduler, and 10,000 pods running (a quiet machine, 8 minutes)
 	$(BIN)/python -m benchmarks.binding
 
+.PHONY: bench-faults
+bench-faults: $(READY) ## Faults on a real API server: pods lost, devices given twice, time to converge (a quarter of an hour)
+	$(BIN)/python -m tests.controlplane.faults
+
 .PHONY: clean
 clean: ## Remove what these targets made
 	rm -rf $(VENV) out build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,9 +1,8 @@
-"""Carrying a plan out: phase by phase, gangs whole, and nothing on top of something that failed."""
+"""Carrying a plan out: phase by phase, and nothing on top of something that failed."""
 
 from typing import assert_never
 
 from cluster.actions import Action, Bind, Evict, Move, Scale
-from cluster.errors import ActionError
 from cluster.plans import Phase, Plan, Reason, Step
 from controller.world import Outcome, Undone, World
 
@@ -12,7 +11,9 @@ def carry_out(world: World, plan: Plan) -> Outcome:
     """Apply a plan phase by phase; the steps of a phase may happen together.
 
     A step that fails is not retried: the next cycle sees reality. Steps that touch a node, pod or service that a failed
-    step touched are skipped, for they were planned on its success. A whole phase that breaks is taken back.
+    step touched are skipped, for they were planned on its success. A whole phase of which a step must be skipped is not
+    begun. One that breaks halfway is left to the next cycle, which completes it, or takes it back when that does not
+    come about in time (gang_rollback.py): a write that lost a race is no reason to stop a hundred others.
     """
     done: list[Step] = []
     undone: list[Undone] = []
@@ -34,39 +35,11 @@ def _carry_out_phase(world: World, phase: Phase, spoilt: set[str]) -> tuple[list
             done.append(step)
         else:
             undone.append(Undone(step, Reason("ActionFailed", str(error))))
-    if phase.whole and undone:
-        return [], undone + _take_back(world, done, phase)
     return done, undone
 
 
 def _skipped(step: Step, spoilt: set[str]) -> Reason:
     return Reason("Skipped", f"an earlier step on {', '.join(sorted(spoilt & touches(step.action)))} failed")
-
-
-def _take_back(world: World, done: list[Step], phase: Phase) -> list[Undone]:
-    """Undo what was done of a phase that must be whole. What cannot be undone is said, too."""
-    back = [(step, action) for step in done for action in inverse(step.action)]
-    answers = world.apply([action for _, action in back])
-    return [Undone(step, _taken_back(phase, error)) for (step, _), error in zip(back, answers, strict=True)]
-
-
-def _taken_back(phase: Phase, error: ActionError | None) -> Reason:
-    if error is None:
-        return Reason("TakenBack", f"taken back: {phase.name} could not be completed")
-    return Reason("NotTakenBack", f"could not be taken back after {phase.name} broke: {error}")
-
-
-def inverse(action: Action) -> tuple[Action, ...]:
-    """The actions that restore what was before; an eviction has none, its devices are anybody's since."""
-    match action:
-        case Bind():
-            return (Evict(action.pod, action.node),)
-        case Move():
-            return (Evict(action.pod, action.node),)
-        case Evict() | Scale():
-            return ()
-        case _:
-            assert_never(action)
 
 
 def touches(action: Action) -> frozenset[str]:

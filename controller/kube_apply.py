@@ -8,6 +8,7 @@ import msgspec
 
 from cluster.errors import ActionError
 from controller.kube_connection import KubeWriteError, Refusal
+from controller.kube_fence import is_fenced
 from controller.kube_structs import Meta, Slim
 from controller.kube_write import Write, Writer
 
@@ -21,7 +22,11 @@ CONCURRENCY = 32
 
 
 class NotLeadingError(ActionError):
-    """Nothing was sent: this process may not write (any more)."""
+    """Nothing was written: this process may not write (any more)."""
+
+
+def nobody() -> None:
+    """For whoever need not hear of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,8 @@ class Applier:
     """Whether the Lease is held, by a monotonic clock; asked before every request."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     concurrency: int = CONCURRENCY
+    on_fenced: Callable[[], None] = nobody
+    """Called when the API server refused a write because another leads by now."""
 
     async def send(self, jobs: Sequence[Job]) -> list[Sent]:
         """What became of each job, in the order of the jobs. After a failure the later writes of its object are
@@ -95,6 +102,11 @@ class Applier:
         except TimeoutError as error:
             refusal = Refusal(0, "NoAnswer", f"no answer within {REQUEST_TIMEOUT_S:g} s")
             raise KubeWriteError(f"{write.method} {write.path}", refusal) from error
+        except KubeWriteError as error:
+            if not is_fenced(error):
+                raise
+            self.on_fenced()
+            raise NotLeadingError(str(error)) from error
 
 
 class _Answer(Slim, frozen=True):

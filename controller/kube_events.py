@@ -3,20 +3,20 @@
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import structlog
 
-from cluster.actions import Action, Bind, Evict, Move, Scale
 from cluster.errors import ActionError
-from cluster.plans import Plan, Reason
 from controller.api.metadata import API_VERSION
 from controller.kube_apply import Applier
+from controller.kube_connection import MERGE_PATCH
 from controller.kube_write import Write
-from controller.world import Outcome
+from controller.said import Said
+from controller.sightings import EPOCH_ANNOTATION
 
 log = structlog.get_logger(__name__)
 
@@ -25,6 +25,12 @@ QUEUED = 10_000
 """Events that may wait to be written; what comes on top is lost and counted. Chosen: two full rounds of binds."""
 REMEMBERED = 50_000
 """Last words about so many objects are kept, so that what was said is not said again."""
+SERIES_AFTER_S, SERIES_AT_LEAST_S = 60.0, 1800.0
+"""What is decided again and again is one Event whose series is counted up: after a minute first, then as long again as
+it has lasted, at least twice an hour. The API server forgets an Event after an hour that nobody writes to it."""
+RENOTED_AFTER_S = 60.0
+"""Why a workload has no place changes with every pod that comes or goes; new words for the same reason make a new Event
+once in so long, and count the old one up until then."""
 LONGEST_NOTE = 1024
 """events.k8s.io/v1 takes no more."""
 AT_A_TIME = 24
@@ -33,74 +39,73 @@ as a bind, so thousands of binds are told of as fast as they were made only with
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """One decision about one object."""
+class Series:
+    """What was last said of one object, and how often since. Instants are seconds since the epoch."""
 
-    kind: str
-    name: str
-    """`namespace/name`."""
-    action: str
-    """What was attempted: `Binding`, `Evicting`, `Scaling`, `Placing`."""
-    reason: Reason
-    is_warning: bool = False
+    said: Said
+    uid: str
+    """Of the object: another one of its name is told anew."""
+    began_at_s: float
+    last_at_s: float
+    count: int = 1
+    told_at_s: float = 0.0
+    """When the API server was last told."""
 
+    def again(self, at_s: float) -> "Series":
+        return replace(self, last_at_s=at_s, count=self.count + 1)
 
-def said_of(plan: Plan, outcome: Outcome) -> Iterator[Said]:
-    """One for each step that was done or was not, and for each workload that has no place."""
-    for step in outcome.done:
-        yield _said(step.action, step.reason, is_warning=False)
-    for undone in outcome.undone:
-        yield _said(undone.step.action, undone.reason, is_warning=True)
-    for unplaced in plan.unplaced:
-        kind, _, name = unplaced.workload.partition("/")
-        if unplaced.reason.code != "AwaitsPod":  # there is no object yet that it could be said of
-            yield Said(kind, name, "Placing", unplaced.reason, is_warning=True)
-
-
-def _said(action: Action, reason: Reason, *, is_warning: bool) -> Said:
-    match action:
-        case Bind():
-            where = f"{action.node}" + (f", devices {list(action.devices)}" if action.devices else "")
-            return Said("Pod", action.pod, "Binding", _placed(reason, where, is_warning), is_warning)
-        case Evict() | Move():
-            return Said("Pod", action.pod, "Evicting", reason, is_warning)
-        case Scale():
-            return Said("ModelService", action.service, "Scaling", reason, is_warning)
-
-
-def _placed(reason: Reason, where: str, is_warning: bool) -> Reason:
-    return reason if is_warning else Reason(reason.code, f"on {where}: {reason.words}")
+    def is_due(self) -> bool:
+        """Whether the API server should hear of the count."""
+        lasted_s = self.last_at_s - self.began_at_s
+        return self.last_at_s - self.told_at_s >= min(SERIES_AT_LEAST_S, max(SERIES_AFTER_S, lasted_s / 2))
 
 
 class Events:
     """Writes events from a bounded queue, in the event loop."""
 
     def __init__(
-        self, applier: Applier, uid_of: Callable[[str, str], str | None], wall_clock: Callable[[], float], instance: str
+        self,
+        applier: Applier,
+        uid_of: Callable[[str, str], str | None],
+        wall_clock: Callable[[], float],
+        epoch: Callable[[], int],
+        instance: str,
     ) -> None:
-        """uid_of: of an object by kind and name; None when it is not there. instance: which process says it."""
+        """uid_of: of an object by kind and name; None when it is not there. epoch: of the Lease. instance: which
+        process says it."""
         self._applier = applier
         self._uid_of = uid_of
         self._wall_clock = wall_clock
+        self._epoch = epoch
         self._instance = instance
-        self._queue: asyncio.Queue[Said] = asyncio.Queue(QUEUED)
-        self._last: OrderedDict[tuple[str, str, str], tuple[str, str]] = OrderedDict()
+        self._queue: asyncio.Queue[Series] = asyncio.Queue(QUEUED)
+        self._last: OrderedDict[tuple[str, str, str], Series] = OrderedDict()
         self.lost = 0
 
     def say(self, several: Iterable[Said]) -> None:
-        """Queue what is new; called in the event loop, returns at once."""
+        """Queue what is new, and what has been so for a while; called in the event loop, returns at once."""
+        at_s = self._wall_clock()
         for said in several:
-            key, words = (said.kind, said.name, said.action), (said.reason.code, said.reason.words)
-            if self._last.get(key) == words:
+            uid = self._uid_of(said.kind, said.name)
+            if uid is None:
                 continue
-            self._last[key] = words
+            key = (said.kind, said.name, said.action)
+            before = self._last.get(key)
+            if before is not None and before.uid == uid and _is_again(before, said, at_s):
+                series = before.again(at_s)
+                self._last[key] = self._queued(series) if series.is_due() else series
+            else:
+                self._last[key] = self._queued(Series(said, uid, at_s, at_s))
             self._last.move_to_end(key)
             if len(self._last) > REMEMBERED:
                 self._last.popitem(last=False)
-            try:
-                self._queue.put_nowait(said)
-            except asyncio.QueueFull:
-                self.lost += 1
+
+    def _queued(self, series: Series) -> Series:
+        try:
+            self._queue.put_nowait(series)
+        except asyncio.QueueFull:
+            self.lost += 1
+        return replace(series, told_at_s=series.last_at_s)
 
     async def write(self) -> None:
         """Write what is queued, so many at a time, until cancelled."""
@@ -110,26 +115,46 @@ class Events:
 
     async def _write_one_after_another(self) -> None:
         while True:
-            write = self._write_of(await self._queue.get())
-            answer = None if write is None else await self._applier.send_one(write)
+            series = await self._queue.get()
+            answer = await self._applier.send_one(self._write_of(series))
             if isinstance(answer, ActionError):
                 self.lost += 1
+                self._forget(series)
                 log.debug("an event was not written", why=str(answer))
 
-    def _write_of(self, said: Said) -> Write | None:
-        uid = self._uid_of(said.kind, said.name)
-        return None if uid is None else event_write(said, uid, self._wall_clock(), self._instance)
+    def _forget(self, series: Series) -> None:
+        """One that was not written is said anew, not counted up: it may have expired."""
+        key = (series.said.kind, series.said.name, series.said.action)
+        if key in self._last and self._last[key].began_at_s == series.began_at_s:
+            del self._last[key]
+
+    def _write_of(self, series: Series) -> Write:
+        epoch = self._epoch()
+        return event_write(series, epoch, self._instance) if series.count == 1 else series_write(series, epoch)
 
 
-def event_write(said: Said, uid: str, at_s: float, instance: str) -> Write:
+def _is_again(before: Series, said: Said, at_s: float) -> bool:
+    """Whether this is what was said before. The figures behind a reason change every cycle and are not shown."""
+    if (before.said.reason.code, before.said.is_warning) != (said.reason.code, said.is_warning):
+        return False
+    same_words = before.said.reason.words == said.reason.words
+    return same_words or (said.action == "Placing" and at_s - before.began_at_s < RENOTED_AFTER_S)
+
+
+def event_name(series: Series) -> str:
+    said = series.said
+    told = f"{series.uid}{said.action}{said.reason.code}{series.began_at_s}".encode()
+    return f"{said.name.partition('/')[2][:200]}.{hashlib.sha256(told).hexdigest()[:16]}"
+
+
+def event_write(series: Series, epoch: int, instance: str) -> Write:
+    said = series.said
     namespace, _, name = said.name.partition("/")
-    instant = datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    told = f"{uid}{said.action}{said.reason.code}{instant}".encode()
     body: dict[str, Any] = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"name": f"{name[:200]}.{hashlib.sha256(told).hexdigest()[:16]}", "namespace": namespace},
-        "eventTime": instant,
+        "metadata": {"name": event_name(series), "namespace": namespace, "annotations": {EPOCH_ANNOTATION: str(epoch)}},
+        "eventTime": _instant(series.began_at_s),
         "type": "Warning" if said.is_warning else "Normal",
         "reason": said.reason.code[:128],
         "action": said.action,
@@ -139,9 +164,24 @@ def event_write(said: Said, uid: str, at_s: float, instance: str) -> Write:
             "kind": said.kind,
             "namespace": namespace,
             "name": name,
-            "uid": uid,
+            "uid": series.uid,
         },
         "reportingController": REPORTER,
         "reportingInstance": instance[:128],
     }
     return Write("POST", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", body)
+
+
+def series_write(series: Series, epoch: int) -> Write:
+    """Counts an Event up that stands there already. All but its series is immutable."""
+    namespace = series.said.name.partition("/")[0]
+    body = {
+        "metadata": {"annotations": {EPOCH_ANNOTATION: str(epoch)}},
+        "series": {"count": series.count, "lastObservedTime": _instant(series.last_at_s)},
+    }
+    path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events/{event_name(series)}"
+    return Write("PATCH", path, body, MERGE_PATCH)
+
+
+def _instant(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

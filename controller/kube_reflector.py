@@ -58,13 +58,17 @@ async def reflect(cache: Cache[Item], transport: Transport, rhythm: Rhythm, arou
     """Keep the cache true until cancelled. Whatever cannot be read is logged, counted and tried again."""
     failures, failed_at_s = 0, 0.0
     while True:
+        events = cache.events
         try:
             if cache.wants_list:
                 await list_all(cache, transport, around.clock)
             await watch_once(cache, transport, rhythm, around)
         except KubeReadError as error:
             now_s = around.clock()
-            failures = 1 if now_s - failed_at_s > rhythm.calm_after_s else failures + 1
+            # A watch that told something worked: a line that is cut again and again must not make the picture old.
+            has_worked = cache.events != events and not is_version_lost(error.refusal)
+            is_first = has_worked or now_s - failed_at_s > rhythm.calm_after_s
+            failures = 1 if is_first else failures + 1
             failed_at_s = now_s
             cache.fail(error.refusal)
             wait_s = rhythm.wait_s(failures, error.refusal, around.chance)

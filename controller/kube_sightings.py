@@ -1,6 +1,6 @@
 """Sightings from the caches of a live cluster."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -60,6 +60,7 @@ class CachedSightings:
         services: Cache[OwnObject],
         gpu_types: Cache[OwnObject],
         deployments: Cache[Deployment],
+        gangs: Cache[OwnObject],
         allocates_claims: bool = False,
     ) -> None:
         """snapshot: raises ObservationError while a part of it is not synced.
@@ -73,6 +74,7 @@ class CachedSightings:
         self._gpu_types = gpu_types
         self._deployments = deployments
         self._allocates_claims = allocates_claims
+        self._gangs = gangs
 
     def snapshot(self) -> Snapshot:
         return self._snapshot()
@@ -90,15 +92,10 @@ class CachedSightings:
         return SeenService(name, meta.uid, meta.generation, template, _plain(bytes(found.status)))
 
     def uid(self, kind: str, name: str) -> str | None:
-        """Of a Pod or a ModelService; None when it is not there, or of another kind."""
-        match kind:
-            case "Pod":
-                pod = self._pods.get(name)
-                return pod.metadata.uid if pod else None
-            case "ModelService":
-                service = self._services.get(name)
-                return service.metadata.uid if service else None
-        return None
+        """Of a Pod, a ModelService or a Gang; None when it is not there, or of another kind."""
+        by_kind: Mapping[str, Cache[Any]] = {"Pod": self._pods, "ModelService": self._services, "Gang": self._gangs}
+        found = by_kind[kind].get(name) if kind in by_kind else None
+        return found.metadata.uid if found else None
 
     def generations(self) -> dict[str, int]:
         return {name: each.metadata.generation for name, each in self._services.all().items()}

@@ -15,7 +15,7 @@ from controller.kube_placers.placing import Allocate, no_claims
 from controller.kube_write import Write
 from controller.service_deployments import Instance, content_of, deployment_writes
 from controller.service_status import scaled_at_s
-from controller.sightings import Sightings
+from controller.sightings import EPOCH_ANNOTATION, Sightings
 from controller.under_way import with_deployed, with_what_is_under_way
 from controller.world import Outcome
 
@@ -163,7 +163,7 @@ class KubernetesWorld:
         pod = self._sightings.pod(evict.pod)
         if pod is None:
             raise ActionError(f"evicting {evict.pod}: it is gone")
-        return [] if pod.is_ending else [eviction(evict.pod, pod.uid)]
+        return [] if pod.is_ending else [eviction(evict.pod, pod.uid, self._epoch())]
 
     def _deployments(self, scale: Scale, snapshot: Snapshot) -> list[Write]:
         seen = self._sightings.service(scale.service)
@@ -215,13 +215,13 @@ class KubernetesWorld:
         return found or self._pools[-1].placer
 
 
-def eviction(name: str, uid: str) -> Write:
+def eviction(name: str, uid: str, epoch: int) -> Write:
     """Stops a pod as `kubectl drain` does: what a PodDisruptionBudget forbids is refused with 429."""
     namespace, _, pod = name.partition("/")
     body = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
-        "metadata": {"name": pod, "namespace": namespace},
+        "metadata": {"name": pod, "namespace": namespace, "annotations": {EPOCH_ANNOTATION: str(epoch)}},
         "deleteOptions": {"preconditions": {"uid": uid}},
     }
     return Write("POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body)

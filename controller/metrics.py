@@ -102,8 +102,8 @@ LOOP = (
     Metric(
         "tonnage_actions_total",
         "counter",
-        "Actions by what became of them. Done; failed in the cluster; skipped after a failure; taken back, or should "
-        "have been and could not (stuck).",
+        "Actions by what became of them. Done; failed in the cluster; skipped after a failure; stuck: was to take "
+        "back what stands half done, and failed.",
         ("action", "result"),
     ),
     Metric("tonnage_guard_refusals_total", "counter", "Actions that the guard struck out of plans.", ("reason",)),
@@ -119,6 +119,11 @@ LOOP = (
 PROCESS = (
     Metric("tonnage_leader", "gauge", "1 in the replica that holds the Lease and writes, else 0."),
     Metric("tonnage_lease_epoch", "gauge", "How often the Lease has changed hands; every write carries it."),
+    Metric(
+        "tonnage_fenced_writes_total",
+        "counter",
+        "Writes that the API server refused because another replica leads by now.",
+    ),
     Metric("tonnage_api_requests_total", "counter", "Requests to the Kubernetes API.", ("verb", "code")),
     Metric(
         "tonnage_api_request_seconds",

@@ -25,7 +25,8 @@ from controller.guard import Limits
 from controller.kube_apply import Applier
 from controller.kube_cache import Cache
 from controller.kube_connection import Access, Connection, Request, connect
-from controller.kube_events import AT_A_TIME, Events, said_of
+from controller.kube_events import AT_A_TIME, Events
+from controller.kube_fence import Fence
 from controller.kube_lease import Leadership
 from controller.kube_observe import Caches, Observer, empty_caches, follow
 from controller.kube_placers import Pool, asked_placer, placer_name
@@ -38,6 +39,7 @@ from controller.meter import Meter, count_request, foresee_requests
 from controller.metrics_endpoint import metrics_endpoint
 from controller.operator_settings import OperatorSettings
 from controller.probes import probes_endpoint
+from controller.said import gangs_of, said_of
 from controller.stuck_releases import OnItsWay, TakesReleasesBack
 from controller.teller import Teller
 from controller.under_way import AwaitsPods
@@ -129,6 +131,8 @@ class Operator:
     changed: Event
     """Set whenever the watches have seen something."""
     is_synced: Callable[[], bool]
+    fence: Callable[[], bool]
+    """Waits until the API server refuses earlier leaders; False when it does not come to that."""
     probe_port: int
     metrics_port: int
 
@@ -174,7 +178,11 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
         )
         sightings = _sightings(observer, caches, deployments, allocates=allocates)
         own_jobs = reports_on(observer, caches, lambda name: bool((pod := sightings.pod(name)) and pod.is_running))
-        world = _world(settings, loop, connection, leadership, sightings, observer, own_jobs, stack)
+        applier = Applier(
+            connection, leadership.may_write, on_fenced=lambda: meter.count("tonnage_fenced_writes_total")
+        )
+        world = _world(settings, loop, applier, leadership, sightings, observer, own_jobs, stack)
+        fence = Fence(connection, settings.lease.namespace, time.monotonic)
         probes = {"/healthz": heart.probe, "/readyz": lambda: None if is_synced() else "the cluster was not seen yet"}
         yield Operator(
             settings,
@@ -189,6 +197,7 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
             heart,
             changed,
             is_synced,
+            lambda: loop.run(fence.stands(leadership.epoch)),
             probe_port=stack.enter_context(probes_endpoint(settings.host, settings.probe_port, probes)),
             metrics_port=stack.enter_context(metrics_endpoint(meter, settings.host, settings.metrics_port)),
         )
@@ -206,6 +215,8 @@ def run_loop(operator: Operator, stop: Event) -> None:
         if leads != led:
             led, next_at_s = leads, 0.0
             operator.teller.tell_leadership(leads=leads, epoch=operator.leadership.epoch)
+            if leads and settings.fenced and not operator.fence():
+                operator.teller.tell_unfenced()
         now_s = time.monotonic()
         is_due = now_s >= next_at_s or (operator.changed.is_set() and now_s >= next_at_s - _patience_s(settings))
         if not leads or not operator.is_synced() or not is_due:
@@ -270,22 +281,22 @@ def _sightings(
         gpu_types=caches.gpu_types,
         deployments=deployments,
         allocates_claims=allocates,
+        gangs=caches.gangs,
     )
 
 
 def _world(
     settings: OperatorSettings,
     loop: LoopThread,
-    connection: Connection,
+    applier: Applier,
     leadership: Leadership,
     sightings: CachedSightings,
     observer: Observer,
     own_jobs: OwnJobs,
     stack: ExitStack,
 ) -> KubernetesWorld:
-    applier = Applier(connection, leadership.may_write)
     quiet = replace(applier, concurrency=AT_A_TIME)
-    events = Events(quiet, sightings.uid, time.time, settings.identity)
+    events = Events(quiet, sightings.uid, time.time, lambda: leadership.epoch, settings.identity)
     stack.callback(loop.begin(events.write()))
     troubles = DeviceTroubles()
     back = TakesAllocationsBack(
@@ -298,7 +309,8 @@ def _world(
     )
 
     def tell(snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:
-        loop.call(lambda: events.say(said_of(plan, outcome)))
+        said = tuple(said_of(plan, outcome, gangs_of(snapshot)))
+        loop.call(lambda: events.say(said))
         at_s = time.time()
         jobs = [
             *status_jobs(sightings, snapshot, plan, outcome, generations, at_s),

@@ -66,6 +66,9 @@ class OperatorSettings(BaseSettings):
     identity: str = Field(default_factory=lambda: f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}", min_length=1)
     """Of this process in the Lease. Never the same twice, so that a restart is a new leader."""
     lease: LeaseSettings = LeaseSettings()
+    fenced: bool = False
+    """Whether the API server refuses writes of earlier leaders, as the chart's policy makes it do. A new leader then
+    waits until it does so before it writes anything itself."""
     pools: Annotated[tuple[PoolSettings, ...], Field(min_length=1, max_length=64)] = (PoolSettings(placer="gate"),)
     """The first that has a node's labels tells how pods get there."""
     dra_drivers: Annotated[dict[str, str], Field(min_length=1, max_length=8)] = {

@@ -13,15 +13,18 @@ from controller.fleet_metrics import left_behind, pending_since, samples_of
 from controller.guard import REASONS
 from controller.logs import log_cycle
 from controller.meter import Meter
+from controller.world import Undone
 
 RESULT_OF = {
     "ActionFailed": "failed",
     "Skipped": "skipped",
     "NotWhole": "skipped",
-    "TakenBack": "taken_back",
-    "NotTakenBack": "stuck",
 }
 """What became of an undone action, by the code of the reason (controller/apply.py)."""
+STUCK = "stuck"
+"""What became of a step that was to take back what stands half done, and failed."""
+TAKES_BACK = ("GangTakenBack", "NotBound")
+"""Why such a step is planned (controller/gang_rollback.py, controller/stuck_releases.py)."""
 
 
 class Teller:
@@ -35,7 +38,7 @@ class Teller:
         self._cycles = 0
         self._since_s: dict[str, float] = {}
         kinds = [kind.__name__ for kind in get_args(Action)]
-        meter.foresee("tonnage_actions_total", kinds, ["done", *dict.fromkeys(RESULT_OF.values())])
+        meter.foresee("tonnage_actions_total", kinds, ["done", *dict.fromkeys(RESULT_OF.values()), STUCK])
         meter.foresee("tonnage_guard_refusals_total", REASONS)
         meter.foresee("tonnage_cycles_total", ["acted", "quiet", "blind", "failed"])
         meter.set("tonnage_leader", 0)
@@ -80,14 +83,16 @@ class Teller:
             self._since_s = {}
             self._meter.publish(())
 
+    def tell_unfenced(self) -> None:
+        """The API server lets an earlier leader's writes through; this one leads nevertheless."""
+        words = "an earlier leader that thaws could still write"
+        self._log.warning("the fence does not stand", why=words, remedy="is the ValidatingAdmissionPolicy installed?")
+
     def _count(self, cycle: Cycle) -> None:
         meter = self._meter
         meter.count("tonnage_cycles_total", "quiet" if cycle.is_quiet else "acted")
         done = Counter((type(step.action).__name__, "done") for step in cycle.outcome.done)
-        undone = Counter(
-            (type(undone.step.action).__name__, RESULT_OF.get(undone.reason.code, "failed"))
-            for undone in cycle.outcome.undone
-        )
+        undone = Counter((type(undone.step.action).__name__, _result_of(undone)) for undone in cycle.outcome.undone)
         for (kind, result), count in (done + undone).items():
             meter.count("tonnage_actions_total", kind, result, by=count)
         for refused in cycle.plan.refused:
@@ -96,3 +101,7 @@ class Teller:
             if stage in cycle.stage_s:
                 meter.observe("tonnage_cycle_stage_seconds", cycle.stage_s[stage], stage)
         meter.observe("tonnage_cycle_seconds", sum(cycle.stage_s.values()))
+
+
+def _result_of(undone: Undone) -> str:
+    return STUCK if undone.step.reason.code in TAKES_BACK else RESULT_OF.get(undone.reason.code, "failed")

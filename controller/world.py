@@ -12,7 +12,7 @@ from cluster.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """A step that was allowed and yet is not so in the world: it failed, was skipped, or was taken back."""
+    """A step that was allowed and yet is not so in the world: it failed or was skipped."""
 
     step: Step
     reason: Reason

@@ -12,6 +12,7 @@ CHART = DEPLOY.parent / "helm" / "tonnage"
 SOURCES = {
     CHART / "charts" / "crds" / "files": (DEPLOY / "crds", "*.yaml"),
     CHART / "files" / "alerts": (DEPLOY / "alerts", "*.rules.yaml"),
+    CHART / "files" / "fence": (DEPLOY / "fence", "*.yaml"),
     CHART / "files" / "dashboards": (DEPLOY / "dashboards", "*.json"),
 }
 """Helm reads no file outside of a chart, and follows no link out of a packed one, so the chart holds copies."""
@@ -32,7 +33,7 @@ def present() -> dict[Path, str]:
 
 
 SCHEMA = CHART / "values.schema.json"
-OF_THE_CHART = ("context", "host", "identity", "kubeconfig", "lease", "metrics_port", "probe_port")
+OF_THE_CHART = ("context", "fenced", "host", "identity", "kubeconfig", "lease", "metrics_port", "probe_port")
 """Settings that make no sense in a pod, or that the chart derives from its own values."""
 
 

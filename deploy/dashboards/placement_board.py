@@ -46,7 +46,7 @@ PLACEMENT = Board(
                 ),
                 Panel(
                     "Actions not done",
-                    "By kind and what became of them. Stuck: part of a gang could not be taken back, look at the log.",
+                    "By kind and what became of them. Stuck: what stands half done was not taken back; see the log.",
                     PER_SECOND,
                     (
                         Query(

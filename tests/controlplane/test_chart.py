@@ -45,7 +45,8 @@ spec:
 MAY = ("list nodes", "watch pods", "patch pods", "create pods/eviction", "create deployments.apps",
        "patch deployments.apps", "watch modelservices.tonnage.dev", "patch modelservices.tonnage.dev/status",
        "patch gangs.tonnage.dev/status", "patch gputypes.tonnage.dev/status",
-       "create events.events.k8s.io")  # fmt: skip
+       "create events.events.k8s.io",
+       "patch events.events.k8s.io")  # fmt: skip
 MAY_NOT = ("create pods/binding", "create pods", "delete pods", "get secrets", "list configmaps", "patch nodes",
            "delete nodes", "delete deployments.apps", "patch modelservices.tonnage.dev", "create pods/exec",
            "delete modelservices.tonnage.dev", "create clusterrolebindings.rbac.authorization.k8s.io",

@@ -29,7 +29,7 @@ READ = {
 }
 REPORT = {
     *(("tonnage.dev", f"{resource}/status", "patch") for resource in OWN_KINDS),
-    ("events.k8s.io", "events", "create"),
+    *(("events.k8s.io", "events", verb) for verb in ("create", "patch")),
 }
 GATE = {("", "pods", "patch")}
 BIND = {("", "pods/binding", "create")}
@@ -128,6 +128,31 @@ def test_without_rbac_no_right_is_granted() -> None:
     kinds = {kind for kind, _ in rendered({"rbac": {"create": False}})}
 
     assert not kinds & {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
+
+
+def test_the_fence_is_of_the_releases_own_account_and_lease() -> None:
+    values: Values = {"fullnameOverride": "placer", "serviceAccount": {"name": "writer"}}
+    objects = rendered(values)
+
+    policy = objects["ValidatingAdmissionPolicy", "placer-fence"]["spec"]
+    binding = objects["ValidatingAdmissionPolicyBinding", "placer-fence"]["spec"]
+    (condition,) = policy["matchConditions"]
+    assert condition["expression"] == f'request.userInfo.username == "system:serviceaccount:{NAMESPACE}:writer"'
+    assert (binding["policyName"], binding["paramRef"]["name"], binding["paramRef"]["namespace"]) == (
+        "placer-fence", "placer", NAMESPACE
+    )  # fmt: skip
+    fenced = {(group, resource) for rule in policy["matchConstraints"]["resourceRules"]
+              for group in rule["apiGroups"] for resource in rule["resources"]}  # fmt: skip
+    written = {(group, resource) for group, resource, verb in rights({}, "ClusterRole") if verb in ("create", "patch")}
+    assert {each for each in written if not each[1].endswith("/status")} <= fenced
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_operator_awaits_the_fence_where_there_is_one(enabled: bool) -> None:
+    objects = rendered({"fence": {"enabled": enabled}})
+
+    assert yaml.safe_load(objects["ConfigMap", "tonnage-settings"]["data"]["settings.yaml"])["fenced"] is enabled
+    assert (("ValidatingAdmissionPolicy", "tonnage-fence") in objects) is enabled
 
 
 def deployment(values: Values | None = None) -> dict[str, Any]:

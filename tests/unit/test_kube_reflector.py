@@ -128,6 +128,15 @@ def test_a_failure_after_a_long_calm_counts_as_the_first() -> None:
     assert max(time.pauses) <= RHYTHM.first_wait_s
 
 
+def test_a_watch_that_is_cut_again_and_again_but_tells_something_is_asked_anew_soon() -> None:
+    cut = Watched((bookmark(6),), broken=CUT)
+
+    _, _, time = run(Listed(listed(version=5)), *[cut] * 8)
+
+    assert len(time.pauses) == 8
+    assert max(time.pauses) <= RHYTHM.first_wait_s
+
+
 def test_a_server_that_names_a_time_is_given_it() -> None:
     _, _, time = run(Refused(Refusal(429, "TooManyRequests", "slow down", retry_after_s=17.0)))
 

@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from io import StringIO
 from urllib.request import urlopen
 
@@ -11,7 +12,9 @@ import structlog
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from cluster.actions import Evict
 from cluster.errors import ConfigError, ObservationError
+from cluster.plans import Reason, Step
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.brain import InlineBrain
@@ -22,6 +25,7 @@ from controller.meter import Meter, count_request
 from controller.metrics import METRICS
 from controller.metrics_endpoint import metrics_endpoint
 from controller.teller import Teller
+from controller.world import Outcome, Undone
 from simulator.world import Fault, SimulatedWorld
 from tests.builders import node, pod, world
 from tests.mixes import profile, service
@@ -96,6 +100,16 @@ def test_an_action_that_failed_is_counted_so_and_its_pod_stays_pending() -> None
 
     assert value(meter, "tonnage_actions_total", action="Bind", result="failed") == 1
     assert value(meter, "tonnage_pods", state="pending") == 1
+
+
+def test_what_was_to_be_taken_back_and_could_not_is_stuck() -> None:
+    cycle = turn(SimulatedWorld(world([node("a", gpus=1)], [pod("p", gpus=1, on="a", devices=(0,))])))
+    late = Undone(Step(Evict("p", "a"), Reason("GangTakenBack", "too few ran")), Reason("ActionFailed", "a budget"))
+
+    meter = told(replace(cycle, outcome=Outcome((), (late,))))
+
+    assert value(meter, "tonnage_actions_total", action="Evict", result="stuck") == 1
+    assert value(meter, "tonnage_actions_total", action="Evict", result="failed") == 0
 
 
 def test_a_gang_is_pending_until_enough_members_run() -> None:

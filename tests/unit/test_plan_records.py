@@ -120,9 +120,9 @@ def test_each_part_of_a_plan_tells_of_its_own_steps() -> None:
     assert [s.conditions[0].status for s in (first, second)] == ["True", "True"]
 
 
-def test_a_step_that_was_taken_back_is_not_done() -> None:
+def test_a_step_that_is_undone_is_not_done() -> None:
     (one,) = binds(1)
-    back = Undone(one, Reason("TakenBack", "the gang broke"))
+    back = Undone(one, Reason("ActionFailed", "status 409"))
 
     (status,) = statuses_from(specs(Phase("gang", (one,), whole=True)), Outcome((one,), (back,)), generation=1, at_s=0)
 

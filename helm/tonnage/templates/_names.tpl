@@ -65,6 +65,6 @@ yes
 {{/* What the process reads: the values' settings, and what the chart itself decides. */}}
 {{- define "tonnage.settings" -}}
 {{- $lease := dict "namespace" .Release.Namespace "name" (include "tonnage.fullname" .) }}
-{{- $own := dict "lease" $lease "metrics_port" (int .Values.ports.metrics) "probe_port" (int .Values.ports.health) }}
+{{- $own := dict "lease" $lease "fenced" .Values.fence.enabled "metrics_port" (int .Values.ports.metrics) "probe_port" (int .Values.ports.health) }}
 {{- toYaml (merge $own .Values.settings) }}
 {{- end }}

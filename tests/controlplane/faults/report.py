@@ -1,0 +1,106 @@
+"""What came of each scenario."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.client import HTTPException
+from random import Random
+from statistics import median
+
+from rich.table import Table
+
+from tests.controlplane.auditor import audit
+from tests.controlplane.faults.scenarios import EXPECTED_DOUBLE, SCENARIOS
+from tests.controlplane.faults.stage import NotConvergedError, Play, Stage
+
+
+@dataclass(frozen=True)
+class Result:
+    """One scenario, judged by the witness throughout and by the auditor at its end."""
+
+    scenario: str
+    rounds: int
+    seed: int
+    injected: Mapping[str, int]
+    waves: int
+    """That came to run whole."""
+    states: int
+    """Of pods that were judged."""
+    lost: tuple[str, ...]
+    """Pods that went although nobody deleted them, or that a node turned away."""
+    double: tuple[str, ...]
+    """Devices that were given twice at some instant, and nodes that were given too much."""
+    broken_gangs: tuple[str, ...]
+    converged_median_s: float
+    converged_most_s: float
+    """From when a wave was made and the fault had struck until all of it ran."""
+    failure: str
+    """Why it did not converge; empty when it did."""
+    notes: tuple[str, ...]
+
+    @property
+    def is_good(self) -> bool:
+        """Where the fence is away on purpose, the devices given twice must be seen."""
+        if self.scenario in EXPECTED_DOUBLE:
+            return bool(self.double) and not self.failure
+        return not (self.lost or self.double or self.broken_gangs or self.failure)
+
+
+def played(stage: Stage, name: str, *, pods: int, rounds: int | None = None) -> Result:
+    """Plays one scenario in a namespace of its own and cleans up after it."""
+    scenario, usual = SCENARIOS[name]
+    play = Play(stage, f"f-{name}", Random(f"{stage.seed}-{name}"), pods)  # noqa: S311 - a scenario, not a secret
+    stage.admin("create", "namespace", play.namespace)
+    before, failure = stage.witness.ledger.judged, ""
+    try:
+        scenario(play, rounds or usual)
+    except (NotConvergedError, AssertionError, OSError, HTTPException) as error:
+        failure = str(error) or repr(error)
+        play.notes.append(play.last_words())
+    found = audit(stage.admin, play.wanted, play.least)
+    lost = {pod.name for pod in stage.witness.gone(play.namespace) if not pod.is_owned and pod.uid not in play.deleted}
+    double = stage.witness.ledger.double | set(found.double) | set(found.over_capacity)
+    failed = {each for each in stage.witness.ledger.failed if each.startswith(f"{play.namespace}/")}
+    play.end()
+    stage.admin("delete", "namespace", play.namespace, "--timeout=120s")
+    stage.witness.ledger.double.clear()
+    return Result(
+        scenario=name,
+        rounds=rounds or usual,
+        seed=stage.seed,
+        injected=dict(sorted(play.injected.items())),
+        waves=len(play.waited_s),
+        states=stage.witness.ledger.judged - before,
+        lost=tuple(sorted(lost | (set() if name in EXPECTED_DOUBLE else failed))),
+        double=tuple(sorted(double)),
+        broken_gangs=tuple(sorted(play.broken | set(found.broken_gangs))),
+        converged_median_s=round(median(play.waited_s), 1) if play.waited_s else 0.0,
+        converged_most_s=round(max(play.waited_s), 1) if play.waited_s else 0.0,
+        failure=failure,
+        notes=tuple(play.notes),
+    )
+
+
+def table_of(results: list[Result]) -> Table:
+    table = Table(title="Faults on a real API server; devices, pods and gangs judged at every change")
+    for column in ("scenario", "injected", "pod states judged", "lost", "double", "gangs broken", "converged, s", ""):
+        table.add_column(column, justify="left" if column in ("scenario", "injected", "") else "right")
+    for each in results:
+        injected = ", ".join(f"{count} {what}" for what, count in each.injected.items())
+        table.add_row(
+            each.scenario,
+            injected or "–",
+            f"{each.states:,}",
+            str(len(each.lost)),
+            str(len(each.double)),
+            str(len(each.broken_gangs)),
+            f"{each.converged_median_s:g} (most {each.converged_most_s:g})",
+            "ok" if each.is_good else f"FAILED {each.failure}",
+        )
+    return table
+
+
+def why(result: Result) -> str:
+    """The first of what was wrong, for people."""
+    parts = {"lost": result.lost, "double": result.double, "gangs": result.broken_gangs, "notes": result.notes}
+    words = [f"{what}: {'; '.join(found[:5])}" for what, found in parts.items() if found]
+    return f"{result.scenario}: {result.failure} {' | '.join(words)}".strip()

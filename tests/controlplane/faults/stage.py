@@ -1,0 +1,290 @@
+"""Where faults are played: a control plane, operators behind proxies of their own, and a witness."""
+
+import json
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from threading import Event, Thread
+from typing import Any
+
+import yaml
+
+from simulator.controlplane.commands import Settings
+from simulator.controlplane.folder import Folder
+from simulator.controlplane.programs import Programs
+from simulator.controlplane.server import ControlPlane, down, up
+from tests.controlplane.faults.proxy import Proxy, ProxyThread
+from tests.controlplane.faults.witness import Pod, Witness, wait_until
+from tests.controlplane.faults.workload import POOLS, Object, Wave, fleet, service
+from tests.controlplane.kubectl import Kubectl
+from tests.controlplane.operators import ROOT, OperatorProcess, create_all, operator
+from tests.controlplane.plain_api import MERGE_PATCH, Answer, PlainApi
+
+SYSTEM = "tonnage-system"
+CONVERGES_WITHIN_S = 60.0
+CRDS = ("gputypes", "modelprofiles", "modelservices", "gangs")
+
+
+class NotConvergedError(Exception):
+    """The cluster did not come to what was asked for; says what is missing."""
+
+
+@dataclass
+class Actor:
+    """One operator and the proxy through which alone it reaches the server."""
+
+    process: OperatorProcess
+    line: ProxyThread
+
+    @property
+    def proxy(self) -> Proxy:
+        return self.line.proxy
+
+    @property
+    def leads(self) -> bool:
+        words = [each["event"] for each in list(self.process.lines) if "leadership " in str(each.get("event"))]
+        told = [word for word in words if word in ("leadership taken", "leadership lost")]
+        return bool(told) and told[-1] == "leadership taken" and self.process.process.poll() is None
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send(number)
+
+    def kill(self) -> None:
+        """SIGKILL, and the connections are gone with it; what is on its way at the proxy goes on."""
+        self.process.process.kill()
+        self.process.process.wait()
+
+
+@dataclass
+class Stage:
+    """One control plane for all scenarios."""
+
+    plane: ControlPlane
+    programs: Programs
+    folder: Path
+    witness: Witness
+    admin: Kubectl
+    token: str
+    nodes: Sequence[Object]
+    seed: int
+    served: int = field(default=0)
+
+    @property
+    def api(self) -> PlainApi:
+        """A line of its own for each caller: they are not shared between threads."""
+        return PlainApi(self.plane.kubeconfig)
+
+    def restart_api_server(self) -> None:
+        from simulator.controlplane import processes
+        from simulator.controlplane.server import process_of
+
+        killed = process_of(self.plane.folder, "kube-apiserver")
+        processes.send(killed, signal.SIGKILL)
+        processes.ended_within(killed, 30)
+        up(self.plane.folder, self.plane.state.settings, self.programs)
+
+    @contextmanager
+    def actor(self) -> Iterator[Actor]:
+        self.served += 1
+        folder = self.folder / f"operator-{self.served}"
+        folder.mkdir()
+        line = ProxyThread(Proxy(self.plane.kubeconfig, self.seed + self.served), self.token, folder)
+        try:
+            with operator(line.kubeconfig, folder, pools=POOLS, fenced=True, resync_s=5.0, preempt=False) as process:
+                yield Actor(process, line)
+        finally:
+            line.close()
+
+    def fence(self, *, stands: bool) -> None:
+        verb = "apply" if stands else "delete"
+        self.admin(verb, "-f", str(ROOT / "deploy" / "fence" / "fence.yaml"))
+
+
+@contextmanager
+def stage(programs: Programs, folder: Path, nodes: int, seed: int) -> Iterator[Stage]:
+    """A control plane with the fleet, our kinds, the fence, and an account for the operators."""
+    made = fleet(nodes)
+    manifests = folder / "nodes.yaml"
+    manifests.write_text(yaml.safe_dump_all(made), encoding="utf-8")
+    home = Folder(folder / "server")
+    plane = up(home, Settings(manifests=str(manifests)), programs)
+    try:
+        admin = Kubectl(programs["kubectl"], plane.kubeconfig)
+        admin("apply", "-f", str(ROOT / "deploy" / "crds"))
+        for crd in CRDS:
+            admin.wait("condition=Established", f"crd/{crd}.tonnage.dev")
+        admin("create", "namespace", SYSTEM)
+        admin("create", "serviceaccount", "tonnage", "-n", SYSTEM)
+        # What the account may do is tested with the chart; here it only has to be somebody whom the fence knows.
+        account = f"--serviceaccount={SYSTEM}:tonnage"
+        admin("create", "clusterrolebinding", "tonnage", "--clusterrole=cluster-admin", account)
+        admin("apply", "-f", str(ROOT / "examples" / "gpu-types.yaml"), "-f", str(ROOT / "examples" / "profiles.yaml"))
+        important = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "important"}}
+        admin("apply", "-f", "-", stdin={**important, "value": 1000})
+        token = admin("create", "token", "tonnage", "-n", SYSTEM, "--duration=10h").strip()
+        with Witness(plane.kubeconfig) as witness:
+            there = Stage(plane, programs, folder, witness, admin, token, made, seed)
+            there.fence(stands=True)
+            yield there
+    finally:
+        down(home, delete=True)
+
+
+@dataclass
+class Play:
+    """One scenario under way: what it wants, what it did, and what came of it."""
+
+    stage: Stage
+    name: str
+    chance: Random
+    pods: int
+    """Of a wave."""
+    injected: Counter[str] = field(default_factory=Counter)
+    waited_s: list[float] = field(default_factory=list)
+    """Until all of a wave ran, counted from when its last pod was made."""
+    notes: list[str] = field(default_factory=list)
+    wanted: dict[str, Object] = field(default_factory=dict)
+    """Pods that must run in the end, by `namespace/name`."""
+    least: dict[str, int] = field(default_factory=dict)
+    broken: set[str] = field(default_factory=set)
+    """Gangs that ran with too few members once all had settled."""
+    deleted: set[str] = field(default_factory=set)
+    """Uids of pods that the scenario deleted itself, or whose node it took away."""
+    actors: list[Actor] = field(default_factory=list)
+    stack: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def namespace(self) -> str:
+        return self.name
+
+    def leader(self, within_s: float = 60.0) -> Actor:
+        found = wait_until(lambda: any(actor.leads for actor in self.actors), within_s)
+        if not found:
+            raise NotConvergedError("no operator leads")
+        return next(actor for actor in self.actors if actor.leads)
+
+    def create(self, wave: Wave) -> None:
+        kubeconfig = self.stage.plane.kubeconfig
+        create_all(kubeconfig, f"/apis/tonnage.dev/v1alpha1/namespaces/{self.namespace}/gangs", wave.gangs)
+        for name, each in zip(wave.names, wave.pods, strict=True):
+            self.wanted[name] = each
+        self.least |= wave.least
+        create_all(kubeconfig, f"/api/v1/namespaces/{self.namespace}/pods", wave.pods)
+
+    def create_service(self) -> None:
+        self.stage.admin.within(self.namespace)("apply", "-f", "-", stdin=service(self.namespace))
+
+    def settle(self, within_s: float = CONVERGES_WITHIN_S, *, has_service: bool = False) -> float:
+        """Until all that is wanted runs; how long that took. Pods that sit on nodes that are gone are made anew."""
+        began_s, api = time.monotonic(), self.stage.api
+
+        def settled() -> bool:
+            self.replace_lost(api)
+            return not self.missing() and (not has_service or self.service_runs(api))
+
+        if not wait_until(settled, within_s, Event()):
+            missing = self.missing()
+            words = f"{len(missing)} of {len(self.wanted)} pods do not run: {', '.join(sorted(missing)[:4])}"
+            raise NotConvergedError(words if missing else f"the service is not Ready: {self.service_says()}")
+        took_s = time.monotonic() - began_s
+        self.waited_s.append(took_s)
+        members = Counter(pod.gang for pod in self.stage.witness.pods(self.namespace) if pod.holds)
+        self.broken |= {gang for gang, least in self.least.items() if 0 < members[gang] < least}
+        return took_s
+
+    def missing(self) -> set[str]:
+        running = {pod.name for pod in self.stage.witness.pods(self.namespace) if pod.phase == "Running" and pod.node}
+        return self.wanted.keys() - running
+
+    def service_runs(self, api: PlainApi) -> bool:
+        path = f"/apis/tonnage.dev/v1alpha1/namespaces/{self.namespace}/modelservices/chat"
+        answer = api.send("GET", path)
+        if not answer.is_ok:
+            return False
+        status, meta = answer.body.get("status", {}), answer.body["metadata"]
+        ready = [each for each in status.get("conditions", ()) if each["type"] == "Ready"]
+        is_ready = bool(ready) and ready[0]["status"] == "True"
+        mine = [pod for pod in self.stage.witness.pods(self.namespace) if pod.is_owned and pod.phase == "Running"]
+        asked = sum(status.get("replicas", {}).values())
+        return is_ready and status.get("observedGeneration") == meta["generation"] and len(mine) == asked > 0
+
+    def service_says(self) -> str:
+        found = self.stage.admin.within(self.namespace).get("modelservice", "chat").get("status", {})
+        return json.dumps(found)[:500]
+
+    def replace_lost(self, api: PlainApi) -> None:
+        """What a cluster does for pods on a node that is gone, and an owner for pods that were deleted."""
+        there = {pod.name: pod for pod in self.stage.witness.pods(self.namespace)}
+        for pod in there.values():
+            if pod.node and pod.node not in self.stage.witness.ledger.nodes:
+                self.delete(pod, api)
+                self.injected["pods lost with their node"] += 1
+        gone_by_us = {pod.name for pod in self.stage.witness.gone(self.namespace) if pod.uid in self.deleted}
+        for name in self.wanted.keys() & gone_by_us - there.keys():
+            api.send("POST", f"/api/v1/namespaces/{self.namespace}/pods", self.wanted[name])
+
+    def delete(self, pod: Pod, api: PlainApi) -> Answer:
+        self.deleted.add(pod.uid)
+        body = {"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}}
+        return api.send("DELETE", f"/api/v1/namespaces/{self.namespace}/pods/{pod.name.partition('/')[2]}", body)
+
+    def clear(self) -> None:
+        """All waves go, so that the next one has room."""
+        api = self.stage.api
+        self.wanted.clear()
+        self.least.clear()
+        for pod in self.stage.witness.pods(self.namespace):
+            if not pod.is_owned:
+                self.delete(pod, api)
+        left = lambda: [pod for pod in self.stage.witness.pods(self.namespace) if not pod.is_owned]  # noqa: E731
+        if not wait_until(lambda: not left(), 60.0):
+            raise NotConvergedError(f"{len(left())} pods do not go")
+
+    def patch(self, api: PlainApi, path: str, body: Object) -> Answer:
+        return api.send("PATCH", path, body, content_type=MERGE_PATCH)
+
+    def start(self, count: int = 1, **faults: Any) -> None:
+        """So many operators more, until the play is over; what goes wrong between them and the server is told by
+        `faults` once they are up."""
+        for _ in range(count):
+            actor = self.stack.enter_context(self.stage.actor())
+            self.actors.append(actor)
+            for name, value in faults.items():
+                setattr(actor.proxy.faults, name, value)
+
+    def last_words(self, lines: int = 30) -> str:
+        """What the operators logged last, for whoever looks for the reason."""
+        parts = [json.dumps(line) for actor in self.actors for line in actor.process.lines[-lines:]]
+        return "\n".join(parts)
+
+    def end(self) -> None:
+        """Every operator ends, and what the proxies did is counted."""
+        for actor in self.actors:
+            self.injected.update(actor.proxy.counted)
+        self.stack.close()
+
+    @contextmanager
+    def meanwhile(self, deed: Any, every_s: float) -> Iterator[None]:
+        """Do it again and again in the background."""
+        over, failed = Event(), []
+
+        def go_on() -> None:
+            while not over.wait(every_s):
+                try:
+                    deed()
+                except Exception as error:  # noqa: BLE001 - told by the scenario when it ends
+                    failed.append(repr(error))
+
+        thread = Thread(target=go_on, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join(30)
+            self.notes += failed[:3]

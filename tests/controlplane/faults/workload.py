@@ -1,0 +1,115 @@
+"""What the operator places while things go wrong: a fleet, waves of pods and gangs in both ways, and a service."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import yaml
+
+from tests.controlplane.manifests import GPU, pod
+from tests.controlplane.operators import ROOT
+
+Object = dict[str, Any]
+
+POOLS = [{"placer": "bind", "selector": {"pool": "bind"}}, {"placer": "gate", "selector": {"pool": "gate"}}]
+"""Nodes of other pools are nobody's."""
+WAYS: Mapping[str, Mapping[str, Any]] = {
+    "bind": {"schedulerName": "tonnage"},
+    "gate": {"schedulingGates": [{"name": "tonnage.dev/placement"}]},
+}
+TIGHT = 2
+"""Nodes in a corner of the bind pool that one scenario fills to the last device."""
+RESERVED = 4
+"""Nodes that Tonnage has no business on; a conflicting writer binds to them."""
+
+
+def fleet(nodes: int) -> list[Object]:
+    """Nodes of 8 GPUs, half of each pool; half of each are A100s, half L4s."""
+    kinds = [("bind" if n % 2 else "gate", "open") for n in range(nodes)]
+    kinds += [("bind", "tight")] * TIGHT + [("reserved", "reserved")] * RESERVED
+    made = []
+    for number, (pool, corner) in enumerate(kinds):
+        product = "NVIDIA-A100-SXM4-80GB" if number % 4 < 2 else "NVIDIA-L4"
+        name = f"n{number:03d}"
+        labels = {
+            "nvidia.com/gpu.product": product, "pool": pool, "corner": corner, "kubernetes.io/hostname": name
+        }  # fmt: skip
+        has = {"cpu": "96", "memory": "1Ti", GPU: "8"}
+        made.append(
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": name, "labels": labels},
+                "status": {"allocatable": has, "capacity": has},
+            }
+        )
+    return made
+
+
+@dataclass(frozen=True)
+class Wave:
+    """Pods without an owner, and gangs of them."""
+
+    pods: tuple[Object, ...]
+    gangs: tuple[Object, ...]
+    least: Mapping[str, int]
+    """Members that each gang needs, by name."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in self.pods)
+
+
+def wave(name: str, namespace: str, pods: int, chance: Random) -> Wave:
+    """Two of three pods are single ones of 1, 2 or 4 GPUs, one of three is a member of a gang of 8."""
+    singles, gangs = pods - pods // 3, max(1, pods // 24)
+    made = [
+        placed(f"{name}-p{n:03d}", namespace, ("bind", "gate")[n % 2], gpus=chance.choice((1, 1, 1, 2, 4)))
+        for n in range(singles)
+    ]
+    objects, least = [], {}
+    for number in range(gangs):
+        gang, way = f"{name}-g{number}", ("bind", "gate")[number % 2]
+        objects.append(
+            {
+                "apiVersion": "tonnage.dev/v1alpha1",
+                "kind": "Gang",
+                "metadata": {"name": gang, "namespace": namespace},
+                "spec": {"minMembers": 8},
+            }
+        )
+        least[gang] = 8
+        made += [placed(f"{gang}-{n}", namespace, way, labels={"tonnage.dev/gang": gang}) for n in range(8)]
+    # Members of a gang stay together, else it would never be there whole; the rest comes in any order.
+    chance.shuffle(made)
+    return Wave(tuple(made), tuple(objects), least)
+
+
+def placed(
+    name: str,
+    namespace: str,
+    way: str,
+    *,
+    gpus: int = 1,
+    corner: str = "open",
+    labels: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> Object:
+    """A pod that waits for Tonnage in one way."""
+    selector = {"pool": way, "corner": corner}
+    made = pod(name, gpus=gpus, nodeSelector=selector, terminationGracePeriodSeconds=0, **WAYS[way], **spec)
+    made["metadata"] |= {"namespace": namespace, "labels": dict(labels or {})}
+    return made
+
+
+def service(namespace: str) -> Object:
+    """The `chat` service of the examples, with a template to make pods of, on nodes placed by `gate`."""
+    documents = yaml.safe_load_all((ROOT / "examples" / "services.yaml").read_text(encoding="utf-8"))
+    found: Object = next(each for each in documents if each["metadata"]["name"] == "chat")
+    container = {"name": "server", "image": "example.com/none"}
+    template = {
+        "spec": {"containers": [container], "nodeSelector": {"pool": "gate"}, "terminationGracePeriodSeconds": 0}
+    }
+    found["metadata"]["namespace"] = namespace
+    return {**found, "spec": {**found["spec"], "template": template}}

@@ -1,0 +1,83 @@
+"""Faults, in short: what `python -m tests.controlplane.faults` plays at length, once each and on a smaller fleet."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from simulator.controlplane.programs import Programs
+from tests.controlplane.faults.report import Result, played, why
+from tests.controlplane.faults.stage import Stage, stage
+from tests.controlplane.operators import until
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.slow]
+
+NODES, PODS = 40, 48
+"""320 GPUs; a wave asks for some 90."""
+
+
+@pytest.fixture(scope="module")
+def there(kept_folder: Path, programs: Programs) -> Iterator[Stage]:
+    folder = kept_folder / "faults"
+    folder.mkdir()
+    with stage(programs, folder, NODES, seed=1) as made:
+        yield made
+
+
+def good(there: Stage, scenario: str) -> Result:
+    result = played(there, scenario, pods=PODS, rounds=1)
+    assert result.is_good, why(result)
+    return result
+
+
+def test_a_stale_leaders_writes_are_refused_by_the_server_and_no_device_is_given_twice(there: Stage) -> None:
+    result = good(there, "in-hand")
+
+    assert result.injected == {"stale writes answered 403": 16}
+
+
+def test_no_pod_is_lost_when_requests_are_refused_and_answers_lost(there: Stage) -> None:
+    result = good(there, "refused")
+
+    assert sum(result.injected.values()) > 0
+
+
+@pytest.mark.parametrize("scenario", ["watches-cut", "pods-deleted"])
+def test_all_runs_and_no_device_is_given_twice_when(there: Stage, scenario: str) -> None:
+    good(there, scenario)
+
+
+def test_a_gang_that_starts_is_one_event_and_one_that_waits_is_another(there: Stage) -> None:
+    """On the real server: the names of fields, what may be patched, and the fence, which Events pass too."""
+    here = there.admin.within("default")
+    with there.actor():
+        for name, members in (("fits", 4), ("waits", 400)):
+            gang = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "Gang", "metadata": {"name": name}}
+            here("apply", "-f", "-", stdin={**gang, "spec": {"minMembers": members}})
+            for n in range(4):
+                here("apply", "-f", "-", stdin=member(name, n))
+
+        def noted(name: str) -> set[tuple[str, str]]:
+            events = here.get("events.events.k8s.io")["items"]
+            return {(e["action"], e["reason"]) for e in events if e["regarding"]["name"] == name}
+
+        until(lambda: ("Starting", "Started") in noted("fits"), "the start of the gang is told")
+        until(lambda: noted("waits"), "the wait of the other is told")
+        assert len(noted("waits")) == 1
+        assert not any(noted(f"fits-{n}") for n in range(4)), "one decision, one event"
+    here("delete", "gangs,pods", "--all")
+
+
+def member(gang: str, number: int) -> dict[str, object]:
+    container = {"name": "main", "image": "example.com/none", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"{gang}-{number}", "labels": {"tonnage.dev/gang": gang}},
+        "spec": {
+            "schedulerName": "tonnage",
+            "nodeSelector": {"pool": "bind"},
+            "terminationGracePeriodSeconds": 0,
+            "containers": [container],
+        },
+    }
