@@ -102,8 +102,8 @@ class Pong(msgspec.Struct, tag=True, frozen=True):
     """Planners that answered when they were last asked."""
     planner_restarts: int = 0
     """Since the brain began."""
-    nodes: int = 0
-    """Of the Ray cluster that are alive, as far as is known."""
+    processes: tuple[int, ...] = ()
+    """Of the planners that answered."""
 
 
 Message = Begin | Ready | Refuse | Ask | Answer | Failed | Ping | Pong
