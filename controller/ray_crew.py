@@ -5,7 +5,9 @@ answer is replaced by a new one, and whatever the old one still does has no effe
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,8 @@ STALLED_S = 3.0
 BIRTH_S = 15.0
 """A new planner that does not answer for so long landed where nothing works; another one is tried."""
 TICK_S = 0.1
+PLANNING_SHARE = 0.8
+"""Of what is left of a deadline, for planning itself: the rest is for plans on their way."""
 
 
 class NoPlan(Exception):  # noqa: N818 - an ordinary outcome with a reason
@@ -89,12 +93,12 @@ class Crew:
         over_at_s = self.clock() + deadline_s
         array = self.ray.put(np.frombuffer(frame, np.uint8))
         if self.decisions.shares <= 1 or len(self.posts) == 1:
-            (plan,) = self._all(over_at_s, lambda _, actor, left_s: actor.plan.remote(array, left_s), self.posts[:1])
+            (plan,) = self._all(over_at_s, lambda _, actor, for_s: actor.plan.remote(array, for_s), self.posts[:1])
             return bytes(plan)
-        (scaled,) = self._all(over_at_s, lambda _, actor, left_s: actor.scale.remote(array, left_s), self.posts[:1])
+        (scaled,) = self._all(over_at_s, lambda _, actor, for_s: actor.scale.remote(array, for_s), self.posts[:1])
         scaled_ref, parts = self.ray.put(scaled), len(self.posts)
         packed = self._all(
-            over_at_s, lambda n, actor, left_s: actor.pack.remote(array, scaled_ref, n, parts, left_s), self.posts
+            over_at_s, lambda n, actor, for_s: actor.pack.remote(array, scaled_ref, n, parts, for_s), self.posts
         )
         return joined(memoryview(scaled), [[memoryview(each) for each in mine] for mine in packed])
 
@@ -115,11 +119,12 @@ class Crew:
         asked: set[int] = set()
         while len(answers) < len(posts):
             left_s = over_at_s - self.clock()
+            budget_s = PLANNING_SHARE * left_s
             if left_s <= 0:
                 raise NoPlan("deadline", "the planners were not done in time")
             for n, post in enumerate(posts):
                 if n not in asked and post.task is None and post.pid:
-                    self._give(post, lambda actor, n=n: call(n, actor, left_s), over_at_s)  # type: ignore[misc]
+                    self._give(post, partial(call, n, post.actor, budget_s), over_at_s)
                     asked.add(n)
             if not asked and all(post.task is not None for post in posts):
                 raise NoPlan("busy", "the planners are still at an earlier request")
@@ -138,9 +143,9 @@ class Crew:
             self.look_after()
         return [answers[n] for n in range(len(posts))]
 
-    def _give(self, post: Post, call: Callable[[Any], Any], over_at_s: float) -> None:
+    def _give(self, post: Post, call: Callable[[], Any], over_at_s: float) -> None:
         try:
-            post.task, post.task_over_s = call(post.actor), over_at_s
+            post.task, post.task_over_s = call(), over_at_s
         except self.ray.exceptions.PendingCallsLimitExceeded as error:
             raise NoPlan("queue_full", "the planner's queue is full") from error
 
@@ -182,17 +187,18 @@ class Crew:
         return is_silent or is_stuck or (not post.pid and now_s > post.answered_at_s + BIRTH_S)
 
     def _replace(self, number: int) -> None:
-        """A new planner in place of a useless one, which is ended where that is possible. It is not waited for: a frozen
-        process ends when it thaws."""
+        """A new planner in place of a useless one, which is ended where that is possible.
+
+        Nobody waits for its end: a frozen process ends when it thaws.
+        """
         self.ray.kill(self.posts[number].actor, no_restart=True)
         self.posts[number] = Post(hire(self.ray, self.decisions), self.clock())
         self.restarts += 1
 
     def _send_ping(self, post: Post) -> None:
-        try:
+        # Full: the calls before it are stuck. Whether it is silent shows in the ping that is under way.
+        with suppress(self.ray.exceptions.PendingCallsLimitExceeded):
             post.ping = post.actor.ping.options(concurrency_group=HEALTH).remote()
-        except self.ray.exceptions.PendingCallsLimitExceeded:
-            pass  # the calls before it are stuck; whether it is silent shows in the ping that is under way
         post.asked_at_s = self.clock()
 
     def _rest(self, for_s: float = TICK_S) -> None:

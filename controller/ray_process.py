@@ -84,8 +84,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def die_with(parent: int) -> bool:
-    """Be killed when the parent ends; False when it has ended already. The end of the stream says the same, but a thread
-    that reads it cannot act while native code holds the interpreter."""
+    """Be killed when the parent ends; False when it has ended already.
+
+    The end of the stream says the same, but a thread that reads it cannot act while native code holds the interpreter.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     return os.getppid() == parent
