@@ -28,6 +28,7 @@ class Verb:
 
 
 VERBS = {
+    "brain": Verb("cli.brain", "Plan on a Ray cluster for an operator elsewhere."),
     "completion": Verb("cli.completion", "Print the completion script of a shell."),
     "controlplane": Verb("cli.controlplane", "Run a real control plane on this machine, with simulated nodes."),
     "explain": Verb("cli.explain", "Say why the plan treats one object as it does."),

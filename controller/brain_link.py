@@ -45,6 +45,8 @@ UP_WITHIN_S = 40.0
 PATIENCE_S = 10.0
 """So long after it lost all trust a brain that still runs is replaced."""
 TICK_S = 0.25
+IDLE_S = 3600.0
+UNWANTED = "no brain is wanted here: this replica does not lead"
 
 State = Literal["away", "starting", "up"]
 
@@ -83,7 +85,7 @@ class Standing:
     """Processes that were started, or servers that were connected to."""
     losses: Counter[str] = field(default_factory=Counter)
     """Why brains were given up: `ended`, `silent`, `useless`, `unready`, `refused`, `unreachable`, `garbled`."""
-    why: str = ""
+    why: str = UNWANTED
     """In words, why it is not up."""
     planners_up: int = 0
     planner_restarts: int = 0
@@ -95,7 +97,7 @@ class Standing:
 
 
 class Link:
-    """Keeps one brain. All of it but `close` may be called from one thread at a time besides its own."""
+    """Keeps one brain while one is wanted. May be called from one thread besides its own."""
 
     def __init__(
         self, peer: Peer, decisions: Decisions, chance: Callable[[], float], clock: Clock = time.monotonic
@@ -108,7 +110,7 @@ class Link:
         self._fruit: Fruit | None = None
         self._requests = 0
         self._to_send: deque[tuple[Message, bytes]] = deque()
-        self._ends = False
+        self._ends = self._wanted = False
         self._stream: socket.socket | None = None
         self._wake, self._woken = socket.socketpair()
         for end in (self._wake, self._woken):
@@ -137,6 +139,12 @@ class Link:
                 self._trust.failed(self._clock())
             self._plea = None
             return fruit or Fruit(reason="lost", words=self._standing.why or "the brain was lost while it planned")
+
+    def want(self, *, wanted: bool) -> None:
+        """Whether there shall be a brain; at first not."""
+        with self._changed:
+            self._wanted = wanted
+        self._poke()
 
     def close(self) -> None:
         """End the brain and this thread."""
@@ -168,8 +176,9 @@ class Link:
     def _run(self) -> None:
         try:
             while not self._ends:
-                self._live_once()
-                self._wait_to_retry()
+                if self._is_wanted():
+                    self._live_once()
+                self._wait(self._retries.wait_s() if self._is_wanted() else IDLE_S)
         finally:
             self._wake.close()
             self._woken.close()
@@ -192,6 +201,7 @@ class Link:
             self._lose(loss.reason, loss.words, began_s)
         else:
             self._let_go(kindly=True)
+            self._forget(state="away", why=UNWANTED)
 
     def _speak(self, life: "_Life") -> None:
         """Until the link is to end. Raises _Loss."""
@@ -200,7 +210,7 @@ class Link:
         with selectors.DefaultSelector() as selector:
             selector.register(self._woken, selectors.EVENT_READ)
             selector.register(stream, selectors.EVENT_READ)
-            while not self._ends:
+            while self._is_wanted():
                 self._take_up(life)
                 wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if life.out else 0)
                 selector.modify(stream, wanted)
@@ -303,12 +313,15 @@ class Link:
         log.warning("the brain was lost", reason=reason, why=words)
         self._retries.lived(self._clock() - began_s)
         self._let_go(kindly=reason == "refused")
+        self._forget(state="away", why=words, losses=self._standing.losses + Counter([reason]))
+
+    def _forget(self, **changes: object) -> None:
+        """Nothing is under way with the brain that was; the next one is another."""
         with self._changed:
-            losses = self._standing.losses + Counter([reason])
-            self._standing = replace(self._standing, state="away", why=words, losses=losses, planners_up=0)
+            self._standing = replace(self._standing, **changes, planners_up=0, planner_processes=())  # type: ignore[arg-type]
             self._plea = self._fruit = None
             self._to_send.clear()
-            self._trust.succeeded()  # the next one is another
+            self._trust.succeeded()
             self._changed.notify_all()
 
     def _let_go(self, *, kindly: bool) -> None:
@@ -317,11 +330,15 @@ class Link:
             self._stream = None
         self._peer.close(kindly=kindly)
 
-    def _wait_to_retry(self) -> None:
-        over_at_s = self._clock() + self._retries.wait_s()
+    def _is_wanted(self) -> bool:
+        return self._wanted and not self._ends
+
+    def _wait(self, for_s: float) -> None:
+        """So long, or until it is wanted otherwise than now."""
+        was_wanted, over_at_s = self._is_wanted(), self._clock() + for_s
         with selectors.DefaultSelector() as selector:
             selector.register(self._woken, selectors.EVENT_READ)
-            while not self._ends and (left_s := over_at_s - self._clock()) > 0:
+            while self._is_wanted() == was_wanted and not self._ends and (left_s := over_at_s - self._clock()) > 0:
                 if selector.select(left_s):
                     with suppress(BlockingIOError):
                         self._woken.recv(4096)

@@ -56,6 +56,11 @@ class ChildBrain:
                 raise
         return mine
 
+    def adopt(self, stream: socket.socket) -> Callable[[], None]:
+        """Give a stream to a new child; what comes back ends it. The stream stays the caller's to close."""
+        self.process = self._born(stream)
+        return lambda: self.close(kindly=False)
+
     def _born(self, stream: socket.socket) -> "subprocess.Popen[bytes]":
         # The path of Ray's sockets in it must stay under 107 characters, so it lies directly in the temporary folder.
         self._folder = tempfile.mkdtemp(prefix="tng")

@@ -160,9 +160,10 @@ def _lengths(start: bytes | bytearray) -> tuple[int, int]:
 
 def _message(head: bytes) -> Message:
     try:
-        return _decode(head)
+        message: Message = _decode(head)
     except msgspec.MsgspecError as error:
         raise WireError(f"a message that cannot be read: {error}") from error
+    return message
 
 
 def _exactly(stream: socket.socket, count: int) -> bytearray:

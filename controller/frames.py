@@ -130,7 +130,7 @@ def _frame(what: object) -> bytes:
     start = MARK + FORM.to_bytes(4, "little") + len(head).to_bytes(8, "little")
     parts: list[Buffer] = [start, head, bytes(_padded(len(start) + len(head)) - len(start) - len(head))]
     for column in columns:
-        parts += [memoryview(column).cast("B") if column.size else b"", bytes(_padded(column.nbytes) - column.nbytes)]
+        parts += [column.data.cast("B") if column.size else b"", bytes(_padded(column.nbytes) - column.nbytes)]
     return b"".join(parts)
 
 

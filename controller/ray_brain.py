@@ -16,6 +16,7 @@ from controller.brain import InlineBrain
 from controller.brain_link import Link, Standing
 from controller.decide import Clock, Decisions
 from controller.frames import FrameError, plan_from_frame, snapshot_frame
+from controller.service_status import PLANNED_LOCALLY
 
 log = structlog.get_logger(__name__)
 
@@ -23,7 +24,6 @@ LOCAL_POLICY = "bestfit"
 """Of the packing policies the quickest that leaves little unused (benchmarks/scale.py)."""
 LOCAL_S = 0.8
 """The local heuristic's own deadline; with it a plan comes within a second of the one that was asked for."""
-PLANNED_LOCALLY = "PlannedLocally"
 LASTING = ("away", "starting", "distrusted")
 """Why there is no plan from Ray for a while. A single plan that came too late is counted, not told in a status, which
 would change twice for it."""
@@ -67,6 +67,10 @@ class RayBrain:
     def standing(self) -> Standing:
         return self.link.standing
 
+    def lead(self, *, leads: bool) -> None:
+        """Only who leads plans: a replica that stands by keeps no brain."""
+        self.link.want(wanted=leads)
+
     def close(self) -> None:
         self.link.close()
 
@@ -94,8 +98,8 @@ class RayBrain:
         plan = InlineBrain(decisions, self.clock).plan(snapshot, LOCAL_S)
         if why.code not in LASTING:
             return plan
-        words = f"planned by the local heuristic while the brain is {why.code}: {why.words}"
-        return _told(plan, Reason(PLANNED_LOCALLY, words))
+        # The same words as long as it lasts: a status that names each attempt would be written for each.
+        return _told(plan, Reason(PLANNED_LOCALLY, "planned by the local heuristic while the brain is not available"))
 
 
 def _told(plan: Plan, note: Reason) -> Plan:

@@ -88,7 +88,7 @@ class Crew:
     def processes(self) -> tuple[int, ...]:
         return tuple(post.pid for post in self.posts if post.pid)
 
-    def plan(self, frame: bytes, deadline_s: float) -> bytes:
+    def plan(self, frame: bytes | bytearray, deadline_s: float) -> bytes:
         """The plan's frame. Raises NoPlan."""
         over_at_s = self.clock() + deadline_s
         array = self.ray.put(np.frombuffer(frame, np.uint8))

@@ -14,7 +14,8 @@ from controller.brain_link import PATIENCE_S, SILENT_S, Link
 from controller.brain_scripted import Mood, ScriptedBrain
 from controller.brain_trust import FAILURES
 from controller.decide import Decisions
-from controller.ray_brain import PLANNED_LOCALLY, RayBrain
+from controller.ray_brain import RayBrain
+from controller.service_status import PLANNED_LOCALLY
 from tests.builders import node, pod, world
 from tests.mixes import profile, service
 from tests.snapshots import plain
@@ -62,6 +63,7 @@ def until(claim: Callable[[], bool], what: str) -> None:
 def bench() -> Iterator[Bench]:
     times, peer = Times(), ScriptedBrain()
     link = Link(peer, Decisions(), lambda: 0.0, times)
+    link.want(wanted=True)
     made = Bench(RayBrain(link, Decisions(), time.monotonic, lambda: made.epoch), peer, times)
     yield made
     peer.let_go.set()
@@ -213,6 +215,7 @@ def test_a_brain_of_another_version_is_refused() -> None:
     peer = ScriptedBrain(version="another")
     link = Link(peer, Decisions(), lambda: 0.0)
     brain = RayBrain(link, Decisions(), time.monotonic, lambda: 1)
+    brain.lead(leads=True)
     try:
         until(lambda: brain.standing.losses["refused"] >= 1, "it is refused")
         plan = brain.plan(seen(), SHORT_S)
@@ -221,3 +224,15 @@ def test_a_brain_of_another_version_is_refused() -> None:
 
     assert brain.counts.plans == {"local": 1}
     assert binds(plan) >= 2
+
+
+def test_a_replica_that_stands_by_keeps_no_brain(bench: Bench) -> None:
+    bench.is_up()
+
+    bench.brain.lead(leads=False)
+
+    until(lambda: bench.brain.standing.state == "away" and bench.peer.closed == [True], "it is let go in order")
+    bench.brain.lead(leads=True)
+    bench.is_up()
+    assert bench.peer.opened == 2
+    assert not bench.brain.standing.losses
