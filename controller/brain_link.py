@@ -102,7 +102,7 @@ class Link:
     def __init__(
         self, peer: Peer, decisions: Decisions, chance: Callable[[], float], clock: Clock = time.monotonic
     ) -> None:
-        self._peer, self._decisions, self._clock = peer, decisions, clock
+        self.peer, self._decisions, self._clock = peer, decisions, clock
         self._trust, self._retries = Trust(), Retries(chance)
         self._changed = Condition()
         self._standing = Standing()
@@ -188,7 +188,7 @@ class Link:
         began_s = self._clock()
         self._tell(state="starting", why="the brain is starting", starts=self._standing.starts + 1)
         try:
-            self._stream = self._peer.open()
+            self._stream = self.peer.open()
         except OSError as error:
             self._lose("unreachable", str(error), began_s)
             return
@@ -328,7 +328,7 @@ class Link:
         if self._stream is not None:
             self._stream.close()
             self._stream = None
-        self._peer.close(kindly=kindly)
+        self.peer.close(kindly=kindly)
 
     def _is_wanted(self) -> bool:
         return self._wanted and not self._ends

@@ -43,7 +43,8 @@ class ChildBrain:
     process: "subprocess.Popen[bytes] | None" = None
     command: tuple[str, ...] = (sys.executable, "-m", "controller.ray_process")
     given: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    _folder: str = ""
+    folder: str = ""
+    """Where the child that runs keeps Ray's files."""
 
     def open(self) -> socket.socket:
         self.close(kindly=False)
@@ -63,15 +64,15 @@ class ChildBrain:
 
     def _born(self, stream: socket.socket) -> "subprocess.Popen[bytes]":
         # The path of Ray's sockets in it must stay under 107 characters, so it lies directly in the temporary folder.
-        self._folder = tempfile.mkdtemp(prefix="tng")
-        start = replace(self.start, folder=self._folder)
+        self.folder = tempfile.mkdtemp(prefix="tng")
+        start = replace(self.start, folder=self.folder)
         words = ["--socket", str(stream.fileno()), "--parent", str(os.getpid())]
         words += ["--start", msgspec.json.encode(start).decode()]
         return subprocess.Popen(  # noqa: S603 - our own module
             [*self.command, *words],
             pass_fds=[stream.fileno()],
             env=environment(start, self.given),
-            cwd=self._folder,
+            cwd=self.folder,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
@@ -86,9 +87,9 @@ class ChildBrain:
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
             self.process = None
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = ""
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder = ""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,8 @@
 """How a brain process comes to its Ray: one of its own on this machine, or a cluster that runs already.
 
 Ray takes much from the environment and from files in the home directory. Here everything that matters is said outright:
-a home and a temporary directory of its own, the token, and how soon a silent node is given up.
+a home and a temporary directory of its own, the token, and how soon a silent node is given up. A command that uses Ray
+for a while and then ends joins it in its own process instead (controller/ray_join.py).
 """
 
 import os
