@@ -41,11 +41,15 @@ class PlannerActor:
         return os.getpid(), VERSION
 
 
-def hire(ray: Any, decisions: Decisions) -> Any:
-    """A planner that is on its way. It takes a processor, so it never lands on a head that offers none."""
+def hire(ray: Any, decisions: Decisions, name: str) -> Any:
+    """A planner that is on its way. It takes a processor, so it never lands on a head that offers none.
+
+    name: for people who look at the cluster, never given twice. It ends with the process that hired it.
+    """
     return (
         ray.remote(max_concurrency=1, concurrency_groups={HEALTH: 1})(PlannerActor)
         .options(
+            name=name,
             num_cpus=1,
             max_restarts=-1,
             max_task_retries=0,

@@ -4,6 +4,7 @@ One thread owns it. Nothing here waits without a limit, for Ray itself may wait 
 answer is replaced by a new one, and whatever the old one still does has no effect, for planners only think.
 """
 
+import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -68,10 +69,13 @@ class Crew:
     clock: Clock
     posts: list[Post] = field(default_factory=list)
     restarts: int = 0
+    hired: int = 0
+    incarnation: str = field(default_factory=lambda: secrets.token_hex(4))
+    """Of this process: a cluster may still show planners of one before it."""
 
     def begin(self, planners: int, within_s: float) -> None:
         """Hire so many and wait for them. Raises TimeoutError, RuntimeError when they run another version."""
-        self.posts = [Post(hire(self.ray, self.decisions), self.clock()) for _ in range(planners)]
+        self.posts = [self._hired() for _ in range(planners)]
         over_at_s = self.clock() + within_s
         while self.up < planners:
             if self.clock() > over_at_s:
@@ -192,8 +196,12 @@ class Crew:
         Nobody waits for its end: a frozen process ends when it thaws.
         """
         self.ray.kill(self.posts[number].actor, no_restart=True)
-        self.posts[number] = Post(hire(self.ray, self.decisions), self.clock())
+        self.posts[number] = self._hired()
         self.restarts += 1
+
+    def _hired(self) -> Post:
+        self.hired += 1
+        return Post(hire(self.ray, self.decisions, f"planner-{self.hired} of {self.incarnation}"), self.clock())
 
     def _send_ping(self, post: Post) -> None:
         # Full: the calls before it are stuck. Whether it is silent shows in the ping that is under way.

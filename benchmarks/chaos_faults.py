@@ -1,0 +1,229 @@
+"""What can happen to the brain: each fault with how it is done, how it ends, and how soon it should be over."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from benchmarks.chaos_nodes import RayNodes, parents, send, tree_of
+from controller.ray_brain import RayBrain
+
+Undo = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What faults are done to."""
+
+    nodes: RayNodes
+    server: "subprocess.Popen[bytes]"
+    """`tonnage brain serve`."""
+    brain: RayBrain
+
+    @property
+    def driver(self) -> int:
+        """The brain process: the server's child."""
+        return next(pid for pid, parent in parents().items() if parent == self.server.pid)
+
+    @property
+    def planner(self) -> int:
+        """The process of the first planner."""
+        return self.brain.standing.planner_processes[0]
+
+    @property
+    def planners_node(self) -> int:
+        """The raylet of the node that the first planner runs on."""
+        return parents()[self.planner]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    name: str
+    do: Callable[[Scene], Undo]
+    """Does it, and gives back what ends it."""
+    hold_s: float
+    """How long until it is ended."""
+    within_s: float
+    """From when it was done, or from its end where only that can mend it: the brain plans again."""
+    counts_from_end: bool = False
+
+
+def nothing() -> None:
+    """The end of a fault that needs none."""
+
+
+def kill_driver(scene: Scene) -> Undo:
+    send(scene.driver, signal.SIGKILL)
+    return nothing
+
+
+def freeze_driver(scene: Scene) -> Undo:
+    driver = scene.driver
+    send(driver, signal.SIGSTOP)
+    return lambda: send(driver, signal.SIGCONT)
+
+
+def kill_planner(scene: Scene) -> Undo:
+    send(scene.planner, signal.SIGKILL)
+    return nothing
+
+
+def freeze_planner(scene: Scene) -> Undo:
+    planner = scene.planner
+    send(planner, signal.SIGSTOP)
+    return lambda: send(planner, signal.SIGCONT)
+
+
+def kill_worker(scene: Scene) -> Undo:
+    scene.nodes.order("kill worker", str(scene.planners_node))
+    return lambda: scene.nodes.order("add worker")
+
+
+def freeze_worker(scene: Scene) -> Undo:
+    frozen = tree_of(scene.planners_node)
+    for pid in frozen:
+        send(pid, signal.SIGSTOP)
+
+    def thaw() -> None:
+        for pid in reversed(frozen):
+            send(pid, signal.SIGCONT)
+        # A node that was given up ends by itself when it thaws; another one takes its place, as a kubelet would see to.
+        pause = Event()
+        for _ in range(100):
+            if frozen[0] not in parents():
+                break
+            pause.wait(0.1)
+        scene.nodes.order("kill worker", str(frozen[0]))
+        scene.nodes.order("add worker")
+
+    return thaw
+
+
+def kill_head(scene: Scene) -> Undo:
+    scene.nodes.order("kill head")
+    return lambda: scene.nodes.order("start head")
+
+
+def freeze_head(scene: Scene) -> Undo:
+    frozen = scene.nodes.head()
+    for pid in frozen:
+        send(pid, signal.SIGSTOP)
+
+    def thaw() -> None:
+        for pid in frozen:
+            send(pid, signal.SIGCONT)
+
+    return thaw
+
+
+def stall_planner(scene: Scene) -> Undo:
+    """A call that does not come back: what a bug in a solver would be."""
+    return meddle(scene, 600.0)
+
+
+def fill_queue(scene: Scene) -> Undo:
+    """Another driver keeps as many calls waiting as the planner takes, each a second of work."""
+    return meddle(scene, 1.0)
+
+
+FAULTS = (
+    Fault("kill the brain process", kill_driver, 0.0, 15.0),
+    Fault("freeze the brain process", freeze_driver, 12.0, 20.0),
+    Fault("kill a planner", kill_planner, 0.0, 2.0),
+    Fault("freeze a planner", freeze_planner, 10.0, 10.0),
+    Fault("stall a planner", stall_planner, 0.0, 12.0),
+    Fault("fill a planner's queue", fill_queue, 8.0, 12.0, counts_from_end=True),
+    Fault("kill a worker node", kill_worker, 12.0, 10.0),
+    Fault("freeze and thaw a worker node", freeze_worker, 15.0, 10.0),
+    Fault("freeze and thaw the head", freeze_head, 6.0, 15.0, counts_from_end=True),
+    Fault("kill the head, start it again", kill_head, 5.0, 15.0, counts_from_end=True),
+)
+
+
+def meddle(scene: Scene, each_s: float) -> Undo:
+    """Have another driver of the cluster fill the queues of all planners with calls that do nothing for so long.
+
+    What comes back ends it; calls that run then run on.
+    """
+    environment = {
+        **os.environ,
+        "HOME": str(scene.nodes.folder),
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": scene.nodes.token_file,
+        "MEDDLE": f"{scene.nodes.address} {each_s}",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from benchmarks.chaos_faults import meddler; meddler()"],
+        cwd=Path(__file__).resolve().parents[1],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None  # noqa: S101 - asked for above
+    process.stdout.readline()
+
+    def end() -> None:
+        process.kill()
+        process.wait()
+        process.stdout and process.stdout.close()
+
+    return end
+
+
+def meddler() -> None:
+    """In that process: says when the first queue is full, and keeps them full."""
+    import ray
+
+    from controller.ray_start import NAMESPACE
+
+    address, each_s = os.environ["MEDDLE"].split()
+    ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="error")
+    actors = [ray.get_actor(name) for name in ray.util.list_named_actors()]
+    has_said, pause = False, Event()
+    while True:
+        for actor in actors:
+            try:
+                actor.__ray_call__.remote(_idle, float(each_s))
+            except ray.exceptions.RayError:
+                if not has_said:
+                    print("full", flush=True)  # noqa: T201 - to the process that waits for it
+                has_said = True
+        pause.wait(0.05)
+
+
+def _idle(_: Any, for_s: float) -> None:
+    """Inside the planner, in the thread that plans."""
+    time.sleep(for_s)
+
+
+@contextmanager
+def brain_server(nodes: RayNodes, token: Path, planners: int = 1) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
+    """`tonnage brain serve` beside the head, and where it listens."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    address = f"127.0.0.1:{port}"
+    command = [sys.executable, "-m", "cli.main", "brain", "serve", "--listen", address, "--token-file", str(token)]
+    command += ["--ray-address", nodes.address, "--ray-token-file", nodes.token_file, "--planners", str(planners)]
+    with (nodes.folder / "server.log").open("w", encoding="utf-8") as log:
+        server = subprocess.Popen(command, cwd=Path(__file__).resolve().parents[1], stderr=log)  # noqa: S603
+    try:
+        yield server, address
+    finally:
+        left = tree_of(server.pid)
+        server.terminate()
+        try:
+            server.wait(10)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+        for pid in left:
+            send(pid, signal.SIGKILL)
