@@ -1,4 +1,4 @@
-"""Chaos: what becomes of planning when the brain, its planners and the nodes of its Ray cluster are killed and frozen."""
+"""Chaos: what becomes of planning when the brain, its planners and the nodes of its Ray cluster are harmed."""
 
 import secrets
 import sys
@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from threading import Event, Thread
@@ -145,7 +146,7 @@ def outcome(scene: Scene, loop: Planning, fault: Fault) -> Record:
     during = loop.made[first:]
     recovery_s = None if back_at_s is None else back_at_s - since_s
     slowest_s = max((plan.took_s for plan in during), default=float("inf"))
-    gap_s = max((b.asked_at_s - a.asked_at_s - a.took_s for a, b in zip(during, during[1:], strict=False)), default=0.0)
+    gap_s = max((b.asked_at_s - a.asked_at_s - a.took_s for a, b in pairwise(during)), default=0.0)
     return {
         "fault": fault.name,
         "plans": len(during),
