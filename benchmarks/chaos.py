@@ -104,7 +104,7 @@ def planning(workers: int = 2) -> Iterator[tuple[Scene, Planning]]:
             thread = Thread(target=loop.run, daemon=True)
             thread.start()
             try:
-                scene = Scene(nodes, server, brain)
+                scene = Scene(nodes, server)
                 settled(loop)
                 yield scene, loop
             finally:
@@ -134,7 +134,7 @@ def settled(loop: Planning) -> None:
 def outcome(scene: Scene, loop: Planning, fault: Fault) -> Record:
     """Do the fault, end it, wait for the brain, and say what became of the plans meanwhile."""
     settled(loop)
-    losses, late = scene.brain.standing.losses.total(), scene.brain.standing.late
+    losses, late = loop.brain.standing.losses.total(), loop.brain.standing.late
     done_at_s, first = time.monotonic(), len(loop.made)
     undo = fault.do(scene)
     _wait(loop, done_at_s, fault.hold_s, at_least_s=fault.hold_s)
@@ -156,8 +156,8 @@ def outcome(scene: Scene, loop: Planning, fault: Fault) -> Record:
         "recovery_s": None if recovery_s is None else round(recovery_s, 1),
         "wanted_s": fault.within_s,
         "from": "its end" if fault.counts_from_end else "the fault",
-        "brains_lost": scene.brain.standing.losses.total() - losses,
-        "late_dropped": scene.brain.standing.late - late,
+        "brains_lost": loop.brain.standing.losses.total() - losses,
+        "late_dropped": loop.brain.standing.late - late,
         "held": slowest_s <= DEADLINE_S + GRACE_S and recovery_s is not None and recovery_s <= fault.within_s,
     }
 

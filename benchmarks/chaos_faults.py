@@ -6,16 +6,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 from benchmarks.chaos_nodes import RayNodes, parents, send, tree_of
-from controller.ray_brain import RayBrain
 
 Undo = Callable[[], None]
+
+QUEUED = 8
+"""Calls that somebody else sends to a planner at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,6 @@ class Scene:
     nodes: RayNodes
     server: "subprocess.Popen[bytes]"
     """`tonnage brain serve`."""
-    brain: RayBrain
 
     @property
     def driver(self) -> int:
@@ -34,13 +35,28 @@ class Scene:
 
     @property
     def planner(self) -> int:
-        """The process of the first planner."""
-        return self.brain.standing.planner_processes[0]
+        """The process of the planner, the youngest where there are several."""
+        found = [pid for raylet in self.nodes.raylets() for pid in tree_of(raylet) if _is_planner(pid)]
+        return max(found, key=_born)
 
     @property
     def planners_node(self) -> int:
-        """The raylet of the node that the first planner runs on."""
+        """The raylet of the node that the planner runs on."""
         return parents()[self.planner]
+
+
+def _is_planner(pid: int) -> bool:
+    """Ray names a worker's process for the actor that it holds."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::PlannerActor")
+    return False
+
+
+def _born(pid: int) -> int:
+    """When the process started, in ticks since the machine did."""
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,24 +194,24 @@ def meddle(scene: Scene, each_s: float) -> Undo:
 
 
 def meddler() -> None:
-    """In that process: says when the first queue is full, and keeps them full."""
+    """In that process: says when the first calls are sent. Calls that end are followed by others, to whom is there."""
     import ray
 
     from controller.ray_start import NAMESPACE
 
     address, each_s = os.environ["MEDDLE"].split()
     ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="error")
-    actors = [ray.get_actor(name) for name in ray.util.list_named_actors()]
-    has_said, pause = False, Event()
+    waiting: list[Any] = []
+    pause = Event()
     while True:
-        for actor in actors:
-            try:
-                actor.__ray_call__.remote(_idle, float(each_s))
-            except ray.exceptions.RayError:
-                if not has_said:
-                    print("full", flush=True)  # noqa: T201 - to the process that waits for it
-                has_said = True
-        pause.wait(0.05)
+        for name in ray.util.list_named_actors():
+            with suppress(ValueError, ray.exceptions.RayError):  # it has ended since, or takes no more
+                actor = ray.get_actor(name)
+                waiting += [actor.__ray_call__.remote(_idle, float(each_s)) for _ in range(QUEUED)]
+        print("sent", flush=True)  # noqa: T201 - to the process that waits for it
+        while waiting:
+            _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=0.1)
+            pause.wait(0.05)
 
 
 def _idle(_: Any, for_s: float) -> None:

@@ -74,6 +74,7 @@ class ChildBrain:
             env=environment(start, self.given),
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,  # Ray writes there what nobody asked for; tracebacks go to ours
             start_new_session=True,
         )
 
