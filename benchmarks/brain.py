@@ -42,33 +42,60 @@ DECISIONS = Decisions(mix=MixSettings(explain=False))
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--sizes", callback=arguments.seeds, default="10000,60000", help="Pods; a tenth as many nodes.")
+@click.option("--sizes", callback=arguments.seeds, default="10000", help="Pods to plan; a tenth as many nodes.")
+@click.option("--handover", callback=arguments.seeds, default="10000,60000", help="Pods to hand over; likewise.")
 @click.option("--compare", type=click.IntRange(0), default=200, help="Random clusters to plan on Ray and inline.")
 @click.option("--plans", type=click.IntRange(1), default=20, help="Timed plans for each size, after small changes.")
 @click.option("--planners", type=click.IntRange(1), default=2, help="Planners on Ray for the comparison.")
 @click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
 @refusing_bad_input
-def main(sizes: tuple[int, ...], compare: int, plans: int, planners: int, json_to: str | None) -> None:
+def main(
+    sizes: tuple[int, ...], handover: tuple[int, ...], compare: int, plans: int, planners: int, json_to: str | None
+) -> None:
     """Times a brain on an embedded Ray of its own, as the operator runs it.
 
     The controller's side is true to life: its caches hold the objects that the snapshots come from. Exit status 1 when
     a plan on Ray differs from the plan made here.
     """
-    records: list[Record] = [costs(size, plans) for size in sizes]
+    handed: list[Record] = [handover_of(size) for size in handover]
+    planned: list[Record] = [costs(size, plans) for size in sizes]
     alike = comparison(compare, planners) if compare else {}
     if json_to:
-        write_lines(json_to, [*records, alike] if alike else records)
+        write_lines(json_to, [*handed, *planned, *([alike] if alike else [])])
     console = Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 110)
-    console.print(table_of(records))
+    console.print(table_of("Handing a snapshot over", handed))
+    console.print(table_of("Planning on an embedded Ray", planned))
     if alike:
         console.print(f"{alike['same']} of {alike['clusters']} random clusters: the same plan on Ray and inline")
         sys.exit(alike["same"] != alike["clusters"])
 
 
-def costs(pods: int, plans: int) -> Record:
+def handover_of(pods: int) -> Record:
+    """From a snapshot here to a snapshot there: as a frame, through the stream, and read."""
+    snapshot = observer_of(pods).observe()
+    frame = snapshot_frame(snapshot)
+    make_ms, read_ms = median_ms(lambda: snapshot_frame(snapshot)), median_ms(lambda: snapshot_from_frame(frame))
+    send_ms = float(np.median([sent_ms(frame) for _ in range(20)]))
+    return {
+        "pods": pods,
+        "nodes": len(snapshot.nodes),
+        "frame_mb": round(len(frame) / 1e6, 1),
+        "make_ms": round(make_ms, 1),
+        "send_ms": round(send_ms, 1),
+        "read_ms": round(read_ms, 1),
+        "in_all_ms": round(make_ms + send_ms + read_ms, 1),
+    }
+
+
+def observer_of(pods: int) -> Observer:
+    """Caches that hold so many pods as objects, and a tenth as many nodes."""
     caches = empty_caches()
     observe.fill(observe.lists_of(caches, pods // 10, pods))
-    observer = Observer(caches, lambda: 0.0, at_first_sight=settle_heap)
+    return Observer(caches, lambda: 0.0, at_first_sight=settle_heap)
+
+
+def costs(pods: int, plans: int) -> Record:
+    observer = observer_of(pods)
     snapshot = observer.observe()
     inline = InlineBrain(DECISIONS, time.monotonic)
     began_s = time.monotonic()
@@ -86,15 +113,11 @@ def costs(pods: int, plans: int) -> Record:
         tree_mb = pss_mb(session_of(brain))
         if not first_by_ray or brain.counts.fallbacks:
             raise SystemExit(f"the brain on Ray did not plan: {brain.counts.fallbacks}, {brain.standing.why}")
-    frame = snapshot_frame(snapshot)
     return {
         "pods": pods,
         "pending": len(snapshot.pods.pending),
-        "frame_mb": round(len(frame) / 1e6, 1),
-        "frame_ms": round(float(np.median(framing)), 1),
-        "send_ms": round(float(np.median([sent_ms(frame) for _ in range(20)])), 1),
-        "read_ms": round(median_ms(lambda: snapshot_from_frame(frame)), 1),
-        "plan_read_ms": round(median_ms(lambda: plan_from_frame(with_plan)), 1),
+        "make_frame_ms": round(float(np.median(framing)), 1),
+        "read_plan_ms": round(median_ms(lambda: plan_from_frame(with_plan)), 1),
         "inline_p50_ms": round(float(np.median(here))),
         "ray_p50_ms": round(float(np.median(on_ray))),
         "ray_p95_ms": round(float(np.percentile(on_ray, 95))),
@@ -213,8 +236,8 @@ def plain(value: Any) -> Any:
     return value
 
 
-def table_of(records: list[Record]) -> Table:
-    table = Table(title="The brain on Ray")
+def table_of(title: str, records: list[Record]) -> Table:
+    table = Table(title=title)
     table.add_column("")
     for record in records:
         table.add_column(f"{record['pods']:,} pods", justify="right")

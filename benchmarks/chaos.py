@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from random import Random
 from threading import Event, Thread
@@ -89,7 +88,7 @@ def main(faults: tuple[str, ...], json_to: str | None) -> None:
         records = [outcome(scene, loop, fault) for fault in chosen]
     if json_to:
         write_lines(json_to, records)
-    Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 120).print(table_of(records))
+    Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 150).print(table_of(records))
     sys.exit(not all(record["held"] for record in records))
 
 
@@ -135,8 +134,9 @@ def outcome(scene: Scene, loop: Planning, fault: Fault) -> Record:
     """Do the fault, end it, wait for the brain, and say what became of the plans meanwhile."""
     settled(loop)
     losses, late = loop.brain.standing.losses.total(), loop.brain.standing.late
-    done_at_s, first = time.monotonic(), len(loop.made)
+    first = len(loop.made)
     undo = fault.do(scene)
+    done_at_s = time.monotonic()
     _wait(loop, done_at_s, fault.hold_s, at_least_s=fault.hold_s)
     ended_at_s = time.monotonic()
     undo()
@@ -146,18 +146,16 @@ def outcome(scene: Scene, loop: Planning, fault: Fault) -> Record:
     during = loop.made[first:]
     recovery_s = None if back_at_s is None else back_at_s - since_s
     slowest_s = max((plan.took_s for plan in during), default=float("inf"))
-    gap_s = max((b.asked_at_s - a.asked_at_s - a.took_s for a, b in pairwise(during)), default=0.0)
     return {
         "fault": fault.name,
         "plans": len(during),
         "by_ray": sum(plan.by_ray for plan in during),
         "slowest_s": round(slowest_s, 2),
-        "longest_pause_s": round(gap_s, 2),
         "recovery_s": None if recovery_s is None else round(recovery_s, 1),
         "wanted_s": fault.within_s,
         "from": "its end" if fault.counts_from_end else "the fault",
-        "brains_lost": loop.brain.standing.losses.total() - losses,
-        "late_dropped": loop.brain.standing.late - late,
+        "lost": loop.brain.standing.losses.total() - losses,
+        "late": loop.brain.standing.late - late,
         "held": slowest_s <= DEADLINE_S + GRACE_S and recovery_s is not None and recovery_s <= fault.within_s,
     }
 

@@ -98,8 +98,10 @@ def freeze_planner(scene: Scene) -> Undo:
 
 
 def kill_worker(scene: Scene) -> Undo:
-    scene.nodes.order("kill worker", str(scene.planners_node))
-    return lambda: scene.nodes.order("add worker")
+    raylet = scene.planners_node
+    for pid in tree_of(raylet):
+        send(pid, signal.SIGKILL)
+    return lambda: _replace(scene, raylet)
 
 
 def freeze_worker(scene: Scene) -> Undo:
@@ -110,16 +112,21 @@ def freeze_worker(scene: Scene) -> Undo:
     def thaw() -> None:
         for pid in reversed(frozen):
             send(pid, signal.SIGCONT)
-        # A node that was given up ends by itself when it thaws; another one takes its place, as a kubelet would see to.
+        # A node that was given up ends by itself when it thaws. It has time to do harm before.
         pause = Event()
         for _ in range(100):
             if frozen[0] not in parents():
                 break
             pause.wait(0.1)
-        scene.nodes.order("kill worker", str(frozen[0]))
-        scene.nodes.order("add worker")
+        _replace(scene, frozen[0])
 
     return thaw
+
+
+def _replace(scene: Scene, raylet: int) -> None:
+    """Another worker in place of one that has ended, as a kubelet would see to."""
+    scene.nodes.order("kill worker", str(raylet))
+    scene.nodes.order("add worker")
 
 
 def kill_head(scene: Scene) -> Undo:

@@ -1,4 +1,4 @@
-"""The operator on a real API server while its brain on Ray is killed and frozen: plans go on, nothing is lost or doubled.
+"""The operator on a real API server while its brain on Ray is harmed: plans go on, nothing is lost or doubled.
 
 The long form, with every fault and with recovery times, is `python -m benchmarks.chaos`.
 """
