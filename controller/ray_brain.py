@@ -23,8 +23,8 @@ log = structlog.get_logger(__name__)
 LOCAL_POLICY = "bestfit"
 """Of the packing policies the quickest that leaves little unused (benchmarks/scale.py)."""
 LOCAL_S = 0.5
-"""The local heuristic's own deadline. A plan then comes within a second of the one that was asked for, also on a machine
-that is busy with starting Ray anew (benchmarks/chaos.py)."""
+"""The local heuristic's own deadline. A plan then comes within a second of the one that was asked for, also on a
+machine that is busy with starting Ray anew (benchmarks/chaos.py)."""
 LASTING = ("away", "starting", "distrusted")
 """Why there is no plan from Ray for a while. A single plan that came too late is counted, not told in a status, which
 would change twice for it."""
