@@ -5,6 +5,7 @@ answer is replaced by a new one, and whatever the old one still does has no effe
 """
 
 import secrets
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -51,7 +52,7 @@ class Post:
     pid: int = 0
     """Of its process; 0: it has not answered yet."""
     ping: Any = None
-    asked_at_s: float = 0.0
+    asked_at_s: float = -PING_EVERY_S
     """When the ping under way was sent."""
     answered_at_s: float = 0.0
     task: Any = None
@@ -67,6 +68,7 @@ class Crew:
     ray: Any
     decisions: Decisions
     clock: Clock
+    sleep: Callable[[float], None] = time.sleep
     posts: list[Post] = field(default_factory=list)
     restarts: int = 0
     hired: int = 0
@@ -214,3 +216,5 @@ class Crew:
         pings = [post.ping for post in self.posts if post.ping is not None]
         if pings:
             self.ray.wait(pings, num_returns=1, timeout=for_s)
+        else:
+            self.sleep(for_s)
