@@ -8,6 +8,7 @@ server at the other end of its stream. Nothing that comes back can do more than 
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 from threading import Lock, Thread
 
 import structlog
@@ -36,10 +37,13 @@ class BrainServer:
     give: Give
     _proving: int = 0
     _lock: Lock = field(default_factory=Lock)
-    _end: Callable[[], None] | None = None
+    _proven: "SimpleQueue[socket.socket | None]" = field(default_factory=SimpleQueue)
 
     def serve(self, listener: socket.socket) -> None:
-        """Until the listener is closed."""
+        """Until the listener is closed; then the brain that runs is ended."""
+        # One thread for all brains, that lives as long as they: the kernel ends a child with the thread that made it.
+        giver = Thread(target=self._give_all, name="brains")
+        giver.start()
         while True:
             try:
                 stream, peer = listener.accept()
@@ -52,34 +56,36 @@ class BrainServer:
                 stream.close()
                 continue
             Thread(target=self._welcome, args=(stream, f"{peer[0]}:{peer[1]}"), daemon=True).start()
-        self.close()
-
-    def close(self) -> None:
-        """End the brain that runs."""
-        with self._lock:
-            end, self._end = self._end, None
-            if end is not None:
-                end()
+        self._proven.put(None)
+        giver.join()
 
     def _welcome(self, stream: socket.socket, peer: str) -> None:
-        with stream:
-            try:
-                stream.settimeout(PROOF_S)
-                prove(stream, self.secret(), as_brain=True)
-                stream.settimeout(None)
-                keep_alive(stream)
-            except (OSError, EOFError) as error:
-                log.warning("a controller was refused", peer=peer, why=str(error))
-                return
-            finally:
-                with self._lock:
-                    self._proving -= 1
+        try:
+            stream.settimeout(PROOF_S)
+            prove(stream, self.secret(), as_brain=True)
+            stream.settimeout(None)
+            keep_alive(stream)
+        except (OSError, EOFError) as error:
+            log.warning("a controller was refused", peer=peer, why=str(error))
+            stream.close()
+        else:
             log.info("a controller has come", peer=peer)
+            self._proven.put(stream)
+        finally:
             with self._lock:
-                before, self._end = self._end, None
-                if before is not None:
-                    before()
+                self._proving -= 1
+
+    def _give_all(self) -> None:
+        """A brain for each controller that has proven itself, in their order."""
+        end: Callable[[], None] | None = None
+        while (stream := self._proven.get()) is not None:
+            if end is not None:
+                end()
+                end = None
+            with stream:
                 try:
-                    self._end = self.give(stream)
+                    end = self.give(stream)
                 except OSError as error:
                     log.error("no brain could be started", why=str(error))
+        if end is not None:
+            end()
