@@ -178,9 +178,14 @@ def sent_ms(frame: bytes) -> float:
         _swallow(theirs, len(frame))
     theirs.close()
     with mine:
-        took = observe.took_ms(lambda: (mine.sendall(frame), mine.recv(1)))
+        took = observe.took_ms(lambda: _heard(mine, frame))
     os.waitpid(pid, 0)
     return took
+
+
+def _heard(stream: socket.socket, frame: bytes) -> bytes:
+    stream.sendall(frame)
+    return stream.recv(1)
 
 
 def _swallow(stream: socket.socket, size: int) -> None:

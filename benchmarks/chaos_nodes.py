@@ -89,8 +89,8 @@ def ray_nodes(workers: int = 2) -> Iterator[RayNodes]:
             text=True,
             start_new_session=True,
         )
+    assert host.stdout is not None  # noqa: S101 - asked for above
     try:
-        assert host.stdout is not None  # noqa: S101
         address = host.stdout.readline().strip()
         if not address:
             raise RuntimeError(f"no Ray nodes: {(folder / 'host.log').read_text(encoding='utf-8')[-2000:]}")
@@ -100,7 +100,8 @@ def ray_nodes(workers: int = 2) -> Iterator[RayNodes]:
         for pid in left:
             send(pid, signal.SIGCONT)
         with suppress(OSError):
-            host.stdin and host.stdin.close()
+            if host.stdin:
+                host.stdin.close()
         try:
             host.wait(20)
         except subprocess.TimeoutExpired:
@@ -108,7 +109,7 @@ def ray_nodes(workers: int = 2) -> Iterator[RayNodes]:
             host.wait()
         for pid in left:
             send(pid, signal.SIGKILL)
-        host.stdout and host.stdout.close()
+        host.stdout.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 
