@@ -34,7 +34,8 @@ demo: $(READY) ## Plan the example services, replay a generated fleet under thre
 .PHONY: test
 test: $(READY) ## Run all tests (those that need public data or the control plane skip with a reason without it)
 	@$(BIN)/python -m simulator.controlplane >/dev/null || echo "no control plane: tests that need it are skipped" >&2
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/controlplane
+	$(BIN)/python -m pytest -p tests.without_ray -n $(JOBS) --dist worksteal tests/unit
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/controlplane --ignore tests/unit
 	$(BIN)/python -m pytest tests/controlplane
 
 .PHONY: controlplane
@@ -102,6 +103,14 @@ bench-scale: $(READY) ## Packing: time per decision at 1,213, 5,000 and 20,000 n
 .PHONY: bench-observe
 bench-observe: $(READY) ## Seeing a live cluster: time per look, memory of what is kept; 1,000 nodes, 10,000 pods
 	$(BIN)/python -m benchmarks.observe
+
+.PHONY: bench-brain
+bench-brain: $(READY) ## The brain on Ray: handing over, memory, start, time to a plan; 200 plans beside inline's
+	$(BIN)/python -m benchmarks.brain
+
+.PHONY: chaos
+chaos: $(READY) ## Kill and freeze the brain, its planners, nodes and head while it plans; recovery times (4 minutes)
+	$(BIN)/python -m benchmarks.chaos
 
 .PHONY: bench-sweep
 bench-sweep: $(READY) ## What-if sweeps: 200 replays one by one, in processes and on Ray, side by side

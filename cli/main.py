@@ -29,6 +29,7 @@ class Verb:
 
 VERBS = {
     "apply": Verb("cli.apply", "Apply manifests to a cluster, server side; --dry-run shows the difference."),
+    "brain": Verb("cli.brain", "Plan on a Ray cluster for an operator elsewhere."),
     "completion": Verb("cli.completion", "Print the completion script of a shell."),
     "controlplane": Verb("cli.controlplane", "Run a real control plane on this machine, with simulated nodes."),
     "delete": Verb("cli.delete", "Delete objects of a cluster, and wait until they are gone."),

@@ -9,10 +9,11 @@ from placement.defragment import MovePrice, defragmented
 from placement.mix_hold import held
 from placement.mix_plan import MixSettings, plan_mix
 from placement.order import content_rank
-from placement.pack import pack
+from placement.pack import Stopwatch, pack
 from placement.packer import Packer
 from placement.policies import policy_named
 from placement.policy import Knowledge
+from placement.shares import shares_of
 
 Clock = Callable[[], float]
 """Monotonic, seconds."""
@@ -39,6 +40,9 @@ class Decisions:
     """What a move must save."""
     seed: int = 0
     """Of all chance in deciding: the same snapshot and seed make the same plan."""
+    shares: int = 1
+    """Into how many parts the fleet is divided at most, which are packed apart (`placement.shares`). Parts that share
+    no pod lose nothing by it; what is learned of the mix of pods is learned in each part for itself."""
 
 
 def decide(snapshot: Snapshot, decisions: Decisions, *, deadline_s: float, clock: Clock) -> Plan:
@@ -47,17 +51,28 @@ def decide(snapshot: Snapshot, decisions: Decisions, *, deadline_s: float, clock
     Raises ConfigError for an unknown policy.
     """
     over_at_s = clock() + deadline_s
-    mix = plan_mix(snapshot, deadline_s=MIX_SHARE * deadline_s, clock=clock, settings=decisions.mix)
-    mix = held(snapshot, mix, hold_s=decisions.hold_s, deadline_s=MIX_SHARE * deadline_s / 2, clock=clock)
+    plan = scale(snapshot, decisions, deadline_s=deadline_s, clock=clock)
     if not len(snapshot.nodes):
-        return mix  # The question is what to rent: there is no fleet to pack, and nobody misses a place in it.
-    scaled = snapshot.after(mix.actions)
-    packer = packer_for(scaled, decisions)
-    planned = mix.joined(pack(scaled, packer, preempt=decisions.preempt, is_over=lambda: clock() >= over_at_s))
-    if not decisions.move_share or clock() >= over_at_s:
+        return plan  # The question is what to rent: there is no fleet to pack, and nobody misses a place in it.
+    for share in shares_of(snapshot.after(plan.actions), decisions.shares):
+        plan = plan.joined(pack_share(share, decisions, is_over=lambda: clock() >= over_at_s))
+    return plan
+
+
+def scale(snapshot: Snapshot, decisions: Decisions, *, deadline_s: float, clock: Clock) -> Plan:
+    """How many instances of each service: the first part of deciding, of which there is one for the whole cluster."""
+    mix = plan_mix(snapshot, deadline_s=MIX_SHARE * deadline_s, clock=clock, settings=decisions.mix)
+    return held(snapshot, mix, hold_s=decisions.hold_s, deadline_s=MIX_SHARE * deadline_s / 2, clock=clock)
+
+
+def pack_share(share: Snapshot, decisions: Decisions, *, is_over: Stopwatch) -> Plan:
+    """A node for everything that is pending in one share of the cluster after scaling, then moves."""
+    packer = packer_for(share, decisions)
+    planned = pack(share, packer, preempt=decisions.preempt, is_over=is_over)
+    if not decisions.move_share or is_over():
         return planned
     # The packer has charged all that was placed: it stands where the snapshot after this plan stands.
-    moves = defragmented(snapshot.after(planned.actions), packer, decisions.move_price, decisions.move_share)
+    moves = defragmented(share.after(planned.actions), packer, decisions.move_price, decisions.move_share)
     return planned.joined(Plan(phases=moves))
 
 

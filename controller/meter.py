@@ -18,7 +18,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from cluster.version import VERSION
-from controller.metrics import FLEET, LOOP, PROCESS, SERVICES, Metric
+from controller.metrics import BRAIN, FLEET, LOOP, PROCESS, SERVICES, Metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Meter:
         PlatformCollector(registry=self.registry)
         self._picture = _Picture()
         self.registry.register(self._picture)
-        own = LOOP + PROCESS
+        own = LOOP + PROCESS + BRAIN
         self._counters = {
             m.name: Counter(m.name, m.help, m.labels, registry=self.registry) for m in _of(own, "counter")
         }

@@ -135,7 +135,30 @@ PROCESS = (
     Metric("tonnage_build_info", "gauge", "Always 1, with the version that runs.", ("version",)),
 )
 
-METRICS = FLEET + SERVICES + LOOP + PROCESS
+BRAIN = (
+    Metric("tonnage_brain_up", "gauge", "1 while the brain on Ray is up and trusted; 0 also where none is wanted."),
+    Metric("tonnage_brain_plans_total", "counter", "Plans by who made them: ray, or local, in this process.", ("by",)),
+    Metric(
+        "tonnage_brain_fallbacks_total",
+        "counter",
+        "Plans made locally, by why: away, starting, deadline, distrusted (too many were late), lost, busy, ...",
+        ("reason",),
+    ),
+    Metric("tonnage_brain_restarts_total", "counter", "Brains given up, by why; a new one is started.", ("reason",)),
+    Metric("tonnage_brain_late_answers_total", "counter", "Answers that came too late and were dropped."),
+    Metric("tonnage_brain_planners", "gauge", "Planners on Ray that answer."),
+    Metric("tonnage_brain_planner_restarts", "gauge", "Planners that were started anew since the brain is up."),
+    Metric(
+        "tonnage_brain_plan_seconds",
+        "histogram",
+        "From the snapshot to its plan, whoever made it.",
+        (),
+        CYCLE_BUCKETS_S,
+    ),
+    Metric("tonnage_brain_handover_seconds", "gauge", "To turn the last snapshot into a frame for the brain."),
+)
+
+METRICS = FLEET + SERVICES + LOOP + PROCESS + BRAIN
 
 
 def reference() -> str:

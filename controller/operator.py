@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
 from threading import Event, Thread
 from typing import Any, TypeVar
@@ -16,6 +17,9 @@ from cluster.errors import ActionError, ObservationError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.brain import Brain, InlineBrain
+from controller.brain_link import Link
+from controller.brain_metrics import BrainTeller
+from controller.brain_peer import ChildBrain, Peer, RemoteBrain, secret_from
 from controller.claim_keeping import DeviceTroubles, TakesAllocationsBack, TellsOfClaims
 from controller.cycle import run_cycle
 from controller.decide import Decisions
@@ -39,6 +43,8 @@ from controller.meter import Meter, count_request, foresee_requests
 from controller.metrics_endpoint import metrics_endpoint
 from controller.operator_settings import OperatorSettings
 from controller.probes import probes_endpoint
+from controller.ray_brain import RayBrain
+from controller.ray_start import RayStart
 from controller.said import gangs_of, said_of
 from controller.stuck_releases import OnItsWay, TakesReleasesBack
 from controller.teller import Teller
@@ -133,8 +139,18 @@ class Operator:
     is_synced: Callable[[], bool]
     fence: Callable[[], bool]
     """Waits until the API server refuses earlier leaders; False when it does not come to that."""
+    ray: "OnRay | None"
+    """The brain on Ray, where there is one."""
     probe_port: int
     metrics_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class OnRay:
+    """A brain on Ray and who tells of it."""
+
+    brain: RayBrain
+    teller: BrainTeller
 
 
 def operate(settings: OperatorSettings, stop: Event, on_start: Callable[[Operator], None] = lambda _: None) -> None:
@@ -183,13 +199,16 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
         )
         world = _world(settings, loop, applier, leadership, sightings, observer, own_jobs, stack)
         fence = Fence(connection, settings.lease.namespace, time.monotonic)
+        ray = on_ray(settings, meter, leadership)
+        if ray is not None:
+            stack.callback(ray.brain.close)
         probes = {"/healthz": heart.probe, "/readyz": lambda: None if is_synced() else "the cluster was not seen yet"}
         yield Operator(
             settings,
             leadership,
             world,
             TellsOfClaims(
-                brain_of(settings, lambda name: bool((pod := sightings.pod(name)) and pod.chosen_node)),
+                brain_of(settings, ray, lambda name: bool((pod := sightings.pod(name)) and pod.chosen_node)),
                 lambda: observer.with_book(lambda book: book.reasons),
                 lambda name: (pod := sightings.pod(name)) is not None and asked_placer(pod) is not None,
             ),
@@ -198,6 +217,7 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
             changed,
             is_synced,
             lambda: loop.run(fence.stands(leadership.epoch)),
+            ray,
             probe_port=stack.enter_context(probes_endpoint(settings.host, settings.probe_port, probes)),
             metrics_port=stack.enter_context(metrics_endpoint(meter, settings.host, settings.metrics_port)),
         )
@@ -217,6 +237,9 @@ def run_loop(operator: Operator, stop: Event) -> None:
             operator.teller.tell_leadership(leads=leads, epoch=operator.leadership.epoch)
             if leads and settings.fenced and not operator.fence():
                 operator.teller.tell_unfenced()
+            if operator.ray is not None:
+                operator.ray.brain.lead(leads=leads)
+                operator.ray.teller.tell(operator.ray.brain)
         now_s = time.monotonic()
         is_due = now_s >= next_at_s or (operator.changed.is_set() and now_s >= next_at_s - _patience_s(settings))
         if not leads or not operator.is_synced() or not is_due:
@@ -241,18 +264,43 @@ def _one_cycle(operator: Operator, limits: Limits) -> None:
         operator.teller.tell_failed(error)
     else:
         operator.teller.tell_cycle(cycle)
+        if operator.ray is not None:
+            operator.ray.teller.tell_plan(operator.ray.brain)
 
 
 def pools_of(settings: OperatorSettings) -> tuple[Pool, ...]:
     return tuple(Pool(pool.placer, pool.selector) for pool in settings.pools)
 
 
-def brain_of(settings: OperatorSettings, is_on_its_way: OnItsWay) -> Brain:
-    mix = MixSettings(change_price_per_hour=settings.change_price_per_hour, explain=False)
-    decisions = Decisions(policy=settings.policy, mix=mix, preempt=settings.preempt, hold_s=settings.hold_s)
-    inline = InlineBrain(decisions, time.monotonic)
-    gangs = TakesGangsBack(inline, settings.gang_deadline_s, time.monotonic)
+def brain_of(settings: OperatorSettings, ray: OnRay | None, is_on_its_way: OnItsWay) -> Brain:
+    inner: Brain = ray.brain if ray else InlineBrain(decisions_of(settings), time.monotonic)
+    gangs = TakesGangsBack(inner, settings.gang_deadline_s, time.monotonic)
     return AwaitsPods(TakesReleasesBack(gangs, is_on_its_way, settings.release_deadline_s, time.monotonic))
+
+
+def decisions_of(settings: OperatorSettings) -> Decisions:
+    return Decisions(
+        policy=settings.policy,
+        mix=MixSettings(change_price_per_hour=settings.change_price_per_hour, explain=False),
+        preempt=settings.preempt,
+        hold_s=settings.hold_s,
+        shares=settings.brain.shares,
+    )
+
+
+def on_ray(settings: OperatorSettings, meter: Meter, leadership: Leadership) -> OnRay | None:
+    """The brain on Ray that the settings ask for. It starts when this replica leads."""
+    brain = settings.brain
+    if brain.mode == "inline":
+        return None
+    peer: Peer
+    if brain.mode == "embedded":
+        peer = ChildBrain(RayStart(folder="", planners=brain.planners))
+    else:
+        peer = RemoteBrain(brain.address, lambda: secret_from(Path(brain.token_file)))
+    decisions = decisions_of(settings)
+    link = Link(peer, decisions, Random().random)  # noqa: S311 - spreads restarts, hides nothing
+    return OnRay(RayBrain(link, decisions, time.monotonic, lambda: leadership.epoch), BrainTeller(meter))
 
 
 def _leadership(settings: OperatorSettings, connection: Connection) -> Leadership:

@@ -2,6 +2,7 @@
 
 import socket
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -38,6 +39,24 @@ class LeaseSettings(Part):
 
     namespace: str = Field(default="tonnage-system", min_length=1)
     name: str = Field(default="tonnage", min_length=1)
+
+
+class BrainSettings(Part):
+    """Where is decided."""
+
+    mode: Literal["inline", "embedded", "cluster"] = "inline"
+    """inline: in this process. embedded: on a Ray of its own, in child processes on this machine; 0.5 GB more. cluster:
+    on a Ray cluster, by way of the brain server at `address`. While there is no Ray, this process plans by a heuristic.
+    """
+    address: str = Field(default="", pattern=r"^$|^.+:[0-9]+$")
+    """`host:port` of the brain server (`tonnage brain serve`); only of mode cluster."""
+    token_file: str = ""
+    """File with the token that the brain server knows as well, 16 bytes at least; read anew for each connection."""
+    planners: int = Field(default=1, ge=1, le=64)
+    """Actors that plan; more than one are of use when `shares` is. Of a cluster, the server says how many."""
+    shares: int = Field(default=1, ge=1, le=256)
+    """Into how many parts the fleet is divided at most, to be packed in parallel. Only nodes that share no pod are
+    divided: pools that pods choose by node selectors or GPU types."""
 
 
 class LimitSettings(Part):
@@ -98,6 +117,8 @@ class OperatorSettings(BaseSettings):
     release_deadline_s: float = Field(default=60.0, ge=1, le=86_400)
     """A pod whose gate was removed and that kube-scheduler has not bound for so long is evicted, if its owner makes it
     anew. It binds within milliseconds; the rest is for volumes that must first be made."""
+    brain: BrainSettings = BrainSettings()
+    """Where is decided."""
     limits: LimitSettings = LimitSettings()
     host: str = "0.0.0.0"  # noqa: S104 - a pod is reached from its node and from Prometheus
     """Address of the endpoints."""
@@ -137,10 +158,25 @@ def read_settings(path: Path | None = None, **given: Any) -> OperatorSettings:
         raise ConfigError(tuple(wrong)) from error
     except (yaml.YAMLError, OSError, TypeError) as error:
         raise ConfigError(Mistake(str(path), f"cannot be read: {error}")) from error
+    mistakes = tuple(_mistakes(settings))
+    if mistakes:
+        raise ConfigError(mistakes)
+    return settings
+
+
+def _mistakes(settings: OperatorSettings) -> Iterator[Mistake]:
+    """What no single field shows."""
     if settings.policy not in POLICIES:
         remedy = f"choose of {', '.join(POLICIES)}"
-        raise ConfigError(Mistake("policy", f"there is no policy {settings.policy!r}", remedy))
-    return settings
+        yield Mistake("policy", f"there is no policy {settings.policy!r}", remedy)
+    brain = settings.brain
+    for name in ("address", "token_file"):
+        if brain.mode == "cluster" and not getattr(brain, name):
+            yield Mistake(f"brain.{name}", "is missing", "mode cluster needs the brain server's address and token")
+        if brain.mode != "cluster" and getattr(brain, name):
+            yield Mistake(
+                f"brain.{name}", f"has no meaning in mode {brain.mode}", "set brain.mode: cluster, or leave it out"
+            )
 
 
 def as_yaml(settings: OperatorSettings) -> str:

@@ -33,8 +33,8 @@ def joined(address: str, *, cores: int, object_store_bytes: int = OBJECT_STORE_B
     if find_spec("ray") is None:
         raise ConfigError(Mistake("ray", "is not installed", "pip install 'ray>=2.60,<3', or leave --ray out"))
     if address == EMBEDDED:
-        with _own(cores, object_store_bytes) as ray:
-            yield ray
+        with _own(cores, object_store_bytes) as own:
+            yield own
         return
     _require_token(address)
     import ray

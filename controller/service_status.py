@@ -16,6 +16,9 @@ DIGITS = 6
 NOT_ACCEPTED = ("BadInput",)
 """Codes of refusals that say that the service itself is wrong, not that the fleet lacks something."""
 
+PLANNED_LOCALLY = "PlannedLocally"
+"""Code of a plan's note: the brain that should have made it was not available."""
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -95,7 +98,7 @@ Claim = tuple[ConditionStatus, Reason]
 def _claims(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, int], facts: Facts) -> dict[str, Claim]:
     return {
         ACCEPTED: _accepted(plan),
-        PLANNED: ("False", plan.refusal) if plan.refusal else ("True", Reason("MixFound", _mix_words(plan))),
+        PLANNED: ("False", plan.refusal) if plan.refusal else ("True", _found(plan)),
         READY: _ready(plan, asked, running, facts),
         DEGRADED: _degraded(plan, asked, running),
     }
@@ -105,6 +108,13 @@ def _accepted(plan: ServicePlan) -> Claim:
     if plan.refusal and plan.refusal.code in NOT_ACCEPTED:
         return "False", plan.refusal
     return "True", Reason("Valid", "its fields and the objects that it names are right")
+
+
+def _found(plan: ServicePlan) -> Reason:
+    for note in plan.notes:
+        if note.code == PLANNED_LOCALLY:
+            return Reason("MixFoundLocally", f"{_mix_words(plan)}; {note.words}")
+    return Reason("MixFound", _mix_words(plan))
 
 
 def _mix_words(plan: ServicePlan) -> str:

@@ -23,19 +23,19 @@ class RefusedError(Exception):
     """Helm did not render or accept it; says why."""
 
 
-def rendered(values: Values | None = None) -> dict[tuple[str, str], dict[str, Any]]:
+def rendered(values: Values | None = None, chart: Path = CHART) -> dict[tuple[str, str], dict[str, Any]]:
     """The objects of the chart by kind and name. Raises RefusedError; skips where there is no Helm."""
-    text = _by_tool(values or {}) if shutil.which("helm") else _by_library(values or {})
+    text = _by_tool(values or {}, chart) if shutil.which("helm") else _by_library(values or {}, chart)
     objects = [document for document in yaml.safe_load_all(text) if document]
     return {(found["kind"], found["metadata"]["name"]): found for found in objects}
 
 
-def _by_tool(values: Values) -> str:
+def _by_tool(values: Values, chart: Path) -> str:
     command = [
         shutil.which("helm") or "helm",
         "template",
         RELEASE,
-        str(CHART),
+        str(chart),
         "--namespace",
         NAMESPACE,
         "--values",
@@ -47,11 +47,11 @@ def _by_tool(values: Values) -> str:
     return run.stdout
 
 
-def _by_library(values: Values) -> str:
+def _by_library(values: Values, path: Path) -> str:
     chart = pytest.importorskip("helm_python.chart", reason=NO_HELM)
     errors = pytest.importorskip("helm_python.errors")
     try:
-        with chart.Chart.load(CHART) as loaded:
+        with chart.Chart.load(path) as loaded:
             loaded.validate_schema(dict(values))
             files: dict[str, str] = loaded.render(dict(values), name=RELEASE, namespace=NAMESPACE)
     except errors.HelmError as error:

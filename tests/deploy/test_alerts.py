@@ -45,12 +45,18 @@ def replicas(a: Series, b: Series) -> dict[str, Series]:
     return {'tonnage_leader{job="t", instance="a"}': a, 'tonnage_leader{job="t", instance="b"}': b}
 
 
+PLANS = "tonnage_brain_plans_total"
 CYCLES, ACTIONS, REQUESTS = "tonnage_cycles_total", "tonnage_actions_total", "tonnage_api_requests_total"
 INSTANCES = 'tonnage_service_instances{job="t", model_service="ns/chat", gpu_type="A100"'
 
 STORIES = (
     Story("TonnageNoLeader", replicas(gauge(1, 0), gauge(0, 0)), {}),
     Story("TonnageNoLeader", replicas(gauge(1, "_"), gauge(0, "_")), {}),
+    # Nine of ten plans are made without the brain.
+    Story(
+        "TonnageBrainAway",
+        {f'{PLANS}{{job="t", by="ray"}}': counter(10, 1), f'{PLANS}{{job="t", by="local"}}': counter(0, 9)},
+    ),
     Story("TonnageTwoLeaders", replicas(gauge(1, 1), gauge(0, 1))),
     Story("TonnageLoopStalled", {'tonnage_last_cycle_timestamp_seconds{job="t"}': stopped_clock}),
     # Nine of ten cycles are blind.

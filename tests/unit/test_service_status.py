@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cluster.plans import Certificate, Reason, ServicePlan
-from controller.service_status import Facts, scaled_at_s, status_after
+from controller.service_status import PLANNED_LOCALLY, Facts, scaled_at_s, status_after
 
 PLAN = ServicePlan("ns/chat", {"a100": 2}, 6.0, None, Certificate(6.0, 5.0, "HiGHS", 0.1))
 FACTS = Facts(generation=3, asked={"a100": 2}, running={"a100": 2}, makes_pods=True, undone=None)
@@ -74,3 +74,10 @@ def test_the_time_of_scaling_moves_only_with_the_replicas() -> None:
     other = status_after(first, PLAN, replace(FACTS, asked={"a100": 3}), 2_000_000.0)
 
     assert (scaled_at_s(same), scaled_at_s(other)) == (1_000_000.0, 2_000_000.0)
+
+
+def test_a_mix_that_was_found_without_the_brain_says_so() -> None:
+    note = Reason(PLANNED_LOCALLY, "planned by the local heuristic")
+    status = said(replace(PLAN, notes=(note,)))
+
+    assert condition(status, "Planned") == ("True", "MixFoundLocally")

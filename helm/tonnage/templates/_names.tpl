@@ -62,9 +62,148 @@ yes
 {{- $placers | uniq | join "," }}
 {{- end }}
 
+{{/* "yes" when planning happens on a Ray cluster outside of the controller's pod. */}}
+{{- define "tonnage.onRayCluster" -}}
+{{- if has .Values.ray.mode (list "static" "kuberay") -}}
+yes
+{{- end -}}
+{{- end }}
+
+{{- define "tonnage.rayName" -}}
+{{ include "tonnage.fullname" . }}-ray
+{{- end }}
+
+{{- define "tonnage.raySecret" -}}
+{{ .Values.ray.tokenSecret | default (include "tonnage.rayName" .) }}
+{{- end }}
+
+{{/* The service of the head. KubeRay names it itself: the cluster's name, cut, and -head-svc. */}}
+{{- define "tonnage.rayHead" -}}
+{{ include "tonnage.rayName" . }}-brain
+{{- end }}
+
+{{- define "tonnage.raySelector" -}}
+app.kubernetes.io/name: {{ include "tonnage.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: ray
+{{- end }}
+
+{{- define "tonnage.rayHeadSelector" -}}
+{{ include "tonnage.raySelector" . }}
+tonnage.dev/ray-node: head
+{{- end }}
+
+{{- define "tonnage.rayLabels" -}}
+{{ include "tonnage.raySelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{/* What every Ray container is told: whose token, and how soon a silent node is given up. */}}
+{{- define "tonnage.rayEnv" -}}
+- {name: RAY_AUTH_MODE, value: token}
+- {name: RAY_AUTH_TOKEN_PATH, value: /etc/tonnage-ray/ray-token}
+- {name: RAY_USAGE_STATS_ENABLED, value: "0"}
+- {name: RAY_enable_metrics_collection, value: "0"}
+- {name: RAY_health_check_initial_delay_ms, value: "1000"}
+- {name: RAY_health_check_period_ms, value: "1000"}
+- {name: RAY_health_check_timeout_ms, value: "1000"}
+- {name: RAY_health_check_failure_threshold, value: "3"}
+- {name: HOME, value: /tmp}
+- {name: RAY_NODE_IP, valueFrom: {fieldRef: {fieldPath: status.podIP}}}
+{{- end }}
+
+{{- define "tonnage.rayMounts" -}}
+- {name: tokens, mountPath: /etc/tonnage-ray, readOnly: true}
+- {name: scratch, mountPath: /tmp}
+- {name: shm, mountPath: /dev/shm}
+{{- end }}
+
+{{- define "tonnage.rayVolumes" -}}
+- name: tokens
+  secret:
+    secretName: {{ include "tonnage.raySecret" . }}
+    defaultMode: 0440
+- name: scratch
+  emptyDir: {sizeLimit: 1Gi}
+- name: shm
+  emptyDir: {medium: Memory, sizeLimit: 256Mi}
+{{- end }}
+
+{{/* Ray runs code for whoever may call it: nothing of Kubernetes is within its reach. */}}
+{{- define "tonnage.rayPod" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  fsGroup: 65532
+  seccompProfile: {type: RuntimeDefault}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "tonnage.raySecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* Beside the head: waits for the controller and drives the planners. */}}
+{{- define "tonnage.brainContainer" -}}
+- name: brain
+  image: {{ include "tonnage.image" . | quote }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  args:
+    - brain
+    - serve
+    - --listen=0.0.0.0:6390
+    - --token-file=/etc/tonnage-ray/brain-token
+    - --ray-address=$(RAY_NODE_IP):6379
+    - --ray-token-file=/etc/tonnage-ray/ray-token
+    - --planners={{ .Values.ray.planners }}
+  env:
+    {{- include "tonnage.rayEnv" . | nindent 4 }}
+  ports:
+    - {name: brain, containerPort: 6390}
+  readinessProbe:
+    tcpSocket: {port: brain}
+    periodSeconds: 5
+  livenessProbe:
+    tcpSocket: {port: brain}
+    periodSeconds: 10
+    failureThreshold: 3
+  resources:
+    requests: {cpu: 250m, memory: 256Mi}
+    limits: {memory: 1Gi}
+  securityContext:
+    {{- include "tonnage.raySecurity" . | nindent 4 }}
+  volumeMounts:
+    {{- include "tonnage.rayMounts" . | nindent 4 }}
+{{- end }}
+
 {{/* What the process reads: the values' settings, and what the chart itself decides. */}}
 {{- define "tonnage.settings" -}}
 {{- $lease := dict "namespace" .Release.Namespace "name" (include "tonnage.fullname" .) }}
 {{- $own := dict "lease" $lease "fenced" .Values.fence.enabled "metrics_port" (int .Values.ports.metrics) "probe_port" (int .Values.ports.health) }}
-{{- toYaml (merge $own .Values.settings) }}
+{{- $brain := dict "mode" "inline" }}
+{{- if eq .Values.ray.mode "embedded" }}
+{{- $brain = dict "mode" "embedded" "planners" (int .Values.ray.planners) }}
+{{- else if include "tonnage.onRayCluster" . }}
+{{- $address := printf "%s.%s.svc:6390" (include "tonnage.rayHead" .) .Release.Namespace }}
+{{- $brain = dict "mode" "cluster" "address" $address "token_file" "/etc/tonnage-brain/brain-token" }}
+{{- end }}
+{{- toYaml (merge $own (dict "brain" $brain) .Values.settings) }}
 {{- end }}

@@ -1,0 +1,185 @@
+"""Chaos: what becomes of planning when the brain, its planners and the nodes of its Ray cluster are harmed."""
+
+import secrets
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from threading import Event, Thread
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import arguments
+from benchmarks.arguments import refusing_bad_input, write_lines
+from benchmarks.chaos_faults import FAULTS, Fault, Scene, brain_server
+from benchmarks.chaos_nodes import ray_nodes
+from benchmarks.random_clusters import random_cluster
+from controller.brain_link import Link
+from controller.brain_peer import RemoteBrain, secret_from
+from controller.decide import Decisions
+from controller.ray_brain import RayBrain
+from placement.mix_plan import MixSettings
+
+Record = Mapping[str, object]
+
+DEADLINE_S = 2.0
+"""The operator's default."""
+GRACE_S = 1.0
+"""A plan comes within the deadline and so much more, whatever happens."""
+EVERY_S = 0.2
+UP_S = 90.0
+IN_A_ROW = 3
+"""Plans by Ray, one after the other, until it counts as recovered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One plan that was made."""
+
+    asked_at_s: float
+    took_s: float
+    by_ray: bool
+
+
+@dataclass
+class Planning:
+    """A loop that asks for plans without an end, as the operator's does."""
+
+    brain: RayBrain
+    made: list[Made] = field(default_factory=list)
+    ends: Event = field(default_factory=Event)
+
+    def run(self) -> None:
+        turn = 0
+        while not self.ends.wait(EVERY_S):
+            turn += 1
+            before, asked_at_s = self.brain.counts.plans["ray"], time.monotonic()
+            self.brain.plan(random_cluster(turn % 20), DEADLINE_S)
+            took_s = time.monotonic() - asked_at_s
+            self.made.append(Made(asked_at_s, took_s, self.brain.counts.plans["ray"] > before))
+
+    def recovered_at_s(self, since_s: float) -> float | None:
+        """When the first of some plans in a row by Ray was there, asked for after an instant."""
+        row: list[Made] = []
+        for plan in list(self.made):
+            if plan.asked_at_s >= since_s:
+                row = [*row, plan] if plan.by_ray else []
+            if len(row) == IN_A_ROW:
+                return row[0].asked_at_s + row[0].took_s
+        return None
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--faults", callback=arguments.words, default="", help="Words of their names; empty: all.")
+@click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
+@refusing_bad_input
+def main(faults: tuple[str, ...], json_to: str | None) -> None:
+    """Plans without an end while one fault after the other happens to a Ray cluster of a head and two workers.
+
+    Exit status 1 when a plan took longer than its deadline and a second, or the brain did not recover in time.
+    """
+    chosen = [fault for fault in FAULTS if not faults or any(word in fault.name for word in faults)]
+    with planning() as (scene, loop):
+        records = [outcome(scene, loop, fault) for fault in chosen]
+    if json_to:
+        write_lines(json_to, records)
+    Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 150).print(table_of(records))
+    sys.exit(not all(record["held"] for record in records))
+
+
+@contextmanager
+def planning(workers: int = 2) -> Iterator[tuple[Scene, Planning]]:
+    """A cluster, a brain server beside its head, and a loop that plans by it."""
+    with ray_nodes(workers) as nodes:
+        token = nodes.folder / "brain-token"
+        token.write_text(secrets.token_hex(16), encoding="ascii")
+        with brain_server(nodes, token) as (server, address), asked(address, token) as brain:
+            loop = Planning(brain)
+            thread = Thread(target=loop.run, daemon=True)
+            thread.start()
+            try:
+                scene = Scene(nodes, server)
+                settled(loop)
+                yield scene, loop
+            finally:
+                loop.ends.set()
+                thread.join(10.0)
+
+
+@contextmanager
+def asked(address: str, token: Path) -> Iterator[RayBrain]:
+    decisions = Decisions(mix=MixSettings(explain=False))
+    link = Link(RemoteBrain(address, lambda: secret_from(token)), decisions, Random(0).random)  # noqa: S311
+    brain = RayBrain(link, decisions, time.monotonic, lambda: 1)
+    brain.lead(leads=True)
+    try:
+        yield brain
+    finally:
+        brain.close()
+
+
+def settled(loop: Planning) -> None:
+    """Wait until Ray plans. A quiet start makes the faults comparable."""
+    since_s = time.monotonic()
+    if not _wait(loop, since_s, UP_S):
+        raise SystemExit(f"the brain did not come up: {loop.brain.standing.why}")
+
+
+def outcome(scene: Scene, loop: Planning, fault: Fault) -> Record:
+    """Do the fault, end it, wait for the brain, and say what became of the plans meanwhile."""
+    settled(loop)
+    losses, late = loop.brain.standing.losses.total(), loop.brain.standing.late
+    first = len(loop.made)
+    undo = fault.do(scene)
+    done_at_s = time.monotonic()
+    _wait(loop, done_at_s, fault.hold_s, at_least_s=fault.hold_s)
+    ended_at_s = time.monotonic()
+    undo()
+    since_s = ended_at_s if fault.counts_from_end else done_at_s
+    _wait(loop, since_s, UP_S)
+    back_at_s = loop.recovered_at_s(since_s)
+    during = loop.made[first:]
+    recovery_s = None if back_at_s is None else back_at_s - since_s
+    slowest_s = max((plan.took_s for plan in during), default=float("inf"))
+    return {
+        "fault": fault.name,
+        "plans": len(during),
+        "by_ray": sum(plan.by_ray for plan in during),
+        "slowest_s": round(slowest_s, 2),
+        "recovery_s": None if recovery_s is None else round(recovery_s, 1),
+        "wanted_s": fault.within_s,
+        "from": "its end" if fault.counts_from_end else "the fault",
+        "lost": loop.brain.standing.losses.total() - losses,
+        "late": loop.brain.standing.late - late,
+        "held": slowest_s <= DEADLINE_S + GRACE_S and recovery_s is not None and recovery_s <= fault.within_s,
+    }
+
+
+def _wait(loop: Planning, since_s: float, for_s: float, at_least_s: float = 0.0) -> bool:
+    """Until the brain has recovered, so long at most; whether it has."""
+    began_s, pause = time.monotonic(), Event()
+    while (passed_s := time.monotonic() - began_s) < for_s:
+        if passed_s >= at_least_s and loop.recovered_at_s(since_s) is not None:
+            return True
+        pause.wait(0.1)
+    return loop.recovered_at_s(since_s) is not None
+
+
+def table_of(records: list[Record]) -> Table:
+    table = Table(title=f"Chaos: plans every {EVERY_S} s, deadline {DEADLINE_S:g} s")
+    for name in records[0]:
+        table.add_column(name, justify="left" if name in ("fault", "from") else "right")
+    for record in records:
+        table.add_row(
+            *("yes" if value is True else "NO" if value is False else str(value) for value in record.values())
+        )
+    return table
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""`tonnage brain`: the server that stands beside the head of a Ray cluster and plans for the operator."""
+
+import signal
+import socket
+from pathlib import Path
+from types import FrameType
+
+import click
+import structlog
+
+from cluster.errors import ConfigError, Mistake
+from controller.brain_peer import ChildBrain, secret_from
+from controller.brain_server import BrainServer
+from controller.logs import configure_logs
+from controller.ray_start import RayStart
+
+
+@click.group()
+def brain() -> None:
+    """Plan on a Ray cluster for an operator elsewhere."""
+
+
+@brain.command()
+@click.option("--listen", default="0.0.0.0:6390", show_default=True, help="Address for the operator to connect to.")
+@click.option("--token-file", type=click.Path(path_type=Path), required=True, help="Token that the operator knows too.")
+@click.option("--ray-address", required=True, help="host:port of the Ray head; this machine must be one of its nodes.")
+@click.option("--ray-token-file", required=True, help="Token of the Ray cluster.")
+@click.option("--planners", type=click.IntRange(1, 64), default=1, show_default=True, help="Actors that plan.")
+def serve(listen: str, token_file: Path, ray_address: str, ray_token_file: str, planners: int) -> None:
+    """Wait for the operator and give it planners on the Ray cluster, until SIGTERM."""
+    configure_logs("auto", "info")
+    log = structlog.get_logger("brain")
+    try:
+        secret_from(token_file)
+    except ConnectionError as error:
+        raise ConfigError(Mistake("--token-file", str(error), "mount the Secret with the brain's token")) from error
+    start = RayStart(folder="", address=ray_address, token_file=ray_token_file, planners=planners)
+    host, _, port = listen.rpartition(":")
+    try:
+        listener = socket.create_server((host, int(port)))
+    except (OSError, ValueError) as error:
+        raise ConfigError(Mistake("--listen", f"{listen}: {error}", "give host:port with a free port")) from error
+
+    def end(number: int, _: FrameType | None) -> None:
+        log.info("ending", signal=signal.Signals(number).name)
+        # Closing alone would leave a thread that waits in accept() where it is.
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+    log.info("waiting for the operator", address="{}:{}".format(*listener.getsockname()[:2]), ray=ray_address)
+    BrainServer(lambda: secret_from(token_file), lambda stream: ChildBrain(start).adopt(stream)).serve(listener)
+    log.info("ended")

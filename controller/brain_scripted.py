@@ -1,0 +1,74 @@
+"""A brain process for tests: a thread at the other end of the stream that plans without Ray, or fails as it is told."""
+
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from threading import Event, Thread
+from typing import Literal
+
+from cluster.version import VERSION
+from controller.brain_wire import Answer, Ask, Begin, Message, Ping, Pong, Ready, Refuse, WireError, receive, send
+from controller.planner import Planner
+
+Mood = Literal["well", "late", "mute", "wrong_request", "wrong_epoch", "garbage", "dead"]
+"""well: plans. late: plans, and answers when `let_go` is set. mute: hears and says nothing, as a frozen process.
+wrong_...: answers another request. garbage: says what is no message. dead: hangs up when it is asked."""
+
+
+@dataclass
+class ScriptedBrain:
+    """A peer whose brains do what `mood` says at that moment."""
+
+    mood: Mood = "well"
+    is_reachable: bool = True
+    version: str = VERSION
+    opened: int = 0
+    closed: list[bool] = field(default_factory=list)
+    """For each brain that was let go, whether kindly."""
+    asked: list[Ask] = field(default_factory=list)
+    let_go: Event = field(default_factory=Event)
+
+    def open(self) -> socket.socket:
+        if not self.is_reachable:
+            raise ConnectionRefusedError("nobody is there")
+        self.opened += 1
+        mine, theirs = socket.socketpair()
+        Thread(target=self._live, args=(theirs,), daemon=True).start()
+        return mine
+
+    def close(self, *, kindly: bool) -> None:
+        self.closed.append(kindly)
+
+    def _live(self, stream: socket.socket) -> None:
+        with stream, suppress(EOFError, OSError, WireError):
+            begin, _ = receive(stream)
+            if not isinstance(begin, Begin) or begin.version != self.version:
+                send(stream, Refuse("another version"))
+                return
+            send(stream, Ready(VERSION, "scripted", 1, 1, 0.0, (1,)))
+            planner = Planner(begin.decisions, time.monotonic)
+            while True:
+                message, body = receive(stream)
+                if self.mood == "mute":
+                    continue
+                if isinstance(message, Ping):
+                    send(stream, Pong(message.number, 1, 0, (1,)))
+                elif isinstance(message, Ask):
+                    self.asked.append(message)
+                    self._answer(message, body, planner, lambda m, b: send(stream, m, b))
+
+    def _answer(self, ask: Ask, frame: bytearray, planner: Planner, say: Callable[[Message, bytes], None]) -> None:
+        match self.mood:
+            case "dead":
+                raise EOFError("as it was told")
+            case "garbage":
+                say(Pong(0), b"")
+                raise WireError("said badly")
+            case "late":
+                self.let_go.wait(30.0)
+                self.let_go.clear()
+        request = ask.request - (self.mood == "wrong_request")
+        epoch = ask.epoch - (self.mood == "wrong_epoch")
+        say(Answer(request, epoch, 0.0), planner.plan(frame, ask.deadline_s))

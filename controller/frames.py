@@ -1,0 +1,175 @@
+"""Frames: a snapshot or a plan as one run of bytes, columns untouched, to cross from process to process.
+
+A frame is a small head (MessagePack, typed) and the columns behind it, each where a processor likes to read it. Reading
+one back copies no column: what comes out is read-only and stands on the frame's own bytes. Nothing in a frame can make
+its reader run code, unlike a pickle: whoever holds the right to write to a cluster reads plans from a process that
+does not.
+
+Size: 60,000 pods on 6,000 nodes, 4 MB, 30 ms to make and read (benchmarks/brain.py).
+"""
+
+from dataclasses import dataclass
+from typing import Any, TypeVar, get_args, get_origin
+
+import msgspec
+import numpy as np
+
+from cluster.actions import Action
+from cluster.arrays import Names
+from cluster.plans import Certificate, Phase, Plan, Reason, Refused, ServicePlan, Step, Unplaced
+from cluster.snapshot import Snapshot
+
+FORM = 1
+"""Raised whenever a reader of before could misread a frame of now."""
+MARK = b"TNGF"
+ALIGNED = 64
+"""Columns start at multiples of so many bytes: a cache line."""
+
+Buffer = bytes | bytearray | memoryview
+T = TypeVar("T")
+
+_ACTIONS = {kind.__name__: kind for kind in get_args(Action)}
+
+
+class FrameError(ValueError):
+    """These bytes are no frame, or of another version of Tonnage."""
+
+
+class _Column(msgspec.Struct, array_like=True, frozen=True):
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    """From the first byte behind the head."""
+
+
+_StepHead = tuple[str, msgspec.Raw, Reason]
+"""The action's kind, the action, why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PhaseHead:
+    name: str
+    steps: tuple[_StepHead, ...]
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PlanHead:
+    """A plan whose steps say of what kind their actions are, for a union of dataclasses does not."""
+
+    phases: tuple[_PhaseHead, ...]
+    unplaced: tuple[Unplaced, ...]
+    services: tuple[ServicePlan, ...]
+    refused: tuple[tuple[_StepHead, Reason], ...]
+    certificates: dict[str, Certificate]
+
+
+def snapshot_frame(snapshot: Snapshot) -> bytes:
+    """The snapshot, to be read by `snapshot_from_frame`."""
+    return _frame(snapshot)
+
+
+def snapshot_from_frame(frame: Buffer) -> Snapshot:
+    """Raises FrameError."""
+    return _read(Snapshot, frame)
+
+
+def plan_frame(plan: Plan) -> bytes:
+    """The plan, to be read by `plan_from_frame`."""
+    encode = msgspec.msgpack.Encoder(enc_hook=_no_columns).encode
+
+    def head(step: Step) -> _StepHead:
+        return type(step.action).__name__, msgspec.Raw(encode(step.action)), step.reason
+
+    phases = tuple(_PhaseHead(p.name, tuple(head(step) for step in p.steps), p.whole) for p in plan.phases)
+    refused = tuple((head(each.step), each.reason) for each in plan.refused)
+    return _frame(_PlanHead(phases, plan.unplaced, plan.services, refused, dict(plan.certificates)))
+
+
+def plan_from_frame(frame: Buffer) -> Plan:
+    """Raises FrameError."""
+    read = _read(_PlanHead, frame)
+    decoders = {name: msgspec.msgpack.Decoder(kind) for name, kind in _ACTIONS.items()}
+
+    def step(head: _StepHead) -> Step:
+        name, action, reason = head
+        if name not in decoders:
+            raise FrameError(f"a plan with an action {name!r}; the brain runs another version of Tonnage")
+        return Step(decoders[name].decode(action), reason)
+
+    try:
+        return Plan(
+            phases=tuple(Phase(p.name, tuple(step(head) for head in p.steps), p.whole) for p in read.phases),
+            unplaced=read.unplaced,
+            services=read.services,
+            refused=tuple(Refused(step(head), reason) for head, reason in read.refused),
+            certificates=read.certificates,
+        )
+    except msgspec.MsgspecError as error:
+        raise FrameError(f"a plan that cannot be read: {error}") from error
+
+
+def _frame(what: object) -> bytes:
+    columns: list[np.ndarray[Any, Any]] = []
+    end = 0
+
+    def outside(value: Any) -> Any:
+        nonlocal end
+        if isinstance(value, Names):
+            return value[:]
+        if isinstance(value, np.ndarray):
+            columns.append(np.ascontiguousarray(value))
+            column = _Column(value.dtype.str, value.shape, end)
+            end += _padded(value.nbytes)
+            return column
+        if isinstance(value, np.generic):
+            return value.item()
+        return _no_columns(value)
+
+    head = msgspec.msgpack.Encoder(enc_hook=outside).encode(what)
+    start = MARK + FORM.to_bytes(4, "little") + len(head).to_bytes(8, "little")
+    parts: list[Buffer] = [start, head, bytes(_padded(len(start) + len(head)) - len(start) - len(head))]
+    for column in columns:
+        parts += [column.data.cast("B") if column.size else b"", bytes(_padded(column.nbytes) - column.nbytes)]
+    return b"".join(parts)
+
+
+def _read(kind: type[T], frame: Buffer) -> T:
+    view = memoryview(frame).toreadonly()
+    if bytes(view[:4]) != MARK or int.from_bytes(view[4:8], "little") != FORM:
+        raise FrameError("no frame, or one of another version of Tonnage; run one version everywhere")
+    length = int.from_bytes(view[8:16], "little")
+    columns = view[_padded(16 + length) :]
+
+    def inside(wanted: Any, value: Any) -> Any:
+        if wanted is Names:
+            return Names(msgspec.convert(value, tuple[str, ...]))
+        if get_origin(wanted) is np.ndarray:
+            return _column(msgspec.convert(value, _Column), columns)
+        raise NotImplementedError(f"frames hold no {wanted}")
+
+    try:
+        return msgspec.msgpack.Decoder(kind, dec_hook=inside).decode(view[16 : 16 + length])
+    except (msgspec.MsgspecError, TypeError, ValueError) as error:
+        raise FrameError(f"a frame that cannot be read: {error}") from error
+
+
+def _column(column: _Column, columns: memoryview) -> np.ndarray[Any, Any]:
+    dtype = np.dtype(column.dtype)
+    if dtype.hasobject:
+        raise FrameError("a column of objects")
+    count = int(np.prod(column.shape, dtype=np.int64))
+    if column.offset < 0 or column.offset + count * dtype.itemsize > len(columns):
+        raise FrameError("a column that the frame does not hold whole")
+    flat: np.ndarray[Any, Any] = np.frombuffer(columns, dtype, count, column.offset)
+    return flat.reshape(column.shape)
+
+
+def _padded(size: int) -> int:
+    return -(-size // ALIGNED) * ALIGNED
+
+
+def _no_columns(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise NotImplementedError(f"frames hold no {type(value).__name__}")

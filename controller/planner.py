@@ -1,0 +1,52 @@
+"""A planner: decides on frames, the whole plan at once or the part of it that falls to one of several planners."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controller.decide import Clock, Decisions, decide, pack_share, scale
+from controller.frames import Buffer, plan_frame, plan_from_frame, snapshot_from_frame
+from placement.shares import shares_of
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Plain and without a past: a new one in place of one that was lost goes on where it stopped."""
+
+    decisions: Decisions
+    clock: Clock = time.monotonic
+
+    def plan(self, frame: Buffer, deadline_s: float) -> bytes:
+        """The frame of the whole plan for the snapshot in `frame`."""
+        plan = decide(snapshot_from_frame(frame), self.decisions, deadline_s=deadline_s, clock=self.clock)
+        return plan_frame(plan)
+
+    def scale(self, frame: Buffer, deadline_s: float) -> bytes:
+        """The first part of the plan: instances of each service."""
+        return plan_frame(scale(snapshot_from_frame(frame), self.decisions, deadline_s=deadline_s, clock=self.clock))
+
+    def pack(self, frame: Buffer, scaled: Buffer, part: int, parts: int, deadline_s: float) -> list[bytes]:
+        """The plans of shares `part`, `part + parts`, ... of the snapshot after the plan in `scaled`, in this order.
+
+        Every planner divides the cluster for itself: that costs less than sending each its share.
+        """
+        over_at_s = self.clock() + deadline_s
+        snapshot = snapshot_from_frame(frame)
+        shares = shares_of(snapshot.after(plan_from_frame(scaled).actions), self.decisions.shares)
+        return [
+            plan_frame(pack_share(share, self.decisions, is_over=lambda: self.clock() >= over_at_s))
+            for share in shares[part::parts]
+        ]
+
+
+def joined(scaled: Buffer, packed: Sequence[Sequence[Buffer]]) -> bytes:
+    """The whole plan from its parts, shares in the order in which one planner alone would have packed them.
+
+    packed: by planner, as `Planner.pack` gave it.
+    """
+    plan = plan_from_frame(scaled)
+    for turn in range(max(map(len, packed), default=0)):
+        for mine in packed:
+            if turn < len(mine):
+                plan = plan.joined(plan_from_frame(mine[turn]))
+    return plan_frame(plan)

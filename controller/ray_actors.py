@@ -1,0 +1,64 @@
+"""Ray actors: thin shells around plain classes, so that what they do is tested without Ray.
+
+Arrays come in and go out. A planner answers pings from a thread of their own while it plans, holds no credentials and
+does nothing but think: whatever becomes of it, nothing happens twice.
+"""
+
+import os
+from typing import Any
+
+import numpy as np
+
+from cluster.version import VERSION
+from controller.decide import Decisions
+from controller.planner import Planner
+
+PENDING_CALLS = 4
+"""A planner has one call to answer at a time, and pings; who has more waiting should plan without it."""
+HEALTH = "health"
+"""The thread in which pings are answered."""
+
+
+class PlannerActor:
+    """A planner as Ray sees it."""
+
+    def __init__(self, decisions: Decisions) -> None:
+        self._planner = Planner(decisions)
+
+    def plan(self, frame: Any, deadline_s: float) -> Any:
+        """The plan's frame. frame: a snapshot's, as bytes in an array."""
+        return _array(self._planner.plan(memoryview(frame), deadline_s))
+
+    def scale(self, frame: Any, deadline_s: float) -> Any:
+        return _array(self._planner.scale(memoryview(frame), deadline_s))
+
+    def pack(self, frame: Any, scaled: Any, part: int, parts: int, deadline_s: float) -> list[Any]:
+        plans = self._planner.pack(memoryview(frame), memoryview(scaled), part, parts, deadline_s)
+        return [_array(plan) for plan in plans]
+
+    def ping(self) -> tuple[int, str]:
+        """Its process, and the version of Tonnage that it runs."""
+        return os.getpid(), VERSION
+
+
+def hire(ray: Any, decisions: Decisions, name: str) -> Any:
+    """A planner that is on its way. It takes a processor, so it never lands on a head that offers none.
+
+    name: for people who look at the cluster, never given twice. It ends with the process that hired it.
+    """
+    return (
+        ray.remote(max_concurrency=1, concurrency_groups={HEALTH: 1})(PlannerActor)
+        .options(
+            name=name,
+            num_cpus=1,
+            max_restarts=-1,
+            max_task_retries=0,
+            max_pending_calls=PENDING_CALLS,
+            scheduling_strategy="SPREAD",
+        )
+        .remote(decisions)
+    )
+
+
+def _array(frame: bytes) -> Any:
+    return np.frombuffer(frame, np.uint8)

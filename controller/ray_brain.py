@@ -1,0 +1,108 @@
+"""The brain on Ray, as the loop sees it: a plan by the deadline, from Ray or, while that is away, from this process.
+
+A Ray outage costs optimality, never function: past the deadline, or while there is no brain, the local heuristic plans
+at once. This file imports no Ray; a process of its own does (controller/ray_process.py).
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from cluster.plans import Plan, Reason
+from cluster.snapshot import Snapshot
+from controller.brain import InlineBrain
+from controller.brain_link import Link, Standing
+from controller.decide import Clock, Decisions
+from controller.frames import FrameError, plan_from_frame, snapshot_frame
+from controller.service_status import PLANNED_LOCALLY
+
+log = structlog.get_logger(__name__)
+
+LOCAL_POLICY = "bestfit"
+"""Of the packing policies the quickest that leaves little unused (benchmarks/scale.py)."""
+LOCAL_S = 0.5
+"""The local heuristic's own deadline. A plan then comes within a second of the one that was asked for, also on a
+machine that is busy with starting Ray anew (benchmarks/chaos.py)."""
+LASTING = ("away", "starting", "distrusted")
+"""Why there is no plan from Ray for a while. A single plan that came too late is counted, not told in a status, which
+would change twice for it."""
+
+
+@dataclass(slots=True)
+class BrainCounts:
+    """What became of requests, since the start; for the metrics."""
+
+    plans: Counter[str] = field(default_factory=Counter)
+    """By who planned: `ray`, `local`."""
+    fallbacks: Counter[str] = field(default_factory=Counter)
+    """Plans made locally, by why."""
+    handover_s: float = 0.0
+    """To turn the last snapshot into a frame."""
+    latency_s: float = 0.0
+    """From the last snapshot to its plan, whoever made it."""
+
+
+@dataclass(slots=True)
+class RayBrain:
+    """Asks the brain process; plans locally when that has no plan in time."""
+
+    link: Link
+    decisions: Decisions
+    clock: Clock
+    epoch: Callable[[], int]
+    """Of the Lease under which this process writes."""
+    counts: BrainCounts = field(default_factory=BrainCounts)
+
+    def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
+        began_s = self.clock()
+        try:
+            found = self._from_ray(snapshot, deadline_s, began_s)
+            plan = found if isinstance(found, Plan) else self._locally(snapshot, found)
+        finally:
+            self.counts.latency_s = self.clock() - began_s
+        return plan
+
+    @property
+    def standing(self) -> Standing:
+        return self.link.standing
+
+    def lead(self, *, leads: bool) -> None:
+        """Only who leads plans: a replica that stands by keeps no brain."""
+        self.link.want(wanted=leads)
+
+    def close(self) -> None:
+        self.link.close()
+
+    def _from_ray(self, snapshot: Snapshot, deadline_s: float, began_s: float) -> Plan | Reason:
+        standing = self.link.standing
+        if standing.state != "up":
+            return Reason(standing.state, standing.why)
+        frame = snapshot_frame(snapshot)
+        self.counts.handover_s = self.clock() - began_s
+        fruit = self.link.ask(frame, self.epoch(), deadline_s - self.counts.handover_s)
+        if not fruit.plan:
+            return Reason(fruit.reason, fruit.words)
+        try:
+            plan = plan_from_frame(fruit.plan)
+        except FrameError as error:
+            return Reason("garbled", str(error))
+        self.counts.plans["ray"] += 1
+        return plan
+
+    def _locally(self, snapshot: Snapshot, why: Reason) -> Plan:
+        self.counts.plans["local"] += 1
+        self.counts.fallbacks[why.code] += 1
+        log.info("planned locally", reason=why.code, why=why.words)
+        decisions = replace(self.decisions, policy=LOCAL_POLICY, move_share=0.0)
+        plan = InlineBrain(decisions, self.clock).plan(snapshot, LOCAL_S)
+        if why.code not in LASTING:
+            return plan
+        # The same words as long as it lasts: a status that names each attempt would be written for each.
+        return _told(plan, Reason(PLANNED_LOCALLY, "planned by the local heuristic while the brain is not available"))
+
+
+def _told(plan: Plan, note: Reason) -> Plan:
+    """The plan, with the note on each service's, where its status tells of it."""
+    return replace(plan, services=tuple(replace(each, notes=(*each.notes, note)) for each in plan.services))

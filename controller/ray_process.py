@@ -1,0 +1,164 @@
+"""The brain process: drives Ray for a controller that must not do so itself, and speaks with it over a socket.
+
+Ray ends a driver that has lost its cluster, by native code and without an exception. So the driver is a process of its
+own, which may die at any moment and is started anew. It ends when the controller is gone.
+"""
+
+import argparse
+import ctypes
+import os
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass, field
+from threading import Condition, Lock, Thread, Timer
+
+import msgspec
+
+from cluster.errors import TonnageError
+from cluster.version import VERSION
+from controller.brain_wire import Answer, Ask, Begin, Failed, Message, Ping, Pong, Ready, Refuse, receive, send
+from controller.frames import FrameError
+from controller.ray_crew import Crew, NoPlan
+from controller.ray_start import RayStart, connect
+
+UP_WITHIN_S = 60.0
+"""For the planners to come up; the controller gives up on the process sooner."""
+FAREWELL_S = 3.0
+"""For Ray to stop in order; then the process ends anyway, and what it started with it."""
+IDLE_S = 0.1
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(slots=True)
+class Desk:
+    """Where the newest request lies. One that was not taken up before the next came is answered as too late."""
+
+    ready: Condition = field(default_factory=Condition)
+    newest: tuple[Ask, bytearray, float] | None = None
+    is_over: bool = False
+
+    def put(self, ask: Ask, frame: bytearray, at_s: float) -> Ask | None:
+        """Lay a request down; the one that lay there is given back."""
+        with self.ready:
+            before, self.newest = self.newest, (ask, frame, at_s)
+            self.ready.notify()
+            return before[0] if before else None
+
+    def take(self, within_s: float) -> tuple[Ask, bytearray, float] | None:
+        with self.ready:
+            self.ready.wait_for(lambda: self.newest or self.is_over, within_s)
+            taken, self.newest = self.newest, None
+            return taken
+
+    def close(self) -> None:
+        with self.ready:
+            self.is_over = True
+            self.ready.notify()
+
+
+@dataclass(slots=True)
+class Line:
+    """The stream to the controller, for two threads that write to it."""
+
+    stream: socket.socket
+    lock: Lock = field(default_factory=Lock)
+
+    def say(self, message: Message, body: bytes = b"") -> None:
+        with self.lock:
+            send(self.stream, message, body)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    began_s = time.monotonic()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--socket", type=int, required=True, help="file descriptor of the stream to the controller")
+    parser.add_argument("--parent", type=int, required=True, help="process id of the controller")
+    parser.add_argument("--start", required=True, help="RayStart as JSON")
+    given = parser.parse_args(arguments)
+    if not die_with(given.parent):
+        return 0
+    with socket.socket(fileno=given.socket) as stream:
+        return serve(Line(stream), msgspec.json.decode(given.start, type=RayStart), began_s)
+
+
+def die_with(parent: int) -> bool:
+    """Be killed when the parent ends; False when it has ended already.
+
+    The end of the stream says the same, but a thread that reads it cannot act while native code holds the interpreter.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    return os.getppid() == parent
+
+
+def serve(line: Line, start: RayStart, began_s: float) -> int:
+    """Connect to Ray, then answer requests until the controller is gone. Returns the exit status."""
+    begin, _ = receive(line.stream)
+    if not isinstance(begin, Begin) or begin.version != VERSION:
+        theirs = begin.version if isinstance(begin, Begin) else "none"
+        line.say(Refuse(f"the controller runs Tonnage {theirs}, the brain {VERSION}; run one image everywhere"))
+        return 1
+    try:
+        ray = connect(start)
+        crew = Crew(ray, begin.decisions, time.monotonic)
+        crew.begin(start.planners, UP_WITHIN_S)
+    except (TonnageError, ConnectionError, RuntimeError, TimeoutError) as error:
+        line.say(Refuse(f"{type(error).__name__}: {error}"))
+        return 1
+    nodes = sum(1 for node in ray.nodes() if node["Alive"])
+    ready = Ready(VERSION, ray.__version__, nodes, len(crew.posts), time.monotonic() - began_s, crew.processes)
+    line.say(ready)
+    desk = Desk()
+    Thread(target=_listen, args=(line, desk, crew), name="controller", daemon=True).start()
+    _answer_all(line, desk, crew)
+    ray.shutdown()
+    return 0
+
+
+def _listen(line: Line, desk: Desk, crew: Crew) -> None:
+    """Take what the controller says, also while the other thread waits for Ray."""
+    try:
+        while True:
+            message, body = receive(line.stream)
+            match message:
+                case Ping(number):
+                    line.say(Pong(number, crew.up, crew.restarts, crew.processes))
+                case Ask():
+                    late = desk.put(message, body, time.monotonic())
+                    if late is not None:
+                        line.say(Failed(late.request, late.epoch, "busy", "a newer request came before its turn"))
+                case _:
+                    raise ConnectionError(f"a controller does not say {type(message).__name__}")
+    except (EOFError, OSError):
+        end = Timer(FAREWELL_S, os._exit, (0,))
+        end.daemon = True
+        end.start()
+        desk.close()
+
+
+def _answer_all(line: Line, desk: Desk, crew: Crew) -> None:
+    while not desk.is_over:
+        crew.look_after()
+        taken = desk.take(IDLE_S)
+        if taken is None:
+            continue
+        ask, frame, at_s = taken
+        try:
+            plan = crew.plan(frame, ask.deadline_s - (time.monotonic() - at_s))
+        except NoPlan as error:
+            answer: Message = Failed(ask.request, ask.epoch, error.reason, str(error))
+            plan = b""
+        except FrameError as error:
+            answer, plan = Failed(ask.request, ask.epoch, "error", str(error)), b""
+        else:
+            answer = Answer(ask.request, ask.epoch, time.monotonic() - at_s)
+        try:
+            line.say(answer, plan)
+        except OSError:
+            return
+
+
+if __name__ == "__main__":
+    sys.exit(main())

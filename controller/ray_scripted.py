@@ -1,0 +1,139 @@
+"""A Ray for tests: actors that answer, fall silent, get stuck or die as told, on a clock that only waiting moves.
+
+It knows what the crew uses of Ray, and nothing else.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from cluster.version import VERSION
+
+Mood = Literal["well", "silent", "stuck", "dead", "full", "wrong"]
+"""silent: answers nothing, as on a frozen node. stuck: answers pings, never a plan. dead: every call ends in an error,
+until Ray has restarted it. full: takes no more calls. wrong: its plan raises."""
+
+
+class RayError(Exception):
+    pass
+
+
+class RayTaskError(RayError):
+    pass
+
+
+class PendingCallsLimitExceeded(RayError):  # noqa: N818 - Ray's name
+    pass
+
+
+@dataclass
+class ScriptedExceptions:
+    RayError: type[Exception] = RayError
+    RayTaskError: type[Exception] = RayTaskError
+    PendingCallsLimitExceeded: type[Exception] = PendingCallsLimitExceeded
+
+
+@dataclass(eq=False)
+class Call:
+    """A call under way; its answer is known when its actor is in the mood for it."""
+
+    actor: "ScriptedActor"
+    method: str
+    given: tuple[Any, ...]
+    born: int
+    """Which life of the actor it was sent to."""
+
+    @property
+    def is_done(self) -> bool:
+        if self.actor.mood == "dead" or self.born != self.actor.life:
+            return True
+        return self.actor.mood in ("well", "wrong") or (self.actor.mood == "stuck" and self.method == "ping")
+
+
+@dataclass(eq=False)
+class ScriptedActor:
+    made: Any
+    pid: int
+    version: str = VERSION
+    mood: Mood = "well"
+    life: int = 0
+    is_killed: bool = False
+
+    def __getattr__(self, method: str) -> "Method":
+        if method.startswith("_"):
+            raise AttributeError(method)
+        return Method(self, method)
+
+    def restarted(self) -> None:
+        """As Ray does it: another process, whose predecessor's calls are lost."""
+        self.life, self.pid, self.mood = self.life + 1, self.pid + 1000, "well"
+
+
+@dataclass
+class Method:
+    actor: ScriptedActor
+    name: str
+
+    def options(self, **_: Any) -> "Method":
+        return self
+
+    def remote(self, *given: Any) -> Call:
+        if self.actor.mood == "full":
+            raise PendingCallsLimitExceeded
+        return Call(self.actor, self.name, given, self.actor.life)
+
+
+@dataclass
+class ScriptedRay:
+    """Every actor that was made is in `actors`, the latest last."""
+
+    now_s: float = 0.0
+    actors: list[ScriptedActor] = field(default_factory=list)
+    exceptions: ScriptedExceptions = field(default_factory=ScriptedExceptions)
+    on_wait: Callable[[], object] = lambda: None
+    """What else happens in the world while somebody waits."""
+
+    def clock(self) -> float:
+        return self.now_s
+
+    def sleep(self, for_s: float) -> None:
+        self.on_wait()
+        self.now_s += for_s
+
+    def put(self, value: Any) -> Any:
+        return value
+
+    def remote(self, **_: Any) -> Callable[[type], "ScriptedRay._Made"]:
+        return lambda kind: ScriptedRay._Made(self, kind)
+
+    def wait(self, calls: Sequence[Call], *, num_returns: int = 1, timeout: float) -> tuple[list[Call], list[Call]]:
+        self.on_wait()
+        done = [call for call in calls if call.is_done][:num_returns]
+        if not done:
+            self.now_s += timeout
+        return done, [call for call in calls if call not in done]
+
+    def get(self, call: Call, *, timeout: float) -> Any:  # noqa: ARG002 - what is asked for here is done
+        if call.actor.mood == "dead" or call.born != call.actor.life:
+            raise RayError("the actor is gone")
+        if call.method == "ping":
+            return call.actor.pid, call.actor.version
+        if call.actor.mood == "wrong":
+            raise RayTaskError("a mistake in the planner")
+        return getattr(call.actor.made, call.method)(*call.given)
+
+    def kill(self, actor: ScriptedActor, *, no_restart: bool) -> None:
+        actor.is_killed = no_restart
+
+    @dataclass
+    class _Made:
+        ray: "ScriptedRay"
+        kind: type
+
+        def options(self, **_: Any) -> "ScriptedRay._Made":
+            return self
+
+        def remote(self, *given: Any) -> ScriptedActor:
+            actor = ScriptedActor(self.kind(*given), pid=len(self.ray.actors) + 1)
+            self.ray.actors.append(actor)
+            return actor

@@ -1,0 +1,135 @@
+"""Shares of a cluster that never compete for a node: what can be packed apart, and in parallel, without loss.
+
+Two nodes belong together when some pod may run on both, and so do the nodes of a gang's members. Whatever is placed,
+stopped or moved in one share leaves the others as they are, so packing them apart finds what packing them together
+could. Where every pod may run anywhere there is one share.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from cluster.arrays import BoolArray, IntArray, Names
+from cluster.nodes import NodeTable, eligible_nodes
+from cluster.pods import PENDING, PodTable
+from cluster.snapshot import Snapshot
+
+
+def shares_of(snapshot: Snapshot, at_most: int) -> tuple[Snapshot, ...]:
+    """The cluster in at most so many shares of about equal work; each node and pod in one of them, in table order.
+
+    A pod that no node may take goes with the first share.
+    """
+    if at_most <= 1 or len(snapshot.nodes) < 2 or not len(snapshot.pods):
+        return (snapshot,)
+    node_part, pod_part = _parts(snapshot)
+    if not node_part.any():
+        return (snapshot,)
+    share = _gathered(node_part, pod_part, at_most)
+    of_node = share[node_part]
+    of_pod = np.where(pod_part < 0, 0, share[pod_part])
+    return tuple(_only(snapshot, of_node == n, of_pod == n) for n in range(int(share.max()) + 1))
+
+
+def _parts(snapshot: Snapshot) -> tuple[IntArray, IntArray]:
+    """The number of the part that each node and each pod belongs to; -1 for pods without a node that may take them."""
+    nodes, pods = snapshot.nodes, snapshot.pods
+    kinds, of_node = _kinds(nodes, pods)
+    part = np.arange(len(kinds))
+    home = np.full(len(pods), -1, dtype=np.int64)  # a kind on which the pod runs or may run
+
+    def join(members: IntArray) -> None:
+        together = np.unique(part[members])
+        part[np.isin(part, together)] = together[0]
+
+    for number, shape in enumerate(pods.shapes):
+        mine = np.flatnonzero(pods.shape == number)
+        if not len(mine):
+            continue
+        may = np.flatnonzero(eligible_nodes(shape, kinds, snapshot.gpu_type_names))
+        runs = np.unique(of_node[pods.node[mine][pods.node[mine] != PENDING]])
+        reached = np.union1d(may, runs)
+        if len(reached):
+            join(reached)
+            home[mine] = reached[0]
+    for gang in np.unique(pods.gang[pods.gang >= 0]):
+        reached = home[(pods.gang == gang) & (home >= 0)]
+        if len(reached):
+            join(np.unique(reached))
+    _, dense = np.unique(part, return_inverse=True)
+    return dense[of_node], np.where(home < 0, -1, dense[home])
+
+
+def _kinds(nodes: NodeTable, pods: PodTable) -> tuple[NodeTable, IntArray]:
+    """One node of each kind that pods can tell apart, and the kind of each node. Capacity tells nothing here."""
+    asked = sorted({r.key for shape in pods.shapes for term in shape.node_terms for r in term})
+    numbers: dict[object, int] = {}
+    of_node = np.empty(len(nodes), dtype=np.int64)
+    first: list[int] = []
+    for row in range(len(nodes)):
+        labels = nodes.labels[row]
+        kind = (
+            int(nodes.gpu_type[row]),
+            int(nodes.gpus[row]),
+            bool(nodes.schedulable[row]),
+            nodes.taints[row],
+            tuple(labels.get(key) for key in asked),
+        )
+        number = numbers.setdefault(kind, len(numbers))
+        if number == len(first):
+            first.append(row)
+        of_node[row] = number
+    return _nodes(nodes, np.array(first, dtype=np.int64)), of_node
+
+
+def _gathered(node_part: IntArray, pod_part: IntArray, at_most: int) -> IntArray:
+    """The share of each part: the largest first, each to the share that has least to do."""
+    count = int(node_part.max()) + 1
+    work = np.bincount(node_part, minlength=count) + np.bincount(pod_part[pod_part >= 0], minlength=count)
+    has = np.zeros(min(at_most, count))
+    share = np.empty(count, dtype=np.int64)
+    for part in sorted(range(count), key=lambda n: (-work[n], n)):
+        share[part] = int(np.argmin(has))
+        has[share[part]] += work[part]
+    return share
+
+
+def _only(snapshot: Snapshot, with_node: BoolArray, with_pod: BoolArray) -> Snapshot:
+    """The snapshot of these nodes and pods alone; indices mean the same rows as before."""
+    rows, kept = np.flatnonzero(with_node), np.flatnonzero(with_pod)
+    pods = snapshot.pods
+    new_row = np.full(len(snapshot.nodes) + 1, PENDING, dtype=np.int64)  # the last entry is what PENDING looks up
+    new_row[rows] = np.arange(len(rows))
+    gangs = sorted({int(gang) for gang in pods.gang[kept]} - {-1})
+    new_gang = np.full(len(snapshot.gangs) + 1, -1, dtype=np.int64)
+    new_gang[gangs] = np.arange(len(gangs))
+    table = PodTable(
+        names=Names(pods.names[int(row)] for row in kept),
+        shape=pods.shape[kept],
+        shapes=pods.shapes,
+        node=new_row[pods.node[kept]],
+        devices=pods.devices[kept],
+        priority=pods.priority[kept],
+        gang=new_gang[pods.gang[kept]],
+        owner=tuple(pods.owner[int(row)] for row in kept),
+        movable=pods.movable[kept],
+    )
+    return replace(
+        snapshot,
+        nodes=_nodes(snapshot.nodes, rows),
+        pods=table,
+        gangs=tuple(snapshot.gangs[gang] for gang in gangs),
+    )
+
+
+def _nodes(nodes: NodeTable, rows: IntArray) -> NodeTable:
+    return NodeTable(
+        names=Names(nodes.names[int(row)] for row in rows),
+        cpu_milli=nodes.cpu_milli[rows],
+        memory_bytes=nodes.memory_bytes[rows],
+        gpus=nodes.gpus[rows],
+        gpu_type=nodes.gpu_type[rows],
+        schedulable=nodes.schedulable[rows],
+        labels=tuple(nodes.labels[int(row)] for row in rows),
+        taints=tuple(nodes.taints[int(row)] for row in rows),
+    )

@@ -1,0 +1,211 @@
+"""Ray in the chart: what runs in which mode, what it may reach, and that it holds no right in the cluster."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from cli.main import tonnage
+from controller.operator_settings import read_settings
+from controller.ray_start import SILENT_NODE
+from deploy.constraints import pinned
+from tests.deploy.helm import CHART, RefusedError, Values, rendered
+
+Objects = dict[tuple[str, str], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def with_kuberay(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The chart where it believes that the cluster knows RayClusters: rendering offline cannot be told."""
+    chart = tmp_path_factory.mktemp("kuberay") / "tonnage"
+    shutil.copytree(CHART, chart)
+    template = chart / "templates" / "ray-kuberay.yaml"
+    asked = '(.Capabilities.APIVersions.Has "ray.io/v1")'
+    text = template.read_text(encoding="utf-8")
+    assert asked in text
+    template.write_text(text.replace(asked, "true"), encoding="utf-8")
+    return chart
+
+
+@pytest.fixture(params=["static", "kuberay"])
+def objects(request: pytest.FixtureRequest, with_kuberay: Path) -> Objects:
+    return rendered({"ray": {"mode": request.param}}, with_kuberay)
+
+
+def ray_pods(objects: Objects) -> list[dict[str, Any]]:
+    """Templates of the pods that Ray runs in, the head's first."""
+    if ("RayCluster", "tonnage-ray") in objects:
+        spec = objects["RayCluster", "tonnage-ray"]["spec"]
+        return [spec["headGroupSpec"]["template"], *(group["template"] for group in spec["workerGroupSpecs"])]
+    head = objects["StatefulSet", "tonnage-ray-head"]
+    return [head["spec"]["template"], objects["Deployment", "tonnage-ray-worker"]["spec"]["template"]]
+
+
+def controller(values: Values | None = None) -> dict[str, Any]:
+    found: dict[str, Any] = rendered(values)["Deployment", "tonnage"]["spec"]["template"]["spec"]
+    return found
+
+
+def read_by_operator(objects: Objects, folder: Path) -> Any:
+    file = folder / "settings.yaml"
+    file.write_text(objects["ConfigMap", "tonnage-settings"]["data"]["settings.yaml"], encoding="utf-8")
+    return read_settings(file).brain
+
+
+@pytest.mark.parametrize(("mode", "brain"), [("none", "inline"), ("embedded", "embedded"), ("static", "cluster")])
+def test_the_operator_is_told_where_to_plan(tmp_path: Path, mode: str, brain: str) -> None:
+    objects = rendered({"ray": {"mode": mode}, "settings": {"brain": {"shares": 4}}})
+
+    read = read_by_operator(objects, tmp_path)
+
+    assert (read.mode, read.shares) == (brain, 4)
+
+
+def test_without_ray_nothing_of_it_is_installed() -> None:
+    assert not [name for kind, name in rendered({"ray": {"mode": "none"}}) if "ray" in name]
+    assert not [name for kind, name in rendered({"ray": {"mode": "embedded"}}) if "ray" in name]
+
+
+def test_embedded_ray_has_room_for_its_object_store() -> None:
+    volumes = {volume["name"]: volume for volume in controller()["volumes"]}
+    (container,) = controller()["containers"]
+
+    assert volumes["shm"]["emptyDir"] == {"medium": "Memory", "sizeLimit": "128Mi"}
+    assert "shm" in {mount["name"] for mount in container["volumeMounts"]}
+
+
+def test_no_pod_of_ray_holds_a_right_in_the_cluster(objects: Objects) -> None:
+    for pod in ray_pods(objects):
+        assert pod["spec"]["automountServiceAccountToken"] is False
+        assert "serviceAccountName" not in pod["spec"]
+        assert not any("projected" in volume for volume in pod["spec"]["volumes"])
+
+
+def test_pods_of_ray_pass_the_restricted_pod_security_standard(objects: Objects) -> None:
+    for pod in ray_pods(objects):
+        assert pod["spec"]["securityContext"]["runAsNonRoot"]
+        assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in pod["spec"]["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+
+
+def test_ray_speaks_with_itself_and_with_nobody_else_but_the_controller(objects: Objects) -> None:
+    policy = objects["NetworkPolicy", "tonnage-ray"]["spec"]
+    among, from_controller = policy["ingress"]
+    mine = {"matchLabels": policy["podSelector"]["matchLabels"]}
+
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
+    assert among == {"from": [{"podSelector": mine}]}
+    assert [port["port"] for port in from_controller["ports"]] == [6390]
+    labels = objects["Deployment", "tonnage"]["spec"]["template"]["metadata"]["labels"].items()
+    assert from_controller["from"][0]["podSelector"]["matchLabels"].items() <= labels
+    assert policy["egress"][0] == {"to": [{"podSelector": mine}]}
+    assert {port["port"] for port in policy["egress"][1]["ports"]} == {53}
+    assert len(policy["egress"]) == 2
+    for pod in ray_pods(objects):
+        assert mine["matchLabels"].items() <= pod["metadata"]["labels"].items()
+
+
+def test_the_controller_may_reach_the_brain(objects: Objects, tmp_path: Path) -> None:
+    head = ray_pods(objects)[0]
+    service = objects["Service", "tonnage-ray-brain"]["spec"]
+    (rule,) = [
+        rule for rule in objects["NetworkPolicy", "tonnage"]["spec"]["egress"] if rule["ports"][0]["port"] == 6390
+    ]
+
+    assert read_by_operator(objects, tmp_path).address == "tonnage-ray-brain.tonnage-system.svc:6390"
+    assert service["ports"][0]["port"] == 6390
+    assert service["selector"].items() <= head["metadata"]["labels"].items()
+    assert rule["to"][0]["podSelector"]["matchLabels"].items() <= head["metadata"]["labels"].items()
+
+
+def test_the_controller_holds_the_brains_token_and_not_the_clusters(objects: Objects, tmp_path: Path) -> None:
+    pod = objects["Deployment", "tonnage"]["spec"]["template"]["spec"]
+    (volume,) = [volume for volume in pod["volumes"] if "secret" in volume]
+    (mount,) = [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == volume["name"]]
+
+    assert volume["secret"]["items"] == [{"key": "brain-token", "path": "brain-token"}]
+    assert read_by_operator(objects, tmp_path).token_file == f"{mount['mountPath']}/brain-token"
+    assert set(objects["Secret", "tonnage-ray"]["data"]) == {"ray-token", "brain-token"}
+
+
+def test_a_secret_of_ones_own_is_used_and_none_is_made() -> None:
+    objects = rendered({"ray": {"mode": "static", "tokenSecret": "mine"}})
+
+    assert "Secret" not in {kind for kind, _ in objects}
+    for pod in (*ray_pods(objects), objects["Deployment", "tonnage"]["spec"]["template"]):
+        assert [v["secret"]["secretName"] for v in pod["spec"]["volumes"] if "secret" in v] == ["mine"]
+
+
+def test_the_brain_runs_a_command_that_there_is(objects: Objects) -> None:
+    (brain,) = [each for each in ray_pods(objects)[0]["spec"]["containers"] if each["name"] == "brain"]
+    verb, *arguments = brain["args"]
+    group = tonnage.get_command(click.Context(tonnage), verb)
+    assert isinstance(group, click.Group)
+    name, command, rest = group.resolve_command(click.Context(group), arguments)
+
+    assert command is not None
+    assert command.make_context(name, rest).params["planners"] == 1
+
+
+def test_every_ray_container_wants_the_token_and_gives_silent_nodes_up_soon(objects: Objects) -> None:
+    for pod in ray_pods(objects):
+        for container in pod["spec"]["containers"]:
+            told = {each["name"]: each.get("value") for each in container["env"]}
+            assert told["RAY_AUTH_MODE"] == "token"
+            assert str(told["RAY_AUTH_TOKEN_PATH"]).endswith("/ray-token")
+            assert SILENT_NODE.items() <= told.items()
+
+
+def test_the_head_keeps_its_tables_on_a_volume() -> None:
+    spec = rendered({"ray": {"mode": "static"}})["StatefulSet", "tonnage-ray-head"]["spec"]
+    head = spec["template"]["spec"]["containers"][0]
+    told = {each["name"]: each.get("value") for each in head["env"]}
+    (mount,) = [mount for mount in head["volumeMounts"] if mount["name"] == "tables"]
+
+    assert told["RAY_gcs_storage"] == "rocksdb"
+    assert str(told["RAY_gcs_storage_path"]).startswith(mount["mountPath"] + "/")
+    assert [claim["metadata"]["name"] for claim in spec["volumeClaimTemplates"]] == ["tables"]
+
+
+def test_the_head_runs_no_planners(objects: Objects) -> None:
+    if ("RayCluster", "tonnage-ray") in objects:
+        start = objects["RayCluster", "tonnage-ray"]["spec"]["headGroupSpec"]["rayStartParams"]
+        assert start["num-cpus"] == "0"
+    else:
+        assert "--num-cpus=0" in ray_pods(objects)[0]["spec"]["containers"][0]["command"]
+
+
+def test_kuberay_is_told_the_version_that_the_image_holds(with_kuberay: Path) -> None:
+    objects = rendered({"ray": {"mode": "kuberay"}}, with_kuberay)
+
+    assert objects["RayCluster", "tonnage-ray"]["spec"]["rayVersion"] == pinned()["ray"]
+
+
+def test_kuberay_is_refused_where_it_is_not() -> None:
+    with pytest.raises(RefusedError, match="KubeRay"):
+        rendered({"ray": {"mode": "kuberay"}})
+
+
+@pytest.mark.parametrize(
+    ("ray", "place"),
+    [({"mode": "serve"}, "mode"), ({"planners": 0}, "planners"), ({"workers": {"replicas": 0}}, "replicas")],
+)
+def test_a_wrong_value_is_refused_with_its_place(ray: Values, place: str) -> None:
+    with pytest.raises(RefusedError, match=place):
+        rendered({"ray": ray})
+
+
+def test_the_settings_of_the_brain_that_the_chart_decides_are_its_own(tmp_path: Path) -> None:
+    values = {"ray": {"mode": "static"}, "settings": {"brain": {"mode": "inline", "address": "elsewhere:1"}}}
+    settings = yaml.safe_load(rendered(values)["ConfigMap", "tonnage-settings"]["data"]["settings.yaml"])
+
+    assert settings["brain"]["mode"] == "cluster"
+    assert settings["brain"]["address"].startswith("tonnage-ray-brain.")

@@ -1,0 +1,116 @@
+"""The brain server: who knows the token gets a brain, the newest controller the only one."""
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from controller.brain_peer import RemoteBrain, secret_from
+from controller.brain_server import BrainServer
+from controller.brain_wire import prove
+
+TOKEN = b"correct horse battery"
+
+
+@dataclass
+class Given:
+    """Brains that were given: they say `hello` and remember their end."""
+
+    streams: list[socket.socket] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+
+    def give(self, stream: socket.socket) -> Callable[[], None]:
+        number = len(self.streams)
+        self.streams.append(stream.dup())
+        self.streams[-1].sendall(b"hello")
+        return lambda: self.ended.append(number)
+
+
+@pytest.fixture
+def given() -> Iterator[tuple[Given, str]]:
+    brains, listener = Given(), socket.create_server(("127.0.0.1", 0))
+    thread = Thread(target=BrainServer(lambda: TOKEN, brains.give).serve, args=(listener,), daemon=True)
+    thread.start()
+    yield brains, "{}:{}".format(*listener.getsockname())
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join(5.0)
+    for stream in brains.streams:
+        stream.close()
+
+
+def until(claim: Callable[[], bool], what: str) -> None:
+    over_at_s, pause = time.monotonic() + 20.0, Event()
+    while not claim():
+        assert time.monotonic() < over_at_s, what
+        pause.wait(0.01)
+
+
+def test_who_knows_the_token_gets_a_brain(given: tuple[Given, str]) -> None:
+    _, address = given
+    peer = RemoteBrain(address, lambda: TOKEN)
+
+    assert peer.open().recv(5, socket.MSG_WAITALL) == b"hello"
+
+    peer.close(kindly=True)
+
+
+def test_who_does_not_know_the_token_gets_none(given: tuple[Given, str]) -> None:
+    brains, address = given
+
+    with pytest.raises(ConnectionError, match="token"):
+        RemoteBrain(address, lambda: b"a guess that is wrong").open()
+
+    assert brains.streams == []
+
+
+def test_a_server_that_does_not_know_the_token_is_not_spoken_to() -> None:
+    mine, theirs = socket.socketpair()
+    with mine, theirs:
+
+        def impostor() -> None:
+            with suppress(OSError):
+                prove(theirs, b"another token, as long", as_brain=True)
+
+        thread = Thread(target=impostor, daemon=True)
+        thread.start()
+        with pytest.raises(ConnectionError, match="token"):
+            prove(mine, TOKEN, as_brain=False)
+        thread.join(5.0)
+
+
+def test_a_proof_cannot_be_sent_back_to_whom_it_came_from() -> None:
+    mine, theirs = socket.socketpair()
+    with mine, theirs:
+
+        def echo() -> None:
+            for size in (32, 32):
+                theirs.sendall(theirs.recv(size, socket.MSG_WAITALL))
+
+        Thread(target=echo, daemon=True).start()
+        with pytest.raises(ConnectionError, match="token"):
+            prove(mine, TOKEN, as_brain=False)
+
+
+def test_the_newest_controller_takes_the_place_of_the_one_before(given: tuple[Given, str]) -> None:
+    brains, address = given
+    first, second = RemoteBrain(address, lambda: TOKEN), RemoteBrain(address, lambda: TOKEN)
+    first.open().recv(5, socket.MSG_WAITALL)
+
+    second.open().recv(5, socket.MSG_WAITALL)
+
+    until(lambda: brains.ended == [0], "the first one's brain is ended")
+    first.close(kindly=True)
+    second.close(kindly=True)
+
+
+def test_a_token_that_is_too_short_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("short\n")
+
+    with pytest.raises(ConnectionError, match="16"):
+        secret_from(tmp_path / "token")
