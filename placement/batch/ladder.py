@@ -1,0 +1,193 @@
+"""The ladder: a plan for the whole batch, by the dearest planner that there is time for; each rung holds what is below.
+
+1. best fit by the class: always feasible, milliseconds;
+2. the relaxation: a proven bound on every plan, and targets that a second best fit follows;
+3. column generation, warm from what the planner remembers, rounded to whole nodes.
+
+The best plan of the rungs that were climbed counts. Which one is the highest is chosen before any is climbed, from the
+size of the question and the time that is given, never by a clock on the way: the same snapshot, memory and rung make
+the same plan on every machine.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from cluster.arrays import IntArray
+from cluster.pods import PENDING
+from cluster.snapshot import Snapshot
+from placement.batch.columns import Columns, Memory, distinct, remembered
+from placement.batch.dealing import Table, deal_by_best_fit
+from placement.batch.near import Seats, all_seats, gangs_with_a_place, no_seats, seat_near
+from placement.batch.pricing import Pricers, price_in_turn
+from placement.batch.question import Batch, HostPrice
+from placement.batch.reading import batch_of
+from placement.batch.relaxation import Relaxed, relaxed
+from placement.batch.rounding import rounded
+from placement.batch.search import Effort, Found, known_bound, search
+from placement.batch.targets import deal_by_targets
+from placement.batch.who import seat_pods
+
+Rung = Literal["best-fit", "relaxation", "columns"]
+
+MOST_CELLS = 8_000
+"""Classes times kinds up to which columns are generated: 25 x 9 takes a second from nothing, and it grows with both."""
+
+SECONDS_PER_KIND = 0.15
+"""What column generation takes per kind of idle node when nothing is remembered: 8 rounds of up to 20 ms each on a core
+of 2026. Only to choose the rung by."""
+
+WARM_SHARE = 0.2
+"""The same when columns are remembered."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """How batches are planned."""
+
+    price: HostPrice = field(default_factory=HostPrice)
+    """What nodes cost besides their GPUs."""
+    effort: Effort = field(default_factory=Effort)
+    """How long columns are sought."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchPlan:
+    """Who sits where, what it costs, and what is proven."""
+
+    seats: Seats
+    waiting: IntArray
+    """Rows of the pods that wait and got no seat."""
+    usd_per_hour: float
+    """Dollars an hour of the nodes that start to run, and of what is left out at its price (`Batch.left_out_usd`)."""
+    bound_usd: float
+    """No plan costs less; 0 where nothing was proven."""
+    rung: Rung
+    """The highest that was climbed."""
+    rounds: int
+    """Of pricing."""
+    memory: Memory
+    """For the next question."""
+
+    @property
+    def gap(self) -> float:
+        """(cost - bound) / cost; 0 when nothing costs anything."""
+        return (self.usd_per_hour - self.bound_usd) / self.usd_per_hour if self.usd_per_hour else 0.0
+
+
+def rung_for(batch: Batch, memory: Memory, deadline_s: float) -> Rung:
+    """The highest rung whose usual time fits into half of a deadline: the other half is for what comes after."""
+    kinds = len(batch.kinds)
+    if not kinds or kinds * len(batch.shapes) > MOST_CELLS:
+        return "relaxation"
+    usual_s = SECONDS_PER_KIND * kinds * (WARM_SHARE if memory.columns else 1.0)
+    if usual_s <= deadline_s / 2:
+        return "columns"
+    return "relaxation" if deadline_s >= 0.1 else "best-fit"
+
+
+def plan_batch(
+    snapshot: Snapshot,
+    memory: Memory,
+    settings: BatchSettings,
+    *,
+    rung: Rung | None = None,
+    deadline_s: float = 60.0,
+    pools: Sequence[IntArray] | None = None,
+    pricers: Pricers = price_in_turn,
+) -> BatchPlan:
+    """Seats for all that waits, at least dollars an hour.
+
+    rung: the highest to climb; None: what fits the deadline. pools: the kinds that are priced together, all of them in
+    one when None; how they are divided changes who does the work, not what comes out.
+    """
+    batch = batch_of(snapshot, settings.price)
+    if not len(batch.shapes):
+        return BatchPlan(no_seats(), np.zeros(0, dtype=np.int64), 0.0, 0.0, "best-fit", 0, memory)
+    highest = rung or rung_for(batch, memory, deadline_s)
+    near, gangs = _near(snapshot, batch)
+    among = (snapshot.pods.node == PENDING) & ~np.isin(snapshot.pods.gang, gangs)
+    rest = seated(snapshot, near) if gangs else snapshot
+    asked = batch_of(rest, settings.price, among) if gangs else batch
+    table, relaxation, found = _climbed(asked, rest, memory, settings, highest, pools, pricers)
+    seats = all_seats([near, seat_pods(rest, table, among)])
+    waiting = np.setdiff1d(snapshot.pods.pending, seats.row)
+    bound, kept = 0.0, memory
+    if relaxation:
+        whole = relaxed(batch) if gangs else relaxation
+        proofs = found.proofs if found else memory.proofs
+        bound = known_bound(batch, whole, proofs)[0] if gangs or not found else found.bound_usd
+    if found:
+        kept = remembered(asked, found.columns, found.proofs)
+    return BatchPlan(
+        seats=seats,
+        waiting=waiting,
+        usd_per_hour=cost_of(snapshot, batch, seats, waiting),
+        bound_usd=bound,
+        rung=highest,
+        rounds=found.rounds if found else 0,
+        memory=kept,
+    )
+
+
+def _climbed(
+    batch: Batch,
+    snapshot: Snapshot,
+    memory: Memory,
+    settings: BatchSettings,
+    highest: Rung,
+    pools: Sequence[IntArray] | None,
+    pricers: Pricers,
+) -> tuple[Table, Relaxed | None, Found | None]:
+    """The best table of the rungs up to the highest, and what they found."""
+    free = snapshot.free()
+    tables = [deal_by_best_fit(batch, free)]
+    if highest == "best-fit" or not len(batch.shapes):
+        return tables[0], None, None
+    relaxation = relaxed(batch)
+    tables.append(deal_by_targets(batch, free, relaxation))
+    found = None
+    if highest == "columns":
+        start = _columns_of(batch, tables)
+        every = pools or [np.arange(len(batch.kinds))]
+        found = search(batch, start, relaxation, memory, every, pricers, settings.effort)
+        tables.append(rounded(batch, free, found))
+    return min(reversed(tables), key=lambda table: table.usd_per_hour), relaxation, found
+
+
+def _columns_of(batch: Batch, tables: Sequence[Table]) -> Columns:
+    """What the nodes run that plans of lower rungs open: patterns to begin with."""
+    patterns, kinds = [], []
+    for table in tables:
+        content = table.content()
+        rows = np.flatnonzero((batch.kind >= 0) & content.any(axis=1))
+        patterns.append(content[rows])
+        kinds.append(batch.kind[rows])
+    return distinct(np.concatenate(patterns), np.concatenate(kinds))
+
+
+def _near(snapshot: Snapshot, batch: Batch) -> tuple[Seats, list[int]]:
+    """Seats of the gangs that are bound to a place, and which gangs these are, with a seat or without."""
+    gangs = gangs_with_a_place(snapshot)
+    if not gangs:
+        return no_seats(), gangs
+    return seat_near(snapshot, batch, Table(batch, snapshot.free()), gangs), gangs
+
+
+def seated(snapshot: Snapshot, seats: Seats) -> Snapshot:
+    """The snapshot with pods on these seats."""
+    node, devices = snapshot.pods.node.copy(), snapshot.pods.devices.copy()
+    node[seats.row], devices[seats.row] = seats.node, seats.devices
+    return replace(snapshot, pods=replace(snapshot.pods, node=node, devices=devices))
+
+
+def cost_of(snapshot: Snapshot, batch: Batch, seats: Seats, waiting: IntArray) -> float:
+    """Dollars an hour of a plan: nodes that were idle and now run, and pods that wait on at the price of leaving out."""
+    runs = np.zeros(len(snapshot.nodes), dtype=np.bool_)
+    runs[seats.node] = True
+    number = {shape: c for c, shape in enumerate(batch.shapes)}
+    classes = np.array([number.get(shape, -1) for shape in snapshot.pods.shapes], dtype=np.int64)
+    left_out = batch.left_out_usd[classes[snapshot.pods.shape[waiting]]]
+    return float(batch.node_usd[runs & ~batch.in_use].sum() + left_out.sum())
