@@ -60,7 +60,8 @@ ASKS = (
     *(
         Ask(5, cores, gib)
         for cores, gib in (
-            (0.5, 1), (0.5, 2), (1, 2), (1, 4), (2, 4), (2, 8), (2, 16), (4, 8), (4, 16), (4, 32), (8, 32), (8, 64), (16, 64),
+            (0.5, 1), (0.5, 2), (1, 2), (1, 4), (2, 4), (2, 8), (2, 16), (4, 8), (4, 16), (4, 32),
+            (8, 32), (8, 64), (16, 64),
         )
     ),
     Ask(3.5, 2, 8, 1, 250),
@@ -75,7 +76,8 @@ ASKS = (
     Ask(1.1, 64, 512, 8, 1000, ("H100", "H200")),
     Ask(0.8, 32, 256, 4, 1000, ("A100-40G", "L40S")),
 )  # fmt: skip
-"""Twenty-four classes: two thirds CPU pods, a seventh share a GPU, a fifth take whole ones, half of these only of some types."""
+"""Twenty-four classes: two thirds CPU pods, a seventh share a GPU, a fifth take whole ones, half of them only
+of some types."""
 
 
 def odd_asks(seed: int, servers: Sequence[Server] = SERVERS) -> tuple[Ask, ...]:

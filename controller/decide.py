@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
+from controller.batches import Warmth, pack_batch
+from placement.batch.ladder import BatchSettings
 from placement.defragment import MovePrice, defragmented
 from placement.mix_hold import held
 from placement.mix_plan import MixSettings, plan_mix
@@ -27,6 +30,13 @@ class Decisions:
 
     policy: str = "tonnage"
     """The packing policy, one of `placement.policies.POLICIES`."""
+    planner: Literal["packing", "columns"] = "packing"
+    """How what waits is placed. packing: pod by pod, where it costs least under the policy; the default, because pods
+    mostly come one by one onto nodes that run anyway, and the policy thinks of those that will come. columns: all at
+    once onto nodes that together cost least an hour, with a proven bound; better for large batches on fleets whose
+    idle nodes are given back."""
+    batch: BatchSettings = field(default_factory=BatchSettings)
+    """How the planner `columns` plans."""
     mix: MixSettings = field(default_factory=MixSettings)
     preempt: bool = True
     """Whether pods of lower priority are stopped for those of higher priority."""
@@ -41,10 +51,12 @@ class Decisions:
     """Of all chance in deciding: the same snapshot and seed make the same plan."""
 
 
-def decide(snapshot: Snapshot, decisions: Decisions, *, deadline_s: float, clock: Clock) -> Plan:
+def decide(
+    snapshot: Snapshot, decisions: Decisions, *, deadline_s: float, clock: Clock, warmth: Warmth | None = None
+) -> Plan:
     """What should happen now: how many instances of each service, a node for everything that is pending, then moves.
 
-    Raises ConfigError for an unknown policy.
+    warmth: what planning in batches keeps from one call to the next; None: nothing, every call starts cold. Raises ConfigError for an unknown policy.
     """
     over_at_s = clock() + deadline_s
     mix = plan_mix(snapshot, deadline_s=MIX_SHARE * deadline_s, clock=clock, settings=decisions.mix)
@@ -52,12 +64,33 @@ def decide(snapshot: Snapshot, decisions: Decisions, *, deadline_s: float, clock
     if not len(snapshot.nodes):
         return mix  # The question is what to rent: there is no fleet to pack, and nobody misses a place in it.
     scaled = snapshot.after(mix.actions)
+    if decisions.planner == "columns":
+        batch = pack_batch(
+            scaled,
+            decisions.batch,
+            lambda seen: packer_for(seen, decisions),
+            Warmth() if warmth is None else warmth,
+            preempt=decisions.preempt,
+            deadline_s=deadline_s,
+            clock=clock,
+            is_over=lambda: clock() >= over_at_s,
+        )
+        return _with_moves(snapshot, mix.joined(batch), decisions, is_over=clock() >= over_at_s)
     packer = packer_for(scaled, decisions)
     planned = mix.joined(pack(scaled, packer, preempt=decisions.preempt, is_over=lambda: clock() >= over_at_s))
     if not decisions.move_share or clock() >= over_at_s:
         return planned
     # The packer has charged all that was placed: it stands where the snapshot after this plan stands.
     moves = defragmented(snapshot.after(planned.actions), packer, decisions.move_price, decisions.move_share)
+    return planned.joined(Plan(phases=moves))
+
+
+def _with_moves(snapshot: Snapshot, planned: Plan, decisions: Decisions, *, is_over: bool) -> Plan:
+    """The plan, followed by moves if they are wanted, by an engine that is made for where the plan leads."""
+    if not decisions.move_share or is_over:
+        return planned
+    after = snapshot.after(planned.actions)
+    moves = defragmented(after, packer_for(after, decisions), decisions.move_price, decisions.move_share)
     return planned.joined(Plan(phases=moves))
 
 

@@ -214,7 +214,9 @@ def _one_cycle(operator: Operator, limits: Limits) -> None:
 
 def brain_of(settings: OperatorSettings, is_on_its_way: OnItsWay) -> Brain:
     mix = MixSettings(change_price_per_hour=settings.change_price_per_hour, explain=False)
-    decisions = Decisions(policy=settings.policy, mix=mix, preempt=settings.preempt, hold_s=settings.hold_s)
+    decisions = Decisions(
+        policy=settings.policy, planner=settings.planner, mix=mix, preempt=settings.preempt, hold_s=settings.hold_s
+    )
     inline = InlineBrain(decisions, time.monotonic)
     gangs = TakesGangsBack(inline, settings.gang_deadline_s, time.monotonic)
     return AwaitsPods(TakesReleasesBack(gangs, is_on_its_way, settings.release_deadline_s, time.monotonic))

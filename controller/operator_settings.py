@@ -68,6 +68,9 @@ class OperatorSettings(BaseSettings):
     """The first that has a node's labels tells how pods get there."""
     policy: str = "tonnage"
     """Packing policy."""
+    planner: Literal["packing", "columns"] = "packing"
+    """packing: pod by pod under the policy. columns: all that waits at once, onto nodes that together cost least an
+    hour, with a proven bound; for large batches on fleets whose idle nodes are given back."""
     preempt: bool = True
     """Whether pods of lower priority are stopped for those of higher priority."""
     change_price_per_hour: float = Field(default=0.05, ge=0, le=1000)

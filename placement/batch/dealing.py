@@ -1,4 +1,4 @@
-"""Deals seats to classes, node by node, and knows at the end who sits where: every rung of the ladder fills one of it."""
+"""Deals seats to classes, node by node, and knows at the end what sits where: every rung fills one."""
 
 from collections.abc import Sequence
 

@@ -184,7 +184,7 @@ def seated(snapshot: Snapshot, seats: Seats) -> Snapshot:
 
 
 def cost_of(snapshot: Snapshot, batch: Batch, seats: Seats, waiting: IntArray) -> float:
-    """Dollars an hour of a plan: nodes that were idle and now run, and pods that wait on at the price of leaving out."""
+    """Dollars an hour of a plan: idle nodes that now run, and pods that wait on at their price."""
     runs = np.zeros(len(snapshot.nodes), dtype=np.bool_)
     runs[seats.node] = True
     number = {shape: c for c, shape in enumerate(batch.shapes)}

@@ -104,7 +104,7 @@ def _by_class(table: Table, classes: IntArray) -> list[tuple[int, int]]:
 
 
 def _seat_in(table: Table, counts: list[tuple[int, int]], place: BoolArray, prefer: IntArray | None) -> None:
-    """Seats in a place; with a preferred label, in as few of its values as filling the cheapest, then roomiest gives."""
+    """Seats in a place; with a preferred label, one value after the other, the cheapest first."""
     left = dict(counts)
     if prefer is not None:
         values = np.unique(prefer[place & (prefer >= 0)]).tolist()

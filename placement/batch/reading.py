@@ -24,7 +24,7 @@ LEFT_OUT_FACTOR = 1.01
 
 def batch_of(snapshot: Snapshot, price: HostPrice | None = None, among: BoolArray | None = None) -> Batch:
     """The question that a snapshot's pending pods ask, or those of them that are `among`, shape (pods,)."""
-    nodes, pods = snapshot.nodes, snapshot.pods
+    pods = snapshot.pods
     waiting = pods.node == PENDING if among is None else (pods.node == PENDING) & among
     waits = np.bincount(pods.shape[waiting], minlength=len(pods.shapes))
     count: dict[PodShape, int] = {}
@@ -38,7 +38,7 @@ def batch_of(snapshot: Snapshot, price: HostPrice | None = None, among: BoolArra
     usd = node_usd(snapshot, price or HostPrice())
     idle, useful = _idle(snapshot), copies.any(axis=0)
     ask = _asked(shapes)
-    room = _free_room(free, nodes.gpus)[:, : ask.shape[1]]
+    room = _free_room(free)[:, : ask.shape[1]]
     kind, first = _kinds(snapshot, free, usd, eligible, idle & useful)
     group = _alike(np.packbits(eligible, axis=0).T, ~idle & useful)
     groups = int(group.max(initial=-1)) + 1
@@ -103,7 +103,7 @@ def _asked(shapes: tuple[PodShape, ...]) -> FloatArray:
     return np.concatenate([plain, device_counts(gpus, milli)], axis=1)
 
 
-def _free_room(free: Free, gpus: IntArray) -> FloatArray:
+def _free_room(free: Free) -> FloatArray:
     """What is free of each resource, shape (nodes, 5). A device that is used in part still counts 1."""
     left = free.gpu_milli.clip(min=0)
     devices = (left > 0).sum(axis=1).astype(np.float64)

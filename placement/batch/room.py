@@ -36,10 +36,9 @@ def _by_devices(shape: PodShape, left_milli: IntArray) -> IntArray:
     if shape.is_whole_gpu:
         idle: IntArray = (left_milli == WHOLE_GPU_MILLI).sum(axis=1) // shape.gpus
         return idle
-    shares = left_milli.clip(min=0) // shape.gpu_milli
+    shares: IntArray = left_milli.clip(min=0) // shape.gpu_milli
     if shape.gpus == 1:
-        total: IntArray = shares.sum(axis=1)
-        return total
+        return shares.sum(axis=1).astype(np.int64)
     # t pods that each take their share of `gpus` different devices fit when no device gives more than t shares and
     # those that are given suffice (McNaughton's wrap-around rule).
     most = shares.sum(axis=1) // shape.gpus

@@ -1,10 +1,10 @@
 """The third rung: column generation. Patterns of pods per node are found as they are needed, until none would help.
 
 The restricted program (`question.py`, with the patterns found so far and without whole numbers) gives prices, pricing
-gives for each kind the pattern that is worth most under them and a ceiling, and the ceilings a bound (`bound.py`). Pools
-of nodes price side by side; the program that joins them is one of some hundred columns, so what crosses pools (pods
-that may go to several, nodes that several want) is decided exactly, and the answer is the same however kinds are dealt
-to pools.
+gives for each kind the pattern that is worth most under them and a ceiling, and the ceilings a bound (`bound.py`).
+Pools of nodes price side by side; the program that joins them is one of some hundred columns, so what crosses pools
+(pods that may go to several, nodes that several want) is decided exactly, and the answer is the same however kinds are
+dealt to pools.
 
 Source of the smoothing of prices: Wentges, International Transactions in Operational Research 4 (1997).
 """
