@@ -56,7 +56,8 @@ def decide(
 ) -> Plan:
     """What should happen now: how many instances of each service, a node for everything that is pending, then moves.
 
-    warmth: what planning in batches keeps from one call to the next; None: nothing, every call starts cold. Raises ConfigError for an unknown policy.
+    warmth: what planning in batches keeps from one call to the next; None: nothing, every call starts cold.
+    Raises ConfigError for an unknown policy.
     """
     over_at_s = clock() + deadline_s
     mix = plan_mix(snapshot, deadline_s=MIX_SHARE * deadline_s, clock=clock, settings=decisions.mix)

@@ -52,6 +52,28 @@ FLEET = (
     Metric("tonnage_observed_timestamp_seconds", "gauge", "When each part of the cluster was last seen.", ("part",)),
 )
 
+BATCH = (
+    Metric(
+        "tonnage_batch_cost_dollars_per_hour",
+        "gauge",
+        "What the last batch costs: idle nodes that it starts, and what it leaves out at its price. Only of the planner "
+        "`columns`, by the highest rung of its ladder.",
+        ("rung",),
+    ),
+    Metric(
+        "tonnage_batch_cost_bound_dollars_per_hour",
+        "gauge",
+        "No plan for that batch could cost less: proven, not estimated.",
+        ("rung",),
+    ),
+    Metric(
+        "tonnage_batch_cost_gap_ratio",
+        "gauge",
+        "Share of that cost that is not proven to be needed; 0: proven cheapest.",
+        ("rung",),
+    ),
+)
+
 SERVICES = (
     Metric(
         "tonnage_service_cost_dollars_per_hour",
@@ -130,7 +152,7 @@ PROCESS = (
     Metric("tonnage_build_info", "gauge", "Always 1, with the version that runs.", ("version",)),
 )
 
-METRICS = FLEET + SERVICES + LOOP + PROCESS
+METRICS = FLEET + BATCH + SERVICES + LOOP + PROCESS
 
 
 def reference() -> str:

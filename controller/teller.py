@@ -7,11 +7,13 @@ from structlog.typing import FilteringBoundLogger
 
 from cluster.actions import Action, Bind
 from cluster.errors import ObservationError
+from cluster.plans import Certificate
 from controller.cycle import STAGES, Cycle
 from controller.decide import Clock
 from controller.fleet_metrics import left_behind, pending_since, samples_of
 from controller.logs import log_cycle
 from controller.meter import Meter
+from placement.batch.proposal import CERTIFICATE
 
 RESULT_OF = {
     "ActionFailed": "failed",
@@ -33,6 +35,7 @@ class Teller:
         self._meter, self._log, self._now_s = meter, log, now_s
         self._cycles = 0
         self._since_s: dict[str, float] = {}
+        self._batch: Certificate | None = None
         kinds = [kind.__name__ for kind in get_args(Action)]
         meter.foresee("tonnage_actions_total", kinds, ["done", *dict.fromkeys(RESULT_OF.values())])
         meter.foresee("tonnage_cycles_total", ["acted", "quiet", "blind", "failed"])
@@ -51,7 +54,9 @@ class Teller:
                 self._meter.observe(
                     "tonnage_pod_wait_seconds", cycle.snapshot.at_s - at_s + sum(cycle.stage_s.values())
                 )
-        self._meter.publish(samples_of(cycle, self._since_s))
+        # Batches are rarer than scrapes, and most cycles plan none: what is told is the last one.
+        self._batch = cycle.plan.certificates.get(CERTIFICATE, self._batch)
+        self._meter.publish(samples_of(cycle, self._since_s, self._batch))
         self._meter.set("tonnage_last_cycle_timestamp_seconds", self._now_s())
 
     def tell_blind(self, error: ObservationError) -> None:
@@ -76,6 +81,7 @@ class Teller:
             self._meter.set("tonnage_last_cycle_timestamp_seconds", self._now_s())
         else:
             self._since_s = {}
+            self._batch = None
             self._meter.publish(())
 
     def _count(self, cycle: Cycle) -> None:
