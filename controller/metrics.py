@@ -56,8 +56,8 @@ BATCH = (
     Metric(
         "tonnage_batch_cost_dollars_per_hour",
         "gauge",
-        "What the last batch costs: idle nodes that it starts, and what it leaves out at its price. Only of the planner "
-        "`columns`, by the highest rung of its ladder.",
+        "What the last batch costs: idle nodes that it starts, and what it leaves out at its price. Only of the "
+        "planner `columns`, by the highest rung of its ladder.",
         ("rung",),
     ),
     Metric(
