@@ -37,6 +37,9 @@ def order_of_dealing(batch: Batch) -> IntArray:
     )
 
 
+_NONE = Dealt(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+
+
 class Table:
     """The seats of a batch while they are dealt, on a room that shrinks with them."""
 
@@ -46,6 +49,8 @@ class Table:
         self.left = batch.pods.copy()
         """Pods without a seat, shape (classes,)."""
         self.order = order_of_dealing(batch)
+        self.content = np.zeros((len(batch.kind), len(batch.shapes)), dtype=np.int64)
+        """Pods of each class that got a seat on each node, shape (nodes, classes)."""
         self._dealt: list[list[Dealt]] = [[] for _ in batch.shapes]
         totals = np.array([free.cpu_milli.clip(min=0).mean(), free.memory_bytes.clip(min=0).mean(), 0.0])
         totals[2] = free.gpu_milli.clip(min=0).sum(axis=1).mean()
@@ -62,6 +67,7 @@ class Table:
             return 0
         dealt = self.room.deal(self.batch.shapes[c], nodes, counts)
         self._dealt[c].append(dealt)
+        self.content[nodes, c] += counts
         self.left[c] -= len(dealt.node)
         return len(dealt.node)
 
@@ -90,29 +96,39 @@ class Table:
                 self.fit(c, among=among)
 
     def seats(self, c: int) -> Dealt:
-        """The seats of a class so far."""
-        dealt = self._dealt[c]
-        if not dealt:
-            return Dealt(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
-        return Dealt(np.concatenate([d.node for d in dealt]), np.concatenate([d.devices for d in dealt]))
+        """The seats of a class so far, in the order in which they were dealt."""
+        if len(self._dealt[c]) > 1:
+            parts = self._dealt[c]
+            self._dealt[c] = [
+                Dealt(np.concatenate([p.node for p in parts]), np.concatenate([p.devices for p in parts]))
+            ]
+        return self._dealt[c][0] if self._dealt[c] else _NONE
 
-    def take_back(self, c: int, which: Sequence[int]) -> None:
+    def take_back(self, c: int, which: Sequence[int] | IntArray) -> None:
         """Seats of a class, given by their numbers in `seats(c)`, are free again and their pods wait again."""
         seats = self.seats(c)
         gone = np.zeros(len(seats.node), dtype=np.bool_)
-        gone[list(which)] = True
+        gone[np.asarray(which, dtype=np.int64)] = True
         self.room.give_back(self.batch.shapes[c], Dealt(seats.node[gone], seats.devices[gone]))
         self._dealt[c] = [Dealt(seats.node[~gone], seats.devices[~gone])]
         self.left[c] += int(gone.sum())
-        emptied = np.unique(seats.node[gone])
-        self.room.running[emptied] = self.batch.in_use[emptied] | (self.content()[emptied].sum(axis=1) > 0)
+        left = np.unique(seats.node[gone])
+        np.subtract.at(self.content, (seats.node[gone], c), 1)
+        self.room.running[left] = self.batch.in_use[left] | self.content[left].any(axis=1)
 
-    def content(self) -> IntArray:
-        """Pods of each class that got a seat on each node. Shape (nodes, classes)."""
-        content = np.zeros((len(self.batch.node_usd), len(self.batch.shapes)), dtype=np.int64)
-        for c in range(len(self.batch.shapes)):
-            content[:, c] = np.bincount(self.seats(c).node, minlength=len(content))
-        return content
+    def vacate(self, node: int, c: int | None = None) -> None:
+        """Take back all seats on a node, or those of one class."""
+        for each in np.flatnonzero(self.content[node]).tolist() if c is None else [c]:
+            self.take_back(each, np.flatnonzero(self.seats(each).node == node))
+
+    def copy(self) -> "Table":
+        """A table that goes its own way from here."""
+        twin = Table.__new__(Table)
+        twin.batch, twin.order, twin._scale = self.batch, self.order, self._scale
+        twin.room = Room(self.room.free, self.room.running)
+        twin.left, twin.content = self.left.copy(), self.content.copy()
+        twin._dealt = [list(parts) for parts in self._dealt]
+        return twin
 
     @property
     def usd_per_hour(self) -> float:

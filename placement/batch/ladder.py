@@ -2,7 +2,8 @@
 
 1. best fit by the class: always feasible, milliseconds;
 2. the relaxation: a proven bound on every plan, and targets that a second best fit follows;
-3. column generation, warm from what the planner remembers, rounded to whole nodes.
+3. column generation, warm from what the planner remembers, rounded to whole nodes;
+4. polish: a tree search over the patterns that were found, from the best plan; for small pools, and for the background.
 
 The best plan of the rungs that were climbed counts. Which one is the highest is chosen before any is climbed, from the
 size of the question and the time that is given, never by a clock on the way: the same snapshot, memory and rung make
@@ -20,7 +21,9 @@ from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from placement.batch.columns import Columns, Memory, distinct, remembered
 from placement.batch.dealing import Table, deal_by_best_fit
+from placement.batch.improve import improved
 from placement.batch.near import Seats, all_seats, gangs_with_a_place, no_seats, seat_near
+from placement.batch.polish import polished
 from placement.batch.pricing import Pricers, price_in_turn
 from placement.batch.question import Batch, HostPrice
 from placement.batch.reading import batch_of
@@ -30,7 +33,7 @@ from placement.batch.search import Effort, Found, known_bound, search
 from placement.batch.targets import deal_by_targets
 from placement.batch.who import seat_pods
 
-Rung = Literal["best-fit", "relaxation", "columns"]
+Rung = Literal["best-fit", "relaxation", "columns", "polish"]
 
 MOST_CELLS = 8_000
 """Classes times kinds up to which columns are generated: 25 x 9 takes a second from nothing, and it grows with both."""
@@ -43,6 +46,13 @@ WARM_SHARE = 0.2
 """The same when columns are remembered."""
 
 
+SMALL_POOL_NODES = 200
+"""Up to so many idle nodes a pool is small: one node is a percent of the cost, so patterns are sought to the end."""
+
+POLISH_S = 5.0
+"""A deadline from which on small pools are polished: the tree search takes seconds. Only to choose the rung by."""
+
+
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
     """How batches are planned."""
@@ -51,6 +61,10 @@ class BatchSettings:
     """What nodes cost besides their GPUs."""
     effort: Effort = field(default_factory=Effort)
     """How long columns are sought."""
+    small_effort: Effort = field(default_factory=lambda: Effort(rounds=60, enough=1e-4, tries=400))
+    """The same in small pools."""
+    polish_nodes: int = 100
+    """Nodes of the tree search of the top rung."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,8 +98,13 @@ def rung_for(batch: Batch, memory: Memory, deadline_s: float) -> Rung:
         return "relaxation"
     usual_s = SECONDS_PER_KIND * kinds * (WARM_SHARE if memory.columns else 1.0)
     if usual_s <= deadline_s / 2:
-        return "columns"
+        return "polish" if is_small(batch) and deadline_s >= POLISH_S else "columns"
     return "relaxation" if deadline_s >= 0.1 else "best-fit"
+
+
+def is_small(batch: Batch) -> bool:
+    """Whether a pool is small enough to be planned to the end."""
+    return int(batch.kind_nodes.sum()) <= SMALL_POOL_NODES
 
 
 def plan_batch(
@@ -149,21 +168,26 @@ def _climbed(
     relaxation = relaxed(batch)
     tables.append(deal_by_targets(batch, free, relaxation))
     found = None
-    if highest == "columns":
+    effort = settings.small_effort if is_small(batch) else settings.effort
+    if highest in ("columns", "polish"):
         start = _columns_of(batch, tables)
         every = pools or [np.arange(len(batch.kinds))]
-        found = search(batch, start, relaxation, memory, every, pricers, settings.effort)
+        found = search(batch, start, relaxation, memory, every, pricers, effort)
         tables.append(rounded(batch, free, found))
-    return min(reversed(tables), key=lambda table: table.usd_per_hour), relaxation, found
+    best = min(reversed(tables), key=lambda table: table.usd_per_hour)
+    prices = found.prices.pod_usd if found else relaxation.prices.pod_usd
+    best = improved(best, prices, effort.tries)
+    if found and highest == "polish":
+        best = polished(batch, free, found, best, most_nodes=settings.polish_nodes, tries=effort.tries)
+    return best, relaxation, found
 
 
 def _columns_of(batch: Batch, tables: Sequence[Table]) -> Columns:
     """What the nodes run that plans of lower rungs open: patterns to begin with."""
     patterns, kinds = [], []
     for table in tables:
-        content = table.content()
-        rows = np.flatnonzero((batch.kind >= 0) & content.any(axis=1))
-        patterns.append(content[rows])
+        rows = np.flatnonzero((batch.kind >= 0) & table.content.any(axis=1))
+        patterns.append(table.content[rows])
         kinds.append(batch.kind[rows])
     return distinct(np.concatenate(patterns), np.concatenate(kinds))
 

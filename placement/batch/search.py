@@ -37,8 +37,10 @@ class Effort:
 
     rounds: int = 30
     """Rounds of pricing at most."""
-    enough: float = 1e-3
-    """Relative distance between the program and the bound at which it stops."""
+    enough: float = 2.5e-3
+    """Relative distance between the program and the bound at which it stops. Chosen: rounding costs twice as much."""
+    tries: int = 60
+    """Nodes that are emptied on trial at the end, to see whether their pods fit cheaper elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
