@@ -99,6 +99,11 @@ bench-packing: $(READY) ## Packing: Tonnage beside FGD and the proven bound; sha
 bench-scale: $(READY) ## Packing: time per decision at 1,213, 5,000 and 20,000 nodes
 	$(BIN)/python -m benchmarks.scale --policies bestfit,fgd,tonnage --sizes 1213,5000,20000
 
+.PHONY: bench-plan
+bench-plan: $(READY) ## Batches: cost against the proven bound and time, cold, warm and in haste; others beside; growth
+	$(BIN)/python -m benchmarks.plan --pods 1000,10000 --rivals bfd,cbc,highs
+	$(BIN)/python -m benchmarks.plan --churns 0 --seeds 1-3
+
 .PHONY: bench-observe
 bench-observe: $(READY) ## Seeing a live cluster: time per look, memory of what is kept; 1,000 nodes, 10,000 pods
 	$(BIN)/python -m benchmarks.observe

@@ -10,19 +10,18 @@ size of the question and the time that is given, never by a clock on the way: th
 the same plan on every machine.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
 from cluster.arrays import IntArray
-from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from placement.batch.columns import Columns, Memory, distinct, remembered
 from placement.batch.dealing import Table, deal_by_best_fit
 from placement.batch.improve import improved
-from placement.batch.near import Seats, all_seats, gangs_with_a_place, no_seats, seat_near
+from placement.batch.near import Seats, all_seats, could_be_asked_for, gangs_with_a_place, no_seats, seat_near
 from placement.batch.polish import polished
 from placement.batch.pricing import Pricers, price_in_turn
 from placement.batch.question import Batch, HostPrice
@@ -51,6 +50,10 @@ SMALL_POOL_NODES = 200
 
 POLISH_S = 5.0
 """A deadline from which on small pools are polished: the tree search takes seconds. Only to choose the rung by."""
+
+
+Pools = Callable[[Batch], Sequence[IntArray]]
+"""Deals the kinds of a question to pools: numbers of kinds, each in one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,17 @@ def rung_for(batch: Batch, memory: Memory, deadline_s: float) -> Rung:
     return "relaxation" if deadline_s >= 0.1 else "best-fit"
 
 
+def one_pool(batch: Batch) -> Sequence[IntArray]:
+    """All kinds together: for a planner that works alone."""
+    return [np.arange(len(batch.kinds))]
+
+
+def pools_by_type(batch: Batch) -> Sequence[IntArray]:
+    """A pool for each GPU type, and one for nodes without: what workers that keep to a pool would share."""
+    types = sorted({key.gpu_type for key in batch.kinds})
+    return [np.array([k for k, key in enumerate(batch.kinds) if key.gpu_type == each]) for each in types]
+
+
 def is_small(batch: Batch) -> bool:
     """Whether a pool is small enough to be planned to the end."""
     return int(batch.kind_nodes.sum()) <= SMALL_POOL_NODES
@@ -114,23 +128,24 @@ def plan_batch(
     *,
     rung: Rung | None = None,
     deadline_s: float = 60.0,
-    pools: Sequence[IntArray] | None = None,
+    dealt: Pools = one_pool,
     pricers: Pricers = price_in_turn,
 ) -> BatchPlan:
     """Seats for all that waits, at least dollars an hour.
 
-    rung: the highest to climb; None: what fits the deadline. pools: the kinds that are priced together, all of them in
-    one when None; how they are divided changes who does the work, not what comes out.
+    rung: the highest to climb; None: what fits the deadline. dealt: which kinds are priced together, by
+    which of the pricers' workers; how they are divided changes who does the work, not what comes out.
     """
-    batch = batch_of(snapshot, settings.price)
+    asked_for = could_be_asked_for(snapshot)
+    batch = batch_of(snapshot, settings.price, asked_for)
     if not len(batch.shapes):
-        return BatchPlan(no_seats(), np.zeros(0, dtype=np.int64), 0.0, 0.0, "best-fit", 0, memory)
+        return BatchPlan(no_seats(), snapshot.pods.pending, 0.0, 0.0, "best-fit", 0, memory)
     highest = rung or rung_for(batch, memory, deadline_s)
     near, gangs = _near(snapshot, batch)
-    among = (snapshot.pods.node == PENDING) & ~np.isin(snapshot.pods.gang, gangs)
+    among = asked_for & ~np.isin(snapshot.pods.gang, gangs)
     rest = seated(snapshot, near) if gangs else snapshot
     asked = batch_of(rest, settings.price, among) if gangs else batch
-    table, relaxation, found = _climbed(asked, rest, memory, settings, highest, pools, pricers)
+    table, relaxation, found = _climbed(asked, rest, memory, settings, highest, dealt, pricers)
     seats = all_seats([near, seat_pods(rest, table, among)])
     waiting = np.setdiff1d(snapshot.pods.pending, seats.row)
     bound, kept = 0.0, memory
@@ -143,7 +158,7 @@ def plan_batch(
     return BatchPlan(
         seats=seats,
         waiting=waiting,
-        usd_per_hour=cost_of(snapshot, batch, seats, waiting),
+        usd_per_hour=cost_of(snapshot, batch, seats, waiting[asked_for[waiting]]),
         bound_usd=bound,
         rung=highest,
         rounds=found.rounds if found else 0,
@@ -157,7 +172,7 @@ def _climbed(
     memory: Memory,
     settings: BatchSettings,
     highest: Rung,
-    pools: Sequence[IntArray] | None,
+    dealt: Pools,
     pricers: Pricers,
 ) -> tuple[Table, Relaxed | None, Found | None]:
     """The best table of the rungs up to the highest, and what they found."""
@@ -171,8 +186,7 @@ def _climbed(
     effort = settings.small_effort if is_small(batch) else settings.effort
     if highest in ("columns", "polish"):
         start = _columns_of(batch, tables)
-        every = pools or [np.arange(len(batch.kinds))]
-        found = search(batch, start, relaxation, memory, every, pricers, effort)
+        found = search(batch, start, relaxation, memory, dealt(batch), pricers, effort)
         tables.append(rounded(batch, free, found))
     best = min(reversed(tables), key=lambda table: table.usd_per_hour)
     prices = found.prices.pod_usd if found else relaxation.prices.pod_usd

@@ -42,10 +42,19 @@ def all_seats(parts: Sequence[Seats]) -> Seats:
     )
 
 
+def could_be_asked_for(snapshot: Snapshot) -> BoolArray:
+    """The pods that wait, without gangs that have too few members to start wherever they went. Shape (pods,)."""
+    pods, gangs = snapshot.pods, snapshot.gangs
+    members = np.bincount(pods.gang[pods.gang >= 0], minlength=len(gangs) + 1)
+    few = np.array([members[g] < gang.min_members for g, gang in enumerate(gangs)] + [False], dtype=np.bool_)
+    asked: BoolArray = (pods.node == PENDING) & ~few[pods.gang]  # gang -1, none, is the last entry
+    return asked
+
+
 def gangs_with_a_place(snapshot: Snapshot) -> list[int]:
     """Gangs that wait and name a label to be within, those that come first in service first."""
     pods = snapshot.pods
-    waiting = np.unique(pods.gang[(pods.node == PENDING) & (pods.gang >= 0)]).tolist()
+    waiting = np.unique(pods.gang[could_be_asked_for(snapshot) & (pods.gang >= 0)]).tolist()
     bound = [g for g in waiting if snapshot.gangs[g].within or snapshot.gangs[g].prefer_within]
     return sorted(bound, key=lambda g: (-gang_priority(snapshot, g), -int((pods.gang == g).sum()), g))
 

@@ -8,7 +8,7 @@ from cluster.plans import Certificate, Phase, Plan, Reason, Step
 from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
 from placement.batch.ladder import BatchPlan, seated
-from placement.batch.near import Seats
+from placement.batch.near import Seats, could_be_asked_for
 from placement.batch.question import HostPrice
 from placement.batch.reading import batch_of
 from placement.draft import effective_priority
@@ -26,7 +26,8 @@ def seats_to_keep(snapshot: Snapshot, plan: BatchPlan, *, preempt: bool) -> Seat
     if not len(plan.waiting):
         return plan.seats
     priority = effective_priority(snapshot)
-    able = plan.waiting[_could_start(snapshot, plan.waiting, preempt=preempt)]
+    waiting = plan.waiting[could_be_asked_for(snapshot)[plan.waiting]]
+    able = waiting[_could_start(snapshot, waiting, preempt=preempt)]
     if not len(able):
         return plan.seats
     keep = priority[plan.seats.row] >= priority[able].max()
@@ -79,11 +80,14 @@ def certified(snapshot: Snapshot, whole: Plan, plan: BatchPlan, price: HostPrice
     """
     if plan.bound_usd <= 0 or any(isinstance(action, Evict) for action in whole.actions):
         return whole
-    pods, batch = snapshot.pods, batch_of(snapshot, price)
+    pods, asked_for = snapshot.pods, could_be_asked_for(snapshot)
+    batch = batch_of(snapshot, price, asked_for)
     bound = {action.pod: action.node for action in whole.actions if isinstance(action, Bind)}
     runs = {snapshot.nodes.names.row(node) for node in bound.values()}
     opened = sum(float(batch.node_usd[node]) for node in runs if node is not None and not batch.in_use[node])
     price_of = dict(zip(batch.shapes, batch.left_out_usd.tolist(), strict=True))
-    left = sum(price_of[pods.shapes[pods.shape[r]]] for r in pods.pending.tolist() if pods.names[r] not in bound)
+    left = sum(
+        price_of[pods.shapes[pods.shape[r]]] for r in np.flatnonzero(asked_for).tolist() if pods.names[r] not in bound
+    )
     certificate = Certificate(opened + left, min(plan.bound_usd, opened + left), plan.rung, seconds)
     return whole.joined(Plan(certificates={CERTIFICATE: certificate}))
