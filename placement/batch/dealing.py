@@ -113,7 +113,7 @@ class Table:
         self._dealt[c] = [Dealt(seats.node[~gone], seats.devices[~gone])]
         self.left[c] += int(gone.sum())
         left = np.unique(seats.node[gone])
-        np.subtract.at(self.content, (seats.node[gone], c), 1)
+        self.content[:, c] -= np.bincount(seats.node[gone], minlength=len(self.content))
         self.room.running[left] = self.batch.in_use[left] | self.content[left].any(axis=1)
 
     def vacate(self, node: int, c: int | None = None) -> None:

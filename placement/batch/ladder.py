@@ -154,7 +154,7 @@ def plan_batch(
         proofs = found.proofs if found else memory.proofs
         bound = known_bound(batch, whole, proofs)[0] if gangs or not found else found.bound_usd
     if found:
-        kept = remembered(asked, found.columns, found.proofs)
+        kept = remembered(asked, found.columns, found.proofs, found.prices.pod_usd)
     return BatchPlan(
         seats=seats,
         waiting=waiting,
@@ -181,7 +181,8 @@ def _climbed(
     if highest == "best-fit" or not len(batch.shapes):
         return tables[0], None, None
     relaxation = relaxed(batch)
-    tables.append(deal_by_targets(batch, free, relaxation))
+    if highest == "relaxation" or not memory.columns:  # what is remembered is better than targets to begin with
+        tables.append(deal_by_targets(batch, free, relaxation))
     found = None
     effort = settings.small_effort if is_small(batch) else settings.effort
     if highest in ("columns", "polish"):

@@ -38,14 +38,16 @@ def _by_devices(shape: PodShape, left_milli: IntArray) -> IntArray:
         return idle
     shares: IntArray = left_milli.clip(min=0) // shape.gpu_milli
     if shape.gpus == 1:
-        return shares.sum(axis=1).astype(np.int64)
+        total: IntArray = shares.sum(axis=1)
+        return total
     # t pods that each take their share of `gpus` different devices fit when no device gives more than t shares and
     # those that are given suffice (McNaughton's wrap-around rule).
     most = shares.sum(axis=1) // shape.gpus
     for count in range(int(most.max(initial=0)), 0, -1):
         short = np.minimum(shares, count).sum(axis=1) < count * shape.gpus
         most = np.where(short & (most == count), count - 1, most)
-    return most.astype(np.int64)
+    fitting: IntArray = most
+    return fitting
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,7 +14,7 @@ WHOLE = 1e-6
 """A fraction this near to a whole number is one."""
 
 
-LAST_NODES = 6
+LAST_NODES = 3
 """So many of the last nodes of a dive are also tried without: what they run may fit beside the others."""
 
 

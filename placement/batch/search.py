@@ -39,7 +39,7 @@ class Effort:
     """Rounds of pricing at most."""
     enough: float = 2.5e-3
     """Relative distance between the program and the bound at which it stops. Chosen: rounding costs twice as much."""
-    tries: int = 60
+    tries: int = 20
     """Nodes that are emptied on trial at the end, to see whether their pods fit cheaper elsewhere."""
 
 
