@@ -1,12 +1,14 @@
 """The order of the deciders: each sees the cluster as the ones before it want it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from cluster.plans import Plan
+from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.batches import Warmth, pack_batch
+from placement.batch.consolidate import consolidated
 from placement.batch.ladder import BatchSettings
 from placement.defragment import MovePrice, defragmented
 from placement.mix_hold import held
@@ -44,7 +46,8 @@ class Decisions:
     """A service that can still serve its demand is not changed again so soon after a change; 0: it may be at once."""
     move_share: float = 0.0
     """Running pods are moved where that pays, at most this share of them in one plan. Off unless asked for: a restart
-    that nobody expected costs more trust than a fragment costs dollars."""
+    that nobody expected costs more trust than a fragment costs dollars. The planner `packing` moves pods to mend
+    fragments, the planner `columns` to empty nodes."""
     move_price: MovePrice = field(default_factory=MovePrice)
     """What a move must save."""
     seed: int = 0
@@ -76,7 +79,7 @@ def decide(
             clock=clock,
             is_over=lambda: clock() >= over_at_s,
         )
-        return _with_moves(snapshot, mix.joined(batch), decisions, is_over=clock() >= over_at_s)
+        return mix.joined(_with_consolidation(scaled, batch, decisions, is_over=clock() >= over_at_s))
     packer = packer_for(scaled, decisions)
     planned = mix.joined(pack(scaled, packer, preempt=decisions.preempt, is_over=lambda: clock() >= over_at_s))
     if not decisions.move_share or clock() >= over_at_s:
@@ -86,12 +89,15 @@ def decide(
     return planned.joined(Plan(phases=moves))
 
 
-def _with_moves(snapshot: Snapshot, planned: Plan, decisions: Decisions, *, is_over: bool) -> Plan:
-    """The plan, followed by moves if they are wanted, by an engine that is made for where the plan leads."""
+def _with_consolidation(before: Snapshot, planned: Plan, decisions: Decisions, *, is_over: bool) -> Plan:
+    """The plan, followed by moves that empty nodes, if moves are wanted. What this plan starts is left where it is."""
     if not decisions.move_share or is_over:
         return planned
-    after = snapshot.after(planned.actions)
-    moves = defragmented(after, packer_for(after, decisions), decisions.move_price, decisions.move_share)
+    after = before.after(planned.actions)
+    stays = after.pods.node == before.pods.node
+    seen = replace(after, pods=replace(after.pods, movable=after.pods.movable & stays))
+    most = int(decisions.move_share * int((after.pods.node != PENDING).sum()))
+    moves = consolidated(seen, decisions.move_price, decisions.batch.price, most_moves=most)
     return planned.joined(Plan(phases=moves))
 
 

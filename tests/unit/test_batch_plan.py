@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cluster.actions import Bind
+from cluster.actions import Bind, Move
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
@@ -13,6 +13,7 @@ from controller.decide import Decisions, decide
 from placement.batch.columns import Memory
 from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch, pools_by_type, rung_for
 from placement.batch.reading import SYSTEM_PRIORITY, batch_of
+from placement.defragment import MovePrice
 from tests.builders import GIB, node, pod, world
 
 RACK = "topology.tonnage.dev/rack"
@@ -193,3 +194,20 @@ def test_pools_hold_every_kind_once() -> None:
     dealt = np.concatenate(pools_by_type(batch))
 
     assert sorted(dealt.tolist()) == list(range(len(batch.kinds)))
+
+
+def test_moves_empty_nodes_but_never_move_what_the_plan_starts() -> None:
+    nodes = [node("a", gpus=4), node("b", gpus=4)]
+    running = [
+        pod("p", gpus=2, on="a", devices=(0, 1), movable=True),
+        pod("q", gpus=1, on="b", movable=True, devices=(0,)),
+    ]
+    seen = world(nodes, [*running, pod("new", gpus=1)], prices={"A100": 4.0})
+    free = MovePrice(per_pod_usd=0.0, per_gpu_usd=0.0)
+    decisions = Decisions(planner="columns", policy="bestfit", move_share=1.0, move_price=free)
+
+    plan = decide(seen, decisions, deadline_s=20.0, clock=lambda: 0.0)
+
+    moved = [action.pod for action in plan.actions if isinstance(action, Move)]
+    assert "new" in binds(plan)
+    assert moved == ["q" if binds(plan)["new"] == "a" else "p"]
