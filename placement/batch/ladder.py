@@ -64,7 +64,9 @@ class BatchSettings:
     """What nodes cost besides their GPUs."""
     effort: Effort = field(default_factory=Effort)
     """How long columns are sought."""
-    small_effort: Effort = field(default_factory=lambda: Effort(rounds=60, enough=1e-4, tries=400))
+    small_effort: Effort = field(
+        default_factory=lambda: Effort(rounds=60, enough=1e-4, dives=8, last_nodes=20, tries=400)
+    )
     """The same in small pools."""
     polish_nodes: int = 100
     """Nodes of the tree search of the top rung."""
@@ -188,7 +190,7 @@ def _climbed(
     if highest in ("columns", "polish"):
         start = _columns_of(batch, tables)
         found = search(batch, start, relaxation, memory, dealt(batch), pricers, effort)
-        tables.append(rounded(batch, free, found))
+        tables.append(rounded(batch, free, found, effort))
     best = min(reversed(tables), key=lambda table: table.usd_per_hour)
     prices = found.prices.pod_usd if found else relaxation.prices.pod_usd
     best = improved(best, prices, effort.tries)

@@ -8,33 +8,36 @@ from placement.batch.columns import Columns
 from placement.batch.dealing import Table
 from placement.batch.program import Entries, Program, joined
 from placement.batch.question import Batch
-from placement.batch.search import Found, pattern_entries
+from placement.batch.search import Effort, Found, pattern_entries
 
 WHOLE = 1e-6
 """A fraction this near to a whole number is one."""
 
 
-LAST_NODES = 3
-"""So many of the last nodes of a dive are also tried without: what they run may fit beside the others."""
+def rounded(batch: Batch, free: Free, found: Found, effort: Effort) -> Table:
+    """The best whole plan that dives from the fractions end in.
 
-
-def rounded(batch: Batch, free: Free, found: Found) -> Table:
-    """The best whole plan that a dive from the fractions ends in.
-
-    The dive keeps all whole parts, solves the small program of what is left, rounds the largest fraction up, and so on;
-    every step is a handful of simplex iterations.
+    A dive keeps all whole parts, solves the small program of what is left, rounds the largest fraction up, and so on;
+    every step is a handful of simplex iterations. The second dive begins with the second largest fraction, and so on
+    (limited discrepancy; Harvey and Ginsberg, IJCAI 1995).
     """
     whole = np.floor(found.nodes + WHOLE).astype(np.int64)
-    steps = _dive(batch, found, whole)
-    plans = []
-    for without in range(min(LAST_NODES, len(steps)) + 1):
-        kept = steps[: len(steps) - without]
-        plans.append(deal_patterns(batch, free, found.columns, (whole, *kept), found.in_group))
-    return min(plans, key=lambda table: table.usd_per_hour)  # the first of equals: fewest are left to chance fits
+    best = None
+    for first in range(effort.dives):
+        steps = _dive(batch, found, whole, first)
+        for without in range(min(effort.last_nodes, len(steps)) + 1):
+            kept = steps[: len(steps) - without]
+            table = deal_patterns(batch, free, found.columns, (whole, *kept), found.in_group)
+            if best is None or table.usd_per_hour < best.usd_per_hour:
+                best = table
+    return best or deal_patterns(batch, free, found.columns, (whole,), found.in_group)
 
 
-def _dive(batch: Batch, found: Found, whole: IntArray) -> list[IntArray]:
-    """Numbers of nodes per column, step by step, until nothing is left or nothing helps."""
+def _dive(batch: Batch, found: Found, whole: IntArray, first: int) -> list[IntArray]:
+    """Numbers of nodes per column, step by step, until nothing is left or nothing helps.
+
+    first: which fraction is rounded up first, counted from the largest.
+    """
     columns, classes = found.columns, len(batch.shapes)
     if not len(columns):
         return []
@@ -48,7 +51,8 @@ def _dive(batch: Batch, found: Found, whole: IntArray) -> list[IntArray]:
         fraction = program.values[: len(columns)]
         step = np.floor(fraction + WHOLE).astype(np.int64)
         if not step.any():
-            column = int(fraction.argmax())
+            column = int(np.argsort(-fraction, kind="stable")[min(first, len(fraction) - 1)])
+            first = 0
             if fraction[column] <= WHOLE or nodes[columns.kind[column]] < 1:
                 break
             step[column] = 1

@@ -39,6 +39,10 @@ class Effort:
     """Rounds of pricing at most."""
     enough: float = 2.5e-3
     """Relative distance between the program and the bound at which it stops. Chosen: rounding costs twice as much."""
+    dives: int = 1
+    """Ways of rounding that are tried."""
+    last_nodes: int = 3
+    """So many of the last nodes of a dive are also tried without: what they run may fit beside the others."""
     tries: int = 20
     """Nodes that are emptied on trial at the end, to see whether their pods fit cheaper elsewhere."""
 
