@@ -37,16 +37,15 @@ Rung = Literal["best-fit", "relaxation", "columns", "polish"]
 MOST_CELLS = 8_000
 """Classes times kinds up to which columns are generated: 25 x 9 takes a second from nothing, and it grows with both."""
 
-SECONDS_PER_KIND = 0.15
-"""What column generation takes per kind of idle node when nothing is remembered: 8 rounds of up to 20 ms each on a core
-of 2026. Only to choose the rung by."""
-
-WARM_SHARE = 0.2
-"""The same when columns are remembered."""
-
+SECONDS_PER_KIND = 0.015
+"""What pricing one kind of node once takes on a core of 2026, two dozen classes (docs/planning.md). It only translates
+a deadline into rounds of work."""
 
 SMALL_POOL_NODES = 200
 """Up to so many idle nodes a pool is small: one node is a percent of the cost, so patterns are sought to the end."""
+
+RELAXATION_S = 0.1
+"""A deadline from which on there is time for the relaxation: it takes some milliseconds."""
 
 POLISH_S = 5.0
 """A deadline from which on small pools are polished: the tree search takes seconds. Only to choose the rung by."""
@@ -96,15 +95,18 @@ class BatchPlan:
         return (self.usd_per_hour - self.bound_usd) / self.usd_per_hour if self.usd_per_hour else 0.0
 
 
-def rung_for(batch: Batch, memory: Memory, deadline_s: float) -> Rung:
-    """The highest rung whose usual time fits into half of a deadline: the other half is for what comes after."""
-    kinds = len(batch.kinds)
-    if not kinds or kinds * len(batch.shapes) > MOST_CELLS:
-        return "relaxation"
-    usual_s = SECONDS_PER_KIND * kinds * (WARM_SHARE if memory.columns else 1.0)
-    if usual_s <= deadline_s / 2:
+def rung_for(batch: Batch, deadline_s: float) -> Rung:
+    """The highest rung that usually fits into half of a deadline: the other half is for what comes after."""
+    if rounds_for(batch, deadline_s) and len(batch.kinds) * len(batch.shapes) <= MOST_CELLS:
         return "polish" if is_small(batch) and deadline_s >= POLISH_S else "columns"
-    return "relaxation" if deadline_s >= 0.1 else "best-fit"
+    return "relaxation" if deadline_s >= RELAXATION_S else "best-fit"
+
+
+def rounds_for(batch: Batch, deadline_s: float) -> int:
+    """Rounds of pricing that usually fit into half of a deadline; the next plan goes on where this one stopped."""
+    if not batch.kinds:
+        return 0
+    return int(deadline_s / 2 / (SECONDS_PER_KIND * len(batch.kinds)))
 
 
 def one_pool(batch: Batch) -> Sequence[IntArray]:
@@ -135,19 +137,21 @@ def plan_batch(
 ) -> BatchPlan:
     """Seats for all that waits, at least dollars an hour.
 
-    rung: the highest to climb; None: what fits the deadline. dealt: which kinds are priced together, by
-    which of the pricers' workers; how they are divided changes who does the work, not what comes out.
+    rung: the highest to climb; None: what fits the deadline, which also limits the rounds of pricing. dealt: which
+    kinds are priced together; how they are divided changes who does the work, not what comes out.
     """
     asked_for = could_be_asked_for(snapshot)
     batch = batch_of(snapshot, settings.price, asked_for)
     if not len(batch.shapes):
         return BatchPlan(no_seats(), snapshot.pods.pending, 0.0, 0.0, "best-fit", 0, memory)
-    highest = rung or rung_for(batch, memory, deadline_s)
+    highest = rung or rung_for(batch, deadline_s)
     near, gangs = _near(snapshot, batch)
     among = asked_for & ~np.isin(snapshot.pods.gang, gangs)
     rest = seated(snapshot, near) if gangs else snapshot
     asked = batch_of(rest, settings.price, among) if gangs else batch
-    table, relaxation, found = _climbed(asked, rest, memory, settings, highest, dealt, pricers)
+    effort = settings.small_effort if is_small(asked) else settings.effort
+    effort = replace(effort, rounds=min(effort.rounds, max(1, rounds_for(asked, deadline_s))))
+    table, relaxation, found = _climbed(asked, rest, memory, settings, effort, highest, dealt, pricers)
     seats = all_seats([near, seat_pods(rest, table, among)])
     waiting = np.setdiff1d(snapshot.pods.pending, seats.row)
     bound, kept = 0.0, memory
@@ -173,6 +177,7 @@ def _climbed(
     snapshot: Snapshot,
     memory: Memory,
     settings: BatchSettings,
+    effort: Effort,
     highest: Rung,
     dealt: Pools,
     pricers: Pricers,
@@ -186,7 +191,6 @@ def _climbed(
     if highest == "relaxation" or not memory.columns:  # what is remembered is better than targets to begin with
         tables.append(deal_by_targets(batch, free, relaxation))
     found = None
-    effort = settings.small_effort if is_small(batch) else settings.effort
     if highest in ("columns", "polish"):
         start = _columns_of(batch, tables)
         found = search(batch, start, relaxation, memory, dealt(batch), pricers, effort)

@@ -180,11 +180,13 @@ def test_what_is_remembered_spares_the_search_after_a_little_churn() -> None:
 
 def test_the_deadline_picks_the_rung() -> None:
     batch = batch_of(world([node("a", gpus=2)], [pod("p", gpus=1)]))
+    # Ten kinds take 0.15 s a round, and half of 0.2 s is 0.1 s.
+    many = batch_of(world([node(f"n{i}", gpus=1 + i) for i in range(10)], [pod("p", gpus=1)]))
 
-    assert rung_for(batch, Memory(), 0.05) == "best-fit"
-    assert rung_for(batch, Memory(), 0.2) == "relaxation"
-    assert rung_for(batch, Memory(), 1.0) == "columns"
-    assert rung_for(batch, Memory(), 20.0) == "polish"
+    assert rung_for(batch, 0.02) == "best-fit"
+    assert rung_for(many, 0.2) == "relaxation"
+    assert rung_for(batch, 1.0) == "columns"
+    assert rung_for(batch, 20.0) == "polish"
 
 
 def test_pools_hold_every_kind_once() -> None:
