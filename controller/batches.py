@@ -36,17 +36,16 @@ def pack_batch(
     *,
     share: int = 0,
     preempt: bool,
-    deadline_s: float,
     clock: Clock,
     is_over: Stopwatch,
 ) -> Plan:
     """Seats for all that waits at once; then, by priority and with preemption, for what the batch could not seat.
 
-    The deadline picks the planner (`placement.batch.ladder.rung_for`), which is told in the plan's reasons and in its
-    certificate; it never cuts one short. packer: makes the packing engine, which takes a second, if it is needed.
+    The settings pick the planner (`placement.batch.ladder.rung_for`), which is told in the plan's reasons and in its
+    certificate; no clock cuts one short. packer: makes the packing engine, which takes a second, if it is needed.
     """
     began_s = clock()
-    plan = plan_batch(snapshot, warmth.memory(share), settings, deadline_s=deadline_s)
+    plan = plan_batch(snapshot, warmth.memory(share), settings)
     warmth.of_share[share] = plan.memory
     seats = seats_to_keep(snapshot, plan, preempt=preempt)
     whole = proposed(snapshot, seats, plan)

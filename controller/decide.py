@@ -75,7 +75,6 @@ def decide(
             lambda seen: packer_for(seen, decisions),
             Warmth() if warmth is None else warmth,
             preempt=decisions.preempt,
-            deadline_s=deadline_s,
             clock=clock,
             is_over=lambda: clock() >= over_at_s,
         )

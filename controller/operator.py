@@ -39,6 +39,7 @@ from controller.stuck_releases import OnItsWay, TakesReleasesBack
 from controller.teller import Teller
 from controller.under_way import AwaitsPods
 from controller.world import Outcome, World
+from placement.batch.ladder import BatchSettings
 from placement.mix_plan import MixSettings
 
 T = TypeVar("T")
@@ -215,7 +216,12 @@ def _one_cycle(operator: Operator, limits: Limits) -> None:
 def brain_of(settings: OperatorSettings, is_on_its_way: OnItsWay) -> Brain:
     mix = MixSettings(change_price_per_hour=settings.change_price_per_hour, explain=False)
     decisions = Decisions(
-        policy=settings.policy, planner=settings.planner, mix=mix, preempt=settings.preempt, hold_s=settings.hold_s
+        policy=settings.policy,
+        planner=settings.planner,
+        batch=BatchSettings(within_s=settings.plan_deadline_s),
+        mix=mix,
+        preempt=settings.preempt,
+        hold_s=settings.hold_s,
     )
     inline = InlineBrain(decisions, time.monotonic)
     gangs = TakesGangsBack(inline, settings.gang_deadline_s, time.monotonic)

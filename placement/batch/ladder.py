@@ -59,6 +59,9 @@ Pools = Callable[[Batch], Sequence[IntArray]]
 class BatchSettings:
     """How batches are planned."""
 
+    within_s: float = 20.0
+    """How long a plan may take, by the usual time of each kind of work: it picks the rung and the rounds. Not what a
+    clock leaves of a cycle: the same snapshot then had other plans on a busy machine."""
     price: HostPrice = field(default_factory=HostPrice)
     """What nodes cost besides their GPUs."""
     effort: Effort = field(default_factory=Effort)
@@ -95,18 +98,18 @@ class BatchPlan:
         return (self.usd_per_hour - self.bound_usd) / self.usd_per_hour if self.usd_per_hour else 0.0
 
 
-def rung_for(batch: Batch, deadline_s: float) -> Rung:
-    """The highest rung that usually fits into half of a deadline: the other half is for what comes after."""
-    if rounds_for(batch, deadline_s) and len(batch.kinds) * len(batch.shapes) <= MOST_CELLS:
-        return "polish" if is_small(batch) and deadline_s >= POLISH_S else "columns"
-    return "relaxation" if deadline_s >= RELAXATION_S else "best-fit"
+def rung_for(batch: Batch, within_s: float) -> Rung:
+    """The highest rung that usually fits into half of that time: the other half is for what comes after."""
+    if rounds_for(batch, within_s) and len(batch.kinds) * len(batch.shapes) <= MOST_CELLS:
+        return "polish" if is_small(batch) and within_s >= POLISH_S else "columns"
+    return "relaxation" if within_s >= RELAXATION_S else "best-fit"
 
 
-def rounds_for(batch: Batch, deadline_s: float) -> int:
-    """Rounds of pricing that usually fit into half of a deadline; the next plan goes on where this one stopped."""
+def rounds_for(batch: Batch, within_s: float) -> int:
+    """Rounds of pricing that usually fit into half of that time; the next plan goes on where this one stopped."""
     if not batch.kinds:
         return 0
-    return int(deadline_s / 2 / (SECONDS_PER_KIND * len(batch.kinds)))
+    return int(within_s / 2 / (SECONDS_PER_KIND * len(batch.kinds)))
 
 
 def one_pool(batch: Batch) -> Sequence[IntArray]:
@@ -131,26 +134,25 @@ def plan_batch(
     settings: BatchSettings,
     *,
     rung: Rung | None = None,
-    deadline_s: float = 60.0,
     dealt: Pools = one_pool,
     pricers: Pricers = price_in_turn,
 ) -> BatchPlan:
     """Seats for all that waits, at least dollars an hour.
 
-    rung: the highest to climb; None: what fits the deadline, which also limits the rounds of pricing. dealt: which
-    kinds are priced together; how they are divided changes who does the work, not what comes out.
+    rung: the highest to climb; None: what fits `settings.within_s`. dealt: which kinds are priced together; how they
+    are divided changes who does the work, not what comes out.
     """
     asked_for = could_be_asked_for(snapshot)
     batch = batch_of(snapshot, settings.price, asked_for)
     if not len(batch.shapes):
         return BatchPlan(no_seats(), snapshot.pods.pending, 0.0, 0.0, "best-fit", 0, memory)
-    highest = rung or rung_for(batch, deadline_s)
+    highest = rung or rung_for(batch, settings.within_s)
     near, gangs = _near(snapshot, batch)
     among = asked_for & ~np.isin(snapshot.pods.gang, gangs)
     rest = seated(snapshot, near) if gangs else snapshot
     asked = batch_of(rest, settings.price, among) if gangs else batch
     effort = settings.small_effort if is_small(asked) else settings.effort
-    effort = replace(effort, rounds=min(effort.rounds, max(1, rounds_for(asked, deadline_s))))
+    effort = replace(effort, rounds=min(effort.rounds, max(1, rounds_for(asked, settings.within_s))))
     table, relaxation, found = _climbed(asked, rest, memory, settings, effort, highest, dealt, pricers)
     seats = all_seats([near, seat_pods(rest, table, among)])
     waiting = np.setdiff1d(snapshot.pods.pending, seats.row)
