@@ -101,7 +101,8 @@ bench-scale: $(READY) ## Packing: time per decision at 1,213, 5,000 and 20,000 n
 
 .PHONY: bench-plan
 bench-plan: $(READY) ## Batches: cost against the proven bound and time, cold, warm and in haste; others beside; growth
-	$(BIN)/python -m benchmarks.plan --pods 1000,10000 --rivals bfd,cbc,highs
+	$(BIN)/python -m benchmarks.plan --pods 1000,10000,20000 --churns 40
+	$(BIN)/python -m benchmarks.plan --pods 1000,10000 --churns 0 --rivals bfd,cbc,highs
 	$(BIN)/python -m benchmarks.plan --churns 0 --seeds 1-3
 
 .PHONY: bench-observe

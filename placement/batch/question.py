@@ -60,7 +60,7 @@ class Batch:
     pods: IntArray
     """d_c, shape (classes,)."""
     left_out_usd: FloatArray
-    """u_c, shape (classes,): more than any node costs that could start the pod, so opening one is always cheaper."""
+    """u_c, shape (classes,): more than the nodes cost that may have to start so that this pod can."""
     ask: FloatArray
     """Shape (classes, resources): cores, GiB, GPUs and, where GPUs are shared, two counts that no way of sharing
     devices exceeds (`device_counts`)."""

@@ -19,7 +19,7 @@ Source: Kubernetes documentation, system-cluster-critical and system-node-critic
 GIB = 2.0**30
 
 LEFT_OUT_FACTOR = 1.01
-"""Leaving a pod out costs this much of the dearest node that could start it."""
+"""Leaving a pod out costs this much of the dearest node for each GPU that it asks (for one, when it asks none)."""
 
 
 def batch_of(snapshot: Snapshot, price: HostPrice | None = None, among: BoolArray | None = None) -> Batch:
@@ -46,7 +46,7 @@ def batch_of(snapshot: Snapshot, price: HostPrice | None = None, among: BoolArra
     return Batch(
         shapes=shapes,
         pods=np.array(list(count.values()), dtype=np.int64),
-        left_out_usd=LEFT_OUT_FACTOR * np.maximum(np.where(eligible, usd, 0.0).max(axis=1, initial=0.0), usd.mean()),
+        left_out_usd=_left_out_usd(shapes, np.where(eligible.any(axis=0), usd, 0.0).max(initial=1.0)),
         ask=ask,
         eligible=eligible,
         node_usd=usd,
@@ -83,6 +83,11 @@ def device_counts(gpus: IntArray, gpu_milli: IntArray) -> FloatArray:
     thirds = np.where(gpu_milli == WHOLE_GPU_MILLI, 1.0, 3 * gpu_milli // WHOLE_GPU_MILLI / 2)
     counts: FloatArray = gpus[..., None] * np.stack([halves, thirds], axis=-1)
     return counts
+
+
+def _left_out_usd(shapes: tuple[PodShape, ...], dearest_usd: float) -> FloatArray:
+    """Where the nodes that a pod may use are full, others must go to dearer ones to make room: up to one per GPU."""
+    return LEFT_OUT_FACTOR * dearest_usd * np.array([max(1, shape.gpus) for shape in shapes], dtype=np.float64)
 
 
 def _asking(shape: PodShape) -> tuple[object, ...]:
