@@ -13,7 +13,7 @@ from rich.table import Table
 from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
 from benchmarks.plan_cases import ASKS, Ask, churned, fleet, odd_asks, with_batch
-from benchmarks.plan_check import Seat, wrongs
+from benchmarks.plan_check import Seat, usd_per_hour, wrongs
 from benchmarks.plan_rivals import Outcome, best_fit_decreasing, direct_model
 from cluster.errors import ConfigError, Mistake
 from cluster.snapshot import Snapshot
@@ -121,7 +121,10 @@ def _timed(seen: Snapshot, memory: Memory, rung: Rung, times: int = 1) -> tuple[
     plan = took[0][1]
     columns = (plan.seats.row.tolist(), plan.seats.node.tolist(), plan.seats.devices.tolist())
     seats: list[Seat] = list(zip(*columns, strict=True))
-    if wrong := wrongs(seen, seats):
+    wrong = wrongs(seen, seats)
+    if not len(plan.waiting) and abs(usd_per_hour(seen, seats) - plan.usd_per_hour) > 0.01:
+        wrong.append(f"it costs {usd_per_hour(seen, seats):.2f} $ an hour and says {plan.usd_per_hour:.2f}")
+    if wrong:
         raise ConfigError(Mistake("the plan", "; ".join(wrong[:5]), "this is a bug of the planner: please report it"))
     return float(np.median([seconds for seconds, _ in took])), plan
 

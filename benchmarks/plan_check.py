@@ -17,8 +17,8 @@ def wrongs(snapshot: Snapshot, seats: Sequence[Seat]) -> list[str]:
     return [*_wrong_seats(snapshot, seats), *_wrong_nodes(snapshot, seats), *_wrong_gangs(snapshot, seats)]
 
 
-def usd_per_hour(snapshot: Snapshot, seats: Sequence[Seat], left_out_usd: float) -> float:
-    """Dollars an hour of the nodes that a plan starts on an idle fleet, and of the pods that it leaves out.
+def usd_per_hour(snapshot: Snapshot, seats: Sequence[Seat]) -> float:
+    """Dollars an hour of the nodes that a plan starts on an idle fleet.
 
     A node costs its GPUs at their price, or 3 cents a core and 0.4 cents a GiB, whichever is more.
     """
@@ -29,7 +29,7 @@ def usd_per_hour(snapshot: Snapshot, seats: Sequence[Seat], left_out_usd: float)
         by_gpus = gpus * snapshot.gpu_types[gpu_type].price_per_hour if gpu_type >= 0 else 0.0
         cores, gib = int(snapshot.nodes.cpu_milli[node]) / 1000, int(snapshot.nodes.memory_bytes[node]) / 2**30
         usd += max(by_gpus, 0.03 * cores + 0.004 * gib)
-    return usd + (len(snapshot.pods) - len(seats)) * left_out_usd
+    return usd
 
 
 def _wrong_seats(snapshot: Snapshot, seats: Sequence[Seat]) -> Iterator[str]:
