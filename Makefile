@@ -26,10 +26,9 @@ $(READY): pyproject.toml
 install: $(READY) ## Make .venv with Tonnage and its developers' tools
 
 .PHONY: demo
-demo: $(READY) ## Plan the example services, replay a generated fleet under three policies, write out/placement.html
+demo: $(READY) ## Plan the example fleet, then let the controller run it for a day, planned on Ray; writes out/day.html
 	$(BIN)/tonnage plan -f examples/
-	$(BIN)/tonnage simulate placement --generate 300 --policies bestfit,fgd,tonnage --seeds 42-43 --jobs $(JOBS) \
-	  --report out/placement.html
+	$(BIN)/tonnage simulate day -f examples/ --brain embedded --seconds 50 --report out/day.html
 
 .PHONY: test
 test: $(READY) ## Run all tests (those that need public data or the control plane skip with a reason without it)
@@ -99,6 +98,12 @@ bench-packing: $(READY) ## Packing: Tonnage beside FGD and the proven bound; sha
 .PHONY: bench-scale
 bench-scale: $(READY) ## Packing: time per decision at 1,213, 5,000 and 20,000 nodes
 	$(BIN)/python -m benchmarks.scale --policies bestfit,fgd,tonnage --sizes 1213,5000,20000
+
+.PHONY: bench-plan
+bench-plan: $(READY) ## Batches: cost against the proven bound and time, cold, warm and in haste; others beside; growth
+	$(BIN)/python -m benchmarks.plan --pods 1000,10000,20000 --churns 40
+	$(BIN)/python -m benchmarks.plan --pods 1000,10000 --churns 0 --rivals bfd,cbc,highs
+	$(BIN)/python -m benchmarks.plan --churns 0 --seeds 1-3
 
 .PHONY: bench-observe
 bench-observe: $(READY) ## Seeing a live cluster: time per look, memory of what is kept; 1,000 nodes, 10,000 pods

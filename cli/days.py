@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 
 import click
 
@@ -26,6 +27,7 @@ from simulator.day_report import as_html, summary_of
 from simulator.report import write_report
 
 HOLD_S = 1800.0
+RAY_STARTS_S = 60.0
 
 
 def lived(
@@ -78,8 +80,28 @@ def lived(
 
 @contextmanager
 def _thinking(name: str, decisions: Decisions) -> Iterator[Brain]:
-    """The brain of that name, up."""
-    yield InlineBrain(decisions, time.monotonic)
+    """The brain of that name, up. Raises ConfigError when Ray does not come up."""
+    if name == "inline":
+        yield InlineBrain(decisions, time.monotonic)
+        return
+    from controller.brain_link import Link
+    from controller.brain_peer import ChildBrain
+    from controller.ray_brain import RayBrain
+    from controller.ray_start import RayStart
+
+    link = Link(ChildBrain(RayStart(folder="")), decisions, Random(decisions.seed).random)  # noqa: S311 - spreads restarts
+    brain = RayBrain(link, decisions, time.monotonic, lambda: 1)
+    try:
+        brain.lead(leads=True)
+        until_s = time.monotonic() + RAY_STARTS_S
+        while brain.standing.state != "up":
+            if time.monotonic() > until_s:
+                why = brain.standing.why or "it does not say why"
+                raise ConfigError(Mistake("--brain embedded", f"is not up: {why}", "leave --brain out"))
+            time.sleep(0.1)
+        yield brain
+    finally:
+        brain.close()
 
 
 def _json(moments: Sequence[Moment]) -> str:

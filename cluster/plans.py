@@ -60,6 +60,13 @@ class Certificate:
     solver: str
     seconds: float
 
+    def plus(self, other: "Certificate") -> "Certificate":
+        """The certificate of two parts that have nothing to do with each other."""
+        solver = self.solver if self.solver == other.solver else f"{self.solver}, {other.solver}"
+        return Certificate(
+            self.objective + other.objective, self.bound + other.bound, solver, self.seconds + other.seconds
+        )
+
     @property
     def gap(self) -> float:
         """(objective - bound) / objective, 0 when proven optimal."""
@@ -115,12 +122,19 @@ class Plan:
         return tuple(step.action for step in self.steps())
 
     def joined(self, other: "Plan") -> "Plan":
-        """This plan, followed by another one that was made for the world after this one."""
+        """This plan, followed by another one that was made for the world after this one.
+
+        Certificates of one name speak of different parts of the cluster: their costs add up, and so do their bounds.
+        """
+        certificates = dict(self.certificates)
+        for name, theirs in other.certificates.items():
+            mine = certificates.get(name)
+            certificates[name] = theirs if mine is None else mine.plus(theirs)
         return replace(
             self,
             phases=self.phases + other.phases,
             unplaced=self.unplaced + other.unplaced,
             services=self.services + other.services,
             refused=self.refused + other.refused,
-            certificates={**self.certificates, **other.certificates},
+            certificates=certificates,
         )

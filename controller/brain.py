@@ -1,10 +1,11 @@
 """Brains: what turns a snapshot into a plan by a deadline."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
+from controller.batches import Warmth
 from controller.decide import Clock, Decisions, decide
 
 
@@ -22,6 +23,8 @@ class InlineBrain:
 
     decisions: Decisions
     clock: Clock
+    warmth: Warmth = field(default_factory=Warmth)
+    """What planning in batches keeps from one plan to the next."""
 
     def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
-        return decide(snapshot, self.decisions, deadline_s=deadline_s, clock=self.clock)
+        return decide(snapshot, self.decisions, deadline_s=deadline_s, clock=self.clock, warmth=self.warmth)

@@ -1,10 +1,16 @@
 """The order of the deciders: each sees the cluster as the ones before it want it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
 
 from cluster.plans import Plan
+from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
+from controller.batches import Warmth, pack_batch
+from placement.batch.consolidate import consolidated
+from placement.batch.ladder import BatchSettings
 from placement.defragment import MovePrice, defragmented
 from placement.mix_hold import held
 from placement.mix_plan import MixSettings, plan_mix
@@ -28,6 +34,13 @@ class Decisions:
 
     policy: str = "tonnage"
     """The packing policy, one of `placement.policies.POLICIES`."""
+    planner: Literal["packing", "columns"] = "packing"
+    """How what waits is placed. packing: pod by pod, where it costs least under the policy; the default, because pods
+    mostly come one by one onto nodes that run anyway, and the policy thinks of those that will come. columns: all at
+    once onto nodes that together cost least an hour, with a proven bound; better for large batches on fleets whose
+    idle nodes are given back."""
+    batch: BatchSettings = field(default_factory=BatchSettings)
+    """How the planner `columns` plans."""
     mix: MixSettings = field(default_factory=MixSettings)
     preempt: bool = True
     """Whether pods of lower priority are stopped for those of higher priority."""
@@ -35,7 +48,8 @@ class Decisions:
     """A service that can still serve its demand is not changed again so soon after a change; 0: it may be at once."""
     move_share: float = 0.0
     """Running pods are moved where that pays, at most this share of them in one plan. Off unless asked for: a restart
-    that nobody expected costs more trust than a fragment costs dollars."""
+    that nobody expected costs more trust than a fragment costs dollars. The planner `packing` moves pods to mend
+    fragments, the planner `columns` to empty nodes."""
     move_price: MovePrice = field(default_factory=MovePrice)
     """What a move must save."""
     seed: int = 0
@@ -45,18 +59,27 @@ class Decisions:
     no pod lose nothing by it; what is learned of the mix of pods is learned in each part for itself."""
 
 
-def decide(snapshot: Snapshot, decisions: Decisions, *, deadline_s: float, clock: Clock) -> Plan:
+def decide(
+    snapshot: Snapshot, decisions: Decisions, *, deadline_s: float, clock: Clock, warmth: Warmth | None = None
+) -> Plan:
     """What should happen now: how many instances of each service, a node for everything that is pending, then moves.
 
+    warmth: what planning in batches keeps from one call to the next; None: nothing, every call starts cold.
     Raises ConfigError for an unknown policy.
     """
     over_at_s = clock() + deadline_s
     plan = scale(snapshot, decisions, deadline_s=deadline_s, clock=clock)
     if not len(snapshot.nodes):
         return plan  # The question is what to rent: there is no fleet to pack, and nobody misses a place in it.
-    for share in shares_of(snapshot.after(plan.actions), decisions.shares):
-        plan = plan.joined(pack_share(share, decisions, is_over=lambda: clock() >= over_at_s))
+    warmth = Warmth() if warmth is None else warmth
+    for number, share in enumerate(shares_of(snapshot.after(plan.actions), decisions.shares)):
+        is_over = partial(_is_over, clock, over_at_s)
+        plan = plan.joined(pack_share(share, decisions, warmth, number, is_over=is_over, clock=clock))
     return plan
+
+
+def _is_over(clock: Clock, at_s: float) -> bool:
+    return clock() >= at_s
 
 
 def scale(snapshot: Snapshot, decisions: Decisions, *, deadline_s: float, clock: Clock) -> Plan:
@@ -65,14 +88,43 @@ def scale(snapshot: Snapshot, decisions: Decisions, *, deadline_s: float, clock:
     return held(snapshot, mix, hold_s=decisions.hold_s, deadline_s=MIX_SHARE * deadline_s / 2, clock=clock)
 
 
-def pack_share(share: Snapshot, decisions: Decisions, *, is_over: Stopwatch) -> Plan:
-    """A node for everything that is pending in one share of the cluster after scaling, then moves."""
+def pack_share(
+    share: Snapshot, decisions: Decisions, warmth: Warmth, number: int, *, is_over: Stopwatch, clock: Clock
+) -> Plan:
+    """A node for everything that is pending in one share of the cluster after scaling, then moves.
+
+    warmth: what planning in batches keeps of the share with this number.
+    """
+    if decisions.planner == "columns":
+        batch = pack_batch(
+            share,
+            decisions.batch,
+            lambda seen: packer_for(seen, decisions),
+            warmth,
+            share=number,
+            preempt=decisions.preempt,
+            clock=clock,
+            is_over=is_over,
+        )
+        return _with_consolidation(share, batch, decisions, is_over=is_over())
     packer = packer_for(share, decisions)
     planned = pack(share, packer, preempt=decisions.preempt, is_over=is_over)
     if not decisions.move_share or is_over():
         return planned
     # The packer has charged all that was placed: it stands where the snapshot after this plan stands.
     moves = defragmented(share.after(planned.actions), packer, decisions.move_price, decisions.move_share)
+    return planned.joined(Plan(phases=moves))
+
+
+def _with_consolidation(before: Snapshot, planned: Plan, decisions: Decisions, *, is_over: bool) -> Plan:
+    """The plan, followed by moves that empty nodes, if moves are wanted. What this plan starts is left where it is."""
+    if not decisions.move_share or is_over:
+        return planned
+    after = before.after(planned.actions)
+    stays = after.pods.node == before.pods.node
+    seen = replace(after, pods=replace(after.pods, movable=after.pods.movable & stays))
+    most = int(decisions.move_share * int((after.pods.node != PENDING).sum()))
+    moves = consolidated(seen, decisions.move_price, decisions.batch.price, most_moves=most)
     return planned.joined(Plan(phases=moves))
 
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from cluster.arrays import FloatArray
 from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.plans import Certificate
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.cycle import Cycle
@@ -16,10 +17,11 @@ from placement.fragmentation import Fragmentation, typical_pods
 ALWAYS_SEEN = ("nodes", "pods")
 
 
-def samples_of(cycle: Cycle, since_s: Mapping[str, float]) -> tuple[Sample, ...]:
+def samples_of(cycle: Cycle, since_s: Mapping[str, float], batch: Certificate | None = None) -> tuple[Sample, ...]:
     """The gauges after a cycle: the cluster as its done actions left it.
 
     since_s: when each pending workload was first seen so; keys `Pod/...` and `Gang/...` (see `pending_since`).
+    batch: of the last batch, which may be one of an earlier cycle; None: there was none.
     """
     now = left_behind(cycle)
     return (
@@ -31,6 +33,7 @@ def samples_of(cycle: Cycle, since_s: Mapping[str, float]) -> tuple[Sample, ...]
             Sample("tonnage_observed_timestamp_seconds", (part,), _seen_s(now, part))
             for part in dict.fromkeys((*ALWAYS_SEEN, *now.observed_at_s))
         ),
+        *_batch(batch),
         *_services(cycle, now),
     )
 
@@ -115,6 +118,13 @@ def _waits(now: Snapshot, since_s: Mapping[str, float]) -> Iterator[Sample]:
 def _unplaced(cycle: Cycle) -> Iterator[Sample]:
     for code, count in sorted(Counter(unplaced.reason.code for unplaced in cycle.plan.unplaced).items()):
         yield Sample("tonnage_unplaced", (code,), count)
+
+
+def _batch(proof: Certificate | None) -> Iterator[Sample]:
+    if proof is not None:
+        yield Sample("tonnage_batch_cost_dollars_per_hour", (proof.solver,), proof.objective)
+        yield Sample("tonnage_batch_cost_bound_dollars_per_hour", (proof.solver,), proof.bound)
+        yield Sample("tonnage_batch_cost_gap_ratio", (proof.solver,), proof.gap)
 
 
 def _services(cycle: Cycle, now: Snapshot) -> Iterator[Sample]:

@@ -18,7 +18,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from cluster.version import VERSION
-from controller.metrics import BRAIN, FLEET, LOOP, PROCESS, SERVICES, Metric
+from controller.metrics import BATCH, BRAIN, FLEET, LOOP, PROCESS, SERVICES, Metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class _Picture(Collector):
 
     def collect(self) -> Iterator[Family]:
         now = self.samples
-        for metric in FLEET + SERVICES:
+        for metric in FLEET + BATCH + SERVICES:
             family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
             for sample in now:
                 if sample.name == metric.name:

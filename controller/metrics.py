@@ -52,6 +52,28 @@ FLEET = (
     Metric("tonnage_observed_timestamp_seconds", "gauge", "When each part of the cluster was last seen.", ("part",)),
 )
 
+BATCH = (
+    Metric(
+        "tonnage_batch_cost_dollars_per_hour",
+        "gauge",
+        "What the last batch costs: idle nodes that it starts, and what it leaves out at its price. Only of the "
+        "planner `columns`, by the highest rung of its ladder.",
+        ("rung",),
+    ),
+    Metric(
+        "tonnage_batch_cost_bound_dollars_per_hour",
+        "gauge",
+        "No plan for that batch could cost less: proven, not estimated.",
+        ("rung",),
+    ),
+    Metric(
+        "tonnage_batch_cost_gap_ratio",
+        "gauge",
+        "Share of that cost that is not proven to be needed; 0: proven cheapest.",
+        ("rung",),
+    ),
+)
+
 SERVICES = (
     Metric(
         "tonnage_service_cost_dollars_per_hour",
@@ -158,7 +180,7 @@ BRAIN = (
     Metric("tonnage_brain_handover_seconds", "gauge", "To turn the last snapshot into a frame for the brain."),
 )
 
-METRICS = FLEET + SERVICES + LOOP + PROCESS + BRAIN
+METRICS = FLEET + BATCH + SERVICES + LOOP + PROCESS + BRAIN
 
 
 def reference() -> str:

@@ -50,6 +50,7 @@ from controller.stuck_releases import OnItsWay, TakesReleasesBack
 from controller.teller import Teller
 from controller.under_way import AwaitsPods
 from controller.world import Outcome, World
+from placement.batch.ladder import BatchSettings
 from placement.mix_plan import MixSettings
 
 T = TypeVar("T")
@@ -281,6 +282,8 @@ def brain_of(settings: OperatorSettings, ray: OnRay | None, is_on_its_way: OnIts
 def decisions_of(settings: OperatorSettings) -> Decisions:
     return Decisions(
         policy=settings.policy,
+        planner=settings.planner,
+        batch=BatchSettings(within_s=settings.plan_deadline_s),
         mix=MixSettings(change_price_per_hour=settings.change_price_per_hour, explain=False),
         preempt=settings.preempt,
         hold_s=settings.hold_s,

@@ -98,6 +98,9 @@ class OperatorSettings(BaseSettings):
     Devices of other drivers are left alone, and a claim that asks for one is not allocated."""
     policy: str = "tonnage"
     """Packing policy."""
+    planner: Literal["packing", "columns"] = "packing"
+    """packing: pod by pod under the policy. columns: all that waits at once, onto nodes that together cost least an
+    hour, with a proven bound; for large batches on fleets whose idle nodes are given back."""
     preempt: bool = True
     """Whether pods of lower priority are stopped for those of higher priority."""
     change_price_per_hour: float = Field(default=0.05, ge=0, le=1000)

@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from controller.batches import Warmth
 from controller.decide import Clock, Decisions, decide, pack_share, scale
 from controller.frames import Buffer, plan_frame, plan_from_frame, snapshot_from_frame
 from placement.shares import shares_of
@@ -11,14 +12,18 @@ from placement.shares import shares_of
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Plain and without a past: a new one in place of one that was lost goes on where it stopped."""
+    """Plain, and with no past that matters: a new one in place of one that was lost only begins cold."""
 
     decisions: Decisions
     clock: Clock = time.monotonic
+    warmth: Warmth = field(default_factory=Warmth)
+    """What planning in batches keeps; a planner without it takes longer, and its plans cost about the same."""
 
     def plan(self, frame: Buffer, deadline_s: float) -> bytes:
         """The frame of the whole plan for the snapshot in `frame`."""
-        plan = decide(snapshot_from_frame(frame), self.decisions, deadline_s=deadline_s, clock=self.clock)
+        plan = decide(
+            snapshot_from_frame(frame), self.decisions, deadline_s=deadline_s, clock=self.clock, warmth=self.warmth
+        )
         return plan_frame(plan)
 
     def scale(self, frame: Buffer, deadline_s: float) -> bytes:
@@ -34,8 +39,17 @@ class Planner:
         snapshot = snapshot_from_frame(frame)
         shares = shares_of(snapshot.after(plan_from_frame(scaled).actions), self.decisions.shares)
         return [
-            plan_frame(pack_share(share, self.decisions, is_over=lambda: self.clock() >= over_at_s))
-            for share in shares[part::parts]
+            plan_frame(
+                pack_share(
+                    share,
+                    self.decisions,
+                    self.warmth,
+                    number,
+                    is_over=lambda: self.clock() >= over_at_s,
+                    clock=self.clock,
+                )
+            )
+            for number, share in list(enumerate(shares))[part::parts]
         ]
 
 

@@ -7,6 +7,7 @@ from structlog.typing import FilteringBoundLogger
 
 from cluster.actions import Action, Bind
 from cluster.errors import ObservationError
+from cluster.plans import Certificate
 from controller.cycle import STAGES, Cycle
 from controller.decide import Clock
 from controller.fleet_metrics import left_behind, pending_since, samples_of
@@ -14,6 +15,7 @@ from controller.guard import REASONS
 from controller.logs import log_cycle
 from controller.meter import Meter
 from controller.world import Undone
+from placement.batch.proposal import CERTIFICATE
 
 RESULT_OF = {
     "ActionFailed": "failed",
@@ -37,6 +39,7 @@ class Teller:
         self._meter, self._log, self._now_s = meter, log, now_s
         self._cycles = 0
         self._since_s: dict[str, float] = {}
+        self._batch: Certificate | None = None
         kinds = [kind.__name__ for kind in get_args(Action)]
         meter.foresee("tonnage_actions_total", kinds, ["done", *dict.fromkeys(RESULT_OF.values()), STUCK])
         meter.foresee("tonnage_guard_refusals_total", REASONS)
@@ -56,7 +59,9 @@ class Teller:
                 self._meter.observe(
                     "tonnage_pod_wait_seconds", cycle.snapshot.at_s - at_s + sum(cycle.stage_s.values())
                 )
-        self._meter.publish(samples_of(cycle, self._since_s))
+        # Batches are rarer than scrapes, and most cycles plan none: what is told is the last one.
+        self._batch = cycle.plan.certificates.get(CERTIFICATE, self._batch)
+        self._meter.publish(samples_of(cycle, self._since_s, self._batch))
         self._meter.set("tonnage_last_cycle_timestamp_seconds", self._now_s())
 
     def tell_blind(self, error: ObservationError) -> None:
@@ -81,6 +86,7 @@ class Teller:
             self._meter.set("tonnage_last_cycle_timestamp_seconds", self._now_s())
         else:
             self._since_s = {}
+            self._batch = None
             self._meter.publish(())
 
     def tell_unfenced(self) -> None:

@@ -75,7 +75,7 @@ class Packer:
         self._most_rows = max(8, row_bytes // (16 * max(len(nodes), 1)))
         self._version = policy.version
         self._all = np.arange(len(nodes), dtype=np.int64)
-        self._keys = lru_cache(maxsize=4096)(lambda shape: (policy.rating_key(shape), _filters(shape)))
+        self._keys = lru_cache(maxsize=4096)(lambda shape: (policy.rating_key(shape), filters_of(shape)))
         self._eligible = lru_cache(maxsize=512)(lambda filters: eligible_nodes(filters, nodes, gpu_type_names))
 
     @classmethod
@@ -163,6 +163,6 @@ class Packer:
             row.devices[fitting] = rated.devices
 
 
-def _filters(shape: PodShape) -> PodShape:
+def filters_of(shape: PodShape) -> PodShape:
     """What of a shape decides where it may run at all: many shapes share it."""
     return replace(shape, cpu_milli=0, memory_bytes=0, gpu_milli=0)

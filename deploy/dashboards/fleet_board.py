@@ -95,6 +95,28 @@ FLEET = Board(
             ),
         ),
         Row(
+            "Batches",
+            (
+                Panel(
+                    "Cost of the last batch per hour",
+                    "Idle nodes that it starts and pods that it leaves out, and what no plan for it could cost less "
+                    "than. Only where the planner is `columns`.",
+                    DOLLARS_PER_HOUR,
+                    (
+                        Query(f"sum({fleet('tonnage_batch_cost_dollars_per_hour', 'rung')})", "cost"),
+                        Query(f"sum({fleet('tonnage_batch_cost_bound_dollars_per_hour', 'rung')})", "proven"),
+                    ),
+                ),
+                Panel(
+                    "Gap of the last batch",
+                    "Share of its cost that is not proven to be needed, by the highest rung of the planners' ladder. "
+                    "Large with a low rung: give planning more time.",
+                    SHARE,
+                    (Query(fleet("tonnage_batch_cost_gap_ratio", "rung"), "{{rung}}"),),
+                ),
+            ),
+        ),
+        Row(
             "Model services",
             (
                 Panel(

@@ -52,7 +52,9 @@ class Load:
             return
         self._arrive(number)
         self._world.pass_time(self._now_s() - self._world.observe().at_s)
-        brain = InlineBrain(Decisions(policy="bestfit"), clock=_ticking(1e-5))
+        # A batch has a certificate where it stops nobody: every other time.
+        decisions = Decisions(policy="bestfit", planner="columns", preempt=number % 2 == 0)
+        brain = InlineBrain(decisions, clock=_ticking(1e-5))
         # No eviction is allowed, so the guard refuses those that are planned for the pods of high priority.
         limits = Limits(max_evictions_share=0.0, max_evictions_floor=0)
         self._teller.tell_cycle(run_cycle(self._world, brain, limits, deadline_s=10.0, clock=_ticking(0.01)))

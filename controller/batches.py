@@ -1,0 +1,55 @@
+"""Planning in batches: what a brain keeps between two plans, and how what a batch leaves over is served."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cluster.plans import Plan
+from cluster.snapshot import Snapshot
+from placement.batch.columns import Memory
+from placement.batch.ladder import BatchSettings, plan_batch, seated
+from placement.batch.proposal import certified, proposed, seats_to_keep
+from placement.pack import Stopwatch, pack
+from placement.packer import Packer
+
+Clock = Callable[[], float]
+"""Monotonic, seconds."""
+
+
+@dataclass(slots=True)
+class Warmth:
+    """The memories of a brain, one for each share of the cluster. Plain data: it may be pickled, copied, or lost.
+
+    Two brains that were given the same snapshots from the same beginning make the same plans.
+    """
+
+    of_share: dict[int, Memory] = field(default_factory=dict)
+
+    def memory(self, share: int) -> Memory:
+        return self.of_share.get(share, Memory())
+
+
+def pack_batch(
+    snapshot: Snapshot,
+    settings: BatchSettings,
+    packer: Callable[[Snapshot], Packer],
+    warmth: Warmth,
+    *,
+    share: int = 0,
+    preempt: bool,
+    clock: Clock,
+    is_over: Stopwatch,
+) -> Plan:
+    """Seats for all that waits at once; then, by priority and with preemption, for what the batch could not seat.
+
+    The settings pick the planner (`placement.batch.ladder.rung_for`), which is told in the plan's reasons and in its
+    certificate; no clock cuts one short. packer: makes the packing engine, which takes a second, if it is needed.
+    """
+    began_s = clock()
+    plan = plan_batch(snapshot, warmth.memory(share), settings)
+    warmth.of_share[share] = plan.memory
+    seats = seats_to_keep(snapshot, plan, preempt=preempt)
+    whole = proposed(snapshot, seats, plan)
+    after = seated(snapshot, seats)
+    if len(after.pods.pending):
+        whole = whole.joined(pack(after, packer(after), preempt=preempt, is_over=is_over))
+    return certified(snapshot, whole, plan, settings.price, clock() - began_s)

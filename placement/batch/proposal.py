@@ -1,0 +1,93 @@
+"""A batch's seats as a plan: gangs whole, then single pods; what is left over goes to packing, by priority."""
+
+import numpy as np
+
+from cluster.actions import Bind, Evict
+from cluster.arrays import IntArray
+from cluster.plans import Certificate, Phase, Plan, Reason, Step
+from cluster.pods import PENDING, device_numbers
+from cluster.snapshot import Snapshot
+from placement.batch.ladder import BatchPlan, seated
+from placement.batch.near import Seats, could_be_asked_for
+from placement.batch.question import HostPrice
+from placement.batch.reading import batch_of
+from placement.draft import effective_priority
+
+CERTIFICATE = "batch"
+"""The name of the certificate: dollars an hour that a batch costs, and what it costs at least."""
+
+
+def seats_to_keep(snapshot: Snapshot, plan: BatchPlan, *, preempt: bool) -> Seats:
+    """The seats of a plan without those that a more important pod, which got none, might have.
+
+    Then packing decides in the order of service, as it does for everybody. Pods that no node could ever take hold
+    nobody back; with preemption a pod might have any seat of less priority, without it only what is free now.
+    """
+    if not len(plan.waiting):
+        return plan.seats
+    priority = effective_priority(snapshot)
+    waiting = plan.waiting[could_be_asked_for(snapshot)[plan.waiting]]
+    able = waiting[_could_start(snapshot, waiting, preempt=preempt)]
+    if not len(able):
+        return plan.seats
+    keep = priority[plan.seats.row] >= priority[able].max()
+    # A gang keeps its seats whole: its members share one priority, so all of them do or none.
+    return Seats(plan.seats.row[keep], plan.seats.node[keep], plan.seats.devices[keep])
+
+
+def _could_start(snapshot: Snapshot, rows: IntArray, *, preempt: bool) -> IntArray:
+    """Which of these pods would fit somewhere if nothing else waited (and, with preemption, if nothing else ran)."""
+    pods = snapshot.pods
+    nobody = pods if not preempt else None
+    room = snapshot
+    if nobody is None:
+        node = np.full(len(pods), PENDING, dtype=np.int64)
+        room = seated(snapshot, Seats(np.arange(len(pods)), node, np.zeros(len(pods), dtype=np.int64)))
+    among = np.zeros(len(pods), dtype=np.bool_)
+    among[rows] = True
+    batch = batch_of(room, HostPrice(), among)
+    starts = {shape for shape, copies in zip(batch.shapes, batch.largest_copies, strict=True) if copies}
+    return np.array([pods.shapes[pods.shape[row]] in starts for row in rows.tolist()], dtype=np.bool_)
+
+
+def proposed(snapshot: Snapshot, seats: Seats, plan: BatchPlan) -> Plan:
+    """The binds of these seats, each gang's as a whole phase."""
+    pods, names = snapshot.pods, snapshot.nodes.names
+    reason = Reason(
+        "LeastBatchCost",
+        f"part of the cheapest way found to start all that waits (planned by {plan.rung})",
+        {"usd_per_hour": plan.usd_per_hour, "bound_usd_per_hour": plan.bound_usd},
+    )
+    order = np.argsort(seats.row, kind="stable")
+    gangs: dict[int, list[Step]] = {}
+    singles: list[Step] = []
+    columns = (seats.row[order], seats.node[order], seats.devices[order], pods.gang[seats.row[order]])
+    numbers = {mask: device_numbers(mask) for mask in np.unique(seats.devices).tolist()}
+    for row, node, devices, gang in zip(*(column.tolist() for column in columns), strict=True):
+        step = Step(Bind(pods.names[row], names[node], numbers[devices]), reason)
+        (singles if gang < 0 else gangs.setdefault(gang, [])).append(step)
+    phases = [
+        Phase(f"start {snapshot.gangs[gang].name}", tuple(steps), whole=True) for gang, steps in sorted(gangs.items())
+    ]
+    phases.append(Phase("start pods", tuple(singles)))
+    return Plan(phases=tuple(phase for phase in phases if phase.steps))
+
+
+def certified(snapshot: Snapshot, whole: Plan, plan: BatchPlan, price: HostPrice, seconds: float) -> Plan:
+    """The plan with its certificate: what it costs as it now stands, and what was proven of any plan.
+
+    None where pods are stopped: the proof speaks of the room that was free.
+    """
+    if plan.bound_usd <= 0 or any(isinstance(action, Evict) for action in whole.actions):
+        return whole
+    pods, asked_for = snapshot.pods, could_be_asked_for(snapshot)
+    batch = batch_of(snapshot, price, asked_for)
+    bound = {action.pod: action.node for action in whole.actions if isinstance(action, Bind)}
+    runs = {snapshot.nodes.names.row(node) for node in bound.values()}
+    opened = sum(float(batch.node_usd[node]) for node in runs if node is not None and not batch.in_use[node])
+    price_of = dict(zip(batch.shapes, batch.left_out_usd.tolist(), strict=True))
+    left = sum(
+        price_of[pods.shapes[pods.shape[r]]] for r in np.flatnonzero(asked_for).tolist() if pods.names[r] not in bound
+    )
+    certificate = Certificate(opened + left, min(plan.bound_usd, opened + left), plan.rung, seconds)
+    return whole.joined(Plan(certificates={CERTIFICATE: certificate}))

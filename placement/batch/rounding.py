@@ -1,0 +1,104 @@
+"""From fractions of patterns to whole nodes: keep the whole parts, dive for the small rest, deal, and fill up."""
+
+import numpy as np
+
+from cluster.arrays import FloatArray, IntArray
+from cluster.snapshot import Free
+from placement.batch.columns import Columns
+from placement.batch.dealing import Table
+from placement.batch.program import Entries, Program, joined
+from placement.batch.question import Batch
+from placement.batch.search import Effort, Found, pattern_entries
+
+WHOLE = 1e-6
+"""A fraction this near to a whole number is one."""
+
+
+def rounded(batch: Batch, free: Free, found: Found, effort: Effort) -> Table:
+    """The best whole plan that dives from the fractions end in.
+
+    A dive keeps all whole parts, solves the small program of what is left, rounds the largest fraction up, and so on;
+    every step is a handful of simplex iterations. The second dive begins with the second largest fraction, and so on
+    (limited discrepancy; Harvey and Ginsberg, IJCAI 1995).
+    """
+    whole = np.floor(found.nodes + WHOLE).astype(np.int64)
+    best = None
+    for first in range(effort.dives):
+        steps = _dive(batch, found, whole, first)
+        for without in range(min(effort.last_nodes, len(steps)) + 1):
+            kept = steps[: len(steps) - without]
+            table = deal_patterns(batch, free, found.columns, (whole, *kept), found.in_group)
+            if best is None or table.usd_per_hour < best.usd_per_hour:
+                best = table
+    return best or deal_patterns(batch, free, found.columns, (whole,), found.in_group)
+
+
+def _dive(batch: Batch, found: Found, whole: IntArray, first: int) -> list[IntArray]:
+    """Numbers of nodes per column, step by step, until nothing is left or nothing helps.
+
+    first: which fraction is rounded up first, counted from the largest.
+    """
+    columns, classes = found.columns, len(batch.shapes)
+    if not len(columns):
+        return []
+    in_use = np.floor(found.in_group.sum(axis=1) + WHOLE)
+    rest = np.maximum(batch.pods - whole @ columns.pattern - in_use, 0.0)
+    nodes = (batch.kind_nodes - np.bincount(columns.kind, weights=whole, minlength=len(batch.kinds))).astype(np.float64)
+    program = _program_of_the_rest(batch, columns, rest, nodes)
+    unlimited, free_rows = np.full(classes, np.inf), np.full(len(nodes), -np.inf)
+    steps: list[IntArray] = []
+    while rest.any() and program.solve():
+        fraction = program.values[: len(columns)]
+        step = np.floor(fraction + WHOLE).astype(np.int64)
+        if not step.any():
+            column = int(np.argsort(-fraction, kind="stable")[min(first, len(fraction) - 1)])
+            first = 0
+            if fraction[column] <= WHOLE or nodes[columns.kind[column]] < 1:
+                break
+            step[column] = 1
+        steps.append(step)
+        rest = np.maximum(rest - step @ columns.pattern, 0.0)
+        nodes = nodes - np.bincount(columns.kind, weights=step, minlength=len(nodes))
+        program.limit_rows(np.concatenate([rest, free_rows]), np.concatenate([unlimited, nodes]))
+    return steps
+
+
+def _program_of_the_rest(batch: Batch, columns: Columns, rest: FloatArray, nodes: FloatArray) -> Program:
+    classes, count = len(batch.shapes), len(columns)
+    return Program(
+        cost=np.concatenate([batch.kind_usd[columns.kind], batch.left_out_usd]),
+        upper=np.full(count + classes, np.inf),
+        row_lower=np.concatenate([rest, np.full(len(nodes), -np.inf)]),
+        row_upper=np.concatenate([np.full(classes, np.inf), nodes]),
+        entries=joined(
+            pattern_entries(columns, classes),
+            Entries(np.arange(classes), count + np.arange(classes), np.ones(classes)),
+        ),
+    )
+
+
+def deal_patterns(
+    batch: Batch, free: Free, columns: Columns, nodes: tuple[IntArray, ...], in_group: FloatArray
+) -> Table:
+    """Seats on nodes in use first, then one node after the other by its pattern, then whatever is left by best fit.
+
+    nodes: numbers of nodes per column, one array after the other; nodes of the last get less where patterns together
+    hold more than waits.
+    """
+    table = Table(batch, free)
+    content = np.zeros((len(batch.kind), len(batch.shapes)), dtype=np.int64)
+    waiting = [np.flatnonzero(batch.kind == k) for k in range(len(batch.kinds))]
+    opened: list[IntArray] = []
+    for counts in nodes:
+        for column in np.flatnonzero(counts).tolist():
+            k = int(columns.kind[column])
+            taken, waiting[k] = np.split(waiting[k], [int(counts[column])])
+            content[taken] = columns.pattern[column]
+            opened.append(taken)
+    order = np.concatenate(opened) if opened else np.zeros(0, dtype=np.int64)
+    for c in table.order.tolist():
+        for g in np.flatnonzero(in_group[c] > WHOLE).tolist():
+            table.fit(c, int(in_group[c, g] + WHOLE), batch.group == g)
+        table.seat(c, order, content[order, c])
+    table.fit_all()
+    return table
