@@ -135,7 +135,7 @@ def prices_from(text: str) -> dict[str, float]:
 def sizes_from(text: str) -> tuple[int, ...]:
     """`300,600` → 300, 600. Raises ConfigError."""
     parts = [part.strip() for part in text.split(",")]
-    if wrong := [part for part in parts if not re.fullmatch(r"[1-9]\d{0,6}", part)]:
+    if wrong := [part for part in parts if not re.fullmatch(r"-?\d{1,7}", part)]:
         raise ConfigError(Mistake("--generate", f"{wrong[0]!r} is no number of nodes", "write 300 or 300,600"))
     return tuple(dict.fromkeys(int(part) for part in parts))
 
@@ -148,11 +148,17 @@ def _traces(asked: Asked, prices: Mapping[str, float]) -> tuple[dict[str, Snapsh
 def _made_up(asked: Asked, prices: Mapping[str, float]) -> tuple[dict[str, Snapshot], dict[str, str], dict[str, str]]:
     traces, sources, digests = dict[str, Snapshot](), dict[str, str](), dict[str, str]()
     mixes = tuple(dict.fromkeys(mix.strip() for mix in asked.mix.split(",")))
+    mistakes: list[Mistake] = []
     for size, mix in product(sizes_from(asked.generate), mixes):
         name = f"generated-{size}-{mix}"
-        traces[name] = trace_of(generate(size, mix=mix), prices)
+        try:
+            traces[name] = trace_of(generate(size, mix=mix), prices)
+        except ConfigError as error:
+            mistakes.extend(mistake for mistake in error.mistakes if mistake not in mistakes)
         sources[name] = f"Generated with the statistics of openb, pod mix {mix}."
         digests[name] = digest_of(name, repr(sorted(prices.items())))
+    if mistakes:
+        raise ConfigError(tuple(mistakes))
     return traces, sources, digests
 
 

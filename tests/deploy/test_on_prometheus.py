@@ -37,7 +37,10 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
 
         def enough() -> bool:
             load.step()
-            return bool(server.query(f"min(count_over_time({{__name__=~'tonnage_.+_total'}}[5m])) >= {SCRAPES}"))
+            # One name at a time: without their names, two counters without labels would be one series.
+            counters = {each["metric"]["__name__"] for each in server.query("{__name__=~'tonnage_.+_total'}")}
+            seen = [server.query(f"min(count_over_time({name}[5m])) >= {SCRAPES}") for name in sorted(counters)]
+            return bool(seen) and all(seen)
 
         until(enough, f"{SCRAPES} scrapes of every counter")
         yield server
