@@ -28,6 +28,11 @@ STUCK = "stuck"
 TAKES_BACK = ("GangTakenBack", "NotBound")
 """Why such a step is planned (controller/gang_rollback.py, controller/stuck_releases.py)."""
 
+PLANNERS = ("ray", "local")
+FALLBACKS = ("away", "starting", "distrusted", "deadline", "lost")
+LOSSES = ("unreachable", "ended", "garbled", "refused", "unready", "useless", "silent")
+"""The ordinary labels of the brain's counters, which start at 0 also where there is no brain."""
+
 
 class Teller:
     """Remembers the number of the cycle and since when each workload waits; nothing is decided by either.
@@ -43,6 +48,9 @@ class Teller:
         kinds = [kind.__name__ for kind in get_args(Action)]
         meter.foresee("tonnage_actions_total", kinds, ["done", *dict.fromkeys(RESULT_OF.values()), STUCK])
         meter.foresee("tonnage_guard_refusals_total", REASONS)
+        meter.foresee("tonnage_brain_plans_total", PLANNERS)
+        meter.foresee("tonnage_brain_fallbacks_total", FALLBACKS)
+        meter.foresee("tonnage_brain_restarts_total", LOSSES)
         meter.foresee("tonnage_cycles_total", ["acted", "quiet", "blind", "failed"])
         meter.set("tonnage_leader", 0)
 

@@ -38,6 +38,12 @@ API = Board(
                     ),
                 ),
                 Panel(
+                    "Fenced writes",
+                    "Writes that the API server refused because another replica leads since. Seldom, and none is lost.",
+                    PER_SECOND,
+                    (Query(rate("tonnage_fenced_writes_total"), "fenced"),),
+                ),
+                Panel(
                     "Time to answer, 99 %",
                     "By verb, without watches.",
                     SECONDS,

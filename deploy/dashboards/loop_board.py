@@ -84,6 +84,53 @@ LOOP = Board(
             ),
         ),
         Row(
+            "Brain",
+            (
+                Panel(
+                    "Brain on Ray",
+                    "1: up and trusted. 0 also where the controller plans by itself (settings brain.mode).",
+                    COUNT,
+                    (
+                        Query(f"{fleet('tonnage_brain_up')}", "up"),
+                        Query(f"{fleet('tonnage_brain_planners')}", "planners"),
+                    ),
+                ),
+                Panel(
+                    "Plans by who made them",
+                    "local: by the heuristic in the controller, while the brain is away or late.",
+                    PER_SECOND,
+                    (
+                        Query(rate("tonnage_brain_plans_total", "by"), "{{by}}"),
+                        Query(rate("tonnage_brain_late_answers_total"), "came too late"),
+                    ),
+                ),
+                Panel(
+                    "Why plans were made locally",
+                    "deadline: the brain was not done in time. distrusted: that happened too often.",
+                    PER_SECOND,
+                    (Query(rate("tonnage_brain_fallbacks_total", "reason"), "{{reason}}"),),
+                ),
+                Panel(
+                    "Brains and planners started anew",
+                    "By why a brain was given up.",
+                    PER_SECOND,
+                    (
+                        Query(rate("tonnage_brain_restarts_total", "reason"), "{{reason}}"),
+                        Query(f"{fleet('tonnage_brain_planner_restarts')}", "planners, since the brain is up"),
+                    ),
+                ),
+                Panel(
+                    "Time to a plan",
+                    "From the snapshot to its plan, and the part of it that the hand-over takes.",
+                    SECONDS,
+                    (
+                        *quantiles("tonnage_brain_plan_seconds"),
+                        Query(f"{fleet('tonnage_brain_handover_seconds')}", "hand-over"),
+                    ),
+                ),
+            ),
+        ),
+        Row(
             "Process",
             (
                 Panel(
