@@ -25,11 +25,6 @@ class BrainTeller:
         meter.set("tonnage_brain_planner_restarts", standing.planner_restarts)
         meter.set("tonnage_brain_handover_seconds", counts.handover_s)
 
-    def tell_plan(self, brain: RayBrain) -> None:
-        """After a plan was made."""
-        self.meter.observe("tonnage_brain_plan_seconds", brain.counts.latency_s)
-        self.tell(brain)
-
     def _rise(self, name: str, now: Counter[str]) -> None:
         before = self.told.get(name, Counter())
         for label, count in (now - before).items():

@@ -170,13 +170,6 @@ BRAIN = (
     Metric("tonnage_brain_late_answers_total", "counter", "Answers that came too late and were dropped."),
     Metric("tonnage_brain_planners", "gauge", "Planners on Ray that answer."),
     Metric("tonnage_brain_planner_restarts", "gauge", "Planners that were started anew since the brain is up."),
-    Metric(
-        "tonnage_brain_plan_seconds",
-        "histogram",
-        "From the snapshot to its plan, whoever made it.",
-        (),
-        CYCLE_BUCKETS_S,
-    ),
     Metric("tonnage_brain_handover_seconds", "gauge", "To turn the last snapshot into a frame for the brain."),
 )
 

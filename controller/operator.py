@@ -266,7 +266,7 @@ def _one_cycle(operator: Operator, limits: Limits) -> None:
     else:
         operator.teller.tell_cycle(cycle)
         if operator.ray is not None:
-            operator.ray.teller.tell_plan(operator.ray.brain)
+            operator.ray.teller.tell(operator.ray.brain)
 
 
 def pools_of(settings: OperatorSettings) -> tuple[Pool, ...]:

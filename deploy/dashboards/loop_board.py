@@ -124,7 +124,7 @@ LOOP = Board(
                     "From the snapshot to its plan, and the part of it that the hand-over takes.",
                     SECONDS,
                     (
-                        *quantiles("tonnage_brain_plan_seconds"),
+                        Query(quantile(0.99, "tonnage_cycle_stage_seconds", "stage", where='stage="plan"'), "99 %"),
                         Query(f"{fleet('tonnage_brain_handover_seconds')}", "hand-over"),
                     ),
                 ),

@@ -76,8 +76,8 @@ def rate(counter: str, *by: str, where: str = "") -> str:
     return f"sum by ({', '.join(by)}) (rate({counter}{{{matchers}}}[$__rate_interval]))"
 
 
-def quantile(q: float, histogram: str, *by: str) -> str:
-    buckets = rate(f"{histogram}_bucket", *by, "le")
+def quantile(q: float, histogram: str, *by: str, where: str = "") -> str:
+    buckets = rate(f"{histogram}_bucket", *by, "le", where=where)
     return f"histogram_quantile({q}, {buckets})"
 
 
