@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
-from cluster.actions import Bind, Evict, Move, Scale
+from cluster.actions import Action, Bind, Evict, Move, Scale, SetPowerLease
 from cluster.plans import Plan, Reason, ServicePlan
 from cluster.snapshot import Snapshot
 from cluster.workloads import ModelService
@@ -112,11 +112,17 @@ def _pods(plan: Plan) -> Iterator[PodChange]:
                 yield PodChange(pod, node, None, (), step.reason)
             case Move(pod, from_node, node, devices):
                 yield PodChange(pod, from_node, node, devices, step.reason)
-            case Scale():
+            case Scale() | SetPowerLease():
                 pass
             case _:
                 assert_never(step.action)
 
 
-def _subject(action: Bind | Evict | Move | Scale) -> str:
-    return f"ModelService/{action.service}" if isinstance(action, Scale) else f"Pod/{action.pod}"
+def _subject(action: Action) -> str:
+    match action:
+        case Scale():
+            return f"ModelService/{action.service}"
+        case SetPowerLease():
+            return f"Node/{action.node}"
+        case _:
+            return f"Pod/{action.pod}"

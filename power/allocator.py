@@ -1,0 +1,462 @@
+"""The allocator: one step from what is read to what is granted. Lower first, see it obeyed, then let others rise.
+
+Whatever the readings say, in every domain the worst cases of all that was granted and may still be held add up to at
+most the budget, less what draws power there without being a device under a lease. Readings only decide who has how
+much of it. A budget that was cut is the one exception, for as long as lowering takes.
+"""
+
+from dataclasses import dataclass, replace
+from math import exp
+
+import numpy as np
+
+from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.power import NEVER_S, PHASE_COMPUTE_BOUND, PHASE_MEMORY_BOUND, PHASE_UNKNOWN, PowerReadings, PowerTable
+from power.appetite import Appetite, appetite_of, pieces
+from power.book import Book, confirmed, first_book, granted
+from power.burst import burst_of
+from power.estimator import FINE, OVER_CAP, STALE, Estimate, Trust, estimate, first_trust
+from power.filling import Pouring, pour, pouring_of
+from power.quiet import Quiet, is_quiet, quiet_while
+from power.rules import PowerRules
+from power.spike import Spikes, no_spikes, with_draw
+from power.tree import Tree, tree_of
+
+_MEANT_W = 1.0
+"""Caps are whole watts above the lowest limit, and differences below one watt are none."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Allocator:
+    """What stays the same from step to step: the tree in the forms that the step needs."""
+
+    tree: Tree
+    rules: PowerRules
+    appetite: Appetite
+    pouring: Pouring
+    fixed_w: FloatArray
+    """Shape (limits,): watts that no lease governs: servers besides devices, and devices that opted out."""
+    keeps_reserve: BoolArray
+    """Shape (levels, 1): which levels must leave the reserve alone: present needs, which are what will be drawn."""
+    burst_j: FloatArray
+    """Shape (devices,): joules above its lease, for a device that may burst."""
+    bursts: BoolArray
+    """Shape (devices,): whose burst_j is not 0."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AllocatorState:
+    """What is remembered between steps. Data: it can be kept anywhere, and two steps from it do the same."""
+
+    book: Book
+    trust: Trust
+    spikes: Spikes
+    """Of the draw through each limit."""
+    need_w: FloatArray
+    """What each device would draw if it were let, with its margin; shape (devices,)."""
+    usual_w: FloatArray
+    """What each device needs when it works."""
+    rises_per_s: FloatArray
+    target_w: FloatArray
+    """Where each cap should be, when everyone has confirmed."""
+    mean_w: FloatArray
+    """The draw, smoothed over some seconds."""
+    estimate: Estimate
+    quiet: Quiet | None
+    """While readings stay within these bounds nothing is to be decided; None: something is under way."""
+    started_s: float
+    """When this controller took its first step."""
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grants:
+    """What is to be sent now; shape (devices,) each."""
+
+    changed: BoolArray
+    cap_w: FloatArray
+    """The newest grant of every device, changed or not."""
+    burst_j: FloatArray
+    """Joules that the device may draw above it (power/burst.py); 0: a hard limit."""
+    sequence: IntArray
+    safe_w: FloatArray
+    """Where the agent falls when its lease ends."""
+    met: BoolArray
+    """Whether the device was ever seen to obey a grant of this controller: until then it may only be lowered."""
+
+
+def allocator_of(table: PowerTable, rules: PowerRules | None = None) -> Allocator:
+    """Raises ConfigError with every mistake in the table."""
+    tree = tree_of(table)
+    devices = table.devices
+    opted_out = np.where(devices.managed, 0.0, np.maximum(devices.max_w, devices.default_w))
+    rules = rules or PowerRules()
+    burst_j = burst_of(tree, rules.burst_share)
+    appetite = appetite_of(tree, burst_j > 0)
+    levels = np.arange(appetite.levels)
+    return Allocator(
+        tree=tree,
+        rules=rules,
+        appetite=appetite,
+        pouring=pouring_of(tree, appetite.levels),
+        fixed_w=tree.other_w + tree.through(tree.burden * opted_out),
+        keeps_reserve=((levels > int(tree.rank.max(initial=-1))) & (levels < appetite.first_room))[:, None],
+        burst_j=burst_j,
+        bursts=burst_j > 0,
+    )
+
+
+def first_state(allocator: Allocator) -> AllocatorState:
+    """Where a controller starts, from the leases and readings in the table: nothing has been confirmed to it."""
+    tree, table = allocator.tree, allocator.tree.table
+    book = first_book(table.leases)
+    nothing = np.zeros(tree.devices, dtype=bool)
+    unknown = Estimate(book.ceiling_w, book.ceiling_w, nothing, np.full(tree.devices, STALE), clean=False)
+    return AllocatorState(
+        book=book,
+        trust=first_trust(tree),
+        spikes=no_spikes(tree.limits),
+        need_w=table.devices.max_w,
+        usual_w=table.devices.floor_w,
+        rises_per_s=np.zeros(tree.devices),
+        target_w=book.cap_w,
+        mean_w=np.zeros(tree.devices),
+        estimate=unknown,
+        quiet=None,
+        started_s=NEVER_S,
+        at_s=NEVER_S,
+    )
+
+
+def step(
+    allocator: Allocator,
+    state: AllocatorState,
+    readings: PowerReadings,
+    now_s: float,
+    budget_w: FloatArray | None = None,
+) -> tuple[AllocatorState, Grants]:
+    """What to grant now.
+
+    readings: the newest of each device; call with the same ones again and nothing more is granted.
+    now_s: seconds of the controller's clock that the readings' instants are on.
+    budget_w: shape (limits,), in the order of `allocator.tree.limit`, when budgets differ from the table's.
+
+    The result holds at every instant between two steps: the sum over each domain of the worst cases of what devices may
+    hold is at most its budget, or falls towards it as fast as devices obey.
+    """
+    budget_w = allocator.tree.budget_w if budget_w is None else budget_w
+    mean_w = _smoothed(allocator, state, readings, now_s)
+    if state.quiet is not None and is_quiet(state.quiet, allocator.rules, readings, mean_w, budget_w, now_s):
+        spikes = _measured(allocator, state.spikes, readings.draw_w, now_s)
+        return _still(state, spikes, mean_w, now_s), _nothing_new(allocator, state.book)
+    return _decided(allocator, state, readings, now_s, budget_w, mean_w)
+
+
+def _decided(
+    allocator: Allocator,
+    state: AllocatorState,
+    readings: PowerReadings,
+    now_s: float,
+    budget_w: FloatArray,
+    mean_w: FloatArray,
+) -> tuple[AllocatorState, Grants]:
+    """The step in full."""
+    if state.at_s == NEVER_S:
+        state = _started(state, now_s)
+    trust, seen = estimate(allocator.tree, allocator.rules, state.trust, state.book, readings, now_s)
+    book = confirmed(state.book, readings.sequence, _obeyed(allocator, state.book, readings, seen))
+    if seen.clean:
+        seen = replace(seen, held_w=np.maximum(book.ceiling_w, readings.cap_w))
+    spikes = _measured(allocator, state.spikes, seen.draw_w, now_s) if seen.clean else state.spikes
+    need_w = _needs(allocator, book, seen, readings, mean_w, state.need_w)
+    rises_per_s = _rises(allocator, state, need_w, now_s)
+    room_w = budget_w - allocator.fixed_w
+    usual_w = _usual(allocator, state, need_w, readings.phase, now_s)
+    width_w, level = pieces(allocator.appetite, need_w, usual_w, readings.phase, rises_per_s)
+    reserve_w = _reserve(allocator, spikes, seen, need_w)
+    target_w = _targets(allocator, trust, seen, width_w, level, room_w, reserve_w)
+    if not book.met.all() and now_s < state.started_s + allocator.rules.stale_s:
+        target_w = np.where(~book.met & (seen.fault == STALE), book.cap_w, target_w)
+    cap_w = _next_caps(allocator, book, seen, need_w, target_w, room_w)
+    if not state.book.met.all():
+        cap_w = _as_found(allocator, state.book, book, readings, cap_w)
+    burst = (cap_w >= need_w - _MEANT_W) & allocator.bursts & (seen.fault == FINE)
+    changed = ((cap_w != book.cap_w) | (burst != book.burst)) & allocator.tree.table.devices.managed
+    any_changed = bool(changed.any())
+    if any_changed:
+        book = granted(book, cap_w, burst, changed, now_s)
+    calm = seen.clean and trust.clean and not any_changed and book.settled
+    quiet = quiet_while(allocator.tree, allocator.rules, book, need_w, budget_w, now_s) if calm else None
+    made = AllocatorState(
+        book, trust, spikes, need_w, usual_w, rises_per_s, target_w, mean_w, seen, quiet, state.started_s, now_s
+    )
+    return made, _grants(allocator, book, changed)
+
+
+def _grants(allocator: Allocator, book: Book, changed: BoolArray) -> Grants:
+    burst_j = np.where(book.burst, allocator.burst_j, 0.0)
+    return Grants(
+        changed, book.cap_w, burst_j, book.sequence, np.minimum(allocator.appetite.floor_w, book.cap_w), book.met
+    )
+
+
+def _nothing_new(allocator: Allocator, book: Book) -> Grants:
+    return _grants(allocator, book, np.zeros(len(book.cap_w), dtype=bool))
+
+
+def _started(state: AllocatorState, now_s: float) -> AllocatorState:
+    """A first step: what was granted before counts as granted now, so nobody is late yet.
+
+    Who was not heard by this controller yet keeps what it has for as long as a reading may be old: a controller that
+    starts anew must not throw a row to its floors.
+    """
+    book = replace(state.book, granted_at_s=np.full(len(state.book.cap_w), now_s))
+    return replace(state, book=book, started_s=now_s)
+
+
+def _as_found(allocator: Allocator, before: Book, book: Book, readings: PowerReadings, cap_w: FloatArray) -> FloatArray:
+    """Grants no higher than what devices turn out to hold that are met for the first time.
+
+    A controller before this one may have lowered them after they were found, and given the watts to others.
+    """
+    newly = book.met & ~before.met & (readings.cap_w > 0)
+    holds_w = np.maximum(np.floor(readings.cap_w), allocator.appetite.base_w)
+    return np.where(newly, np.minimum(cap_w, holds_w), cap_w)
+
+
+def _still(state: AllocatorState, spikes: Spikes, mean_w: FloatArray, now_s: float) -> AllocatorState:
+    """The state of a step in which nothing happened that moves a cap."""
+    return AllocatorState(
+        state.book,
+        state.trust,
+        spikes,
+        state.need_w,
+        state.usual_w,
+        state.rises_per_s,
+        state.target_w,
+        mean_w,
+        state.estimate,
+        state.quiet,
+        state.started_s,
+        now_s,
+    )
+
+
+def _smoothed(allocator: Allocator, state: AllocatorState, readings: PowerReadings, now_s: float) -> FloatArray:
+    """The mean draw that needs are made of; a first reading is its own mean."""
+    if state.at_s == NEVER_S:
+        return readings.draw_w
+    part = 1 - exp(-max(now_s - state.at_s, 0.0) / allocator.rules.mean_s)
+    return state.mean_w + part * (readings.draw_w - state.mean_w)
+
+
+def _measured(allocator: Allocator, spikes: Spikes, draw_w: FloatArray, now_s: float) -> Spikes:
+    """Spikes of what is believed alone: a device that falls silent counts for more at once, and draws no more."""
+    tree, rules = allocator.tree, allocator.rules
+    drawn_w = tree.through(tree.overhead * draw_w)
+    return with_draw(spikes, drawn_w, now_s, rules.control_delay_s, rules.spike_memory_s)
+
+
+def _obeyed(allocator: Allocator, book: Book, readings: PowerReadings, seen: Estimate) -> BoolArray:
+    """Who was seen to keep the newest grant: says to enforce no more, draws no more, and is believed."""
+    if book.settled:
+        return seen.believed
+    devices, rules = allocator.tree.table.devices, allocator.rules
+    may_draw_w = np.where(book.burst, np.maximum(book.cap_w, devices.max_w), book.cap_w)
+    worst_w = may_draw_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + 5.0
+    says_so = (readings.cap_w <= book.cap_w + _MEANT_W) & (readings.at_s >= book.granted_at_s)
+    return seen.believed & says_so & (readings.draw_w <= worst_w) & (seen.fault != OVER_CAP)
+
+
+def _needs(
+    allocator: Allocator,
+    book: Book,
+    seen: Estimate,
+    readings: PowerReadings,
+    mean_w: FloatArray,
+    before_w: FloatArray,
+) -> FloatArray:
+    """What each device would draw if it were let. One that its cap holds back is tried at more.
+
+    Kept as it was while it moves little, so that a ripple of the draw moves no caps, and while the newest cap is too
+    young to show in the readings: else a device that was just given more would seem not to want it.
+    """
+    rules, appetite = allocator.rules, allocator.appetite
+    cap_w = np.where(readings.cap_w > 0, np.minimum(readings.cap_w, book.ceiling_w), book.cap_w)
+    brief = seen.believed & book.burst & (readings.phase != PHASE_MEMORY_BOUND)
+    draw_w = np.where(brief, mean_w, seen.draw_w)
+    held_back = draw_w >= rules.pinned_share * cap_w
+    more_w = np.where(readings.phase == PHASE_COMPUTE_BOUND, 1.0, rules.probe_share) * appetite.most_w
+    wants_w = np.where(held_back, cap_w + more_w, draw_w * (1 + rules.margin_share))
+    wants_w = np.minimum(np.maximum(wants_w, appetite.floor_w), appetite.most_w)
+    band_w = rules.band_share * appetite.most_w
+    rises = (wants_w > before_w + band_w) | ((wants_w > before_w) & (draw_w > before_w))
+    shows = readings.at_s > book.granted_at_s + 2 * rules.control_delay_s
+    falls = (wants_w < before_w - band_w) & (shows | (draw_w < rules.pinned_share * book.before_w))
+    return np.where(rises | falls, wants_w, before_w)
+
+
+def _rises(allocator: Allocator, state: AllocatorState, need_w: FloatArray, now_s: float) -> FloatArray:
+    """How often each device asks for much more at once: events per second, older ones forgotten."""
+    if state.at_s == NEVER_S:
+        return state.rises_per_s
+    memory_s = allocator.rules.rise_memory_s
+    kept = state.rises_per_s * exp(-max(now_s - state.at_s, 0.0) / memory_s)
+    return kept + (need_w - state.need_w > 0.1 * allocator.appetite.most_w) / memory_s
+
+
+def _usual(
+    allocator: Allocator, state: AllocatorState, need_w: FloatArray, phase: IntArray, now_s: float
+) -> FloatArray:
+    """What each device needs when it works on tokens; where phases are not told, whatever it needs now."""
+    if state.at_s == NEVER_S:
+        return state.usual_w
+    steady = (phase == PHASE_MEMORY_BOUND) | (phase == PHASE_UNKNOWN)
+    part = 1 - exp(-max(now_s - state.at_s, 0.0) / (4 * allocator.rules.mean_s))
+    return np.where(steady, state.usual_w + part * (need_w - state.usual_w), state.usual_w)
+
+
+def _reserve(allocator: Allocator, spikes: Spikes, seen: Estimate, need_w: FloatArray) -> FloatArray:
+    """Watts at each limit that present needs leave alone: the measured spike, less what needs have over the draw."""
+    tree, rules = allocator.tree, allocator.rules
+    margin_w = tree.through(tree.burden * need_w - tree.overhead * seen.draw_w)
+    most_w = rules.reserve_most_share * tree.budget_w
+    return np.minimum(np.maximum(spikes.spike_w - np.maximum(margin_w, 0.0), 0.0), most_w)
+
+
+def _targets(
+    allocator: Allocator,
+    trust: Trust,
+    seen: Estimate,
+    width_w: FloatArray,
+    level: IntArray,
+    room_w: FloatArray,
+    reserve_w: FloatArray,
+) -> FloatArray:
+    """Where every cap should be once all obey; shape (devices,).
+
+    What draws may rise by before others could be lowered for them is kept in reserve: present needs leave it alone.
+    """
+    tree, appetite = allocator.tree, allocator.appetite
+    out = _ungoverned(tree, seen)
+    base_w = appetite.base_w
+    if not trust.clean:
+        base_w = np.maximum(base_w, trust.least_w)
+        width_w = _above(width_w, base_w - appetite.base_w)
+    lowest_w = base_w
+    if out.any():
+        width_w = np.where(out[:, None], 0.0, width_w)
+        base_w = np.where(out, np.where(tree.table.devices.managed, seen.held_w, 0.0), base_w)
+    free_w = room_w - tree.through(tree.burden * base_w)
+    got_w = pour(allocator.pouring, width_w, level, free_w - allocator.keeps_reserve * reserve_w)
+    target_w = np.minimum(lowest_w + np.floor(got_w / _MEANT_W + 1e-9) * _MEANT_W, appetite.most_w)
+    return _kept_apart(allocator, seen, target_w) if out.any() else target_w
+
+
+def _above(width_w: FloatArray, had_w: FloatArray) -> FloatArray:
+    """What is left of the pieces of devices that have so many watts of them already."""
+    end_w = np.maximum(np.cumsum(width_w, axis=1) - had_w[:, None], 0.0)
+    return np.diff(end_w, axis=1, prepend=0.0)
+
+
+def _ungoverned(tree: Tree, seen: Estimate) -> BoolArray:
+    """Devices that a new cap does not govern for certain: they count at what they may hold, whatever they are told."""
+    unmanaged = ~tree.table.devices.managed
+    return unmanaged if seen.clean else unmanaged | (seen.fault == STALE) | (seen.fault == OVER_CAP)
+
+
+def _kept_apart(allocator: Allocator, seen: Estimate, target_w: FloatArray) -> FloatArray:
+    """Ungoverned devices: sent to the safe floor, or left alone when they opted out."""
+    tree, appetite = allocator.tree, allocator.appetite
+    out = _ungoverned(tree, seen)
+    return np.where(out, np.where(tree.table.devices.managed, appetite.floor_w, appetite.most_w), target_w)
+
+
+def _next_caps(
+    allocator: Allocator,
+    book: Book,
+    seen: Estimate,
+    need_w: FloatArray,
+    target_w: FloatArray,
+    room_w: FloatArray,
+) -> FloatArray:
+    """The newest grant of every device: lowered at once, raised as far as what others are seen to hold leaves room."""
+    tree = allocator.tree
+    managed = tree.table.devices.managed
+    held_w = np.where(managed, seen.held_w, 0.0)
+    left_w = room_w - tree.through(tree.burden * held_w)
+    wanted_w = _wanted(allocator, book.cap_w, need_w, target_w, room_w)
+    may_rise = seen.believed & (seen.fault == FINE) & managed & (book.ceiling_w <= book.cap_w)
+    lowered_w = np.where(managed, np.minimum(wanted_w, book.cap_w), book.cap_w)
+    rise_w = np.where(may_rise, np.maximum(wanted_w - held_w, 0.0), 0.0)
+    if not rise_w.any():
+        return lowered_w
+    rise_w = _fitting(tree, rise_w, np.maximum(np.minimum(need_w, wanted_w) - held_w, 0.0), left_w)
+    return _floors_first(allocator, lowered_w, np.where(rise_w >= _MEANT_W, held_w + np.floor(rise_w), lowered_w))
+
+
+def _wanted(
+    allocator: Allocator, cap_w: FloatArray, need_w: FloatArray, target_w: FloatArray, room_w: FloatArray
+) -> FloatArray:
+    """Where caps are to go now: targets, except that nobody is moved for nothing.
+
+    Who has what it needs keeps what it has above that until others need the watts; then those give first that have
+    most too much. Who must do with less than it needs is lowered at once, and raised when it is worth it.
+    """
+    tree, rules, appetite = allocator.tree, allocator.rules, allocator.appetite
+    band_w = rules.band_share * appetite.most_w
+    squeezed = target_w < need_w - _MEANT_W
+    content = ~squeezed & (cap_w >= need_w - _MEANT_W) & (cap_w >= target_w - 3 * band_w)
+    near = squeezed & (cap_w <= target_w) & (cap_w >= target_w - band_w)
+    keeps = (content | near) & tree.table.devices.managed
+    wanted_w = np.where(keeps, cap_w, target_w)
+    governed_w = np.where(tree.table.devices.managed, wanted_w, 0.0)
+    missing_w = tree.through(tree.burden * governed_w) - room_w
+    if bool((missing_w <= 0).all()):
+        return wanted_w
+    surplus_w = np.where(keeps, np.maximum(cap_w - target_w, 0.0), 0.0)
+    return np.where(_givers(tree, surplus_w, missing_w), target_w, wanted_w)
+
+
+def _givers(tree: Tree, surplus_w: FloatArray, missing_w: FloatArray) -> BoolArray:
+    """The few devices whose surplus together makes up for what is missing at every limit, the largest first."""
+    chosen = np.zeros(tree.devices, dtype=bool)
+    for limit in np.flatnonzero(missing_w > 0).tolist():
+        on = tree.path_limit == limit
+        device = tree.path_device[on]
+        gives_w = tree.path_share[on] * tree.burden[device] * surplus_w[device]
+        still_w = missing_w[limit] - gives_w[chosen[device]].sum()
+        order = np.argsort(-np.where(chosen[device], 0.0, gives_w), kind="stable")
+        count = int(np.searchsorted(np.cumsum(gives_w[order]), still_w)) + 1 if still_w > 0 else 0
+        chosen[device[order[:count]]] = True
+    return chosen & (surplus_w > 0)
+
+
+def _fitting(tree: Tree, rise_w: FloatArray, needed_w: FloatArray, left_w: FloatArray) -> FloatArray:
+    """As much of the rises as every limit has left: needs class by class, then the rest."""
+    if bool((tree.through(tree.burden * rise_w) <= left_w).all()):
+        return rise_w
+    needed_w = np.minimum(needed_w, rise_w)
+    made = np.zeros(len(rise_w))
+    parts = [np.where(tree.rank == rank, needed_w, 0.0) for rank in range(int(tree.rank.max()) + 1)]
+    for part in (*parts, rise_w - needed_w):
+        asked = tree.through(tree.burden * part)
+        share = np.minimum(np.maximum(left_w, 0.0) / np.maximum(asked, 1e-9), 1.0)
+        given = part * np.minimum(tree.least(share), 1.0)
+        left_w = left_w - tree.through(tree.burden * given)
+        made += given
+    return made
+
+
+def _floors_first(allocator: Allocator, before_w: FloatArray, cap_w: FloatArray) -> FloatArray:
+    """Nobody rises above its useful floor while a higher class below the same limit waits for its own."""
+    tree, floor_w = allocator.tree, allocator.appetite.floor_w
+    waits = (cap_w < floor_w - _MEANT_W) & tree.table.devices.managed
+    if not waits.any():
+        return cap_w
+    first = np.full(tree.limits, np.iinfo(np.int64).max)
+    waiting = waits[tree.path_device]
+    np.minimum.at(first, tree.path_limit[waiting], tree.rank[tree.path_device[waiting]])
+    ahead = np.full(tree.devices, np.iinfo(np.int64).max)
+    np.minimum.at(ahead, tree.path_device, first[tree.path_limit])
+    return np.where(ahead < tree.rank, np.minimum(cap_w, np.maximum(floor_w, before_w)), cap_w)
