@@ -6,13 +6,14 @@ from typing import assert_never
 
 import numpy as np
 
-from cluster.actions import Action, Bind, Evict, Move, Scale
+from cluster.actions import Action, Bind, Evict, Move, Scale, SetPowerLease
 from cluster.arrays import IntArray, Names
 from cluster.demand import ThroughputProfile
 from cluster.errors import ActionError
 from cluster.hardware import WHOLE_GPU_MILLI, GpuType
 from cluster.nodes import NodeTable
 from cluster.pods import PENDING, PodTable, device_mask
+from cluster.power import PowerTable
 from cluster.workloads import Gang, ModelService
 
 
@@ -41,6 +42,8 @@ class Snapshot:
     profiles: tuple[ThroughputProfile, ...] = ()
     observed_at_s: Mapping[str, float] = field(default_factory=dict)
     """When each part was last seen (`nodes`, `pods`, `services`); a part that is missing is as old as `at_s`."""
+    power: PowerTable | None = None
+    """Watts: None where nobody declared a power domain, and then no limit is ever touched."""
 
     @property
     def gpu_type_names(self) -> tuple[str, ...]:
@@ -96,6 +99,8 @@ class _Rewrite:
                 case Scale():
                     # Later actions may bind the pods that this one adds, so the columns grow here and now.
                     self._start_from(scaled(self._now(), action))
+                case SetPowerLease():
+                    self.snapshot = leased(self.snapshot, action)
                 case _:
                     assert_never(action)
         return self._now()
@@ -114,6 +119,21 @@ class _Rewrite:
         if row is None:
             raise ActionError(f"acting on pod {name}: there is no such pod; observe again")
         return row
+
+
+def leased(snapshot: Snapshot, lease: SetPowerLease) -> Snapshot:
+    """The snapshot with a node's devices under this lease, accepted and enforced.
+
+    Raises ActionError when there are no power domains, or the node has no such device.
+    """
+    power = snapshot.power
+    where = power.domains.names.row(lease.node) if power else None
+    if power is None or where is None:
+        raise ActionError(f"leasing watts to {lease.node}: there is no such power domain; observe again")
+    rows = [row for name in lease.caps_w if (row := power.devices.names.row(name)) is not None]
+    if len(rows) < len(lease.caps_w) or any(power.devices.domain[row] != where for row in rows):
+        raise ActionError(f"leasing watts to {lease.node}: a device is not there; observe again")
+    return replace(snapshot, power=power.leased(rows, lease, snapshot.at_s))
 
 
 def scaled(snapshot: Snapshot, scale: Scale) -> Snapshot:

@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from cluster.actions import Action, Bind, Evict, Move, Scale
+from cluster.actions import Action, Bind, Evict, Move, Scale, SetPowerLease
 from cluster.errors import ActionError
 from cluster.plans import Phase, Plan, Reason, Step
 from controller.world import Outcome, Undone, World
@@ -57,13 +57,16 @@ def _taken_back(phase: Phase, error: ActionError | None) -> Reason:
 
 
 def inverse(action: Action) -> tuple[Action, ...]:
-    """The actions that restore what was before; an eviction has none, its devices are anybody's since."""
+    """The actions that restore what was before.
+
+    An eviction has none, its devices are anybody's since; nor has a lease of watts, which ends by itself.
+    """
     match action:
         case Bind():
             return (Evict(action.pod, action.node),)
         case Move():
             return (Evict(action.pod, action.node),)
-        case Evict() | Scale():
+        case Evict() | Scale() | SetPowerLease():
             return ()
         case _:
             assert_never(action)
@@ -78,5 +81,8 @@ def touches(action: Action) -> frozenset[str]:
             return frozenset((f"Pod/{action.pod}", f"Node/{action.from_node}", f"Node/{action.node}"))
         case Scale():
             return frozenset((f"ModelService/{action.service}",))
+        case SetPowerLease():
+            # Not `Node/…`: a bind that failed there must not keep watts from being lowered.
+            return frozenset((f"PowerLease/{action.node}",))
         case _:
             assert_never(action)

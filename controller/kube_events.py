@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from cluster.actions import Action, Bind, Evict, Move, Scale
+from cluster.actions import Action, Bind, Evict, Move, Scale, SetPowerLease
 from cluster.errors import ActionError
 from cluster.plans import Plan, Reason
 from controller.api.metadata import API_VERSION
@@ -65,6 +65,8 @@ def _said(action: Action, reason: Reason, *, is_warning: bool) -> Said:
             return Said("Pod", action.pod, "Evicting", reason, is_warning)
         case Scale():
             return Said("ModelService", action.service, "Scaling", reason, is_warning)
+        case SetPowerLease():
+            return Said("Node", action.node, "LeasingWatts", reason, is_warning)
 
 
 def _placed(reason: Reason, where: str, is_warning: bool) -> Reason:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import count, islice
 from typing import assert_never
 
-from cluster.actions import Action, Bind, Evict, Move, Scale
+from cluster.actions import Action, Bind, Evict, Move, Scale, SetPowerLease
 from cluster.plans import Phase, Plan, Reason, Step
 from controller.api.conditions import APPLIED, set_condition
 from controller.api.plan_record import (
@@ -17,6 +17,7 @@ from controller.api.plan_record import (
     MoveStep,
     PlanRecordSpec,
     PlanRecordStatus,
+    PowerLeaseStep,
     RecordedPhase,
     RecordedReason,
     RecordedStep,
@@ -91,8 +92,13 @@ def _status(
 
 
 def _key(action: Action) -> object:
-    """What tells actions apart; the instances of a Scale are a mapping, which has no hash."""
-    return ("Scale", action.service) if isinstance(action, Scale) else action
+    """What tells actions apart; a Scale and a lease hold a mapping, which has no hash."""
+    match action:
+        case Scale():
+            return ("Scale", action.service)
+        case SetPowerLease():
+            return ("SetPowerLease", action.node, action.epoch, action.sequence)
+    return action
 
 
 def _parts(phases: Iterable[Phase]) -> Iterator[tuple[RecordedPhase, ...]]:
@@ -126,6 +132,9 @@ def _recorded(step: Step) -> RecordedStep:
             return RecordedStep(move=move, reason=reason)
         case Scale(service, instances):
             return RecordedStep(scale=ScaleStep(service=service, instances=dict(instances)), reason=reason)
+        case SetPowerLease(node, caps_w, sequence, epoch, for_s):
+            lease = PowerLeaseStep(node=node, watts=dict(caps_w), sequence=sequence, epoch=epoch, seconds=for_s)
+            return RecordedStep(power_lease=lease, reason=reason)
         case _:
             assert_never(step.action)
 
@@ -139,6 +148,8 @@ def _action(step: RecordedStep) -> Action:
         return Move(step.move.pod, step.move.from_node, step.move.node, step.move.devices)
     if step.scale:
         return Scale(step.scale.service, step.scale.instances)
+    if lease := step.power_lease:
+        return SetPowerLease(lease.node, lease.watts, lease.sequence, lease.epoch, lease.seconds)
     raise ValueError("a recorded step holds no action")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from cluster.actions import Action, Bind, Evict, Move, Scale
+from cluster.actions import Action, Bind, Evict, Move, Scale, SetPowerLease
 from cluster.errors import ActionError
 from cluster.nodes import eligible_nodes
 from cluster.plans import Plan
@@ -65,7 +65,7 @@ class SimulatedWorld:
         self._now = replace(self._now, pods=without_pods(self._now.pods, rows))
 
     def _check_source(self, action: Action) -> None:
-        if isinstance(action, Scale):
+        if isinstance(action, Scale | SetPowerLease):
             return
         row = self._now.pods.names.row(action.pod)
         if row is None:

@@ -127,6 +127,7 @@ STEPS = {
     "evict": {"pod": "ns/a", "node": "n1"},
     "move": {"pod": "ns/a", "fromNode": "n1", "node": "n2", "devices": [0]},
     "scale": {"service": "ns/chat", "instances": {"a100": 1}},
+    "powerLease": {"node": "n1", "watts": {"GPU-1": 300}, "sequence": 4, "epoch": 2, "seconds": 10},
 }
 """The other actions of a step: a full step holds one of them only."""
 

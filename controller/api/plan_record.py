@@ -56,6 +56,18 @@ class ScaleStep(Told):
     )
 
 
+class PowerLeaseStep(Told):
+    """Allow the devices of a node so many watts each, for so long."""
+
+    node: str = Field(min_length=1, max_length=253, description="The node.")
+    watts: Annotated[dict[str, Annotated[float, Field(ge=0)]], Field(max_length=64)] = Field(
+        description="Highest draw per device (UUID)."
+    )
+    sequence: int = Field(ge=0, description="Rises with each lease of this node.")
+    epoch: int = Field(default=0, ge=0, description="The term of the controller that grants it.")
+    seconds: float = Field(gt=0, description="How long until the node's agent falls back to the safe floor by itself.")
+
+
 class RecordedReason(Told):
     """Why, as a code for machines and words for people."""
 
@@ -70,6 +82,9 @@ class RecordedStep(Told):
     evict: EvictStep | None = Field(default=None, description="Stop a pod where it runs.")
     move: MoveStep | None = Field(default=None, description="Stop a pod on one node and start it on another.")
     scale: ScaleStep | None = Field(default=None, description="Have so many instances of a service on each GPU type.")
+    power_lease: PowerLeaseStep | None = Field(
+        default=None, description="Allow the devices of a node so many watts each, for so long."
+    )
     reason: RecordedReason = Field(description="Why this is done.")
 
 
@@ -137,7 +152,8 @@ RULES = (
     Rule(("spec",), "self.part < self.parts", "part is not below parts; parts are counted from 0"),
     Rule(
         ("spec", "phases", "[]", "steps", "[]"),
-        "[has(self.bind), has(self.evict), has(self.move), has(self.scale)].exists_one(action, action)",
-        "holds one action: bind, evict, move or scale",
+        "[has(self.bind), has(self.evict), has(self.move), has(self.scale), has(self.powerLease)]"
+        ".exists_one(action, action)",
+        "holds one action: bind, evict, move, scale or powerLease",
     ),
 )

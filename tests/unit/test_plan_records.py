@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.actions import Action, Bind, Evict, Move, Scale
+from cluster.actions import Action, Bind, Evict, Move, Scale, SetPowerLease
 from cluster.plans import Phase, Plan, Reason, Step
 from controller.api.plan_record import LONGEST_WORDS, MAX_PHASES, MAX_STEPS, PlanRecordSpec, PlanRecordStatus
 from controller.plan_records import plan_from, specs_from, statuses_from
@@ -41,6 +41,7 @@ def test_every_action_goes_into_a_record_and_comes_out_of_it() -> None:
             step(Evict("ns/b", "n2")),
             step(Move("ns/c", "n1", "n2", (1,))),
             step(Scale("ns/chat", {"a100": 2, "l4": 0})),
+            step(SetPowerLease("n1", {"GPU-1": 300.0}, sequence=4, epoch=2)),
         ),
         whole=True,
     )

@@ -1,14 +1,14 @@
 """Records come back as they went in, say the same in the same bytes, and refuse what is no record."""
 
 import json
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.actions import Bind, Evict, Move, Scale
+from cluster.actions import Bind, Evict, Move, Scale, SetPowerLease
 from cluster.arrays import Names, column
 from cluster.demand import Demand, LengthGrid, Slo, ThroughputProfile
 from cluster.errors import ConfigError
@@ -18,6 +18,7 @@ from cluster.record import plan_from_json, plan_to_json, snapshot_from_json, sna
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, ModelService, Toleration
 from tests.builders import node, pod, world
+from tests.watts import Device, row_of
 
 GRID = LengthGrid((100, 1000), (10,))
 
@@ -34,6 +35,7 @@ actions = st.one_of(
     st.builds(Evict, texts, texts),
     st.builds(Move, texts, texts, texts, devices),
     st.builds(Scale, texts, st.dictionaries(texts, counts, max_size=2)),
+    st.builds(SetPowerLease, texts, st.dictionaries(texts, numbers, max_size=2), counts, counts, numbers),
 )
 steps = st.builds(Step, actions, reasons)
 few_steps = st.lists(steps, max_size=3).map(tuple)
@@ -107,6 +109,12 @@ def test_a_plan_comes_back_as_it_went_in(plan: Plan) -> None:
 
 @given(snapshots())
 def test_a_snapshot_comes_back_as_it_went_in(snapshot: Snapshot) -> None:
+    assert same(snapshot_from_json(snapshot_to_json(snapshot)), snapshot)
+
+
+def test_power_domains_come_back_as_they_went_in() -> None:
+    snapshot = replace(world([]), power=row_of([Device("g1", "n1"), Device("g2", "n2", "high")], 5000.0))
+
     assert same(snapshot_from_json(snapshot_to_json(snapshot)), snapshot)
 
 
@@ -190,7 +198,7 @@ def test_an_action_that_does_not_exist_is_refused() -> None:
     record = json.loads(plan_to_json(Plan(phases=(Phase("x", (Step(Evict("p", "n"), Reason("R", "r")),)),))))
     record["plan"]["phases"][0]["steps"][0]["action"]["action"] = "Explode"
 
-    with pytest.raises(ConfigError, match="should be one of Bind, Evict, Move, Scale, not 'Explode'"):
+    with pytest.raises(ConfigError, match="should be one of Bind, Evict, Move, Scale, SetPowerLease, not 'Explode'"):
         plan_from_json(json.dumps(record))
 
 
