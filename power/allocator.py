@@ -1,0 +1,299 @@
+"""The allocator: one step from what is read to what is granted. Lower first, see it obeyed, then let others rise.
+
+Whatever the readings say, in every domain the worst cases of all that was granted and may still be held add up to at
+most the budget, less what draws power there without being a device under a lease. Readings only decide who has how
+much of it. A budget that was cut is the one exception, for as long as lowering takes.
+"""
+
+from dataclasses import dataclass
+from math import exp
+
+import numpy as np
+
+from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.power import NEVER_S, PHASE_COMPUTE_BOUND, PowerReadings, PowerTable
+from power.appetite import Appetite, appetite_of, pieces
+from power.book import Book, confirmed, first_book, granted
+from power.estimator import FINE, OVER_CAP, STALE, Estimate, Trust, estimate, first_trust
+from power.filling import Pouring, pour, pouring_of
+from power.rules import PowerRules
+from power.spike import Spikes, no_spikes, with_draw
+from power.tree import Tree, tree_of
+
+_MEANT_W = 1.0
+"""Caps are whole watts above the lowest limit, and differences below one watt are none."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Allocator:
+    """What stays the same from step to step: the tree in the forms that the step needs."""
+
+    tree: Tree
+    rules: PowerRules
+    appetite: Appetite
+    pouring: Pouring
+    fixed_w: FloatArray
+    """Shape (limits,): watts that no lease governs: servers besides devices, and devices that opted out."""
+    is_room: BoolArray
+    """Shape (levels, 1)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AllocatorState:
+    """What is remembered between steps. Data: it can be kept anywhere, and two steps from it do the same."""
+
+    book: Book
+    trust: Trust
+    spikes: Spikes
+    """Of the draw through each limit."""
+    need_w: FloatArray
+    """What each device would draw if it were let, with its margin; shape (devices,)."""
+    rises_per_s: FloatArray
+    target_w: FloatArray
+    """Where each cap should be, when everyone has confirmed."""
+    phase: IntArray
+    """Of the readings that need_w was made of."""
+    estimate: Estimate
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grants:
+    """What is to be sent now; shape (devices,) each."""
+
+    changed: BoolArray
+    cap_w: FloatArray
+    """The newest grant of every device, changed or not."""
+    sequence: IntArray
+    safe_w: FloatArray
+    """Where the agent falls when its lease ends."""
+
+
+def allocator_of(table: PowerTable, rules: PowerRules | None = None) -> Allocator:
+    """Raises ConfigError with every mistake in the table."""
+    tree = tree_of(table)
+    appetite = appetite_of(tree)
+    devices = table.devices
+    opted_out = np.where(devices.managed, 0.0, np.maximum(devices.max_w, devices.default_w))
+    levels = np.arange(appetite.levels)
+    return Allocator(
+        tree=tree,
+        rules=rules or PowerRules(),
+        appetite=appetite,
+        pouring=pouring_of(tree, appetite.levels),
+        fixed_w=tree.other_w + tree.through(tree.burden * opted_out),
+        is_room=(levels >= appetite.first_room)[:, None],
+    )
+
+
+def first_state(allocator: Allocator) -> AllocatorState:
+    """Where a controller starts, from the leases and readings in the table: nothing has been confirmed to it."""
+    tree, table = allocator.tree, allocator.tree.table
+    book = first_book(table.leases)
+    nothing = np.zeros(tree.devices, dtype=bool)
+    unknown = Estimate(book.ceiling_w, book.ceiling_w, nothing, np.full(tree.devices, STALE), clean=False)
+    return AllocatorState(
+        book=book,
+        trust=first_trust(tree),
+        spikes=no_spikes(tree.limits),
+        need_w=table.devices.max_w,
+        rises_per_s=np.zeros(tree.devices),
+        target_w=book.cap_w,
+        phase=np.full(tree.devices, -1),
+        estimate=unknown,
+        at_s=NEVER_S,
+    )
+
+
+def step(
+    allocator: Allocator,
+    state: AllocatorState,
+    readings: PowerReadings,
+    now_s: float,
+    budget_w: FloatArray | None = None,
+) -> tuple[AllocatorState, Grants]:
+    """What to grant now.
+
+    readings: the newest of each device; call with the same ones again and nothing more is granted.
+    now_s: seconds of the controller's clock that the readings' instants are on.
+    budget_w: shape (limits,), in the order of `allocator.tree.limit`, when budgets differ from the table's.
+
+    The result holds at every instant between two steps: the sum over each domain of the worst cases of what devices may
+    hold is at most its budget, or falls towards it as fast as devices obey.
+    """
+    tree, rules = allocator.tree, allocator.rules
+    trust, seen = estimate(tree, rules, state.trust, state.book, readings, now_s)
+    book = confirmed(state.book, readings.sequence, _obeyed(allocator, state.book, readings, seen))
+    if book.ceiling_w is not seen.held_w and seen.clean:
+        seen = _with_held(seen, np.maximum(book.ceiling_w, readings.cap_w))
+    spikes = _measured(allocator, state.spikes, seen, now_s)
+    need_w = _needs(allocator, book, seen, readings, state.need_w)
+    rises_per_s = _rises(allocator, state, need_w, now_s)
+    room_w = (tree.budget_w if budget_w is None else budget_w) - allocator.fixed_w
+    width_w, level = pieces(allocator.appetite, need_w, readings.phase, rises_per_s)
+    target_w = _targets(allocator, trust, seen, width_w, level, room_w, spikes.spike_w)
+    cap_w = _next_caps(allocator, book, seen, need_w, target_w, room_w)
+    changed = cap_w != book.cap_w
+    if changed.any():
+        book = granted(book, cap_w, changed, now_s)
+    made = AllocatorState(book, trust, spikes, need_w, rises_per_s, target_w, readings.phase, seen, now_s)
+    return made, Grants(changed, book.cap_w, book.sequence, np.minimum(allocator.appetite.floor_w, book.cap_w))
+
+
+def _measured(allocator: Allocator, spikes: Spikes, seen: Estimate, now_s: float) -> Spikes:
+    """Spikes of what is believed alone: a device that falls silent counts for more at once, and draws no more."""
+    if not seen.clean:
+        return spikes
+    tree, rules = allocator.tree, allocator.rules
+    return with_draw(
+        spikes, tree.through(tree.overhead * seen.draw_w), now_s, rules.control_delay_s, rules.spike_memory_s
+    )
+
+
+def _with_held(seen: Estimate, held_w: FloatArray) -> Estimate:
+    return Estimate(seen.draw_w, held_w, seen.believed, seen.fault, seen.clean)
+
+
+def _obeyed(allocator: Allocator, book: Book, readings: PowerReadings, seen: Estimate) -> BoolArray:
+    """Who was seen to keep the newest grant: says to enforce no more, draws no more, and is believed."""
+    if book.settled:
+        return seen.believed
+    devices, rules = allocator.tree.table.devices, allocator.rules
+    worst_w = book.cap_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + 5.0
+    says_so = (readings.cap_w <= book.cap_w + _MEANT_W) & (readings.at_s >= book.granted_at_s)
+    return seen.believed & says_so & (readings.draw_w <= worst_w) & (seen.fault != OVER_CAP)
+
+
+def _needs(
+    allocator: Allocator, book: Book, seen: Estimate, readings: PowerReadings, before_w: FloatArray
+) -> FloatArray:
+    """What each device would draw if it were let. One that its cap holds back is tried at more.
+
+    Kept as it was while it moves little, so that a ripple of the draw moves no caps, and while the newest cap is too
+    young to show in the readings: else a device that was just given more would seem not to want it.
+    """
+    rules, appetite = allocator.rules, allocator.appetite
+    cap_w = np.where(readings.cap_w > 0, np.minimum(readings.cap_w, book.ceiling_w), book.cap_w)
+    held_back = seen.draw_w >= rules.pinned_share * cap_w
+    more_w = np.where(readings.phase == PHASE_COMPUTE_BOUND, 1.0, rules.probe_share) * appetite.most_w
+    wants_w = np.where(held_back, cap_w + more_w, seen.draw_w * (1 + rules.margin_share))
+    wants_w = np.minimum(np.maximum(wants_w, appetite.floor_w), appetite.most_w)
+    band_w = rules.band_share * appetite.most_w
+    rises = (wants_w > before_w + band_w) | ((wants_w > before_w) & (seen.draw_w > before_w))
+    falls = (wants_w < before_w - band_w) & (readings.at_s > book.granted_at_s + 2 * rules.control_delay_s)
+    return np.where(rises | falls, wants_w, before_w)
+
+
+def _rises(allocator: Allocator, state: AllocatorState, need_w: FloatArray, now_s: float) -> FloatArray:
+    """How often each device asks for much more at once: events per second, older ones forgotten."""
+    if state.at_s == NEVER_S:
+        return state.rises_per_s
+    memory_s = allocator.rules.rise_memory_s
+    kept = state.rises_per_s * exp(-max(now_s - state.at_s, 0.0) / memory_s)
+    return kept + (need_w - state.need_w > 0.1 * allocator.appetite.most_w) / memory_s
+
+
+def _targets(
+    allocator: Allocator,
+    trust: Trust,
+    seen: Estimate,
+    width_w: FloatArray,
+    level: IntArray,
+    room_w: FloatArray,
+    reserve_w: FloatArray,
+) -> FloatArray:
+    """Where every cap should be once all obey; shape (devices,).
+
+    Room for spikes leaves the reserve alone: what needs may rise by before others could be lowered for them.
+    """
+    tree, appetite = allocator.tree, allocator.appetite
+    out = _ungoverned(tree, seen)
+    base_w = appetite.base_w
+    if not trust.clean:
+        base_w = np.maximum(base_w, trust.least_w)
+        width_w = _above(width_w, base_w - appetite.base_w)
+    lowest_w = base_w
+    if out.any():
+        width_w = np.where(out[:, None], 0.0, width_w)
+        base_w = np.where(out, np.where(tree.table.devices.managed, seen.held_w, 0.0), base_w)
+    free_w = room_w - tree.through(tree.burden * base_w)
+    reserve_w = np.minimum(reserve_w, allocator.rules.reserve_most_share * tree.budget_w)
+    got_w = pour(allocator.pouring, width_w, level, free_w - allocator.is_room * reserve_w)
+    target_w = np.minimum(lowest_w + np.floor(got_w / _MEANT_W + 1e-9) * _MEANT_W, appetite.most_w)
+    return _kept_apart(allocator, seen, target_w) if out.any() else target_w
+
+
+def _above(width_w: FloatArray, had_w: FloatArray) -> FloatArray:
+    """What is left of the pieces of devices that have so many watts of them already."""
+    end_w = np.maximum(np.cumsum(width_w, axis=1) - had_w[:, None], 0.0)
+    return np.diff(end_w, axis=1, prepend=0.0)
+
+
+def _ungoverned(tree: Tree, seen: Estimate) -> BoolArray:
+    """Devices that a new cap does not govern for certain: they count at what they may hold, whatever they are told."""
+    unmanaged = ~tree.table.devices.managed
+    return unmanaged if seen.clean else unmanaged | (seen.fault == STALE) | (seen.fault == OVER_CAP)
+
+
+def _kept_apart(allocator: Allocator, seen: Estimate, target_w: FloatArray) -> FloatArray:
+    """Ungoverned devices: sent to the safe floor, or left alone when they opted out."""
+    tree, appetite = allocator.tree, allocator.appetite
+    out = _ungoverned(tree, seen)
+    return np.where(out, np.where(tree.table.devices.managed, appetite.floor_w, appetite.most_w), target_w)
+
+
+def _next_caps(
+    allocator: Allocator,
+    book: Book,
+    seen: Estimate,
+    need_w: FloatArray,
+    target_w: FloatArray,
+    room_w: FloatArray,
+) -> FloatArray:
+    """The newest grant of every device: lowered at once, raised as far as what others are seen to hold leaves room."""
+    tree, rules, appetite = allocator.tree, allocator.rules, allocator.appetite
+    managed = tree.table.devices.managed
+    held_w = np.where(managed, seen.held_w, 0.0)
+    left_w = room_w - tree.through(tree.burden * held_w)
+    near = np.abs(target_w - book.cap_w) <= rules.band_share * appetite.most_w
+    keep = near & (book.cap_w >= np.minimum(need_w, target_w) - _MEANT_W)
+    wanted_w = np.where(keep, np.maximum(book.cap_w, appetite.base_w), target_w)
+    if bool((tree.through(tree.burden * np.where(managed, wanted_w, 0.0)) > room_w).any()):
+        wanted_w = np.where(near & (book.cap_w <= target_w) & keep, book.cap_w, target_w)
+    may_rise = seen.believed & (seen.fault == FINE) & managed & (book.ceiling_w <= book.cap_w)
+    lowered_w = np.where(managed, np.minimum(wanted_w, book.cap_w), book.cap_w)
+    rise_w = np.where(may_rise, np.maximum(wanted_w - held_w, 0.0), 0.0)
+    if not rise_w.any():
+        return lowered_w
+    rise_w = _fitting(tree, rise_w, np.maximum(np.minimum(need_w, wanted_w) - held_w, 0.0), left_w)
+    return _floors_first(allocator, lowered_w, np.where(rise_w >= _MEANT_W, held_w + np.floor(rise_w), lowered_w))
+
+
+def _fitting(tree: Tree, rise_w: FloatArray, needed_w: FloatArray, left_w: FloatArray) -> FloatArray:
+    """As much of the rises as every limit has left: needs class by class, then the rest."""
+    if bool((tree.through(tree.burden * rise_w) <= left_w).all()):
+        return rise_w
+    needed_w = np.minimum(needed_w, rise_w)
+    made = np.zeros(len(rise_w))
+    parts = [np.where(tree.rank == rank, needed_w, 0.0) for rank in range(int(tree.rank.max()) + 1)]
+    for part in (*parts, rise_w - needed_w):
+        asked = tree.through(tree.burden * part)
+        share = np.minimum(np.maximum(left_w, 0.0) / np.maximum(asked, 1e-9), 1.0)
+        given = part * np.minimum(tree.least(share), 1.0)
+        left_w = left_w - tree.through(tree.burden * given)
+        made += given
+    return made
+
+
+def _floors_first(allocator: Allocator, before_w: FloatArray, cap_w: FloatArray) -> FloatArray:
+    """Nobody rises above its useful floor while a higher class below the same limit waits for its own."""
+    tree, floor_w = allocator.tree, allocator.appetite.floor_w
+    waits = (cap_w < floor_w - _MEANT_W) & tree.table.devices.managed
+    if not waits.any():
+        return cap_w
+    first = np.full(tree.limits, np.iinfo(np.int64).max)
+    waiting = waits[tree.path_device]
+    np.minimum.at(first, tree.path_limit[waiting], tree.rank[tree.path_device[waiting]])
+    ahead = np.full(tree.devices, np.iinfo(np.int64).max)
+    np.minimum.at(ahead, tree.path_device, first[tree.path_limit])
+    return np.where(ahead < tree.rank, np.minimum(cap_w, np.maximum(floor_w, before_w)), cap_w)

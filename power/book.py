@@ -1,0 +1,76 @@
+"""What each device may hold at most, by any grant that is on its way, in force, or not yet proven to be obeyed.
+
+Grants may be lost, late, doubled or out of order; devices take the newest they have heard of and never an older one.
+So a device may hold any grant between the newest that it confirmed and the newest that was sent, and its ceiling is the
+largest of these. A ceiling rises when a grant is sent and falls only when obedience was seen.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.power import NEVER_S, PowerLeases
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Book:
+    """One entry per device."""
+
+    cap_w: FloatArray
+    """The newest grant."""
+    ceiling_w: FloatArray
+    sequence: IntArray
+    """Number of the newest grant, -1 before the first."""
+    mark: IntArray
+    """A number that was the newest when the ceiling last fell: once it is confirmed, older grants are history."""
+    since_mark_w: FloatArray
+    """The largest grant from the mark on."""
+    granted_at_s: FloatArray
+    """When the newest grant was sent."""
+    settled: bool
+    """Every newest grant is confirmed, so every ceiling is the newest grant."""
+
+
+def first_book(leases: PowerLeases) -> Book:
+    """What a controller knows that starts anew: the leases in the snapshot, none of them confirmed to it."""
+    return Book(
+        cap_w=leases.cap_w,
+        ceiling_w=np.maximum(leases.ceiling_w, leases.cap_w),
+        sequence=leases.sequence,
+        mark=leases.sequence,
+        since_mark_w=leases.cap_w,
+        granted_at_s=np.full(len(leases.cap_w), NEVER_S),
+        settled=False,
+    )
+
+
+def confirmed(book: Book, heard: IntArray, obeyed: BoolArray) -> Book:
+    """After devices said which grant they hold (`heard`) and were seen to draw no more than it (`obeyed`)."""
+    if book.settled:
+        return book
+    newest = obeyed & (heard >= book.sequence)
+    past_mark = obeyed & (heard >= book.mark)
+    ceiling_w = np.where(newest, book.cap_w, np.where(past_mark, book.since_mark_w, book.ceiling_w))
+    return Book(
+        cap_w=book.cap_w,
+        ceiling_w=np.minimum(ceiling_w, book.ceiling_w),
+        sequence=book.sequence,
+        mark=np.where(past_mark, book.sequence, book.mark),
+        since_mark_w=np.where(past_mark, book.cap_w, book.since_mark_w),
+        granted_at_s=book.granted_at_s,
+        settled=bool(newest.all()),
+    )
+
+
+def granted(book: Book, cap_w: FloatArray, changed: BoolArray, at_s: float) -> Book:
+    """After new grants were sent to the devices in `changed`."""
+    return Book(
+        cap_w=np.where(changed, cap_w, book.cap_w),
+        ceiling_w=np.where(changed, np.maximum(book.ceiling_w, cap_w), book.ceiling_w),
+        sequence=book.sequence + changed,
+        mark=book.mark,
+        since_mark_w=np.where(changed, np.maximum(book.since_mark_w, cap_w), book.since_mark_w),
+        granted_at_s=np.where(changed, at_s, book.granted_at_s),
+        settled=False,
+    )

@@ -1,0 +1,182 @@
+"""What each device draws as far as it can be believed, and what it counts for where it cannot."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.power import NEVER_S, PHASE_IDLE, PowerReadings
+from power.book import Book
+from power.rules import PowerRules
+from power.tree import Tree
+
+FINE, STALE, IMPOSSIBLE, WRONG_UNIT, STUCK, OVER_CAP, NOT_ENFORCED = range(7)
+"""What can be wrong with a device's readings or its limit."""
+
+FAULTS = ("", "Stale", "Impossible", "WrongUnit", "Stuck", "OverCap", "NotEnforced")
+"""Their names, as reasons in conditions and events."""
+
+FAULT_WORDS = (
+    "",
+    "was not heard for too long: it counts at the worst case of its last cap and is sent to its safe floor",
+    "reports what no such device can draw: the reading is set aside, it counts at the worst case of its cap",
+    "reports a thousand times too much or too little, as milliwatts or kilowatts taken for watts: set aside",
+    "reports the same draw to the last digit although it works: set aside, it counts at the worst case of its cap",
+    "drew more than its cap allows: it counts at its highest limit until it has obeyed for long",
+    "does not enforce the cap that it was given: it counts at the limit that it does enforce",
+)
+
+_IMPOSSIBLE_SHARE = 1.5
+"""Of the highest limit: more than any limiter's overshoot, averaged over a period."""
+_SMALLEST_SHARE = 0.2
+"""Of the idle draw: less is a meter's error, not a device."""
+_SLACK_W = 5.0
+"""Meters round: so many watts over a cap are no offence."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trust:
+    """What is remembered of each device's honesty."""
+
+    distrusted_until_s: FloatArray
+    looked_at_w: FloatArray
+    """The draw when it was last looked whether readings move at all."""
+    looked_at_s: float
+    moved: BoolArray
+    """Whether a reading differed from that since."""
+    stuck: BoolArray
+    least_w: FloatArray
+    """The lowest limit that each device was seen to enforce when it was given less; 0 where it obeys."""
+    least_until_s: FloatArray
+    clean: bool = True
+    """Nobody is distrusted, stuck or clamped: the usual case, and then there is nothing to look after."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimate:
+    """What is believed now; shape (devices,) each."""
+
+    draw_w: FloatArray
+    """The reading where it is believed, else the worst case of what the device may hold."""
+    held_w: FloatArray
+    """The highest limit that it may be enforcing: its ceiling, or more where it proved not to obey."""
+    believed: BoolArray
+    """Whether a fresh reading stands behind it: nobody else's cap may rise."""
+    fault: IntArray
+    """FINE, STALE, …"""
+    clean: bool
+    """Everyone is believed and fine."""
+
+
+def first_trust(tree: Tree) -> Trust:
+    nobody = np.zeros(tree.devices, dtype=bool)
+    never = np.full(tree.devices, NEVER_S)
+    return Trust(never, np.full(tree.devices, -1.0), NEVER_S, ~nobody, nobody, np.zeros(tree.devices), never)
+
+
+def estimate(
+    tree: Tree, rules: PowerRules, trust: Trust, book: Book, readings: PowerReadings, now_s: float
+) -> tuple[Trust, Estimate]:
+    """What is believed of every device, and what to remember.
+
+    A device that is stale, impossible or stuck counts at the worst case of the cap that it may still enforce, never at
+    its last value. One that drew more than its cap counts at its highest limit.
+    """
+    devices, draw_w = tree.table.devices, readings.draw_w
+    held_w = np.maximum(book.ceiling_w, readings.cap_w)
+    trust = _looked(rules, trust, readings, devices.idle_w, now_s)
+    fresh = readings.at_s >= now_s - rules.stale_s
+    possible = (draw_w >= _SMALLEST_SHARE * devices.idle_w) & (draw_w <= _IMPOSSIBLE_SHARE * devices.max_w)
+    obeys = draw_w <= held_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + _SLACK_W
+    enforces = readings.cap_w <= book.ceiling_w + _SLACK_W
+    if (
+        trust.clean
+        and bool((fresh & possible & obeys & enforces).all())
+        and not _late(rules, book, readings, now_s).any()
+    ):
+        return trust, Estimate(draw_w, held_w, fresh, np.zeros(tree.devices, dtype=np.int64), clean=True)
+    return _sorted_out(tree, rules, trust, book, readings, now_s, held_w, fresh, possible, obeys, enforces)
+
+
+def _looked(rules: PowerRules, trust: Trust, readings: PowerReadings, idle_w: FloatArray, now_s: float) -> Trust:
+    """Whether readings move. Looked at once per `stuck_s`: a device at work whose reading never differed is stuck."""
+    if rules.stuck_s == 0:
+        return trust
+    moved = trust.moved | (readings.draw_w != trust.looked_at_w)
+    if now_s - trust.looked_at_s < rules.stuck_s:
+        return (
+            replace(trust, moved=moved, stuck=trust.stuck & ~moved)
+            if trust.stuck.any()
+            else replace(trust, moved=moved)
+        )
+    works = (readings.phase != PHASE_IDLE) & (readings.draw_w > 1.1 * idle_w)
+    stuck = ~moved & works
+    clean = trust.clean and not stuck.any()
+    return replace(
+        trust,
+        looked_at_w=readings.draw_w.copy(),
+        looked_at_s=now_s,
+        moved=np.zeros_like(moved),
+        stuck=stuck,
+        clean=clean,
+    )
+
+
+def _late(rules: PowerRules, book: Book, readings: PowerReadings, now_s: float) -> BoolArray:
+    """Devices that are heard and still hold an older grant long after a newer one was sent."""
+    waited = now_s - book.granted_at_s > rules.culprit_periods * rules.control_delay_s
+    return (readings.sequence < book.sequence) & waited
+
+
+def _sorted_out(
+    tree: Tree,
+    rules: PowerRules,
+    trust: Trust,
+    book: Book,
+    readings: PowerReadings,
+    now_s: float,
+    held_w: FloatArray,
+    fresh: BoolArray,
+    possible: BoolArray,
+    obeys: BoolArray,
+    enforces: BoolArray,
+) -> tuple[Trust, Estimate]:
+    """The unusual case: name what is wrong with whom. Where several things are, the gravest is named."""
+    devices = tree.table.devices
+    offends = fresh & possible & ~obeys & devices.managed
+    until_s = np.where(offends, now_s + rules.distrust_s, trust.distrusted_until_s)
+    distrusted = until_s > now_s
+    fault = np.zeros(tree.devices, dtype=np.int64)
+    fault[fresh & (~enforces | _late(rules, book, readings, now_s))] = NOT_ENFORCED
+    fault[distrusted] = OVER_CAP
+    fault[trust.stuck] = STUCK
+    fault[~possible] = IMPOSSIBLE
+    fault[~possible & _is_unit(readings.draw_w, devices.idle_w, devices.max_w)] = WRONG_UNIT
+    fault[~fresh] = STALE
+    fault[~devices.managed & (fault == NOT_ENFORCED)] = FINE
+    worst_w = np.maximum(devices.max_w, devices.default_w)
+    held_w = np.where(distrusted, np.maximum(held_w, worst_w), np.minimum(held_w, np.maximum(worst_w, book.ceiling_w)))
+    believed = fresh & possible & ~trust.stuck
+    draw_w = np.where(believed, readings.draw_w, held_w * (1 + devices.overshoot_share))
+    trust = _clamped(
+        rules, replace(trust, distrusted_until_s=until_s), fresh & ~enforces, readings.cap_w, worst_w, now_s
+    )
+    clean = not (distrusted.any() or trust.stuck.any() or trust.least_w.any())
+    trust = replace(trust, clean=clean)
+    return trust, Estimate(draw_w, held_w, believed, fault, clean=not fault.any())
+
+
+def _clamped(
+    rules: PowerRules, trust: Trust, above: BoolArray, cap_w: FloatArray, worst_w: FloatArray, now_s: float
+) -> Trust:
+    """Remember which limit a device kept although it was given less, and forget it after a while."""
+    until_s = np.where(above, now_s + rules.retry_s, trust.least_until_s)
+    least_w = np.where(above, np.minimum(cap_w, worst_w), np.where(until_s > now_s, trust.least_w, 0.0))
+    return replace(trust, least_w=least_w, least_until_s=until_s)
+
+
+def _is_unit(draw_w: FloatArray, idle_w: FloatArray, max_w: FloatArray) -> BoolArray:
+    """Whether a thousand times more or less would be a draw that the device can have."""
+    low, high = _SMALLEST_SHARE * idle_w, _IMPOSSIBLE_SHARE * max_w
+    milli, kilo = draw_w / 1000.0, draw_w * 1000.0
+    return ((milli >= low) & (milli <= high)) | ((kilo >= low) & (kilo <= high) & (draw_w > 0))

@@ -1,0 +1,55 @@
+"""Settings of power management: delays, ages, bands, each with the reason for its value."""
+
+from dataclasses import dataclass, fields
+
+from cluster.errors import ConfigError, Mistake
+
+
+@dataclass(frozen=True, slots=True)
+class PowerRules:
+    """How the allocator and the estimator behave. Nothing here can lift a budget: that is arithmetic."""
+
+    control_delay_s: float = 2.0
+    """Seconds from a decision to its effect being read back. 2 in band (measured on limits and locked clocks: at the
+    floor after 1 s, settled by 4 s); 40 out of band through a BMC."""
+    stale_s: float = 10.0
+    """A device that was not heard for so long is sent to its safe floor. 10 s: what a UPS gives after a feed failed."""
+    lease_s: float = 10.0
+    """Life of a lease from the report that it answers; then the agent falls to the safe floor by itself."""
+    stuck_s: float = 120.0
+    """A device at work whose reading is the same to the last digit for so long is taken for stuck; 0: never."""
+    distrust_s: float = 3600.0
+    """A device that drew more than its cap counts at its highest limit for so long after the last time."""
+    retry_s: float = 300.0
+    """A device that kept a higher limit than it was given is not asked for less than that limit for so long."""
+    tolerance_share: float = 0.05
+    """So far a reading may pass the worst case of the cap before it is held against the device (meters err by 5 %)."""
+    pinned_share: float = 0.97
+    """From this share of its cap on, a device is taken to be held back by it: its need is not known, only more."""
+    probe_share: float = 0.15
+    """A device that its cap holds back is tried at this much more than its cap, as a share of its highest limit."""
+    margin_share: float = 0.03
+    """Room over the present draw that belongs to the need (limiters and averages ripple by some per cent)."""
+    band_share: float = 0.04
+    """Caps are left alone while they are within this share of the highest limit of where they should be."""
+    reserve_most_share: float = 0.1
+    """The reserve for sudden needs never exceeds this share of a budget, however large a spike was."""
+    spike_memory_s: float = 86_400.0
+    """Time constant with which a measured spike is forgotten: a day, the period of demand."""
+    rise_memory_s: float = 3600.0
+    """Time constant with which a device's rises are forgotten."""
+    culprit_periods: float = 3.0
+    """After so many control delays without effect a device is named as not enforcing its cap."""
+
+    def __post_init__(self) -> None:
+        wrong = tuple(
+            Mistake(
+                f"power rules, {field.name}",
+                f"is {value:g}",
+                "give a number above 0" if field.name != "stuck_s" else "",
+            )
+            for field in fields(self)
+            if not ((value := float(getattr(self, field.name))) > 0 or (field.name == "stuck_s" and value == 0))
+        )
+        if wrong:
+            raise ConfigError(wrong)
