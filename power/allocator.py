@@ -5,17 +5,19 @@ most the budget, less what draws power there without being a device under a leas
 much of it. A budget that was cut is the one exception, for as long as lowering takes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp
 
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.power import NEVER_S, PHASE_COMPUTE_BOUND, PowerReadings, PowerTable
+from cluster.power import NEVER_S, PHASE_COMPUTE_BOUND, PHASE_MEMORY_BOUND, PowerReadings, PowerTable
 from power.appetite import Appetite, appetite_of, pieces
 from power.book import Book, confirmed, first_book, granted
+from power.burst import burst_of
 from power.estimator import FINE, OVER_CAP, STALE, Estimate, Trust, estimate, first_trust
 from power.filling import Pouring, pour, pouring_of
+from power.quiet import Quiet, is_quiet, quiet_while
 from power.rules import PowerRules
 from power.spike import Spikes, no_spikes, with_draw
 from power.tree import Tree, tree_of
@@ -34,8 +36,12 @@ class Allocator:
     pouring: Pouring
     fixed_w: FloatArray
     """Shape (limits,): watts that no lease governs: servers besides devices, and devices that opted out."""
-    is_room: BoolArray
-    """Shape (levels, 1)."""
+    keeps_reserve: BoolArray
+    """Shape (levels, 1): which levels must leave the reserve alone. Only useful floors may use it."""
+    burst_j: FloatArray
+    """Shape (devices,): joules above its lease, for a device that may burst."""
+    bursts: BoolArray
+    """Shape (devices,): whose burst_j is not 0."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,9 +57,11 @@ class AllocatorState:
     rises_per_s: FloatArray
     target_w: FloatArray
     """Where each cap should be, when everyone has confirmed."""
-    phase: IntArray
-    """Of the readings that need_w was made of."""
+    mean_w: FloatArray
+    """The draw, smoothed over some seconds."""
     estimate: Estimate
+    quiet: Quiet | None
+    """While readings stay within these bounds nothing is to be decided; None: something is under way."""
     at_s: float
 
 
@@ -64,6 +72,8 @@ class Grants:
     changed: BoolArray
     cap_w: FloatArray
     """The newest grant of every device, changed or not."""
+    burst_j: FloatArray
+    """Joules that the device may draw above it (power/burst.py); 0: a hard limit."""
     sequence: IntArray
     safe_w: FloatArray
     """Where the agent falls when its lease ends."""
@@ -72,17 +82,21 @@ class Grants:
 def allocator_of(table: PowerTable, rules: PowerRules | None = None) -> Allocator:
     """Raises ConfigError with every mistake in the table."""
     tree = tree_of(table)
-    appetite = appetite_of(tree)
     devices = table.devices
     opted_out = np.where(devices.managed, 0.0, np.maximum(devices.max_w, devices.default_w))
+    rules = rules or PowerRules()
+    burst_j = burst_of(tree, rules.burst_share)
+    appetite = appetite_of(tree, burst_j > 0)
     levels = np.arange(appetite.levels)
     return Allocator(
         tree=tree,
-        rules=rules or PowerRules(),
+        rules=rules,
         appetite=appetite,
         pouring=pouring_of(tree, appetite.levels),
         fixed_w=tree.other_w + tree.through(tree.burden * opted_out),
-        is_room=(levels >= appetite.first_room)[:, None],
+        keeps_reserve=(levels > int(tree.rank.max(initial=-1)))[:, None],
+        burst_j=burst_j,
+        bursts=burst_j > 0,
     )
 
 
@@ -99,8 +113,9 @@ def first_state(allocator: Allocator) -> AllocatorState:
         need_w=table.devices.max_w,
         rises_per_s=np.zeros(tree.devices),
         target_w=book.cap_w,
-        phase=np.full(tree.devices, -1),
+        mean_w=np.zeros(tree.devices),
         estimate=unknown,
+        quiet=None,
         at_s=NEVER_S,
     )
 
@@ -121,37 +136,83 @@ def step(
     The result holds at every instant between two steps: the sum over each domain of the worst cases of what devices may
     hold is at most its budget, or falls towards it as fast as devices obey.
     """
-    tree, rules = allocator.tree, allocator.rules
-    trust, seen = estimate(tree, rules, state.trust, state.book, readings, now_s)
+    budget_w = allocator.tree.budget_w if budget_w is None else budget_w
+    mean_w = _smoothed(allocator, state, readings, now_s)
+    if state.quiet is not None and is_quiet(state.quiet, allocator.rules, readings, mean_w, budget_w, now_s):
+        spikes = _measured(allocator, state.spikes, readings.draw_w, now_s)
+        return _still(state, spikes, mean_w, now_s), _nothing_new(allocator, state.book)
+    return _decided(allocator, state, readings, now_s, budget_w, mean_w)
+
+
+def _decided(
+    allocator: Allocator,
+    state: AllocatorState,
+    readings: PowerReadings,
+    now_s: float,
+    budget_w: FloatArray,
+    mean_w: FloatArray,
+) -> tuple[AllocatorState, Grants]:
+    """The step in full."""
+    trust, seen = estimate(allocator.tree, allocator.rules, state.trust, state.book, readings, now_s)
     book = confirmed(state.book, readings.sequence, _obeyed(allocator, state.book, readings, seen))
-    if book.ceiling_w is not seen.held_w and seen.clean:
-        seen = _with_held(seen, np.maximum(book.ceiling_w, readings.cap_w))
-    spikes = _measured(allocator, state.spikes, seen, now_s)
-    need_w = _needs(allocator, book, seen, readings, state.need_w)
+    if seen.clean:
+        seen = replace(seen, held_w=np.maximum(book.ceiling_w, readings.cap_w))
+    spikes = _measured(allocator, state.spikes, seen.draw_w, now_s) if seen.clean else state.spikes
+    need_w = _needs(allocator, book, seen, readings, mean_w, state.need_w)
     rises_per_s = _rises(allocator, state, need_w, now_s)
-    room_w = (tree.budget_w if budget_w is None else budget_w) - allocator.fixed_w
+    room_w = budget_w - allocator.fixed_w
     width_w, level = pieces(allocator.appetite, need_w, readings.phase, rises_per_s)
     target_w = _targets(allocator, trust, seen, width_w, level, room_w, spikes.spike_w)
     cap_w = _next_caps(allocator, book, seen, need_w, target_w, room_w)
-    changed = cap_w != book.cap_w
-    if changed.any():
-        book = granted(book, cap_w, changed, now_s)
-    made = AllocatorState(book, trust, spikes, need_w, rises_per_s, target_w, readings.phase, seen, now_s)
-    return made, Grants(changed, book.cap_w, book.sequence, np.minimum(allocator.appetite.floor_w, book.cap_w))
+    burst = (cap_w >= need_w - _MEANT_W) & allocator.bursts & (seen.fault == FINE)
+    changed = ((cap_w != book.cap_w) | (burst != book.burst)) & allocator.tree.table.devices.managed
+    any_changed = bool(changed.any())
+    if any_changed:
+        book = granted(book, cap_w, burst, changed, now_s)
+    calm = seen.clean and trust.clean and not any_changed and book.settled
+    quiet = quiet_while(allocator.tree, allocator.rules, book, need_w, budget_w, now_s) if calm else None
+    made = AllocatorState(book, trust, spikes, need_w, rises_per_s, target_w, mean_w, seen, quiet, now_s)
+    return made, _grants(allocator, book, changed)
 
 
-def _measured(allocator: Allocator, spikes: Spikes, seen: Estimate, now_s: float) -> Spikes:
-    """Spikes of what is believed alone: a device that falls silent counts for more at once, and draws no more."""
-    if not seen.clean:
-        return spikes
-    tree, rules = allocator.tree, allocator.rules
-    return with_draw(
-        spikes, tree.through(tree.overhead * seen.draw_w), now_s, rules.control_delay_s, rules.spike_memory_s
+def _grants(allocator: Allocator, book: Book, changed: BoolArray) -> Grants:
+    burst_j = np.where(book.burst, allocator.burst_j, 0.0)
+    return Grants(changed, book.cap_w, burst_j, book.sequence, np.minimum(allocator.appetite.floor_w, book.cap_w))
+
+
+def _nothing_new(allocator: Allocator, book: Book) -> Grants:
+    return _grants(allocator, book, np.zeros(len(book.cap_w), dtype=bool))
+
+
+def _still(state: AllocatorState, spikes: Spikes, mean_w: FloatArray, now_s: float) -> AllocatorState:
+    """The state of a step in which nothing happened that moves a cap."""
+    return AllocatorState(
+        state.book,
+        state.trust,
+        spikes,
+        state.need_w,
+        state.rises_per_s,
+        state.target_w,
+        mean_w,
+        state.estimate,
+        state.quiet,
+        now_s,
     )
 
 
-def _with_held(seen: Estimate, held_w: FloatArray) -> Estimate:
-    return Estimate(seen.draw_w, held_w, seen.believed, seen.fault, seen.clean)
+def _smoothed(allocator: Allocator, state: AllocatorState, readings: PowerReadings, now_s: float) -> FloatArray:
+    """The mean draw that needs are made of; a first reading is its own mean."""
+    if state.at_s == NEVER_S:
+        return readings.draw_w
+    part = 1 - exp(-max(now_s - state.at_s, 0.0) / allocator.rules.mean_s)
+    return state.mean_w + part * (readings.draw_w - state.mean_w)
+
+
+def _measured(allocator: Allocator, spikes: Spikes, draw_w: FloatArray, now_s: float) -> Spikes:
+    """Spikes of what is believed alone: a device that falls silent counts for more at once, and draws no more."""
+    tree, rules = allocator.tree, allocator.rules
+    drawn_w = tree.through(tree.overhead * draw_w)
+    return with_draw(spikes, drawn_w, now_s, rules.control_delay_s, rules.spike_memory_s)
 
 
 def _obeyed(allocator: Allocator, book: Book, readings: PowerReadings, seen: Estimate) -> BoolArray:
@@ -159,13 +220,19 @@ def _obeyed(allocator: Allocator, book: Book, readings: PowerReadings, seen: Est
     if book.settled:
         return seen.believed
     devices, rules = allocator.tree.table.devices, allocator.rules
-    worst_w = book.cap_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + 5.0
+    may_draw_w = np.where(book.burst, np.maximum(book.cap_w, devices.max_w), book.cap_w)
+    worst_w = may_draw_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + 5.0
     says_so = (readings.cap_w <= book.cap_w + _MEANT_W) & (readings.at_s >= book.granted_at_s)
     return seen.believed & says_so & (readings.draw_w <= worst_w) & (seen.fault != OVER_CAP)
 
 
 def _needs(
-    allocator: Allocator, book: Book, seen: Estimate, readings: PowerReadings, before_w: FloatArray
+    allocator: Allocator,
+    book: Book,
+    seen: Estimate,
+    readings: PowerReadings,
+    mean_w: FloatArray,
+    before_w: FloatArray,
 ) -> FloatArray:
     """What each device would draw if it were let. One that its cap holds back is tried at more.
 
@@ -174,13 +241,16 @@ def _needs(
     """
     rules, appetite = allocator.rules, allocator.appetite
     cap_w = np.where(readings.cap_w > 0, np.minimum(readings.cap_w, book.ceiling_w), book.cap_w)
-    held_back = seen.draw_w >= rules.pinned_share * cap_w
+    brief = seen.believed & book.burst & (readings.phase != PHASE_MEMORY_BOUND)
+    draw_w = np.where(brief, mean_w, seen.draw_w)
+    held_back = draw_w >= rules.pinned_share * cap_w
     more_w = np.where(readings.phase == PHASE_COMPUTE_BOUND, 1.0, rules.probe_share) * appetite.most_w
-    wants_w = np.where(held_back, cap_w + more_w, seen.draw_w * (1 + rules.margin_share))
+    wants_w = np.where(held_back, cap_w + more_w, draw_w * (1 + rules.margin_share))
     wants_w = np.minimum(np.maximum(wants_w, appetite.floor_w), appetite.most_w)
     band_w = rules.band_share * appetite.most_w
-    rises = (wants_w > before_w + band_w) | ((wants_w > before_w) & (seen.draw_w > before_w))
-    falls = (wants_w < before_w - band_w) & (readings.at_s > book.granted_at_s + 2 * rules.control_delay_s)
+    rises = (wants_w > before_w + band_w) | ((wants_w > before_w) & (draw_w > before_w))
+    shows = readings.at_s > book.granted_at_s + 2 * rules.control_delay_s
+    falls = (wants_w < before_w - band_w) & (shows | (draw_w < rules.pinned_share * book.before_w))
     return np.where(rises | falls, wants_w, before_w)
 
 
@@ -204,7 +274,7 @@ def _targets(
 ) -> FloatArray:
     """Where every cap should be once all obey; shape (devices,).
 
-    Room for spikes leaves the reserve alone: what needs may rise by before others could be lowered for them.
+    What draws may rise by before others could be lowered for them is kept in reserve: needs and room leave it alone.
     """
     tree, appetite = allocator.tree, allocator.appetite
     out = _ungoverned(tree, seen)
@@ -218,7 +288,7 @@ def _targets(
         base_w = np.where(out, np.where(tree.table.devices.managed, seen.held_w, 0.0), base_w)
     free_w = room_w - tree.through(tree.burden * base_w)
     reserve_w = np.minimum(reserve_w, allocator.rules.reserve_most_share * tree.budget_w)
-    got_w = pour(allocator.pouring, width_w, level, free_w - allocator.is_room * reserve_w)
+    got_w = pour(allocator.pouring, width_w, level, free_w - allocator.keeps_reserve * reserve_w)
     target_w = np.minimum(lowest_w + np.floor(got_w / _MEANT_W + 1e-9) * _MEANT_W, appetite.most_w)
     return _kept_apart(allocator, seen, target_w) if out.any() else target_w
 
@@ -251,15 +321,11 @@ def _next_caps(
     room_w: FloatArray,
 ) -> FloatArray:
     """The newest grant of every device: lowered at once, raised as far as what others are seen to hold leaves room."""
-    tree, rules, appetite = allocator.tree, allocator.rules, allocator.appetite
+    tree = allocator.tree
     managed = tree.table.devices.managed
     held_w = np.where(managed, seen.held_w, 0.0)
     left_w = room_w - tree.through(tree.burden * held_w)
-    near = np.abs(target_w - book.cap_w) <= rules.band_share * appetite.most_w
-    keep = near & (book.cap_w >= np.minimum(need_w, target_w) - _MEANT_W)
-    wanted_w = np.where(keep, np.maximum(book.cap_w, appetite.base_w), target_w)
-    if bool((tree.through(tree.burden * np.where(managed, wanted_w, 0.0)) > room_w).any()):
-        wanted_w = np.where(near & (book.cap_w <= target_w) & keep, book.cap_w, target_w)
+    wanted_w = _wanted(allocator, book.cap_w, need_w, target_w, room_w)
     may_rise = seen.believed & (seen.fault == FINE) & managed & (book.ceiling_w <= book.cap_w)
     lowered_w = np.where(managed, np.minimum(wanted_w, book.cap_w), book.cap_w)
     rise_w = np.where(may_rise, np.maximum(wanted_w - held_w, 0.0), 0.0)
@@ -267,6 +333,43 @@ def _next_caps(
         return lowered_w
     rise_w = _fitting(tree, rise_w, np.maximum(np.minimum(need_w, wanted_w) - held_w, 0.0), left_w)
     return _floors_first(allocator, lowered_w, np.where(rise_w >= _MEANT_W, held_w + np.floor(rise_w), lowered_w))
+
+
+def _wanted(
+    allocator: Allocator, cap_w: FloatArray, need_w: FloatArray, target_w: FloatArray, room_w: FloatArray
+) -> FloatArray:
+    """Where caps are to go now: targets, except that nobody is moved for nothing.
+
+    Who has what it needs keeps what it has above that until others need the watts; then those give first that have
+    most too much. Who must do with less than it needs is lowered at once, and raised when it is worth it.
+    """
+    tree, rules, appetite = allocator.tree, allocator.rules, allocator.appetite
+    band_w = rules.band_share * appetite.most_w
+    squeezed = target_w < need_w - _MEANT_W
+    content = ~squeezed & (cap_w >= need_w - _MEANT_W) & (cap_w >= target_w - 3 * band_w)
+    near = squeezed & (cap_w <= target_w) & (cap_w >= target_w - band_w)
+    keeps = (content | near) & tree.table.devices.managed
+    wanted_w = np.where(keeps, cap_w, target_w)
+    governed_w = np.where(tree.table.devices.managed, wanted_w, 0.0)
+    missing_w = tree.through(tree.burden * governed_w) - room_w
+    if bool((missing_w <= 0).all()):
+        return wanted_w
+    surplus_w = np.where(keeps, np.maximum(cap_w - target_w, 0.0), 0.0)
+    return np.where(_givers(tree, surplus_w, missing_w), target_w, wanted_w)
+
+
+def _givers(tree: Tree, surplus_w: FloatArray, missing_w: FloatArray) -> BoolArray:
+    """The few devices whose surplus together makes up for what is missing at every limit, the largest first."""
+    chosen = np.zeros(tree.devices, dtype=bool)
+    for limit in np.flatnonzero(missing_w > 0).tolist():
+        on = tree.path_limit == limit
+        device = tree.path_device[on]
+        gives_w = tree.path_share[on] * tree.burden[device] * surplus_w[device]
+        still_w = missing_w[limit] - gives_w[chosen[device]].sum()
+        order = np.argsort(-np.where(chosen[device], 0.0, gives_w), kind="stable")
+        count = int(np.searchsorted(np.cumsum(gives_w[order]), still_w)) + 1 if still_w > 0 else 0
+        chosen[device[order[:count]]] = True
+    return chosen & (surplus_w > 0)
 
 
 def _fitting(tree: Tree, rise_w: FloatArray, needed_w: FloatArray, left_w: FloatArray) -> FloatArray:

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.arrays import FloatArray, IntArray
+from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.power import PHASE_IDLE
 from power.curves import PHASES, speed_of, steepness
 from power.tree import Tree
 
@@ -37,7 +38,7 @@ class Appetite:
     need_level: IntArray
     """Shape (phases, devices, NEED_PIECES)."""
     floor_level: IntArray
-    """Shape (devices,)."""
+    """Shape (phases, devices): of the piece up to the useful floor."""
     weight: FloatArray
     """Shape (devices,): of a second lost, by class."""
     base_w: FloatArray
@@ -46,7 +47,8 @@ class Appetite:
     most_w: FloatArray
 
 
-def appetite_of(tree: Tree) -> Appetite:
+def appetite_of(tree: Tree, bursts: BoolArray) -> Appetite:
+    """bursts: shape (devices,), whose leases allow bursts above them: when idle they need no floor to start work."""
     devices = tree.table.devices
     ranks = int(tree.rank.max(initial=-1)) + 1
     edges = np.linspace(devices.floor_w, devices.max_w, NEED_PIECES + 1, axis=1)
@@ -57,12 +59,23 @@ def appetite_of(tree: Tree) -> Appetite:
         knot_w=edges[:, :-1].copy(),
         knot_width_w=np.diff(edges, axis=1),
         need_level=ranks + tree.rank[None, :, None] * STEEPNESS_LEVELS + _need_levels(tree, edges),
-        floor_level=tree.rank,
+        floor_level=_floor_levels(tree, ranks, bursts),
         weight=np.array([each.weight for each in tree.table.classes])[devices.power_class],
         base_w=devices.min_w,
         floor_w=devices.floor_w,
         most_w=devices.max_w,
     )
+
+
+def _floor_levels(tree: Tree, ranks: int, bursts: BoolArray) -> IntArray:
+    """Shape (phases, devices). What has no work asks for its floor last; the first class only if it can burst.
+
+    An idle device does not slow down below its floor, only its next request does at its start, and not even that where
+    a burst carries it until its lease is raised. Watts kept for all of them would be taken from those that work.
+    """
+    made = np.tile(tree.rank, (len(PHASES), 1))
+    made[PHASES.index(PHASE_IDLE), (tree.rank > 0) | bursts] = ranks * (1 + STEEPNESS_LEVELS)
+    return made
 
 
 def _need_levels(tree: Tree, edges_w: FloatArray) -> IntArray:
@@ -97,7 +110,7 @@ def pieces(
     width = np.empty((devices, 1 + NEED_PIECES + _ROOM_PIECES))
     level = np.empty((devices, 1 + NEED_PIECES + _ROOM_PIECES), dtype=np.int64)
     width[:, 0] = appetite.floor_w - appetite.base_w
-    level[:, 0] = appetite.floor_level
+    level[:, 0] = appetite.floor_level[phase, np.arange(devices)]
     above = need_w[:, None] - appetite.knot_w
     np.minimum(np.maximum(above, 0.0, out=above), appetite.knot_width_w, out=width[:, 1:-_ROOM_PIECES])
     level[:, 1:-_ROOM_PIECES] = appetite.need_level[phase, np.arange(devices)]

@@ -26,10 +26,19 @@ class Book:
     """A number that was the newest when the ceiling last fell: once it is confirmed, older grants are history."""
     since_mark_w: FloatArray
     """The largest grant from the mark on."""
+    before_w: FloatArray
+    """The grant before the newest: readings may still show it."""
     granted_at_s: FloatArray
     """When the newest grant was sent."""
-    settled: bool
-    """Every newest grant is confirmed, so every ceiling is the newest grant."""
+    burst: BoolArray
+    """Whether the newest grant allows bursts above it (power/burst.py)."""
+    open: BoolArray
+    """Whether the newest grant was not yet seen to be obeyed."""
+
+    @property
+    def settled(self) -> bool:
+        """Every newest grant is obeyed, so every ceiling is the newest grant."""
+        return not self.open.any()
 
 
 def first_book(leases: PowerLeases) -> Book:
@@ -40,8 +49,10 @@ def first_book(leases: PowerLeases) -> Book:
         sequence=leases.sequence,
         mark=leases.sequence,
         since_mark_w=leases.cap_w,
+        before_w=leases.cap_w,
         granted_at_s=np.full(len(leases.cap_w), NEVER_S),
-        settled=False,
+        burst=np.zeros(len(leases.cap_w), dtype=bool),
+        open=np.ones(len(leases.cap_w), dtype=bool),
     )
 
 
@@ -58,12 +69,14 @@ def confirmed(book: Book, heard: IntArray, obeyed: BoolArray) -> Book:
         sequence=book.sequence,
         mark=np.where(past_mark, book.sequence, book.mark),
         since_mark_w=np.where(past_mark, book.cap_w, book.since_mark_w),
+        before_w=book.before_w,
         granted_at_s=book.granted_at_s,
-        settled=bool(newest.all()),
+        burst=book.burst,
+        open=book.open & ~newest,
     )
 
 
-def granted(book: Book, cap_w: FloatArray, changed: BoolArray, at_s: float) -> Book:
+def granted(book: Book, cap_w: FloatArray, burst: BoolArray, changed: BoolArray, at_s: float) -> Book:
     """After new grants were sent to the devices in `changed`."""
     return Book(
         cap_w=np.where(changed, cap_w, book.cap_w),
@@ -71,6 +84,8 @@ def granted(book: Book, cap_w: FloatArray, changed: BoolArray, at_s: float) -> B
         sequence=book.sequence + changed,
         mark=book.mark,
         since_mark_w=np.where(changed, np.maximum(book.since_mark_w, cap_w), book.since_mark_w),
+        before_w=np.where(changed, book.cap_w, book.before_w),
         granted_at_s=np.where(changed, at_s, book.granted_at_s),
-        settled=False,
+        burst=np.where(changed, burst, book.burst),
+        open=book.open | changed,
     )

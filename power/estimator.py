@@ -87,13 +87,10 @@ def estimate(
     trust = _looked(rules, trust, readings, devices.idle_w, now_s)
     fresh = readings.at_s >= now_s - rules.stale_s
     possible = (draw_w >= _SMALLEST_SHARE * devices.idle_w) & (draw_w <= _IMPOSSIBLE_SHARE * devices.max_w)
-    obeys = draw_w <= held_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + _SLACK_W
+    may_draw_w = np.where(book.burst | book.open, np.maximum(held_w, devices.max_w), held_w)
+    obeys = draw_w <= may_draw_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + _SLACK_W
     enforces = readings.cap_w <= book.ceiling_w + _SLACK_W
-    if (
-        trust.clean
-        and bool((fresh & possible & obeys & enforces).all())
-        and not _late(rules, book, readings, now_s).any()
-    ):
+    if trust.clean and bool((fresh & possible & obeys & enforces).all()) and not _late(rules, book, now_s).any():
         return trust, Estimate(draw_w, held_w, fresh, np.zeros(tree.devices, dtype=np.int64), clean=True)
     return _sorted_out(tree, rules, trust, book, readings, now_s, held_w, fresh, possible, obeys, enforces)
 
@@ -122,10 +119,9 @@ def _looked(rules: PowerRules, trust: Trust, readings: PowerReadings, idle_w: Fl
     )
 
 
-def _late(rules: PowerRules, book: Book, readings: PowerReadings, now_s: float) -> BoolArray:
-    """Devices that are heard and still hold an older grant long after a newer one was sent."""
-    waited = now_s - book.granted_at_s > rules.culprit_periods * rules.control_delay_s
-    return (readings.sequence < book.sequence) & waited
+def _late(rules: PowerRules, book: Book, now_s: float) -> BoolArray:
+    """Devices that are heard and were not seen to obey long after a grant was sent."""
+    return book.open & (now_s - book.granted_at_s > rules.culprit_periods * rules.control_delay_s)
 
 
 def _sorted_out(
@@ -143,11 +139,14 @@ def _sorted_out(
 ) -> tuple[Trust, Estimate]:
     """The unusual case: name what is wrong with whom. Where several things are, the gravest is named."""
     devices = tree.table.devices
-    offends = fresh & possible & ~obeys & devices.managed
+    late = _late(rules, book, now_s)
+    above_w = book.cap_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + _SLACK_W
+    ignores = late & (readings.sequence >= book.sequence) & enforces & ~book.burst & (readings.draw_w > above_w)
+    offends = fresh & possible & (~obeys | ignores) & devices.managed
     until_s = np.where(offends, now_s + rules.distrust_s, trust.distrusted_until_s)
     distrusted = until_s > now_s
     fault = np.zeros(tree.devices, dtype=np.int64)
-    fault[fresh & (~enforces | _late(rules, book, readings, now_s))] = NOT_ENFORCED
+    fault[fresh & (~enforces | late)] = NOT_ENFORCED
     fault[distrusted] = OVER_CAP
     fault[trust.stuck] = STUCK
     fault[~possible] = IMPOSSIBLE

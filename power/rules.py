@@ -24,11 +24,15 @@ class PowerRules:
     """A device that kept a higher limit than it was given is not asked for less than that limit for so long."""
     tolerance_share: float = 0.05
     """So far a reading may pass the worst case of the cap before it is held against the device (meters err by 5 %)."""
-    pinned_share: float = 0.97
+    pinned_share: float = 0.98
     """From this share of its cap on, a device is taken to be held back by it: its need is not known, only more."""
     probe_share: float = 0.15
     """A device that its cap holds back is tried at this much more than its cap, as a share of its highest limit."""
-    margin_share: float = 0.03
+    mean_s: float = 8.0
+    """Time constant of the mean draw that a need is made of: longer than a prompt, shorter than a request."""
+    burst_share: float = 1.0
+    """Of the bursts that breakers stand (power/burst.py), so much is used; 0 makes every lease a hard limit."""
+    margin_share: float = 0.05
     """Room over the present draw that belongs to the need (limiters and averages ripple by some per cent)."""
     band_share: float = 0.04
     """Caps are left alone while they are within this share of the highest limit of where they should be."""
@@ -43,13 +47,12 @@ class PowerRules:
 
     def __post_init__(self) -> None:
         wrong = tuple(
-            Mistake(
-                f"power rules, {field.name}",
-                f"is {value:g}",
-                "give a number above 0" if field.name != "stuck_s" else "",
-            )
+            Mistake(f"power rules, {field.name}", f"is {value:g}", "give a number above 0")
             for field in fields(self)
-            if not ((value := float(getattr(self, field.name))) > 0 or (field.name == "stuck_s" and value == 0))
+            if not ((value := float(getattr(self, field.name))) > 0 or (field.name in _MAY_BE_NOTHING and value == 0))
         )
         if wrong:
             raise ConfigError(wrong)
+
+
+_MAY_BE_NOTHING = ("stuck_s", "burst_share")
