@@ -11,7 +11,7 @@ from math import exp
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.power import NEVER_S, PHASE_COMPUTE_BOUND, PHASE_MEMORY_BOUND, PowerReadings, PowerTable
+from cluster.power import NEVER_S, PHASE_COMPUTE_BOUND, PHASE_MEMORY_BOUND, PHASE_UNKNOWN, PowerReadings, PowerTable
 from power.appetite import Appetite, appetite_of, pieces
 from power.book import Book, confirmed, first_book, granted
 from power.burst import burst_of
@@ -37,7 +37,7 @@ class Allocator:
     fixed_w: FloatArray
     """Shape (limits,): watts that no lease governs: servers besides devices, and devices that opted out."""
     keeps_reserve: BoolArray
-    """Shape (levels, 1): which levels must leave the reserve alone. Only useful floors may use it."""
+    """Shape (levels, 1): which levels must leave the reserve alone: present needs, which are what will be drawn."""
     burst_j: FloatArray
     """Shape (devices,): joules above its lease, for a device that may burst."""
     bursts: BoolArray
@@ -54,6 +54,8 @@ class AllocatorState:
     """Of the draw through each limit."""
     need_w: FloatArray
     """What each device would draw if it were let, with its margin; shape (devices,)."""
+    usual_w: FloatArray
+    """What each device needs when it works."""
     rises_per_s: FloatArray
     target_w: FloatArray
     """Where each cap should be, when everyone has confirmed."""
@@ -94,7 +96,7 @@ def allocator_of(table: PowerTable, rules: PowerRules | None = None) -> Allocato
         appetite=appetite,
         pouring=pouring_of(tree, appetite.levels),
         fixed_w=tree.other_w + tree.through(tree.burden * opted_out),
-        keeps_reserve=(levels > int(tree.rank.max(initial=-1)))[:, None],
+        keeps_reserve=((levels > int(tree.rank.max(initial=-1))) & (levels < appetite.first_room))[:, None],
         burst_j=burst_j,
         bursts=burst_j > 0,
     )
@@ -111,6 +113,7 @@ def first_state(allocator: Allocator) -> AllocatorState:
         trust=first_trust(tree),
         spikes=no_spikes(tree.limits),
         need_w=table.devices.max_w,
+        usual_w=table.devices.floor_w,
         rises_per_s=np.zeros(tree.devices),
         target_w=book.cap_w,
         mean_w=np.zeros(tree.devices),
@@ -161,8 +164,10 @@ def _decided(
     need_w = _needs(allocator, book, seen, readings, mean_w, state.need_w)
     rises_per_s = _rises(allocator, state, need_w, now_s)
     room_w = budget_w - allocator.fixed_w
-    width_w, level = pieces(allocator.appetite, need_w, readings.phase, rises_per_s)
-    target_w = _targets(allocator, trust, seen, width_w, level, room_w, spikes.spike_w)
+    usual_w = _usual(allocator, state, need_w, readings.phase, now_s)
+    width_w, level = pieces(allocator.appetite, need_w, usual_w, readings.phase, rises_per_s)
+    reserve_w = _reserve(allocator, spikes, seen, need_w)
+    target_w = _targets(allocator, trust, seen, width_w, level, room_w, reserve_w)
     cap_w = _next_caps(allocator, book, seen, need_w, target_w, room_w)
     burst = (cap_w >= need_w - _MEANT_W) & allocator.bursts & (seen.fault == FINE)
     changed = ((cap_w != book.cap_w) | (burst != book.burst)) & allocator.tree.table.devices.managed
@@ -171,7 +176,7 @@ def _decided(
         book = granted(book, cap_w, burst, changed, now_s)
     calm = seen.clean and trust.clean and not any_changed and book.settled
     quiet = quiet_while(allocator.tree, allocator.rules, book, need_w, budget_w, now_s) if calm else None
-    made = AllocatorState(book, trust, spikes, need_w, rises_per_s, target_w, mean_w, seen, quiet, now_s)
+    made = AllocatorState(book, trust, spikes, need_w, usual_w, rises_per_s, target_w, mean_w, seen, quiet, now_s)
     return made, _grants(allocator, book, changed)
 
 
@@ -191,6 +196,7 @@ def _still(state: AllocatorState, spikes: Spikes, mean_w: FloatArray, now_s: flo
         state.trust,
         spikes,
         state.need_w,
+        state.usual_w,
         state.rises_per_s,
         state.target_w,
         mean_w,
@@ -263,6 +269,25 @@ def _rises(allocator: Allocator, state: AllocatorState, need_w: FloatArray, now_
     return kept + (need_w - state.need_w > 0.1 * allocator.appetite.most_w) / memory_s
 
 
+def _usual(
+    allocator: Allocator, state: AllocatorState, need_w: FloatArray, phase: IntArray, now_s: float
+) -> FloatArray:
+    """What each device needs when it works on tokens; where phases are not told, whatever it needs now."""
+    if state.at_s == NEVER_S:
+        return state.usual_w
+    steady = (phase == PHASE_MEMORY_BOUND) | (phase == PHASE_UNKNOWN)
+    part = 1 - exp(-max(now_s - state.at_s, 0.0) / (4 * allocator.rules.mean_s))
+    return np.where(steady, state.usual_w + part * (need_w - state.usual_w), state.usual_w)
+
+
+def _reserve(allocator: Allocator, spikes: Spikes, seen: Estimate, need_w: FloatArray) -> FloatArray:
+    """Watts at each limit that present needs leave alone: the measured spike, less what needs have over the draw."""
+    tree, rules = allocator.tree, allocator.rules
+    margin_w = tree.through(tree.burden * need_w - tree.overhead * seen.draw_w)
+    most_w = rules.reserve_most_share * tree.budget_w
+    return np.minimum(np.maximum(spikes.spike_w - np.maximum(margin_w, 0.0), 0.0), most_w)
+
+
 def _targets(
     allocator: Allocator,
     trust: Trust,
@@ -274,7 +299,7 @@ def _targets(
 ) -> FloatArray:
     """Where every cap should be once all obey; shape (devices,).
 
-    What draws may rise by before others could be lowered for them is kept in reserve: needs and room leave it alone.
+    What draws may rise by before others could be lowered for them is kept in reserve: present needs leave it alone.
     """
     tree, appetite = allocator.tree, allocator.appetite
     out = _ungoverned(tree, seen)
@@ -287,7 +312,6 @@ def _targets(
         width_w = np.where(out[:, None], 0.0, width_w)
         base_w = np.where(out, np.where(tree.table.devices.managed, seen.held_w, 0.0), base_w)
     free_w = room_w - tree.through(tree.burden * base_w)
-    reserve_w = np.minimum(reserve_w, allocator.rules.reserve_most_share * tree.budget_w)
     got_w = pour(allocator.pouring, width_w, level, free_w - allocator.keeps_reserve * reserve_w)
     target_w = np.minimum(lowest_w + np.floor(got_w / _MEANT_W + 1e-9) * _MEANT_W, appetite.most_w)
     return _kept_apart(allocator, seen, target_w) if out.any() else target_w

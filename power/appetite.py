@@ -13,11 +13,11 @@ NEED_PIECES = 3
 """Into so many pieces the watts from the useful floor to the highest limit are cut."""
 STEEPNESS_LEVELS = 8
 """Levels of a class's present needs: half a power of two of loss per watt each, from the steepest down."""
-ROOM_LEVELS = 12
-"""Levels of room for spikes: a power of two of expected loss each."""
+ROOM_LEVELS = 6
+"""Levels of each piece of room for spikes: two powers of two of expected loss each."""
 _STEEPEST = 4.0
 """Speed lost per share of the limit taken that falls on the first level; the published curves start at about 3."""
-_ROOM_PIECES = 2
+_ROOM_PIECES = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +54,7 @@ def appetite_of(tree: Tree, bursts: BoolArray) -> Appetite:
     edges = np.linspace(devices.floor_w, devices.max_w, NEED_PIECES + 1, axis=1)
     return Appetite(
         tree=tree,
-        levels=ranks * (1 + STEEPNESS_LEVELS) + ROOM_LEVELS,
+        levels=ranks * (1 + STEEPNESS_LEVELS) + _ROOM_PIECES * ROOM_LEVELS,
         first_room=ranks * (1 + STEEPNESS_LEVELS),
         knot_w=edges[:, :-1].copy(),
         knot_width_w=np.diff(edges, axis=1),
@@ -99,11 +99,13 @@ def _levels_of(steep: FloatArray) -> IntArray:
 
 
 def pieces(
-    appetite: Appetite, need_w: FloatArray, phase: IntArray, rises_per_s: FloatArray
+    appetite: Appetite, need_w: FloatArray, usual_w: FloatArray, phase: IntArray, rises_per_s: FloatArray
 ) -> tuple[FloatArray, IntArray]:
     """Widths in watts and levels, both of shape (devices, pieces), that `pour` takes.
 
     need_w: shape (devices,), floor_w..most_w: what a device would draw now if it were let, with its margin.
+    usual_w: what it needs when it works; room up to there comes before room beyond, in two halves, so that a class
+    with little weight has its first half before one with much has its second.
     phase: PHASE_… per device. rises_per_s: how often a device was seen to ask for much more at once.
     """
     devices = len(need_w)
@@ -114,12 +116,15 @@ def pieces(
     above = need_w[:, None] - appetite.knot_w
     np.minimum(np.maximum(above, 0.0, out=above), appetite.knot_width_w, out=width[:, 1:-_ROOM_PIECES])
     level[:, 1:-_ROOM_PIECES] = appetite.need_level[phase, np.arange(devices)]
-    room = (appetite.most_w - need_w) / _ROOM_PIECES
-    width[:, -2] = room
-    width[:, -1] = room
+    usual_w = np.maximum(usual_w, need_w)
+    near = (usual_w - need_w) / 2
+    width[:, -3] = near
+    width[:, -2] = near
+    width[:, -1] = appetite.most_w - usual_w
     first = room_level(appetite, rises_per_s)
-    level[:, -2] = first
-    level[:, -1] = np.minimum(first + 1, appetite.levels - 1)
+    level[:, -3] = first
+    level[:, -2] = first + ROOM_LEVELS
+    level[:, -1] = first + 2 * ROOM_LEVELS
     return width, level
 
 
@@ -134,5 +139,5 @@ def room_level(appetite: Appetite, rises_per_s: FloatArray) -> IntArray:
         * np.maximum(rises_per_s, _SELDOM_PER_S)
         / (_OFTEN_PER_S * max(1.0, appetite.weight.max(initial=1.0)))
     )
-    level = np.clip(-np.log2(hurts), 0, ROOM_LEVELS - 2)
+    level = np.clip(-0.5 * np.log2(hurts), 0, ROOM_LEVELS - 1)
     return np.asarray(appetite.first_room + level.astype(np.int64), dtype=np.int64)
