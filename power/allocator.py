@@ -79,6 +79,8 @@ class Grants:
     sequence: IntArray
     safe_w: FloatArray
     """Where the agent falls when its lease ends."""
+    met: BoolArray
+    """Whether the device was ever seen to obey a grant of this controller: until then it may only be lowered."""
 
 
 def allocator_of(table: PowerTable, rules: PowerRules | None = None) -> Allocator:
@@ -169,6 +171,8 @@ def _decided(
     reserve_w = _reserve(allocator, spikes, seen, need_w)
     target_w = _targets(allocator, trust, seen, width_w, level, room_w, reserve_w)
     cap_w = _next_caps(allocator, book, seen, need_w, target_w, room_w)
+    if not state.book.met.all():
+        cap_w = _as_found(allocator, state.book, book, readings, cap_w)
     burst = (cap_w >= need_w - _MEANT_W) & allocator.bursts & (seen.fault == FINE)
     changed = ((cap_w != book.cap_w) | (burst != book.burst)) & allocator.tree.table.devices.managed
     any_changed = bool(changed.any())
@@ -182,11 +186,23 @@ def _decided(
 
 def _grants(allocator: Allocator, book: Book, changed: BoolArray) -> Grants:
     burst_j = np.where(book.burst, allocator.burst_j, 0.0)
-    return Grants(changed, book.cap_w, burst_j, book.sequence, np.minimum(allocator.appetite.floor_w, book.cap_w))
+    return Grants(
+        changed, book.cap_w, burst_j, book.sequence, np.minimum(allocator.appetite.floor_w, book.cap_w), book.met
+    )
 
 
 def _nothing_new(allocator: Allocator, book: Book) -> Grants:
     return _grants(allocator, book, np.zeros(len(book.cap_w), dtype=bool))
+
+
+def _as_found(allocator: Allocator, before: Book, book: Book, readings: PowerReadings, cap_w: FloatArray) -> FloatArray:
+    """Grants no higher than what devices turn out to hold that are met for the first time.
+
+    A controller before this one may have lowered them after they were found, and given the watts to others.
+    """
+    newly = book.met & ~before.met & (readings.cap_w > 0)
+    holds_w = np.maximum(np.floor(readings.cap_w), allocator.appetite.base_w)
+    return np.where(newly, np.minimum(cap_w, holds_w), cap_w)
 
 
 def _still(state: AllocatorState, spikes: Spikes, mean_w: FloatArray, now_s: float) -> AllocatorState:

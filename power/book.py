@@ -21,7 +21,8 @@ class Book:
     """The newest grant."""
     ceiling_w: FloatArray
     sequence: IntArray
-    """Number of the newest grant, -1 before the first."""
+    """Number of the newest grant, -1 before the first. All grants of one moment share a number, and numbers rise, so a
+    node's lease is numbered by the newest grant among its devices."""
     mark: IntArray
     """A number that was the newest when the ceiling last fell: once it is confirmed, older grants are history."""
     since_mark_w: FloatArray
@@ -32,6 +33,8 @@ class Book:
     """When the newest grant was sent."""
     burst: BoolArray
     """Whether the newest grant allows bursts above it (power/burst.py)."""
+    met: BoolArray
+    """Whether the device was ever seen to obey a grant of this controller."""
     open: BoolArray
     """Whether the newest grant was not yet seen to be obeyed."""
 
@@ -52,13 +55,14 @@ def first_book(leases: PowerLeases) -> Book:
         before_w=leases.cap_w,
         granted_at_s=np.full(len(leases.cap_w), NEVER_S),
         burst=np.zeros(len(leases.cap_w), dtype=bool),
+        met=np.zeros(len(leases.cap_w), dtype=bool),
         open=np.ones(len(leases.cap_w), dtype=bool),
     )
 
 
 def confirmed(book: Book, heard: IntArray, obeyed: BoolArray) -> Book:
     """After devices said which grant they hold (`heard`) and were seen to draw no more than it (`obeyed`)."""
-    if book.settled:
+    if book.settled and bool(book.met.all()):
         return book
     newest = obeyed & (heard >= book.sequence)
     past_mark = obeyed & (heard >= book.mark)
@@ -72,6 +76,7 @@ def confirmed(book: Book, heard: IntArray, obeyed: BoolArray) -> Book:
         before_w=book.before_w,
         granted_at_s=book.granted_at_s,
         burst=book.burst,
+        met=book.met | newest,
         open=book.open & ~newest,
     )
 
@@ -81,11 +86,12 @@ def granted(book: Book, cap_w: FloatArray, burst: BoolArray, changed: BoolArray,
     return Book(
         cap_w=np.where(changed, cap_w, book.cap_w),
         ceiling_w=np.where(changed, np.maximum(book.ceiling_w, cap_w), book.ceiling_w),
-        sequence=book.sequence + changed,
+        sequence=np.where(changed, book.sequence.max(initial=-1) + 1, book.sequence),
         mark=book.mark,
         since_mark_w=np.where(changed, np.maximum(book.since_mark_w, cap_w), book.since_mark_w),
         before_w=np.where(changed, book.cap_w, book.before_w),
         granted_at_s=np.where(changed, at_s, book.granted_at_s),
         burst=np.where(changed, burst, book.burst),
+        met=book.met,
         open=book.open | changed,
     )
