@@ -64,6 +64,8 @@ class AllocatorState:
     estimate: Estimate
     quiet: Quiet | None
     """While readings stay within these bounds nothing is to be decided; None: something is under way."""
+    started_s: float
+    """When this controller took its first step."""
     at_s: float
 
 
@@ -121,6 +123,7 @@ def first_state(allocator: Allocator) -> AllocatorState:
         mean_w=np.zeros(tree.devices),
         estimate=unknown,
         quiet=None,
+        started_s=NEVER_S,
         at_s=NEVER_S,
     )
 
@@ -158,6 +161,8 @@ def _decided(
     mean_w: FloatArray,
 ) -> tuple[AllocatorState, Grants]:
     """The step in full."""
+    if state.at_s == NEVER_S:
+        state = _started(state, now_s)
     trust, seen = estimate(allocator.tree, allocator.rules, state.trust, state.book, readings, now_s)
     book = confirmed(state.book, readings.sequence, _obeyed(allocator, state.book, readings, seen))
     if seen.clean:
@@ -170,6 +175,8 @@ def _decided(
     width_w, level = pieces(allocator.appetite, need_w, usual_w, readings.phase, rises_per_s)
     reserve_w = _reserve(allocator, spikes, seen, need_w)
     target_w = _targets(allocator, trust, seen, width_w, level, room_w, reserve_w)
+    if not book.met.all() and now_s < state.started_s + allocator.rules.stale_s:
+        target_w = np.where(~book.met & (seen.fault == STALE), book.cap_w, target_w)
     cap_w = _next_caps(allocator, book, seen, need_w, target_w, room_w)
     if not state.book.met.all():
         cap_w = _as_found(allocator, state.book, book, readings, cap_w)
@@ -180,7 +187,9 @@ def _decided(
         book = granted(book, cap_w, burst, changed, now_s)
     calm = seen.clean and trust.clean and not any_changed and book.settled
     quiet = quiet_while(allocator.tree, allocator.rules, book, need_w, budget_w, now_s) if calm else None
-    made = AllocatorState(book, trust, spikes, need_w, usual_w, rises_per_s, target_w, mean_w, seen, quiet, now_s)
+    made = AllocatorState(
+        book, trust, spikes, need_w, usual_w, rises_per_s, target_w, mean_w, seen, quiet, state.started_s, now_s
+    )
     return made, _grants(allocator, book, changed)
 
 
@@ -193,6 +202,16 @@ def _grants(allocator: Allocator, book: Book, changed: BoolArray) -> Grants:
 
 def _nothing_new(allocator: Allocator, book: Book) -> Grants:
     return _grants(allocator, book, np.zeros(len(book.cap_w), dtype=bool))
+
+
+def _started(state: AllocatorState, now_s: float) -> AllocatorState:
+    """A first step: what was granted before counts as granted now, so nobody is late yet.
+
+    Who was not heard by this controller yet keeps what it has for as long as a reading may be old: a controller that
+    starts anew must not throw a row to its floors.
+    """
+    book = replace(state.book, granted_at_s=np.full(len(state.book.cap_w), now_s))
+    return replace(state, book=book, started_s=now_s)
 
 
 def _as_found(allocator: Allocator, before: Book, book: Book, readings: PowerReadings, cap_w: FloatArray) -> FloatArray:
@@ -218,6 +237,7 @@ def _still(state: AllocatorState, spikes: Spikes, mean_w: FloatArray, now_s: flo
         mean_w,
         state.estimate,
         state.quiet,
+        state.started_s,
         now_s,
     )
 
