@@ -1,0 +1,149 @@
+"""Leases that an agent refuses: forged, replayed, expired, of an old term, of another life, out of range."""
+
+from dataclasses import replace
+
+import pytest
+
+from power.lease_holder import DeviceLimits, Holder, accepted, bursts, limits, restored
+from power.lease_message import Heard, Keys, Lease, Refusal, Report, node_secret, opened, sealed
+
+KEYS = Keys("new", {"old": b"former", "new": b"secret"})
+HOLDER = Holder("n1", "life-1", {"g1": DeviceLimits(100.0, 400.0, 200.0, 350.0)})
+LEASE = Lease("n1", "life-1", 100.0, 10.0, 3, 7, 5000.0, {"g1": 300.0}, {"g1": 200.0})
+REPORT = Report("n1", "life-1", 100.0, 3, 7, {"g1": Heard(250.0, 0.5, 300.0)})
+
+
+def leased(holder: Holder = HOLDER, lease: Lease = LEASE, now_s: float = 101.0) -> Holder:
+    made, refusal = accepted(holder, lease, now_s)
+    assert refusal is None
+    return made
+
+
+def code(holder: Holder, lease: Lease, now_s: float = 101.0) -> str:
+    made, refusal = accepted(holder, lease, now_s)
+    assert made is holder
+    assert refusal is not None
+    return refusal.code
+
+
+def refused(answer: object) -> str:
+    assert isinstance(answer, Refusal)
+    return answer.code
+
+
+@pytest.mark.parametrize("message", [LEASE, REPORT], ids=lambda m: type(m).__name__)
+def test_what_was_sealed_is_opened_as_it_was(message: Lease | Report) -> None:
+    assert opened(type(message), sealed(message, KEYS, "n1"), KEYS, "n1") == message
+
+
+def test_a_forged_lease_is_refused() -> None:
+    travelled = sealed(LEASE, KEYS, "n1").replace(b"300.0", b"400.0")
+
+    assert refused(opened(Lease, travelled, KEYS, "n1")) == "Forged"
+
+
+def test_a_lease_of_someone_without_the_key_is_refused() -> None:
+    assert refused(opened(Lease, sealed(LEASE, Keys("new", {"new": b"guessed"}), "n1"), KEYS, "n1")) == "Forged"
+
+
+def test_the_lease_of_another_node_is_refused() -> None:
+    other = replace(LEASE, node="n2")
+
+    assert refused(opened(Lease, sealed(other, KEYS, "n2"), KEYS, "n1")) == "Forged"
+    assert refused(opened(Lease, sealed(other, KEYS, "n1"), KEYS, "n1")) == "Forged"
+
+
+def test_a_report_cannot_be_passed_off_as_a_lease() -> None:
+    assert refused(opened(Lease, sealed(REPORT, KEYS, "n1"), KEYS, "n1")) == "Forged"
+
+
+def test_a_former_key_holds_until_it_is_removed() -> None:
+    travelled = sealed(LEASE, replace(KEYS, newest="old"), "n1")
+
+    assert opened(Lease, travelled, KEYS, "n1") == LEASE
+    assert refused(opened(Lease, travelled, Keys("new", {"new": b"secret"}), "n1")) == "UnknownKey"
+
+
+@pytest.mark.parametrize("travelled", [b"", b"\n\n", b"new\n\n{}", b"\xff\n\xff\n\xff", b"new"])
+def test_rubbish_is_refused_and_raises_nothing(travelled: bytes) -> None:
+    assert refused(opened(Lease, travelled, KEYS, "n1")) in ("Forged", "UnknownKey")
+
+
+def test_a_node_that_knows_its_own_secret_cannot_speak_for_another() -> None:
+    assert node_secret(b"fleet", "n1") != node_secret(b"fleet", "n2")
+
+
+def test_a_lease_holds_until_it_ends_and_then_the_safe_floor_does() -> None:
+    holder = leased()
+
+    # It ends 10 s after the report that it answers was sent at 100 s, less a thousandth for clocks that differ.
+    assert limits(holder, 109.98) == {"g1": 300.0}
+    assert limits(holder, 109.99) == {"g1": 200.0}
+
+
+def test_without_any_lease_the_safe_floor_holds() -> None:
+    assert limits(HOLDER, 0.0) == {"g1": 200.0}
+
+
+def test_a_lease_below_the_floor_stays_below_it_when_it_ends() -> None:
+    holder = leased(lease=replace(LEASE, caps_w={"g1": 150.0}, safe_w={"g1": 150.0}))
+
+    assert limits(holder, 1000.0) == {"g1": 150.0}
+
+
+def test_a_lease_that_comes_late_ends_no_later() -> None:
+    holder = leased(now_s=109.0)
+
+    assert limits(holder, 110.0) == {"g1": 200.0}
+
+
+@pytest.mark.parametrize(
+    ("lease", "why"),
+    [
+        (replace(LEASE, sequence=6), "Replayed"),
+        (replace(LEASE, epoch=2, sequence=99), "StaleEpoch"),
+        (replace(LEASE, sequence=8, echo_s=90.0), "Expired"),
+        (replace(LEASE, sequence=8, echo_s=102.0), "FromTheFuture"),
+        (replace(LEASE, sequence=8, echo_s=float("nan")), "FromTheFuture"),
+        (replace(LEASE, sequence=8, life="life-0"), "OtherLife"),
+        (replace(LEASE, sequence=8, node="n2"), "OtherNode"),
+        (replace(LEASE, sequence=8, caps_w={"g1": 401.0}), "OutOfRange"),
+        (replace(LEASE, sequence=8, caps_w={"g1": float("nan")}), "OutOfRange"),
+        (replace(LEASE, sequence=8, safe_w={"g1": 301.0}), "OutOfRange"),
+        (replace(LEASE, sequence=8, burst_j={"g1": float("inf")}), "OutOfRange"),
+        (replace(LEASE, sequence=8, caps_w={"g9": 300.0}), "OtherDevices"),
+        (replace(LEASE, sequence=8, burst_j={"g9": 1.0}), "OtherDevices"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_leases_that_are_refused_change_nothing(lease: Lease, why: str) -> None:
+    assert code(leased(), lease) == why
+
+
+def test_the_same_lease_again_renews_it() -> None:
+    holder = leased(leased(), replace(LEASE, echo_s=105.0), now_s=106.0)
+
+    assert limits(holder, 114.9) == {"g1": 300.0}
+
+
+def test_a_lease_that_may_only_lower_raises_nothing() -> None:
+    new_term = replace(LEASE, epoch=4, sequence=0, caps_w={"g1": 400.0}, only_lower=True)
+
+    assert limits(leased(leased(), new_term), 102.0) == {"g1": 300.0}
+
+
+def test_bursts_end_with_the_lease() -> None:
+    holder = leased(lease=replace(LEASE, burst_j={"g1": 900.0}))
+
+    assert bursts(holder, 105.0) == {"g1": 900.0}
+    assert bursts(holder, 110.0) == {}
+
+
+def test_a_device_that_no_lease_names_keeps_the_limit_that_was_found() -> None:
+    two = replace(HOLDER, devices={**HOLDER.devices, "kept": DeviceLimits(100.0, 400.0, 200.0, 380.0)})
+
+    assert limits(leased(two), 101.0)["kept"] == 380.0
+
+
+def test_stopping_puts_back_the_limits_that_were_found_not_the_defaults() -> None:
+    assert restored(leased()) == {"g1": 350.0}
