@@ -1,4 +1,4 @@
-"""Who may draw at all: the floors of everything admitted must fit every budget, and what is left is told to placement."""
+"""Who may draw at all: the floors of all that is admitted must fit every budget; placement is told what is left."""
 
 from collections.abc import Mapping
 
@@ -44,9 +44,7 @@ def objection_to_more(tree: Tree, domain: str, floor_w: float) -> Reason | None:
 
 def _over(tree: Tree, limit: int, over_w: float) -> Reason:
     name = tree.table.domains.names[int(tree.limit[limit])]
-    words = (
-        f"at their floors {name}'s devices would draw {over_w:.0f} W over its budget: nothing could bring them below it"
-    )
+    words = f"at their floors {name}'s devices would draw {over_w:.0f} W over its budget: no cap helps then"
     return Reason("FloorsOverBudget", words, {"over_w": over_w, "budget_w": float(tree.budget_w[limit])})
 
 
