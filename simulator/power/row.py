@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cluster.arrays import FloatArray
+from cluster.arrays import FloatArray, IntArray
 from simulator.power.machine import POWER_EXPONENT, PROMPT_EXPONENT, TOKEN_EXPONENT, Machine
 from simulator.power.requests import Requests
 
@@ -95,6 +95,9 @@ class Row:
         self.draw_w: FloatArray = np.frombuffer(self._draw)
         """Shape (servers,): what each draws now. A view: copy what is to be kept."""
         self._shift_view = np.frombuffer(self._shift)
+        self._phase = bytearray(count)
+        self.phase: IntArray = np.frombuffer(self._phase, dtype=np.uint8)
+        """Shape (servers,): IDLE, PROMPT or TOKENS, now. A view: copy what is to be kept."""
         self._total_w, self._window_s, self._over_since_s = machine.idle_w * count, 0.0, -1.0
         self._arrivals: Iterator[tuple[int, float, int, float, float, int]] = requests.each()
         self._next = next(self._arrivals, None)
@@ -141,6 +144,11 @@ class Row:
             if share != 1.0 or server.speed != 1.0:
                 self._settle(server, self.now_s)
                 self._run(server, self.now_s)
+
+    def set_budget(self, budget_w: float) -> None:
+        """From now on the row is over its budget above this."""
+        self.budget_w = budget_w
+        self._note_over(self.now_s)
 
     def over_until_now_s(self) -> tuple[float, float]:
         """(seconds above the budget, longest stretch), the one that lasts included."""
@@ -213,8 +221,10 @@ class Row:
         else:
             server.phase, server.speed = IDLE, 1.0
             server.version += 1
+            self._phase[server.number] = IDLE
             self._draws(server, self._idle_w, now_s)
             return
+        self._phase[server.number] = server.phase
         self._run(server, now_s)
 
     def _share(self, server: _Server) -> float:
@@ -253,6 +263,9 @@ class Row:
         self._draw[server.number] = draw_w
         self._shift[server.number] -= change_w * (now_s - self._window_s)
         self._total_w += change_w
+        self._note_over(now_s)
+
+    def _note_over(self, now_s: float) -> None:
         if self._total_w > self.budget_w:
             if self._over_since_s < 0:
                 self._over_since_s = now_s
