@@ -13,7 +13,7 @@ AGENT_AFTER_BOOT_S = 60.0
 
 
 class Agents:
-    """All agents of a row. Orders are obeyed when they arrive; on expiry each agent goes to its safe floor by itself."""
+    """All agents of a row. They obey orders as these arrive; on expiry each goes to its safe floor by itself."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Agents:
         self.expired = True
         self.refresh(now_s)
 
-    def brake(self, share: float, now_s: float) -> None:
+    def brake(self, share: float) -> None:
         """All clocks at once, by wire. `share` is what the brake leaves, 1 when it lets go."""
         self._brake_share = share
         self._put(self.clock, self.cap_w, force=True)

@@ -32,7 +32,7 @@ class _Clocks:
 
 
 class OneThreshold(Trusting):
-    """Above one threshold of the budget, classes are locked at one clock; below it less the hysteresis, all are free."""
+    """Above one threshold classes are locked at one clock; below it less the hysteresis all are free."""
 
     def __init__(self, machine: Machine, servers: tuple[int, ...], budget_w: float, *, high_too: bool) -> None:
         self.name = "one-threshold-all" if high_too else "one-threshold-low"

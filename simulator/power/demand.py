@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import io
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,15 +58,19 @@ def read_rates(path: Path, days: int | None = None) -> RateCurve:
     days: so many of it; all of them when None. Raises ConfigError naming every line that is no rate.
     """
     try:
-        opened = gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="")
-        with opened as file:
-            at_s, rates = _rates(str(path), csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        at_s, rates = _rates(str(path), csv.DictReader(text_of(path)))
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(Mistake(f"rates {path}", str(error), "name a CSV file with t_s and req_per_s")) from error
     steps = np.diff(at_s)
     if len(rates) < 2 or not np.allclose(steps, steps[0]) or steps[0] <= 0:
         raise ConfigError(Mistake(f"rates {path}", "t_s does not rise in equal steps", "give a rate for every step"))
     return _curve(str(path.name), float(steps[0]), rates, days, f"rates {path}")
+
+
+def text_of(path: Path) -> io.StringIO:
+    """A text file, plain or gzipped."""
+    content = path.read_bytes()
+    return io.StringIO((gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8"))
 
 
 def _rates(place: str, rows: "csv.DictReader[str]") -> tuple[FloatArray, FloatArray]:

@@ -1,7 +1,6 @@
 """The requests of a row: who asks, how long, and when; drawn once, so that every policy serves the same ones."""
 
 import csv
-import gzip
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 
 from cluster.arrays import FloatArray, IntArray, column
 from cluster.errors import ConfigError, Mistake
-from simulator.power.demand import RateCurve
+from simulator.power.demand import RateCurve, text_of
 from simulator.power.machine import Machine
 
 LOW, HIGH = 0, 1
@@ -64,10 +63,8 @@ def code_mix(lengths: Path | None = None) -> tuple[Kind, ...]:
 
 def _read_lengths(path: Path) -> IntArray:
     try:
-        opened = gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="")
-        with opened as file:
-            pairs = [(int(row["ContextTokens"]), int(row["GeneratedTokens"])) for row in csv.DictReader(file)]
-    except (OSError, UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError) as error:
+        pairs = [(int(row["ContextTokens"]), int(row["GeneratedTokens"])) for row in csv.DictReader(text_of(path))]
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, KeyError, TypeError, ValueError) as error:
         remedy = "name a CSV file with whole numbers in ContextTokens and GeneratedTokens"
         raise ConfigError(Mistake(f"lengths {path}", f"cannot be read ({error})", remedy)) from error
     if not pairs or min(map(min, pairs)) < 1:

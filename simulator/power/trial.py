@@ -13,7 +13,7 @@ from simulator.power.agents import AGENT_AFTER_BOOT_S, Agents
 from simulator.power.faults import Fault, edges_s
 from simulator.power.machine import Machine
 from simulator.power.policy import PERIOD_S, Orders, Policy, Readings
-from simulator.power.protection import ROW_BREAKER, BreakerHeat, Brake, BrakeRules
+from simulator.power.protection import ROW_BREAKER, Brake, BrakeRules, BreakerHeat
 from simulator.power.requests import CLASSES, Requests
 from simulator.power.row import Row
 
@@ -169,7 +169,7 @@ class _Trial:
             next_s = min(due_s, edge_s, expiry_s)
             for at_s, on in self.brake.changes_until(min(next_s, until_s)):
                 self.row.advance(at_s)
-                self.agents.brake(self.brake_share if on else 1.0, at_s)
+                self.agents.brake(self.brake_share if on else 1.0)
             if next_s > until_s:
                 self.row.advance(until_s)
                 return
