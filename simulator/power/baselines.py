@@ -22,13 +22,14 @@ class _Clocks:
 
     def __init__(self, machine: Machine, servers: tuple[int, ...]) -> None:
         self._machine, self._servers = machine, servers
-        self._sequence = 0
+        self._number = 0
 
     def orders(self, low_mhz: float, high_mhz: float) -> Orders:
-        self._sequence += 1
+        self._number += 1
         share = [self._machine.share_at(low_mhz), self._machine.share_at(high_mhz)]
         clock: FloatArray = np.repeat(share, self._servers)
-        return Orders(self._sequence, clock, np.full(len(clock), np.inf))
+        count = len(clock)
+        return Orders(self._number, np.full(count, self._number), clock, np.full(count, np.inf))
 
 
 class OneThreshold(Trusting):

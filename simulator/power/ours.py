@@ -1,10 +1,189 @@
-"""Tonnage's own policy on the pretend row: the allocator of `power/`, fed with the row's readings."""
+"""Tonnage's own policy on the pretend row: the allocator of `power/` over one budget, a lease for each server."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from cluster.arrays import FloatArray, IntArray, Names, column
+from cluster.power import (
+    NEVER_S,
+    PHASE_COMPUTE_BOUND,
+    PHASE_IDLE,
+    PHASE_MEMORY_BOUND,
+    DomainTable,
+    FeedTable,
+    PowerClass,
+    PowerDeviceTable,
+    PowerLeases,
+    PowerReadings,
+    PowerTable,
+)
+from power.allocator import AllocatorState, allocator_of, first_state, step
+from power.estimator import FAULT_WORDS
+from power.rules import PowerRules
 from simulator.power.machine import Machine
-from simulator.power.policy import Policy
+from simulator.power.policy import PERIOD_S, Orders, Policy, Readings
+from simulator.power.protection import ROW_BREAKER
+from simulator.power.requests import HIGH, LOW
 
-OURS: tuple[str, ...] = ()
+OURS = ("tonnage", "tonnage-oob")
+"""The same allocator; `oob` is meant for limits that take 40 s."""
+
+CLASSES = (PowerClass("low", 1, 1.0), PowerClass("high", 0, 4.0))
+FLOOR_MHZ = {LOW: 810.0, HIGH: 1110.0}
+"""Useful floors: what tokens draw at these clocks. Below, more latency is lost than watts are won."""
+LOWEST_LIMIT_SHARE = 0.25
+"""Of TDP: an A100 accepts limits from 100 of its 400 W."""
+_PHASES: IntArray = np.array([PHASE_IDLE, PHASE_COMPUTE_BOUND, PHASE_MEMORY_BOUND])
+"""By IDLE, PROMPT, TOKENS of simulator.power.row."""
+
+
+class Tonnage:
+    """Turns readings of servers into those of devices, steps the allocator, and sends its grants as orders.
+
+    A server is one device here: its GPUs work in step, so one limit holds for all of them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        machine: Machine,
+        servers: tuple[int, ...],
+        budget_w: float,
+        delay_s: float,
+        leases: PowerLeases | None = None,
+    ) -> None:
+        """leases: what the controller before this one had granted, as a status would tell; None for none."""
+        self.name = name
+        self._machine, self._delay_s = machine, delay_s
+        table = _table(machine, servers, budget_w)
+        self._table = table if leases is None else replace(table, leases=leases)
+        self._rules = PowerRules(control_delay_s=delay_s + 2 * PERIOD_S, lease_s=delay_s + 10.0)
+        self._allocator = allocator_of(self._table, self._rules)
+        self._state = first_state(self._allocator)
+        self._budget_w: FloatArray = np.array([budget_w])
+        self._devices = self._table.devices
+        self._number = 0
+        self._orders: Orders | None = None
+
+    def set_budget(self, budget_w: float) -> None:
+        self._budget_w[0] = budget_w
+
+    def step(self, now_s: float, seen: Readings) -> Orders | None:
+        machine, devices = self._machine, self._devices
+        gpu_w = (seen.server_w - machine.other_w) / machine.watts_per_gpu_watt
+        readings = PowerReadings(
+            at_s=seen.at_s,
+            draw_w=gpu_w,
+            cap_w=np.minimum(_limit_of(machine, seen.cap_w), devices.default_w),
+            sequence=seen.sequence,
+            phase=_PHASES[seen.phase],
+            meter_at_s=np.array([seen.meter_at_s]),
+            meter_w=np.array([seen.row_w]),
+        )
+        self._state, grants = step(self._allocator, self._state, readings, now_s, self._budget_w)
+        self._number += 1
+        if self._orders is None or grants.changed.any():
+            cap_w = np.where(grants.cap_w >= devices.max_w, np.inf, _plug_w(machine, grants.cap_w))
+            burst_j = grants.burst_j * _plug_per_limit(machine)
+            self._orders = Orders(
+                self._number, grants.sequence, np.ones(len(cap_w)), cap_w, burst_j, self._rules.lease_s
+            )
+        else:
+            self._orders = replace(self._orders, number=self._number)
+        return self._orders
+
+    def named(self) -> Mapping[int, str]:
+        fault = self._state.estimate.fault
+        return {int(server): FAULT_WORDS[fault[server]] for server in np.flatnonzero(fault)}
+
+    @property
+    def state(self) -> AllocatorState:
+        return self._state
 
 
 def ours(name: str, machine: Machine, servers: tuple[int, ...], budget_w: float, delay_s: float) -> Policy:
-    raise KeyError(name)
+    """Tonnage for a row of so many servers of each class."""
+    return Tonnage(name, machine, servers, budget_w, delay_s)
+
+
+def _overshoot_share(machine: Machine) -> float:
+    """The hottest prompt passes TDP, which is the highest limit: so far a limiter lets a draw pass its limit."""
+    return float(machine.prompt_share.max()) - 1.0
+
+
+def _plug_w(machine: Machine, limit_w: FloatArray) -> FloatArray:
+    """What a server draws at most under a limit on its GPUs together."""
+    return machine.other_w + _plug_per_limit(machine) * limit_w
+
+
+def _plug_per_limit(machine: Machine) -> float:
+    """Plug watts that a watt of limit may cause, overshoot and fans included."""
+    return machine.watts_per_gpu_watt * (1 + _overshoot_share(machine))
+
+
+def _limit_of(machine: Machine, plug_w: FloatArray) -> FloatArray:
+    return (plug_w - machine.other_w) / _plug_per_limit(machine)
+
+
+def _table(machine: Machine, servers: tuple[int, ...], budget_w: float) -> PowerTable:
+    """A row with one budget and one device for each server."""
+    count = sum(servers)
+    tdp_w = machine.gpus * machine.gpu_tdp_w
+    of_class = np.repeat(np.arange(len(servers)), servers)
+    tokens_w = machine.token_swing_w(1) / machine.watts_per_gpu_watt
+    floor_w = np.array(
+        [tdp_w * machine.idle_share + tokens_w * machine.share_at(FLOOR_MHZ[number]) for number in (LOW, HIGH)]
+    )
+
+    def same(value: float) -> FloatArray:
+        return column([value] * count, np.float64)
+
+    return PowerTable(
+        domains=DomainTable(
+            names=Names(["row", *(f"server-{n}" for n in range(count))]),
+            kind=("row", *["node"] * count),
+            budget_w=column([budget_w, *[1e15] * count], np.float64),
+            other_w=column([0.0, *[machine.other_w] * count], np.float64),
+            curve=column([0, *[-1] * count], np.int64),
+        ),
+        feeds=FeedTable(
+            child=column(range(1, count + 1), np.int64),
+            parent=column([0] * count, np.int64),
+            share=column([1.0] * count, np.float64),
+        ),
+        classes=CLASSES,
+        gpu_types=("A100",),
+        devices=PowerDeviceTable(
+            names=Names(f"server-{n}" for n in range(count)),
+            domain=column(range(1, count + 1), np.int64),
+            gpu_type=column([0] * count, np.int64),
+            power_class=column(of_class, np.int64),
+            min_w=same(LOWEST_LIMIT_SHARE * tdp_w),
+            max_w=same(tdp_w),
+            default_w=same(tdp_w),
+            previous_w=same(tdp_w),
+            floor_w=column(floor_w[of_class], np.float64),
+            idle_w=same(tdp_w * machine.idle_share),
+            overshoot_share=same(_overshoot_share(machine)),
+            overhead_share=same(machine.watts_per_gpu_watt - 1),
+            managed=column([True] * count, np.bool_),
+        ),
+        readings=PowerReadings(
+            at_s=same(NEVER_S),
+            draw_w=same(0.0),
+            cap_w=same(tdp_w),
+            sequence=column([-1] * count, np.int64),
+            phase=column([-1] * count, np.int64),
+            meter_at_s=column([NEVER_S] * (count + 1), np.float64),
+            meter_w=column([0.0] * (count + 1), np.float64),
+        ),
+        leases=PowerLeases(
+            cap_w=same(tdp_w),
+            ceiling_w=same(tdp_w),
+            sequence=column([-1] * count, np.int64),
+            expires_at_s=same(NEVER_S),
+        ),
+        curves=(ROW_BREAKER,),
+    )

@@ -26,18 +26,23 @@ class Readings:
     phase: IntArray
     """What each server is at when read: IDLE, PROMPT or TOKENS of simulator.power.row."""
     sequence: IntArray
-    """The newest order that each server has taken."""
+    """What each server holds, in the numbers of the orders."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Orders:
     """Limits for every server; shape (servers,). An order replaces the one before it."""
 
-    sequence: int
+    number: int
+    """Of the order; one that comes after a later one is not obeyed."""
+    sequence: IntArray
+    """What each server then holds, as it will tell in its readings."""
     clock: FloatArray
     """Share of every phase's power above idle that the locked clock leaves; 1 for none."""
     cap_w: FloatArray
     """Watts of the server; infinite for none."""
+    burst_j: FloatArray | None = None
+    """Joules that each server may draw above cap_w while it has credit; None for none."""
     for_s: float = float("inf")
     """So long from its arrival a server obeys; then it goes to its safe floor by itself."""
 

@@ -21,6 +21,10 @@ IDLE, PROMPT, TOKENS = 0, 1, 2
 SPEED_EXPONENT = (0.0, PROMPT_EXPONENT / POWER_EXPONENT, TOKEN_EXPONENT / POWER_EXPONENT)
 """Speed of each phase is the share of its power above idle to the power of this."""
 NEVER = float("inf")
+AGENT_LOOKS_S = 0.5
+"""An agent counts credit so often: a burst lasts so much longer than its credit."""
+CREDIT_BACK_S = 300.0
+"""Credit that was used up is back after so long: no sooner than the breaker has cooled (ROW_BREAKER.cooling_s)."""
 
 Aboard = tuple[int, float, float, float, int]
 """(number, arrival, prompt seconds, prompt watts, tokens) of a request on a server."""
@@ -30,10 +34,15 @@ class _Server:
     """One server. `work_s` is what is left of its phase at full clock, counted at `since_s`."""
 
     __slots__ = (
+        "bursting",
+        "burst_j",
         "cap_w",
         "clock",
+        "credit_at_s",
+        "credit_j",
         "decoding",
         "draw_w",
+        "ends_s",
         "held_s",
         "number",
         "of_class",
@@ -59,7 +68,10 @@ class _Server:
         """Tokens generated for each request in `decoding` since the server was last without any."""
         self.clock, self.cap_w = 1.0, NEVER
         """Limits in force: share of a phase's power above idle that the clock leaves, and watts of the server."""
+        self.burst_j, self.credit_j, self.credit_at_s, self.bursting = 0.0, 0.0, 0.0, False
+        """Joules that it may draw above `cap_w` at most, those left when they were last counted, and whether it may."""
         self.draw_w, self.swing_w, self.speed = idle_w, 0.0, 1.0
+        self.ends_s = 0.0
         self.work_s, self.step_s, self.since_s = 0.0, 0.0, 0.0
         self.held_s = 0.0
         """Time it has spent at work below full speed."""
@@ -117,7 +129,12 @@ class Row:
                 break
             at_s, number, version = heapq.heappop(events)
             server = servers[number]
-            if version == server.version:
+            if version != server.version:
+                continue
+            if at_s < server.ends_s:  # its credit is used up, or back
+                self._settle(server, at_s)
+                self._run(server, at_s)
+            else:
                 self._finish(server, at_s)
         self.now_s = until_s
 
@@ -129,16 +146,20 @@ class Row:
         self._total_w = float(self.draw_w.sum())
         return mean
 
-    def limit(self, number: int, *, clock: float, cap_w: float) -> None:
+    def limit(self, number: int, *, clock: float, cap_w: float, burst_j: float = 0.0) -> None:
         """Put limits in force now.
 
         clock: share of every phase's power above idle that the locked clock leaves, 1 for none.
         cap_w: watts of the whole server; the clock falls until the draw keeps to it or the clock is at its lowest.
+        burst_j: joules that it may draw above cap_w while it has credit (power/burst.py).
         """
         server = self._servers[number]
-        if (clock, cap_w) == (server.clock, server.cap_w):
+        if (clock, cap_w, burst_j) == (server.clock, server.cap_w, server.burst_j):
             return
-        server.clock, server.cap_w = clock, cap_w
+        if server.burst_j:
+            self._count_credit(server, self.now_s)
+        server.clock, server.cap_w, server.burst_j = clock, cap_w, burst_j
+        server.credit_at_s = self.now_s
         if server.phase != IDLE:
             share = self._share(server)
             if share != 1.0 or server.speed != 1.0:
@@ -222,6 +243,8 @@ class Row:
             server.phase, server.speed = IDLE, 1.0
             server.version += 1
             self._phase[server.number] = IDLE
+            if server.burst_j:
+                self._count_credit(server, now_s)
             self._draws(server, self._idle_w, now_s)
             return
         self._phase[server.number] = server.phase
@@ -230,18 +253,44 @@ class Row:
     def _share(self, server: _Server) -> float:
         """Share of the phase's power above idle that the limits in force leave."""
         share, swing_w = server.clock, server.swing_w
-        if self._idle_w + swing_w * share > server.cap_w:
+        if not server.bursting and self._idle_w + swing_w * share > server.cap_w:
             share = (server.cap_w - self._idle_w) / swing_w
         return share if share > self._least else self._least
 
     def _run(self, server: _Server, now_s: float) -> None:
         """Go on with what is left of the phase under the limits in force."""
+        if server.burst_j:
+            self._count_credit(server, now_s)
+        else:
+            server.bursting = False
         share = self._share(server)
         server.speed = 1.0 if share == 1.0 else share ** SPEED_EXPONENT[server.phase]
         server.since_s = now_s
         server.version += 1
-        heapq.heappush(self._events, (now_s + server.work_s / server.speed, server.number, server.version))
-        self._draws(server, self._idle_w + server.swing_w * share, now_s)
+        server.ends_s = now_s + server.work_s / server.speed
+        draw_w = self._idle_w + server.swing_w * share
+        wakes_s = min(server.ends_s, self._credit_turns_s(server, draw_w, now_s)) if server.burst_j else server.ends_s
+        heapq.heappush(self._events, (wakes_s, server.number, server.version))
+        self._draws(server, draw_w, now_s)
+
+    def _count_credit(self, server: _Server, now_s: float) -> None:
+        """Credit up to now, and whether it may burst: while there is some, or after it ran out with half of it back."""
+        for_s, most_j = now_s - server.credit_at_s, server.burst_j
+        change_j = min((server.cap_w - server.draw_w) * for_s, most_j * for_s / CREDIT_BACK_S)
+        server.credit_j = min(server.credit_j + change_j, most_j)
+        server.credit_at_s = now_s
+        server.bursting = server.credit_j > (0.0 if server.bursting else 0.5 * most_j)
+
+    def _credit_turns_s(self, server: _Server, draw_w: float, now_s: float) -> float:
+        """When the agent, which looks every so often, will find the credit used up, or half of it back."""
+        if server.bursting:
+            over_w = draw_w - server.cap_w
+            return now_s + server.credit_j / over_w + AGENT_LOOKS_S if over_w > 0 else NEVER
+        if self._idle_w + server.swing_w * server.clock <= server.cap_w:
+            return NEVER
+        back_w = min(server.burst_j / CREDIT_BACK_S, server.cap_w - draw_w)
+        missing_j = 0.5 * server.burst_j - server.credit_j
+        return now_s + missing_j / back_w + AGENT_LOOKS_S if back_w > 0 else NEVER
 
     def _settle(self, server: _Server, now_s: float) -> None:
         """Count what was done of the phase since it was last looked at."""

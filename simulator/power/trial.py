@@ -133,7 +133,9 @@ class _Trial:
             clamp_w=(machine.idle_w + machine.highest_w) / 2,
             faults=rules.faults,
             seed=seed,
-            set_limit=lambda server, clock, cap_w: self.row.limit(server, clock=clock, cap_w=cap_w),
+            set_limit=lambda server, clock, cap_w, burst_j: self.row.limit(
+                server, clock=clock, cap_w=cap_w, burst_j=burst_j
+            ),
         )
         self.silent: list[tuple[Fault, BoolArray]] = [(f, f.strikes(count, seed)) for f in rules.faults]
         self.brake, self.heat = Brake(rules.brake, rules.budget_w), BreakerHeat(rules.breaker, rules.budget_w)
@@ -250,7 +252,7 @@ class _Trial:
         self.policy.set_budget(self.budget_w)
         orders = self.policy.step(now_s, seen)
         if orders is not None:
-            heapq.heappush(self.under_way, (now_s + self.rules.delay_s, orders.sequence, orders))
+            heapq.heappush(self.under_way, (now_s + self.rules.delay_s, orders.number, orders))
         for server, why in self.policy.named().items():
             self.named.setdefault(server, (now_s, server, why))
 

@@ -35,7 +35,9 @@ class Scripted(Trusting):
         if len(self.seen) > 1 and not self.every:
             return None
         count = sum(SERVERS)
-        return Orders(len(self.seen), np.ones(count), np.full(count, self.cap_w), self.for_s)
+        return Orders(
+            len(self.seen), np.full(count, len(self.seen)), np.ones(count), np.full(count, self.cap_w), self.for_s
+        )
 
 
 def trial(policy: Trusting, for_s: float = 600.0, **rules: object) -> Outcome:
