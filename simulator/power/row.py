@@ -156,15 +156,14 @@ class Row:
         server = self._servers[number]
         if (clock, cap_w, burst_j) == (server.clock, server.cap_w, server.burst_j):
             return
+        counts = server.burst_j > 0 or burst_j > 0
         if server.burst_j:
             self._count_credit(server, self.now_s)
         server.clock, server.cap_w, server.burst_j = clock, cap_w, burst_j
         server.credit_at_s = self.now_s
-        if server.phase != IDLE:
-            share = self._share(server)
-            if share != 1.0 or server.speed != 1.0:
-                self._settle(server, self.now_s)
-                self._run(server, self.now_s)
+        if server.phase != IDLE and (counts or self._share(server) != 1.0 or server.speed != 1.0):
+            self._settle(server, self.now_s)
+            self._run(server, self.now_s)
 
     def set_budget(self, budget_w: float) -> None:
         """From now on the row is over its budget above this."""
