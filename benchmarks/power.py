@@ -1,22 +1,19 @@
 """How many more servers a row carries under its breaker, with each power policy, and what it costs whom. Simulated."""
 
 import sys
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
-from simulator.power.demand import DAY_S
+from cli.show_power import in_words, record_of, table_of
 from simulator.power.faults import faults_from
-from simulator.power.requests import CLASSES
 from simulator.power.study import Compared, Study, check_study, label_of, play
-from simulator.sweep import Progress, Run, runs_of, sweep
+from simulator.sweep import Progress, runs_of, sweep
 
 
 def shares(_context: click.Context, parameter: click.Parameter, value: str) -> tuple[float, ...]:
@@ -95,7 +92,7 @@ def main(
         brake=not no_brake,
     )
     check_study(study, policy)
-    study = with_faults(study, faults)
+    study = replace(study, faults=faults_from(faults, study.curve().for_s))
     runs = runs_of([label_of(share) for share in extra], policy, seeds)
     swept = sweep(runs, partial(play, study=study), jobs=jobs, on_done=_tell)
     if json_to:
@@ -108,95 +105,8 @@ def main(
         sys.exit(1)
 
 
-def with_faults(study: Study, text: str) -> Study:
-    return replace(study, faults=faults_from(text, study.curve().for_s))
-
-
-def record_of(run: Run, compared: Compared) -> dict[str, object]:
-    """One run as JSON."""
-    outcome = compared.outcome
-    return {
-        "simulated": True,
-        "policy": run.policy,
-        "seed": run.seed,
-        "extra_share": compared.extra_share,
-        "servers": sum(outcome.servers),
-        "days": round(outcome.for_s / DAY_S, 3),
-        "delay_s": compared.delay_s,
-        "budget_w": round(outcome.budget_w, 1),
-        "base_spike_40s_share": round(compared.base_spike_share, 4),
-        "brakes": outcome.brakes,
-        "peak_share": round(outcome.peak_share, 4),
-        "over_s": round(outcome.over_s, 2),
-        "longest_over_s": round(outcome.longest_over_s, 2),
-        "breaker_share": round(outcome.breaker_share, 4),
-        "limit_changes": outcome.limit_changes,
-        "classes": {name: _class_record(compared, name) for name in CLASSES},
-        "missed_goals": compared.missed(),
-        "named": [list(one) for one in outcome.named],
-        "cpu_s": round(compared.cpu_s, 2),
-    }
-
-
-def _class_record(compared: Compared, name: str) -> dict[str, float]:
-    mine = compared.outcome.of_class(name)
-    return {
-        "requests": mine.requests,
-        "unserved": mine.unserved,
-        "p50_s": round(mine.p50_s, 3),
-        "p99_s": round(mine.p99_s, 3),
-        "p50_slower_pct": round(compared.slower_pct(name, 50), 3),
-        "p99_slower_pct": round(compared.slower_pct(name, 99), 3),
-        "held_share": round(mine.held_share, 5),
-        "limited_share": round(mine.limited_share, 5),
-    }
-
-
-def table_of(label: str, done: Sequence[tuple[Run, Compared]]) -> Table:
-    """One line for each policy: sums of what must not happen, the worst of the rest, over the seeds."""
-    first = done[0][1].outcome
-    table = Table(
-        title=f"{label} servers ({sum(first.servers)}), {first.for_s / DAY_S:g} days (simulated): "
-        "brakes and seconds over the budget are the worst of the seeds, as is all else"
-    )
-    headings = ["policy", "delay", "seeds", "brakes", "over s", "longest", "breaker", "peak"]
-    for name in CLASSES:
-        headings += [f"{name} P50 %", "P99 %", "held %", "limited %"]
-    for heading in (*headings, "POLCA's goals", "cpu s"):
-        table.add_column(heading, justify="left" if heading in ("policy", "POLCA's goals") else "right")
-    for policy in dict.fromkeys(run.policy for run, _ in done):
-        table.add_row(policy, *_cells([compared for run, compared in done if run.policy == policy]))
-    return table
-
-
-def _cells(mine: Sequence[Compared]) -> Iterator[str]:
-    outcomes = [compared.outcome for compared in mine]
-    yield f"{mine[0].delay_s:g}"
-    yield str(len(mine))
-    yield str(max(outcome.brakes for outcome in outcomes))
-    yield f"{max(outcome.over_s for outcome in outcomes):.1f}"
-    yield f"{max(outcome.longest_over_s for outcome in outcomes):.1f}"
-    yield f"{max(outcome.breaker_share for outcome in outcomes):.3f}"
-    yield f"{max(outcome.peak_share for outcome in outcomes):.3f}"
-    for name in CLASSES:
-        yield f"{max(compared.slower_pct(name, 50) for compared in mine):+.2f}"
-        yield f"{max(compared.slower_pct(name, 99) for compared in mine):+.2f}"
-        yield f"{max(100 * outcome.of_class(name).held_share for outcome in outcomes):.2f}"
-        yield f"{max(100 * outcome.of_class(name).limited_share for outcome in outcomes):.2f}"
-    met = sum(not compared.missed() for compared in mine)
-    yield f"met {met}/{len(mine)}"
-    yield f"{max(compared.cpu_s for compared in mine):.0f}"
-
-
 def _tell(progress: Progress[Compared]) -> None:
-    compared = progress.result
-    outcome = compared.outcome
-    click.echo(
-        f"[{progress.done}/{progress.total}] {progress.run.trace} {progress.run.policy} seed {progress.run.seed}: "
-        f"{outcome.brakes} brakes, {outcome.over_s:.1f} s over, peak {outcome.peak_share:.3f} of the budget, "
-        f"{compared.cpu_s:.0f} s",
-        err=True,
-    )
+    click.echo(f"[{progress.done}/{progress.total}] {in_words(progress.run, progress.result)}", err=True)
 
 
 if __name__ == "__main__":

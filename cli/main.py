@@ -33,7 +33,8 @@ VERBS = {
     "explain": Verb("cli.explain", "Say why the plan treats one object as it does."),
     "operator": Verb("cli.operator", "Run Tonnage as an operator on a cluster."),
     "plan": Verb("cli.plan", "Plan a fleet from manifests: instances, cost, placements, what is left over."),
-    "simulate": Verb("cli.simulate", "Replay traces of pods under placement policies."),
+    "power": Verb("cli.power", "Ask how many more servers a power budget carries."),
+    "simulate": Verb("cli.simulate", "Replay traces on a pretend datacenter: placement, power."),
     "whatif": Verb("cli.whatif", "Plan a fleet as it might be: other demand, prices, promises, nodes, policies."),
     "version": Verb("cli.version", "Print the version."),
 }

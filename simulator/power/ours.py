@@ -30,6 +30,10 @@ from simulator.power.requests import HIGH, LOW
 OURS = ("tonnage", "tonnage-oob")
 """The same allocator; `oob` is meant for limits that take 40 s."""
 
+CALM_SHARE = 0.88
+CALM_CREDIT_BACK_S = 20.0
+CREDIT_BACK_S = ROW_BREAKER.cooling_s
+
 CLASSES = (PowerClass("low", 1, 1.0), PowerClass("high", 0, 4.0))
 FLOOR_MHZ = {LOW: 810.0, HIGH: 1110.0}
 """Useful floors: what tokens draw at these clocks. Below, more latency is lost than watts are won."""
@@ -88,10 +92,11 @@ class Tonnage:
             cap_w = np.where(grants.cap_w >= devices.max_w, np.inf, _plug_w(machine, grants.cap_w))
             burst_j = grants.burst_j * _plug_per_limit(machine)
             self._orders = Orders(
-                self._number, grants.sequence, np.ones(len(cap_w)), cap_w, burst_j, self._rules.lease_s
+                self._number, grants.sequence, np.ones(len(cap_w)), cap_w, burst_j, for_s=self._rules.lease_s
             )
-        else:
-            self._orders = replace(self._orders, number=self._number)
+        calm = now_s - seen.meter_at_s <= self._rules.stale_s and seen.row_w < CALM_SHARE * self._budget_w[0]
+        back_s = CALM_CREDIT_BACK_S if calm else CREDIT_BACK_S
+        self._orders = replace(self._orders, number=self._number, credit_back_s=back_s)
         return self._orders
 
     def named(self) -> Mapping[int, str]:

@@ -34,8 +34,8 @@ class _Server:
     """One server. `work_s` is what is left of its phase at full clock, counted at `since_s`."""
 
     __slots__ = (
-        "bursting",
         "burst_j",
+        "bursting",
         "cap_w",
         "clock",
         "credit_at_s",
@@ -89,6 +89,8 @@ class Row:
         self.now_s = 0.0
         self.latency_s = np.full(len(requests), np.nan, dtype=np.float32)
         """By request: from its arrival to its last token; NaN while it is not done."""
+        self.credit_back_s = CREDIT_BACK_S
+        """Credit that was used up is back after so long."""
         self.over_s, self.longest_over_s = 0.0, 0.0
         """Time above the budget so far, and the longest stretch of it."""
         count = sum(servers)
@@ -275,8 +277,9 @@ class Row:
     def _count_credit(self, server: _Server, now_s: float) -> None:
         """Credit up to now, and whether it may burst: while there is some, or after it ran out with half of it back."""
         for_s, most_j = now_s - server.credit_at_s, server.burst_j
-        change_j = min((server.cap_w - server.draw_w) * for_s, most_j * for_s / CREDIT_BACK_S)
-        server.credit_j = min(server.credit_j + change_j, most_j)
+        if for_s > 0:  # else a server without a limit would have infinite watts to spare for no time
+            spare_j = (server.cap_w - server.draw_w) * for_s
+            server.credit_j = min(server.credit_j + min(spare_j, most_j * for_s / self.credit_back_s), most_j)
         server.credit_at_s = now_s
         server.bursting = server.credit_j > (0.0 if server.bursting else 0.5 * most_j)
 
@@ -287,7 +290,7 @@ class Row:
             return now_s + server.credit_j / over_w + AGENT_LOOKS_S if over_w > 0 else NEVER
         if self._idle_w + server.swing_w * server.clock <= server.cap_w:
             return NEVER
-        back_w = min(server.burst_j / CREDIT_BACK_S, server.cap_w - draw_w)
+        back_w = min(server.burst_j / self.credit_back_s, server.cap_w - draw_w)
         missing_j = 0.5 * server.burst_j - server.credit_j
         return now_s + missing_j / back_w + AGENT_LOOKS_S if back_w > 0 else NEVER
 

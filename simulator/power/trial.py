@@ -179,6 +179,7 @@ class _Trial:
             if next_s == due_s:
                 _, _, orders = heapq.heappop(self.under_way)
                 if not self._holds("cut", next_s):
+                    self.row.credit_back_s = orders.credit_back_s
                     self.agents.take(orders, next_s)
             elif next_s == expiry_s:
                 self.agents.expire(next_s)
