@@ -23,26 +23,83 @@ if TYPE_CHECKING:  # numpy and what stands on it are imported once the options a
 INCOMPLETE = 1
 Command = Callable[..., None]
 
-# fmt: off
 _OPTIONS = (
-    click.option("--rate", "rates", type=click.Path(path_type=Path), metavar="CSV", help="Request rates (t_s and req_per_s). [default: made up]"),
+    click.option(
+        "--rate",
+        "rates",
+        type=click.Path(path_type=Path),
+        metavar="CSV",
+        help="Request rates (t_s and req_per_s). [default: made up]",
+    ),
     click.option("--days", type=click.IntRange(1), help="So many days of them. [default: all]"),
     click.option("--worst-day", is_flag=True, help="Only the day with the highest rate."),
-    click.option("--servers", "base_servers", type=click.IntRange(4), default=40, show_default=True, help="The row as it was planned."),
-    click.option("--peak", "base_peak_share", type=click.FloatRange(0.1, 1), default=0.79, show_default=True, help="Its peak over its budget."),
+    click.option(
+        "--servers",
+        "base_servers",
+        type=click.IntRange(4),
+        default=40,
+        show_default=True,
+        help="The row as it was planned.",
+    ),
+    click.option(
+        "--peak",
+        "base_peak_share",
+        type=click.FloatRange(0.1, 1),
+        default=0.79,
+        show_default=True,
+        help="Its peak over its budget.",
+    ),
     click.option("--budget-w", type=click.FloatRange(0, min_open=True), help="The budget itself, instead."),
     click.option("--seeds", default="1-2", show_default=True, help="Seeds of the arrivals, such as 1-5."),
-    click.option("--delay", "delay_s", type=click.FloatRange(0), help="Control delay of every policy, s. [default: 2 in band, 40 out of band]"),
-    click.option("--batch", type=click.IntRange(1, 32), default=1, show_default=True, help="Requests that a server serves together."),
-    click.option("--mix", type=click.Choice(["chat", "code"]), default="chat", show_default=True, help="What is asked."),
-    click.option("--lengths", type=click.Path(path_type=Path), metavar="CSV", help="Request lengths for --mix code. [default: built-in quantiles]"),
-    click.option("--busy", "peak_busy_share", type=click.FloatRange(0.05, 1), default=0.8, show_default=True, help="Of the servers, at the highest rate."),
-    click.option("--burstiness", type=click.FloatRange(0, 10), default=1.0, show_default=True, help="1 is Poisson, below is smoother."),
-    click.option("--low-share", type=click.FloatRange(0.02, 0.98), default=0.5, show_default=True, help="Of the servers, of the low class."),
-    click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="Write a report with charts, too."),
+    click.option(
+        "--delay",
+        "delay_s",
+        type=click.FloatRange(0),
+        help="Control delay of every policy, s. [default: 2 in band, 40 out of band]",
+    ),
+    click.option(
+        "--batch",
+        type=click.IntRange(1, 32),
+        default=1,
+        show_default=True,
+        help="Requests that a server serves together.",
+    ),
+    click.option(
+        "--mix", type=click.Choice(["chat", "code"]), default="chat", show_default=True, help="What is asked."
+    ),
+    click.option(
+        "--lengths",
+        type=click.Path(path_type=Path),
+        metavar="CSV",
+        help="Request lengths for --mix code. [default: built-in quantiles]",
+    ),
+    click.option(
+        "--busy",
+        "peak_busy_share",
+        type=click.FloatRange(0.05, 1),
+        default=0.8,
+        show_default=True,
+        help="Of the servers, at the highest rate.",
+    ),
+    click.option(
+        "--burstiness",
+        type=click.FloatRange(0, 10),
+        default=1.0,
+        show_default=True,
+        help="1 is Poisson, below is smoother.",
+    ),
+    click.option(
+        "--low-share",
+        type=click.FloatRange(0.02, 0.98),
+        default=0.5,
+        show_default=True,
+        help="Of the servers, of the low class.",
+    ),
+    click.option(
+        "--report", type=click.Path(path_type=Path), metavar="FILE.html", help="Write a report with charts, too."
+    ),
     click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True),
 )
-# fmt: on
 
 
 def row_options(command: Command) -> Command:
@@ -212,7 +269,8 @@ def _about(study: "Study", started_at: datetime, wall_s: float, stopped: str = "
             f"planned for {study.base_servers} servers that peak at {study.base_peak_share:.0%} of the budget"
             if study.budget_w is None
             else f"a budget of {study.budget_w:.0f} W",
-            f"{study.peak_busy_share:.0%} of the servers busy at the highest rate, mix {study.mix}, batch {study.batch}",
+            f"{study.peak_busy_share:.0%} of the servers busy at the highest rate",
+            f"mix {study.mix}, batch {study.batch}",
             f"burstiness {study.burstiness:g} (1 is Poisson), {study.low_share:.0%} of the servers of the low class",
         ),
         stopped=stopped,

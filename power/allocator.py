@@ -453,7 +453,10 @@ def _fitting(tree: Tree, rise_w: FloatArray, needed_w: FloatArray, left_w: Float
 
 
 def _floors_first(allocator: Allocator, target_w: FloatArray, before_w: FloatArray, cap_w: FloatArray) -> FloatArray:
-    """Nobody rises above its useful floor while a higher class below the same limit waits for its own."""
+    """Nobody rises above its useful floor while a higher class below the same limit waits for its own.
+
+    Who is to have less than its floor, because it has no work, waits for nothing.
+    """
     tree, floor_w = allocator.tree, allocator.appetite.floor_w
     waits = (cap_w < np.minimum(floor_w, target_w) - _MEANT_W) & tree.table.devices.managed
     if not waits.any():

@@ -60,7 +60,8 @@ def read_rates(path: Path, days: int | None = None) -> RateCurve:
     try:
         at_s, rates = _rates(str(path), csv.DictReader(text_of(path)))
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(Mistake(f"rates {path}", str(error), "name a CSV file with t_s and req_per_s")) from error
+        words = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(Mistake(f"rates {path}", words, "name a CSV file with t_s and req_per_s")) from error
     steps = np.diff(at_s)
     if len(rates) < 2 or not np.allclose(steps, steps[0]) or steps[0] <= 0:
         raise ConfigError(Mistake(f"rates {path}", "t_s does not rise in equal steps", "give a rate for every step"))
