@@ -7,7 +7,7 @@ from cluster.arrays import column
 from simulator.power.demand import made_up_rates
 from simulator.power.machine import DGX_A100
 from simulator.power.requests import Load, Requests, draw_requests, servers_of
-from simulator.power.row import Row
+from simulator.power.row import AGENT_LOOKS_S, CREDIT_BACK_S, Row
 
 TOKEN_W = DGX_A100.idle_w + DGX_A100.token_swing_w(1)
 
@@ -160,3 +160,51 @@ def test_burstiness_is_the_spread_of_the_gaps_between_arrivals() -> None:
         at_s = requests.at_s[requests.of_class == number]
         gaps = np.diff(np.interp(at_s, instants, integral))
         assert gaps.std() / gaps.mean() == pytest.approx(0.4, rel=0.05)
+
+
+def bursting(requests: Requests, cap_w: float, burst_j: float) -> Row:
+    """One server that has idled long enough to have all its credit."""
+    row = row_of(requests)
+    row.limit(0, clock=1.0, cap_w=cap_w, burst_j=burst_j)
+    return row
+
+
+def test_credit_carries_a_prompt_above_the_lease() -> None:
+    row = bursting(requests_at((1000.0, 2.0, 100)), cap_w=TOKEN_W, burst_j=4000.0)
+    row.advance(2000.0)
+    # 2 s at 3,000 - 1,600 W above the lease take 2,800 of 4,000 J.
+    assert row.latency_s[0] == pytest.approx(2.0 + 4.9, rel=1e-5)
+
+
+def test_a_burst_ends_with_its_credit_and_what_the_agent_takes_to_look() -> None:
+    row = bursting(requests_at((1000.0, 4.0, 100)), cap_w=TOKEN_W, burst_j=1400.0)
+    row.advance(2000.0)
+    # 1,400 J carry 1 s above the lease; half a second later the agent looks, and the rest runs at the lease.
+    share = (TOKEN_W - DGX_A100.idle_w) / 3000
+    assert row.latency_s[0] == pytest.approx(1.5 + 2.5 / share ** (0.9 / 1.3) + 4.9, rel=1e-5)
+
+
+def test_credit_above_the_lease_never_exceeds_what_was_granted_and_what_came_back() -> None:
+    """However requests fall, energy above the lease is bounded: that is what the breaker's share relies on."""
+    curve, load = made_up_rates(1), Load()
+    requests = draw_requests(DGX_A100, curve, load, 8, seed=7)
+    row, cap_w, burst_j = row_of(requests, (4, 4)), 3000.0, 5000.0
+    for server in range(8):
+        row.limit(server, clock=1.0, cap_w=cap_w, burst_j=burst_j)
+    above_j = np.zeros(8)
+    for period in range(1, 5401):
+        row.advance(2.0 * period)
+        above_j += np.maximum(row.close_window() - cap_w, 0.0) * 2.0
+    most_j = burst_j * (1 + 10_800 / CREDIT_BACK_S)
+    late_j = (DGX_A100.highest_w - cap_w) * AGENT_LOOKS_S  # of each of the bursts that ran out, at half of burst_j each
+    assert (above_j <= most_j + late_j * (2 * most_j / burst_j)).all()
+    assert (above_j > 0.2 * most_j).all()
+
+
+def test_a_server_that_was_never_limited_can_be_given_a_lease_with_bursts() -> None:
+    row = row_of(requests_at((0.0, 2.0, 1000), (500.0, 2.0, 100)))
+    row.advance(1.0)
+    row.limit(0, clock=1.0, cap_w=np.inf, burst_j=4000.0)
+    row.limit(0, clock=1.0, cap_w=TOKEN_W, burst_j=4000.0)
+    row.advance(2000.0)
+    assert row.latency_s[1] == pytest.approx(2.0 + 4.9, rel=1e-5)

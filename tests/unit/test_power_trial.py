@@ -36,7 +36,7 @@ class Scripted(Trusting):
             return None
         count = sum(SERVERS)
         return Orders(
-            len(self.seen), np.full(count, len(self.seen)), np.ones(count), np.full(count, self.cap_w), self.for_s
+            len(self.seen), np.full(count, len(self.seen)), np.ones(count), np.full(count, self.cap_w), for_s=self.for_s
         )
 
 
