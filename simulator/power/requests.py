@@ -1,7 +1,7 @@
 """The requests of a row: who asks, how long, and when; drawn once, so that every policy serves the same ones."""
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -122,10 +122,16 @@ def servers_of(servers: int, low_share: float) -> tuple[int, int]:
 def draw_requests(machine: Machine, curve: RateCurve, load: Load, servers: int, seed: int) -> Requests:
     """Requests for a row of so many servers; the same arguments give the same requests."""
     chance = np.random.default_rng([seed, servers])
-    parts = [
-        _of_class(machine, curve, load, own, number, chance)
-        for number, own in enumerate(servers_of(servers, load.low_share))
-    ]
+    return in_order(
+        [
+            requests_of(machine, curve, load, own, number, _weight(load.mix, number), chance)
+            for number, own in enumerate(servers_of(servers, load.low_share))
+        ]
+    )
+
+
+def in_order(parts: Sequence[Requests]) -> Requests:
+    """All of them in order of arrival."""
     order = np.argsort(np.concatenate([part.at_s for part in parts]), kind="stable")
     joined: Mapping[str, FloatArray] = {
         name: np.concatenate([getattr(part, name) for part in parts])[order]
@@ -134,10 +140,24 @@ def draw_requests(machine: Machine, curve: RateCurve, load: Load, servers: int, 
     return Requests(**joined)  # type: ignore[arg-type]
 
 
-def _of_class(
-    machine: Machine, curve: RateCurve, load: Load, servers: int, number: int, chance: np.random.Generator
+def _weight(mix: Sequence[Kind], number: int) -> FloatArray:
+    """How often each kind is asked for by this class."""
+    return np.array([kind.share * (kind.high_share if number == HIGH else 1 - kind.high_share) for kind in mix])
+
+
+def requests_of(
+    machine: Machine,
+    curve: RateCurve,
+    load: Load,
+    servers: int,
+    number: int,
+    weight: FloatArray,
+    chance: np.random.Generator,
 ) -> Requests:
-    weight = np.array([kind.share * (kind.high_share if number == HIGH else 1 - kind.high_share) for kind in load.mix])
+    """What so many servers of one class are asked.
+
+    number: of the class. weight: shape (kinds,), how often each kind of the mix is asked for.
+    """
     peak_per_s = load.peak_busy_share * servers * _capacity_per_s(machine, load, weight)
     at_s = _arrivals(curve, peak_per_s, load.burstiness, chance)
     prompt, output = _lengths(load.mix, weight, len(at_s), chance)
