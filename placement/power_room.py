@@ -43,7 +43,8 @@ class PowerRoom:
         after = self.peak_share_with(course_w)[domains]
         rise = after - (self.expected_w[domains].max(axis=1) / self.budget_w[domains])
         best = domains[np.lexsort((domains, rise.round(9), after.round(9)))[0]]
-        return feasible & (self.of_node == best)
+        chosen: BoolArray = feasible & (self.of_node == best)
+        return chosen
 
     def after(self, course_w: FloatArray, node: int) -> "PowerRoom":
         """With the workload on that node."""

@@ -30,7 +30,8 @@ class RateCurve:
         return len(self.share) * self.bucket_s
 
     def middles_s(self) -> FloatArray:
-        return (np.arange(len(self.share)) + 0.5) * self.bucket_s
+        middles: FloatArray = (np.arange(len(self.share)) + 0.5) * self.bucket_s
+        return middles
 
     def expected(self) -> tuple[FloatArray, FloatArray]:
         """(instants, integral of the share from the start to each of them), for turning counts into instants."""

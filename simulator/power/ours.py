@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import exp
 
 import numpy as np
 
@@ -35,6 +36,8 @@ CALM_SHARE = 0.88
 """Of the budget: below it a fresh meter says that the breaker is cold, and credit for bursts comes back quickly."""
 CALM_CREDIT_BACK_S = 20.0
 """About one request: each may begin with a burst. Chosen on seeds that are not published."""
+FORGIVEN_S = 60.0
+"""Time constant: who draws 150 W above its limit for good is found, who errs by 50 W now and then is not."""
 CREDIT_BACK_S = ROW_BREAKER.cooling_s
 OVERDREW = "drew more above its limit than any burst explains: it counts at its highest limit"
 
@@ -117,6 +120,9 @@ class Tonnage:
         if 0 < for_s <= self._rules.stale_s:
             back_s = CREDIT_BACK_S if self._orders is None else self._orders.credit_back_s
             self._credit_j = credit_after(self._credit_j, gpu_w, said_w, self._burst_j, for_s, back_s)
+            # Readings are late and agents look seldom: small errors of the account are forgiven, a liar's are not.
+            debt_j = np.minimum(self._credit_j, 0.0) * exp(-for_s / FORGIVEN_S)
+            self._credit_j = np.maximum(self._credit_j, 0.0) + debt_j
             self._overdrew = self._overdrew | overdrawn(self._credit_j, self._burst_j)
 
     def named(self) -> Mapping[int, str]:
