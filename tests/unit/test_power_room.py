@@ -70,7 +70,7 @@ def test_services_with_different_hours_share_rows_and_blind_packing_separates_th
 def test_a_liar_is_found_by_its_account_and_an_honest_burst_is_not() -> None:
     burst_j, lease_w = np.array([4000.0, 4000.0]), np.array([1000.0, 1000.0])
     credit_j = burst_j.copy()
-    for _ in range(20):  # 40 s: the first never keeps to its lease, the second bursts for 2 s and then keeps to it
+    for _ in range(40):  # 80 s: the first never keeps to its lease, the second bursts for 2 s and then keeps to it
         draw_w = np.array([1500.0, 1000.0 if _ else 3000.0])
         credit_j = credit_after(credit_j, draw_w, lease_w, burst_j, 2.0, 300.0)
     assert overdrawn(credit_j, burst_j).tolist() == [True, False]
