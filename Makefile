@@ -106,8 +106,9 @@ bench-observe: $(READY) ## Seeing a live cluster: time per look, memory of what 
 .PHONY: bench-sweep
 bench-sweep: $(READY) ## What-if sweeps: 200 replays one by one, in processes and on Ray, side by side
 	$(BIN)/python -m benchmarks.sweep
+
 .PHONY: bench-power
-bench-power: $(READY) ## Power (simulated): POLCA, no cap and Tonnage on one row, 14 days, five seeds (hours); faults on the worst day
+bench-power: $(READY) ## Power (simulated): POLCA, no cap and Tonnage on one row, 14 days, five seeds (hours)
 	$(BIN)/python -m benchmarks.power --rate $(DATA)/power/servegen_rate_language_m-large.csv.gz \
 	  --extra 0.3,0.4,0.5 --policy no-cap,polca,tonnage --seeds 1-5 --jobs $(JOBS) --json
 	$(BIN)/python -m benchmarks.power --rate $(DATA)/power/servegen_rate_language_m-large.csv.gz \

@@ -13,7 +13,7 @@ from benchmarks.arguments import refusing_bad_input, write_lines
 from cli.show_power import in_words, record_of, table_of
 from simulator.power.faults import faults_from
 from simulator.power.study import Compared, Study, check_study, label_of, play
-from simulator.sweep import Progress, runs_of, sweep
+from simulator.sweep import Processes, Progress, runs_of, sweep
 
 
 def shares(_context: click.Context, parameter: click.Parameter, value: str) -> tuple[float, ...]:
@@ -94,7 +94,7 @@ def main(
     check_study(study, policy)
     study = replace(study, faults=faults_from(faults, study.curve().for_s))
     runs = runs_of([label_of(share) for share in extra], policy, seeds)
-    swept = sweep(runs, partial(play, study=study), jobs=jobs, on_done=_tell)
+    swept = sweep(runs, partial(play, study=study), way=Processes(jobs), on_done=_tell)
     if json_to:
         write_lines(json_to, (record_of(run, compared) for run, compared in swept.done))
     console = Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 170)

@@ -148,7 +148,7 @@ def power(
     from simulator.power.report import render_power
     from simulator.power.study import check_study, label_of, play
     from simulator.report import write_report
-    from simulator.sweep import runs_of, sweep
+    from simulator.sweep import Processes, runs_of, sweep
 
     study = _study(row)
     names = tuple(dict.fromkeys(filter(None, (name.strip() for name in policies.split(",")))))
@@ -159,7 +159,7 @@ def power(
     swept = sweep(
         runs,
         partial(play, study=study),
-        jobs=jobs or cores(),
+        way=Processes(jobs or cores()),
         on_done=lambda p: click.echo(f"{p.done}/{p.total} {in_words(p.run, p.result)}", err=True),
     )
     if swept.done:
