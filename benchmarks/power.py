@@ -13,7 +13,7 @@ from benchmarks.arguments import refusing_bad_input, write_lines
 from cli.show_power import in_words, record_of, table_of
 from simulator.power.faults import faults_from
 from simulator.power.study import Compared, Study, check_study, label_of, play
-from simulator.sweep import Processes, Progress, runs_of, sweep
+from simulator.sweep import Processes, Progress, Run, runs_of, sweep
 
 
 def shares(_context: click.Context, parameter: click.Parameter, value: str) -> tuple[float, ...]:
@@ -105,7 +105,7 @@ def main(
         sys.exit(1)
 
 
-def _tell(progress: Progress[Compared]) -> None:
+def _tell(progress: Progress[Run, Compared]) -> None:
     click.echo(f"[{progress.done}/{progress.total}] {in_words(progress.run, progress.result)}", err=True)
 
 

@@ -266,7 +266,8 @@ def _obeyed(allocator: Allocator, book: Book, readings: PowerReadings, seen: Est
     may_draw_w = np.where(book.burst, np.maximum(book.cap_w, devices.max_w), book.cap_w)
     worst_w = may_draw_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + 5.0
     says_so = (readings.cap_w <= book.cap_w + _MEANT_W) & (readings.at_s >= book.granted_at_s)
-    return seen.believed & says_so & (readings.draw_w <= worst_w) & (seen.fault != OVER_CAP)
+    obeyed: BoolArray = seen.believed & says_so & (readings.draw_w <= worst_w) & (seen.fault != OVER_CAP)
+    return obeyed
 
 
 def _needs(

@@ -30,8 +30,7 @@ class RateCurve:
         return len(self.share) * self.bucket_s
 
     def middles_s(self) -> FloatArray:
-        middles: FloatArray = (np.arange(len(self.share)) + 0.5) * self.bucket_s
-        return middles
+        return np.asarray((np.arange(len(self.share)) + 0.5) * self.bucket_s, dtype=np.float64)
 
     def expected(self) -> tuple[FloatArray, FloatArray]:
         """(instants, integral of the share from the start to each of them), for turning counts into instants."""

@@ -39,12 +39,13 @@ def shifted(curve: RateCurve, hours: float) -> RateCurve:
 
 
 def expected_course_w(machine: Machine, curve: RateCurve, load: Load, days: int) -> FloatArray:
-    """Watts above rest that an instance draws in the mean of each hour of the first days; shape (days × 24,).
+    """Watts above rest that an instance draws in the mean of each hour of the day, over the first days; shape (24,).
 
-    It is what a week of metering would teach: busy share × what tokens draw.
+    It is what metering would teach: busy share × what tokens draw. Single days are not kept apart: their bursts do
+    not come back at the same hour.
     """
     per_hour = round(HOUR_S / curve.bucket_s)
-    hourly = curve.share[: days * 24 * per_hour].reshape(-1, per_hour).mean(axis=1)
+    hourly = curve.share[: days * 24 * per_hour].reshape(days, 24, per_hour).mean(axis=(0, 2))
     return np.asarray(hourly * load.peak_busy_share * machine.token_swing_w(load.batch), dtype=np.float64)
 
 

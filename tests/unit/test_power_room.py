@@ -60,7 +60,7 @@ def test_services_with_different_hours_share_rows_and_blind_packing_separates_th
     services = [Service(f"s{n}", shifted(curve, 12.0 * n), 8) for n in range(2)]
     courses = [expected_course_w(DGX_A100, service.curve, load, 7) for service in services]
     order = np.repeat([0, 1], 8)
-    rest = PowerRoom(np.arange(16) // 8, np.full(2, 50_000.0), np.full((2, 168), 8 * DGX_A100.idle_w))
+    rest = PowerRoom(np.arange(16) // 8, np.full(2, 50_000.0), np.full((2, 24), 8 * DGX_A100.idle_w))
     blind = place(services, 2, 8, BestFit(), room=None, courses_w=courses, order=order)
     aware = place(services, 2, 8, BestFit(), room=rest, courses_w=courses, order=order)
     assert sorted(blind.tolist()) == [[0, 8], [8, 0]]
