@@ -129,6 +129,13 @@ bench-binding: $(READY) ## Binding side by side with kube-scheduler, and 10,000 
 bench-faults: $(READY) ## Faults on a real API server: pods lost, devices given twice, time to converge (a quarter of an hour)
 	$(BIN)/python -m tests.controlplane.faults
 
+.PHONY: bench-power
+bench-power: $(READY) ## Power (simulated): POLCA, no cap and Tonnage on one row, 14 days, five seeds (hours)
+	$(BIN)/python -m benchmarks.power --rate $(DATA)/power/servegen_rate_language_m-large.csv.gz \
+	  --extra 0.3,0.4,0.5 --policy no-cap,polca,tonnage --seeds 1-5 --jobs $(JOBS) --json
+	$(BIN)/python -m benchmarks.power --rate $(DATA)/power/servegen_rate_language_m-large.csv.gz \
+	  --extra 0.3 --burstiness 0.2 --policy no-cap,polca --seeds 1-5 --jobs $(JOBS) --json
+
 .PHONY: clean
 clean: ## Remove what these targets made
 	rm -rf $(VENV) out build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

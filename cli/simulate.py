@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.machine import machine_in_words
+from cli.simulate_power import power
 from cli.sweeping import hint, sweep_options, way_of
 
 if TYPE_CHECKING:  # numpy and what stands on it are imported once the options are known to be right
@@ -18,7 +19,10 @@ INCOMPLETE = 1
 
 @click.group()
 def simulate() -> None:
-    """Replay traces of pods under placement policies, on a pretend fleet."""
+    """Replay what arrives on a pretend datacenter, under several policies."""
+
+
+simulate.add_command(power)
 
 
 @simulate.command()

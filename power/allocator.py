@@ -177,10 +177,11 @@ def _decided(
     target_w = _targets(allocator, trust, seen, width_w, level, room_w, reserve_w)
     if not book.met.all() and now_s < state.started_s + allocator.rules.stale_s:
         target_w = np.where(~book.met & (seen.fault == STALE), book.cap_w, target_w)
-    cap_w = _next_caps(allocator, book, seen, need_w, target_w, room_w)
+    pool_w = np.minimum(spikes.spike_w, allocator.rules.reserve_most_share * budget_w)
+    cap_w = _next_caps(allocator, book, seen, need_w, target_w, room_w, pool_w)
     if not state.book.met.all():
         cap_w = _as_found(allocator, state.book, book, readings, cap_w)
-    burst = (cap_w >= need_w - _MEANT_W) & allocator.bursts & (seen.fault == FINE)
+    burst = allocator.bursts & (seen.fault == FINE)
     changed = ((cap_w != book.cap_w) | (burst != book.burst)) & allocator.tree.table.devices.managed
     any_changed = bool(changed.any())
     if any_changed:
@@ -265,7 +266,8 @@ def _obeyed(allocator: Allocator, book: Book, readings: PowerReadings, seen: Est
     may_draw_w = np.where(book.burst, np.maximum(book.cap_w, devices.max_w), book.cap_w)
     worst_w = may_draw_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + 5.0
     says_so = (readings.cap_w <= book.cap_w + _MEANT_W) & (readings.at_s >= book.granted_at_s)
-    return seen.believed & says_so & (readings.draw_w <= worst_w) & (seen.fault != OVER_CAP)
+    obeyed: BoolArray = seen.believed & says_so & (readings.draw_w <= worst_w) & (seen.fault != OVER_CAP)
+    return obeyed
 
 
 def _needs(
@@ -379,20 +381,23 @@ def _next_caps(
     need_w: FloatArray,
     target_w: FloatArray,
     room_w: FloatArray,
+    pool_w: FloatArray,
 ) -> FloatArray:
     """The newest grant of every device: lowered at once, raised as far as what others are seen to hold leaves room."""
     tree = allocator.tree
     managed = tree.table.devices.managed
     held_w = np.where(managed, seen.held_w, 0.0)
     left_w = room_w - tree.through(tree.burden * held_w)
-    wanted_w = _wanted(allocator, book.cap_w, need_w, target_w, room_w)
+    wanted_w = _wanted(allocator, book.cap_w, need_w, target_w, room_w - pool_w)
     may_rise = seen.believed & (seen.fault == FINE) & managed & (book.ceiling_w <= book.cap_w)
     lowered_w = np.where(managed, np.minimum(wanted_w, book.cap_w), book.cap_w)
     rise_w = np.where(may_rise, np.maximum(wanted_w - held_w, 0.0), 0.0)
     if not rise_w.any():
         return lowered_w
     rise_w = _fitting(tree, rise_w, np.maximum(np.minimum(need_w, wanted_w) - held_w, 0.0), left_w)
-    return _floors_first(allocator, lowered_w, np.where(rise_w >= _MEANT_W, held_w + np.floor(rise_w), lowered_w))
+    return _floors_first(
+        allocator, target_w, lowered_w, np.where(rise_w >= _MEANT_W, held_w + np.floor(rise_w), lowered_w)
+    )
 
 
 def _wanted(
@@ -448,10 +453,13 @@ def _fitting(tree: Tree, rise_w: FloatArray, needed_w: FloatArray, left_w: Float
     return made
 
 
-def _floors_first(allocator: Allocator, before_w: FloatArray, cap_w: FloatArray) -> FloatArray:
-    """Nobody rises above its useful floor while a higher class below the same limit waits for its own."""
+def _floors_first(allocator: Allocator, target_w: FloatArray, before_w: FloatArray, cap_w: FloatArray) -> FloatArray:
+    """Nobody rises above its useful floor while a higher class below the same limit waits for its own.
+
+    Who is to have less than its floor, because it has no work, waits for nothing.
+    """
     tree, floor_w = allocator.tree, allocator.appetite.floor_w
-    waits = (cap_w < floor_w - _MEANT_W) & tree.table.devices.managed
+    waits = (cap_w < np.minimum(floor_w, target_w) - _MEANT_W) & tree.table.devices.managed
     if not waits.any():
         return cap_w
     first = np.full(tree.limits, np.iinfo(np.int64).max)

@@ -41,6 +41,8 @@ class Appetite:
     """Shape (phases, devices): of the piece up to the useful floor."""
     weight: FloatArray
     """Shape (devices,): of a second lost, by class."""
+    bursts: BoolArray
+    """Shape (devices,): whose leases allow bursts above them."""
     base_w: FloatArray
     """Shape (devices,): the lowest limit, which everyone has whatever happens."""
     floor_w: FloatArray
@@ -61,6 +63,7 @@ def appetite_of(tree: Tree, bursts: BoolArray) -> Appetite:
         need_level=ranks + tree.rank[None, :, None] * STEEPNESS_LEVELS + _need_levels(tree, edges),
         floor_level=_floor_levels(tree, ranks, bursts),
         weight=np.array([each.weight for each in tree.table.classes])[devices.power_class],
+        bursts=bursts,
         base_w=devices.min_w,
         floor_w=devices.floor_w,
         most_w=devices.max_w,
@@ -121,6 +124,10 @@ def pieces(
     width[:, -3] = near
     width[:, -2] = near
     width[:, -1] = appetite.most_w - usual_w
+    # A burst carries a device from its idle draw until its lease is raised. Watts that nobody holds can be granted at
+    # once; watts that an idle device holds must be seen to be given up first, which takes three control delays.
+    width[appetite.bursts, -_ROOM_PIECES:] = 0.0
+    width[appetite.bursts & (phase == PHASE_IDLE), 0] = 0.0
     first = room_level(appetite, rises_per_s)
     level[:, -3] = first
     level[:, -2] = first + ROOM_LEVELS

@@ -51,3 +51,11 @@ def credit_after(
 def may_burst(credit_j: FloatArray, bursting: BoolArray, burst_j: FloatArray) -> BoolArray:
     """Who may draw above its lease now: with credit left, or after running out, with half of it back."""
     return (credit_j > np.where(bursting, 0.0, 0.5 * burst_j)) & (burst_j > 0)
+
+
+def overdrawn(credit_j: FloatArray, burst_j: FloatArray) -> BoolArray:
+    """Who drew more above its lease than any burst explains: by the controller's own account of its credit.
+
+    A debt of two whole bursts is left to readings that are late and agents that look seldom.
+    """
+    return (burst_j > 0) & (credit_j < -2 * burst_j)

@@ -50,7 +50,8 @@ def _pour_apart(
     tree, limits = pouring.tree, pouring.tree.limits
     cell = level * limits + only[:, None]
     load = width_w * (tree.burden * _share_of(tree))[:, None]
-    asked = np.bincount(cell.ravel(), load.ravel(), pouring.levels * limits).reshape(pouring.levels, limits)
+    carried = np.bincount(cell.ravel(), load.ravel(), pouring.levels * limits)
+    asked = np.asarray(carried, dtype=np.float64).reshape(pouring.levels, limits)
     served = _served(asked, room_w)
     return np.asarray((width_w * served.ravel()[cell]).sum(axis=1), dtype=np.float64)
 
@@ -95,7 +96,8 @@ def _first_full(
     tree = pouring.tree
     cell = level[tree.path_device] * tree.limits + tree.path_limit[:, None]
     load = left_w[tree.path_device] * (tree.burden[tree.path_device] * tree.path_share)[:, None]
-    asked = np.bincount(cell.ravel(), load.ravel(), pouring.levels * tree.limits).reshape(pouring.levels, -1)
+    carried = np.bincount(cell.ravel(), load.ravel(), pouring.levels * tree.limits)
+    asked = np.asarray(carried, dtype=np.float64).reshape(pouring.levels, -1)
     over = (np.cumsum(asked, axis=0) > room_w + _FULL_W) & (asked > 0)
     if not over.any():
         return pouring.levels, 0.0, np.zeros(tree.limits, dtype=bool)

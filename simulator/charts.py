@@ -74,10 +74,10 @@ def _svg(name: str, summaries: Sequence[PolicySummary], draw: Callable[[Axes, Se
     return drawn(f"{summaries[0].trace}-{name}", lambda axes: draw(axes, summaries))
 
 
-def drawn(name: str, draw: Callable[[Axes], None]) -> str:
-    """One drawing as an SVG element for a page. name: unique on the page."""
+def drawn(name: str, draw: Callable[[Axes], None], size: tuple[float, float] = (6.2, 3.7)) -> str:
+    """One drawing as an SVG element for a page. name: unique on the page. size: inches, against which texts stay."""
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(6.2, 3.7), layout="constrained")
+        figure = Figure(figsize=size, layout="constrained")
         axes = figure.add_subplot()
         draw(axes)
         axes.grid(color=FAINT, linewidth=0.6)

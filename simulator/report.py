@@ -104,6 +104,13 @@ TERMS: Mapping[str, str] = {
 
 def render_report(summaries: Sequence[PolicySummary], traces: Sequence[Trace], about: Circumstances) -> str:
     """The report as one HTML document. Policies and traces keep the order of `summaries` and `traces`."""
+    sections = [_section(trace, mine) for trace in traces if (mine := [s for s in summaries if s.trace == trace.name])]
+    seeds = sorted({seed for summary in summaries for seed in summary.seeds})
+    return rendered("report.html.j2", about=about, sections=sections, seeds=seeds, terms=TERMS, traces=traces)
+
+
+def rendered(template: str, **parts: object) -> str:
+    """A page from a template beside this module; whatever is put into it as text is escaped."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -111,10 +118,7 @@ def render_report(summaries: Sequence[PolicySummary], traces: Sequence[Trace], a
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    sections = [_section(trace, mine) for trace in traces if (mine := [s for s in summaries if s.trace == trace.name])]
-    seeds = sorted({seed for summary in summaries for seed in summary.seeds})
-    template = environment.get_template("report.html.j2")
-    return template.render(about=about, sections=sections, seeds=seeds, terms=TERMS, traces=traces)
+    return environment.get_template(template).render(**parts)
 
 
 def write_report(path: Path, html: str) -> None:

@@ -1,0 +1,144 @@
+"""Prints what a power simulation found: a table for people, JSON for programs, a page for the wall."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.table import Table
+
+from simulator.power.demand import DAY_S
+from simulator.power.headroom import Headroom, Probe
+from simulator.power.requests import CLASSES
+from simulator.power.study import Compared
+from simulator.sweep import Run
+
+Done = Sequence[tuple[Run, Compared]]
+
+
+def record_of(run: Run, compared: Compared) -> dict[str, object]:
+    """One run for programs."""
+    outcome = compared.outcome
+    return {
+        "simulated": True,
+        "policy": run.policy,
+        "seed": run.seed,
+        "extra_share": round(compared.extra_share, 6),
+        "servers": sum(outcome.servers),
+        "days": round(outcome.for_s / DAY_S, 3),
+        "delay_s": compared.delay_s,
+        "budget_w": round(outcome.budget_w, 1),
+        "base_spike_40s_share": round(compared.base_spike_share, 4),
+        "brakes": outcome.brakes,
+        "peak_share": round(outcome.peak_share, 4),
+        "over_s": round(outcome.over_s, 2),
+        "longest_over_s": round(outcome.longest_over_s, 2),
+        "breaker_share": round(outcome.breaker_share, 4),
+        "limit_changes": outcome.limit_changes,
+        "classes": {name: _class_record(compared, name) for name in CLASSES},
+        "missed_goals": compared.missed(),
+        "named": [list(one) for one in outcome.named],
+        "cpu_s": round(compared.cpu_s, 2),
+    }
+
+
+def _class_record(compared: Compared, name: str) -> Mapping[str, float]:
+    mine = compared.outcome.of_class(name)
+    return {
+        "requests": mine.requests,
+        "unserved": mine.unserved,
+        "p50_s": round(mine.p50_s, 3),
+        "p99_s": round(mine.p99_s, 3),
+        "p50_slower_pct": round(compared.slower_pct(name, 50), 3),
+        "p99_slower_pct": round(compared.slower_pct(name, 99), 3),
+        "held_share": round(mine.held_share, 5),
+        "limited_share": round(mine.limited_share, 5),
+    }
+
+
+def runs_json(done: Done, stopped: str) -> str:
+    """All runs of a comparison, and why it ended early if it did."""
+    record = {"record": 1, "simulated": True, "stopped": stopped or None, "runs": [record_of(*one) for one in done]}
+    return json.dumps(record, indent=2) + "\n"
+
+
+def table_of(label: str, done: Done) -> Table:
+    """One line for each policy: the worst of the seeds, for whoever answers for a breaker is not helped by a mean."""
+    first = done[0][1].outcome
+    table = Table(
+        title=f"{label} servers ({sum(first.servers)}), {first.for_s / DAY_S:g} days, simulated; the worst of the seeds"
+    )
+    headings = ["policy", "delay s", "seeds", "brakes", "over s", "longest", "breaker", "peak"]
+    for name in CLASSES:
+        headings += [f"{name} P50 %", "P99 %", "held %"]
+    for heading in (*headings, "goals met", "cpu s"):
+        table.add_column(heading, justify="left" if heading == "policy" else "right")
+    for policy in dict.fromkeys(run.policy for run, _ in done):
+        table.add_row(policy, *_cells([compared for run, compared in done if run.policy == policy]))
+    return table
+
+
+def _cells(mine: Sequence[Compared]) -> Iterator[str]:
+    outcomes = [compared.outcome for compared in mine]
+    yield f"{mine[0].delay_s:g}"
+    yield str(len(mine))
+    yield str(max(outcome.brakes for outcome in outcomes))
+    yield f"{max(outcome.over_s for outcome in outcomes):.1f}"
+    yield f"{max(outcome.longest_over_s for outcome in outcomes):.1f}"
+    yield f"{max(outcome.breaker_share for outcome in outcomes):.3f}"
+    yield f"{max(outcome.peak_share for outcome in outcomes):.3f}"
+    for name in CLASSES:
+        yield f"{max(compared.slower_pct(name, 50) for compared in mine):+.2f}"
+        yield f"{max(compared.slower_pct(name, 99) for compared in mine):+.2f}"
+        yield f"{max(100 * outcome.of_class(name).held_share for outcome in outcomes):.2f}"
+    yield f"{sum(not compared.missed() for compared in mine)}/{len(mine)}"
+    yield f"{max(compared.cpu_s for compared in mine):.0f}"
+
+
+def in_words(run: Run, compared: Compared) -> str:
+    """One run in a line, for whoever waits."""
+    outcome = compared.outcome
+    return (
+        f"{run.trace} {run.policy} seed {run.seed}: {outcome.brakes} brakes, {outcome.over_s:.1f} s over, "
+        f"peak {outcome.peak_share:.3f} of the budget, {compared.cpu_s:.0f} s"
+    )
+
+
+def probe_in_words(probe: Probe) -> str:
+    """One size that was tried, in a line."""
+    verdict = "not safe: " + "; ".join(probe.broken) if probe.broken else "safe"
+    return f"{probe.servers} servers: {verdict}"
+
+
+def headroom_in_words(found: Headroom) -> str:
+    """The answer to the question that is asked first."""
+    return (
+        f"{found.more} more servers are safe on a row planned for {found.planned} ({found.more / found.planned:+.0%}), "
+        f"under {found.policy} (simulated).\n"
+        f"Margin: {found.margin_w / 1000:.1f} kW of {found.budget_w / 1000:.1f} kW at the highest 2 s.\n"
+        f"The next size is limited by: {found.limited_by}.\n"
+        f"By arithmetic alone, {found.guaranteed} servers cannot pass the budget at their lowest clock.\n"
+    )
+
+
+def headroom_json(found: Headroom) -> str:
+    """The answer for programs."""
+    record = {
+        "record": 1,
+        "simulated": True,
+        "policy": found.policy,
+        "planned_servers": found.planned,
+        "safe_servers": found.safe,
+        "guaranteed_servers": found.guaranteed,
+        "budget_w": round(found.budget_w, 1),
+        "margin_w": round(found.margin_w, 1),
+        "limited_by": found.limited_by,
+        "probes": [
+            {
+                "servers": probe.servers,
+                "broken": list(probe.broken),
+                "seeds": [run.seed for run in probe.runs],
+                "peak_share": round(max(run.outcome.peak_share for run in probe.runs), 4),
+            }
+            for probe in found.probes
+        ],
+    }
+    return json.dumps(record, indent=2) + "\n"

@@ -1,0 +1,122 @@
+"""The limits in force on each server: what its agent was told and until when, and what its hardware makes of it."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from cluster.arrays import BoolArray, FloatArray, IntArray
+from simulator.power.faults import Fault
+from simulator.power.policy import Orders
+
+AGENT_AFTER_BOOT_S = 60.0
+"""A server that reboots draws what it likes for so long; then its agent is back and its lease is put in force again."""
+
+
+class Agents:
+    """All agents of a row. They obey orders as these arrive; on expiry each goes to its safe floor by itself."""
+
+    def __init__(
+        self,
+        servers: int,
+        *,
+        safe_floor_w: float,
+        clamp_w: float,
+        faults: Sequence[Fault],
+        seed: int,
+        set_limit: Callable[[int, float, float, float], None],
+    ) -> None:
+        """safe_floor_w: limit of a server whose lease ran out.
+
+        clamp_w: lowest limit that a clamped server keeps.
+        set_limit: called with (server, clock share, watts, joules of burst) whenever what is in force changes.
+        """
+        self.clock: FloatArray = np.ones(servers)
+        """Shape (servers,): in force, without the brake."""
+        self.cap_w: FloatArray = np.full(servers, np.inf)
+        self.burst_j: FloatArray = np.zeros(servers)
+        self.said_w: FloatArray = self.cap_w
+        """Shape (servers,): the limit that each server says it enforces."""
+        self.sequence: IntArray = np.full(servers, -1)
+        """What each server holds, as it was told."""
+        self._number = -1
+        self.changes = 0
+        """Limits that changed, counted for each server."""
+        self._safe_floor_w, self._clamp_w, self._set_limit = safe_floor_w, clamp_w, set_limit
+        self._faults = [(fault, fault.strikes(servers, seed)) for fault in faults]
+        self._wanted_clock, self._wanted_w, self._wanted_burst_j = self.clock, self.cap_w, self.burst_j
+        self._held: dict[int, tuple[FloatArray, FloatArray]] = {}
+        """What stuck servers had when their fault began, by fault."""
+        self._brake_share = 1.0
+        self.expires_s = np.inf
+        """When the newest order ends; an order that was cut off reaches nobody, so one instant suits all."""
+        self.expired = False
+
+    def take(self, orders: Orders, now_s: float) -> None:
+        """An order arrives. An older one than the last is refused."""
+        if orders.number < self._number:
+            return
+        same = orders.cap_w is self._wanted_w and orders.clock is self._wanted_clock and not self.expired
+        self._wanted_clock, self._wanted_w = orders.clock, orders.cap_w
+        self._wanted_burst_j = np.zeros(len(orders.cap_w)) if orders.burst_j is None else orders.burst_j
+        self._number, self.sequence = orders.number, orders.sequence
+        self.expires_s, self.expired = now_s + orders.for_s, False
+        if not same:
+            self.refresh(now_s)
+
+    def expire(self, now_s: float) -> None:
+        """The lease of every server has run out."""
+        self.expired = True
+        self.refresh(now_s)
+
+    def brake(self, share: float) -> None:
+        """All clocks at once, by wire. `share` is what the brake leaves, 1 when it lets go."""
+        self._brake_share = share
+        self._put(self.clock, self.cap_w, self.burst_j, force=True)
+
+    def refresh(self, now_s: float) -> None:
+        """Work out what is in force: after an order, at the edges of faults, on expiry."""
+        clock, cap_w = self._wanted_clock, self._wanted_w
+        if self.expired:
+            clock, cap_w = np.ones(len(clock)), np.full(len(cap_w), self._safe_floor_w)
+        said_w = cap_w
+        for number, (fault, struck) in enumerate(self._faults):
+            if not fault.holds(now_s):
+                self._held.pop(number, None)
+                continue
+            clock, cap_w, said_w = self._distorted(number, fault, struck, (clock, cap_w, said_w), now_s)
+        self.said_w = said_w
+        self._put(clock, cap_w, np.zeros(len(cap_w)) if self.expired else self._wanted_burst_j)
+
+    def _distorted(
+        self,
+        number: int,
+        fault: Fault,
+        struck: BoolArray,
+        limits: tuple[FloatArray, FloatArray, FloatArray],
+        now_s: float,
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        clock, cap_w, said_w = limits
+        match fault.kind:
+            case "stuck":
+                held_clock, held_w = self._held.setdefault(number, (self.clock, self.cap_w))
+                cap_w = np.where(struck, held_w, cap_w)
+                return np.where(struck, held_clock, clock), cap_w, np.where(struck, held_w, said_w)
+            case "clamped":
+                cap_w = np.where(struck, np.maximum(cap_w, self._clamp_w), cap_w)
+                return clock, cap_w, np.where(struck, cap_w, said_w)
+            case "lying":
+                return np.where(struck, 1.0, clock), np.where(struck, np.inf, cap_w), said_w
+            case "reboot" if now_s < fault.from_s + AGENT_AFTER_BOOT_S:
+                free_w = np.where(struck, np.inf, cap_w)
+                return np.where(struck, 1.0, clock), free_w, np.where(struck, np.inf, said_w)
+            case _:
+                return limits
+
+    def _put(self, clock: FloatArray, cap_w: FloatArray, burst_j: FloatArray, *, force: bool = False) -> None:
+        new = (clock != self.clock) | (cap_w != self.cap_w)
+        changed = range(len(clock)) if force else np.flatnonzero(new | (burst_j != self.burst_j)).tolist()
+        self.clock, self.cap_w, self.burst_j = clock, cap_w, burst_j
+        self.changes += 0 if force else int(new.sum())
+        for server in changed:
+            limit = min(float(clock[server]), self._brake_share)
+            self._set_limit(server, limit, float(cap_w[server]), float(burst_j[server]))

@@ -1,0 +1,158 @@
+"""Published policies and their kin, to compare with: thresholds on the row's draw, locked clocks by class.
+
+They stand here for comparison in simulation alone. Multi-threshold capping is touched by patents (US 2025/0377708,
+US 11,599,184), and nothing that Tonnage applies to a machine is built on it.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cluster.arrays import FloatArray
+from simulator.power.machine import Machine
+from simulator.power.policy import NoCap, Orders, Policy, Readings, Trusting
+
+FREE_MHZ = float("inf")
+UNCAP_BELOW = 0.05
+"""Of the budget, below the threshold that capped: where POLCA's hysteresis lets go."""
+
+
+class _Clocks:
+    """Locked clocks by class, turned into orders for every server."""
+
+    def __init__(self, machine: Machine, servers: tuple[int, ...]) -> None:
+        self._machine, self._servers = machine, servers
+        self._number = 0
+
+    def orders(self, low_mhz: float, high_mhz: float) -> Orders:
+        self._number += 1
+        share = [self._machine.share_at(low_mhz), self._machine.share_at(high_mhz)]
+        clock: FloatArray = np.repeat(share, self._servers)
+        count = len(clock)
+        return Orders(self._number, np.full(count, self._number), clock, np.full(count, np.inf))
+
+
+class OneThreshold(Trusting):
+    """Above one threshold classes are locked at one clock; below it less the hysteresis all are free."""
+
+    def __init__(self, machine: Machine, servers: tuple[int, ...], budget_w: float, *, high_too: bool) -> None:
+        self.name = "one-threshold-all" if high_too else "one-threshold-low"
+        super().__init__(budget_w)
+        self._clocks, self._high_too = _Clocks(machine, servers), high_too
+        self._capped = False
+
+    def step(self, now_s: float, seen: Readings) -> Orders | None:  # noqa: ARG002
+        share = seen.row_w / self._budget_w
+        capped = share >= 0.89 or (self._capped and share >= 0.89 - UNCAP_BELOW)
+        if capped == self._capped:
+            return None
+        self._capped = capped
+        if not capped:
+            return self._clocks.orders(FREE_MHZ, FREE_MHZ)
+        return self._clocks.orders(1110.0, 1110.0 if self._high_too else FREE_MHZ)
+
+
+class Polca(Trusting):
+    """POLCA: at T1 the low class is locked at 1275 MHz; at T2 at 1110, and if that was not enough, high at 1305.
+
+    Source: arXiv 2308.12908, its policy and constants as far as they are public (80 % and 89 % of the row's budget,
+    A100 clocks, released 5 % below each threshold).
+    """
+
+    name = "polca"
+    low_mhz: Sequence[float] = (FREE_MHZ, 1275.0, 1110.0)
+    high_mhz: Sequence[float] = (FREE_MHZ, 1305.0)
+
+    def __init__(
+        self,
+        machine: Machine,
+        servers: tuple[int, ...],
+        budget_w: float,
+        delay_s: float,
+        thresholds: tuple[float, float] = (0.80, 0.89),
+    ) -> None:
+        super().__init__(budget_w)
+        self._clocks, self._delay_s = _Clocks(machine, servers), delay_s
+        self._first, self._second = thresholds
+        self._rungs = [0, 0]
+        self._since_s = 0.0
+
+    def step(self, now_s: float, seen: Readings) -> Orders | None:
+        share = seen.row_w / self._budget_w
+        low, high = self._rungs
+        if share >= self._second:
+            if low < 2:
+                low, self._since_s = 2, now_s
+            elif now_s - self._since_s > self._delay_s + 2 * 2.0:  # the first order has shown in the readings
+                high = 1
+        elif share >= self._first:
+            low = max(low, 1)
+        if share < self._second - UNCAP_BELOW:
+            low, high = min(low, 1), 0
+        if share < self._first - UNCAP_BELOW:
+            low = 0
+        if [low, high] == self._rungs:
+            return None
+        self._rungs = [low, high]
+        return self._clocks.orders(self.low_mhz[low], self.high_mhz[high])
+
+
+class Ladder(Trusting):
+    """Clocks rung by rung, the low class down to 810 MHz before the high one is touched.
+
+    One rung down per control delay above the first threshold, three above the second; one up after 20 s below the
+    first less the hysteresis. Its thresholds suit one trace: they were tuned by hand on it.
+    """
+
+    name = "ladder"
+    rungs: Sequence[tuple[float, float]] = (
+        *((mhz, FREE_MHZ) for mhz in (FREE_MHZ, 1305.0, 1275.0, 1200.0, 1110.0, 990.0, 810.0)),
+        *((810.0, mhz) for mhz in (1305.0, 1200.0, 1110.0)),
+    )
+    up_after_s = 20.0
+
+    def __init__(
+        self,
+        machine: Machine,
+        servers: tuple[int, ...],
+        budget_w: float,
+        delay_s: float,
+        thresholds: tuple[float, float] = (0.90, 0.93),
+    ) -> None:
+        super().__init__(budget_w)
+        self._clocks, self._delay_s = _Clocks(machine, servers), delay_s
+        self._first, self._second = thresholds
+        self._rung = 0
+        self._moved_s, self._calm_s = -np.inf, 0.0
+
+    def step(self, now_s: float, seen: Readings) -> Orders | None:
+        share = seen.row_w / self._budget_w
+        if share >= self._first - UNCAP_BELOW:
+            self._calm_s = now_s
+        rung = self._rung
+        if share >= self._first and now_s - self._moved_s >= self._delay_s:
+            rung = min(rung + (3 if share >= self._second else 1), len(self.rungs) - 1)
+        elif now_s - max(self._calm_s, self._moved_s) >= self.up_after_s:
+            rung = max(rung - 1, 0)
+        if rung == self._rung:
+            return None
+        self._rung, self._moved_s = rung, now_s
+        return self._clocks.orders(*self.rungs[rung])
+
+
+BASELINES = ("no-cap", "one-threshold-low", "one-threshold-all", "polca", "ladder")
+
+
+def baseline(name: str, machine: Machine, servers: tuple[int, ...], budget_w: float, delay_s: float) -> Policy:
+    """A policy by its name in BASELINES."""
+    match name:
+        case "no-cap":
+            return NoCap(budget_w)
+        case "one-threshold-low" | "one-threshold-all":
+            return OneThreshold(machine, servers, budget_w, high_too=name.endswith("all"))
+        case "polca":
+            return Polca(machine, servers, budget_w, delay_s)
+        case "ladder":
+            return Ladder(machine, servers, budget_w, delay_s)
+        case _:
+            raise KeyError(name)

@@ -1,0 +1,104 @@
+"""How many more servers are safe under a budget: the largest row that keeps every promise, and what stops the next."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from simulator.power.study import Compared, Study, label_of, planned_budget, play, servers_with
+from simulator.sweep import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One size of the row that was tried, under every seed until one failed."""
+
+    servers: int
+    runs: tuple[Compared, ...]
+    broken: tuple[str, ...]
+    """Promises that a run did not keep, each in a few words; empty: this size is safe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Headroom:
+    """The answer. All of it is simulated."""
+
+    policy: str
+    planned: int
+    safe: int
+    """Servers; the row as planned at least, which was not probed when it is the answer."""
+    guaranteed: int
+    """So many servers cannot pass the budget even if all draw the most that the lowest clock allows: arithmetic."""
+    budget_w: float
+    """The smallest of the seeds."""
+    margin_w: float
+    """Budget less the highest mean draw of 2 s of the safe row, over the seeds."""
+    limited_by: str
+    """Which promise the next larger row that was tried breaks, or that the largest one asked about still keeps all."""
+    probes: tuple[Probe, ...]
+    """In the order in which they were tried."""
+
+    @property
+    def more(self) -> int:
+        return self.safe - self.planned
+
+
+def find_headroom(
+    study: Study,
+    policy: str,
+    seeds: Sequence[int],
+    *,
+    most_extra_share: float = 0.6,
+    on_probe: Callable[[Probe], None] = lambda _: None,
+) -> Headroom:
+    """Halves the range between the row as planned and the largest one asked about until one server decides.
+
+    Safe means: no brake, never a period of 2 s at the budget, and POLCA's latency goals for both classes, under every
+    seed. It takes for granted that a smaller row is safer, which holds where more servers bring more load.
+    """
+    probes: list[Probe] = []
+
+    def tried(servers: int) -> Probe:
+        probe = _probe(study, policy, seeds, servers)
+        probes.append(probe)
+        on_probe(probe)
+        return probe
+
+    good, bad = study.base_servers, servers_with(study, most_extra_share) + 1
+    best: Probe | None = None
+    stopped: Probe | None = None
+    while bad - good > 1:
+        probe = tried((good + bad) // 2)
+        if probe.broken:
+            bad, stopped = probe.servers, probe
+        else:
+            good, best = probe.servers, probe
+    if best is None:
+        best = tried(good)
+    budget_w = min(planned_budget(study, seed)[0] for seed in seeds)
+    return Headroom(
+        policy=policy,
+        planned=study.base_servers,
+        safe=good,
+        guaranteed=int(budget_w // study.machine.floor_w),
+        budget_w=budget_w,
+        margin_w=min(run.outcome.budget_w - run.outcome.peak_w for run in best.runs),
+        limited_by="; ".join(stopped.broken) if stopped else f"nothing up to {bad - 1} servers, the most asked about",
+        probes=tuple(probes),
+    )
+
+
+def _probe(study: Study, policy: str, seeds: Sequence[int], servers: int) -> Probe:
+    """Every seed until one breaks a promise: one is enough to refuse a size."""
+    runs: list[Compared] = []
+    for seed in seeds:
+        label = label_of(servers / study.base_servers - 1)
+        runs.append(play(Run(label, policy, seed), study))
+        if broken := broken_promises(runs[-1]):
+            return Probe(servers, tuple(runs), broken)
+    return Probe(servers, tuple(runs), ())
+
+
+def broken_promises(compared: Compared) -> tuple[str, ...]:
+    """What a run did that a safe row never does."""
+    outcome = compared.outcome
+    at_budget = f"draws {outcome.peak_share:.1%} of the budget" if outcome.peak_share >= 1 else ""
+    return tuple(f"{words} (seed {compared.seed})" for words in (*compared.missed(), at_budget) if words)

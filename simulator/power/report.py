@@ -1,0 +1,166 @@
+"""The page of a power simulation: what each policy drew against the budget, and what it cost whom. One HTML file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from cluster.arrays import FloatArray
+from simulator.charts import INK, STYLES, Chart, colour, dash, drawn
+from simulator.power.demand import DAY_S
+from simulator.power.policy import PERIOD_S
+from simulator.power.requests import CLASSES
+from simulator.power.study import Compared, Study
+from simulator.report import Key, rendered
+from simulator.sweep import Run
+
+Done = Sequence[tuple[Run, Compared]]
+POINTS = 700
+"""Points of a line: each is the highest draw of its stretch of time, so that no peak is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """When, where and how the runs were made."""
+
+    command: str
+    started_at: str
+    wall_s: float
+    machine: str
+    version: str
+    assumptions: tuple[str, ...]
+    stopped: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PowerSection:
+    """Everything about one size of the row."""
+
+    title: str
+    headline: str
+    rows: tuple[tuple[str, tuple[str, ...]], ...]
+    """(policy, cells)"""
+    charts: tuple[Chart, ...]
+    legend: tuple[Key, ...]
+
+
+COLUMNS = (
+    "brakes",
+    "s over budget",
+    "peak / budget",
+    *(f"{name} {what}" for name in CLASSES for what in ("P50 %", "P99 %", "held %")),
+)
+
+TERMS = {
+    "budget": "What may be drawn at the row's breaker for ever. It is worked out so that the row as planned peaks at "
+    "the stated share of it, or given.",
+    "brake": "The hardware power brake: pulled by a mean draw of 2 s at the budget, acts after 5 s on all GPUs, holds "
+    "60 s. A safe row never pulls it.",
+    "s over budget": "Time during which the row drew more than its budget, to the event.",
+    "P50 %, P99 %": "By how much the latency of a class rose at its median and its 99th percentile, against the same "
+    "requests on the same servers with unlimited power.",
+    "held %": "Share of the time of a class's servers during which they were at work and slower than at full clock.",
+    "worst of the seeds": "Each figure is that of the seed for which it is worst: breakers do not care for means.",
+}
+
+
+def render_power(done: Done, study: Study, about: About, conclusion: str = "") -> str:
+    """The page. Sizes and policies keep the order of the runs.
+
+    conclusion: what the runs together say, where they answer one question.
+    """
+    labels = dict.fromkeys(run.trace for run, _ in done)
+    sections = [_section(label, [one for one in done if one[0].trace == label]) for label in labels]
+    seeds = sorted({run.seed for run, _ in done})
+    return rendered(
+        "power/report.html.j2",
+        about=about,
+        sections=sections,
+        seeds=seeds,
+        terms=TERMS,
+        columns=COLUMNS,
+        conclusion=conclusion,
+        source=study.curve().source,
+    )
+
+
+def _section(label: str, done: Done) -> PowerSection:
+    policies = list(dict.fromkeys(run.policy for run, _ in done))
+    mine = {policy: [compared for run, compared in done if run.policy == policy] for policy in policies}
+    first = done[0][1].outcome
+    return PowerSection(
+        title=f"{label} servers: {sum(first.servers)} under a budget of {first.budget_w / 1000:.1f} kW",
+        headline=_headline(mine),
+        rows=tuple((policy, _cells(runs)) for policy, runs in mine.items()),
+        charts=_charts(label, mine),
+        legend=tuple(
+            Key(policy, f"var(--policy-{n % STYLES})", " ".join(f"{2 * d:g}" for d in dash(n)[1] or ()))
+            for n, policy in enumerate(policies)
+        ),
+    )
+
+
+def _headline(mine: dict[str, list[Compared]]) -> str:
+    kept = [policy for policy, runs in mine.items() if not any(compared.missed() for compared in runs)]
+    if not kept:
+        return "No policy kept every promise under every seed."
+    return f"Without a brake and within POLCA's latency goals under every seed: {', '.join(kept)}."
+
+
+def _cells(runs: Sequence[Compared]) -> tuple[str, ...]:
+    outcomes = [compared.outcome for compared in runs]
+    cells = [
+        str(max(outcome.brakes for outcome in outcomes)),
+        f"{max(outcome.over_s for outcome in outcomes):.1f}",
+        f"{max(outcome.peak_share for outcome in outcomes):.3f}",
+    ]
+    for name in CLASSES:
+        cells += [f"{max(compared.slower_pct(name, percentile) for compared in runs):+.2f}" for percentile in (50, 99)]
+        cells.append(f"{max(100 * outcome.of_class(name).held_share for outcome in outcomes):.2f}")
+    return tuple(cells)
+
+
+def _charts(label: str, mine: dict[str, list[Compared]]) -> tuple[Chart, ...]:
+    worst = [max((run.outcome for run in runs), key=lambda outcome: outcome.peak_share) for runs in mine.values()]
+    draws = [outcome.row_w / outcome.budget_w for outcome in worst]
+    name = f"power-{label}"
+    return (
+        Chart(
+            "Draw against budget",
+            "The row's highest draw of 2 s in each stretch of time, for the seed with the highest peak. The thin line "
+            "is the budget; a brake holds the draw down after each touch of it.",
+            drawn(f"{name}-time", lambda axes: _over_time(axes, draws), size=(9.0, 3.7)),
+        ),
+        Chart(
+            "How long how much",
+            "Share of the time (logarithmic) during which the row drew at least so much. Further left at the budget "
+            "is safer; further right below it is more work done under the same breaker.",
+            drawn(f"{name}-duration", lambda axes: _duration(axes, draws)),
+        ),
+    )
+
+
+def _over_time(axes: Axes, draws: Sequence[FloatArray]) -> None:
+    for number, draw in enumerate(draws):
+        stretch = max(1, len(draw) // POINTS)
+        highest = draw[: len(draw) // stretch * stretch].reshape(-1, stretch).max(axis=1)
+        days = (np.arange(len(highest)) + 0.5) * stretch * PERIOD_S / DAY_S
+        axes.plot(days, 100 * highest, color=colour(number), linestyle=dash(number), linewidth=1.1)
+    axes.axhline(100, color=INK, linewidth=0.8, alpha=0.6)
+    axes.set_xlim(0, max(len(draw) for draw in draws) * PERIOD_S / DAY_S)
+    axes.set_xlabel("days")
+    axes.set_ylabel("draw, % of the budget")
+
+
+def _duration(axes: Axes, draws: Sequence[FloatArray]) -> None:
+    for number, draw in enumerate(draws):
+        falling = np.sort(draw)[::-1]
+        share = (np.arange(len(falling)) + 1) / len(falling)
+        kept = np.unique(np.geomspace(1, len(falling), POINTS).astype(np.int64)) - 1
+        axes.plot(100 * share[kept], 100 * falling[kept], color=colour(number), linestyle=dash(number))
+    axes.axhline(100, color=INK, linewidth=0.8, alpha=0.6)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda share, _: f"{share:g}")
+    axes.set_xlabel("time, %")
+    axes.set_ylabel("draw at least, % of the budget")

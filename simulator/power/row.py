@@ -1,0 +1,327 @@
+"""A row of servers that serve two classes of requests in continuous time, and what each draws at every instant.
+
+Each class has its own servers and one queue, first come first served. A server takes up to `batch` requests, computes
+their prompts one at a time, and generates tokens for all that have their prompt, one step together; prompts go first.
+Phases change by events, so draws are exact between them and no time step is to be chosen. A limit that changes in the
+middle of a phase changes the speed of what is left of it.
+"""
+
+import heapq
+from array import array
+from collections import deque
+from collections.abc import Iterator
+
+import numpy as np
+
+from cluster.arrays import FloatArray, IntArray
+from simulator.power.machine import POWER_EXPONENT, PROMPT_EXPONENT, TOKEN_EXPONENT, Machine
+from simulator.power.requests import Requests
+
+IDLE, PROMPT, TOKENS = 0, 1, 2
+SPEED_EXPONENT = (0.0, PROMPT_EXPONENT / POWER_EXPONENT, TOKEN_EXPONENT / POWER_EXPONENT)
+"""Speed of each phase is the share of its power above idle to the power of this."""
+NEVER = float("inf")
+AGENT_LOOKS_S = 0.5
+"""An agent counts credit so often: a burst lasts so much longer than its credit."""
+CREDIT_BACK_S = 300.0
+"""Credit that was used up is back after so long: no sooner than the breaker has cooled (ROW_BREAKER.cooling_s)."""
+
+Aboard = tuple[int, float, float, float, int]
+"""(number, arrival, prompt seconds, prompt watts, tokens) of a request on a server."""
+
+
+class _Server:
+    """One server. `work_s` is what is left of its phase at full clock, counted at `since_s`."""
+
+    __slots__ = (
+        "burst_j",
+        "bursting",
+        "cap_w",
+        "clock",
+        "credit_at_s",
+        "credit_j",
+        "decoding",
+        "draw_w",
+        "ends_s",
+        "held_s",
+        "number",
+        "of_class",
+        "phase",
+        "progress",
+        "since_s",
+        "speed",
+        "step_s",
+        "swing_w",
+        "version",
+        "waiting",
+        "work_s",
+    )
+
+    def __init__(self, number: int, of_class: int, idle_w: float) -> None:
+        self.number, self.of_class = number, of_class
+        self.phase = IDLE
+        self.waiting: deque[Aboard] = deque()
+        """Requests whose prompt is being computed or is next."""
+        self.decoding: list[tuple[float, int, float]] = []
+        """Heap of (token at which it ends, number, arrival)."""
+        self.progress = 0.0
+        """Tokens generated for each request in `decoding` since the server was last without any."""
+        self.clock, self.cap_w = 1.0, NEVER
+        """Limits in force: share of a phase's power above idle that the clock leaves, and watts of the server."""
+        self.burst_j, self.credit_j, self.credit_at_s, self.bursting = 0.0, 0.0, 0.0, False
+        """Joules that it may draw above `cap_w` at most, those left when they were last counted, and whether it may."""
+        self.draw_w, self.swing_w, self.speed = idle_w, 0.0, 1.0
+        self.ends_s = 0.0
+        self.work_s, self.step_s, self.since_s = 0.0, 0.0, 0.0
+        self.held_s = 0.0
+        """Time it has spent at work below full speed."""
+        self.version = 0
+
+
+class Row:
+    """Servers, the requests that come to them, and the meter at the row's breaker."""
+
+    def __init__(
+        self, machine: Machine, requests: Requests, servers: tuple[int, ...], *, batch: int, budget_w: float = NEVER
+    ) -> None:
+        """servers: how many each class has; they are numbered class by class."""
+        self.machine, self.batch, self.budget_w = machine, batch, budget_w
+        self.now_s = 0.0
+        self.latency_s = np.full(len(requests), np.nan, dtype=np.float32)
+        """By request: from its arrival to its last token; NaN while it is not done."""
+        self.credit_back_s = CREDIT_BACK_S
+        """Credit that was used up is back after so long."""
+        self.over_s, self.longest_over_s = 0.0, 0.0
+        """Time above the budget so far, and the longest stretch of it."""
+        count = sum(servers)
+        of_class = np.repeat(np.arange(len(servers)), servers)
+        self._idle_w, self._least = machine.idle_w, machine.least_share
+        self._servers = [_Server(n, int(c), machine.idle_w) for n, c in enumerate(of_class)]
+        self._first = np.concatenate([[0], np.cumsum(servers)]).tolist()
+        self._load = [[0] * own for own in servers]
+        self._turn = [0] * len(servers)
+        self._queue: tuple[deque[Aboard], ...] = tuple(deque() for _ in servers)
+        self._token_s = [0.0, *(machine.token_seconds(n) for n in range(1, batch + 1))]
+        self._token_w = [0.0, *(machine.token_swing_w(n) for n in range(1, batch + 1))]
+        self._events: list[tuple[float, int, int]] = []
+        # Draws live in plain arrays for the events, which touch one at a time, and numpy sees the same memory.
+        self._draw, self._shift = array("d", [machine.idle_w]) * count, array("d", [0.0]) * count
+        self.draw_w: FloatArray = np.frombuffer(self._draw)
+        """Shape (servers,): what each draws now. A view: copy what is to be kept."""
+        self._shift_view = np.frombuffer(self._shift)
+        self._phase = bytearray(count)
+        self.phase: IntArray = np.frombuffer(self._phase, dtype=np.uint8)
+        """Shape (servers,): IDLE, PROMPT or TOKENS, now. A view: copy what is to be kept."""
+        self._total_w, self._window_s, self._over_since_s = machine.idle_w * count, 0.0, -1.0
+        self._arrivals: Iterator[tuple[int, float, int, float, float, int]] = requests.each()
+        self._next = next(self._arrivals, None)
+
+    def advance(self, until_s: float) -> None:
+        """Serve until then."""
+        events, servers = self._events, self._servers
+        while True:
+            event_s = events[0][0] if events else NEVER
+            if self._next is not None and self._next[1] <= event_s:
+                if self._next[1] > until_s:
+                    break
+                self._arrive(*self._next)
+                self._next = next(self._arrivals, None)
+                continue
+            if event_s > until_s:
+                break
+            at_s, number, version = heapq.heappop(events)
+            server = servers[number]
+            if version != server.version:
+                continue
+            if at_s < server.ends_s:  # its credit is used up, or back
+                self._settle(server, at_s)
+                self._run(server, at_s)
+            else:
+                self._finish(server, at_s)
+        self.now_s = until_s
+
+    def close_window(self) -> FloatArray:
+        """Mean draw of each server since the last call, in watts; shape (servers,)."""
+        mean = self.draw_w + self._shift_view / (self.now_s - self._window_s)
+        self._shift_view[:] = 0.0
+        self._window_s = self.now_s
+        self._total_w = float(self.draw_w.sum())
+        return mean
+
+    def limit(self, number: int, *, clock: float, cap_w: float, burst_j: float = 0.0) -> None:
+        """Put limits in force now.
+
+        clock: share of every phase's power above idle that the locked clock leaves, 1 for none.
+        cap_w: watts of the whole server; the clock falls until the draw keeps to it or the clock is at its lowest.
+        burst_j: joules that it may draw above cap_w while it has credit (power/burst.py).
+        """
+        server = self._servers[number]
+        if (clock, cap_w, burst_j) == (server.clock, server.cap_w, server.burst_j):
+            return
+        counts = server.burst_j > 0 or burst_j > 0
+        if server.burst_j:
+            self._count_credit(server, self.now_s)
+        server.clock, server.cap_w, server.burst_j = clock, cap_w, burst_j
+        server.credit_at_s = self.now_s
+        if server.phase != IDLE and (counts or self._share(server) != 1.0 or server.speed != 1.0):
+            self._settle(server, self.now_s)
+            self._run(server, self.now_s)
+
+    def set_budget(self, budget_w: float) -> None:
+        """From now on the row is over its budget above this."""
+        self.budget_w = budget_w
+        self._note_over(self.now_s)
+
+    def over_until_now_s(self) -> tuple[float, float]:
+        """(seconds above the budget, longest stretch), the one that lasts included."""
+        lasting = self.now_s - self._over_since_s if self._over_since_s >= 0 else 0.0
+        return self.over_s + lasting, max(self.longest_over_s, lasting)
+
+    def held_s(self) -> FloatArray:
+        """Time that each server has been at work below full speed; shape (servers,)."""
+        for server in self._servers:
+            if server.phase != IDLE and server.speed < 1.0:
+                self._settle(server, self.now_s)
+        return np.array([server.held_s for server in self._servers])
+
+    def _arrive(self, number: int, at_s: float, of_class: int, prompt_s: float, swing_w: float, tokens: int) -> None:
+        request = (number, at_s, prompt_s, swing_w, tokens)
+        load = self._load[of_class]
+        least = min(load)
+        if least >= self.batch:
+            self._queue[of_class].append(request)
+            return
+        # In turn among the emptiest, as a balancer does; always the first would wear one server and spare another.
+        turn = self._turn[of_class]
+        try:
+            place = load.index(least, turn)
+        except ValueError:
+            place = load.index(least)
+        self._turn[of_class] = place + 1
+        self._admit(self._servers[self._first[of_class] + place], request, at_s)
+
+    def _admit(self, server: _Server, request: Aboard, now_s: float) -> None:
+        self._load[server.of_class][server.number - self._first[server.of_class]] += 1
+        server.waiting.append(request)
+        if server.phase == PROMPT:
+            return
+        if server.phase == TOKENS:
+            self._settle(server, now_s)
+        self._begin(server, now_s)
+
+    def _finish(self, server: _Server, now_s: float) -> None:
+        """The phase is over: a prompt joins the batch, or requests have their last token."""
+        self._settle(server, now_s)
+        if server.phase == PROMPT:
+            number, arrived_s, _, _, tokens = server.waiting.popleft()
+            heapq.heappush(server.decoding, (server.progress + tokens, number, arrived_s))
+            self._begin(server, now_s)
+            return
+        decoding, queue = server.decoding, self._queue[server.of_class]
+        server.progress = decoding[0][0]
+        while decoding and decoding[0][0] <= server.progress:
+            _, number, arrived_s = heapq.heappop(decoding)
+            self.latency_s[number] = now_s - arrived_s
+            if queue:
+                server.waiting.append(queue.popleft())
+            else:
+                self._load[server.of_class][server.number - self._first[server.of_class]] -= 1
+        if not decoding:
+            server.progress = 0.0
+        self._begin(server, now_s)
+
+    def _begin(self, server: _Server, now_s: float) -> None:
+        """Start the next phase: a prompt if one waits, else tokens, else nothing."""
+        if server.waiting:
+            server.phase = PROMPT
+            _, _, server.work_s, server.swing_w, _ = server.waiting[0]
+        elif server.decoding:
+            server.phase = TOKENS
+            batch = len(server.decoding)
+            server.swing_w, server.step_s = self._token_w[batch], self._token_s[batch]
+            server.work_s = (server.decoding[0][0] - server.progress) * server.step_s
+        else:
+            server.phase, server.speed = IDLE, 1.0
+            server.version += 1
+            self._phase[server.number] = IDLE
+            if server.burst_j:
+                self._count_credit(server, now_s)
+            self._draws(server, self._idle_w, now_s)
+            return
+        self._phase[server.number] = server.phase
+        self._run(server, now_s)
+
+    def _share(self, server: _Server) -> float:
+        """Share of the phase's power above idle that the limits in force leave."""
+        share, swing_w = server.clock, server.swing_w
+        if not server.bursting and self._idle_w + swing_w * share > server.cap_w:
+            share = (server.cap_w - self._idle_w) / swing_w
+        return share if share > self._least else self._least
+
+    def _run(self, server: _Server, now_s: float) -> None:
+        """Go on with what is left of the phase under the limits in force."""
+        if server.burst_j:
+            self._count_credit(server, now_s)
+        else:
+            server.bursting = False
+        share = self._share(server)
+        server.speed = 1.0 if share == 1.0 else share ** SPEED_EXPONENT[server.phase]
+        server.since_s = now_s
+        server.version += 1
+        server.ends_s = now_s + server.work_s / server.speed
+        draw_w = self._idle_w + server.swing_w * share
+        wakes_s = min(server.ends_s, self._credit_turns_s(server, draw_w, now_s)) if server.burst_j else server.ends_s
+        heapq.heappush(self._events, (wakes_s, server.number, server.version))
+        self._draws(server, draw_w, now_s)
+
+    def _count_credit(self, server: _Server, now_s: float) -> None:
+        """Credit up to now, and whether it may burst: while there is some, or after it ran out with half of it back."""
+        for_s, most_j = now_s - server.credit_at_s, server.burst_j
+        if for_s > 0:  # else a server without a limit would have infinite watts to spare for no time
+            spare_j = (server.cap_w - server.draw_w) * for_s
+            server.credit_j = min(server.credit_j + min(spare_j, most_j * for_s / self.credit_back_s), most_j)
+        server.credit_at_s = now_s
+        server.bursting = server.credit_j > (0.0 if server.bursting else 0.5 * most_j)
+
+    def _credit_turns_s(self, server: _Server, draw_w: float, now_s: float) -> float:
+        """When the agent, which looks every so often, will find the credit used up, or half of it back."""
+        if server.bursting:
+            over_w = draw_w - server.cap_w
+            return now_s + server.credit_j / over_w + AGENT_LOOKS_S if over_w > 0 else NEVER
+        if self._idle_w + server.swing_w * server.clock <= server.cap_w:
+            return NEVER
+        back_w = min(server.burst_j / self.credit_back_s, server.cap_w - draw_w)
+        missing_j = 0.5 * server.burst_j - server.credit_j
+        return now_s + missing_j / back_w + AGENT_LOOKS_S if back_w > 0 else NEVER
+
+    def _settle(self, server: _Server, now_s: float) -> None:
+        """Count what was done of the phase since it was last looked at."""
+        for_s = now_s - server.since_s
+        done_s = for_s * server.speed
+        server.work_s -= done_s
+        server.since_s = now_s
+        if server.phase == TOKENS:
+            server.progress += done_s / server.step_s
+        if server.speed < 1.0:
+            server.held_s += for_s
+
+    def _draws(self, server: _Server, draw_w: float, now_s: float) -> None:
+        """The meter: what each window's mean needs, and for how long the row is above its budget."""
+        change_w = draw_w - server.draw_w
+        if change_w == 0.0:
+            return
+        server.draw_w = draw_w
+        self._draw[server.number] = draw_w
+        self._shift[server.number] -= change_w * (now_s - self._window_s)
+        self._total_w += change_w
+        self._note_over(now_s)
+
+    def _note_over(self, now_s: float) -> None:
+        if self._total_w > self.budget_w:
+            if self._over_since_s < 0:
+                self._over_since_s = now_s
+        elif self._over_since_s >= 0:
+            stretch_s = now_s - self._over_since_s
+            self.over_s += stretch_s
+            self.longest_over_s = max(self.longest_over_s, stretch_s)
+            self._over_since_s = -1.0

@@ -1,0 +1,209 @@
+"""A comparison: the same row, requests and budget under several policies, beside a row that nothing holds back."""
+
+import time
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from cluster.errors import ConfigError, Mistake
+from simulator.power.baselines import BASELINES, baseline
+from simulator.power.demand import RateCurve, made_up_rates, read_rates
+from simulator.power.faults import Fault
+from simulator.power.machine import DGX_A100, Machine
+from simulator.power.ours import OURS, ours
+from simulator.power.policy import Policy
+from simulator.power.protection import BrakeRules
+from simulator.power.requests import CHAT_MIX, CLASSES, Load, Requests, code_mix, draw_requests, servers_of
+from simulator.power.trial import ClassOutcome, Outcome, Rules, run_trial
+from simulator.sweep import Run
+
+POLICIES = (*BASELINES, *OURS)
+DELAY_S = {"tonnage": 2.0, "ladder": 2.0}
+"""Control delay of each policy where none is asked for: in band through an agent; all others out of band."""
+OUT_OF_BAND_S = 40.0
+
+GOALS = {("low", 50): 5.0, ("low", 99): 50.0, ("high", 50): 1.0, ("high", 99): 5.0}
+"""POLCA's goals: by how many percent the latency of each class may rise, at the median and the 99th percentile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What is compared. With a run of the sweep it decides everything."""
+
+    rates: Path | None = None
+    """CSV of request rates; None for those that Tonnage makes up."""
+    days: int | None = None
+    worst_day: bool = False
+    """Only the day with the highest rate."""
+    mix: str = "chat"
+    lengths: Path | None = None
+    """CSV of prompt and output lengths for the mix `code`."""
+    base_servers: int = 40
+    """The row as it was planned: what its budget was made for."""
+    base_peak_share: float = 0.79
+    """What that row draws at its highest, as a share of the budget."""
+    budget_w: float | None = None
+    """Instead of working the budget out from the row as it was planned."""
+    delay_s: float | None = None
+    """For every policy; None gives each its own."""
+    batch: int = 1
+    peak_busy_share: float = 0.8
+    burstiness: float = 1.0
+    low_share: float = 0.5
+    faults: tuple[Fault, ...] = ()
+    brake: bool = True
+
+    @property
+    def machine(self) -> Machine:
+        return DGX_A100
+
+    def curve(self) -> RateCurve:
+        """Raises ConfigError where the rates cannot be read."""
+        curve = made_up_rates(self.days) if self.rates is None else read_rates(self.rates, self.days)
+        return curve.days(curve.hottest_day(), 1) if self.worst_day else curve
+
+    def load(self) -> Load:
+        return Load(
+            mix=CHAT_MIX if self.mix == "chat" else code_mix(self.lengths),
+            peak_busy_share=self.peak_busy_share,
+            burstiness=self.burstiness,
+            low_share=self.low_share,
+            batch=self.batch,
+        )
+
+    def delay_of(self, policy: str) -> float:
+        return DELAY_S.get(policy, OUT_OF_BAND_S) if self.delay_s is None else self.delay_s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compared:
+    """A run beside the same requests served without any limit."""
+
+    extra_share: float
+    seed: int
+    delay_s: float
+    outcome: Outcome
+    free: tuple[ClassOutcome, ...]
+    """The classes where nothing was held back."""
+    base_spike_share: float
+    """Largest rise within 40 s of the row as it was planned, over the budget."""
+    cpu_s: float
+    """Processor time of this run alone."""
+
+    def slower_pct(self, of_class: str, percentile: int) -> float:
+        """By how many percent a class's latency rose at this percentile (50 or 99)."""
+        mine, free = self.outcome.of_class(of_class), self.free[CLASSES.index(of_class)]
+        ratio = mine.p50_s / free.p50_s if percentile == 50 else mine.p99_s / free.p99_s
+        return 100.0 * (ratio - 1.0)
+
+    def missed(self) -> tuple[str, ...]:
+        """POLCA's goals that it misses, each in a few words."""
+        missed = [
+            f"{name} P{percentile} +{self.slower_pct(name, percentile):.2f} % (goal {goal:g} %)"
+            for (name, percentile), goal in GOALS.items()
+            if not self.slower_pct(name, percentile) < goal
+        ]
+        return (*([f"{self.outcome.brakes} brakes"] if self.outcome.brakes else []), *missed)
+
+
+def label_of(extra_share: float) -> str:
+    """How a sweep calls a row with so many more servers: `+30 %`."""
+    return f"+{100 * extra_share:g} %"
+
+
+def extra_of(label: str) -> float:
+    return float(label.strip("+ %")) / 100
+
+
+def check_study(study: Study, policies: tuple[str, ...]) -> None:
+    """Raises ConfigError with everything that is wrong, before any time is spent."""
+    mistakes = [
+        Mistake(f"--policy {name}", "there is no such policy", f"choose of {', '.join(POLICIES)}")
+        for name in policies
+        if name not in POLICIES
+    ]
+    for read in (study.curve, study.load):
+        try:
+            read()
+        except ConfigError as error:
+            mistakes.extend(error.mistakes)
+    if mistakes:
+        raise ConfigError(tuple(mistakes))
+
+
+def servers_with(study: Study, extra_share: float) -> int:
+    return round(study.base_servers * (1 + extra_share))
+
+
+def play(run: Run, study: Study) -> Compared:
+    """One run of a sweep; `run.trace` says how many more servers (see label_of)."""
+    extra_share = extra_of(run.trace)
+    budget_w, spike_share = planned_budget(study, run.seed)
+    servers = servers_with(study, extra_share)
+    free = _unlimited(study, servers, run.seed)
+    began_s = time.process_time()
+    outcome = _trial(study, servers, run.seed, run.policy, budget_w)
+    return Compared(
+        extra_share=extra_share,
+        seed=run.seed,
+        delay_s=study.delay_of(run.policy),
+        outcome=outcome,
+        free=free.classes,
+        base_spike_share=spike_share,
+        cpu_s=time.process_time() - began_s,
+    )
+
+
+def planned_budget(study: Study, seed: int) -> tuple[float, float]:
+    """(the row's budget in watts, largest rise within 40 s of the row as planned as a share of it).
+
+    The budget is what makes the row as planned peak at its share of it, under this seed's requests.
+    """
+    base = _unlimited(study, study.base_servers, seed)
+    budget_w = base.peak_w / study.base_peak_share if study.budget_w is None else study.budget_w
+    return budget_w, replace(base, budget_w=budget_w).spike_share(OUT_OF_BAND_S)
+
+
+@lru_cache(maxsize=4)
+def _unlimited(study: Study, servers: int, seed: int) -> Outcome:
+    """A row of so many servers that nothing holds back."""
+    return _trial(replace(study, faults=(), brake=False), servers, seed, "no-cap", float("inf"))
+
+
+@lru_cache(maxsize=1)
+def _requests(study: Study, servers: int, seed: int) -> Requests:
+    return draw_requests(study.machine, study.curve(), study.load(), servers, seed)
+
+
+def _trial(study: Study, servers: int, seed: int, policy: str, budget_w: float) -> Outcome:
+    delay_s = study.delay_of(policy)
+    own = servers_of(servers, study.low_share)
+
+    def made(budget_w: float) -> Policy:
+        if policy in OURS:
+            return ours(policy, study.machine, own, budget_w, delay_s)
+        return baseline(policy, study.machine, own, budget_w, delay_s)
+
+    return run_trial(
+        study.machine,
+        _requests(replace(study, faults=(), brake=True, delay_s=None), servers, seed),
+        own,
+        batch=study.batch,
+        for_s=study.curve().for_s,
+        make_policy=made,
+        rules=Rules(
+            budget_w=budget_w,
+            delay_s=delay_s,
+            brake=BrakeRules(fitted=study.brake),
+            faults=study.faults,
+            safe_floor_w=safe_floor_w(study.machine, sum(own), budget_w),
+        ),
+        seed=seed,
+    )
+
+
+def safe_floor_w(machine: Machine, servers: int, budget_w: float) -> float:
+    """What each server may draw when it hears nothing: an even part of the budget, where the clock can keep to it."""
+    return float(np.clip(budget_w / servers, machine.floor_w, machine.highest_w))

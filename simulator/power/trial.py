@@ -1,0 +1,295 @@
+"""One run: a row, its requests, a policy, a control delay, a brake and faults; and what came of it."""
+
+import heapq
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.power import BreakerCurve
+from simulator.power.agents import AGENT_AFTER_BOOT_S, Agents
+from simulator.power.faults import Fault, edges_s
+from simulator.power.machine import Machine
+from simulator.power.policy import PERIOD_S, Orders, Policy, Readings
+from simulator.power.protection import ROW_BREAKER, Brake, BrakeRules, BreakerHeat
+from simulator.power.requests import CLASSES, Requests
+from simulator.power.row import Row
+
+JUDGED_UNTIL_S = 600.0
+"""Requests of the last ten minutes are not judged: a run ends before they could be done."""
+
+MakePolicy = Callable[[float], Policy]
+"""Makes a policy for a budget in watts; called again when a controller starts anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What holds for a run besides its row and its policy."""
+
+    budget_w: float = float("inf")
+    delay_s: float = 2.0
+    """From an order to its effect: about 2 s through an agent on the server, 40 s through its management controller."""
+    telemetry_s: float = 2.0
+    """From the end of a period to its reading in the policy's hands."""
+    brake: BrakeRules = field(default_factory=BrakeRules)
+    breaker: BreakerCurve = ROW_BREAKER
+    faults: tuple[Fault, ...] = ()
+    safe_floor_w: float = float("inf")
+    """What a server draws at most once its lease has run out."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassOutcome:
+    """How one class of service fared."""
+
+    requests: int
+    unserved: int
+    p50_s: float
+    p99_s: float
+    held_share: float
+    """Of its servers' time: at work and slower than at full clock."""
+    limited_share: float
+    """Of its servers' time: under a limit below what a server can draw, whether it slowed anything or not."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """What a run showed. All of it is simulated."""
+
+    policy: str
+    servers: tuple[int, ...]
+    for_s: float
+    budget_w: float
+    row_w: FloatArray
+    """Shape (periods,): mean draw of each period."""
+    brakes: int
+    over_s: float
+    """Time above the budget, to the event."""
+    longest_over_s: float
+    breaker_share: float
+    """The nearest that the breaker came to opening: 1 opens it."""
+    limit_changes: int
+    classes: tuple[ClassOutcome, ...]
+    named: tuple[tuple[float, int, str], ...] = ()
+    """(instant, server, why) of the servers that the policy found not to obey or not to be believed."""
+
+    @property
+    def peak_w(self) -> float:
+        return float(self.row_w.max())
+
+    @property
+    def peak_share(self) -> float:
+        return self.peak_w / self.budget_w
+
+    def of_class(self, name: str) -> ClassOutcome:
+        return self.classes[CLASSES.index(name)]
+
+    def spike_share(self, within_s: float) -> float:
+        """The largest rise of the row's draw within so long, as a share of the budget."""
+        steps = range(1, round(within_s / PERIOD_S) + 1)
+        return max(float((self.row_w[k:] - self.row_w[:-k]).max()) for k in steps) / self.budget_w
+
+
+def run_trial(
+    machine: Machine,
+    requests: Requests,
+    servers: tuple[int, ...],
+    *,
+    batch: int,
+    for_s: float,
+    make_policy: MakePolicy,
+    rules: Rules,
+    seed: int = 0,
+) -> Outcome:
+    """Serve the requests for so long under the policy.
+
+    seed: decides which servers faults strike.
+    """
+    return _Trial(machine, requests, servers, batch, make_policy, rules, seed).run(for_s)
+
+
+class _Trial:
+    """The loop of a run: every period the meter is read, the policy is asked, and orders set out."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        requests: Requests,
+        servers: tuple[int, ...],
+        batch: int,
+        make_policy: MakePolicy,
+        rules: Rules,
+        seed: int,
+    ) -> None:
+        self.machine, self.requests, self.servers, self.rules = machine, requests, servers, rules
+        self.make_policy, self.policy = make_policy, make_policy(rules.budget_w)
+        count = sum(servers)
+        self.row = Row(machine, requests, servers, batch=batch, budget_w=rules.budget_w)
+        self.agents = Agents(
+            count,
+            safe_floor_w=rules.safe_floor_w,
+            clamp_w=(machine.idle_w + machine.highest_w) / 2,
+            faults=rules.faults,
+            seed=seed,
+            set_limit=lambda server, clock, cap_w, burst_j: self.row.limit(
+                server, clock=clock, cap_w=cap_w, burst_j=burst_j
+            ),
+        )
+        self.silent: list[tuple[Fault, BoolArray]] = [(f, f.strikes(count, seed)) for f in rules.faults]
+        self.brake, self.heat = Brake(rules.brake, rules.budget_w), BreakerHeat(rules.breaker, rules.budget_w)
+        self.brake_share = machine.share_at(rules.brake.mhz)
+        self.edges = list(edges_s(rules.faults))
+        self.under_way: list[tuple[float, int, Orders]] = []
+        self.frozen: Readings | None = None
+        self.dead = False
+        self.budget_w = rules.budget_w
+        self.row_w = array("d")
+        self.limited_s = np.zeros(len(servers))
+        self.limited_now = np.zeros(len(servers))
+        self.limits: tuple[FloatArray, FloatArray] = (self.agents.clock, self.agents.cap_w)
+        self.named: dict[int, tuple[float, int, str]] = {}
+
+    def run(self, for_s: float) -> Outcome:
+        late = round(self.rules.telemetry_s / PERIOD_S)
+        pipe: list[Readings] = []
+        for period in range(1, round(for_s / PERIOD_S) + 1):
+            now_s = period * PERIOD_S
+            self._until(now_s)
+            pipe.append(self._read(now_s))
+            if len(pipe) > late:
+                self._decide(now_s, pipe.pop(0))
+        return self._outcome(for_s)
+
+    def _until(self, until_s: float) -> None:
+        """Go on to an instant, with everything that is due on the way."""
+        while True:
+            due_s = self.under_way[0][0] if self.under_way else np.inf
+            edge_s = self.edges[0] if self.edges else np.inf
+            expiry_s = np.inf if self.agents.expired else self.agents.expires_s
+            next_s = min(due_s, edge_s, expiry_s)
+            for at_s, on in self.brake.changes_until(min(next_s, until_s)):
+                self.row.advance(at_s)
+                self.agents.brake(self.brake_share if on else 1.0)
+            if next_s > until_s:
+                self.row.advance(until_s)
+                return
+            self.row.advance(next_s)
+            if next_s == due_s:
+                _, _, orders = heapq.heappop(self.under_way)
+                if not self._holds("cut", next_s):
+                    self.row.credit_back_s = orders.credit_back_s
+                    self.agents.take(orders, next_s)
+            elif next_s == expiry_s:
+                self.agents.expire(next_s)
+            else:
+                self.edges.pop(0)
+                self._edge(next_s)
+
+    def _edge(self, now_s: float) -> None:
+        """A fault begins or ends."""
+        self.agents.refresh(now_s)
+        if any(fault.kind == "reboot" and fault.from_s == now_s for fault in self.rules.faults):
+            heapq.heappush(self.edges, now_s + AGENT_AFTER_BOOT_S)
+        cut = sum(fault.share for fault in self.rules.faults if fault.kind == "budget-cut" and fault.holds(now_s))
+        self.budget_w = (1 - cut) * self.rules.budget_w
+        self.brake.budget_w = self.heat.budget_w = self.budget_w
+        self.row.set_budget(self.budget_w)
+
+    def _holds(self, kind: str, now_s: float) -> bool:
+        return any(fault.kind == kind and fault.holds(now_s) for fault in self.rules.faults)
+
+    def _read(self, now_s: float) -> Readings:
+        """The meter at the breaker, and what telemetry makes of it."""
+        server_w = self.row.close_window()
+        row_w = float(server_w.sum())
+        self.row_w.append(row_w)
+        self.brake.read(now_s, row_w)
+        self.heat.read(PERIOD_S, row_w)
+        self._count_limited()
+        readings = Readings(
+            at_s=np.full(len(server_w), now_s),
+            server_w=server_w,
+            meter_at_s=now_s,
+            row_w=row_w,
+            cap_w=self.agents.said_w,
+            phase=self.row.phase.copy(),
+            sequence=self.agents.sequence,
+        )
+        return self._told(readings, now_s) if self.rules.faults else readings
+
+    def _told(self, true: Readings, now_s: float) -> Readings:
+        """What is left of a reading after the faults of telemetry."""
+        if self._holds("frozen", now_s):
+            self.frozen = self.frozen or true
+            return self.frozen
+        if self._holds("frozen-fresh", now_s):
+            self.frozen = self.frozen or true
+            return replace(self.frozen, at_s=true.at_s, meter_at_s=now_s, sequence=true.sequence, cap_w=true.cap_w)
+        self.frozen = None
+        for fault, struck in self.silent:
+            if fault.kind == "silent" and fault.holds(now_s):
+                true = replace(true, at_s=np.where(struck, fault.from_s, true.at_s))
+        return true
+
+    def _count_limited(self) -> None:
+        agents = self.agents
+        if agents.clock is not self.limits[0] or agents.cap_w is not self.limits[1]:
+            self.limits = (agents.clock, agents.cap_w)
+            limited = (agents.clock < 1.0) | (agents.cap_w < self.machine.highest_w)
+            starts = np.concatenate([[0], np.cumsum(self.servers)[:-1]])
+            self.limited_now = np.add.reduceat(limited.astype(np.float64), starts) / self.servers
+        self.limited_s += self.limited_now * PERIOD_S
+
+    def _decide(self, now_s: float, seen: Readings) -> None:
+        if self._holds("killed", now_s):
+            self.dead = True
+            return
+        if self.dead:
+            self.policy, self.dead = self.make_policy(self.budget_w), False
+        if self._holds("cut", now_s):
+            return
+        self.policy.set_budget(self.budget_w)
+        orders = self.policy.step(now_s, seen)
+        if orders is not None:
+            heapq.heappush(self.under_way, (now_s + self.rules.delay_s, orders.number, orders))
+        for server, why in self.policy.named().items():
+            self.named.setdefault(server, (now_s, server, why))
+
+    def _outcome(self, for_s: float) -> Outcome:
+        over_s, longest_s = self.row.over_until_now_s()
+        held_s = np.split(self.row.held_s(), np.cumsum(self.servers)[:-1])
+        return Outcome(
+            policy=self.policy.name,
+            servers=self.servers,
+            for_s=for_s,
+            budget_w=self.rules.budget_w,
+            row_w=np.array(self.row_w),
+            brakes=self.brake.pulled,
+            over_s=over_s,
+            longest_over_s=longest_s,
+            breaker_share=self.heat.highest_share,
+            limit_changes=self.agents.changes,
+            classes=tuple(
+                self._class_outcome(number, for_s, float(held.mean()) / for_s) for number, held in enumerate(held_s)
+            ),
+            named=tuple(sorted(self.named.values())),
+        )
+
+    def _class_outcome(self, number: int, for_s: float, held_share: float) -> ClassOutcome:
+        requests = self.requests
+        mine: IntArray = np.flatnonzero((requests.of_class == number) & (requests.at_s < for_s - JUDGED_UNTIL_S))
+        latency_s = self.row.latency_s[mine].astype(np.float64)
+        unserved = np.isnan(latency_s)
+        # Who waits still at the end has waited at least so long: leaving them out would reward a policy that starves.
+        latency_s[unserved] = for_s - requests.at_s[mine][unserved]
+        p50_s, p99_s = np.percentile(latency_s, [50, 99]) if len(mine) else (np.nan, np.nan)
+        return ClassOutcome(
+            requests=len(mine),
+            unserved=int(unserved.sum()),
+            p50_s=float(p50_s),
+            p99_s=float(p99_s),
+            held_share=held_share,
+            limited_share=float(self.limited_s[number]) / for_s,
+        )

@@ -1,0 +1,121 @@
+"""A comparison of policies on one row, the question of headroom, and how both are told."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.main import tonnage
+from cluster.errors import ConfigError
+from simulator.power.demand import made_up_rates, read_rates
+from simulator.power.faults import faults_from
+from simulator.power.headroom import find_headroom
+from simulator.power.machine import DGX_A100
+from simulator.power.study import POLICIES, Study, check_study, extra_of, label_of, planned_budget, play
+from simulator.sweep import Run
+
+SMALL = Study(days=1, base_servers=8)
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(tonnage, list(words))
+
+
+def test_made_up_rates_have_the_statistics_that_they_claim() -> None:
+    share = made_up_rates().share
+    assert share.max() / share.mean() == pytest.approx(2.98, rel=0.15)
+    assert np.percentile(share, 99) / share.mean() == pytest.approx(2.08, rel=0.2)
+
+
+@pytest.mark.data
+def test_the_public_rates_are_read_as_published(public_data: Path) -> None:
+    curve = read_rates(public_data / "power" / "servegen_rate_language_m-large.csv.gz")
+    assert (len(curve.share), curve.bucket_s, curve.hottest_day()) == (2016, 600.0, 0)
+    assert 1 / curve.share.mean() == pytest.approx(2.977, rel=1e-3)
+
+
+def test_rates_with_gaps_are_refused_with_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "rates.csv"
+    path.write_text("t_s,req_per_s\n0,5\n600,\n1200,-1\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        read_rates(path)
+    assert ["line 3" in str(m) or "line 4" in str(m) for m in caught.value.mistakes] == [True, True]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.325, 1.5])
+def test_a_label_says_exactly_how_many_more_servers(share: float) -> None:
+    assert extra_of(label_of(share)) == pytest.approx(share)
+
+
+def test_the_row_as_planned_peaks_at_its_share_of_the_budget() -> None:
+    budget_w, _ = planned_budget(SMALL, 1)
+    compared = play(Run(label_of(0.0), "no-cap", 1), SMALL)
+    assert compared.outcome.peak_w / budget_w == pytest.approx(0.79)
+
+
+def test_without_limits_nobody_is_slower_and_nothing_is_held() -> None:
+    compared = play(Run(label_of(0.0), "no-cap", 1), SMALL)
+    assert all(compared.slower_pct(name, p) == 0.0 for name in ("low", "high") for p in (50, 99))
+    assert compared.outcome.of_class("low").held_share == 0.0
+
+
+def test_a_run_is_repeatable() -> None:
+    one, two = (play(Run(label_of(0.4), "polca", 1), SMALL).outcome for _ in range(2))
+    assert np.array_equal(one.row_w, two.row_w)
+    assert one.classes == two.classes
+
+
+def test_every_mistake_of_a_study_is_named_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_study(Study(rates=Path("/nowhere.csv"), mix="code", lengths=Path("/nor-here.csv")), ("polka",))
+    assert len(caught.value.mistakes) == 3
+
+
+def test_faults_are_read_and_slips_are_named() -> None:
+    (lying, killed) = faults_from("lying:0.5@10-20,killed", 100.0)
+    assert (lying.kind, lying.share, lying.from_s, lying.to_s) == ("lying", 0.5, 10.0, 20.0)
+    assert (killed.from_s, killed.to_s) == (25.0, 100.0)
+    with pytest.raises(ConfigError) as caught:
+        faults_from("gremlins,lying:2,killed@9-3", 100.0)
+    assert len(caught.value.mistakes) == 3
+
+
+def test_headroom_lies_between_what_is_safe_and_what_is_not() -> None:
+    found = find_headroom(SMALL, "no-cap", [1], most_extra_share=2.0)
+    unsafe = [probe.servers for probe in found.probes if probe.broken]
+    assert found.safe + 1 in unsafe
+    assert all(probe.servers <= found.safe for probe in found.probes if not probe.broken)
+    assert found.margin_w > 0
+    assert "brake" in found.limited_by
+    assert found.guaranteed == int(found.budget_w // DGX_A100.floor_w)
+
+
+def test_simulate_power_prints_json_of_every_run_and_writes_a_report(tmp_path: Path) -> None:
+    page = tmp_path / "power.html"
+    common = ("simulate", "power", "--days", "1", "--servers", "8", "--seeds", "1", "--jobs", "1")
+    done = run(*common, "--policies", "no-cap,polca", "-o", "json", "--report", str(page))
+    assert done.exit_code == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert [one["policy"] for one in record["runs"]] == ["no-cap", "polca"]
+    assert record["simulated"] is True
+    html = page.read_text(encoding="utf-8")
+    assert "simulated" in html
+    assert html.count("<svg role") == 2
+
+
+def test_power_headroom_answers_in_a_sentence() -> None:
+    done = run(
+        "power", "headroom", "--days", "1", "--servers", "8", "--seeds", "1", "--policy", "polca", "--most", "0.5"
+    )
+    assert done.exit_code == 0, done.stderr
+    assert "more servers are safe on a row planned for 8" in done.stdout
+    assert "(simulated)" in done.stdout
+
+
+def test_wrong_use_is_told_before_time_is_spent() -> None:
+    done = run("simulate", "power", "--policies", "magic", "--extra", "much")
+    assert done.exit_code == 2
+    assert "magic" in done.stderr
+    assert all(name in done.stderr for name in POLICIES)
