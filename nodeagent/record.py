@@ -1,24 +1,39 @@
-"""The agent's memory on disk: the limits that were there before it, so that even a crash can be undone."""
+"""The agent's memory on disk: the limits that were there before it, and the lease that it holds.
+
+On the host, so that it outlives the pod. A crash can be undone, and a restart goes on under the lease that it had.
+"""
 
 import os
-from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
 from cluster.errors import ConfigError, Mistake
+from power.lease_holder import Holder
 from power.previous import Previous
 
 
-def read_previous(path: Path) -> dict[str, Previous]:
-    """By device uuid; empty where nothing was written yet.
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is remembered."""
+
+    previous: dict[str, Previous] = field(default_factory=dict)
+    """By device uuid."""
+    boot: str = ""
+    """Which start of the machine this was written in: after another one, clocks and limits began anew."""
+    holder: Holder | None = None
+
+
+def read_record(path: Path) -> Record:
+    """What was written last; an empty record where nothing was.
 
     Raises ConfigError for a file that is not ours: taking it as empty would forget what is to be restored.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Previous])
+        return msgspec.msgpack.decode(path.read_bytes(), type=Record)
     except FileNotFoundError:
-        return {}
+        return Record()
     except (OSError, msgspec.MsgspecError) as error:
         raise ConfigError(
             Mistake(
@@ -29,12 +44,13 @@ def read_previous(path: Path) -> dict[str, Previous]:
         ) from error
 
 
-def write_previous(path: Path, previous: Mapping[str, Previous]) -> None:
+def write_record(path: Path, record: Record) -> None:
     """On disk when this returns, whole or not at all. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.new")
     with scratch.open("wb") as file:
-        file.write(msgspec.json.encode(dict(sorted(previous.items()))))
+        # Not JSON: it has no infinity, which is when the lease of a new holder ends.
+        file.write(msgspec.msgpack.encode(record))
         file.flush()
         os.fsync(file.fileno())
     scratch.replace(path)
@@ -43,3 +59,8 @@ def write_previous(path: Path, previous: Mapping[str, Previous]) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def boot_id(path: Path = Path("/proc/sys/kernel/random/boot_id")) -> str:
+    """Tells one start of the machine from another."""
+    return path.read_text(encoding="ascii").strip()

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import ConfigError
-from nodeagent.record import read_previous, write_previous
+from nodeagent.record import Record, read_record, write_record
 from power.devices import DeviceFacts
+from power.lease_holder import Holder
 from power.previous import Previous, about_to_set, taken_over, to_restore
 
 H100 = DeviceFacts("GPU-1", "H100", "pretend", min_w=200, max_w=700, default_w=700, can_limit=True)
@@ -48,12 +49,12 @@ def test_a_restored_limit_is_one_that_the_device_takes() -> None:
 
 def test_the_record_outlives_the_agent(tmp_path: Path) -> None:
     path = tmp_path / "state" / "limits.json"
-    kept = {"GPU-1": Previous(500.0, 300.0)}
+    kept = Record({"GPU-1": Previous(500.0, 300.0)}, "boot-1", Holder("n1", "life", {}))
 
-    assert read_previous(path) == {}
-    write_previous(path, kept)
+    assert read_record(path) == Record()
+    write_record(path, kept)
 
-    assert read_previous(path) == kept
+    assert read_record(path) == kept
     assert [file.name for file in path.parent.iterdir()] == ["limits.json"]
 
 
@@ -62,4 +63,4 @@ def test_a_record_that_cannot_be_read_stops_the_agent(tmp_path: Path) -> None:
     path.write_text("{torn")
 
     with pytest.raises(ConfigError, match="by hand"):
-        read_previous(path)
+        read_record(path)
