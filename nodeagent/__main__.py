@@ -14,17 +14,16 @@ from prometheus_client import CollectorRegistry, start_http_server
 from cluster.errors import ConfigError, TonnageError
 from nodeagent.agent import Agent, AgentRules, new_life
 from nodeagent.backends import LOCAL, guarded_backend
-from nodeagent.keys import read_keys
 from nodeagent.link import Link, Tls
 from nodeagent.metrics import AgentMetrics
 from nodeagent.record import boot_id
 from nodeagent.settings import AgentSettings, read_settings
 from power.devices import Backend, DeviceReading
 from power.lease_message import Keys
+from power.mounted_keys import MountedKeys, keys_of_node
 
 log = structlog.get_logger(__name__)
 FAILED, WRONG_INPUT = 1, 2
-KEYS_ARE_READ_EVERY_S = 30.0
 
 
 def clock() -> float:
@@ -101,7 +100,7 @@ async def _run(settings: AgentSettings) -> None:
     agent = _agent(settings, backend, keys, lambda message: line[0].say(message))
     try:
         await agent.start()
-        line.append(Link(settings.node, at.host, at.port, agent.hear, Random(), tls))  # noqa: S311 - spreads attempts
+        line.append(Link(settings.node, at.host, at.port, agent.hear, Random(), tls, agent.inventory))  # noqa: S311 - spreads attempts
         registry = CollectorRegistry()
         registry.register(
             AgentMetrics(agent, settings.node, clock, as_dcgm=settings.as_dcgm, is_linked=lambda: line[0].is_up)
@@ -140,19 +139,16 @@ def _agent(settings: AgentSettings, backend: Backend, keys: "_Keys", say: Callab
 
 
 class _Keys:
-    """The mounted keys, read anew now and then. Keys that cannot be read leave those that were."""
+    """The mounted keys as this node knows them."""
 
     def __init__(self, settings: AgentSettings) -> None:
-        self._folder, self._node = settings.keys, settings.node
-        self._keys, self._read_at_s = read_keys(settings.keys, settings.node), clock()
+        self._mounted, self._node = MountedKeys(settings.keys, clock), settings.node
+        self._fleet = self._mounted()
+        self._keys = keys_of_node(self._fleet, self._node)
 
     def __call__(self) -> Keys:
-        if clock() - self._read_at_s > KEYS_ARE_READ_EVERY_S:
-            self._read_at_s = clock()
-            try:
-                self._keys = read_keys(self._folder, self._node)
-            except ConfigError as error:
-                log.warning("keys not read", why=str(error))
+        if (fleet := self._mounted()) is not self._fleet:
+            self._fleet, self._keys = fleet, keys_of_node(fleet, self._node)
         return self._keys
 
 

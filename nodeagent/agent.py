@@ -18,7 +18,7 @@ from nodeagent.record import Record, read_record, write_record
 from power.devices import Backend, DeviceError, DeviceFacts, DeviceReading
 from power.enforcing import Bursting, Order, bursting_after, is_in_force, mean_draw_w, orders, phase_of, told_w
 from power.lease_holder import DeviceLimits, Holder, accepted, bursts, limits
-from power.lease_message import Heard, Keys, Lease, Refusal, Report, opened, sealed
+from power.lease_message import Found, Heard, Inventory, Keys, Lease, Refusal, Report, opened, sealed
 from power.previous import Previous, about_to_set, taken_over, to_restore
 
 log = structlog.get_logger(__name__)
@@ -119,6 +119,22 @@ class Agent:
         else:
             holder = Holder(self._node, self._life, devices)
         await self._remember(Record(previous, self._boot, holder))
+
+    def inventory(self) -> bytes:
+        """What this agent says first on every line to a controller."""
+        devices = {
+            uuid: Found(
+                model=each.model,
+                min_w=each.min_w,
+                max_w=each.max_w,
+                default_w=each.default_w,
+                previous_w=self._record.previous[uuid].limit_w if uuid in self._record.previous else each.default_w,
+                managed=uuid in self.holder.devices,
+                why_not=each.why_not,
+            )
+            for uuid, each in self._facts.items()
+        }
+        return sealed(Inventory(self._node, self.holder.life, devices), self._keys(), self._node)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set: look, act, report, once in a period and whenever a lease comes or ends."""

@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from random import Random
 
-from nodeagent.frames import FrameError, read_frame, write_frame
+from power.framing import FrameError, framed, read_frame
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 3.0
 """Between rounds of attempts. Shorter than a lease: a new leader is found before leases end."""
@@ -48,9 +48,11 @@ class Link:
         hear: Callable[[bytes], None],
         chance: Random,
         tls: Tls | None = None,
+        introduce: Callable[[], bytes | None] = lambda: None,
     ) -> None:
+        """introduce: what is said first on every new line, after the node's name; None: nothing."""
         self._node, self._host, self._port, self._hear, self._tls = node, host, port, hear, tls
-        self._chance = chance
+        self._chance, self._introduce = chance, introduce
         self._writer: asyncio.StreamWriter | None = None
 
     @property
@@ -60,7 +62,7 @@ class Link:
     def say(self, message: bytes) -> None:
         """Send it if there is a line; a report that cannot be sent is of no use later."""
         if self._writer is not None and self._writer.transport.get_write_buffer_size() == 0:
-            write_frame(self._writer, message)
+            self._writer.write(framed(message))
 
     async def keep_up(self) -> None:
         """For ever: connect, listen, and after an end connect again."""
@@ -89,7 +91,9 @@ class Link:
             name = self._host if tls else None
             async with asyncio.timeout(CONNECT_S):
                 reader, writer = await asyncio.open_connection(address, self._port, ssl=tls, server_hostname=name)
-            write_frame(writer, self._node.encode())
+            writer.write(framed(self._node.encode()))
+            if introduction := self._introduce():
+                writer.write(framed(introduction))
             self._writer = writer
             while True:
                 async with asyncio.timeout(QUIET_S):

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from cluster.errors import ConfigError
-from nodeagent.frames import read_frame, write_frame
-from nodeagent.keys import read_keys
 from nodeagent.link import Link
 from nodeagent.settings import read_settings
+from power.framing import framed, read_frame
 from power.lease_message import node_secret
+from power.mounted_keys import keys_of_node, read_keys
 
 PATIENCE_S = 10.0
 
@@ -41,7 +41,7 @@ async def leader(served: list[bytes], *, answers: int) -> asyncio.Server:
             served.append(await read_frame(reader))
             for _ in range(answers):
                 served.append(await read_frame(reader))
-                write_frame(writer, b"lease")
+                writer.write(framed(b"lease"))
             await writer.drain()
         writer.close()
         await writer.wait_closed()
@@ -122,7 +122,7 @@ def test_the_newest_key_is_the_one_whose_name_comes_last(tmp_path: Path) -> None
     (tmp_path / "2026-02").write_bytes(b"b" * 32 + b"\n")
     (tmp_path / "..data").write_bytes(b"x")
 
-    keys = read_keys(tmp_path, "n1")
+    keys = keys_of_node(read_keys(tmp_path), "n1")
 
     assert keys.newest == "2026-02"
     assert keys.secrets == {"2026-01": node_secret(b"a" * 32, "n1"), "2026-02": node_secret(b"b" * 32, "n1")}
@@ -134,7 +134,7 @@ def test_no_key_or_a_short_one_stops_the_agent(tmp_path: Path, content: bytes | 
         (tmp_path / "k").write_bytes(content)
 
     with pytest.raises(ConfigError, match="keys"):
-        read_keys(tmp_path, "n1")
+        read_keys(tmp_path)
 
 
 def test_settings_name_every_mistake(tmp_path: Path) -> None:
