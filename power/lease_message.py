@@ -16,7 +16,7 @@ import msgspec
 
 from cluster.power import NEVER_S
 
-Kind = Literal["report", "lease"]
+Kind = Literal["inventory", "report", "lease"]
 
 FORM = b"tonnage-watts-1"
 """The form of messages. It is signed with them, so that no other form's messages can be passed off as these."""
@@ -32,6 +32,29 @@ class Heard:
     cap_w: float
     """The limit in force, read back from the device; for a lease that allows bursts the lease's watts."""
     phase: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What an agent discovered of one device; see the columns of `PowerDeviceTable`."""
+
+    model: str
+    min_w: float
+    max_w: float
+    default_w: float
+    previous_w: float
+    managed: bool
+    """Whether the agent would limit it: the device can be limited and is not opted out."""
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What an agent says first on every line: which devices it has."""
+
+    node: str
+    life: str
+    devices: Mapping[str, Found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +117,7 @@ class Refusal:
     words: str
 
 
-Message = TypeVar("Message", Report, Lease)
+Message = TypeVar("Message", Inventory, Report, Lease)
 
 
 def node_secret(secret: bytes, node: str) -> bytes:
@@ -102,11 +125,11 @@ def node_secret(secret: bytes, node: str) -> bytes:
     return hmac.new(secret, FORM + b" node " + node.encode(), sha256).digest()
 
 
-def sealed(message: Report | Lease, keys: Keys, node: str) -> bytes:
+def sealed(message: Inventory | Report | Lease, keys: Keys, node: str) -> bytes:
     """The message as it travels: key's name, signature, text. keys: as the node knows them (see `node_secret`)."""
     text = msgspec.json.encode(message)
     return b"\n".join(
-        (keys.newest.encode(), _signature(_kind(type(message)), keys.secrets[keys.newest], node, text), text)
+        (keys.newest.encode(), _signature(_KINDS[type(message)], keys.secrets[keys.newest], node, text), text)
     )
 
 
@@ -120,19 +143,18 @@ def opened(kind: type[Message], travelled: bytes, keys: Keys, node: str) -> Mess
     secret = keys.secrets.get(name.decode("utf-8", "replace"))
     if secret is None:
         return Refusal("UnknownKey", "it is sealed with a key that is not known here, or no longer")
-    if not hmac.compare_digest(signature, _signature(_kind(kind), secret, node, text)):
-        return Refusal("Forged", f"its signature does not fit a {_kind(kind)} of {node}")
+    if not hmac.compare_digest(signature, _signature(_KINDS[kind], secret, node, text)):
+        return Refusal("Forged", f"its signature does not fit a {_KINDS[kind]} of {node}")
     try:
         made = msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        return Refusal("Unreadable", f"it is signed, and yet no {_kind(kind)}: {error}")
+        return Refusal("Unreadable", f"it is signed, and yet no {_KINDS[kind]}: {error}")
     if made.node != node:
         return Refusal("Forged", f"it speaks of {made.node}, not of {node}")
     return made
 
 
-def _kind(kind: type[Report] | type[Lease]) -> Kind:
-    return "report" if kind is Report else "lease"
+_KINDS: Mapping[type, Kind] = {Inventory: "inventory", Report: "report", Lease: "lease"}
 
 
 def _signature(kind: Kind, secret: bytes, node: str, text: bytes) -> bytes:

@@ -99,6 +99,29 @@ FULL: Mapping[str, Object] = {
         {"minMembers": 2, "topology": {"within": "zone", "preferWithin": "example.com/rack"}, "priority": 1},
         {"members": 2, "running": 1, "selector": "tonnage.dev/gang=full"},
     ),
+    "PowerDomain": _object(
+        "PowerDomain",
+        {
+            "type": "rack",
+            "feeds": [{"name": "row-1", "share": 1}],
+            "budgetWatts": 40000,
+            "otherWatts": 500,
+            "breaker": {"curve": [{"over": 1.1, "seconds": 600}], "coolingSeconds": 300},
+            "nodes": {"key": "example.com/rack", "values": ["r1"], "otherWatts": 1500},
+            "classes": [{"name": "high", "rank": 0, "minPriority": 1000, "weight": 2, "floor": 0.6}],
+            "mode": "enforce",
+        },
+        {
+            "drawWatts": 31000.5,
+            "worstWatts": 38000,
+            "headroomWatts": 2000,
+            "budgetWatts": 40000,
+            "devices": 32,
+            "staleDevices": 1,
+            "cappedShare": 0.25,
+            "culprits": [{"device": "GPU-1", "node": "n1", "reason": "Stale"}],
+        },
+    ),
     "PlanRecord": _object(
         "PlanRecord",
         {
@@ -393,7 +416,31 @@ def _rule_cases() -> Iterator[Case]:
                 full["kind"], f"{path} should be a length of time, {bad}",
                 having(full, path, "1m30.5s"), having(full, path, bad), "with its unit",
             )  # fmt: skip
+    yield from _power_cases(FULL["PowerDomain"])
     yield from _record_cases(record)
+
+
+def _power_cases(domain: Object) -> Iterator[Case]:
+    points = [{"over": 1.1, "seconds": 600}, {"over": 1.5, "seconds": 10}]
+    good = having(domain, "spec.breaker.curve", points)
+    about = "spec.breaker.curve over must rise"
+    for n, wrong in enumerate(
+        ({"over": 1.05, "seconds": 10}, {"over": 1.1, "seconds": 10}, {"over": 1.5, "seconds": 600})
+    ):
+        bad = having(domain, "spec.breaker.curve", [points[0], wrong])
+        yield Case("PowerDomain", f"{about}{', again' * n}", good, bad, "from point to point")
+    alone = having(domain, "metadata.name", "alone")
+    itself = having(alone, "spec.feeds[].name", "alone")
+    yield Case("PowerDomain", " a domain cannot feed itself", alone, itself, "name the one above it")
+    without = having(domain, "spec.budgetWatts", ...)
+    yield Case("PowerDomain", "spec a breaker without", domain, without, "give the budget")
+    low = {"name": "low", "rank": 1}
+    classes = [*domain["spec"]["classes"], low]
+    same = [*domain["spec"]["classes"], {**low, "rank": 0}]
+    yield Case(
+        "PowerDomain", "spec.classes two classes",
+        having(domain, "spec.classes", classes), having(domain, "spec.classes", same), "gives watts first",
+    )  # fmt: skip
 
 
 def _quantity_cases(full: Object, path: str, too_low: str) -> Iterator[Case]:

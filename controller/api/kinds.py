@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from controller.api import gang, gpu_type, model_profile, model_service, plan_record, pod
+from controller.api import gang, gpu_type, model_profile, model_service, plan_record, pod, power_domain
 from controller.api.fields import Loose, Strict
 from controller.api.flaw import Flaw
 from controller.api.gang import Gang
@@ -15,6 +15,7 @@ from controller.api.model_service import ModelService
 from controller.api.node import Node
 from controller.api.plan_record import PlanRecord
 from controller.api.pod import Pod
+from controller.api.power_domain import PowerDomain
 from controller.api.rule import Rule
 
 
@@ -51,6 +52,9 @@ KINDS = (
         checks=model_service.SETS,
     ),
     Kind(API_VERSION, "Gang", Gang, is_namespaced=True, rules=gang.RULES),
+    Kind(
+        API_VERSION, "PowerDomain", PowerDomain, is_namespaced=False, rules=power_domain.RULES, checks=power_domain.SETS
+    ),
     Kind(API_VERSION, "PlanRecord", PlanRecord, is_namespaced=True, rules=plan_record.RULES, is_planned_from=False),
     NODE_KIND,
     POD_KIND,

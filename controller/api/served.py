@@ -109,6 +109,22 @@ SERVED = {
         # Its members are somebody else's pods; what is scaled is how many of them must start together.
         Scale(".spec.minMembers", ".status.members", ".status.selector"),
     ),
+    "PowerDomain": Served(
+        "powerdomains",
+        "pdom",
+        (
+            Column("Type", ".spec.type", "string", "What it is."),
+            Column("Budget", ".spec.budgetWatts", "number", "What may be drawn through it for ever, watts."),
+            Column("Draw", ".status.drawWatts", "number", "What is drawn through it now, watts."),
+            Column("Headroom", ".status.headroomWatts", "number", "Budget less the worst case, watts."),
+            Column("Devices", ".status.devices", "integer", "Devices that draw through it."),
+            Column("Stale", ".status.staleDevices", "integer", "Devices not heard of lately.", is_wide=True),
+            Column("Capped", ".status.cappedShare", "number", "Share of its devices that are held back.", is_wide=True),
+            _condition("Ready", "Whether its agents are heard and its budget is kept."),
+            _reason("Ready"),
+            AGE,
+        ),
+    ),
     "PlanRecord": Served(
         "planrecords",
         "planrec",

@@ -13,6 +13,7 @@ from tests.crd_cases import (
     FULL,
     LARGEST,
     RULE_CASES,
+    STEPS,
     Case,
     Object,
     all_bound_cases,
@@ -67,7 +68,7 @@ def test_the_full_object_of_a_kind_has_every_field(kind: str) -> None:
     assert {path for path in leaves if not _has(FULL[kind], path)} <= {
         path
         for path in leaves
-        if path.startswith(tuple(f"spec.phases[].steps[].{a}" for a in ("evict", "move", "scale")))
+        if path.startswith(tuple(f"spec.phases[].steps[].{a}" for a in STEPS))
     }
 
 

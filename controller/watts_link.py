@@ -1,0 +1,154 @@
+"""The controller's end of the agents' lines: it hears reports, answers with leases, and serves while it leads.
+
+In a thread and an event loop of its own: neither a long plan nor the Kubernetes API stands in its way.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import structlog
+
+from controller.watts import Watts
+from power.framing import FrameError, framed, read_frame
+from power.lease_message import Inventory, Keys, Lease, Refusal, Report, opened, sealed
+from power.mounted_keys import keys_of_node
+
+log = structlog.get_logger(__name__)
+Clock = Callable[[], float]
+
+HELLO_S = 5.0
+"""For a caller to say who it is."""
+QUIET_S = 30.0
+"""A line on which nothing came for so long is closed."""
+SOONEST_S, LATEST_S = 0.1, 1.0
+"""Turns are so far apart: soon after a report, and once a second anyway, since leases and readings age."""
+LONGEST_NAME = 253
+
+
+@dataclass(slots=True)
+class WattCounts:
+    """What happened since the start, for the metrics."""
+
+    reports: int = 0
+    leases: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    turn_s: float = 0.0
+    """How long the last turn took."""
+    reaction_s: list[float] = field(default_factory=list)
+    """From hearing a report to having sent the lease that answers it; the newest 10,000."""
+
+
+class WattServer:
+    """Serves agents. `watts()` gives the loop of the present term, None while this process does not lead."""
+
+    def __init__(self, watts: Callable[[], Watts | None], keys: Callable[[], Keys], clock: Clock) -> None:
+        self._watts, self._keys, self._clock = watts, keys, clock
+        self._lines: dict[str, asyncio.StreamWriter] = {}
+        self._heard_at_s: dict[str, float] = {}
+        self._news = asyncio.Event()
+        self._keys_of: dict[str, tuple[Keys, Keys]] = {}
+        self.counts = WattCounts()
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Whose line is up."""
+        return frozenset(self._lines)
+
+    async def serve(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> asyncio.Server:
+        """Listen for agents. Raises OSError when the address cannot be had."""
+        return await asyncio.start_server(self._attend, host, port, ssl=tls)
+
+    async def decide(self) -> None:
+        """For ever: turn soon after news, and now and then anyway."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LATEST_S):
+                    await self._news.wait()
+            self._news.clear()
+            watts = self._watts()
+            if watts is None:
+                self._hang_up()
+            else:
+                self._turn(watts)
+            await asyncio.sleep(SOONEST_S)
+
+    def _turn(self, watts: Watts) -> None:
+        began_s = self._clock()
+        for lease in watts.turn(began_s):
+            self._say(lease)
+        self.counts.turn_s = self._clock() - began_s
+
+    def _say(self, lease: Lease) -> None:
+        writer = self._lines.get(lease.node)
+        if writer is None:
+            return
+        writer.write(framed(sealed(lease, self._node_keys(lease.node), lease.node)))
+        self.counts.leases += 1
+        if (heard_at_s := self._heard_at_s.pop(lease.node, None)) is not None:
+            self.counts.reaction_s.append(self._clock() - heard_at_s)
+            del self.counts.reaction_s[:-10_000]
+
+    def _hang_up(self) -> None:
+        """Agents look for the leader elsewhere."""
+        for writer in self._lines.values():
+            writer.close()
+        self._lines.clear()
+
+    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        node = ""
+        try:
+            if self._watts() is None:
+                return
+            async with asyncio.timeout(HELLO_S):
+                node = (await read_frame(reader, LONGEST_NAME)).decode("ascii")
+                inventory = opened(Inventory, await read_frame(reader), self._node_keys(node), node)
+            if isinstance(inventory, Refusal):
+                self._refused(inventory, node)
+                return
+            # Only who has the node's key gets here: an impostor cannot push a node's own line aside.
+            if (before := self._lines.get(node)) is not None:
+                before.close()
+            self._lines[node] = writer
+            await self._listen(reader, writer, node, inventory)
+        except (OSError, EOFError, TimeoutError, UnicodeDecodeError, FrameError):
+            return
+        finally:
+            if self._lines.get(node) is writer:
+                del self._lines[node]
+            writer.close()
+
+    async def _listen(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, node: str, inventory: Inventory
+    ) -> None:
+        told: Watts | None = None
+        while self._lines.get(node) is writer:
+            watts = self._watts()
+            if watts is None:
+                return
+            if watts is not told:
+                watts.found(inventory)
+                told = watts
+            async with asyncio.timeout(QUIET_S):
+                travelled = await read_frame(reader)
+            report = opened(Report, travelled, self._node_keys(node), node)
+            refusal = report if isinstance(report, Refusal) else watts.hear(report)
+            if refusal is not None:
+                self._refused(refusal, node)
+                continue
+            self.counts.reports += 1
+            self._heard_at_s.setdefault(node, self._clock())
+            self._news.set()
+
+    def _refused(self, refusal: Refusal, node: str) -> None:
+        self.counts.refused[refusal.code] = self.counts.refused.get(refusal.code, 0) + 1
+        log.warning("agent's message refused", node=node, code=refusal.code, why=refusal.words)
+
+    def _node_keys(self, node: str) -> Keys:
+        fleet = self._keys()
+        known = self._keys_of.get(node)
+        if known is None or known[0] is not fleet:
+            known = self._keys_of[node] = (fleet, keys_of_node(fleet, node))
+        return known[1]

@@ -1,0 +1,156 @@
+"""`tonnage-agent`: the process on each node."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import click
+import structlog
+from prometheus_client import CollectorRegistry, start_http_server
+
+from cluster.errors import ConfigError, TonnageError
+from nodeagent.agent import Agent, AgentRules, new_life
+from nodeagent.backends import LOCAL, guarded_backend
+from nodeagent.link import Link, Tls
+from nodeagent.metrics import AgentMetrics
+from nodeagent.record import boot_id
+from nodeagent.settings import AgentSettings, read_settings
+from power.devices import Backend, DeviceReading
+from power.lease_message import Keys
+from power.mounted_keys import MountedKeys, keys_of_node
+
+log = structlog.get_logger(__name__)
+FAILED, WRONG_INPUT = 1, 2
+
+
+def clock() -> float:
+    """Never jumps, goes on while the machine sleeps and while this process restarts."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class _Errors(click.Group):
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except TonnageError as error:
+            for mistake in error.mistakes if isinstance(error, ConfigError) else (error,):
+                click.echo(f"error: {mistake}", err=True)
+            ctx.exit(WRONG_INPUT if isinstance(error, ConfigError) else FAILED)
+
+
+@click.group(cls=_Errors, context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """The node agent of Tonnage: reads this node's GPUs and keeps them under a watt lease."""
+
+
+SETTINGS = click.option(
+    "--config", type=click.Path(path_type=Path), default=Path("/etc/tonnage/agent.yaml"), show_default=True
+)
+NODE = click.option("--node", envvar="NODE_NAME", help="This node's name in the cluster. [env: NODE_NAME]")
+
+
+@main.command()
+@SETTINGS
+@NODE
+def run(config: Path, node: str | None) -> None:
+    """Keep this node's devices under a watt lease until SIGTERM."""
+    asyncio.run(_run(read_settings(config, node)))
+
+
+@main.command()
+@SETTINGS
+@NODE
+def restore(config: Path, node: str | None) -> None:
+    """Give every device the limit back that it had before Tonnage; for uninstalling by hand, with the agent stopped."""
+    asyncio.run(_restore(read_settings(config, node)))
+
+
+@main.command()
+@click.option("--backend", type=click.Choice(list(LOCAL)), default="nvml", show_default=True)
+def devices(backend: str) -> None:
+    """List this node's devices, their ranges and what they draw. Changes nothing."""
+    found = guarded_backend(backend)
+    try:
+        facts, seen = found.discover(), found.read()
+    finally:
+        found.close()
+    for each in facts:
+        reading = seen.get(each.uuid)
+        now = (
+            f"draws {reading.draw_w or 0:.0f} W, limit {reading.limit_w or 0:.0f} W"
+            if isinstance(reading, DeviceReading)
+            else str(reading)
+        )
+        may = f"{each.min_w:g} to {each.max_w:g} W" if each.can_limit else f"cannot be limited: {each.why_not}"
+        click.echo(f"{each.uuid}  {each.model}  {may}, default {each.default_w:g} W; {now}")
+
+
+async def _run(settings: AgentSettings) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    keys = _Keys(settings)
+    backend = guarded_backend(settings.backend)
+    at = settings.controller
+    tls = Tls(at.tls.ca, at.tls.certificate, at.tls.key) if at.tls else None
+    line: list[Link] = []
+    agent = _agent(settings, backend, keys, lambda message: line[0].say(message))
+    try:
+        await agent.start()
+        line.append(Link(settings.node, at.host, at.port, agent.hear, Random(), tls, agent.inventory))  # noqa: S311 - spreads attempts
+        registry = CollectorRegistry()
+        registry.register(
+            AgentMetrics(agent, settings.node, clock, as_dcgm=settings.as_dcgm, is_linked=lambda: line[0].is_up)
+        )
+        server, _ = start_http_server(settings.metrics_port, settings.metrics_host, registry)
+        talking = asyncio.create_task(line[0].keep_up())
+        log.info("agent is up", node=settings.node, devices=len(agent.facts))
+        await agent.run(stop)
+        talking.cancel()
+        server.shutdown()
+        if settings.on_stop == "restore":
+            await agent.restore()
+    finally:
+        agent.close()
+        backend.close()
+
+
+async def _restore(settings: AgentSettings) -> None:
+    backend = guarded_backend(settings.backend)
+    agent = _agent(settings, backend, _Keys(settings), lambda _: None)
+    try:
+        await agent.start()
+        await agent.restore()
+    finally:
+        agent.close()
+        backend.close()
+
+
+def _agent(settings: AgentSettings, backend: Backend, keys: "_Keys", say: Callable[[bytes], None]) -> Agent:
+    rules = AgentRules(
+        period_s=settings.period,
+        floor_share=settings.floor_share,
+        manages=None if settings.manages is None else frozenset(settings.manages),
+    )
+    return Agent(settings.node, new_life(), boot_id(), backend, settings.record, rules, clock, keys, say)
+
+
+class _Keys:
+    """The mounted keys as this node knows them."""
+
+    def __init__(self, settings: AgentSettings) -> None:
+        self._mounted, self._node = MountedKeys(settings.keys, clock), settings.node
+        self._fleet = self._mounted()
+        self._keys = keys_of_node(self._fleet, self._node)
+
+    def __call__(self) -> Keys:
+        if (fleet := self._mounted()) is not self._fleet:
+            self._fleet, self._keys = fleet, keys_of_node(fleet, self._node)
+        return self._keys
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,302 @@
+"""The agent: it looks at its devices, holds a watt lease, keeps the devices under it, and reports.
+
+Everything that keeps the node safe is in this process and on this machine: the clock, the lease, the devices. When the
+lease has ended, whatever the reason, the devices go to their floor.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+
+from nodeagent.record import Record, read_record, write_record
+from power.devices import Backend, DeviceError, DeviceFacts, DeviceReading
+from power.enforcing import Bursting, Order, bursting_after, is_in_force, mean_draw_w, orders, phase_of, told_w
+from power.lease_holder import DeviceLimits, Holder, accepted, bursts, limits
+from power.lease_message import Found, Heard, Inventory, Keys, Lease, Refusal, Report, opened, sealed
+from power.previous import Previous, about_to_set, taken_over, to_restore
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRules:
+    """How the agent behaves."""
+
+    period_s: float = 1.0
+    """Between two looks at the devices, each followed by a report."""
+    floor_share: float = 0.5
+    """Where devices go without a lease, as a share of their highest limit (not below their lowest)."""
+    manages: frozenset[str] | None = None
+    """UUIDs of the devices that may be limited; None: all that can be. Others are read and reported only."""
+
+
+@dataclass(slots=True)
+class AgentCounts:
+    """What happened since the start, for the metrics."""
+
+    refused: dict[str, int]
+    """Leases that were not accepted, by why."""
+    failed: dict[str, int]
+    """Calls to devices that failed, by why."""
+    looks: int = 0
+    leases: int = 0
+    floors: int = 0
+    """How often a lease ended without another one."""
+
+
+class Agent:
+    """One node's agent. `run` is its life; `hear` is called with every message of the controller."""
+
+    def __init__(
+        self,
+        node: str,
+        life: str,
+        boot: str,
+        backend: Backend,
+        record: Path,
+        rules: AgentRules,
+        clock: Clock,
+        keys: Callable[[], Keys],
+        say: Callable[[bytes], None],
+    ) -> None:
+        """life: a name that no other life of this agent has. boot: of this start of the machine. clock: one that never
+        jumps, goes on while this process restarts and starts anew with the machine. keys: as they are now."""
+        self._node, self._life, self._boot, self._record_path, self._rules = node, life, boot, record, rules
+        self._backend, self._clock, self._keys, self._say = backend, clock, keys, say
+        # Drivers are talked to by one thread: their calls block, and must not overtake each other.
+        self._hands = ThreadPoolExecutor(1, thread_name_prefix="devices")
+        self._wake = asyncio.Event()
+        self._record = self._on_disk = Record()
+        self._facts: Mapping[str, DeviceFacts] = {}
+        self._answered: tuple[int, float, float] | None = None
+        self._in_force = (-1, -1)
+        self._bursting = Bursting()
+        self._was_leased = False
+        self.readings: Mapping[str, DeviceReading] = {}
+        self.draw_w: Mapping[str, float] = {}
+        self.counts = AgentCounts({}, {})
+        self.looked_at_s = float("-inf")
+
+    @property
+    def holder(self) -> Holder:
+        assert self._record.holder is not None  # noqa: S101 - `start` has made it
+        return self._record.holder
+
+    @property
+    def facts(self) -> Mapping[str, DeviceFacts]:
+        return self._facts
+
+    def allowed_w(self) -> Mapping[str, float]:
+        """What each managed device may draw now by its lease or floor."""
+        return limits(self.holder, self._clock())
+
+    @property
+    def has_lease(self) -> bool:
+        return self._clock() < self.holder.ends_s
+
+    async def start(self) -> None:
+        """Find the devices and remember how they were found. Raises DeviceError, ConfigError."""
+        facts = await self._device(self._backend.discover)
+        found = await self._device(self._backend.read)
+        self._facts = {each.uuid: each for each in facts}
+        known = await asyncio.to_thread(read_record, self._record_path)
+        mine = {each.uuid: each for each in facts if self._is_managed(each)}
+        if unmanaged := sorted(set(self._facts) - set(mine)):
+            log.info("devices that are read and not limited", devices=unmanaged)
+        previous = {uuid: taken_over(known.previous, each, _limit_of(found.get(uuid))) for uuid, each in mine.items()}
+        devices = {uuid: self._limits_of(each, previous[uuid]) for uuid, each in mine.items()}
+        goes_on = known.boot == self._boot and known.holder is not None and known.holder.node == self._node
+        if goes_on and known.holder is not None and set(known.holder.devices) == set(devices):
+            holder = replace(known.holder, devices=devices)
+        else:
+            holder = Holder(self._node, self._life, devices)
+        await self._remember(Record(previous, self._boot, holder))
+
+    def inventory(self) -> bytes:
+        """What this agent says first on every line to a controller."""
+        devices = {
+            uuid: Found(
+                model=each.model,
+                min_w=each.min_w,
+                max_w=each.max_w,
+                default_w=each.default_w,
+                previous_w=self._record.previous[uuid].limit_w if uuid in self._record.previous else each.default_w,
+                managed=uuid in self.holder.devices,
+                why_not=each.why_not,
+            )
+            for uuid, each in self._facts.items()
+        }
+        return sealed(Inventory(self._node, self.holder.life, devices), self._keys(), self._node)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set: look, act, report, once in a period and whenever a lease comes or ends."""
+        next_look_s = self._clock()
+        while not stop.is_set():
+            self._wake.clear()
+            looks = self._clock() >= next_look_s
+            await self.turn(looks=looks)
+            if looks:
+                next_look_s = max(next_look_s + self._rules.period_s, self._clock())
+            await self._rest(min(next_look_s, self._end_s()), stop)
+
+    async def turn(self, *, looks: bool) -> None:
+        """Keep the devices under the lease as it is now; with a look at them before, and a report after."""
+        if looks:
+            await self._look()
+        await self._act()
+        if looks:
+            self._report()
+
+    def hear(self, travelled: bytes) -> None:
+        """A message of the controller: if it is a lease for this node that may be accepted, it holds from now on."""
+        lease = opened(Lease, travelled, self._keys(), self._node)
+        holder, refusal = (
+            (self.holder, lease) if isinstance(lease, Refusal) else accepted(self.holder, lease, self._clock())
+        )
+        if refusal is not None:
+            self.counts.refused[refusal.code] = self.counts.refused.get(refusal.code, 0) + 1
+            log.warning("lease refused", code=refusal.code, why=refusal.words)
+            return
+        self.counts.leases += 1
+        self._record = replace(self._record, holder=holder)
+        self._answered = (holder.epoch, holder.issued_s, self._clock())
+        self._wake.set()
+
+    async def restore(self) -> None:
+        """Give every device the limit back that it had before us, and forget it. What fails stays remembered."""
+        left = {}
+        for uuid, previous in self._record.previous.items():
+            limit_w = to_restore(previous, self._facts[uuid]) if uuid in self._facts else None
+            if limit_w is None or await self._told(Order(uuid, limit_w)) is not None:
+                continue
+            left[uuid] = previous
+            log.error("limit not restored", device=uuid, limit_w=limit_w)
+        await asyncio.to_thread(write_record, self._record_path, Record(left, self._boot, None))
+
+    def close(self) -> None:
+        self._hands.shutdown(wait=False, cancel_futures=True)
+
+    async def _look(self) -> None:
+        self.counts.looks += 1
+        try:
+            found = await self._device(self._backend.read)
+        except DeviceError as error:
+            found = dict.fromkeys(self._facts, error)
+        for each in found.values():
+            if isinstance(each, DeviceError):
+                self._failed(each)
+        before, self.readings = self.readings, {u: r for u, r in found.items() if isinstance(r, DeviceReading)}
+        draws = {uuid: mean_draw_w(before.get(uuid), each) for uuid, each in self.readings.items()}
+        self.draw_w = {uuid: draw for uuid, draw in draws.items() if draw is not None}
+        now_s = self._clock()
+        for_s = min(now_s - self.looked_at_s, 10 * self._rules.period_s)
+        self.looked_at_s = now_s
+        burst_j = bursts(self.holder, now_s)
+        self._bursting = bursting_after(self._bursting, self.draw_w, self.allowed_w(), burst_j, for_s)
+
+    async def _act(self) -> None:
+        """Tell the devices what they may draw; raises only when everything that had to be lowered was read back."""
+        if self._was_leased and not self.has_lease:
+            self.counts.floors += 1
+            self._bursting = Bursting()
+            log.warning("the lease ended without another one: devices go to their floor")
+        self._was_leased = self.has_lease
+        holder, allowed_w = self.holder, self.allowed_w()
+        highest_w = {uuid: self._facts[uuid].max_w for uuid in allowed_w}
+        wanted_w = told_w(allowed_w, highest_w, self._bursting)
+        enforced_w = {u: r.limit_w for u, r in self.readings.items() if r.limit_w is not None}
+        lower, higher = orders(wanted_w, enforced_w)
+        if lower or higher:
+            await self._remember(self._about_to_set((*lower, *higher)))
+        answers = [await self._told(order) for order in lower]
+        if None not in answers:
+            answers += [await self._told(order) for order in higher]
+        enforced_w = {u: r.limit_w for u, r in self.readings.items() if r.limit_w is not None}
+        if is_in_force(wanted_w, enforced_w):
+            self._in_force = (holder.epoch, holder.sequence)
+
+    async def _told(self, order: Order) -> float | None:
+        """What the device enforces after it was told; None when that is not known."""
+        try:
+            enforced_w = await self._device(lambda: self._backend.set_limit(order.uuid, order.limit_w))
+        except DeviceError as error:
+            self._failed(error)
+            log.warning("device not limited", device=order.uuid, limit_w=order.limit_w, why=str(error))
+            return None
+        if order.uuid in self.readings:
+            seen = replace(self.readings[order.uuid], limit_w=enforced_w)
+            self.readings = {**self.readings, order.uuid: seen}
+        return enforced_w
+
+    def _report(self) -> None:
+        now_s = self._clock()
+        epoch, answered_s, at_s = self._answered or (-1, -1e15, now_s)
+        allowed_w = self.allowed_w()
+        devices = {
+            uuid: Heard(
+                draw_w=self.draw_w[uuid],
+                age_s=max(0.0, now_s - self.looked_at_s),
+                # While it may burst its limit is not its lease: what it is held to is the lease.
+                cap_w=allowed_w[uuid] if self._bursting.now.get(uuid) else each.limit_w,
+                phase=phase_of(each),
+            )
+            for uuid, each in self.readings.items()
+            if uuid in self.draw_w and each.limit_w is not None and uuid in self._facts
+        }
+        said = Report(
+            self._node, self.holder.life, now_s, *self._in_force, devices, epoch, answered_s, max(0.0, now_s - at_s)
+        )
+        self._say(sealed(said, self._keys(), self._node))
+
+    async def _rest(self, until_s: float, stop: asyncio.Event) -> None:
+        waits = [asyncio.ensure_future(self._wake.wait()), asyncio.ensure_future(stop.wait())]
+        try:
+            await asyncio.wait(waits, timeout=max(0.0, until_s - self._clock()), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+
+    def _end_s(self) -> float:
+        return self.holder.ends_s if self.has_lease else float("inf")
+
+    async def _remember(self, record: Record) -> None:
+        """On disk when this returns. A lease that comes meanwhile is written before it is put in force."""
+        if record != self._on_disk:
+            await asyncio.to_thread(write_record, self._record_path, record)
+            self._on_disk = record
+        self._record = replace(record, holder=self._record.holder or record.holder)
+
+    def _about_to_set(self, wanted: tuple[Order, ...]) -> Record:
+        previous = dict(self._record.previous)
+        for order in wanted:
+            previous[order.uuid] = about_to_set(previous[order.uuid], order.limit_w)
+        return replace(self._record, previous=previous)
+
+    async def _device(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._hands, call)
+
+    def _failed(self, error: DeviceError) -> None:
+        self.counts.failed[error.code] = self.counts.failed.get(error.code, 0) + 1
+
+    def _is_managed(self, facts: DeviceFacts) -> bool:
+        return facts.can_limit and (self._rules.manages is None or facts.uuid in self._rules.manages)
+
+    def _limits_of(self, facts: DeviceFacts, previous: Previous) -> DeviceLimits:
+        safe_w = min(max(self._rules.floor_share * facts.max_w, facts.min_w), facts.max_w)
+        return DeviceLimits(facts.min_w, facts.max_w, safe_w, previous.limit_w)
+
+
+def _limit_of(found: DeviceReading | DeviceError | None) -> float | None:
+    return found.limit_w if isinstance(found, DeviceReading) else None
+
+
+def new_life() -> str:
+    return os.urandom(8).hex()

@@ -1,0 +1,79 @@
+"""One connection to a BMC: TLS, one request at a time, never more than its patience allows."""
+
+import http.client
+import json
+import ssl
+import threading
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PATIENCE_S = 60.0
+"""Power operations were seen to take up to 46 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class BmcAccess:
+    """Where a BMC is and who we are to it."""
+
+    host: str
+    user: str
+    password_file: Path
+    ca_file: Path | None = None
+    """Who signed its certificate; None: the system's authorities."""
+    port: int = 443
+
+
+class Bmc:
+    """Calls of power.redfish.Web, over one connection that is opened when needed and after every failure anew."""
+
+    def __init__(self, access: BmcAccess, patience_s: float = PATIENCE_S) -> None:
+        self._access, self._patience_s = access, patience_s
+        self._connection: http.client.HTTPSConnection | None = None
+        self._one_at_a_time = threading.Lock()
+
+    def __call__(
+        self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
+    ) -> tuple[int, Mapping[str, str], Any]:
+        with self._one_at_a_time:
+            try:
+                return self._asked(method, path, body, headers)
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                raise OSError(f"{self._access.host}: {type(error).__name__} {error}") from error
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _asked(
+        self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
+    ) -> tuple[int, Mapping[str, str], Any]:
+        connection = self._open()
+        login = f"{self._access.user}:{self._access.password_file.read_text(encoding='utf-8').strip()}"
+        sent = {
+            "Accept": "application/json",
+            "Authorization": f"Basic {b64encode(login.encode()).decode()}",
+            "OData-Version": "4.0",
+            **({"Content-Type": "application/json"} if body is not None else {}),
+            **headers,
+        }
+        connection.request(method, path, None if body is None else json.dumps(body), sent)
+        answer = connection.getresponse()
+        raw = answer.read()
+        try:
+            found = json.loads(raw) if raw else None
+        except ValueError:
+            found = None
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, found
+
+    def _open(self) -> http.client.HTTPSConnection:
+        if self._connection is None:
+            trusted = ssl.create_default_context(cafile=str(self._access.ca_file) if self._access.ca_file else None)
+            self._connection = http.client.HTTPSConnection(
+                self._access.host, self._access.port, timeout=self._patience_s, context=trusted
+            )
+        return self._connection

@@ -1,0 +1,190 @@
+"""A back end in a process of its own: a driver call that hangs costs that process, never the agent.
+
+NVML calls on a dying GPU were seen to block for ever. Here every call has a time limit; when it passes, the process is
+killed and the next call starts a new one. Requests and answers are lines of JSON over the process's own pipes.
+"""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from queue import Empty, SimpleQueue
+from typing import IO
+
+import msgspec
+
+from power.devices import BROKEN, SILENT, Backend, DeviceError, DeviceFacts, DeviceReading
+
+CALL_S = 2.0
+"""For one call. Chosen: NVML answers in milliseconds; 8 devices that each take 100 ms still fit."""
+START_S = 15.0
+"""For the first answer of a new process: the driver may have to wake the devices."""
+REST_S = 5.0
+"""After a process had to be killed, before the next is started: a hanging driver is not hammered."""
+
+
+class Call(msgspec.Struct):
+    name: str
+    uuid: str = ""
+    value: float | None = None
+
+
+class Failed(msgspec.Struct):
+    code: str
+    words: str
+
+
+class Answer(msgspec.Struct, omit_defaults=True):
+    """One of these is set; `done` with no value is the answer of a setter without one."""
+
+    failed: Failed | None = None
+    facts: list[DeviceFacts] | None = None
+    readings: dict[str, DeviceReading] | None = None
+    errors: dict[str, Failed] | None = None
+    value: float | None = None
+
+
+def serve(backend: Callable[[], Backend], requests: IO[bytes], answers: IO[bytes]) -> None:
+    """Answer calls until `requests` ends: the loop of the child process."""
+    made: Backend | None = None
+    for line in requests:
+        try:
+            if made is None:
+                made = backend()
+            answer = _answer(made, msgspec.json.decode(line, type=Call))
+        except DeviceError as error:
+            answer = Answer(failed=Failed(error.code, error.words))
+        except Exception as error:  # noqa: BLE001 - whatever a vendor's library raises must not end the agent's eyes
+            answer = Answer(failed=Failed(BROKEN, f"{type(error).__name__}: {error}"))
+        answers.write(msgspec.json.encode(answer) + b"\n")
+        answers.flush()
+    if made is not None:
+        made.close()
+
+
+def _answer(backend: Backend, call: Call) -> Answer:
+    match call.name:
+        case "discover":
+            return Answer(facts=list(backend.discover()))
+        case "read":
+            found = backend.read()
+            return Answer(
+                readings={uuid: each for uuid, each in found.items() if isinstance(each, DeviceReading)},
+                errors={uuid: Failed(e.code, e.words) for uuid, e in found.items() if isinstance(e, DeviceError)},
+            )
+        case "set_limit":
+            assert call.value is not None  # noqa: S101 - our own caller, below
+            return Answer(value=backend.set_limit(call.uuid, call.value))
+        case "set_clocks":
+            backend.set_clocks(call.uuid, call.value)
+            return Answer()
+        case _:
+            raise DeviceError(BROKEN, f"there is no call {call.name!r}")
+
+
+class DeviceProcess:
+    """A back end whose calls end in time. `command` starts a process that runs `serve` on its standard streams."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        clock: Callable[[], float] = time.monotonic,
+        call_s: float = CALL_S,
+        start_s: float = START_S,
+    ) -> None:
+        self._command, self._clock, self._call_s, self._start_s = tuple(command), clock, call_s, start_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lines: SimpleQueue[bytes] = SimpleQueue()
+        self._not_before_s = float("-inf")
+        self._is_fresh = True
+
+    def discover(self) -> tuple[DeviceFacts, ...]:
+        return tuple(self._ask(Call("discover")).facts or ())
+
+    def read(self) -> Mapping[str, DeviceReading | DeviceError]:
+        """Readings carry this process's clock: the time at which the answer came."""
+        answer = self._ask(Call("read"))
+        now_s = self._clock()
+        found: dict[str, DeviceReading | DeviceError] = {
+            uuid: replace(each, at_s=now_s) for uuid, each in (answer.readings or {}).items()
+        }
+        return found | {uuid: DeviceError(e.code, e.words) for uuid, e in (answer.errors or {}).items()}
+
+    def set_limit(self, uuid: str, limit_w: float) -> float:
+        answer = self._ask(Call("set_limit", uuid, limit_w))
+        if answer.value is None:
+            raise DeviceError(BROKEN, "the back end told no limit")
+        return answer.value
+
+    def set_clocks(self, uuid: str, max_mhz: float | None) -> None:
+        self._ask(Call("set_clocks", uuid, max_mhz))
+
+    def close(self) -> None:
+        self._end()
+
+    def _ask(self, call: Call) -> Answer:
+        process = self._running()
+        assert process.stdin is not None  # noqa: S101 - made with a pipe
+        try:
+            process.stdin.write(msgspec.json.encode(call) + b"\n")
+            process.stdin.flush()
+            line = self._lines.get(timeout=self._start_s if self._is_fresh else self._call_s)
+        except (BrokenPipeError, Empty) as error:
+            self._end()
+            self._not_before_s = self._clock() + REST_S
+            words = "its process ended" if isinstance(error, BrokenPipeError) else "no answer in time"
+            raise DeviceError(SILENT, f"{call.name} {call.uuid}: {words}".replace(" :", ":")) from error
+        if not line:
+            self._end()
+            self._not_before_s = self._clock() + REST_S
+            raise DeviceError(SILENT, f"{call.name}: its process ended")
+        self._is_fresh = False
+        answer = msgspec.json.decode(line, type=Answer)
+        if answer.failed:
+            raise DeviceError(answer.failed.code, answer.failed.words)
+        return answer
+
+    def _running(self) -> "subprocess.Popen[bytes]":
+        if self._process is not None:
+            return self._process
+        if self._clock() < self._not_before_s:
+            raise DeviceError(SILENT, "its process hung a moment ago and is left alone")
+        process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - our own
+        lines: SimpleQueue[bytes] = SimpleQueue()
+        assert process.stdout is not None  # noqa: S101 - made with a pipe
+        threading.Thread(target=_hear, args=(process.stdout, lines), daemon=True).start()
+        self._process, self._lines, self._is_fresh = process, lines, True
+        return process
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        with suppress(BrokenPipeError):
+            if process.stdin is not None:
+                process.stdin.close()
+        # A process that hangs in the kernel cannot be killed until the driver lets go: it is not waited for long.
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.5)
+
+
+def _hear(stream: IO[bytes], lines: "SimpleQueue[bytes]") -> None:
+    with stream:
+        for line in stream:
+            lines.put(line)
+    lines.put(b"")
+
+
+def main(argv: Sequence[str]) -> None:
+    """`python -m nodeagent.device_process nvml|amdsmi`: the child."""
+    from nodeagent.backends import local_backend
+
+    serve(lambda: local_backend(argv[1]), sys.stdin.buffer, sys.stdout.buffer)
+
+
+if __name__ == "__main__":
+    main(sys.argv)

@@ -1,0 +1,115 @@
+"""The agent's line to the controller that leads: out of the node, kept up, and never waited for.
+
+Nothing that is safe depends on it. Only the leader answers; the others close the line, so every address of the service
+is tried in turn until one stays open.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from random import Random
+
+from power.framing import FrameError, framed, read_frame
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 3.0
+"""Between rounds of attempts. Shorter than a lease: a new leader is found before leases end."""
+CONNECT_S = 2.0
+QUIET_S = 8.0
+"""A line on which nothing came for so long is given up: a connection whose other end is gone says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files of mutual TLS; read anew for every connection, so that renewed certificates are used."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+    def context(self) -> ssl.SSLContext:
+        made = ssl.create_default_context(cafile=str(self.ca))
+        made.load_cert_chain(str(self.certificate), str(self.key))
+        return made
+
+
+class Link:
+    """One connection at a time to `host:port`. `hear` is called with every message, in the event loop."""
+
+    def __init__(
+        self,
+        node: str,
+        host: str,
+        port: int,
+        hear: Callable[[bytes], None],
+        chance: Random,
+        tls: Tls | None = None,
+        introduce: Callable[[], bytes | None] = lambda: None,
+    ) -> None:
+        """introduce: what is said first on every new line, after the node's name; None: nothing."""
+        self._node, self._host, self._port, self._hear, self._tls = node, host, port, hear, tls
+        self._chance, self._introduce = chance, introduce
+        self._writer: asyncio.StreamWriter | None = None
+
+    @property
+    def is_up(self) -> bool:
+        return self._writer is not None
+
+    def say(self, message: bytes) -> None:
+        """Send it if there is a line; a report that cannot be sent is of no use later."""
+        if self._writer is not None and self._writer.transport.get_write_buffer_size() == 0:
+            self._writer.write(framed(message))
+
+    async def keep_up(self) -> None:
+        """For ever: connect, listen, and after an end connect again."""
+        waits = _waits(self._chance)
+        while True:
+            for address in await self._addresses():
+                if await self._listen(address):
+                    waits = _waits(self._chance)
+            await asyncio.sleep(next(waits))
+
+    async def _addresses(self) -> list[str]:
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        except OSError:
+            return []
+        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        self._chance.shuffle(addresses)
+        return addresses
+
+    async def _listen(self, address: str) -> bool:
+        """Whether something was heard there before the line ended."""
+        writer = None
+        has_heard = False
+        try:
+            tls = self._tls.context() if self._tls else None
+            name = self._host if tls else None
+            async with asyncio.timeout(CONNECT_S):
+                reader, writer = await asyncio.open_connection(address, self._port, ssl=tls, server_hostname=name)
+            writer.write(framed(self._node.encode()))
+            if introduction := self._introduce():
+                writer.write(framed(introduction))
+            self._writer = writer
+            while True:
+                async with asyncio.timeout(QUIET_S):
+                    message = await read_frame(reader)
+                has_heard = True
+                self._hear(message)
+        except (OSError, EOFError, TimeoutError, FrameError):
+            return has_heard
+        finally:
+            self._writer = None
+            if writer is not None:
+                writer.close()
+                with suppress(OSError):
+                    await writer.wait_closed()
+
+
+def _waits(chance: Random) -> Iterator[float]:
+    for attempt in count():
+        yield min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**attempt) * chance.uniform(0.5, 1.0)

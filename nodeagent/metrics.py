@@ -1,0 +1,91 @@
+"""What the agent tells Prometheus: its own state, and the devices' as DCGM would, where no DCGM exporter runs."""
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from nodeagent.agent import Agent, Clock
+from power.devices import DeviceReading
+
+DCGM: tuple[tuple[str, str, Callable[[DeviceReading], float | None]], ...] = (
+    ("DCGM_FI_DEV_POWER_USAGE", "Power draw, watts.", lambda r: r.draw_w),
+    ("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", "Power limit that is enforced, watts.", lambda r: r.limit_w),
+    ("DCGM_FI_DEV_POWER_MGMT_LIMIT", "Power limit that was asked for, watts.", lambda r: r.requested_w),
+    ("DCGM_FI_DEV_SM_CLOCK", "SM clock, MHz.", lambda r: r.sm_clock_mhz),
+    ("DCGM_FI_DEV_GPU_TEMP", "Temperature, degrees Celsius.", lambda r: r.temperature_c),
+    ("DCGM_FI_DEV_GPU_UTIL", "Utilisation, percent.", lambda r: None if r.busy_share is None else 100 * r.busy_share),
+)
+"""Name, help and value of DCGM's gauges that can be had without it; same names, labels and units."""
+
+
+class AgentMetrics(Collector):
+    """Collected from the agent when Prometheus asks."""
+
+    def __init__(self, agent: Agent, node: str, clock: Clock, *, as_dcgm: bool, is_linked: Callable[[], bool]) -> None:
+        self._agent, self._node, self._clock, self._as_dcgm = agent, node, clock, as_dcgm
+        self._is_linked = is_linked
+
+    def collect(self) -> Iterator[Metric]:
+        agent, now_s = self._agent, self._clock()
+        left_s = max(0.0, agent.holder.ends_s - now_s)
+        yield GaugeMetricFamily(
+            "tonnage_agent_lease_remaining_seconds", "Until the watt lease ends; 0: none is held.", value=left_s
+        )
+        yield GaugeMetricFamily(
+            "tonnage_agent_link_up", "1 while there is a line to a controller.", value=float(self._is_linked())
+        )
+        yield GaugeMetricFamily(
+            "tonnage_agent_look_age_seconds",
+            "Since the devices were last looked at.",
+            value=max(0.0, now_s - agent.looked_at_s),
+        )
+        yield from self._devices()
+        yield _counted("tonnage_agent_looks", "Looks at the devices.", agent.counts.looks)
+        yield _counted("tonnage_agent_leases_accepted", "Watt leases that were accepted.", agent.counts.leases)
+        yield _counted("tonnage_agent_floors", "Times a lease ended without another one.", agent.counts.floors)
+        yield _by_code("tonnage_agent_leases_refused", "Watt leases that were not accepted.", agent.counts.refused)
+        yield _by_code("tonnage_agent_device_errors", "Calls to devices that failed.", agent.counts.failed)
+        if self._as_dcgm:
+            yield from self._dcgm()
+
+    def _devices(self) -> Iterator[Metric]:
+        allowed = GaugeMetricFamily(
+            "tonnage_agent_device_allowed_watts", "What the device may draw now.", labels=["device"]
+        )
+        limit = GaugeMetricFamily(
+            "tonnage_agent_device_limit_watts", "The limit that is enforced now.", labels=["device"]
+        )
+        draw = GaugeMetricFamily(
+            "tonnage_agent_device_draw_watts", "Mean draw between the last two looks.", labels=["device"]
+        )
+        for uuid, watts in self._agent.allowed_w().items():
+            allowed.add_metric([uuid], watts)
+        for uuid, reading in self._agent.readings.items():
+            if reading.limit_w is not None:
+                limit.add_metric([uuid], reading.limit_w)
+        for uuid, watts in self._agent.draw_w.items():
+            draw.add_metric([uuid], watts)
+        yield from (allowed, limit, draw)
+
+    def _dcgm(self) -> Iterator[Metric]:
+        for name, says, value in DCGM:
+            family = GaugeMetricFamily(name, says, labels=["gpu", "UUID", "device", "modelName", "Hostname"])
+            for number, (uuid, reading) in enumerate(sorted(self._agent.readings.items())):
+                if (told := value(reading)) is not None and uuid in self._agent.facts:
+                    model = self._agent.facts[uuid].model
+                    family.add_metric([str(number), uuid, f"nvidia{number}", model, self._node], told)
+            yield family
+
+
+def _counted(name: str, says: str, value: float) -> Metric:
+    family = CounterMetricFamily(name, says)
+    family.add_metric([], value)
+    return family
+
+
+def _by_code(name: str, says: str, values: dict[str, int]) -> Metric:
+    family = CounterMetricFamily(name, says, labels=["code"])
+    for code, value in sorted(values.items()):
+        family.add_metric([code], value)
+    return family

@@ -1,0 +1,78 @@
+"""Settings of the agent: one file, checked before anything is touched."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cluster.errors import ConfigError, Mistake
+
+Share = Annotated[float, Field(gt=0, le=1)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TlsFiles(Part):
+    """Mutual TLS to the controller."""
+
+    ca: Path
+    certificate: Path
+    key: Path
+
+
+class ControllerAddress(Part):
+    """Where the controller listens for agents."""
+
+    host: str = Field("tonnage-power", description="A name that resolves to every replica: a headless Service.")
+    port: Port = 9464
+    tls: TlsFiles | None = None
+
+
+class AgentSettings(Part):
+    """Everything that the agent can be told."""
+
+    node: str = Field(min_length=1, description="This node's name in the cluster.")
+    backend: Literal["nvml", "amdsmi"] = "nvml"
+    controller: ControllerAddress = ControllerAddress()
+    keys: Path = Field(Path("/etc/tonnage/keys"), description="Folder with the fleet's keys, one file each.")
+    record: Path = Field(
+        Path("/var/lib/tonnage/power.record"), description="On the host: limits that were found, and the lease."
+    )
+    period: Annotated[float, Field(gt=0.05, le=60)] = Field(
+        1.0, description="Seconds between two looks at the devices."
+    )
+    floor_share: Share = Field(0.5, description="Where devices go without a lease, as a share of their highest limit.")
+    manages: list[str] | None = Field(None, description="UUIDs of devices that may be limited; all, if left out.")
+    on_stop: Literal["keep", "restore"] = Field(
+        "keep",
+        description="Whether SIGTERM gives devices back the limits that were found. A fleet that is over-subscribed "
+        "keeps them: an update would else lift every node in turn. Devices that leave their PowerDomain are restored.",
+    )
+    metrics_host: str = "0.0.0.0"  # noqa: S104 - scraped from outside the pod
+    metrics_port: Port = 9465
+    as_dcgm: bool = Field(default=False, description="Whether to export DCGM's metrics; for nodes without DCGM.")
+
+
+def read_settings(path: Path, node: str | None) -> AgentSettings:
+    """The settings in a YAML file; `node` goes before the file's. Raises ConfigError with every mistake."""
+    try:
+        told = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(Mistake(f"settings {path}", f"cannot be read: {error}", "name a YAML file")) from error
+    if not isinstance(told, dict):
+        raise ConfigError(Mistake(f"settings {path}", "is no mapping", "write `name: value` lines"))
+    if node:
+        told = {**told, "node": node}
+    try:
+        return AgentSettings.model_validate(told)
+    except ValidationError as error:
+        raise ConfigError(
+            tuple(
+                Mistake(f"settings {path}, {'.'.join(map(str, each['loc']))}", each["msg"], "see docs/power.md")
+                for each in error.errors()
+            )
+        ) from error

@@ -1,0 +1,114 @@
+"""A library that behaves like `pynvml` on a machine with some GPUs: same names, same units, same errors."""
+
+# ruff: noqa: N802 - the names are those of the library
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+CODES = {
+    "NVML_ERROR_LIBRARY_NOT_FOUND": 12,
+    "NVML_ERROR_DRIVER_NOT_LOADED": 9,
+    "NVML_ERROR_NO_PERMISSION": 4,
+    "NVML_ERROR_GPU_IS_LOST": 15,
+    "NVML_ERROR_NOT_FOUND": 6,
+    "NVML_ERROR_INVALID_ARGUMENT": 2,
+    "NVML_ERROR_NOT_SUPPORTED": 3,
+    "NVML_ERROR_TIMEOUT": 10,
+}
+
+
+class NVMLError(Exception):
+    def __init__(self, value: int) -> None:
+        self.value = value
+        super().__init__(f"code {value}")
+
+
+@dataclass
+class Gpu:
+    uuid: str
+    name: str = "NVIDIA H100 80GB HBM3"
+    limit_mw: int = 700_000
+    least_mw: int = 200_000
+    most_mw: int = 700_000
+    draw_mw: int = 350_000
+    reasons: int = 0
+    is_lost: bool = False
+    has_range: bool = True
+    locked: tuple[int, int] | None = None
+
+
+class PretendNvml:
+    """Stands where `pynvml` stands."""
+
+    NVMLError = NVMLError
+    NVML_CLOCK_SM = 1
+    NVML_TEMPERATURE_GPU = 0
+
+    def __init__(self, gpus: list[Gpu], *, is_root: bool = True) -> None:
+        self.gpus, self.is_root = gpus, is_root
+        vars(self).update(CODES)
+
+    def nvmlInit(self) -> None: ...
+
+    def nvmlShutdown(self) -> None: ...
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.gpus)
+
+    def nvmlDeviceGetHandleByIndex(self, number: int) -> Gpu:
+        return self._here(self.gpus[number])
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Gpu:
+        for gpu in self.gpus:
+            if gpu.uuid == uuid:
+                return self._here(gpu)
+        raise NVMLError(CODES["NVML_ERROR_NOT_FOUND"])
+
+    def nvmlDeviceSetPowerManagementLimit(self, gpu: Gpu, limit_mw: int) -> None:
+        self._as_root()
+        if not gpu.least_mw <= limit_mw <= gpu.most_mw:
+            raise NVMLError(CODES["NVML_ERROR_INVALID_ARGUMENT"])
+        gpu.limit_mw = limit_mw
+
+    def nvmlDeviceSetGpuLockedClocks(self, gpu: Gpu, least: int, most: int) -> None:
+        self._as_root()
+        gpu.locked = (least, most)
+
+    def nvmlDeviceResetGpuLockedClocks(self, gpu: Gpu) -> None:
+        self._as_root()
+        gpu.locked = None
+
+    def nvmlDeviceGetPowerManagementLimitConstraints(self, gpu: Gpu) -> list[int]:
+        if not gpu.has_range:
+            raise NVMLError(CODES["NVML_ERROR_NOT_SUPPORTED"])
+        return [gpu.least_mw, gpu.most_mw]
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """The getters without a rule of their own."""
+        told: dict[str, Callable[[Gpu], Any]] = {
+            "nvmlDeviceGetUUID": lambda gpu: gpu.uuid.encode(),
+            "nvmlDeviceGetName": lambda gpu: gpu.name,
+            "nvmlDeviceGetPowerManagementDefaultLimit": lambda gpu: gpu.most_mw,
+            "nvmlDeviceGetPowerManagementLimit": lambda gpu: gpu.limit_mw,
+            "nvmlDeviceGetEnforcedPowerLimit": lambda gpu: gpu.limit_mw,
+            "nvmlDeviceGetPowerUsage": lambda gpu: gpu.draw_mw,
+            "nvmlDeviceGetTotalEnergyConsumption": lambda _: 5_000,
+            "nvmlDeviceGetUtilizationRates": lambda _: SimpleNamespace(gpu=90, memory=40),
+            "nvmlDeviceGetCurrentClocksEventReasons": lambda gpu: gpu.reasons,
+        }
+        if name in told:
+            return lambda gpu: told[name](self._here(gpu))
+        if name.startswith("nvmlDeviceGet"):
+            return lambda *_: 1980 if "Clock" in name else 55
+        raise AttributeError(name)
+
+    def _here(self, gpu: Gpu) -> Gpu:
+        if gpu.is_lost:
+            raise NVMLError(CODES["NVML_ERROR_GPU_IS_LOST"])
+        return gpu
+
+    def _as_root(self) -> None:
+        if not self.is_root:
+            raise NVMLError(CODES["NVML_ERROR_NO_PERMISSION"])

@@ -1,0 +1,155 @@
+"""The agent's line finds the leader among the controllers, comes back after an end, and refuses what is no message."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from cluster.errors import ConfigError
+from nodeagent.link import Link
+from nodeagent.settings import read_settings
+from power.framing import framed, read_frame
+from power.lease_message import node_secret
+from power.mounted_keys import keys_of_node, read_keys
+
+PATIENCE_S = 10.0
+
+
+def lived(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(story(), PATIENCE_S))
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def chance() -> Random:
+    return Random(1)  # noqa: S311 - spreads attempts
+
+
+async def leader(served: list[bytes], *, answers: int) -> asyncio.Server:
+    """Notes who called and what was said, answers so often, then ends the line."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(EOFError):
+            served.append(await read_frame(reader))
+            for _ in range(answers):
+                served.append(await read_frame(reader))
+                writer.write(framed(b"lease"))
+            await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    return await asyncio.start_server(serve, "127.0.0.1", 0)
+
+
+def port_of(server: asyncio.Server) -> int:
+    return int(server.sockets[0].getsockname()[1])
+
+
+def test_the_agent_says_who_it_is_and_hears_answers() -> None:
+    async def story() -> None:
+        served, heard = list[bytes](), asyncio.Queue[bytes]()
+        async with await leader(served, answers=1) as server:
+            link = Link("n1", "127.0.0.1", port_of(server), heard.put_nowait, chance())
+            talking = asyncio.create_task(link.keep_up())
+            while not link.is_up:
+                await asyncio.sleep(0.01)
+            link.say(b"report")
+
+            assert await heard.get() == b"lease"
+            await ended(talking)
+
+        assert served[:2] == [b"n1", b"report"]
+
+    lived(story)
+
+
+def test_a_line_that_ended_is_made_again() -> None:
+    async def story() -> None:
+        served, heard = list[bytes](), asyncio.Queue[bytes]()
+        async with await leader(served, answers=1) as server:
+            link = Link("n1", "127.0.0.1", port_of(server), heard.put_nowait, chance())
+            talking = asyncio.create_task(link.keep_up())
+            for _ in range(2):
+                while heard.empty():
+                    link.say(b"report")
+                    await asyncio.sleep(0.01)
+                heard.get_nowait()
+            await ended(talking)
+
+        assert served.count(b"n1") >= 2
+
+    lived(story)
+
+
+def test_what_is_no_message_ends_the_line_and_harms_nobody() -> None:
+    async def story() -> None:
+        heard = list[bytes]()
+        calls = asyncio.Queue[None]()
+
+        async def rave(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"\xff\xff\xff\xff and so on")
+            await writer.drain()
+            calls.put_nowait(None)
+            writer.close()
+            await writer.wait_closed()
+
+        async with await asyncio.start_server(rave, "127.0.0.1", 0) as server:
+            link = Link("n1", "127.0.0.1", port_of(server), heard.append, chance())
+            talking = asyncio.create_task(link.keep_up())
+            await calls.get()
+            await calls.get()
+            await ended(talking)
+
+        assert heard == []
+
+    lived(story)
+
+
+def test_saying_something_without_a_line_is_no_error() -> None:
+    Link("n1", "127.0.0.1", 1, lambda _: None, chance()).say(b"report")
+
+
+def test_the_newest_key_is_the_one_whose_name_comes_last(tmp_path: Path) -> None:
+    (tmp_path / "2026-01").write_bytes(b"a" * 32)
+    (tmp_path / "2026-02").write_bytes(b"b" * 32 + b"\n")
+    (tmp_path / "..data").write_bytes(b"x")
+
+    keys = keys_of_node(read_keys(tmp_path), "n1")
+
+    assert keys.newest == "2026-02"
+    assert keys.secrets == {"2026-01": node_secret(b"a" * 32, "n1"), "2026-02": node_secret(b"b" * 32, "n1")}
+
+
+@pytest.mark.parametrize("content", [None, b"short"])
+def test_no_key_or_a_short_one_stops_the_agent(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "k").write_bytes(content)
+
+    with pytest.raises(ConfigError, match="keys"):
+        read_keys(tmp_path)
+
+
+def test_settings_name_every_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "agent.yaml"
+    path.write_text("period: 0\nfloor_share: 2\nunknown: 1\n")
+
+    with pytest.raises(ConfigError) as wrong:
+        read_settings(path, "n1")
+
+    places = " ".join(mistake.place for mistake in wrong.value.mistakes)
+    assert all(name in places for name in ("period", "floor_share", "unknown"))
+
+
+def test_the_nodes_name_comes_from_outside_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "agent.yaml"
+    path.write_text("node: other\n")
+
+    assert read_settings(path, "n1").node == "n1"

@@ -1,0 +1,332 @@
+"""The node agent keeps its devices under a lease, and under their floor without one, whoever else lives or dies."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nodeagent.agent import Agent, AgentRules
+from power.lease_message import Keys, Lease, Refusal, Report, node_secret, opened, sealed
+from power.pretend_devices import PretendDevice, PretendDevices
+
+FLEET = b"a secret of the fleet, long enough"
+KEYS = Keys("k", {"k": node_secret(FLEET, "n1")})
+
+
+class Watch:
+    """A clock that is set by hand."""
+
+    now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Told(PretendDevices):
+    """Pretend devices that remember what they were told, in order."""
+
+    def __init__(self, devices: list[PretendDevice], clock: Watch) -> None:
+        super().__init__(devices, clock)
+        self.orders: list[tuple[str, float]] = []
+
+    def set_limit(self, uuid: str, limit_w: float) -> float:
+        self.orders.append((uuid, limit_w))
+        return super().set_limit(uuid, limit_w)
+
+
+class Node:
+    """An agent with its devices, and a controller's pen."""
+
+    def __init__(self, folder: Path, *devices: PretendDevice, life: str = "life-1", boot: str = "boot-1") -> None:
+        self.watch = Watch()
+        self.devices = Told(list(devices), self.watch)
+        self.said: list[bytes] = []
+        self.sequence = 0
+        self.folder = folder
+        self.agent = self.made(life, boot)
+
+    def made(self, life: str = "life-2", boot: str = "boot-1") -> Agent:
+        return Agent(
+            *("n1", life, boot, self.devices, self.folder / "record", AgentRules(), self.watch),
+            *(lambda: KEYS, self.said.append),
+        )
+
+    async def looks(self) -> Report:
+        await self.agent.turn(looks=True)
+        report = opened(Report, self.said[-1], KEYS, "n1")
+        assert isinstance(report, Report)
+        return report
+
+    async def passes(self, for_s: float) -> Report:
+        self.watch.now_s += for_s
+        return await self.looks()
+
+    def lease(self, report: Report, caps_w: dict[str, float], **other: Any) -> bytes:
+        self.sequence += 1
+        about: dict[str, Any] = {
+            "node": "n1",
+            "life": report.life,
+            "echo_s": report.sent_s,
+            "for_s": 10.0,
+            "epoch": 1,
+            "sequence": self.sequence,
+            "issued_s": 5.0,
+            "caps_w": caps_w,
+            "safe_w": dict.fromkeys(caps_w, 250.0),
+        }
+        keys = other.pop("keys", KEYS)
+        return sealed(Lease(**(about | other)), keys, "n1")
+
+
+def lived(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(story())
+
+
+def gpu(uuid: str = "g", **manners: Any) -> PretendDevice:
+    return PretendDevice(uuid, obeys_after_s=0.0, **manners)
+
+
+def test_without_a_lease_devices_are_at_their_floor(tmp_path: Path) -> None:
+    async def story() -> None:
+        node = Node(tmp_path, gpu())
+        await node.agent.start()
+        report = await node.looks()
+
+        # Half of 700 W.
+        assert node.devices.orders == [("g", 350.0)]
+        assert report.devices["g"].cap_w == 350.0
+        assert (report.epoch, report.sequence) == (-1, -1)
+
+    lived(story)
+
+
+def test_a_lease_holds_until_it_ends_and_then_its_own_floor(tmp_path: Path) -> None:
+    async def story() -> None:
+        node = Node(tmp_path, gpu())
+        await node.agent.start()
+        node.agent.hear(node.lease(await node.looks(), {"g": 600.0}))
+        under = await node.passes(1.0)
+        before_end = await node.passes(8.9)
+        after_end = await node.passes(0.2)
+
+        assert (under.epoch, under.sequence, under.devices["g"].cap_w) == (1, 1, 600.0)
+        assert before_end.devices["g"].cap_w == 600.0
+        assert after_end.devices["g"].cap_w == 250.0
+        assert node.agent.counts.floors == 1
+
+    lived(story)
+
+
+def test_the_floor_comes_without_a_look_at_the_devices(tmp_path: Path) -> None:
+    """A lease ends at its own time, not at the next period's."""
+
+    async def story() -> None:
+        node = Node(tmp_path, gpu())
+        await node.agent.start()
+        node.agent.hear(node.lease(await node.looks(), {"g": 600.0}))
+        await node.passes(1.0)
+        node.watch.now_s += 9.5
+
+        await node.agent.turn(looks=False)
+
+        assert node.devices.orders[-1] == ("g", 250.0)
+
+    lived(story)
+
+
+def test_what_must_be_lowered_is_lowered_before_anything_is_raised(tmp_path: Path) -> None:
+    async def story() -> None:
+        node = Node(tmp_path, gpu("a"), gpu("b"))
+        await node.agent.start()
+        node.agent.hear(node.lease(await node.looks(), {"a": 300.0, "b": 600.0}))
+        report = await node.passes(1.0)
+        node.agent.hear(node.lease(report, {"a": 600.0, "b": 300.0}))
+        await node.agent.turn(looks=False)
+
+        assert node.devices.orders[-2:] == [("b", 300.0), ("a", 600.0)]
+
+    lived(story)
+
+
+def test_nothing_is_raised_while_something_cannot_be_lowered(tmp_path: Path) -> None:
+    async def story() -> None:
+        broken = gpu("b")
+        node = Node(tmp_path, gpu("a"), broken)
+        await node.agent.start()
+        node.agent.hear(node.lease(await node.looks(), {"a": 300.0, "b": 600.0}))
+        report = await node.passes(1.0)
+        broken.refuses = True
+        node.agent.hear(node.lease(report, {"a": 600.0, "b": 300.0}))
+        after = await node.passes(1.0)
+
+        assert after.devices["a"].cap_w == 300.0
+        assert (after.epoch, after.sequence) == (1, 1)
+
+    lived(story)
+
+
+@pytest.mark.parametrize("manner", ["stuck", "clamps"])
+def test_a_lease_that_a_device_does_not_obey_is_never_reported_in_force(tmp_path: Path, manner: str) -> None:
+    async def story() -> None:
+        device = gpu()
+        node = Node(tmp_path, device)
+        await node.agent.start()
+        node.agent.hear(node.lease(await node.looks(), {"g": 600.0}))
+        first = await node.passes(1.0)
+        device.stuck = manner == "stuck"
+        device.clamps_to_w = (400.0, 700.0) if manner == "clamps" else None
+        node.agent.hear(node.lease(first, {"g": 300.0}))
+        after = await node.passes(1.0)
+
+        assert first.sequence == 1
+        assert after.sequence == 1
+        assert after.devices["g"].cap_w > 300.0
+        assert after.answered_epoch == 1
+
+    lived(story)
+
+
+@pytest.mark.parametrize(
+    ("other", "code"),
+    [
+        ({"keys": Keys("k", {"k": b"somebody else's"})}, "Forged"),
+        ({"keys": Keys("old", {"old": FLEET})}, "UnknownKey"),
+        ({"node": "n2"}, "Forged"),
+        ({"epoch": 0}, "StaleEpoch"),
+        ({"sequence": 0}, "Replayed"),
+        ({"echo_s": 985.0}, "Expired"),
+        ({"life": "another"}, "OtherLife"),
+        ({"safe_w": {"g": 650.0}}, "OutOfRange"),
+    ],
+)
+def test_leases_that_are_not_its_controllers_change_nothing(tmp_path: Path, other: dict[str, Any], code: str) -> None:
+    async def story() -> None:
+        node = Node(tmp_path, gpu())
+        await node.agent.start()
+        node.agent.hear(node.lease(await node.looks(), {"g": 300.0}))
+        report = await node.passes(1.0)
+        node.agent.hear(node.lease(report, {"g": 600.0}, **other))
+        after = await node.passes(1.0)
+
+        assert node.agent.counts.refused == {code: 1}
+        assert after.devices["g"].cap_w == 300.0
+
+    lived(story)
+
+
+def test_an_agent_that_starts_again_goes_on_under_its_lease(tmp_path: Path) -> None:
+    async def story() -> None:
+        node = Node(tmp_path, gpu())
+        await node.agent.start()
+        node.agent.hear(node.lease(await node.looks(), {"g": 600.0}))
+        await node.passes(1.0)
+
+        node.agent = node.made()
+        await node.agent.start()
+        report = await node.passes(1.0)
+
+        assert report.life == "life-1"
+        assert report.devices["g"].cap_w == 600.0
+        assert node.devices.orders[-1] == ("g", 600.0)
+
+    lived(story)
+
+
+def test_a_machine_that_was_started_anew_has_no_lease(tmp_path: Path) -> None:
+    async def story() -> None:
+        device = gpu()
+        node = Node(tmp_path, device)
+        await node.agent.start()
+        node.agent.hear(node.lease(await node.looks(), {"g": 600.0}))
+        await node.passes(1.0)
+
+        device.reboot(node.watch.now_s)
+        node.agent = node.made(boot="boot-2")
+        await node.agent.start()
+        report = await node.looks()
+
+        assert report.life == "life-2"
+        assert report.devices["g"].cap_w == 350.0
+
+    lived(story)
+
+
+def test_leaving_restores_what_was_there_before_even_after_a_crash(tmp_path: Path) -> None:
+    async def story() -> None:
+        device = gpu()
+        node = Node(tmp_path, device)
+        device.set_limit(500.0, node.watch.now_s)  # by an administrator, before Tonnage
+        await node.agent.start()
+        node.agent.hear(node.lease(await node.looks(), {"g": 600.0}))
+        await node.passes(1.0)
+
+        node.agent = node.made()
+        await node.agent.start()
+        await node.agent.restore()
+
+        assert device.enforced_w(node.watch.now_s) == 500.0
+
+    lived(story)
+
+
+def test_opted_out_devices_are_reported_and_never_touched(tmp_path: Path) -> None:
+    async def story() -> None:
+        node = Node(tmp_path, gpu("a"), gpu("b"))
+        node.agent = Agent(
+            *("n1", "life-1", "boot-1", node.devices, tmp_path / "record", AgentRules(manages=frozenset({"a"}))),
+            *(node.watch, lambda: KEYS, node.said.append),
+        )
+        await node.agent.start()
+        report = await node.looks()
+
+        assert {uuid for uuid, _ in node.devices.orders} == {"a"}
+        assert set(report.devices) == {"a", "b"}
+
+    lived(story)
+
+
+def test_a_device_that_does_not_answer_is_missing_from_the_report(tmp_path: Path) -> None:
+    async def story() -> None:
+        node = Node(tmp_path, gpu("a"), gpu("b", silent_from_s=1005.0))
+        await node.agent.start()
+        before, after = await node.looks(), await node.passes(6.0)
+
+        assert set(before.devices) == {"a", "b"}
+        assert set(after.devices) == {"a"}
+        assert node.agent.counts.failed["Silent"] >= 1
+
+    lived(story)
+
+
+def test_a_report_is_sealed_for_its_node_alone(tmp_path: Path) -> None:
+    async def story() -> None:
+        node = Node(tmp_path, gpu())
+        await node.agent.start()
+        await node.looks()
+        other = Keys("k", {"k": node_secret(FLEET, "n2")})
+
+        assert isinstance(opened(Report, node.said[-1], other, "n2"), Refusal)
+
+    lived(story)
+
+
+def test_a_device_bursts_while_it_has_credit_and_its_lease_is_what_is_reported(tmp_path: Path) -> None:
+    async def story() -> None:
+        node = Node(tmp_path, gpu(wants_w=lambda now_s: 100.0 if now_s < 1400.0 else 650.0))
+        await node.agent.start()
+        report = await node.looks()
+        for _ in range(400):  # drawing 100 W under a lease of 400 W earns credit, at most the whole in 300 s
+            node.agent.hear(node.lease(report, {"g": 400.0}, burst_j={"g": 500.0}))
+            report = await node.passes(1.0)
+        bursting_w = node.devices.orders[-1][1]
+        for _ in range(5):  # 250 W above the lease spend 500 J in two seconds
+            node.agent.hear(node.lease(report, {"g": 400.0}, burst_j={"g": 500.0}))
+            report = await node.passes(1.0)
+
+        assert bursting_w == 700.0
+        assert node.devices.orders[-1][1] == 400.0
+        assert report.devices["g"].cap_w == 400.0
+
+    lived(story)

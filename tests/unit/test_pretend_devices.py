@@ -1,0 +1,113 @@
+"""Pretend devices misbehave as real ones do, and only as they are told to."""
+
+from collections.abc import Callable
+
+import pytest
+
+from power.devices import LOST, REFUSED, SILENT, DeviceError, DeviceReading
+from power.pretend_devices import PretendDevice, PretendDevices
+
+
+class Watch:
+    """A clock that is set by hand."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def devices(device: PretendDevice) -> tuple[PretendDevices, Watch]:
+    watch = Watch()
+    return PretendDevices([device], watch), watch
+
+
+def reading(of: PretendDevices) -> DeviceReading:
+    found = of.read()["g"]
+    assert isinstance(found, DeviceReading)
+    return found
+
+
+def test_a_limit_is_obeyed_after_a_while_and_passed_by_a_little() -> None:
+    node, watch = devices(PretendDevice("g", wants_w=lambda _: 600.0))
+
+    assert node.set_limit("g", 300.0) == 300.0
+    before = reading(node).draw_w
+    watch.now_s = 1.5
+
+    assert before == 600.0
+    assert reading(node).draw_w == pytest.approx(300.0 * 1.03)
+
+
+def test_an_idle_device_draws_its_idle_watts() -> None:
+    node, _ = devices(PretendDevice("g", wants_w=lambda _: 0.0))
+
+    assert reading(node).draw_w == 70.0
+    assert reading(node).busy_share == 0.0
+
+
+def test_the_energy_counter_adds_up_what_was_drawn() -> None:
+    node, watch = devices(PretendDevice("g", wants_w=lambda _: 500.0))
+    reading(node)
+
+    watch.now_s = 10.0
+
+    assert reading(node).energy_j == pytest.approx(5000.0)
+
+
+def test_a_liar_reports_what_it_was_asked_and_draws_what_it_likes() -> None:
+    node, watch = devices(PretendDevice("g", lies=True))
+
+    node.set_limit("g", 300.0)
+    watch.now_s = 5.0
+
+    assert reading(node).limit_w == 300.0
+    assert reading(node).draw_w == 600.0
+
+
+def test_a_stuck_device_reports_its_old_limit() -> None:
+    node, watch = devices(PretendDevice("g", stuck=True))
+
+    assert node.set_limit("g", 300.0) == 700.0
+    watch.now_s = 5.0
+
+    assert reading(node).limit_w == 700.0
+
+
+def test_a_clamping_device_says_what_it_made_of_it() -> None:
+    node, watch = devices(PretendDevice("g", clamps_to_w=(400.0, 700.0)))
+
+    assert node.set_limit("g", 250.0) == 400.0
+    watch.now_s = 5.0
+
+    assert reading(node).limit_w == 400.0
+
+
+def test_a_reboot_forgets_limits() -> None:
+    device = PretendDevice("g")
+    node, watch = devices(device)
+    node.set_limit("g", 300.0)
+    watch.now_s = 5.0
+
+    device.reboot(5.0)
+
+    assert reading(node).limit_w == 700.0
+
+
+@pytest.mark.parametrize(
+    ("device", "call", "code"),
+    [
+        (PretendDevice("g"), lambda node: node.set_limit("g", 100.0), REFUSED),
+        (PretendDevice("g", refuses=True), lambda node: node.set_limit("g", 300.0), REFUSED),
+        (PretendDevice("g", silent_from_s=0.0), lambda node: node.set_limit("g", 300.0), SILENT),
+        (PretendDevice("g", lost_from_s=0.0), lambda node: node.set_limit("g", 300.0), LOST),
+        (PretendDevice("g"), lambda node: node.set_limit("h", 300.0), LOST),
+    ],
+)
+def test_refusals_name_their_kind(device: PretendDevice, call: Callable[[PretendDevices], object], code: str) -> None:
+    node, _ = devices(device)
+
+    with pytest.raises(DeviceError) as refused:
+        call(node)
+
+    assert refused.value.code == code

@@ -1,0 +1,66 @@
+"""What was there before us comes back: after a stop, an uninstall, a crash, and a reboot in between."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster.errors import ConfigError
+from nodeagent.record import Record, read_record, write_record
+from power.devices import DeviceFacts
+from power.lease_holder import Holder
+from power.previous import Previous, about_to_set, taken_over, to_restore
+
+H100 = DeviceFacts("GPU-1", "H100", "pretend", min_w=200, max_w=700, default_w=700, can_limit=True)
+
+
+def test_the_limit_that_was_found_is_restored_not_the_default() -> None:
+    found = taken_over({}, H100, 500.0)
+
+    assert to_restore(about_to_set(found, 300.0), H100) == 500.0
+
+
+def test_nothing_is_restored_that_was_never_changed() -> None:
+    assert to_restore(taken_over({}, H100, 500.0), H100) is None
+
+
+def test_after_a_crash_our_own_limit_is_not_taken_for_theirs() -> None:
+    crashed = about_to_set(taken_over({}, H100, 500.0), 300.0)
+
+    again = taken_over({"GPU-1": crashed}, H100, 300.4)
+
+    assert to_restore(again, H100) == 500.0
+
+
+def test_a_limit_that_somebody_set_meanwhile_is_theirs() -> None:
+    crashed = about_to_set(taken_over({}, H100, 500.0), 300.0)
+
+    again = about_to_set(taken_over({"GPU-1": crashed}, H100, 450.0), 300.0)
+
+    assert to_restore(again, H100) == 450.0
+
+
+def test_a_device_that_does_not_tell_its_limit_gets_its_default_back() -> None:
+    assert to_restore(about_to_set(taken_over({}, H100, None), 300.0), H100) == 700.0
+
+
+def test_a_restored_limit_is_one_that_the_device_takes() -> None:
+    assert to_restore(Previous(900.0, last_set_w=300.0), H100) == 700.0
+
+
+def test_the_record_outlives_the_agent(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "limits.json"
+    kept = Record({"GPU-1": Previous(500.0, 300.0)}, "boot-1", Holder("n1", "life", {}))
+
+    assert read_record(path) == Record()
+    write_record(path, kept)
+
+    assert read_record(path) == kept
+    assert [file.name for file in path.parent.iterdir()] == ["limits.json"]
+
+
+def test_a_record_that_cannot_be_read_stops_the_agent(tmp_path: Path) -> None:
+    path = tmp_path / "limits.json"
+    path.write_text("{torn")
+
+    with pytest.raises(ConfigError, match="by hand"):
+        read_record(path)
