@@ -66,9 +66,7 @@ def test_the_full_object_of_a_kind_has_every_field(kind: str) -> None:
     leaves = {path for path, _ in parts(schema_of(kind)) if path.split(".")[0] in ("spec", "status")}
 
     assert {path for path in leaves if not _has(FULL[kind], path)} <= {
-        path
-        for path in leaves
-        if path.startswith(tuple(f"spec.phases[].steps[].{a}" for a in STEPS))
+        path for path in leaves if path.startswith(tuple(f"spec.phases[].steps[].{a}" for a in STEPS))
     }
 
 
