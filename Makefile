@@ -34,7 +34,8 @@ demo: $(READY) ## Plan the example fleet, then let the controller run it for a d
 test: $(READY) ## Run all tests (those that need public data or the control plane skip with a reason without it)
 	@$(BIN)/python -m simulator.controlplane >/dev/null || echo "no control plane: tests that need it are skipped" >&2
 	$(BIN)/python -m pytest -p tests.without_ray -n $(JOBS) --dist worksteal tests/unit
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/controlplane --ignore tests/unit
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/controlplane --ignore tests/unit --ignore tests/ray
+	$(BIN)/python -m pytest tests/ray
 	$(BIN)/python -m pytest tests/controlplane
 
 .PHONY: controlplane

@@ -12,7 +12,7 @@ EXAMPLES = str(Path(__file__).parents[2] / "examples")
 
 
 def asked(*words: str) -> Result:
-    return CliRunner().invoke(tonnage, ["whatif", "-f", EXAMPLES, "--jobs", "1", *words])
+    return CliRunner().invoke(tonnage, ["whatif", "-f", EXAMPLES, "--jobs", "1", "--deadline", "60", *words])
 
 
 def test_every_combination_is_planned_once_and_today_comes_first() -> None:

@@ -139,6 +139,7 @@ def kubernetes_stages(kubeconfig: Path) -> Iterator[KubernetesStages]:
             pods=caches.pods,
             services=caches.services,
             gpu_types=caches.gpu_types,
+            gangs=caches.gangs,
             deployments=deployments,
         )
         stages = KubernetesStages(loop, api, caches, sightings)
