@@ -26,7 +26,9 @@ from tests.controlplane.operators import ROOT, OperatorProcess, create_all, oper
 from tests.controlplane.plain_api import MERGE_PATCH, Answer, PlainApi
 
 SYSTEM = "tonnage-system"
-CONVERGES_WITHIN_S = 60.0
+CONVERGES_WITHIN_S = 150.0
+"""A bind that was answered 500 may have happened, so it counts as done for 30 s; one that meets three such answers in a
+row takes that three times."""
 CRDS = ("gputypes", "modelprofiles", "modelservices", "gangs")
 
 
