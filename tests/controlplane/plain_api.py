@@ -4,7 +4,8 @@ import base64
 import http.client
 import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,14 @@ class PlainApi:
         text = response.read()
         warnings = tuple(response.headers.get_all("Warning") or ())
         return Answer(response.status, json.loads(text) if text else {}, warnings)
+
+    @contextmanager
+    def opened(self, path: str, query: Mapping[str, str]) -> Iterator[http.client.HTTPResponse]:
+        """The answer to a GET while it is still coming, such as that of a watch."""
+        headers = {"Authorization": f"Bearer {self._token}", "Accept": JSON}
+        self._line.request("GET", f"{path}?{urlencode(query)}", headers=headers)
+        with self._line.getresponse() as response:
+            yield response
 
     def close(self) -> None:
         self._line.close()

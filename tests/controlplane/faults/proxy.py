@@ -239,7 +239,15 @@ class ProxyThread:
 
     def close(self) -> None:
         with suppress(Exception):
-            self.run(self._listening.__aexit__(None, None, None), 10.0)
+            self.run(self._ended(), 15.0)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
         self._loop.close()
+
+    async def _ended(self) -> None:
+        await self._listening.__aexit__(None, None, None)
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0.3)  # connections close over some turns of the loop

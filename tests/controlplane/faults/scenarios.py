@@ -3,6 +3,7 @@
 import signal
 import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from threading import Event, Thread
 from typing import Any
 
@@ -114,7 +115,7 @@ def _in_hand(play: Play, rounds: int) -> None:
         for pod in play.stage.witness.pods(play.namespace):
             if pod.name in second:
                 del play.wanted[pod.name]
-                play.delete(pod, play.stage.api)
+                play.delete(pod, play.api())
         if old.proxy.answered[201]:  # they hold what others held; what the kubelet made of them is of no interest
             play.clear()
         else:
@@ -163,9 +164,8 @@ def _create_in_spite(play: Play, made: Wave) -> None:
             for each in objects:
                 while True:
                     try:
-                        answer = PlainApi(play.stage.plane.kubeconfig).send(
-                            "POST", f"{base}/namespaces/{play.namespace}/{path}", each
-                        )
+                        with closing(PlainApi(play.stage.plane.kubeconfig)) as api:
+                            answer = api.send("POST", f"{base}/namespaces/{play.namespace}/{path}", each)
                     except OSError:
                         over.wait(0.2)
                         continue
@@ -219,7 +219,7 @@ def nodes_lost(play: Play, rounds: int) -> None:
     play.start(1, delay_s=DELAY_S)
     for number in range(rounds):
         picked = play.chance.sample([each for each in play.stage.nodes if _corner(each) == "open"], 8)
-        api = play.stage.api
+        api = play.api()
 
         def strike(picked: Any = picked, api: PlainApi = api) -> None:
             for node in picked[:4]:
@@ -247,7 +247,7 @@ def _corner(node: Mapping[str, Any]) -> str:
 def pods_deleted(play: Play, rounds: int) -> None:
     """Pods are deleted while they are planned, bound and started, and are made anew under their names."""
     play.start(1, delay_s=DELAY_S)
-    api = play.stage.api
+    api = play.api()
 
     def strike() -> None:
         pods = play.stage.witness.pods(play.namespace)
@@ -266,7 +266,7 @@ def others_write(play: Play, rounds: int) -> None:
     """Another client annotates and binds the same pods, and another manager changes Deployments and services."""
     play.start(1, delay_s=DELAY_S)
     play.create_service()
-    api, base = play.stage.api, f"/api/v1/namespaces/{play.namespace}/pods"
+    api, base = play.api(), f"/api/v1/namespaces/{play.namespace}/pods"
     reserved = [each["metadata"]["name"] for each in play.stage.nodes if _corner(each) == "reserved"]
     taken: list[str] = []
 
@@ -280,7 +280,7 @@ def others_write(play: Play, rounds: int) -> None:
             if name.startswith("w") and "-p" in name and play.chance.random() < 0.2 and len(taken) < 8 * RESERVED // 4:
                 _bind(play, api, name, reserved[len(taken) % len(reserved)], taken)
 
-    other = play.stage.api
+    other = play.api()
 
     def meddle() -> None:
         deployments = f"/apis/apps/v1/namespaces/{play.namespace}/deployments"

@@ -76,20 +76,6 @@ class Stage:
     seed: int
     served: int = field(default=0)
 
-    @property
-    def api(self) -> PlainApi:
-        """A line of its own for each caller: they are not shared between threads."""
-        return PlainApi(self.plane.kubeconfig)
-
-    def restart_api_server(self) -> None:
-        from simulator.controlplane import processes
-        from simulator.controlplane.server import process_of
-
-        killed = process_of(self.plane.folder, "kube-apiserver")
-        processes.send(killed, signal.SIGKILL)
-        processes.ended_within(killed, 30)
-        up(self.plane.folder, self.plane.state.settings, self.programs)
-
     @contextmanager
     def actor(self) -> Iterator[Actor]:
         self.served += 1
@@ -164,6 +150,12 @@ class Play:
     def namespace(self) -> str:
         return self.name
 
+    def api(self) -> PlainApi:
+        """A line of its own for each caller, for they are not shared between threads; closed with the play."""
+        line = PlainApi(self.stage.plane.kubeconfig)
+        self.stack.callback(line.close)
+        return line
+
     def leader(self, within_s: float = 60.0) -> Actor:
         found = wait_until(lambda: any(actor.leads for actor in self.actors), within_s)
         if not found:
@@ -183,7 +175,7 @@ class Play:
 
     def settle(self, within_s: float = CONVERGES_WITHIN_S, *, has_service: bool = False) -> float:
         """Until all that is wanted runs; how long that took. Pods that sit on nodes that are gone are made anew."""
-        began_s, api = time.monotonic(), self.stage.api
+        began_s, api = time.monotonic(), self.api()
 
         def settled() -> bool:
             self.replace_lost(api)
@@ -237,7 +229,7 @@ class Play:
 
     def clear(self) -> None:
         """All waves go, so that the next one has room."""
-        api = self.stage.api
+        api = self.api()
         self.wanted.clear()
         self.least.clear()
         for pod in self.stage.witness.pods(self.namespace):

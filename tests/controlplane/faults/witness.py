@@ -8,7 +8,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, RLock, Thread
@@ -18,6 +18,7 @@ from tests.controlplane.auditor import DEVICES, GPU
 from tests.controlplane.plain_api import PlainApi
 
 ENDED = ("Succeeded", "Failed")
+WATCH_FOR_S = 5
 BREAKS = (OSError, http.client.HTTPException, ValueError)
 
 
@@ -134,6 +135,8 @@ class Witness:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
+        for thread in self._threads:
+            thread.join(2 * WATCH_FOR_S)
 
     def pods(self, namespace: str) -> list[Pod]:
         with self.lock:
@@ -151,29 +154,32 @@ class Witness:
 
     def _list_and_watch(self, what: str) -> None:
         path = f"/api/v1/{what}"
-        api = PlainApi(self._kubeconfig)
-        listed = api.send("GET", path)
+        with closing(PlainApi(self._kubeconfig)) as api:
+            listed = api.send("GET", path)
         if not listed.is_ok:
             return
         with self.lock:
             self._take_list(what, listed.body["items"])
         self._synced[what].set()
-        for event in self._events(path, listed.body["metadata"]["resourceVersion"]):
-            if event["type"] == "ERROR":
-                return
-            if event["type"] != "BOOKMARK":
-                with self.lock:
-                    self._take(what, event["type"], event["object"])
+        version = listed.body["metadata"]["resourceVersion"]
+        while not self._over.is_set():
+            # One watch after the other from the newest version: nothing between two is coalesced.
+            with closing(self._events(path, version)) as events:
+                for event in events:
+                    if event["type"] == "ERROR":
+                        return
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    if event["type"] != "BOOKMARK":
+                        with self.lock:
+                            self._take(what, event["type"], event["object"])
 
     def _events(self, path: str, version: str) -> Iterator[dict[str, Any]]:
-        api = PlainApi(self._kubeconfig)
-        query = f"watch=true&allowWatchBookmarks=true&resourceVersion={version}"
-        headers = {"Authorization": f"Bearer {api._token}", "Accept": "application/json"}
-        api._line.timeout = 90
-        api._line.request("GET", f"{path}?{query}", headers=headers)
-        response = api._line.getresponse()
-        while not self._over.is_set() and (line := response.readline()):
-            yield json.loads(line)
+        query = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": version}
+        # Asked for a few seconds at a time, so that its thread sees when it is over.
+        query["timeoutSeconds"] = str(WATCH_FOR_S)
+        with closing(PlainApi(self._kubeconfig)) as api, api.opened(path, query) as response:
+            while not self._over.is_set() and (line := response.readline()):
+                yield json.loads(line)
 
     def _take_list(self, what: str, items: list[dict[str, Any]]) -> None:
         if what == "nodes":
