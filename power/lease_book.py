@@ -83,9 +83,9 @@ def readings_of(book: LeaseBook, table: PowerTable) -> PowerReadings:
 def found_w(book: LeaseBook, table: PowerTable) -> FloatArray:
     """The limits that devices were found at, shape (devices,): what a controller that starts anew takes over.
 
-    The highest limit where a device was not heard.
+    The useful floor where a device was not heard: a lease may only lower it until it was.
     """
-    made = table.devices.max_w.copy()
+    made = table.devices.floor_w.copy()
     for row, name in enumerate(table.devices.names):
         node = book.nodes.get(table.domains.names[int(table.devices.domain[row])])
         if node is not None and (said := node.report.devices.get(name)) is not None:
