@@ -422,9 +422,9 @@ def _as_clamped(
 ) -> FloatArray:
     """Devices that keep a higher limit than they were given are granted that limit, once others have made room for it.
 
-    It changes nothing but the books: they hold it anyway. Asked for less in vain, they would be named for ever.
+    It changes nothing but the books: they hold it now. Asked for less in vain, they would be named for ever.
     """
-    clamped = (trust.least_w > book.cap_w) & seen.believed & (seen.fault != OVER_CAP)
+    clamped = (trust.least_w > book.cap_w) & seen.believed & (seen.fault != OVER_CAP) & (seen.held_w >= trust.least_w)
     fits = allocator.tree.least(left_w) >= 0
     return np.where(clamped & fits, np.minimum(trust.least_w, allocator.appetite.most_w), cap_w)
 

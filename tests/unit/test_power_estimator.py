@@ -24,6 +24,9 @@ class World:
         self.grants: Grants | None = None
         self.cap_w: FloatArray = np.full(3, 400.0)
         self.demand_w = np.array([300.0, 300.0, 300.0])
+        self.heard = self.state.book.sequence
+        self.deaf = False
+        """The second and third device hear nothing and keep what they have."""
         self.now_s = 0.0
 
     def pass_time(self, seconds: int, **wrong: float) -> None:
@@ -38,11 +41,13 @@ class World:
                 at_s=at_s,
                 draw_w=draw_w,
                 cap_w=cap_w,
-                sequence=self.state.book.sequence,
+                sequence=self.heard,
                 phase=np.full(3, 2),
             )
             self.state, self.grants = step(self.allocator, self.state, seen, self.now_s)
-            self.cap_w = self.grants.cap_w
+            hears = np.array([True, not self.deaf, not self.deaf])
+            self.cap_w = np.where(hears, self.grants.cap_w, self.cap_w)
+            self.heard = np.where(hears, self.grants.sequence, self.heard)
             self.now_s += 2.0
 
     @property
@@ -145,3 +150,15 @@ def test_a_silent_device_is_sent_to_its_floor_and_keeps_its_watts_in_the_books()
     assert world.grants is not None
     assert world.grants.cap_w[0] == 150.0
     assert world.held_w == held_w  # nobody saw it obey
+
+
+def test_a_limit_that_was_kept_once_is_granted_only_while_it_is_kept() -> None:
+    """Found by the leases' property: a late actuation looked like a clamp, and 270 W were granted from thin air."""
+    world = World(budget_w=620.0)
+    world.pass_time(30)
+
+    world.deaf = True
+    world.pass_time(2, cap_w=390.0)
+    for _ in range(20):
+        world.pass_time(2)
+        assert world.cap_w.sum() <= 620.0
