@@ -161,6 +161,8 @@ def _decided(
     mean_w: FloatArray,
 ) -> tuple[AllocatorState, Grants]:
     """The step in full."""
+    if not np.isfinite(readings.cap_w).all():
+        readings = replace(readings, cap_w=np.where(np.isnan(readings.cap_w), np.inf, readings.cap_w))
     if state.at_s == NEVER_S:
         state = _started(state, now_s)
     trust, seen = estimate(allocator.tree, allocator.rules, state.trust, state.book, readings, now_s)
@@ -176,9 +178,9 @@ def _decided(
     reserve_w = _reserve(allocator, spikes, seen, need_w)
     target_w = _targets(allocator, trust, seen, width_w, level, room_w, reserve_w)
     if not book.met.all() and now_s < state.started_s + allocator.rules.stale_s:
-        target_w = np.where(~book.met & (seen.fault == STALE), book.cap_w, target_w)
+        target_w = np.where(_awaited(allocator, book, seen, room_w), book.cap_w, target_w)
     pool_w = np.minimum(spikes.spike_w, allocator.rules.reserve_most_share * budget_w)
-    cap_w = _next_caps(allocator, book, seen, need_w, target_w, room_w, pool_w)
+    cap_w = _next_caps(allocator, trust, book, seen, need_w, target_w, room_w, pool_w)
     if not state.book.met.all():
         cap_w = _as_found(allocator, state.book, book, readings, cap_w)
     burst = allocator.bursts & (seen.fault == FINE)
@@ -215,6 +217,14 @@ def _started(state: AllocatorState, now_s: float) -> AllocatorState:
     return replace(state, book=book, started_s=now_s)
 
 
+def _awaited(allocator: Allocator, book: Book, seen: Estimate, room_w: FloatArray) -> BoolArray:
+    """Devices that a new controller has not heard yet and that may keep what they have: where that fits the budget."""
+    tree = allocator.tree
+    granted_w = np.where(tree.table.devices.managed, book.cap_w, 0.0)
+    fits = tree.least(room_w - tree.through(tree.burden * granted_w)) >= 0
+    return ~book.met & (seen.fault == STALE) & fits
+
+
 def _as_found(allocator: Allocator, before: Book, book: Book, readings: PowerReadings, cap_w: FloatArray) -> FloatArray:
     """Grants no higher than what devices turn out to hold that are met for the first time.
 
@@ -244,11 +254,15 @@ def _still(state: AllocatorState, spikes: Spikes, mean_w: FloatArray, now_s: flo
 
 
 def _smoothed(allocator: Allocator, state: AllocatorState, readings: PowerReadings, now_s: float) -> FloatArray:
-    """The mean draw that needs are made of; a first reading is its own mean."""
+    """The mean draw that needs are made of; a first reading is its own mean.
+
+    What no device can draw counts as the highest limit: one broken reading must not stay in the mean for ever.
+    """
+    draw_w = np.fmax(np.fmin(readings.draw_w, allocator.appetite.most_w), 0.0)
     if state.at_s == NEVER_S:
-        return readings.draw_w
+        return draw_w
     part = 1 - exp(-max(now_s - state.at_s, 0.0) / allocator.rules.mean_s)
-    return state.mean_w + part * (readings.draw_w - state.mean_w)
+    return state.mean_w + part * (draw_w - state.mean_w)
 
 
 def _measured(allocator: Allocator, spikes: Spikes, draw_w: FloatArray, now_s: float) -> Spikes:
@@ -376,6 +390,7 @@ def _kept_apart(allocator: Allocator, seen: Estimate, target_w: FloatArray) -> F
 
 def _next_caps(
     allocator: Allocator,
+    trust: Trust,
     book: Book,
     seen: Estimate,
     need_w: FloatArray,
@@ -391,6 +406,8 @@ def _next_caps(
     wanted_w = _wanted(allocator, book.cap_w, need_w, target_w, room_w - pool_w)
     may_rise = seen.believed & (seen.fault == FINE) & managed & (book.ceiling_w <= book.cap_w)
     lowered_w = np.where(managed, np.minimum(wanted_w, book.cap_w), book.cap_w)
+    if not trust.clean:
+        lowered_w = _as_clamped(allocator, trust, book, seen, lowered_w, left_w)
     rise_w = np.where(may_rise, np.maximum(wanted_w - held_w, 0.0), 0.0)
     if not rise_w.any():
         return lowered_w
@@ -398,6 +415,18 @@ def _next_caps(
     return _floors_first(
         allocator, target_w, lowered_w, np.where(rise_w >= _MEANT_W, held_w + np.floor(rise_w), lowered_w)
     )
+
+
+def _as_clamped(
+    allocator: Allocator, trust: Trust, book: Book, seen: Estimate, cap_w: FloatArray, left_w: FloatArray
+) -> FloatArray:
+    """Devices that keep a higher limit than they were given are granted that limit, once others have made room for it.
+
+    It changes nothing but the books: they hold it now. Asked for less in vain, they would be named for ever.
+    """
+    clamped = (trust.least_w > book.cap_w) & seen.believed & (seen.fault != OVER_CAP) & (seen.held_w >= trust.least_w)
+    fits = allocator.tree.least(left_w) >= 0
+    return np.where(clamped & fits, np.minimum(trust.least_w, allocator.appetite.most_w), cap_w)
 
 
 def _wanted(

@@ -85,7 +85,8 @@ def estimate(
     devices, draw_w = tree.table.devices, readings.draw_w
     held_w = np.maximum(book.ceiling_w, readings.cap_w)
     trust = _looked(rules, trust, readings, devices.idle_w, now_s)
-    fresh = readings.at_s >= now_s - rules.stale_s
+    # An instant in the future means that clocks disagree: then nobody knows how old the reading is.
+    fresh = (readings.at_s >= now_s - rules.stale_s) & (readings.at_s <= now_s + rules.control_delay_s)
     possible = (draw_w >= _SMALLEST_SHARE * devices.idle_w) & (draw_w <= _IMPOSSIBLE_SHARE * devices.max_w)
     may_draw_w = np.where(book.burst | book.open, np.maximum(held_w, devices.max_w), held_w)
     obeys = draw_w <= may_draw_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + _SLACK_W

@@ -19,12 +19,16 @@ class Pouring:
     levels: int
     only_limit: IntArray | None
     """Shape (devices,): the one limit of each device, where every device has exactly one; else None."""
+    only_burden: FloatArray
+    """Shape (devices,): watts at that limit, at worst, per watt of cap."""
 
 
 def pouring_of(tree: Tree, levels: int) -> Pouring:
     single = len(tree.path_device) == tree.devices and len(set(tree.path_device.tolist())) == tree.devices
     only = tree.path_limit[np.argsort(tree.path_device)] if single else None
-    return Pouring(tree, levels, only)
+    share = np.ones(tree.devices)
+    share[tree.path_device] = tree.path_share
+    return Pouring(tree, levels, only, tree.burden * share)
 
 
 def pour(pouring: Pouring, width_w: FloatArray, level: IntArray, room_w: FloatArray) -> FloatArray:
@@ -47,20 +51,13 @@ def _pour_apart(
     pouring: Pouring, only: IntArray, width_w: FloatArray, level: IntArray, room_w: FloatArray
 ) -> FloatArray:
     """Each limit by itself, all at once: no device draws through two."""
-    tree, limits = pouring.tree, pouring.tree.limits
+    limits = pouring.tree.limits
     cell = level * limits + only[:, None]
-    load = width_w * (tree.burden * _share_of(tree))[:, None]
+    load = width_w * pouring.only_burden[:, None]
     carried = np.bincount(cell.ravel(), load.ravel(), pouring.levels * limits)
     asked = np.asarray(carried, dtype=np.float64).reshape(pouring.levels, limits)
     served = _served(asked, room_w)
     return np.asarray((width_w * served.ravel()[cell]).sum(axis=1), dtype=np.float64)
-
-
-def _share_of(tree: Tree) -> FloatArray:
-    """Shape (devices,): the share of each device's only path."""
-    made = np.ones(tree.devices)
-    made[tree.path_device] = tree.path_share
-    return made
 
 
 def _served(asked: FloatArray, room_w: FloatArray) -> FloatArray:

@@ -9,10 +9,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
-from cluster.power import NEVER_S, PowerLeases, PowerReadings, PowerTable
+from cluster.power import NEVER_S, PHASE_UNKNOWN, PowerLeases, PowerReadings, PowerTable
 from power.allocator import Grants
+from power.curves import PHASES
 from power.lease_message import Lease, Refusal, Report
 
+_HIGHEST = 2**62
+"""No controller counts so far; an agent that says more must not break the arithmetic of all others."""
 _LIVES_KEPT = 8
 """So many former lives of an agent are remembered, so that their reports can be told from those of its present one."""
 
@@ -74,18 +77,19 @@ def readings_of(book: LeaseBook, table: PowerTable) -> PowerReadings:
         report = node.report
         if report.answered_epoch == book.epoch:  # else it is an instant of another controller's clock
             at_s[row] = report.answered_s + report.since_s - said.age_s
-        draw_w[row], cap_w[row], phase[row] = said.draw_w, said.cap_w, said.phase
+        draw_w[row], cap_w[row] = said.draw_w, said.cap_w
+        phase[row] = said.phase if said.phase in PHASES else PHASE_UNKNOWN
         if report.epoch == book.epoch:
-            sequence[row] = report.sequence
+            sequence[row] = min(max(report.sequence, -1), _HIGHEST)
     return replace(table.readings, at_s=at_s, draw_w=draw_w, cap_w=cap_w, sequence=sequence, phase=phase)
 
 
 def found_w(book: LeaseBook, table: PowerTable) -> FloatArray:
     """The limits that devices were found at, shape (devices,): what a controller that starts anew takes over.
 
-    The highest limit where a device was not heard.
+    The useful floor where a device was not heard: a lease may only lower it until it was.
     """
-    made = table.devices.max_w.copy()
+    made = table.devices.floor_w.copy()
     for row, name in enumerate(table.devices.names):
         node = book.nodes.get(table.domains.names[int(table.devices.domain[row])])
         if node is not None and (said := node.report.devices.get(name)) is not None:

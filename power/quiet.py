@@ -65,5 +65,6 @@ def is_quiet(
         and bool((draw_w >= quiet.least_draw_w).all())
         and bool((readings.cap_w <= quiet.cap_w).all())
         and bool(readings.at_s.min(initial=now_s) >= now_s - rules.stale_s)
+        and bool(readings.at_s.max(initial=now_s) <= now_s + rules.control_delay_s)
         and (budget_w is quiet.budget_w or bool((budget_w == quiet.budget_w).all()))
     )

@@ -8,6 +8,7 @@ from hypothesis import settings
 
 # No deadline for single examples: a busy machine is not a failure.
 settings.register_profile("tonnage", deadline=None, print_blob=True)
+settings.register_profile("long", deadline=None, print_blob=True, max_examples=10_000)
 settings.load_profile("tonnage")
 
 

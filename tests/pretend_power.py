@@ -91,12 +91,16 @@ class Agent:
         return refusal
 
     def act(self, now_s: int, actuation_s: int) -> None:
-        """Order what the holder allows; a lease counts as in force when every limit was read back."""
+        """Order what the holder allows. A lease is in force when every limit was read back and no order is under way.
+
+        The second matters: an older order that takes effect later would undo what was read back.
+        """
         wanted = limits(self.holder, self.clock(now_s))
         for name, watts in wanted.items():
             self.hardware[name].order(watts, now_s + actuation_s)
             self.hardware[name].settle(now_s)
-        if all(self.hardware[name].claimed_w == watts for name, watts in wanted.items()):
+        devices = [(self.hardware[name], watts) for name, watts in wanted.items()]
+        if all(device.claimed_w == watts and not device.due for device, watts in devices):
             self.in_force = (self.holder.epoch, self.holder.sequence)
 
     def report(self, draws_w: Mapping[str, float], now_s: int) -> bytes:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.arrays import FloatArray
@@ -14,6 +14,10 @@ from power.appetite import pieces
 from power.filling import pour
 from power.rules import PowerRules
 from tests.watts import Device, Domain, power_table
+
+many = settings(max_examples=max(500, settings.default.max_examples if settings.default else 0))
+
+pytestmark = pytest.mark.slow
 
 RULES = PowerRules(stuck_s=0.0)
 STRICT = replace(RULES, burst_share=0.0)
@@ -99,6 +103,7 @@ def lowest_fit(allocator: Allocator, scale: float = 1.0) -> bool:
 
 
 @pytest.mark.parametrize("rules", [STRICT, RULES], ids=["hard limits", "with bursts"])
+@many
 @given(fleet=fleets())
 def test_in_a_world_that_obeys_all_caps_fit_every_budget(rules: PowerRules, fleet: Fleet) -> None:
     allocator, _, grants = settled(fleet, rules)
@@ -106,6 +111,7 @@ def test_in_a_world_that_obeys_all_caps_fit_every_budget(rules: PowerRules, flee
     assert not lowest_fit(allocator) or (worst_w(allocator, grants.cap_w) <= allocator.tree.budget_w + 1e-6).all()
 
 
+@many
 @given(fleet=fleets())
 def test_every_cap_is_within_what_its_device_accepts(fleet: Fleet) -> None:
     _, _, grants = settled(fleet)
@@ -115,6 +121,7 @@ def test_every_cap_is_within_what_its_device_accepts(fleet: Fleet) -> None:
     assert (grants.safe_w <= grants.cap_w).all()
 
 
+@many
 @given(fleet=fleets())
 def test_opted_out_devices_are_never_touched(fleet: Fleet) -> None:
     _, _, grants = settled(fleet)
@@ -124,6 +131,7 @@ def test_opted_out_devices_are_never_touched(fleet: Fleet) -> None:
     assert (grants.cap_w[out] == fleet.table.devices.max_w[out]).all()
 
 
+@many
 @given(fleet=fleets())
 def test_nothing_is_granted_twice_for_the_same_readings(fleet: Fleet) -> None:
     allocator, state, grants = settled(fleet)
@@ -135,6 +143,7 @@ def test_nothing_is_granted_twice_for_the_same_readings(fleet: Fleet) -> None:
     assert not again.changed.any()
 
 
+@many
 @given(fleet=fleets())
 def test_no_high_class_device_is_below_its_floor_while_a_low_one_beside_it_is_above_its_own(fleet: Fleet) -> None:
     allocator, _, grants = settled(fleet)
@@ -155,6 +164,7 @@ def poured(allocator: Allocator, fleet: Fleet, scale: float | FloatArray) -> Flo
     return pour(allocator.pouring, width_w, level, np.tile(free_w, (allocator.appetite.levels, 1)))
 
 
+@many
 @given(fleet=fleets(twice_fed=False), less=st.floats(0.5, 1.0), which=st.integers(0, 3))
 def test_a_smaller_budget_gives_nobody_below_it_more(fleet: Fleet, less: float, which: int) -> None:
     allocator = allocator_of(fleet.table, STRICT)
@@ -167,6 +177,7 @@ def test_a_smaller_budget_gives_nobody_below_it_more(fleet: Fleet, less: float, 
     assert (after_w[below] <= before_w[below] + 1e-6).all()
 
 
+@many
 @given(fleet=fleets(), old_s=st.floats(10.5, 1000.0), which=st.integers(0, 7))
 def test_a_stale_reading_raises_no_cap_whatever_it_says(fleet: Fleet, old_s: float, which: int) -> None:
     allocator, state, grants = settled(fleet, scale=0.7)
@@ -181,6 +192,7 @@ def test_a_stale_reading_raises_no_cap_whatever_it_says(fleet: Fleet, old_s: flo
         assert (grants.cap_w[stale] <= before_w[stale]).all()
 
 
+@many
 @given(fleet=fleets())
 def test_rises_together_never_exceed_what_is_free(fleet: Fleet) -> None:
     allocator, state, grants = settled(fleet, scale=0.6)

@@ -1,18 +1,23 @@
 """Watt leases hold under any loss, delay, doubling, reordering, clamping, lying and restarts.
 
-`pytest tests/properties/test_power_leases.py --hypothesis-profile=long -m ""` runs 10,000 examples of each.
+`pytest tests/properties/test_power_leases.py --hypothesis-profile=long` runs 10,000 examples of each.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from hypothesis import given, note
+import pytest
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from cluster.power import PowerTable
 from power.tree import Tree, tree_of
-from tests.pretend_power import Controller, Fleet, Weather
+from tests.pretend_power import STRICT, Controller, Fleet, Weather
 from tests.watts import Device, Domain, power_table
+
+pytestmark = pytest.mark.slow
+
+many = settings(max_examples=max(500, settings.default.max_examples if settings.default else 0))
 
 weathers = st.builds(
     Weather,
@@ -58,14 +63,14 @@ events = st.lists(
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> PowerTable:
+def tables(draw: st.DrawFn, floors_w: tuple[float, ...] = (120.0, 150.0, 200.0)) -> PowerTable:
     """Two racks, one of them fed twice, whose floors fit and whose highest limits do not."""
     devices = [
         Device(
             f"g{n}",
             f"n{n // 2}",
             draw(st.sampled_from(("high", "low"))),
-            floor_w=draw(st.sampled_from((120.0, 150.0, 200.0))),
+            floor_w=draw(st.sampled_from(floors_w)),
             overshoot_share=draw(st.sampled_from((0.0, 0.03))),
             managed=n != 5,
         )
@@ -118,11 +123,19 @@ def through(tree: Tree, watts: np.ndarray) -> np.ndarray:
     return tree.through(tree.burden * opted_out_w) + tree.other_w
 
 
-@given(table=tables(), weather=weathers, happening=events, seed=st.integers(0, 10_000))
+@many
+@given(
+    table=tables(),
+    weather=weathers,
+    happening=events,
+    seed=st.integers(0, 10_000),
+    burst_share=st.sampled_from((0.0, 1.0)),
+)
 def test_leases_never_add_up_to_more_than_any_budget(
-    table: PowerTable, weather: Weather, happening: list[Event], seed: int
+    table: PowerTable, weather: Weather, happening: list[Event], seed: int, burst_share: float
 ) -> None:
-    fleet, tree, lasting = Fleet(table, weather, seed), tree_of(table), set[str]()
+    rules = replace(STRICT, burst_share=burst_share)
+    fleet, tree, lasting = Fleet(table, weather, seed, rules), tree_of(table), set[str]()
     demand_w = dict.fromkeys(fleet.hardware, 400.0)
 
     for _ in range(45):
@@ -137,3 +150,56 @@ def test_leases_never_add_up_to_more_than_any_budget(
         note(f"{fleet.now_s} s: leased {fleet.leased_w()}, enforced {fleet.enforced_w()}")
         assert (through(tree, fleet.leased_w()) <= tree.budget_w + 1e-6).all()
         assert (drawn <= tree.budget_w + 1e-6).all()
+
+
+CUT_S, BACK_S = 15, 32
+
+
+@many
+@given(table=tables(floors_w=(120.0,)), weather=weathers, happening=events, seed=st.integers(0, 10_000))
+def test_a_budget_that_is_cut_is_kept_one_lease_later_and_giving_it_back_brings_no_storm(
+    table: PowerTable, weather: Weather, happening: list[Event], seed: int
+) -> None:
+    fleet, tree = Fleet(table, weather, seed), tree_of(table)
+    demand_w = dict.fromkeys(fleet.hardware, 400.0)
+    after_the_lease_s = CUT_S + fleet.rules.lease_s + 1
+
+    for _ in range(45):
+        for event in happening:
+            if event.at_s == fleet.now_s:
+                happen(fleet, event, demand_w, set())
+        change_work(fleet, demand_w)
+        budget_w = tree.budget_w * (0.8 if CUT_S <= fleet.now_s < BACK_S else 1.0)
+        fleet.second(budget_w, demand_w)
+
+        allowed_w = budget_w if fleet.now_s >= after_the_lease_s else tree.budget_w
+        assert (through(tree, fleet.leased_w()) <= allowed_w + 1e-6).all()
+
+
+@many
+@given(table=tables(), weather=weathers, happening=events, seed=st.integers(0, 10_000))
+def test_no_cap_rises_on_a_stale_reading_and_none_leaves_its_range_or_touches_who_opted_out(
+    table: PowerTable, weather: Weather, happening: list[Event], seed: int
+) -> None:
+    fleet, tree = Fleet(table, weather, seed), tree_of(table)
+    demand_w = dict.fromkeys(fleet.hardware, 400.0)
+
+    for _ in range(45):
+        for event in happening:
+            if event.at_s == fleet.now_s:
+                happen(fleet, event, demand_w, set())
+        change_work(fleet, demand_w)
+        before = {id(c): c.state.book.cap_w for c in fleet.controllers if c.state is not None}
+        fleet.second(tree.budget_w, demand_w)
+
+        for controller in fleet.controllers:
+            if controller.state is not None and id(controller) in before:
+                rose = controller.state.book.cap_w > before[id(controller)]
+                assert controller.state.estimate.believed[rose].all()
+        for lease in fleet.leases[-6:]:
+            for name, cap_w in lease.caps_w.items():
+                row = table.devices.names.row(name)
+                assert row is not None
+                assert table.devices.managed[row]
+                assert table.devices.min_w[row] <= lease.safe_w[name] <= cap_w <= table.devices.max_w[row]
+    assert fleet.hardware["g5"].cap_w == table.devices.previous_w[5]

@@ -148,6 +148,7 @@ def test_watts_flow_to_who_needs_them_and_never_over_the_budget(tmp_path: Path) 
         row.devices["n2"].wants_w = lambda _: 70.0
         row.leader = Watts(row_of(1700.0), epoch=1, rules=FAST)
         async with row.up():
+            await row.until(lambda: max(row.enforced_w()) <= 350.0)  # every agent has taken hold
             await row.until(lambda: sum(row.enforced_w()[:2]) > 2 * 500.0)
             for _ in range(20):
                 assert 1.03 * sum(row.enforced_w()) <= 1700.0 + 1.0

@@ -1,0 +1,73 @@
+"""Bursts: whatever devices do within their leases and credit, no breaker opens."""
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.power import BreakerCurve
+from power.breaker import burst_share_s, heat_after, opens_after_s
+from power.burst import burst_of, credit_after, may_burst
+from power.tree import tree_of
+from tests.watts import Device, row_of
+
+many = settings(max_examples=max(500, settings.default.max_examples if settings.default else 0))
+
+CURVES = (
+    BreakerCurve((1.1, 1.2, 1.4, 2.0), (600.0, 60.0, 20.0, 5.0)),
+    BreakerCurve((1.1, 1.5, 2.0), (600.0, 60.0, 10.0)),
+    BreakerCurve((1.25, 3.0), (900.0, 4.0), cooling_s=1000.0),
+)
+
+
+@many
+@given(
+    curve=st.sampled_from(CURVES),
+    devices=st.integers(1, 6),
+    crowded=st.floats(0.4, 0.95),
+    moods=st.lists(st.tuples(st.sampled_from(("all", "none", "some", "lease")), st.integers(1, 240)), max_size=30),
+)
+def test_no_draw_that_leases_and_credit_allow_opens_a_cold_breaker(
+    curve: BreakerCurve, devices: int, crowded: float, moods: list[tuple[str, int]]
+) -> None:
+    """All devices draw in step, which is the worst that they can do, with an agent that looks every half second."""
+    budget_w = crowded * devices * 400.0
+    table = replace(row_of([Device(f"g{n}", f"n{n}") for n in range(devices)], budget_w), curves=(curve,))
+    burst_j = burst_of(tree_of(table), 1.0)
+    lease_w, credit_j, heat = np.full(devices, budget_w / devices), burst_j.copy(), 0.0
+    bursting = np.ones(devices, dtype=bool)
+
+    for mood, halves in moods:
+        for half in range(halves):
+            bursting = may_burst(credit_j, bursting, burst_j)
+            highest_w = np.where(bursting, 400.0, lease_w)
+            wants_w = {"all": 400.0, "none": 60.0, "some": 400.0 if half % 4 < 2 else 60.0, "lease": lease_w}[mood]
+            draw_w = np.minimum(wants_w, highest_w)
+            credit_j = credit_after(credit_j, draw_w, lease_w, burst_j, 0.5, curve.cooling_s)
+            heat = heat_after(curve, heat, float(draw_w.sum()) / budget_w, 0.5)
+            assert heat < 1.0
+
+
+@many
+@given(curve=st.sampled_from(CURVES), over=st.floats(1.0001, 4.0), more=st.floats(1.0001, 3.0))
+def test_a_breaker_opens_sooner_at_a_higher_load(curve: BreakerCurve, over: float, more: float) -> None:
+    assert opens_after_s(curve, over * more) <= opens_after_s(curve, over)
+
+
+@many
+@given(curve=st.sampled_from(CURVES), over=st.floats(1.01, 2.5), at=st.floats(0.01, 1.0))
+def test_a_burst_of_less_than_its_energy_does_not_open_it_at_any_load(
+    curve: BreakerCurve, over: float, at: float
+) -> None:
+    load = 1 + (over - 1) * at
+
+    assert heat_after(curve, 0.0, load, 0.98 * burst_share_s(curve, over) / (load - 1)) <= 1.0
+
+
+def test_below_a_limit_of_which_nothing_is_known_no_burst_is_allowed() -> None:
+    table = row_of([Device("g", "n")], 300.0)
+    unknown = replace(table, domains=replace(table.domains, curve=np.full(2, -1)))
+
+    assert burst_of(tree_of(table), 1.0)[0] > 0
+    assert burst_of(tree_of(unknown), 1.0)[0] == 0
