@@ -222,7 +222,8 @@ def _awaited(allocator: Allocator, book: Book, seen: Estimate, room_w: FloatArra
     tree = allocator.tree
     granted_w = np.where(tree.table.devices.managed, book.cap_w, 0.0)
     fits = tree.least(room_w - tree.through(tree.burden * granted_w)) >= 0
-    return ~book.met & (seen.fault == STALE) & fits
+    awaited: BoolArray = ~book.met & (seen.fault == STALE) & fits
+    return awaited
 
 
 def _as_found(allocator: Allocator, before: Book, book: Book, readings: PowerReadings, cap_w: FloatArray) -> FloatArray:

@@ -19,6 +19,7 @@ from tests.deploy.prometheus import Prometheus, running_prometheus, tool, until
 
 CYCLES = 40
 """Enough that every counter has moved and every fault has happened; Prometheus scrapes in between."""
+RATES = [name for name, expression in PANELS.items() if "rate(" in expression]
 SCRAPES = 5
 """A rate needs two."""
 
@@ -40,9 +41,10 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
             # One name at a time: without their names, two counters without labels would be one series.
             counters = {each["metric"]["__name__"] for each in server.query("{__name__=~'tonnage_.+_total'}")}
             seen = [server.query(f"min(count_over_time({name}[5m])) >= {SCRAPES}") for name in sorted(counters)]
-            return bool(seen) and all(seen)
+            # A rate is of what happens while it is scraped: what all happened before the first scrape has none.
+            return bool(seen) and all(seen) and not any(panel_lacks(server, name) for name in RATES)
 
-        until(enough, f"{SCRAPES} scrapes of every counter")
+        until(enough, f"{SCRAPES} scrapes of every counter, and something in every rate")
         yield server
 
 
