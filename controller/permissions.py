@@ -60,10 +60,11 @@ FEATURES: Mapping[str, tuple[Grant, ...]] = {
     ),
     "report": (
         Grant(OURS, ("gangs/status", "gputypes/status", "modelprofiles/status", "modelservices/status"), ("patch",)),
-        Grant("events.k8s.io", ("events",), ("create",)),
+        Grant("events.k8s.io", ("events",), ("create", "patch")),
     ),
     "evict": (Grant("", ("pods/eviction",), ("create",)),),
     "serve": (Grant("apps", ("deployments",), ("create", "patch")),),
+    "serve-dra": (Grant("resource.k8s.io", ("resourceclaimtemplates",), ("create", "patch")),),
     **{f"place-{way}": grants for way, grants in PLACING.items()},
 }
 """As the chart names its roles."""
@@ -75,7 +76,8 @@ def needed(placers: frozenset[str], lease: tuple[str, str]) -> Iterator[tuple[st
     lease: (namespace, name).
     """
     for feature, grants in FEATURES.items():
-        if not feature.startswith("place-") or feature.removeprefix("place-") in placers:
+        _, is_of_one_way, way = feature.partition("-")
+        if not is_of_one_way or way in placers:
             yield from ((feature, permission) for grant in grants for permission in grant.permissions())
     namespace, name = lease
     group = "coordination.k8s.io"

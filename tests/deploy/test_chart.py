@@ -102,7 +102,7 @@ def test_the_account_may_do_in_the_cluster_what_was_asked_for_and_nothing_more(
     assert rights(values, "ClusterRole") == granted
 
 
-@pytest.mark.parametrize("placers", [("gate",), ("bind",), ("gate", "bind")])
+@pytest.mark.parametrize("placers", [("gate",), ("bind",), ("gate", "bind"), ("dra",)])
 def test_the_doctor_asks_for_every_right_that_is_granted_and_for_no_other(placers: tuple[str, ...]) -> None:
     values: Values = {"settings": settings(*placers)}
 
