@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 
 from cli.main import tonnage
 from cluster.plans import Reason
-from controller.kube_events import Said, event_write
+from controller.kube_events import Said, Series, event_write
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.programs import Programs
 from simulator.controlplane.server import ControlPlane
@@ -266,7 +266,8 @@ def test_describe_tells_what_was_decided_and_why_a_pod_waits(kubectl: Kubectl, r
     kubectl("create", "-f", "-", stdin=stuck)
     uid = kubectl.get("pod", "stuck")["metadata"]["uid"]
     told = Said("Pod", "default/stuck", "Placing", Reason("NoGpuFree", "no node has 64 GPUs"), is_warning=True)
-    kubectl("create", "-f", "-", stdin=dict(event_write(told, uid, 1.8e9, "test").body or {}))
+    event = event_write(Series(told, uid, began_at_s=1.8e9, last_at_s=1.8e9), epoch=1, instance="test")
+    kubectl("create", "-f", "-", stdin=dict(event.body or {}))
 
     page, events = said(run("describe msvc chat")), said(run("events --warnings"))
 
