@@ -16,7 +16,17 @@ import structlog
 
 from nodeagent.record import Record, read_record, write_record
 from power.devices import Backend, DeviceError, DeviceFacts, DeviceReading
-from power.enforcing import Bursting, Order, bursting_after, is_in_force, mean_draw_w, orders, phase_of, told_w
+from power.enforcing import (
+    TOLERANCE_W,
+    Bursting,
+    Order,
+    bursting_after,
+    is_in_force,
+    mean_draw_w,
+    orders,
+    phase_of,
+    told_w,
+)
 from power.lease_holder import DeviceLimits, Holder, accepted, bursts, limits
 from power.lease_message import Found, Heard, Inventory, Keys, Lease, Refusal, Report, opened, sealed
 from power.previous import Previous, about_to_set, taken_over, to_restore
@@ -24,6 +34,8 @@ from power.previous import Previous, about_to_set, taken_over, to_restore
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 Clock = Callable[[], float]
+RESTORE_S = 20.0
+"""Kubernetes gives a pod 30 s to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +48,10 @@ class AgentRules:
     """Where devices go without a lease, as a share of their highest limit (not below their lowest)."""
     manages: frozenset[str] | None = None
     """UUIDs of the devices that may be limited; None: all that can be. Others are read and reported only."""
+    bursts: bool = True
+    """Whether leases' bursts are used. Not out of band: a limit that is at work after 40 s ends no burst in time."""
+    restore_s: float = RESTORE_S
+    """For giving limits back: so long are devices asked again that do not have them yet."""
 
 
 @dataclass(slots=True)
@@ -172,14 +188,21 @@ class Agent:
 
     async def restore(self) -> None:
         """Give every device the limit back that it had before us, and forget it. What fails stays remembered."""
-        left = {}
-        for uuid, previous in self._record.previous.items():
-            limit_w = to_restore(previous, self._facts[uuid]) if uuid in self._facts else None
-            if limit_w is None or await self._told(Order(uuid, limit_w)) is not None:
-                continue
-            left[uuid] = previous
+        left = {
+            uuid: limit_w
+            for uuid, previous in self._record.previous.items()
+            if uuid in self._facts and (limit_w := to_restore(previous, self._facts[uuid])) is not None
+        }
+        for attempt in range(max(1, round(self._rules.restore_s / self._rules.period_s))):
+            if attempt:
+                await asyncio.sleep(self._rules.period_s)
+            left = {uuid: limit_w for uuid, limit_w in left.items() if not await self._is_at(Order(uuid, limit_w))}
+            if not left:
+                break
+        for uuid, limit_w in left.items():
             log.error("limit not restored", device=uuid, limit_w=limit_w)
-        await asyncio.to_thread(write_record, self._record_path, Record(left, self._boot, None))
+        kept = {uuid: previous for uuid, previous in self._record.previous.items() if uuid in left}
+        await asyncio.to_thread(write_record, self._record_path, Record(kept, self._boot, None))
 
     def close(self) -> None:
         self._hands.shutdown(wait=False, cancel_futures=True)
@@ -199,7 +222,7 @@ class Agent:
         now_s = self._clock()
         for_s = min(now_s - self.looked_at_s, 10 * self._rules.period_s)
         self.looked_at_s = now_s
-        burst_j = bursts(self.holder, now_s)
+        burst_j = bursts(self.holder, now_s) if self._rules.bursts else {}
         self._bursting = bursting_after(self._bursting, self.draw_w, self.allowed_w(), burst_j, for_s)
 
     async def _act(self) -> None:
@@ -213,7 +236,8 @@ class Agent:
         highest_w = {uuid: self._facts[uuid].max_w for uuid in allowed_w}
         wanted_w = told_w(allowed_w, highest_w, self._bursting)
         enforced_w = {u: r.limit_w for u, r in self.readings.items() if r.limit_w is not None}
-        lower, higher = orders(wanted_w, enforced_w)
+        asked_w = {u: r.requested_w for u, r in self.readings.items() if r.requested_w is not None}
+        lower, higher = orders(wanted_w, enforced_w, asked_w)
         if lower or higher:
             await self._remember(self._about_to_set((*lower, *higher)))
         answers = [await self._told(order) for order in lower]
@@ -222,6 +246,19 @@ class Agent:
         enforced_w = {u: r.limit_w for u, r in self.readings.items() if r.limit_w is not None}
         if is_in_force(wanted_w, enforced_w):
             self._in_force = (holder.epoch, holder.sequence)
+
+    async def _is_at(self, order: Order) -> bool:
+        """Whether the device, told so, was asked for this limit and enforces it, read back from it."""
+        if await self._told(order) is None:
+            return False
+        try:
+            found = (await self._device(self._backend.read)).get(order.uuid)
+        except DeviceError:
+            return False
+        if not isinstance(found, DeviceReading) or found.limit_w is None:
+            return False
+        told = (found.limit_w, found.limit_w if found.requested_w is None else found.requested_w)
+        return all(abs(limit_w - order.limit_w) <= TOLERANCE_W for limit_w in told)
 
     async def _told(self, order: Order) -> float | None:
         """What the device enforces after it was told; None when that is not known."""
@@ -232,7 +269,8 @@ class Agent:
             log.warning("device not limited", device=order.uuid, limit_w=order.limit_w, why=str(error))
             return None
         if order.uuid in self.readings:
-            seen = replace(self.readings[order.uuid], limit_w=enforced_w)
+            # What it was asked for stays unknown until the next look: a BMC is asked later.
+            seen = replace(self.readings[order.uuid], limit_w=enforced_w, requested_w=None)
             self.readings = {**self.readings, order.uuid: seen}
         return enforced_w
 
@@ -243,7 +281,7 @@ class Agent:
         devices = {
             uuid: Heard(
                 draw_w=self.draw_w[uuid],
-                age_s=max(0.0, now_s - self.looked_at_s),
+                age_s=max(0.0, now_s - each.at_s),
                 # While it may burst its limit is not its lease: what it is held to is the lease.
                 cap_w=allowed_w[uuid] if self._bursting.now.get(uuid) else each.limit_w,
                 phase=phase_of(each),
