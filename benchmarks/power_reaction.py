@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from time import monotonic
@@ -20,7 +21,16 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.arguments import refusing_bad_input, write_lines
-from benchmarks.power_reaction_fleet import FLOOR_W, LOWERED_W, NODES_PER_RACK, WANTED_W, Speaker, node_name
+from benchmarks.power_reaction_fleet import (
+    FLOOR_W,
+    MOST_W,
+    NODES_PER_RACK,
+    OVERSHOOT,
+    WANTED_W,
+    Speaker,
+    node_name,
+    rack_budget_w,
+)
 from cluster.errors import ConfigError, Mistake
 
 PERIOD_S, LEASE_S = 1.0, 10.0
@@ -36,6 +46,15 @@ Order = tuple[float, str, float]
 """When, which device, watts."""
 
 
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """When a report was sent by which all devices of a node break their limits."""
+
+    rack: int
+    culprit: str
+    at_s: float
+
+
 @click.command(context_settings={"show_default": True})
 @click.option("--nodes", type=click.IntRange(16), default=200, help="Nodes in all, 8 to a rack.")
 @click.option("--gpus", type=click.IntRange(1, 16), default=8, help="Devices of each node.")
@@ -48,8 +67,9 @@ def main(nodes: int, gpus: int, agents: int, rounds: int, seed: int, json_to: st
     """A controller, agents with pretend devices, and speakers of the same protocol for the rest of the nodes.
 
     Every device wants more than its lease. Rack after rack, all devices of one node stop obeying: their next report
-    shows the rack over its budget. Measured by one clock: from sending that report to the lower lease that each of the
-    rack's other nodes hears, and to the limit that an agent sets. Then agents' devices go blind, and at last the
+    shows the rack over its budget. Measured by one clock, from sending that report: to the first lower lease that one
+    of the rack's other nodes hears; to the lease with which the rack fits its budget again, the breaking node taken at
+    its highest limits; to the first lower limit that an agent sets. Then agents' devices go blind, and at last the
     controller is killed: how long until their limits are at the floor.
     """
     racks = -(-nodes // NODES_PER_RACK)
@@ -143,10 +163,7 @@ class Story:
             for node in names
             if node not in real
         }
-        self.command_s: list[float] = []
-        self.whole_command_s: list[float] = []
-        self.broken: list[tuple[int, float]] = []
-        """(rack, when the breach was sent)."""
+        self.broken: list[Breach] = []
 
     async def told(
         self, controlling: "subprocess.Popen[str]", running: Mapping[str, "subprocess.Popen[bytes]"], rounds: int
@@ -168,18 +185,16 @@ class Story:
         for each in living:
             each.cancel()
         await asyncio.gather(*living, return_exceptions=True)
-        set_s = [
-            self._set_after(rack, at_s) for rack, at_s in self.broken if node_name(rack * NODES_PER_RACK) in self.real
-        ]
+        first_s, enough_s = zip(*(self._answered(breach) for breach in self.broken), strict=True)
+        set_s = [self._set_after(breach) for breach in self.broken if self._agent_of(breach.rack) in self.real]
         dead_s = [max(self._at_floor_after(node, killed_at_s).values()) for node in self.real]
         return {
             "nodes": self.racks * NODES_PER_RACK,
             "gpus": self.racks * NODES_PER_RACK * self.gpus,
             "agents": len(self.real),
             "breaches": len(self.broken),
-            "commands": len(self.command_s),
-            **{f"command_{name}_s": value for name, value in spread(self.command_s).items()},
-            **{f"all_told_{name}_s": value for name, value in spread(self.whole_command_s).items()},
+            **{f"command_{name}_s": value for name, value in spread(first_s).items()},
+            **{f"back_in_budget_{name}_s": value for name, value in spread(enough_s).items()},
             "limits_set": len(set_s),
             **{f"limit_set_{name}_s": value for name, value in spread(set_s).items()},
             "blind_to_floor_max_s": round(max(blind_s), 2),
@@ -212,22 +227,14 @@ class Story:
         await asyncio.gather(*under_way)
 
     async def _breach(self, rack: int) -> None:
-        here = [node_name(rack * NODES_PER_RACK + n) for n in range(NODES_PER_RACK)]
-        culprit, *others = [self.speakers[node] for node in here if node in self.speakers]
-        for other in others:
-            other.lowered_at_s = None
+        # The second node: a speaker, whether or not the first is an agent.
+        culprit = self.speakers[node_name(rack * NODES_PER_RACK + 1)]
         culprit.broke_at_s, culprit.breaks_limits = None, True
         await asyncio.sleep(PERIOD_S + BREACH_S)
         culprit.breaks_limits = False
-        broke_at_s = culprit.broke_at_s
-        if broke_at_s is None:
+        if culprit.broke_at_s is None:
             raise click.ClickException(f"{culprit.node} sent no report for {PERIOD_S + BREACH_S} s")
-        self.broken.append((rack, broke_at_s))
-        heard = [float("inf") if other.lowered_at_s is None else other.lowered_at_s - broke_at_s for other in others]
-        if min(heard) < 0:
-            raise click.ClickException(f"rack {rack} was not at rest before its breach")
-        self.command_s += heard
-        self.whole_command_s.append(max(heard))
+        self.broken.append(Breach(rack, culprit.node, culprit.broke_at_s))
 
     async def _blinded(self) -> list[float]:
         """Devices of every fourth agent cannot be read from now on: seconds until they are at their floor."""
@@ -248,12 +255,45 @@ class Story:
         orders = [json.loads(line) for line in lines]
         return [(order["at_s"], order["uuid"], order["limit_w"]) for order in orders]
 
-    def _set_after(self, rack: int, at_s: float) -> float:
-        """Seconds until the rack's agent had lowered the first of its devices."""
+    def _answered(self, breach: Breach) -> tuple[float, float]:
+        """Seconds until the first lower lease was heard in the rack, and until the rack fitted its budget again."""
+        here = [node_name(breach.rack * NODES_PER_RACK + n) for n in range(NODES_PER_RACK)]
+        changes = sorted(
+            (at_s, node, watts) for node in here if node != breach.culprit for at_s, watts in self._allowed(node)
+        )
+        now_w = dict.fromkeys(here, self.gpus * MOST_W)
+        fits_w = rack_budget_w(self.gpus) / (1 + OVERSHOOT)
+        first_s = enough_s = float("inf")
+        for at_s, node, watts in changes:
+            is_lower, now_w[node] = watts < now_w[node], watts
+            if at_s <= breach.at_s:
+                continue
+            if is_lower:
+                first_s = min(first_s, at_s - breach.at_s)
+            if sum(now_w.values()) <= fits_w:
+                enough_s = min(enough_s, at_s - breach.at_s)
+        return first_s, enough_s
+
+    def _allowed(self, node: str) -> Sequence[tuple[float, float]]:
+        """(when, watts of all its devices): by leases that a speaker heard, by limits that an agent set."""
+        if node in self.speakers:
+            return self.speakers[node].allowed
+        limit_w: dict[str, float] = {}
+        found = []
+        for at_s, uuid, watts in self._orders(node):
+            limit_w[uuid] = watts
+            found.append((at_s, sum(limit_w.values()) + MOST_W * (self.gpus - len(limit_w))))
+        return found
+
+    def _agent_of(self, rack: int) -> str:
+        return node_name(rack * NODES_PER_RACK)
+
+    def _set_after(self, breach: Breach) -> float:
+        """Seconds until the rack's agent had lowered the first of its devices; infinite where it never did."""
         held: dict[str, float] = {}
-        for order_s, uuid, limit_w in self._orders(node_name(rack * NODES_PER_RACK)):
-            if order_s >= at_s and limit_w < held.get(uuid, 0.0) - LOWERED_W:
-                return order_s - at_s
+        for order_s, uuid, limit_w in self._orders(self._agent_of(breach.rack)):
+            if order_s >= breach.at_s and limit_w < held.get(uuid, 0.0) - 1.0:
+                return order_s - breach.at_s
             held[uuid] = limit_w
         return float("inf")
 

@@ -29,8 +29,6 @@ LEAST_W, MOST_W, FLOOR_W, WANTED_W = 200.0, 700.0, 350.0, 690.0
 OVERSHOOT = 0.03
 SHARE = 0.6
 """Budget of a rack as a share of what its devices can draw: all of them want more than they get."""
-LOWERED_W = 10.0
-"""A device that is lowered by more gives watts to a breach, 41 W each where 8 of 64 break out; ripples move less."""
 
 
 def node_name(number: int) -> str:
@@ -104,8 +102,8 @@ class Speaker:
         """Whether its devices draw what they want, whatever their limit, from the next report on."""
         self.broke_at_s: float | None = None
         """When the first report was sent that said so."""
-        self.lowered_at_s: float | None = None
-        """When a lease came that lowered its devices, for the first time since this was set to None."""
+        self.allowed: list[tuple[float, float]] = []
+        """(when a lease was heard that changed it, watts that all devices together may draw), in order."""
 
     @property
     def has_lease(self) -> bool:
@@ -134,13 +132,12 @@ class Speaker:
         lease = opened(Lease, travelled, self._keys, self.node)
         if isinstance(lease, Refusal):
             return
-        before_w = sum(limits(self._holder, now_s).values())
         self._holder, refusal = accepted(self._holder, lease, now_s)
         if refusal is None:
             self._answered = (lease.epoch, self._holder.issued_s, now_s)
-            after_w = sum(limits(self._holder, now_s).values())
-            if after_w < before_w - LOWERED_W * len(self._facts) and self.lowered_at_s is None:
-                self.lowered_at_s = now_s
+            allowed_w = sum(limits(self._holder, now_s).values())
+            if not self.allowed or self.allowed[-1][1] != allowed_w:
+                self.allowed.append((now_s, allowed_w))
 
     def _report(self) -> Report:
         now_s = monotonic()

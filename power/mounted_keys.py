@@ -8,7 +8,7 @@ from power.lease_message import Keys, node_secret
 
 LEAST_BYTES = 32
 SPREADS_S = 240.0
-"""Until everybody has a key that was added: kubelets bring a Secret's change within two minutes, readers look each 30 s."""
+"""Until everybody has a key that was added: kubelets bring a Secret's change within two minutes, we look each 30 s."""
 
 
 def read_keys(folder: Path) -> Keys:
