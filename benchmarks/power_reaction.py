@@ -31,6 +31,15 @@ from benchmarks.power_reaction_fleet import (
     node_name,
     rack_budget_w,
 )
+from benchmarks.power_reaction_timeline import (
+    Change,
+    Order,
+    allowed_by,
+    answered,
+    at_floor_after,
+    lowered_after,
+    orders_of,
+)
 from cluster.errors import ConfigError, Mistake
 
 PERIOD_S, LEASE_S = 1.0, 10.0
@@ -42,8 +51,6 @@ REST_S = 25.0
 """Between two breaches of one rack: distrust, the retreat, and some periods in which caps rise again."""
 
 Record = Mapping[str, object]
-Order = tuple[float, str, float]
-"""When, which device, watts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +193,9 @@ class Story:
             each.cancel()
         await asyncio.gather(*living, return_exceptions=True)
         first_s, enough_s = zip(*(self._answered(breach) for breach in self.broken), strict=True)
-        set_s = [self._set_after(breach) for breach in self.broken if self._agent_of(breach.rack) in self.real]
-        dead_s = [max(self._at_floor_after(node, killed_at_s).values()) for node in self.real]
+        with_agent = [(breach, node_name(breach.rack * NODES_PER_RACK)) for breach in self.broken]
+        set_s = [lowered_after(self._orders(node), each.at_s) for each, node in with_agent if node in self.real]
+        dead_s = [at_floor_after(self._orders(node), FLOOR_W, killed_at_s) for node in self.real]
         return {
             "nodes": self.racks * NODES_PER_RACK,
             "gpus": self.racks * NODES_PER_RACK * self.gpus,
@@ -243,70 +251,30 @@ class Story:
         for node in nodes:
             wants(self.folder / node, WANTED_W, blind=True)
         await asyncio.sleep(LEASE_S + 5.0)
-        found = [max(self._at_floor_after(node, at_s).values()) for node in nodes]
+        found = [at_floor_after(self._orders(node), FLOOR_W, at_s) for node in nodes]
         for node in nodes:
             wants(self.folder / node, WANTED_W)
         # They have to rise again before the controller ends, or that would show nothing.
         await asyncio.sleep(15.0)
         return found
 
-    def _orders(self, node: str) -> list[Order]:
-        lines = (self.folder / node / "orders.jsonl").read_text(encoding="utf-8").splitlines()
-        orders = [json.loads(line) for line in lines]
-        return [(order["at_s"], order["uuid"], order["limit_w"]) for order in orders]
-
     def _answered(self, breach: Breach) -> tuple[float, float]:
         """Seconds until the first lower lease was heard in the rack, and until the rack fitted its budget again."""
         here = [node_name(breach.rack * NODES_PER_RACK + n) for n in range(NODES_PER_RACK)]
-        changes = sorted(
-            (at_s, node, watts) for node in here if node != breach.culprit for at_s, watts in self._allowed(node)
-        )
-        now_w = dict.fromkeys(here, self.gpus * MOST_W)
-        fits_w = rack_budget_w(self.gpus) / (1 + OVERSHOOT)
-        first_s = enough_s = float("inf")
-        for at_s, node, watts in changes:
-            is_lower, now_w[node] = watts < now_w[node], watts
-            if at_s <= breach.at_s:
-                continue
-            if is_lower:
-                first_s = min(first_s, at_s - breach.at_s)
-            if sum(now_w.values()) <= fits_w:
-                enough_s = min(enough_s, at_s - breach.at_s)
-        return first_s, enough_s
+        highest_w = self.gpus * MOST_W
+        fits_w = rack_budget_w(self.gpus) / (1 + OVERSHOOT) - highest_w
+        changes = {node: self._allowed(node) for node in here if node != breach.culprit}
+        return answered(changes, highest_w, fits_w, breach.at_s)
 
-    def _allowed(self, node: str) -> Sequence[tuple[float, float]]:
-        """(when, watts of all its devices): by leases that a speaker heard, by limits that an agent set."""
+    def _allowed(self, node: str) -> Sequence[Change]:
+        """By leases that a speaker heard, by limits that an agent set."""
         if node in self.speakers:
             return self.speakers[node].allowed
-        limit_w: dict[str, float] = {}
-        found = []
-        for at_s, uuid, watts in self._orders(node):
-            limit_w[uuid] = watts
-            found.append((at_s, sum(limit_w.values()) + MOST_W * (self.gpus - len(limit_w))))
-        return found
+        highest_w = {f"pretend-{node}-{number}": MOST_W for number in range(self.gpus)}
+        return allowed_by(self._orders(node), highest_w)
 
-    def _agent_of(self, rack: int) -> str:
-        return node_name(rack * NODES_PER_RACK)
-
-    def _set_after(self, breach: Breach) -> float:
-        """Seconds until the rack's agent had lowered the first of its devices; infinite where it never did."""
-        held: dict[str, float] = {}
-        for order_s, uuid, limit_w in self._orders(self._agent_of(breach.rack)):
-            if order_s >= breach.at_s and limit_w < held.get(uuid, 0.0) - 1.0:
-                return order_s - breach.at_s
-            held[uuid] = limit_w
-        return float("inf")
-
-    def _at_floor_after(self, node: str, at_s: float) -> Mapping[str, float]:
-        """By device: seconds until its limit was at the floor for good; infinite where it never was."""
-        last: dict[str, tuple[float, float]] = {}
-        for order_s, uuid, limit_w in self._orders(node):
-            if uuid not in last or abs(last[uuid][1] - limit_w) > 1.0:
-                last[uuid] = (order_s, limit_w)
-        return {
-            uuid: max(0.0, order_s - at_s) if limit_w <= FLOOR_W + 1.0 else float("inf")
-            for uuid, (order_s, limit_w) in last.items()
-        }
+    def _orders(self, node: str) -> Sequence[Order]:
+        return orders_of(self.folder / node / "orders.jsonl")
 
 
 def usage(pid: int) -> tuple[float, int]:
