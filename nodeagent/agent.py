@@ -128,6 +128,8 @@ class Agent:
         if unmanaged := sorted(set(self._facts) - set(mine)):
             log.info("devices that are read and not limited", devices=unmanaged)
         previous = {uuid: taken_over(known.previous, each, _limit_of(found.get(uuid))) for uuid, each in mine.items()}
+        # Devices that are lost for now, or ours no longer, still have the limit that we gave them.
+        previous = {uuid: each for uuid, each in known.previous.items() if uuid not in mine} | previous
         devices = {uuid: self._limits_of(each, previous[uuid]) for uuid, each in mine.items()}
         goes_on = known.boot == self._boot and known.holder is not None and known.holder.node == self._node
         if goes_on and known.holder is not None and set(known.holder.devices) == set(devices):
@@ -201,7 +203,8 @@ class Agent:
                 break
         for uuid, limit_w in left.items():
             log.error("limit not restored", device=uuid, limit_w=limit_w)
-        kept = {uuid: previous for uuid, previous in self._record.previous.items() if uuid in left}
+        # A device that is not there now may come back with the limit that we gave it.
+        kept = {u: each for u, each in self._record.previous.items() if u in left or u not in self._facts}
         await asyncio.to_thread(write_record, self._record_path, Record(kept, self._boot, None))
 
     def close(self) -> None:
