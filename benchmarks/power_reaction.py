@@ -140,7 +140,7 @@ def agent_processes(
             }
             (here / "agent.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
             command = [sys.executable, "-m", "nodeagent", "run", "--config", str(here / "agent.yaml")]
-            running[node] = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603 - our own
+            running[node] = subprocess.Popen(command, stderr=subprocess.DEVNULL)  # noqa: S603 - our own
         yield running
     finally:
         for process in running.values():

@@ -18,6 +18,7 @@ from nodeagent.bmc import BmcAccess
 from nodeagent.device_process import DeviceProcess
 from nodeagent.endpoint import serve
 from nodeagent.link import Link, Tls
+from nodeagent.logs import configure_logs
 from nodeagent.metrics import AgentMetrics
 from nodeagent.out_of_band import Sparing
 from nodeagent.record import boot_id
@@ -52,6 +53,7 @@ class _Errors(click.Group):
 @click.group(cls=_Errors, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """The node agent of Tonnage: reads this node's GPUs and keeps them under a watt lease."""
+    configure_logs()
 
 
 SETTINGS = click.option(

@@ -60,7 +60,7 @@ def running(settings: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """An agent process; killed at the end where it still runs."""
     said = settings.with_suffix(".log")
     with said.open("wb") as log:
-        process = subprocess.Popen(command("run", settings), stdout=log)  # noqa: S603 - our own
+        process = subprocess.Popen(command("run", settings), stderr=log)  # noqa: S603 - our own
     try:
         await_it(lambda: b"agent is up" in said.read_bytes(), "the agent is up", process)
         yield process

@@ -82,6 +82,16 @@ def test_restoring_by_hand_gives_back_what_was_found(tmp_path: Path) -> None:
     assert all_at(tmp_path, FOUND_W)
 
 
+def test_devices_are_listed_by_the_back_end_of_the_settings_and_left_alone(tmp_path: Path) -> None:
+    listed = subprocess.run(command("devices", node(tmp_path)), check=False, capture_output=True, text=True)  # noqa: S603
+
+    assert listed.returncode == 0
+    assert listed.stdout.splitlines() == [
+        f"pretend-n1-{n}  Pretend H100  200 to 700 W, default 700 W; draws 600 W, limit {FOUND_W:g} W" for n in (0, 1)
+    ]
+    assert all_at(tmp_path, FOUND_W)
+
+
 @contextmanager
 def bmc_on_loopback(folder: Path) -> Iterator[tuple[PretendBmc, dict[str, Any]]]:
     """A pretend BMC behind HTTPS, and the agent's settings for it."""
