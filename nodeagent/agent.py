@@ -184,6 +184,8 @@ class Agent:
             log.warning("lease refused", code=refusal.code, why=refusal.words)
             return
         self.counts.leases += 1
+        if not self._rules.bursts:
+            holder = replace(holder, burst_j={})
         self._record = replace(self._record, holder=holder)
         self._answered = (holder.epoch, holder.issued_s, self._clock())
         self._wake.set()
@@ -225,7 +227,7 @@ class Agent:
         now_s = self._clock()
         for_s = min(now_s - self.looked_at_s, 10 * self._rules.period_s)
         self.looked_at_s = now_s
-        burst_j = bursts(self.holder, now_s) if self._rules.bursts else {}
+        burst_j = bursts(self.holder, now_s)
         self._bursting = bursting_after(self._bursting, self.draw_w, self.allowed_w(), burst_j, for_s)
 
     async def _act(self) -> None:

@@ -375,3 +375,22 @@ def test_a_device_that_was_taken_out_of_management_gets_its_limit_back_in_the_en
         assert read_record(tmp_path / "record").previous == {}
 
     lived(story)
+
+
+def test_out_of_band_no_burst_is_used_whatever_the_lease_allows(tmp_path: Path) -> None:
+    async def story() -> None:
+        node = Node(tmp_path, gpu(wants_w=lambda _: 100.0))
+        rules = AgentRules(bursts=False)
+        node.agent = Agent(
+            *("n1", "life-1", "boot-1", node.devices, tmp_path / "record", rules, node.watch, lambda: KEYS),
+            node.said.append,
+        )
+        await node.agent.start()
+        report = await node.looks()
+        for _ in range(400):  # long enough to earn credit
+            node.agent.hear(node.lease(report, {"g": 400.0}, burst_j={"g": 500.0}))
+            report = await node.passes(1.0)
+
+        assert {limit_w for _, limit_w in node.devices.orders} == {350.0, 400.0}
+
+    lived(story)
