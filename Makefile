@@ -137,6 +137,10 @@ bench-power: $(READY) ## Power (simulated): POLCA, no cap and Tonnage on one row
 	$(BIN)/python -m benchmarks.power --rate $(DATA)/power/servegen_rate_language_m-large.csv.gz \
 	  --extra 0.3 --burstiness 0.2 --policy no-cap,polca --seeds 1-5 --jobs $(JOBS) --json
 
+.PHONY: bench-power-reaction
+bench-power-reaction: $(READY) ## Power: from a breach in telemetry to a lower limit; 200 nodes x 8 GPUs on loopback (4 minutes)
+	$(BIN)/python -m benchmarks.power_reaction
+
 .PHONY: clean
 clean: ## Remove what these targets made
 	rm -rf $(VENV) out build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -75,7 +75,7 @@ class Watts:
         self.table = replace(self.table, readings=readings)
         self.state, self.grants = step(self._allocator, self.state, readings, now_s)
         told, self._unanswered = self._unanswered | self._changed(self.grants), set()
-        return tuple(each for each in answers(self._book, self.table, self.grants, now_s) if each.node in told)
+        return answers(self._book, self.table, self.grants, now_s, told)
 
     def _changed(self, grants: Grants) -> set[str]:
         assert self.table is not None  # noqa: S101 - `turn` has one

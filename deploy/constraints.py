@@ -14,10 +14,15 @@ FILE = ROOT / "deploy" / "constraints.txt"
 HEAD = "# Made by `make constraints` from the environment that the tests passed in; the image installs exactly these.\n"
 
 
+EXTRAS = ("nvidia",)
+"""Part of the image: the node agent needs it on NVIDIA nodes, and it is small and in Python alone."""
+
+
 def needed() -> list[Requirement]:
-    """What pyproject.toml asks for at run time, without extras."""
+    """What pyproject.toml asks for at run time, with the extras that the image holds."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return [Requirement(line) for line in project["dependencies"]]
+    extras = (line for name in EXTRAS for line in project["optional-dependencies"][name])
+    return [Requirement(line) for line in (*project["dependencies"], *extras)]
 
 
 def installed(requirements: Iterable[Requirement]) -> dict[str, str]:

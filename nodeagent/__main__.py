@@ -9,13 +9,18 @@ from random import Random
 
 import click
 import structlog
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 
 from cluster.errors import ConfigError, TonnageError
-from nodeagent.agent import Agent, AgentRules, new_life
-from nodeagent.backends import LOCAL, guarded_backend
+from nodeagent.agent import RESTORE_S, Agent, AgentRules, new_life
+from nodeagent.backends import About, PretendAbout, RedfishAbout, guarded_backend
+from nodeagent.bmc import BmcAccess
+from nodeagent.device_process import DeviceProcess
+from nodeagent.endpoint import serve
 from nodeagent.link import Link, Tls
+from nodeagent.logs import configure_logs
 from nodeagent.metrics import AgentMetrics
+from nodeagent.out_of_band import Sparing
 from nodeagent.record import boot_id
 from nodeagent.settings import AgentSettings, read_settings
 from power.devices import Backend, DeviceReading
@@ -24,6 +29,10 @@ from power.mounted_keys import MountedKeys, keys_of_node
 
 log = structlog.get_logger(__name__)
 FAILED, WRONG_INPUT = 1, 2
+HANGS_S = 60.0
+"""Without a look at the devices for so long the process is taken to hang: a driver's longest call ends after 15 s."""
+OUT_OF_BAND_RESTORE_S = 150.0
+"""Two limits one after the other through a slow BMC, and their rests."""
 
 
 def clock() -> float:
@@ -44,6 +53,7 @@ class _Errors(click.Group):
 @click.group(cls=_Errors, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """The node agent of Tonnage: reads this node's GPUs and keeps them under a watt lease."""
+    configure_logs()
 
 
 SETTINGS = click.option(
@@ -69,10 +79,15 @@ def restore(config: Path, node: str | None) -> None:
 
 
 @main.command()
-@click.option("--backend", type=click.Choice(list(LOCAL)), default="nvml", show_default=True)
-def devices(backend: str) -> None:
+@click.option("--backend", type=click.Choice(["nvml", "amdsmi"]), help="Of this machine's devices. [default: nvml]")
+@click.option("--config", type=click.Path(path_type=Path), help="The agent's settings: which back end, and which BMC.")
+@NODE
+def devices(backend: str | None, config: Path | None, node: str | None) -> None:
     """List this node's devices, their ranges and what they draw. Changes nothing."""
-    found = guarded_backend(backend)
+    if config is not None and backend is None:
+        found = _backend(read_settings(config, node))
+    else:
+        found = guarded_backend(backend or "nvml", clock)
     try:
         facts, seen = found.discover(), found.read()
     finally:
@@ -93,7 +108,7 @@ async def _run(settings: AgentSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     keys = _Keys(settings)
-    backend = guarded_backend(settings.backend)
+    backend = _backend(settings)
     at = settings.controller
     tls = Tls(at.tls.ca, at.tls.certificate, at.tls.key) if at.tls else None
     line: list[Link] = []
@@ -105,9 +120,12 @@ async def _run(settings: AgentSettings) -> None:
         registry.register(
             AgentMetrics(agent, settings.node, clock, as_dcgm=settings.as_dcgm, is_linked=lambda: line[0].is_up)
         )
-        server, _ = start_http_server(settings.metrics_port, settings.metrics_host, registry)
+        looks_s = max(HANGS_S, 10 * settings.period)
+        server = serve(
+            settings.metrics_host, settings.metrics_port, registry, lambda: clock() - agent.looked_at_s < looks_s
+        )
         talking = asyncio.create_task(line[0].keep_up())
-        log.info("agent is up", node=settings.node, devices=len(agent.facts))
+        log.info("agent is up", node=settings.node, devices=len(agent.facts), metrics_port=server.server_port)
         await agent.run(stop)
         talking.cancel()
         server.shutdown()
@@ -119,7 +137,7 @@ async def _run(settings: AgentSettings) -> None:
 
 
 async def _restore(settings: AgentSettings) -> None:
-    backend = guarded_backend(settings.backend)
+    backend = _backend(settings)
     agent = _agent(settings, backend, _Keys(settings), lambda _: None)
     try:
         await agent.start()
@@ -129,11 +147,25 @@ async def _restore(settings: AgentSettings) -> None:
         backend.close()
 
 
+def _backend(settings: AgentSettings) -> DeviceProcess:
+    about: About = None
+    if settings.backend == "redfish" and (bmc := settings.redfish) is not None:
+        access = BmcAccess(bmc.host.replace("{node}", settings.node), bmc.login, bmc.ca_file, bmc.port)
+        about = RedfishAbout(access, Sparing(bmc.look_s, bmc.rest_s, bmc.settles_s))
+    if settings.backend == "pretend":
+        about = PretendAbout(settings.node, settings.pretend.devices, settings.pretend.folder)
+        log.warning("the devices are pretended: no GPU of this node is read or limited")
+    return guarded_backend(settings.backend, clock, about)
+
+
 def _agent(settings: AgentSettings, backend: Backend, keys: "_Keys", say: Callable[[bytes], None]) -> Agent:
+    out_of_band = settings.backend == "redfish"
     rules = AgentRules(
         period_s=settings.period,
         floor_share=settings.floor_share,
         manages=None if settings.manages is None else frozenset(settings.manages),
+        bursts=not out_of_band,
+        restore_s=OUT_OF_BAND_RESTORE_S if out_of_band else RESTORE_S,
     )
     return Agent(settings.node, new_life(), boot_id(), backend, settings.record, rules, clock, keys, say)
 

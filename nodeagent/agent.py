@@ -16,7 +16,17 @@ import structlog
 
 from nodeagent.record import Record, read_record, write_record
 from power.devices import Backend, DeviceError, DeviceFacts, DeviceReading
-from power.enforcing import Bursting, Order, bursting_after, is_in_force, mean_draw_w, orders, phase_of, told_w
+from power.enforcing import (
+    TOLERANCE_W,
+    Bursting,
+    Order,
+    bursting_after,
+    is_in_force,
+    mean_draw_w,
+    orders,
+    phase_of,
+    told_w,
+)
 from power.lease_holder import DeviceLimits, Holder, accepted, bursts, limits
 from power.lease_message import Found, Heard, Inventory, Keys, Lease, Refusal, Report, opened, sealed
 from power.previous import Previous, about_to_set, taken_over, to_restore
@@ -24,6 +34,8 @@ from power.previous import Previous, about_to_set, taken_over, to_restore
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 Clock = Callable[[], float]
+RESTORE_S = 20.0
+"""Kubernetes gives a pod 30 s to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +48,10 @@ class AgentRules:
     """Where devices go without a lease, as a share of their highest limit (not below their lowest)."""
     manages: frozenset[str] | None = None
     """UUIDs of the devices that may be limited; None: all that can be. Others are read and reported only."""
+    bursts: bool = True
+    """Whether leases' bursts are used. Not out of band: a limit that is at work after 40 s ends no burst in time."""
+    restore_s: float = RESTORE_S
+    """For giving limits back: so long are devices asked again that do not have them yet."""
 
 
 @dataclass(slots=True)
@@ -112,6 +128,8 @@ class Agent:
         if unmanaged := sorted(set(self._facts) - set(mine)):
             log.info("devices that are read and not limited", devices=unmanaged)
         previous = {uuid: taken_over(known.previous, each, _limit_of(found.get(uuid))) for uuid, each in mine.items()}
+        # Devices that are lost for now, or ours no longer, still have the limit that we gave them.
+        previous = {uuid: each for uuid, each in known.previous.items() if uuid not in mine} | previous
         devices = {uuid: self._limits_of(each, previous[uuid]) for uuid, each in mine.items()}
         goes_on = known.boot == self._boot and known.holder is not None and known.holder.node == self._node
         if goes_on and known.holder is not None and set(known.holder.devices) == set(devices):
@@ -166,20 +184,30 @@ class Agent:
             log.warning("lease refused", code=refusal.code, why=refusal.words)
             return
         self.counts.leases += 1
+        if not self._rules.bursts:
+            holder = replace(holder, burst_j={})
         self._record = replace(self._record, holder=holder)
         self._answered = (holder.epoch, holder.issued_s, self._clock())
         self._wake.set()
 
     async def restore(self) -> None:
         """Give every device the limit back that it had before us, and forget it. What fails stays remembered."""
-        left = {}
-        for uuid, previous in self._record.previous.items():
-            limit_w = to_restore(previous, self._facts[uuid]) if uuid in self._facts else None
-            if limit_w is None or await self._told(Order(uuid, limit_w)) is not None:
-                continue
-            left[uuid] = previous
+        left = {
+            uuid: limit_w
+            for uuid, previous in self._record.previous.items()
+            if uuid in self._facts and (limit_w := to_restore(previous, self._facts[uuid])) is not None
+        }
+        for attempt in range(max(1, round(self._rules.restore_s / self._rules.period_s))):
+            if attempt:
+                await asyncio.sleep(self._rules.period_s)
+            left = {uuid: limit_w for uuid, limit_w in left.items() if not await self._is_at(Order(uuid, limit_w))}
+            if not left:
+                break
+        for uuid, limit_w in left.items():
             log.error("limit not restored", device=uuid, limit_w=limit_w)
-        await asyncio.to_thread(write_record, self._record_path, Record(left, self._boot, None))
+        # A device that is not there now may come back with the limit that we gave it.
+        kept = {u: each for u, each in self._record.previous.items() if u in left or u not in self._facts}
+        await asyncio.to_thread(write_record, self._record_path, Record(kept, self._boot, None))
 
     def close(self) -> None:
         self._hands.shutdown(wait=False, cancel_futures=True)
@@ -213,7 +241,8 @@ class Agent:
         highest_w = {uuid: self._facts[uuid].max_w for uuid in allowed_w}
         wanted_w = told_w(allowed_w, highest_w, self._bursting)
         enforced_w = {u: r.limit_w for u, r in self.readings.items() if r.limit_w is not None}
-        lower, higher = orders(wanted_w, enforced_w)
+        asked_w = {u: r.requested_w for u, r in self.readings.items() if r.requested_w is not None}
+        lower, higher = orders(wanted_w, enforced_w, asked_w)
         if lower or higher:
             await self._remember(self._about_to_set((*lower, *higher)))
         answers = [await self._told(order) for order in lower]
@@ -222,6 +251,19 @@ class Agent:
         enforced_w = {u: r.limit_w for u, r in self.readings.items() if r.limit_w is not None}
         if is_in_force(wanted_w, enforced_w):
             self._in_force = (holder.epoch, holder.sequence)
+
+    async def _is_at(self, order: Order) -> bool:
+        """Whether the device, told so, was asked for this limit and enforces it, read back from it."""
+        if await self._told(order) is None:
+            return False
+        try:
+            found = (await self._device(self._backend.read)).get(order.uuid)
+        except DeviceError:
+            return False
+        if not isinstance(found, DeviceReading) or found.limit_w is None:
+            return False
+        told = (found.limit_w, found.limit_w if found.requested_w is None else found.requested_w)
+        return all(abs(limit_w - order.limit_w) <= TOLERANCE_W for limit_w in told)
 
     async def _told(self, order: Order) -> float | None:
         """What the device enforces after it was told; None when that is not known."""
@@ -232,7 +274,8 @@ class Agent:
             log.warning("device not limited", device=order.uuid, limit_w=order.limit_w, why=str(error))
             return None
         if order.uuid in self.readings:
-            seen = replace(self.readings[order.uuid], limit_w=enforced_w)
+            # What it was asked for stays unknown until the next look: a BMC is asked later.
+            seen = replace(self.readings[order.uuid], limit_w=enforced_w, requested_w=None)
             self.readings = {**self.readings, order.uuid: seen}
         return enforced_w
 
@@ -243,7 +286,7 @@ class Agent:
         devices = {
             uuid: Heard(
                 draw_w=self.draw_w[uuid],
-                age_s=max(0.0, now_s - self.looked_at_s),
+                age_s=max(0.0, now_s - each.at_s),
                 # While it may burst its limit is not its lease: what it is held to is the lease.
                 cap_w=allowed_w[uuid] if self._bursting.now.get(uuid) else each.limit_w,
                 phase=phase_of(each),

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PATIENCE_S = 60.0
-"""Power operations were seen to take up to 46 s."""
+READ_S, TELL_S = 10.0, 60.0
+"""How long an answer is waited for: a reading that comes later is of no use; setting was seen to take up to 46 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,8 @@ class BmcAccess:
     """Where a BMC is and who we are to it."""
 
     host: str
-    user: str
-    password_file: Path
+    login: Path
+    """Folder with the files `username` and `password`, read for every request: they may be replaced."""
     ca_file: Path | None = None
     """Who signed its certificate; None: the system's authorities."""
     port: int = 443
@@ -29,7 +29,7 @@ class BmcAccess:
 class Bmc:
     """Calls of power.redfish.Web, over one connection that is opened when needed and after every failure anew."""
 
-    def __init__(self, access: BmcAccess, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, access: BmcAccess, patience_s: float) -> None:
         self._access, self._patience_s = access, patience_s
         self._connection: http.client.HTTPSConnection | None = None
         self._one_at_a_time = threading.Lock()
@@ -53,10 +53,12 @@ class Bmc:
         self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
     ) -> tuple[int, Mapping[str, str], Any]:
         connection = self._open()
-        login = f"{self._access.user}:{self._access.password_file.read_text(encoding='utf-8').strip()}"
+        user, password = (
+            (self._access.login / name).read_text(encoding="utf-8").strip() for name in ("username", "password")
+        )
         sent = {
             "Accept": "application/json",
-            "Authorization": f"Basic {b64encode(login.encode()).decode()}",
+            "Authorization": f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}",
             "OData-Version": "4.0",
             **({"Content-Type": "application/json"} if body is not None else {}),
             **headers,

@@ -38,8 +38,10 @@ class Failed(msgspec.Struct):
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
-    """One of these is set; `done` with no value is the answer of a setter without one."""
+    """What came of a call; nothing at all is the answer of a setter without a value."""
 
+    at_s: float = 0.0
+    """By the child's clock, when it answered: readings are as much older as their instants say."""
     failed: Failed | None = None
     facts: list[DeviceFacts] | None = None
     readings: dict[str, DeviceReading] | None = None
@@ -47,8 +49,13 @@ class Answer(msgspec.Struct, omit_defaults=True):
     value: float | None = None
 
 
-def serve(backend: Callable[[], Backend], requests: IO[bytes], answers: IO[bytes]) -> None:
-    """Answer calls until `requests` ends: the loop of the child process."""
+def serve(
+    backend: Callable[[], Backend],
+    requests: IO[bytes],
+    answers: IO[bytes],
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Answer calls until `requests` ends: the loop of the child process. clock: the one that readings carry."""
     made: Backend | None = None
     for line in requests:
         try:
@@ -59,6 +66,7 @@ def serve(backend: Callable[[], Backend], requests: IO[bytes], answers: IO[bytes
             answer = Answer(failed=Failed(error.code, error.words))
         except Exception as error:  # noqa: BLE001 - whatever a vendor's library raises must not end the agent's eyes
             answer = Answer(failed=Failed(BROKEN, f"{type(error).__name__}: {error}"))
+        answer.at_s = clock()
         answers.write(msgspec.json.encode(answer) + b"\n")
         answers.flush()
     if made is not None:
@@ -105,11 +113,12 @@ class DeviceProcess:
         return tuple(self._ask(Call("discover")).facts or ())
 
     def read(self) -> Mapping[str, DeviceReading | DeviceError]:
-        """Readings carry this process's clock: the time at which the answer came."""
+        """Readings carry this process's clock; one that was old when the child answered stays as old."""
         answer = self._ask(Call("read"))
         now_s = self._clock()
         found: dict[str, DeviceReading | DeviceError] = {
-            uuid: replace(each, at_s=now_s) for uuid, each in (answer.readings or {}).items()
+            uuid: replace(each, at_s=now_s - max(0.0, answer.at_s - each.at_s))
+            for uuid, each in (answer.readings or {}).items()
         }
         return found | {uuid: DeviceError(e.code, e.words) for uuid, e in (answer.errors or {}).items()}
 
@@ -180,10 +189,10 @@ def _hear(stream: IO[bytes], lines: "SimpleQueue[bytes]") -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-    """`python -m nodeagent.device_process nvml|amdsmi`: the child."""
+    """`python -m nodeagent.device_process BACKEND [ABOUT]`: the child."""
     from nodeagent.backends import local_backend
 
-    serve(lambda: local_backend(argv[1]), sys.stdin.buffer, sys.stdout.buffer)
+    serve(lambda: local_backend(argv[1], "".join(argv[2:])), sys.stdin.buffer, sys.stdout.buffer)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,13 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from cluster.errors import ConfigError, Mistake
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Port = Annotated[int, Field(ge=1, le=65535)]
+Seconds = Annotated[float, Field(gt=0, le=3600)]
 
 
 class Part(BaseModel):
@@ -32,11 +33,36 @@ class ControllerAddress(Part):
     tls: TlsFiles | None = None
 
 
+class RedfishSettings(Part):
+    """The BMC of this node, for the back end `redfish`."""
+
+    host: str = Field(min_length=1, description="Name or address of the BMC; `{node}` stands for the node's name.")
+    port: Port = 443
+    login: Path = Field(Path("/etc/tonnage-bmc"), description="Folder with the files `username` and `password`.")
+    ca_file: Path | None = Field(None, description="Who signed its certificate; the system's authorities, if left out.")
+    look_s: Seconds = Field(5.0, description="Between two looks; what is read is that old at most.")
+    rest_s: Seconds = Field(10.0, description="Between two limits of one device: BMCs write them to flash.")
+    settles_s: Annotated[float, Field(ge=0, le=600)] = Field(
+        40.0, description="Until a limit that a BMC took is at work, at the latest."
+    )
+
+
+class PretendSettings(Part):
+    """Devices that are none, for the back end `pretend`."""
+
+    devices: Annotated[int, Field(ge=1, le=16)] = 8
+    folder: Path | None = Field(
+        None, description="Where their script is read and their limits and orders are written; nowhere, if left out."
+    )
+
+
 class AgentSettings(Part):
     """Everything that the agent can be told."""
 
     node: str = Field(min_length=1, description="This node's name in the cluster.")
-    backend: Literal["nvml", "amdsmi"] = "nvml"
+    backend: Literal["nvml", "amdsmi", "redfish", "pretend"] = "nvml"
+    redfish: RedfishSettings | None = None
+    pretend: PretendSettings = PretendSettings()
     controller: ControllerAddress = ControllerAddress()
     keys: Path = Field(Path("/etc/tonnage/keys"), description="Folder with the fleet's keys, one file each.")
     record: Path = Field(
@@ -53,8 +79,14 @@ class AgentSettings(Part):
         "keeps them: an update would else lift every node in turn. Devices that leave their PowerDomain are restored.",
     )
     metrics_host: str = "0.0.0.0"  # noqa: S104 - scraped from outside the pod
-    metrics_port: Port = 9465
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] = Field(9465, description="0: any that is free.")
     as_dcgm: bool = Field(default=False, description="Whether to export DCGM's metrics; for nodes without DCGM.")
+
+    @model_validator(mode="after")
+    def _has_a_bmc(self) -> "AgentSettings":
+        if self.backend == "redfish" and self.redfish is None:
+            raise ValueError("the back end redfish needs `redfish`, with the host of the BMC at least")
+        return self
 
 
 def read_settings(path: Path, node: str | None) -> AgentSettings:
@@ -72,7 +104,9 @@ def read_settings(path: Path, node: str | None) -> AgentSettings:
     except ValidationError as error:
         raise ConfigError(
             tuple(
-                Mistake(f"settings {path}, {'.'.join(map(str, each['loc']))}", each["msg"], "see docs/power.md")
+                Mistake(
+                    f"settings {path}, {'.'.join(map(str, each['loc'])) or 'backend'}", each["msg"], "see docs/power.md"
+                )
                 for each in error.errors()
             )
         ) from error

@@ -27,19 +27,21 @@ class Order:
 
 
 def orders(
-    allowed_w: Mapping[str, float], enforced_w: Mapping[str, float]
+    allowed_w: Mapping[str, float], enforced_w: Mapping[str, float], asked_w: Mapping[str, float]
 ) -> tuple[tuple[Order, ...], tuple[Order, ...]]:
-    """What must be lowered, and what may be raised once all of that was read back.
+    """What must be lowered, and what may be raised once all of that was told.
 
     allowed_w: what each device may be told. enforced_w: what was read back last; a device that is missing there is told
-    its limit among the first, since it may be higher.
+    its limit among the first, since it may be higher. asked_w: what the device says to have been asked for, where it
+    says so. One that enforces less than it was asked for is held by somebody else, and asking again does not help; one
+    that still enforces more may be on its way down, and must be told that it need not go there.
     """
     lower, higher = [], []
     for uuid, limit_w in sorted(allowed_w.items()):
         now_w = enforced_w.get(uuid)
         if now_w is None or now_w > limit_w + TOLERANCE_W:
             lower.append(Order(uuid, limit_w))
-        elif now_w < limit_w - TOLERANCE_W:
+        elif asked_w.get(uuid, now_w) < limit_w - TOLERANCE_W:
             higher.append(Order(uuid, limit_w))
     return tuple(lower), tuple(higher)
 

@@ -7,6 +7,8 @@ from cluster.errors import ConfigError, Mistake
 from power.lease_message import Keys, node_secret
 
 LEAST_BYTES = 32
+SPREADS_S = 240.0
+"""Until everybody has a key that was added: kubelets bring a Secret's change within two minutes, we look each 30 s."""
 
 
 def read_keys(folder: Path) -> Keys:
@@ -40,12 +42,17 @@ def keys_of_node(fleet: Keys, node: str) -> Keys:
 
 
 class MountedKeys:
-    """The keys in a folder, read anew now and then. Keys that cannot be read leave those that were."""
+    """The keys in a folder, read anew now and then. Keys that cannot be read leave those that were.
+
+    A key that is added is taken from others at once, and signed with only when everybody should have it: nobody refuses
+    anybody while a key spreads.
+    """
 
     def __init__(self, folder: Path, clock: Callable[[], float], every_s: float = 30.0) -> None:
         """Raises ConfigError."""
         self._folder, self._clock, self._every_s = folder, clock, every_s
         self._keys, self._read_at_s = read_keys(folder), clock()
+        self._seen_at_s = dict.fromkeys(self._keys.secrets, float("-inf"))
         self.mistake = ""
         """Why the newest reading was not taken."""
 
@@ -53,7 +60,7 @@ class MountedKeys:
         if self._clock() - self._read_at_s > self._every_s:
             self._read_at_s = self._clock()
             try:
-                found = read_keys(self._folder)
+                found = self._with_a_known_newest(read_keys(self._folder))
             except ConfigError as error:
                 self.mistake = str(error)
             else:
@@ -61,3 +68,9 @@ class MountedKeys:
                 # The same object as long as they are the same: whoever derives from them need not do it again.
                 self._keys = self._keys if found == self._keys else found
         return self._keys
+
+    def _with_a_known_newest(self, found: Keys) -> Keys:
+        """The newest of those that were here for long; of all, where none was."""
+        self._seen_at_s = {name: self._seen_at_s.get(name, self._read_at_s) for name in found.secrets}
+        spread = [name for name, at_s in self._seen_at_s.items() if self._read_at_s - at_s >= SPREADS_S]
+        return Keys(max(spread or found.secrets), found.secrets)

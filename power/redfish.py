@@ -1,8 +1,8 @@
 """Devices through a Redfish service: out of band, for hosts that nobody may enter. A minutes-class actuator.
 
 A BMC answers in tenths of a second at best, applies a limit within 40 s, takes few connections at once (GB200: 4) and
-drops requests when pressed (DMTF DSP0266; EnvironmentMetrics of DSP0268). So: one request at a time, setters at most
-once in `REST_S` a device, and a limit counts as enforced only when it was read back.
+drops requests when pressed (DMTF DSP0266; EnvironmentMetrics of DSP0268). These calls block for as long as it takes;
+`nodeagent/out_of_band.py` stands before them, spares the BMC, and knows when a limit is at work.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,8 +21,6 @@ from power.devices import (
 )
 
 ROOT = "/redfish/v1"
-REST_S = 10.0
-"""Between two limits of one device: BMCs write them to flash."""
 
 
 class Web(Protocol):
@@ -35,22 +33,24 @@ class Web(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Known:
-    """Where a device is, and when it was last told something."""
+    """Where a device is."""
 
     path: str
     metrics: str
     facts: DeviceFacts
-    told_at_s: float = float("-inf")
 
 
 class Redfish:
-    """The accelerators of one BMC: every processor of type GPU or Accelerator that has EnvironmentMetrics."""
+    """The accelerators of one BMC: every processor of type GPU or Accelerator that has EnvironmentMetrics.
 
-    def __init__(self, web: Web, clock: Callable[[], float]) -> None:
-        """clock: monotonic seconds."""
-        self._web, self._clock = web, clock
+    Readers and setters may be called from one thread each at the same time.
+    """
+
+    def __init__(self, web: Web, clock: Callable[[], float], tells: Web | None = None) -> None:
+        """clock: monotonic seconds. tells: what setters go through, so that a slow one does not hold up readings."""
+        self._web, self._clock, self._tells = web, clock, tells or web
         self._known: dict[str, _Known] = {}
 
     def close(self) -> None:
@@ -67,15 +67,12 @@ class Redfish:
         known = self._device(uuid)
         if not known.facts.can_limit:
             raise DeviceError(REFUSED, known.facts.why_not)
-        since_s = self._clock() - known.told_at_s
-        if since_s < REST_S:
-            raise DeviceError(REFUSED, f"told {since_s:.0f} s ago; its BMC is asked once in {REST_S:g} s")
-        known.told_at_s = self._clock()
-        _, headers, _ = self._asked("GET", known.metrics)
+        _, headers, _ = self._asked("GET", known.metrics, through=self._tells)
         condition = {"If-Match": headers["etag"]} if "etag" in headers else {}
-        self._asked("PATCH", known.metrics, {"PowerLimitWatts": {"SetPoint": round(limit_w)}}, condition)
-        _, _, metrics = self._asked("GET", known.metrics)
-        told_w = _setpoint(metrics)
+        wanted = {"PowerLimitWatts": {"SetPoint": round(limit_w)}}
+        self._asked("PATCH", known.metrics, wanted, condition, through=self._tells)
+        _, _, metrics = self._asked("GET", known.metrics, through=self._tells)
+        told_w = _setpoint(metrics) if isinstance(metrics, Mapping) else None
         if told_w is None:
             raise DeviceError(BROKEN, f"{known.metrics} tells no limit after one was set")
         return told_w
@@ -84,7 +81,7 @@ class Redfish:
         """Clocks through `OperatingSpeedRangeMHz`, where the processor has it."""
         known = self._device(uuid)
         limit = {"SettingMax": None if max_mhz is None else round(max_mhz)}
-        self._asked("PATCH", known.path, {"OperatingSpeedRangeMHz": limit})
+        self._asked("PATCH", known.path, {"OperatingSpeedRangeMHz": limit}, through=self._tells)
 
     def _found(self) -> Iterator[_Known]:
         for system in self._members(f"{ROOT}/Systems"):
@@ -105,14 +102,13 @@ class Redfish:
             return error
         limit_w = _setpoint(metrics)
         draw_w = _number(metrics.get("PowerWatts", {}).get("Reading"))
-        kilowatt_hours = _number(metrics.get("EnergykWh", {}).get("Reading"))
+        # No energy counter: EnergykWh moves in steps of a watt-hour at best, 3600 J, as much as a GPU draws in 5 s.
         return DeviceReading(
             uuid=known.facts.uuid,
             at_s=self._clock(),
             draw_w=draw_w,
             limit_w=limit_w,
             requested_w=limit_w,
-            energy_j=None if kilowatt_hours is None else kilowatt_hours * 3.6e6,
             temperature_c=_number(metrics.get("TemperatureCelsius", {}).get("Reading")),
         )
 
@@ -133,9 +129,11 @@ class Redfish:
         path: str,
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
+        *,
+        through: Web | None = None,
     ) -> tuple[int, Mapping[str, str], Any]:
         try:
-            status, answered, found = self._web(method, path, body, headers or {})
+            status, answered, found = (through or self._web)(method, path, body, headers or {})
         except OSError as error:
             raise DeviceError(SILENT, f"{method} {path}: {error}") from error
         if status >= 400:

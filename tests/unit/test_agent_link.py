@@ -14,7 +14,7 @@ from nodeagent.link import Link
 from nodeagent.settings import read_settings
 from power.framing import framed, read_frame
 from power.lease_message import node_secret
-from power.mounted_keys import keys_of_node, read_keys
+from power.mounted_keys import SPREADS_S, MountedKeys, keys_of_node, read_keys
 
 PATIENCE_S = 10.0
 
@@ -126,6 +126,36 @@ def test_the_newest_key_is_the_one_whose_name_comes_last(tmp_path: Path) -> None
 
     assert keys.newest == "2026-02"
     assert keys.secrets == {"2026-01": node_secret(b"a" * 32, "n1"), "2026-02": node_secret(b"b" * 32, "n1")}
+
+
+def test_a_key_that_is_added_is_accepted_at_once_and_signed_with_when_everybody_has_it(tmp_path: Path) -> None:
+    now_s = [0.0]
+    (tmp_path / "2026-01").write_bytes(b"a" * 32)
+    keys = MountedKeys(tmp_path, lambda: now_s[0])
+    (tmp_path / "2026-02").write_bytes(b"b" * 32)
+
+    now_s[0] = 31.0
+    spreading = keys()
+    now_s[0] = 31.0 + SPREADS_S - 1.0
+    still = keys()
+    now_s[0] += 40.0
+    spread = keys()
+
+    assert (spreading.newest, set(spreading.secrets)) == ("2026-01", {"2026-01", "2026-02"})
+    assert still is spreading
+    assert spread.newest == "2026-02"
+
+
+def test_a_key_that_is_removed_is_signed_with_no_longer(tmp_path: Path) -> None:
+    now_s = [0.0]
+    (tmp_path / "2026-01").write_bytes(b"a" * 32)
+    keys = MountedKeys(tmp_path, lambda: now_s[0])
+    (tmp_path / "2026-02").write_bytes(b"b" * 32)
+    (tmp_path / "2026-01").unlink()
+
+    now_s[0] = 31.0
+
+    assert (keys().newest, set(keys().secrets)) == ("2026-02", {"2026-02"})
 
 
 @pytest.mark.parametrize("content", [None, b"short"])

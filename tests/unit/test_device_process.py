@@ -45,7 +45,7 @@ def test_calls_and_errors_cross_the_border_whole() -> None:
     assert enforced_w == 350.0
     reading, lost = found["g"], found["lost"]
     assert isinstance(reading, DeviceReading)
-    assert (reading.limit_w, reading.at_s) == (350.0, 50.0)
+    assert (reading.limit_w, reading.at_s) == (350.0, 47.0)  # heard at 50 s, 3 s old
     assert isinstance(lost, DeviceError)
     assert lost.code == LOST
     assert refusal == REFUSED

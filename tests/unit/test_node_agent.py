@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nodeagent.agent import Agent, AgentRules
+from nodeagent.record import read_record
 from power.lease_message import Keys, Lease, Refusal, Report, node_secret, opened, sealed
 from power.pretend_devices import PretendDevice, PretendDevices
 
@@ -328,5 +329,68 @@ def test_a_device_bursts_while_it_has_credit_and_its_lease_is_what_is_reported(t
         assert bursting_w == 700.0
         assert node.devices.orders[-1][1] == 400.0
         assert report.devices["g"].cap_w == 400.0
+
+    lived(story)
+
+
+def test_what_cannot_be_given_back_stays_remembered(tmp_path: Path) -> None:
+    async def story() -> None:
+        stuck, lost, fine = gpu("stuck"), gpu("lost"), gpu("fine")
+        node = Node(tmp_path, stuck, lost, fine)
+        rules = AgentRules(period_s=0.01, restore_s=0.02)
+        await node.agent.start()
+        await node.looks()
+
+        node.agent = Agent(
+            *("n1", "life-2", "boot-1", node.devices, tmp_path / "record", rules, node.watch, lambda: KEYS),
+            node.said.append,
+        )
+        await node.agent.start()
+        stuck.stuck, lost.silent_from_s = True, node.watch.now_s
+        await node.agent.restore()
+        left = read_record(tmp_path / "record").previous
+
+        assert fine.enforced_w(node.watch.now_s) == 700.0
+        assert {uuid: each.limit_w for uuid, each in left.items()} == {"stuck": 700.0, "lost": 700.0}
+
+    lived(story)
+
+
+def test_a_device_that_was_taken_out_of_management_gets_its_limit_back_in_the_end(tmp_path: Path) -> None:
+    async def story() -> None:
+        node = Node(tmp_path, gpu("a"), gpu("b"))
+        await node.agent.start()
+        await node.looks()
+        rules = AgentRules(manages=frozenset({"a"}))
+
+        node.agent = Agent(
+            *("n1", "life-2", "boot-1", node.devices, tmp_path / "record", rules, node.watch, lambda: KEYS),
+            node.said.append,
+        )
+        await node.agent.start()
+        await node.looks()
+        await node.agent.restore()
+
+        assert set(node.devices.orders[-2:]) == {("a", 700.0), ("b", 700.0)}
+        assert read_record(tmp_path / "record").previous == {}
+
+    lived(story)
+
+
+def test_out_of_band_no_burst_is_used_whatever_the_lease_allows(tmp_path: Path) -> None:
+    async def story() -> None:
+        node = Node(tmp_path, gpu(wants_w=lambda _: 100.0))
+        rules = AgentRules(bursts=False)
+        node.agent = Agent(
+            *("n1", "life-1", "boot-1", node.devices, tmp_path / "record", rules, node.watch, lambda: KEYS),
+            node.said.append,
+        )
+        await node.agent.start()
+        report = await node.looks()
+        for _ in range(400):  # long enough to earn credit
+            node.agent.hear(node.lease(report, {"g": 400.0}, burst_j={"g": 500.0}))
+            report = await node.passes(1.0)
+
+        assert {limit_w for _, limit_w in node.devices.orders} == {350.0, 400.0}
 
     lived(story)

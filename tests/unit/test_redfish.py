@@ -3,7 +3,7 @@
 import pytest
 
 from power.devices import LOST, REFUSED, SILENT, DeviceError, DeviceReading
-from power.redfish import REST_S, Redfish
+from power.redfish import Redfish
 from tests.pretend_bmc import PretendBmc
 
 
@@ -44,17 +44,15 @@ def test_a_bmc_that_says_yes_and_does_nothing_is_seen_through() -> None:
     assert redfish.set_limit("uuid-GPU_1", 400.0) == 700.0
 
 
-def test_a_device_is_told_once_in_a_while() -> None:
-    bmc = PretendBmc()
-    redfish, watch = behind(bmc)
+def test_setters_do_not_go_through_what_readings_go_through() -> None:
+    bmc, tells = PretendBmc(), PretendBmc()
+    redfish = Redfish(bmc, Watch(), tells)
+    redfish.discover()
+
     redfish.set_limit("uuid-GPU_0", 400.0)
 
-    with pytest.raises(DeviceError) as refused:
-        redfish.set_limit("uuid-GPU_0", 450.0)
-    watch.now_s += REST_S
-
-    assert refused.value.code == REFUSED
-    assert redfish.set_limit("uuid-GPU_0", 450.0) == 450.0
+    assert (bmc.limits_w["GPU_0"], tells.limits_w["GPU_0"]) == (700.0, 400.0)
+    assert {method for method, _ in bmc.asked} == {"GET"}
 
 
 def test_a_refusal_carries_the_words_of_the_service() -> None:

@@ -1,0 +1,312 @@
+"""How soon a breach in the telemetry becomes a command, and the command a limit: agents and controller on loopback."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from time import monotonic
+
+import click
+import numpy as np
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.arguments import refusing_bad_input, write_lines
+from benchmarks.power_reaction_fleet import (
+    FLOOR_W,
+    MOST_W,
+    NODES_PER_RACK,
+    OVERSHOOT,
+    WANTED_W,
+    Speaker,
+    node_name,
+    rack_budget_w,
+)
+from benchmarks.power_reaction_timeline import (
+    Change,
+    Order,
+    allowed_by,
+    answered,
+    at_floor_after,
+    lowered_after,
+    orders_of,
+)
+from cluster.errors import ConfigError, Mistake
+
+PERIOD_S, LEASE_S = 1.0, 10.0
+BREACH_S = 2.5
+"""So long a node's devices draw over their limits: two or three reports."""
+DISTRUST_S = 8.0
+"""In place of an hour, so that a rack is at rest again when it is its turn once more."""
+REST_S = 25.0
+"""Between two breaches of one rack: distrust, the retreat, and some periods in which caps rise again."""
+
+Record = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """When a report was sent by which all devices of a node break their limits."""
+
+    rack: int
+    culprit: str
+    at_s: float
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--nodes", type=click.IntRange(16), default=200, help="Nodes in all, 8 to a rack.")
+@click.option("--gpus", type=click.IntRange(1, 16), default=8, help="Devices of each node.")
+@click.option("--agents", type=click.IntRange(1), default=20, help="Nodes that are real agent processes.")
+@click.option("--rounds", type=click.IntRange(1), default=4, help="Breaches of each rack.")
+@click.option("--seed", default=1, help="Of draws and of the moments of reports.")
+@click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
+@refusing_bad_input
+def main(nodes: int, gpus: int, agents: int, rounds: int, seed: int, json_to: str | None) -> None:
+    """A controller, agents with pretend devices, and speakers of the same protocol for the rest of the nodes.
+
+    Every device wants more than its lease. Rack after rack, all devices of one node stop obeying: their next report
+    shows the rack over its budget. Measured by one clock, from sending that report: to the first lower lease that one
+    of the rack's other nodes hears; to the lease with which the rack fits its budget again, the breaking node taken at
+    its highest limits; to the first lower limit that an agent sets. Then agents' devices go blind, and at last the
+    controller is killed: how long until their limits are at the floor.
+    """
+    racks = -(-nodes // NODES_PER_RACK)
+    if agents > racks or nodes % NODES_PER_RACK:
+        mistake = Mistake(
+            "--agents, --nodes", f"{agents} agents, {nodes} nodes", "at most one agent a rack, whole racks"
+        )
+        raise ConfigError(mistake)
+    with tempfile.TemporaryDirectory() as folder:
+        record = measured(Path(folder), racks, gpus, agents, rounds, seed)
+    if json_to:
+        write_lines(json_to, [record])
+    Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 110).print(table_of_results(record))
+
+
+def measured(folder: Path, racks: int, gpus: int, agents: int, rounds: int, seed: int) -> Record:
+    keys = folder / "keys"
+    keys.mkdir()
+    (keys / "k").write_bytes(b"a key of the benchmark's, and of nothing else")
+    # One to a rack, the first node of it.
+    real = [node_name(NODES_PER_RACK * rack) for rack in range(agents)]
+    with controller(keys, racks, gpus) as (controlling, port), agent_processes(folder, real, port, gpus) as running:
+        story = Story(folder, keys, port, racks, gpus, real, seed)
+        return asyncio.run(story.told(controlling, running, rounds))
+
+
+@contextmanager
+def controller(keys: Path, racks: int, gpus: int) -> Iterator[tuple["subprocess.Popen[str]", int]]:
+    command = [sys.executable, "-m", "benchmarks.power_reaction_controller", "--keys", str(keys)]
+    command += ["--racks", str(racks), "--gpus", str(gpus), "--distrust", str(DISTRUST_S)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own
+    assert process.stdout is not None  # noqa: S101 - made with a pipe
+    try:
+        yield process, int(process.stdout.readline())
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@contextmanager
+def agent_processes(
+    folder: Path, nodes: Sequence[str], port: int, gpus: int
+) -> Iterator[Mapping[str, "subprocess.Popen[bytes]"]]:
+    running = {}
+    try:
+        for node in nodes:
+            here = folder / node
+            here.mkdir()
+            wants(here, WANTED_W)
+            settings = {
+                "node": node,
+                "backend": "pretend",
+                "pretend": {"devices": gpus, "folder": str(here)},
+                "controller": {"host": "127.0.0.1", "port": port},
+                "keys": str(folder / "keys"),
+                "record": str(here / "power.record"),
+                "period": PERIOD_S,
+                "metrics_host": "127.0.0.1",
+                "metrics_port": 0,
+            }
+            (here / "agent.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+            command = [sys.executable, "-m", "nodeagent", "run", "--config", str(here / "agent.yaml")]
+            running[node] = subprocess.Popen(command, stderr=subprocess.DEVNULL)  # noqa: S603 - our own
+        yield running
+    finally:
+        for process in running.values():
+            process.kill()
+        for process in running.values():
+            process.wait()
+
+
+def wants(folder: Path, watts: float, *, blind: bool = False) -> None:
+    """What the devices of an agent do from now on."""
+    scratch = folder / ".script.new"
+    scratch.write_text(json.dumps({"*": {"wants_w": watts, "blind": blind}}), encoding="utf-8")
+    scratch.replace(folder / "script.json")
+
+
+class Story:
+    """One run: the speakers, who breaks what when, and what is read off afterwards."""
+
+    def __init__(
+        self, folder: Path, keys: Path, port: int, racks: int, gpus: int, real: Sequence[str], seed: int
+    ) -> None:
+        self.folder, self.racks, self.gpus, self.real = folder, racks, gpus, real
+        chance = Random(seed)  # noqa: S311 - draws and phases
+        names = [node_name(number) for number in range(racks * NODES_PER_RACK)]
+        self.speakers = {
+            node: Speaker(node, gpus, keys, port, Random(chance.random()), PERIOD_S)  # noqa: S311 - the same
+            for node in names
+            if node not in real
+        }
+        self.broken: list[Breach] = []
+
+    async def told(
+        self, controlling: "subprocess.Popen[str]", running: Mapping[str, "subprocess.Popen[bytes]"], rounds: int
+    ) -> Record:
+        living = [asyncio.create_task(speaker.live()) for speaker in self.speakers.values()]
+        await self._settled()
+        before, before_agents = usage(controlling.pid), usage_of_all(running.values())
+        began_s = monotonic()
+        for _ in range(rounds):
+            await self._round()
+        for_s = monotonic() - began_s
+        after, after_agents = usage(controlling.pid), usage_of_all(running.values())
+        blind_s = await self._blinded()
+        controlling.send_signal(signal.SIGTERM)
+        counted = json.loads(controlling.stdout.readline()) if controlling.stdout else {}
+        killed_at_s = monotonic()
+        controlling.kill()
+        await asyncio.sleep(LEASE_S + 3.0)
+        for each in living:
+            each.cancel()
+        await asyncio.gather(*living, return_exceptions=True)
+        first_s, enough_s = zip(*(self._answered(breach) for breach in self.broken), strict=True)
+        with_agent = [(breach, node_name(breach.rack * NODES_PER_RACK)) for breach in self.broken]
+        set_s = [lowered_after(self._orders(node), each.at_s) for each, node in with_agent if node in self.real]
+        dead_s = [at_floor_after(self._orders(node), FLOOR_W, killed_at_s) for node in self.real]
+        return {
+            "nodes": self.racks * NODES_PER_RACK,
+            "gpus": self.racks * NODES_PER_RACK * self.gpus,
+            "agents": len(self.real),
+            "breaches": len(self.broken),
+            **{f"command_{name}_s": value for name, value in spread(first_s).items()},
+            **{f"back_in_budget_{name}_s": value for name, value in spread(enough_s).items()},
+            "limits_set": len(set_s),
+            **{f"limit_set_{name}_s": value for name, value in spread(set_s).items()},
+            "blind_to_floor_max_s": round(max(blind_s), 2),
+            "killed_to_floor_max_s": round(max(dead_s), 2),
+            "controller_cpu_share": round((after[0] - before[0]) / for_s, 3),
+            "controller_rss_mb": round(after[1] / 1e6, 1),
+            "agent_cpu_share": round((after_agents[0] - before_agents[0]) / for_s / len(self.real), 4),
+            "agent_rss_mb": round(after_agents[1] / 1e6 / len(self.real), 1),
+            **counted,
+        }
+
+    async def _settled(self) -> None:
+        """Until every node has a lease, and caps have risen to what racks can bear."""
+        until_s = monotonic() + 90.0
+        while not all(speaker.has_lease for speaker in self.speakers.values()) or not all(
+            (self.folder / node / "orders.jsonl").exists() for node in self.real
+        ):
+            if monotonic() > until_s:
+                raise click.ClickException("not every node had a lease within 90 s")
+            await asyncio.sleep(0.2)
+        await asyncio.sleep(25.0)
+
+    async def _round(self) -> None:
+        """A breach in every rack, one after the other; with few racks a rest before the next round."""
+        apart_s = max(1.0, REST_S / self.racks)
+        under_way = []
+        for rack in range(self.racks):
+            under_way.append(asyncio.create_task(self._breach(rack)))
+            await asyncio.sleep(apart_s)
+        await asyncio.gather(*under_way)
+
+    async def _breach(self, rack: int) -> None:
+        # The second node: a speaker, whether or not the first is an agent.
+        culprit = self.speakers[node_name(rack * NODES_PER_RACK + 1)]
+        culprit.broke_at_s, culprit.breaks_limits = None, True
+        await asyncio.sleep(PERIOD_S + BREACH_S)
+        culprit.breaks_limits = False
+        if culprit.broke_at_s is None:
+            raise click.ClickException(f"{culprit.node} sent no report for {PERIOD_S + BREACH_S} s")
+        self.broken.append(Breach(rack, culprit.node, culprit.broke_at_s))
+
+    async def _blinded(self) -> list[float]:
+        """Devices of every fourth agent cannot be read from now on: seconds until they are at their floor."""
+        nodes = self.real[::4]
+        at_s = monotonic()
+        for node in nodes:
+            wants(self.folder / node, WANTED_W, blind=True)
+        await asyncio.sleep(LEASE_S + 5.0)
+        found = [at_floor_after(self._orders(node), FLOOR_W, at_s) for node in nodes]
+        for node in nodes:
+            wants(self.folder / node, WANTED_W)
+        # They have to rise again before the controller ends, or that would show nothing.
+        await asyncio.sleep(15.0)
+        return found
+
+    def _answered(self, breach: Breach) -> tuple[float, float]:
+        """Seconds until the first lower lease was heard in the rack, and until the rack fitted its budget again."""
+        here = [node_name(breach.rack * NODES_PER_RACK + n) for n in range(NODES_PER_RACK)]
+        highest_w = self.gpus * MOST_W
+        fits_w = rack_budget_w(self.gpus) / (1 + OVERSHOOT) - highest_w
+        changes = {node: self._allowed(node) for node in here if node != breach.culprit}
+        return answered(changes, highest_w, fits_w, breach.at_s)
+
+    def _allowed(self, node: str) -> Sequence[Change]:
+        """By leases that a speaker heard, by limits that an agent set."""
+        if node in self.speakers:
+            return self.speakers[node].allowed
+        highest_w = {f"pretend-{node}-{number}": MOST_W for number in range(self.gpus)}
+        return allowed_by(self._orders(node), highest_w)
+
+    def _orders(self, node: str) -> Sequence[Order]:
+        return orders_of(self.folder / node / "orders.jsonl")
+
+
+def usage(pid: int) -> tuple[float, int]:
+    """Processor seconds so far, and resident bytes, of a process of this machine (Linux: /proc)."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    ticks = int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK"), int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def usage_of_all(processes: Iterable["subprocess.Popen[bytes]"]) -> tuple[float, int]:
+    """Of agents, each with the child that holds its devices."""
+    cpu_s, resident = 0.0, 0
+    for process in processes:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
+        for pid in (process.pid, *map(int, children)):
+            used_s, held = usage(pid)
+            cpu_s, resident = cpu_s + used_s, resident + held
+    return cpu_s, resident
+
+
+def spread(values: Sequence[float]) -> Mapping[str, float]:
+    """Values that are there, none between two of them: one that never came, infinite, is not averaged away."""
+    found = np.percentile(values, (50, 99, 100), method="higher")
+    return {name: round(float(value), 3) for name, value in zip(("p50", "p99", "max"), found, strict=True)}
+
+
+def table_of_results(record: Record) -> Table:
+    table = Table("what", "figure", title="Power: from a breach to a limit")
+    for name, value in record.items():
+        table.add_row(name, str(value))
+    return table
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""The controller's fast loop in a process of its own, so that its processor time and memory can be told apart."""
+
+import asyncio
+import json
+import signal
+import sys
+from pathlib import Path
+from time import monotonic
+
+import click
+import numpy as np
+
+from benchmarks.power_reaction_fleet import table_of
+from controller.watts import Watts
+from controller.watts_link import WattServer
+from power.mounted_keys import MountedKeys
+from power.rules import PowerRules
+
+
+@click.command()
+@click.option("--keys", type=click.Path(path_type=Path), required=True)
+@click.option("--racks", type=int, required=True)
+@click.option("--gpus", type=int, required=True)
+@click.option("--distrust", "distrust_s", type=float, required=True)
+def main(keys: Path, racks: int, gpus: int, distrust_s: float) -> None:
+    """Prints its port, prints what it counted as JSON at SIGTERM, and goes on until it is killed."""
+    asyncio.run(_serve(keys, racks, gpus, PowerRules(distrust_s=distrust_s)))
+
+
+async def _serve(keys: Path, racks: int, gpus: int, rules: PowerRules) -> None:
+    watts = Watts(lambda inventories: table_of(inventories, racks, gpus), epoch=1, rules=rules)
+    server = WattServer(lambda: watts, MountedKeys(keys, monotonic), monotonic)
+    listening = await server.serve("127.0.0.1", 0)
+    say(str(listening.sockets[0].getsockname()[1]))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: say(json.dumps(counted(server))))
+    await server.decide()
+
+
+def counted(server: WattServer) -> dict[str, object]:
+    reaction_s = server.counts.reaction_s or [float("nan")]
+    return {
+        "lines": len(server.nodes),
+        "reports": server.counts.reports,
+        "leases": server.counts.leases,
+        "refused": sum(server.counts.refused.values()),
+        "answered_p50_s": round(float(np.percentile(reaction_s, 50)), 4),
+        "answered_p99_s": round(float(np.percentile(reaction_s, 99)), 4),
+    }
+
+
+def say(line: str) -> None:
+    click.echo(line)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

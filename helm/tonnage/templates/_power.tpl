@@ -1,0 +1,89 @@
+{{/* Watts: names that the operator and the agents on the nodes share. */}}
+
+{{/* "yes" when the operator leases watts: to agents of this release, or to others that its settings speak of. */}}
+{{- define "tonnage.leasesWatts" -}}
+{{- if or .Values.agent.enabled ((.Values.settings.power | default dict).enabled) -}}
+yes
+{{- end -}}
+{{- end }}
+
+{{/* The headless service that every replica of the operator is behind; agents find the leader among them. */}}
+{{- define "tonnage.powerService" -}}
+{{ include "tonnage.fullname" . }}-power
+{{- end }}
+
+{{- define "tonnage.powerHost" -}}
+{{ include "tonnage.powerService" . }}.{{ .Release.Namespace }}.svc
+{{- end }}
+
+{{/* The Secret with the fleet's keys: one entry per key, the newest is the one whose name comes last. */}}
+{{- define "tonnage.powerKeys" -}}
+{{ .Values.agent.keySecret | default (printf "%s-power-keys" (include "tonnage.fullname" .)) }}
+{{- end }}
+
+{{- define "tonnage.agentName" -}}
+{{ include "tonnage.fullname" . }}-agent
+{{- end }}
+
+{{- define "tonnage.agentSelector" -}}
+app.kubernetes.io/name: {{ include "tonnage.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: agent
+{{- end }}
+
+{{- define "tonnage.agentLabels" -}}
+{{ include "tonnage.agentSelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{/* The chart's image, unless the agent has one of its own (AMD SMI comes with ROCm alone). */}}
+{{- define "tonnage.agentImage" -}}
+{{- $image := .Values.agent.image }}
+{{- if $image.repository }}
+{{- if $image.digest -}}
+{{ $image.repository }}@{{ $image.digest }}
+{{- else -}}
+{{ $image.repository }}:{{ $image.tag | default .Chart.AppVersion }}
+{{- end }}
+{{- else }}
+{{- include "tonnage.image" . }}
+{{- end }}
+{{- end }}
+
+{{/* Where agents run: as told, or where the GPU operator's label says that NVIDIA devices are. */}}
+{{- define "tonnage.agentNodes" -}}
+{{- if .Values.agent.nodeSelector -}}
+{{- toYaml .Values.agent.nodeSelector }}
+{{- else if eq .Values.agent.backend "nvml" -}}
+nvidia.com/gpu.present: "true"
+{{- end -}}
+{{- end }}
+
+{{/* What the agent reads. */}}
+{{- define "tonnage.agentSettings" -}}
+{{- $agent := .Values.agent }}
+{{- $controller := dict "host" (include "tonnage.powerHost" .) "port" (int $agent.port) }}
+{{- if $agent.tls.agentSecret }}
+{{- $files := dict "ca" "/etc/tonnage-tls/ca.crt" "certificate" "/etc/tonnage-tls/tls.crt" "key" "/etc/tonnage-tls/tls.key" }}
+{{- $_ := set $controller "tls" $files }}
+{{- end }}
+{{- $settings := dict "backend" $agent.backend "controller" $controller "keys" "/etc/tonnage-keys" "record" "/var/lib/tonnage/power.record" }}
+{{- $_ := set $settings "period" $agent.period }}
+{{- $_ := set $settings "floor_share" $agent.floorShare }}
+{{- $_ := set $settings "on_stop" $agent.onStop }}
+{{- $_ := set $settings "as_dcgm" $agent.asDcgm }}
+{{- $_ := set $settings "metrics_port" (int $agent.metricsPort) }}
+{{- if eq $agent.backend "redfish" }}
+{{- $bmc := dict "host" $agent.redfish.host "port" (int $agent.redfish.port) "login" "/etc/tonnage-bmc" "look_s" $agent.redfish.lookSeconds "rest_s" $agent.redfish.restSeconds "settles_s" $agent.redfish.settlesSeconds }}
+{{- if $agent.redfish.caSecret }}
+{{- $_ := set $bmc "ca_file" "/etc/tonnage-bmc-ca/ca.crt" }}
+{{- end }}
+{{- $_ := set $settings "redfish" $bmc }}
+{{- end }}
+{{- if eq $agent.backend "pretend" }}
+{{- $_ := set $settings "pretend" (dict "devices" (int $agent.pretend.devices)) }}
+{{- end }}
+{{- toYaml $settings }}
+{{- end }}

@@ -1,0 +1,26 @@
+"""The agent's log: JSON lines in a container, readable ones on a terminal, always on standard error."""
+
+import sys
+from typing import TextIO
+
+import structlog
+from structlog.typing import Processor
+
+
+def configure_logs(stream: TextIO = sys.stderr) -> None:
+    """Set up logging for this process, once, at its start. Times are UTC in ISO 8601."""
+    last: list[Processor] = (
+        [structlog.dev.ConsoleRenderer()]
+        if stream.isatty()
+        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.StackInfoRenderer(),
+            *last,
+        ],
+        logger_factory=structlog.PrintLoggerFactory(stream),
+        cache_logger_on_first_use=True,
+    )

@@ -1,0 +1,203 @@
+"""Before a slow back end: whoever asks is answered at once, and the BMC is spared.
+
+One thread looks now and then, another tells devices their newest wanted limit: seldom, one after the other, at moments
+that differ from node to node. A limit that was taken is not at work yet: for so long as it may take, the device counts
+as enforcing the higher one of old and new, so that nobody gives away watts that are still drawn.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import structlog
+
+from power.devices import SILENT, Backend, DeviceError, DeviceFacts, DeviceReading
+
+log = structlog.get_logger(__name__)
+SAME_W = 0.6
+"""BMCs take whole watts."""
+LONGEST_REST_S = 120.0
+"""However often a device has failed."""
+OLD_LOOKS = 3.0
+"""A reading that is older than so many looks is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sparing:
+    """How a BMC is spared."""
+
+    look_s: float = 5.0
+    """Between two looks at all devices: 8 GETs of 0.3 s take half of it."""
+    rest_s: float = 10.0
+    """Between two limits of one device: BMCs write them to flash, and drop requests when pressed."""
+    settles_s: float = 40.0
+    """Until a limit that was taken is at work, at the latest (POLCA: up to 40 s out of band)."""
+    jitter_share: float = 0.25
+    """Looks and rests are longer by up to so much, so that a fleet does not knock at once."""
+
+
+@dataclass(slots=True)
+class _Device:
+    reading: DeviceReading | None = None
+    error: DeviceError | None = None
+    """Of the last look, if it failed."""
+    wanted_w: float | None = None
+    telling_w: float | None = None
+    """A limit that is on its way: it may be at work before the answer comes."""
+    past: list[tuple[float, float]] = field(default_factory=list)
+    """(until when it may still be at work, limit)."""
+    not_before_s: float = float("-inf")
+    told_at_s: float = float("-inf")
+    """When the last answer to an order came."""
+    failures: int = 0
+    refusal: DeviceError | None = None
+    """Of the last attempt to set its limit; told to the next who asks."""
+
+    def held_w(self, now_s: float) -> float | None:
+        """The highest limit that may be at work now."""
+        if self.reading is None or self.reading.limit_w is None:
+            return None
+        self.past = [each for each in self.past if each[0] > now_s]
+        on_its_way = [] if self.telling_w is None else [self.telling_w]
+        return max(self.reading.limit_w, *on_its_way, *(limit_w for _, limit_w in self.past), 0.0)
+
+    def seen(self, reading: DeviceReading, settled_s: float) -> None:
+        """A look. A limit that is another one than before, whoever set it, leaves that one at work for a while."""
+        before_w = self.reading.limit_w if self.reading is not None else None
+        if before_w is not None and reading.limit_w is not None and abs(before_w - reading.limit_w) > SAME_W:
+            self.past.append((settled_s, before_w))
+        self.reading, self.error = reading, None
+
+
+class OutOfBand:
+    """A back end. `start` begins looking and telling by threads; without it `look` and `tell` do so once each."""
+
+    def __init__(self, behind: Backend, clock: Callable[[], float], chance: Random, sparing: Sparing) -> None:
+        """behind: read and set from one thread each at the same time. clock: monotonic, and of behind's readings."""
+        self._behind, self._clock, self._chance, self._sparing = behind, clock, chance, sparing
+        self._devices: dict[str, _Device] = {}
+        self._lock = threading.Lock()
+        self._stop, self._news = threading.Event(), threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def discover(self) -> tuple[DeviceFacts, ...]:
+        """Blocks for as long as the BMC takes, and looks once."""
+        facts = self._behind.discover()
+        with self._lock:
+            self._devices = {each.uuid: self._devices.get(each.uuid, _Device()) for each in facts}
+        self.look()
+        return facts
+
+    def start(self) -> None:
+        for each in (self._looking, self._telling):
+            self._threads.append(threading.Thread(target=each, name=each.__name__, daemon=True))
+            self._threads[-1].start()
+
+    def read(self) -> Mapping[str, DeviceReading | DeviceError]:
+        """The newest look, as old as it is, with the limits that may be at work."""
+        now_s = self._clock()
+        with self._lock:
+            return {uuid: self._reading(device, now_s) for uuid, device in self._devices.items()}
+
+    def set_limit(self, uuid: str, limit_w: float) -> float:
+        """Have it told, and say which limit may be at work now. What became of the last attempt is raised once."""
+        with self._lock:
+            device = self._devices.get(uuid)
+            if device is None:
+                raise DeviceError(SILENT, f"{uuid} was not found when its BMC was looked through")
+            device.wanted_w = limit_w
+            self._news.set()
+            refusal, device.refusal = device.refusal, None
+            held_w = device.held_w(self._clock())
+        if refusal is not None:
+            raise refusal
+        if held_w is None:
+            raise DeviceError(SILENT, f"{uuid}: its BMC has told no limit yet")
+        return held_w
+
+    def set_clocks(self, uuid: str, max_mhz: float | None) -> None:
+        self._behind.set_clocks(uuid, max_mhz)
+
+    def close(self) -> None:
+        self._stop.set()
+        self._news.set()
+        self._behind.close()
+
+    def look(self) -> None:
+        """At all devices, once."""
+        try:
+            found = self._behind.read()
+        except DeviceError as error:
+            found = dict.fromkeys(self._devices, error)
+        settled_s = self._clock() + self._sparing.settles_s
+        with self._lock:
+            for uuid, each in found.items():
+                device = self._devices.setdefault(uuid, _Device())
+                if isinstance(each, DeviceError):
+                    device.error = each
+                elif device.reading is not None and each.at_s <= device.told_at_s:
+                    # Read before it was told and handed over after: its limit is history.
+                    device.seen(replace(each, limit_w=device.reading.limit_w), settled_s)
+                else:
+                    device.seen(each, settled_s)
+
+    def tell(self) -> float:
+        """Tell every device that is due its wanted limit, those to be lowered first; seconds until the next is due."""
+        now_s = self._clock()
+        with self._lock:
+            waiting = [
+                (device.wanted_w - reading.limit_w, uuid, device.wanted_w, device.not_before_s)
+                for uuid, device in self._devices.items()
+                if device.wanted_w is not None
+                and (reading := device.reading) is not None
+                and reading.limit_w is not None
+                and abs(reading.limit_w - device.wanted_w) > SAME_W
+            ]
+        for _, uuid, limit_w, not_before_s in sorted(waiting):
+            if not_before_s <= now_s and not self._stop.is_set():
+                self._tell(uuid, limit_w)
+        later = [not_before_s - now_s for *_, not_before_s in waiting if not_before_s > now_s]
+        return max(0.1, min(later, default=self._sparing.rest_s))
+
+    def _tell(self, uuid: str, limit_w: float) -> None:
+        with self._lock:
+            device = self._devices[uuid]
+            device.telling_w = limit_w
+        refusal, taken_w = None, 0.0
+        try:
+            taken_w = self._behind.set_limit(uuid, limit_w)
+        except DeviceError as error:
+            refusal = error
+        now_s = self._clock()
+        settled_s = now_s + self._sparing.settles_s
+        with self._lock:
+            device.telling_w, device.refusal, device.told_at_s = None, refusal, now_s
+            if refusal is not None or device.reading is None:
+                device.past.append((settled_s, limit_w))  # it may have been taken all the same
+                device.failures += 1
+            else:
+                device.seen(replace(device.reading, limit_w=taken_w, requested_w=taken_w), settled_s)
+                device.failures = 0
+            rest_s = min(self._sparing.rest_s * 2.0**device.failures, LONGEST_REST_S)
+            device.not_before_s = now_s + self._longer(rest_s)
+
+    def _reading(self, device: _Device, now_s: float) -> DeviceReading | DeviceError:
+        reading = device.reading
+        if reading is None or now_s - reading.at_s > OLD_LOOKS * self._sparing.look_s:
+            return device.error or DeviceError(SILENT, "its BMC was not heard for long")
+        return replace(reading, limit_w=device.held_w(now_s))
+
+    def _looking(self) -> None:
+        while not self._stop.wait(self._longer(self._sparing.look_s)):
+            self.look()
+
+    def _telling(self) -> None:
+        while not self._stop.is_set():
+            self._news.wait(self.tell())
+            # Orders come once a period and mostly say the same: what is new is gathered for a moment.
+            self._stop.wait(self._longer(0.2))
+            self._news.clear()
+
+    def _longer(self, for_s: float) -> float:
+        return for_s * (1 + self._chance.uniform(0.0, self._sparing.jitter_share))

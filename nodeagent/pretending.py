@@ -1,0 +1,113 @@
+"""Devices that are none, for trying Tonnage without GPUs: what they do is written in a file, what they were told too.
+
+In `folder`: `script.json` says how devices behave and is read anew whenever it changes; `limits.json` holds the limits
+that they enforce, so that they outlive the process as real ones do; `orders.jsonl` has a line for every limit that was
+set, with the machine's monotonic clock.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from power.devices import BROKEN, DeviceError, DeviceFacts, DeviceReading
+from power.pretend_devices import PretendDevice, PretendDevices
+
+EVERYONE = "*"
+
+
+class Manners(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """How a device behaves, from now on. See power.pretend_devices.PretendDevice."""
+
+    wants_w: float = 600.0
+    refuses: bool = False
+    lies: bool = False
+    stuck: bool = False
+    silent: bool = False
+    """Readings and orders alike get no answer."""
+    blind: bool = False
+    """Readings get no answer, orders do."""
+    lost: bool = False
+    clamps_to_w: tuple[float, float] | None = None
+    frozen_draw_w: float | None = None
+
+
+class ScriptedDevices:
+    """A back end of `count` pretend devices, named after their node."""
+
+    def __init__(self, node: str, count: int, clock: Callable[[], float], folder: Path | None = None) -> None:
+        self._clock, self._folder = clock, folder
+        self._devices = {
+            uuid: PretendDevice(uuid, obeys_after_s=0.0)
+            for uuid in (f"pretend-{node}-{number}" for number in range(count))
+        }
+        self._behind = PretendDevices(tuple(self._devices.values()), clock)
+        self._blind: frozenset[str] = frozenset()
+        self._script_is_of_ns = -1
+        for uuid, limit_w in self._kept().items():
+            if uuid in self._devices:
+                self._devices[uuid].set_limit(limit_w, clock())
+
+    def discover(self) -> tuple[DeviceFacts, ...]:
+        self._follow()
+        return self._behind.discover()
+
+    def read(self) -> Mapping[str, DeviceReading | DeviceError]:
+        self._follow()
+        silent = DeviceError("Silent", "its script says that it cannot be read")
+        return {uuid: silent if uuid in self._blind else each for uuid, each in self._behind.read().items()}
+
+    def set_limit(self, uuid: str, limit_w: float) -> float:
+        self._follow()
+        enforced_w = self._behind.set_limit(uuid, limit_w)
+        if self._folder is not None:
+            kept = {name: device.enforced_w(self._clock()) for name, device in self._devices.items()}
+            scratch = self._folder / ".limits.json.new"
+            scratch.write_text(json.dumps(kept), encoding="utf-8")
+            scratch.replace(self._folder / "limits.json")
+            line = json.dumps({"at_s": self._clock(), "uuid": uuid, "limit_w": enforced_w})
+            with (self._folder / "orders.jsonl").open("a", encoding="utf-8") as orders:
+                orders.write(line + "\n")
+        return enforced_w
+
+    def set_clocks(self, uuid: str, max_mhz: float | None) -> None:
+        self._behind.set_clocks(uuid, max_mhz)
+
+    def close(self) -> None:
+        return None
+
+    def _kept(self) -> Mapping[str, float]:
+        try:
+            return (
+                msgspec.json.decode((self._folder / "limits.json").read_bytes(), type=dict[str, float])
+                if self._folder
+                else {}
+            )
+        except FileNotFoundError:
+            return {}
+
+    def _follow(self) -> None:
+        """Read the script if it is another one than before. Raises DeviceError for one that cannot be read."""
+        path = self._folder / "script.json" if self._folder else None
+        if path is None or not path.exists() or path.stat().st_mtime_ns == self._script_is_of_ns:
+            return
+        try:
+            script = msgspec.json.decode(path.read_bytes(), type=dict[str, Manners])
+        except msgspec.MsgspecError as error:
+            raise DeviceError(BROKEN, f"script {path}: {error}") from error
+        self._script_is_of_ns = path.stat().st_mtime_ns
+        now_s = self._clock()
+        found = {uuid: script.get(uuid, script.get(EVERYONE, Manners())) for uuid in self._devices}
+        self._blind = frozenset(uuid for uuid, manners in found.items() if manners.blind)
+        for uuid, manners in found.items():
+            _behave(self._devices[uuid], manners, now_s)
+
+
+def _behave(device: PretendDevice, manners: Manners, now_s: float) -> None:
+    wants_w = manners.wants_w
+    device.wants_w = lambda _: wants_w
+    device.refuses, device.lies, device.stuck = manners.refuses, manners.lies, manners.stuck
+    device.clamps_to_w, device.frozen_draw_w = manners.clamps_to_w, manners.frozen_draw_w
+    device.silent_from_s = now_s if manners.silent else None
+    device.lost_from_s = now_s if manners.lost else None

@@ -1,0 +1,81 @@
+"""Real agent processes for tests: started with settings, awaited by what they do, stopped as Kubernetes stops them."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+PATIENCE_S = 60.0
+KEY = b"a secret of the fleet, long enough"
+
+
+def write_keys(folder: Path) -> Path:
+    """A folder as the Secret is mounted."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "k").write_bytes(KEY)
+    return folder
+
+
+def await_it(is_so: Callable[[], bool], what: str, process: "subprocess.Popen[bytes] | None" = None) -> None:
+    """Looks until it is so; fails after a minute, or when the process has ended."""
+    pause, until_s = threading.Event(), time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < until_s, f"not within {PATIENCE_S:g} s: {what}"
+        assert process is None or process.poll() is None, f"the agent ended with {process.returncode}; before: {what}"
+        pause.wait(0.05)
+
+
+def settings_file(folder: Path, **told: Any) -> Path:
+    """Settings of an agent of node n1 whose controller is nowhere."""
+    folder.mkdir(parents=True, exist_ok=True)
+    settings: Mapping[str, Any] = {
+        "node": "n1",
+        "controller": {"host": "127.0.0.1", "port": 1},
+        "keys": str(write_keys(folder / "keys")),
+        "record": str(folder / "power.record"),
+        "period": 0.1,
+        "metrics_host": "127.0.0.1",
+        "metrics_port": 0,
+        **told,
+    }
+    path = folder / "agent.yaml"
+    path.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    return path
+
+
+def command(verb: str, settings: Path) -> list[str]:
+    return [sys.executable, "-m", "nodeagent", verb, "--config", str(settings)]
+
+
+@contextmanager
+def running(settings: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """An agent process; killed at the end where it still runs."""
+    said = settings.with_suffix(".log")
+    with said.open("wb") as log:
+        process = subprocess.Popen(command("run", settings), stderr=log)  # noqa: S603 - our own
+    try:
+        await_it(lambda: b"agent is up" in said.read_bytes(), "the agent is up", process)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def stopped(process: "subprocess.Popen[bytes]") -> int:
+    """Its exit status after SIGTERM."""
+    process.send_signal(signal.SIGTERM)
+    return process.wait(PATIENCE_S)
+
+
+def limits_w(folder: Path) -> Mapping[str, float]:
+    """What pretend devices enforce; empty before anybody told them anything."""
+    path = folder / "limits.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

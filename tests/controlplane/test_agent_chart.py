@@ -1,0 +1,117 @@
+"""The node agent's chart on a real API server: who admits its pods, where they come to run, and which keys stay."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulator.controlplane.commands import Settings
+from simulator.controlplane.programs import Programs
+from tests.controlplane.conftest import StartServer
+from tests.controlplane.kubectl import Kubectl
+from tests.deploy.helm import NAMESPACE, install, rendered, uninstall, upgrade
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+GPU_NODES = ("h100-1", "h100-2")
+VALUES = {"agent": {"enabled": True}, "ray": {"mode": "none"}}
+
+
+@pytest.fixture(scope="module")
+def chart() -> dict[tuple[str, str], dict[str, Any]]:
+    """Asked for before the server, so that nothing starts where there is no Helm."""
+    return rendered(VALUES)
+
+
+@pytest.fixture(scope="module")
+def installed(chart: object, start_server: StartServer, programs: Programs) -> Kubectl:
+    """The chart with agents, on nodes of which two have the label that the GPU operator gives."""
+    server = start_server(Settings(manifests=str(EXAMPLES / "nodes.yaml")))
+    kubectl = Kubectl(programs["kubectl"], server.kubeconfig, NAMESPACE)
+    kubectl("create", "namespace", NAMESPACE)
+    runtime = {
+        "apiVersion": "node.k8s.io/v1",
+        "kind": "RuntimeClass",
+        "metadata": {"name": "nvidia"},
+        "handler": "nvidia",
+    }
+    kubectl("apply", "-f", "-", stdin=runtime)
+    kubectl("label", "nodes", *GPU_NODES, "nvidia.com/gpu.present=true")
+    kubectl("taint", "nodes", GPU_NODES[0], "nvidia.com/gpu=present:NoSchedule")
+    install(kubectl.kubeconfig, VALUES)
+    return kubectl
+
+
+def keys(kubectl: Kubectl) -> dict[str, str]:
+    found: dict[str, str] = kubectl.get("secret/tonnage-power-keys")["data"]
+    return found
+
+
+def test_agents_come_to_every_gpu_node_tainted_or_not_and_to_no_other(installed: Kubectl) -> None:
+    installed("rollout", "status", "daemonset/tonnage-agent", "--timeout=60s")
+
+    pods = installed.get("pods", "-l", "app.kubernetes.io/component=agent")["items"]
+    assert {pod["spec"]["nodeName"] for pod in pods} == set(GPU_NODES)
+
+
+def test_where_only_restricted_or_baseline_pods_are_admitted_agents_are_not(
+    installed: Kubectl, chart: dict[tuple[str, str], dict[str, Any]]
+) -> None:
+    """They hold CAP_SYS_ADMIN and a path of the host: the namespace must be told so (docs/power.md)."""
+    template = chart["DaemonSet", "tonnage-agent"]["spec"]["template"]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "agent"}, "spec": template["spec"]}
+    refusals = {}
+    for level in ("privileged", "baseline", "restricted"):
+        namespace = installed.within(f"only-{level}")
+        installed("create", "namespace", namespace.namespace)
+        installed("label", "namespace", namespace.namespace, f"pod-security.kubernetes.io/enforce={level}")
+        if level == "privileged":
+            namespace("create", "--dry-run=server", "-f", "-", stdin=pod)
+        else:
+            refusals[level] = namespace.refusal("create", "--dry-run=server", "-f", "-", stdin=pod)
+
+    assert "SYS_ADMIN" in refusals["baseline"]
+    assert "hostPath" in refusals["baseline"]
+    assert "violates PodSecurity" in refusals["restricted"]
+
+
+def test_their_account_can_do_nothing(installed: Kubectl) -> None:
+    pods = installed.get("pods", "-l", "app.kubernetes.io/component=agent")["items"]
+
+    mounted = [volume for pod in pods for volume in pod["spec"]["volumes"] if "projected" in volume]
+    assert mounted == []
+
+
+def test_keys_stay_over_upgrades_and_added_ones_too(installed: Kubectl) -> None:
+    before = keys(installed)
+    upgrade(installed.kubeconfig, {**VALUES, "agent": {"enabled": True, "period": 2}})
+    same = keys(installed)
+    installed("patch", "secret/tonnage-power-keys", "-p", '{"stringData": {"2026-11-21": "' + "b" * 64 + '"}}')
+    upgrade(installed.kubeconfig, VALUES)
+    both = keys(installed)
+
+    assert same == before
+    assert both == {**before, "2026-11-21": "YmJi" * 21 + "Yg=="}
+    assert max(both) == "2026-11-21"
+
+
+def test_every_replica_of_the_operator_is_behind_the_name_that_agents_call(installed: Kubectl) -> None:
+    def addresses() -> set[str]:
+        slices = installed.get("endpointslices", "-l", "kubernetes.io/service-name=tonnage-power")["items"]
+        return {address for each in slices for end in each["endpoints"] for address in end["addresses"]}
+
+    installed("rollout", "status", "deployment/tonnage", "--timeout=60s")
+    pods = installed.get("pods", "-l", "app.kubernetes.io/component=controller")["items"]
+
+    assert addresses() == {pod["status"]["podIP"] for pod in pods}
+
+
+def test_before_an_uninstall_agents_are_told_to_restore_and_then_they_go(installed: Kubectl) -> None:
+    """Runs last. What an agent that was told so does at its end: tests/unit/test_agent_process.py."""
+    upgrade(installed.kubeconfig, {**VALUES, "agent": {"enabled": True, "onStop": "restore"}})
+    installed("rollout", "status", "daemonset/tonnage-agent", "--timeout=120s")
+    told = installed.get("configmap/tonnage-agent")["data"]["agent.yaml"]
+    uninstall(installed.kubeconfig)
+
+    assert "on_stop: restore" in told
+    installed("wait", "--for=delete", "pod", "-l", "app.kubernetes.io/component=agent", "--timeout=60s")
+    assert installed.get("secret,configmap,service", "-l", "app.kubernetes.io/name=tonnage")["items"] == []

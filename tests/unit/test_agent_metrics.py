@@ -1,0 +1,65 @@
+"""What the agent tells Prometheus: well-formed, whole, and each of it written down."""
+
+import asyncio
+import re
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from nodeagent.agent import Agent, AgentRules
+from nodeagent.metrics import DCGM, AgentMetrics
+from power.lease_message import Keys
+from power.pretend_devices import PretendDevice, PretendDevices
+
+PAGE = (Path(__file__).parents[2] / "docs" / "power.md").read_text(encoding="utf-8")
+KEYS = Keys("k", {"k": b"of a node"})
+
+
+def scraped(folder: Path, *, as_dcgm: bool = False) -> str:
+    """After one look of an agent with two devices, one of which fails."""
+
+    async def story() -> str:
+        clock = lambda: 1000.0  # noqa: E731 - it stands
+        devices = PretendDevices([PretendDevice("g0"), PretendDevice("g1", silent_from_s=0.0)], clock)
+        agent = Agent(
+            *("n1", "life", "boot", devices, folder / "record", AgentRules(), clock, lambda: KEYS, lambda _: None)
+        )
+        await agent.start()
+        await agent.turn(looks=True)
+        agent.hear(b"nothing that anybody signed")
+        registry = CollectorRegistry()
+        registry.register(AgentMetrics(agent, "n1", clock, as_dcgm=as_dcgm, is_linked=lambda: True))
+        agent.close()
+        return generate_latest(registry).decode()
+
+    return asyncio.run(story())
+
+
+def test_limits_draws_and_failures_are_told(tmp_path: Path) -> None:
+    lines = scraped(tmp_path).splitlines()
+
+    assert 'tonnage_agent_device_limit_watts{device="g0"} 350.0' in lines
+    assert 'tonnage_agent_device_allowed_watts{device="g1"} 350.0' in lines
+    assert 'tonnage_agent_device_draw_watts{device="g0"} 600.0' in lines
+    assert 'tonnage_agent_leases_refused_total{code="UnknownKey"} 1.0' in lines
+    assert any(line.startswith('tonnage_agent_device_errors_total{code="Silent"}') for line in lines)
+    assert "tonnage_agent_lease_remaining_seconds 0.0" in lines
+
+
+def test_dcgms_names_and_labels_are_told_where_they_are_asked_for(tmp_path: Path) -> None:
+    text = scraped(tmp_path, as_dcgm=True)
+
+    assert "DCGM_FI" not in scraped(tmp_path)
+    power = [line for line in text.splitlines() if line.startswith("DCGM_FI_DEV_POWER_USAGE{")]
+    assert power == [
+        'DCGM_FI_DEV_POWER_USAGE{Hostname="n1",UUID="g0",device="nvidia0",gpu="0",modelName="Pretend H100"} 600.0'
+    ]
+    assert {name for name, *_ in DCGM} <= set(re.findall(r"DCGM_FI_DEV_[A-Z_]+", text))
+
+
+def test_every_metric_of_the_agent_is_on_its_page(tmp_path: Path) -> None:
+    told = set(re.findall(r"^# TYPE (tonnage_agent_\w+)", scraped(tmp_path), re.MULTILINE))
+    table = PAGE.partition("### What it tells Prometheus")[2].partition("###")[0]
+    written = set(re.findall(r"`(tonnage_agent_\w+)`", table))
+
+    assert told == written
