@@ -357,6 +357,7 @@ def _world(
         ),
         settings.release_deadline_s,
         time.monotonic,
+        lambda: leadership.epoch,
     )
 
     def tell(snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from cluster.errors import ActionError, Mistake
 from cluster.plans import Reason
-from controller.dra.allocate import allocation_writes, chosen, reservation_write
+from controller.dra.allocate import allocation_writes, chosen, reservation_writes
 from controller.dra.asks import Ask, UnsupportedClaimError, ask_of, fits
 from controller.dra.inventory import Inventory, inventory_from
 from controller.dra.objects import DeviceClass, DeviceId, ResourceClaim, ResourceSlice
@@ -188,7 +188,7 @@ class Book:
             if claim.is_allocated:
                 if claim.node not in ("", node):
                     raise ActionError(f"allocating for {pod.name}: {claim.name} is allocated on {claim.node}")
-                made += [] if claim.is_reserved_for(pod.uid) else [reservation_write(claim, pod)]
+                made += [] if claim.is_reserved_for(pod.uid) else reservation_writes(claim, pod, epoch)
                 continue
             try:
                 ask = ask_of(claim, self._classes)

@@ -276,11 +276,14 @@ def test_a_pod_that_joins_a_shared_claim_is_added_to_its_reservations() -> None:
     known = book(node("a"), slice_on("a", devices(8)), held, pod("p", "c", on="a"), pod("q", "c"))
     known.settle()
 
-    (write,) = known.writes(seen("q"), "a", (), 5)
+    mark, reserve = known.writes(seen("q"), "a", (), 5)
 
-    assert write.body is not None
-    assert write.body["metadata"]["resourceVersion"] == "7"
-    assert [each["name"] for each in write.body["status"]["reservedFor"]] == ["p", "q"]
+    assert mark.body is not None
+    assert reserve.body is not None
+    assert mark.body["metadata"]["resourceVersion"] == "7"
+    assert mark.body["metadata"]["annotations"] == {"tonnage.dev/epoch": "5"}
+    assert reserve.on_version_of_answer
+    assert [each["name"] for each in reserve.body["status"]["reservedFor"]] == ["p", "q"]
 
 
 @pytest.mark.parametrize("numbers", [(0, 1), (7, 8), (3,), (3, 4, 5)])
