@@ -73,7 +73,7 @@ def apply(
 async def _applied(
     cluster: Cluster, manifests: tuple[Manifest, ...], namespace: str | None, dry_run: str, output: str, *, force: bool
 ) -> bool:
-    from controller.kube_connection import KubeReadError, KubeWriteError
+    from controller.kube_refusals import KubeReadError, KubeWriteError
 
     _check_namespaces(manifests, namespace)
     done: list[Applied] = []

@@ -12,7 +12,8 @@ import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:  # half a second of imports that `--help` does not wait for
-    from controller.kube_connection import Access, Connection
+    from controller.kube_connection import Connection
+    from controller.kube_credentials import Access
     from controller.kube_discovery import Discovered
 
 T = TypeVar("T")
@@ -70,7 +71,7 @@ def target_from(
     timeout_s: float,
     namespace: str | None = None,
 ) -> Target:
-    from controller.kube_connection import Access
+    from controller.kube_credentials import Access
 
     access = Access(
         kubeconfig=kubeconfig or "", context=context or "", impersonate=user or "", request_timeout_s=timeout_s

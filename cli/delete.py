@@ -141,7 +141,7 @@ async def _doomed(
 async def _deleted(cluster: Cluster, doomed: Doomed, how: How) -> bool:
     """Whether it is gone, or was asked to go as `how` says. Tells what happened."""
     from controller import kube_objects
-    from controller.kube_connection import KubeReadError, KubeWriteError
+    from controller.kube_refusals import KubeReadError, KubeWriteError
 
     try:
         before = await kube_objects.read(cluster.connection, doomed.path)

@@ -55,7 +55,7 @@ def describe(
 async def _described(cluster: Cluster, what: tuple[str, ...], selector: str | None) -> bool:
     from cli.describe_page import page
     from cli.get import asked_for
-    from controller.kube_connection import KubeReadError
+    from controller.kube_refusals import KubeReadError
 
     is_whole, pages = True, []
     for asked in asked_for(cluster, what):

@@ -76,7 +76,7 @@ def events(
 async def _show(cluster: Cluster, how: How) -> None:
     from cli.event_rows import HEADERS, in_order, is_ours, row
     from controller import kube_objects
-    from controller.kube_connection import KubeReadError
+    from controller.kube_refusals import KubeReadError
 
     kind = cluster.discovered.named(how.about[0]).kind if how.about else ""
     namespace = "" if how.all_namespaces else cluster.namespace

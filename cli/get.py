@@ -196,7 +196,7 @@ def _say_nothing_found(cluster: Cluster, asked: list[Asked], how: How) -> None:
 async def _pages(cluster: Cluster, asked: Asked, how: How, accept: str) -> AsyncGenerator[Object | None, None]:
     """Lists page by page, or named objects one by one; None for one that could not be had, which was told."""
     from controller import kube_objects
-    from controller.kube_connection import KubeReadError
+    from controller.kube_refusals import KubeReadError
 
     namespace = "" if how.all_namespaces else cluster.namespace
     if not asked.names:
@@ -217,7 +217,7 @@ async def _pages(cluster: Cluster, asked: Asked, how: How, accept: str) -> Async
 
 
 async def _objects(cluster: Cluster, asked: list[Asked], how: How, *, is_list: bool) -> bool:
-    from controller.kube_connection import JSON
+    from controller.kube_request import JSON
 
     found: list[Object] = []
     is_whole = True
@@ -252,7 +252,8 @@ def name_of(obj: Object) -> str:
 
 async def _watched(cluster: Cluster, asked: Asked, how: How) -> bool:
     from controller import kube_objects
-    from controller.kube_connection import JSON, KubeReadError
+    from controller.kube_refusals import KubeReadError
+    from controller.kube_request import JSON
 
     namespace = "" if how.all_namespaces else cluster.namespace
     path, query = asked.resource.collection(namespace), dict(how.selectors)

@@ -13,7 +13,7 @@ import structlog
 from cluster.errors import ActionError
 from controller.api.metadata import API_VERSION
 from controller.kube_apply import Applier
-from controller.kube_connection import MERGE_PATCH
+from controller.kube_request import MERGE_PATCH
 from controller.kube_write import Write
 from controller.said import Said
 from controller.sightings import EPOCH_ANNOTATION

@@ -10,7 +10,7 @@ from controller.dra.asks import Ask, Request, matches
 from controller.dra.inventory import Inventory, Listed
 from controller.dra.objects import API, FINALIZER, MAX_RESERVATIONS, DeviceClass, DeviceId, ResourceClaim
 from controller.dra.selectors import SelectorError
-from controller.kube_connection import MERGE_PATCH
+from controller.kube_request import MERGE_PATCH
 from controller.kube_write import Write
 from controller.sightings import EPOCH_ANNOTATION, SeenPod
 

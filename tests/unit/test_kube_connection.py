@@ -13,18 +13,10 @@ import yaml
 from aiohttp import web
 
 from cluster.errors import ActionError, ConfigError, ObservationError
-from controller.kube_connection import (
-    APPLY_PATCH,
-    Access,
-    Connection,
-    KubeReadError,
-    KubeWriteError,
-    Request,
-    connect,
-    lines,
-    proxy_to,
-    resource_of,
-)
+from controller.kube_connection import Connection, connect, lines
+from controller.kube_credentials import Access, proxy_to
+from controller.kube_refusals import KubeReadError, KubeWriteError
+from controller.kube_request import APPLY_PATCH, Request, resource_of
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
