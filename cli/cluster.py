@@ -137,7 +137,7 @@ def _namespaces(ctx: click.Context, _: str) -> list[str]:
 
 
 def _contexts(ctx: click.Context, _: str) -> list[str]:
-    from kubernetes.aio.config import list_kube_config_contexts
+    from controller.kube_library import list_kube_config_contexts
 
     contexts, _active = list_kube_config_contexts(config_file=ctx.params.get("kubeconfig") or None)
     return [each["name"] for each in contexts]

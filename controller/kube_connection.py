@@ -9,10 +9,10 @@ from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
-from kubernetes.aio.config import ConfigException
 
 from cluster.version import VERSION
 from controller.kube_credentials import Access, Credentials, credentials
+from controller.kube_library import ConfigException
 from controller.kube_refusals import KubeReadError, KubeWriteError, Refusal, Status, warning_text
 from controller.kube_request import JSON, Body, Query, Request, resource_of, verb_of
 

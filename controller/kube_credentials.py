@@ -12,13 +12,16 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from kubernetes.aio.client import Configuration
-from kubernetes.aio.client.rest import RESTClientObject
-from kubernetes.aio.config import ConfigException, load_kube_config
-from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 from yaml import YAMLError
 
 from cluster.errors import ConfigError, Mistake
+from controller.kube_library import (
+    ConfigException,
+    Configuration,
+    InClusterConfigLoader,
+    RESTClientObject,
+    load_kube_config,
+)
 
 DEFAULT_NAMESPACE = "default"
 POD_NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
