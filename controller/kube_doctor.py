@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from cluster.errors import ObservationError
 from controller import kube_objects
 from controller.api.kinds import OWN_KINDS
-from controller.api.served import GROUP, SERVED
+from controller.api.marks import GROUP
+from controller.api.served import SERVED
 from controller.doctor import Facts
 from controller.kube_connection import Connection
 from controller.kube_installation import Installation, find_installation

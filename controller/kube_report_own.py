@@ -11,7 +11,7 @@ from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.api.conditions import ACCEPTED, ObservedStatus, set_condition
 from controller.api.kinds import kind_of
-from controller.api.metadata import API_VERSION
+from controller.api.marks import API_VERSION
 from controller.api.served import SERVED
 from controller.gang_status import GangFacts, facts_of_gangs, gang_status_after
 from controller.kube_apply import Job
