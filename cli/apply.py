@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.cluster import Cluster, cluster_options, dry_run_option, on_cluster, target_from
+from cli.cluster import Cluster, Impersonated, cluster_options, dry_run_option, on_cluster, target_from
 from cli.get import name_of
 from cli.main import FAILED, say_refused
 from cli.manifest_objects import Manifest, manifests_in
@@ -50,7 +50,7 @@ def apply(
     namespace: str | None,
     context: str | None,
     kubeconfig: str | None,
-    user: str | None,
+    user: Impersonated | None,
     timeout_s: float,
     *,
     force_conflicts: bool,

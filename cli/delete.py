@@ -9,6 +9,7 @@ import click
 
 from cli.cluster import (
     Cluster,
+    Impersonated,
     cluster_options,
     complete_kinds_and_names,
     dry_run_option,
@@ -89,7 +90,7 @@ def delete(
     namespace: str | None,
     context: str | None,
     kubeconfig: str | None,
-    user: str | None,
+    user: Impersonated | None,
     timeout_s: float,
     *,
     everything: bool,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.cluster import Cluster, cluster_options, complete_kinds_and_names, on_cluster, target_from
+from cli.cluster import Cluster, Impersonated, cluster_options, complete_kinds_and_names, on_cluster, target_from
 from cli.main import FAILED, say_refused
 from cluster.errors import ConfigError, Mistake
 
@@ -32,7 +32,7 @@ def describe(
     namespace: str | None,
     context: str | None,
     kubeconfig: str | None,
-    user: str | None,
+    user: Impersonated | None,
     timeout_s: float,
     *,
     all_namespaces: bool,

@@ -60,6 +60,7 @@ class Connection:
         self._configuration = who.configuration
         self._session = _session(who.tls)
         self._access = access
+        self._impersonation = _impersonation(access)
         self._whole_answer = aiohttp.ClientTimeout(
             total=access.request_timeout_s or None, sock_connect=access.connect_timeout_s
         )
@@ -140,7 +141,7 @@ class Connection:
         start_s, status = self._clock(), 0
         url = f"{self._configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
-            headers = {**await self._headers(), "Accept": accept, "Content-Type": content_type}
+            headers = [*await self._headers(), ("Accept", accept), ("Content-Type", content_type)]
             answer = await self._session.request(
                 method,
                 url,
@@ -157,15 +158,22 @@ class Connection:
             verb, resource = verb_of(method, path, query), resource_of(path)
             self._counted(Request(verb, resource, status, self._clock() - start_s))
 
-    async def _headers(self) -> dict[str, str]:
+    async def _headers(self) -> list[tuple[str, str]]:
         # Uncompressed: the server would spend more on packing a list than the network of a datacenter does on it.
-        headers = {"Accept-Encoding": "identity", "User-Agent": f"tonnage/{VERSION}"}
+        headers = [("Accept-Encoding", "identity"), ("User-Agent", f"tonnage/{VERSION}")]
         token = await self._configuration.get_api_key_with_prefix("BearerToken")
         if token:
-            headers["Authorization"] = token
-        if self._access.impersonate:
-            headers["Impersonate-User"] = self._access.impersonate
-        return headers
+            headers.append(("Authorization", token))
+        return headers + self._impersonation
+
+
+def _impersonation(access: Access) -> list[tuple[str, str]]:
+    """Headers that ask to be taken for somebody else. Source: Kubernetes documentation, "User impersonation"."""
+    if not access.impersonate:
+        return []
+    uid = [("Impersonate-Uid", access.impersonate_uid)] if access.impersonate_uid else []
+    groups = [("Impersonate-Group", group) for group in access.impersonate_groups]
+    return [("Impersonate-User", access.impersonate), *groups, *uid]
 
 
 class _RefusedError(Exception):

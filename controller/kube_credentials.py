@@ -40,6 +40,10 @@ class Access:
     """Folder of the pod's token and of the certificate of its API server, as the kubelet mounts it."""
     impersonate: str = ""
     """Act as this user (`kubectl --as`); empty: as oneself."""
+    impersonate_groups: tuple[str, ...] = ()
+    """As a member of these groups (`kubectl --as-group`); only beside `impersonate`."""
+    impersonate_uid: str = ""
+    """With this uid (`kubectl --as-uid`); only beside `impersonate`."""
     connect_timeout_s: float = 5.0
     """1 to 60. Chosen: a server that is there accepts within a round trip; a load balancer without one behind it waits
     for ever."""
