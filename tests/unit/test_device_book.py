@@ -332,12 +332,15 @@ def test_nothing_is_kept_of_claims_and_pods_that_are_gone() -> None:
     for turn in range(3):
         see(known, claim(f"c{turn}", on=("a", ("gpu-0",)), reserved_for=["p"]), pod(f"p{turn}", f"c{turn}", on="a"))
         known.settle()
-        known.put_pod(f"ns/p{turn}", None)
-        known.put_claim(f"ns/c{turn}", None)
+        known.known.put_pod(f"ns/p{turn}", None)
+        known.known.put_claim(f"ns/c{turn}", None)
         known.settle()
 
     assert sizes(known) == before
 
 
 def sizes(known: Book) -> dict[str, int]:
-    return {name: len(value) for name, value in vars(known).items() if isinstance(value, dict | set)}
+    """Of all that a book keeps."""
+    parts = (known, known.known, known._fitting)
+    held = {f"{type(part).__name__}.{name}": value for part in parts for name, value in vars(part).items()}
+    return {name: len(value) for name, value in held.items() if isinstance(value, dict | set)}
