@@ -65,7 +65,9 @@ def _quantity(text: str) -> Fraction | None:
     match = _QUANTITY.fullmatch(text)
     if match is None:
         return None
-    number, exponent, suffix = match.groups()
-    if suffix and suffix.endswith("i"):
-        return Fraction(number) * 1024 ** ("KMGTPE".index(suffix[0]) + 1)
-    return Fraction(number) * Fraction(10) ** (int(exponent) if exponent else _POWERS.get(suffix or "", 0))
+    number, exponent, suffix = match.groups(default="")
+    if suffix.endswith("i"):
+        unit: Fraction = Fraction(2) ** (10 * "KMGTPE".index(suffix[0]) + 10)
+        return Fraction(number) * unit
+    scale: Fraction = Fraction(10) ** (int(exponent) if exponent else _POWERS.get(suffix, 0))
+    return Fraction(number) * scale

@@ -36,7 +36,7 @@ class Fitting:
 
     def learn(self, asks: Iterable[Ask]) -> set[str]:
         """Find out which nodes can serve asks that were not known; the nodes that got a label for it."""
-        labelled = set()
+        labelled = set[str]()
         for ask in asks:
             if ask.digest not in self._asked:
                 self._asked[ask.digest], self._fitting[ask.digest] = ask, {}
@@ -51,7 +51,7 @@ class Fitting:
 
     def forget_all_but(self, digests: Collection[str]) -> set[str]:
         """The nodes that lost a label."""
-        bared = set()
+        bared = set[str]()
         for digest in self._asked.keys() - digests:
             del self._asked[digest]
             bared |= self._fitting.pop(digest).keys()
