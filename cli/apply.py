@@ -185,6 +185,7 @@ def _say_conflict(error: Any, manifest: Manifest) -> bool:
 async def _say_plan_change(cluster: Cluster, objects: list[Object]) -> None:
     """How the plan for the whole cluster changes with these objects; silent where none of them is planned from."""
     from controller.api.kinds import OWN_KINDS
+    from controller.kube_installation import find_installation
     from controller.kube_look import look
 
     planned_from = {(kind.api_version, kind.name) for kind in OWN_KINDS if kind.is_planned_from}
@@ -197,10 +198,11 @@ async def _say_plan_change(cluster: Cluster, objects: list[Object]) -> None:
     from controller.plan_diff import plan_diff
 
     seen, decide = await look(cluster.connection, time.time), decider(DEFAULT_POLICY, DEFAULT_DEADLINE_S)
-    snapshot = seen.seen().snapshot
+    installation = await find_installation(cluster.connection)
+    snapshot = seen.to_plan_on(seen.seen().snapshot, installation)
     before = plan_diff(snapshot, decide(snapshot))
     seen.put(with_stored_fields(each) for each in ours)
-    snapshot = seen.seen().snapshot
+    snapshot = seen.to_plan_on(seen.seen().snapshot, installation)
     after = plan_diff(snapshot, decide(snapshot))
     click.echo("\nThe plan for the cluster would change like this:")
     echo_difference(change_lines(before, after))

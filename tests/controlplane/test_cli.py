@@ -344,6 +344,28 @@ def test_a_plan_of_the_cluster_shows_what_would_be_bound_and_at_what_cost(kubect
     kubectl("delete", "pod", "waiting")
 
 
+def test_a_plan_of_the_cluster_keeps_to_the_pools_of_the_operators_settings(kubectl: Kubectl, run: Any) -> None:
+    """As the chart stores them; a pod that no pool is placed for waits in the plan as it waits for the operator."""
+    labels = {"app.kubernetes.io/name": "tonnage", "app.kubernetes.io/component": "controller"}
+    settings = yaml.safe_dump({"pools": [{"placer": "bind", "selector": {}}]})
+    stored = {
+        "kind": "ConfigMap",
+        "metadata": {"name": "settings", "labels": labels},
+        "data": {"settings.yaml": settings},
+    }
+    kubectl("create", "-f", "-", stdin={"apiVersion": "v1", **stored})
+    kubectl("create", "-f", "-", stdin=pod("gated", gpus=1, **PLACEMENT_GATE))
+
+    plan = json.loads(said(run("plan -o json")))
+    kubectl("delete", "configmap", "settings")
+    without = json.loads(said(run("plan -o json")))
+    kubectl("delete", "pod", "gated")
+
+    (why,) = [each["reason"] for each in plan["unplaced"] if each["workload"] == "Pod/default/gated"]
+    assert "pods placed in another way" in why["words"]
+    assert not [each for each in without["unplaced"] if each["workload"] == "Pod/default/gated"]
+
+
 def test_describe_tells_what_was_decided_and_why_a_pod_waits(kubectl: Kubectl, run: Any) -> None:
     stuck = pod("stuck", gpus=64, **PLACEMENT_GATE)
     stuck["metadata"]["labels"] = {"tonnage.dev/service": "chat"}
