@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.cluster import Cluster, cluster_options, dry_run_option, on_cluster, target_from
+from cli.cluster import Cluster, Impersonated, cluster_options, dry_run_option, on_cluster, target_from
 from cli.get import name_of
 from cli.main import FAILED, say_refused
 from cli.manifest_objects import Manifest, manifests_in
@@ -50,7 +50,7 @@ def apply(
     namespace: str | None,
     context: str | None,
     kubeconfig: str | None,
-    user: str | None,
+    user: Impersonated | None,
     timeout_s: float,
     *,
     force_conflicts: bool,
@@ -73,7 +73,7 @@ def apply(
 async def _applied(
     cluster: Cluster, manifests: tuple[Manifest, ...], namespace: str | None, dry_run: str, output: str, *, force: bool
 ) -> bool:
-    from controller.kube_connection import KubeReadError, KubeWriteError
+    from controller.kube_refusals import KubeReadError, KubeWriteError
 
     _check_namespaces(manifests, namespace)
     done: list[Applied] = []
@@ -185,6 +185,7 @@ def _say_conflict(error: Any, manifest: Manifest) -> bool:
 async def _say_plan_change(cluster: Cluster, objects: list[Object]) -> None:
     """How the plan for the whole cluster changes with these objects; silent where none of them is planned from."""
     from controller.api.kinds import OWN_KINDS
+    from controller.kube_installation import find_installation
     from controller.kube_look import look
 
     planned_from = {(kind.api_version, kind.name) for kind in OWN_KINDS if kind.is_planned_from}
@@ -197,10 +198,11 @@ async def _say_plan_change(cluster: Cluster, objects: list[Object]) -> None:
     from controller.plan_diff import plan_diff
 
     seen, decide = await look(cluster.connection, time.time), decider(DEFAULT_POLICY, DEFAULT_DEADLINE_S)
-    snapshot = seen.seen().snapshot
+    installation = await find_installation(cluster.connection)
+    snapshot = seen.to_plan_on(seen.seen().snapshot, installation)
     before = plan_diff(snapshot, decide(snapshot))
     seen.put(with_stored_fields(each) for each in ours)
-    snapshot = seen.seen().snapshot
+    snapshot = seen.to_plan_on(seen.seen().snapshot, installation)
     after = plan_diff(snapshot, decide(snapshot))
     click.echo("\nThe plan for the cluster would change like this:")
     echo_difference(change_lines(before, after))

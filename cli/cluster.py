@@ -3,16 +3,18 @@
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:  # half a second of imports that `--help` does not wait for
-    from controller.kube_connection import Access, Connection
+    from controller.kube_connection import Connection
+    from controller.kube_credentials import Access
     from controller.kube_discovery import Discovered
 
 T = TypeVar("T")
@@ -63,17 +65,39 @@ def _warn(words: str) -> None:
     click.echo(f"Warning: {words}", err=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Impersonated:
+    """Who one asks to be taken for: `--as` and its companions."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+
+
+def impersonated(user: str | None, groups: Sequence[str], uid: str | None) -> Impersonated | None:
+    """None: oneself. Raises click.UsageError."""
+    if user is None and (groups or uid):
+        raise click.UsageError("--as-group and --as-uid say more of a user that --as names")
+    return None if user is None else Impersonated(user, tuple(groups), uid or "")
+
+
 def target_from(
     kubeconfig: str | None,
     context: str | None,
-    user: str | None,
+    user: Impersonated | None,
     timeout_s: float,
     namespace: str | None = None,
 ) -> Target:
-    from controller.kube_connection import Access
+    from controller.kube_credentials import Access
 
+    who = user or Impersonated("")
     access = Access(
-        kubeconfig=kubeconfig or "", context=context or "", impersonate=user or "", request_timeout_s=timeout_s
+        kubeconfig=kubeconfig or "",
+        context=context or "",
+        impersonate=who.user,
+        impersonate_groups=who.groups,
+        impersonate_uid=who.uid,
+        request_timeout_s=timeout_s,
     )
     return Target(access, namespace)
 
@@ -114,9 +138,8 @@ def _completed(names: Callable[[click.Context, str], list[str]]) -> Callable[...
 def ask(ctx: click.Context, work: Work[list[str]]) -> list[str]:
     """Names from the cluster that the options so far point at, within COMPLETION_S in all."""
     params = ctx.params
-    target = target_from(
-        params.get("kubeconfig"), params.get("context"), params.get("user"), COMPLETION_S, params.get("namespace")
-    )
+    who = impersonated(params.get("user"), params.get("groups") or (), params.get("uid"))
+    target = target_from(params.get("kubeconfig"), params.get("context"), who, COMPLETION_S, params.get("namespace"))
 
     async def limited(cluster: Cluster) -> list[str]:
         async with asyncio.timeout(COMPLETION_S):
@@ -136,7 +159,7 @@ def _namespaces(ctx: click.Context, _: str) -> list[str]:
 
 
 def _contexts(ctx: click.Context, _: str) -> list[str]:
-    from kubernetes.aio.config import list_kube_config_contexts
+    from controller.kube_library import list_kube_config_contexts
 
     contexts, _active = list_kube_config_contexts(config_file=ctx.params.get("kubeconfig") or None)
     return [each["name"] for each in contexts]
@@ -145,7 +168,7 @@ def _contexts(ctx: click.Context, _: str) -> list[str]:
 def kinds_and_names(ctx: click.Context, incomplete: str) -> list[str]:
     """Kinds for the first word (of our category first), `KIND/NAME` when it has a slash, names for the words behind."""
     from controller import kube_objects
-    from controller.api.served import CATEGORY
+    from controller.api.marks import CATEGORY
 
     words = ctx.params.get("what") or ()
     kind = incomplete.partition("/")[0] if "/" in incomplete else (words[0] if words else "")
@@ -183,7 +206,16 @@ def _nodes(ctx: click.Context, _: str) -> list[str]:
 
 
 def access_options(command: Command) -> Command:
-    """`--context`, `--kubeconfig`, `--as`, `--request-timeout`: kubectl's, with its meanings."""
+    """`--context`, `--kubeconfig`, `--as` and its companions, `--request-timeout`: kubectl's, with its meanings.
+
+    The command gets `user`, an Impersonated or None, for the three of `--as`.
+    """
+
+    @wraps(command)
+    def as_somebody(*args: Any, user: str | None, groups: tuple[str, ...], uid: str | None, **options: Any) -> Any:
+        return command(*args, user=impersonated(user, groups, uid), **options)
+
+    decorated: Any = as_somebody
     for option in (
         click.option(
             "--request-timeout",
@@ -193,12 +225,16 @@ def access_options(command: Command) -> Command:
             metavar="DURATION",
             help="For each request, such as 5s; 0 waits for ever. Watches are not limited. [default: 30s]",
         ),
+        click.option("--as-uid", "uid", metavar="UID", help="With this uid, beside --as."),
+        click.option(
+            "--as-group", "groups", metavar="GROUP", multiple=True, help="In this group, beside --as; may repeat."
+        ),
         click.option("--as", "user", metavar="USER", help="Act as this user or system:serviceaccount:NAMESPACE:NAME."),
         click.option("--kubeconfig", metavar="FILE", help="Kubeconfig to use; else KUBECONFIG or ~/.kube/config."),
         click.option("--context", metavar="NAME", help="Context of the kubeconfig.", shell_complete=complete_contexts),
     ):
-        command = option(command)
-    return command
+        decorated = option(decorated)
+    return cast(Command, decorated)
 
 
 def cluster_options(command: Command) -> Command:

@@ -9,6 +9,7 @@ import click
 
 from cli.cluster import (
     Cluster,
+    Impersonated,
     cluster_options,
     complete_kinds_and_names,
     dry_run_option,
@@ -89,7 +90,7 @@ def delete(
     namespace: str | None,
     context: str | None,
     kubeconfig: str | None,
-    user: str | None,
+    user: Impersonated | None,
     timeout_s: float,
     *,
     everything: bool,
@@ -141,7 +142,7 @@ async def _doomed(
 async def _deleted(cluster: Cluster, doomed: Doomed, how: How) -> bool:
     """Whether it is gone, or was asked to go as `how` says. Tells what happened."""
     from controller import kube_objects
-    from controller.kube_connection import KubeReadError, KubeWriteError
+    from controller.kube_refusals import KubeReadError, KubeWriteError
 
     try:
         before = await kube_objects.read(cluster.connection, doomed.path)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.cluster import Cluster, cluster_options, complete_kinds_and_names, on_cluster, target_from
+from cli.cluster import Cluster, Impersonated, cluster_options, complete_kinds_and_names, on_cluster, target_from
 from cli.main import FAILED, say_refused
 from cluster.errors import ConfigError, Mistake
 
@@ -32,7 +32,7 @@ def describe(
     namespace: str | None,
     context: str | None,
     kubeconfig: str | None,
-    user: str | None,
+    user: Impersonated | None,
     timeout_s: float,
     *,
     all_namespaces: bool,
@@ -55,7 +55,7 @@ def describe(
 async def _described(cluster: Cluster, what: tuple[str, ...], selector: str | None) -> bool:
     from cli.describe_page import page
     from cli.get import asked_for
-    from controller.kube_connection import KubeReadError
+    from controller.kube_refusals import KubeReadError
 
     is_whole, pages = True, []
     for asked in asked_for(cluster, what):
@@ -108,7 +108,7 @@ async def _related(cluster: Cluster, resource: "ApiResource", obj: Object) -> "R
 
 async def _pods(cluster: Cluster, obj: Object, within: str) -> list[Object]:
     from controller import kube_objects
-    from controller.api.metadata import GANG_LABEL, SERVICE_LABEL
+    from controller.api.marks import GANG_LABEL, SERVICE_LABEL
 
     name = obj["metadata"]["name"]
     match obj["kind"]:

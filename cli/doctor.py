@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.cluster import access_options, target_from
+from cli.cluster import Impersonated, access_options, target_from
 from cli.main import FAILED
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def doctor(
     output: str,
     context: str | None,
     kubeconfig: str | None,
-    user: str | None,
+    user: Impersonated | None,
     timeout_s: float,
 ) -> None:
     """Check an installation: server, clock, CRDs, rights, operator, Lease, metrics, nodes, waiting pods, DRA.

@@ -8,6 +8,7 @@ import click
 
 from cli.cluster import (
     Cluster,
+    Impersonated,
     access_options,
     complete_nodes,
     dry_run_option,
@@ -47,7 +48,7 @@ def drain(
     dry_run: str,
     context: str | None,
     kubeconfig: str | None,
-    user: str | None,
+    user: Impersonated | None,
     timeout_s: float,
     *,
     ignore_daemonsets: bool,

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cli.cluster import INTERRUPTED, Cluster, cluster_options, on_cluster, target_from
+from cli.cluster import INTERRUPTED, Cluster, Impersonated, cluster_options, on_cluster, target_from
 from cli.columns import as_table, sheet
 from cli.get import name_of
 from cli.output import Output, as_list, output_option, text_of, without_managed_fields
@@ -45,7 +45,7 @@ def events(
     namespace: str | None,
     context: str | None,
     kubeconfig: str | None,
-    user: str | None,
+    user: Impersonated | None,
     timeout_s: float,
     *,
     all_namespaces: bool,
@@ -76,7 +76,7 @@ def events(
 async def _show(cluster: Cluster, how: How) -> None:
     from cli.event_rows import HEADERS, in_order, is_ours, row
     from controller import kube_objects
-    from controller.kube_connection import KubeReadError
+    from controller.kube_refusals import KubeReadError
 
     kind = cluster.discovered.named(how.about[0]).kind if how.about else ""
     namespace = "" if how.all_namespaces else cluster.namespace

@@ -5,7 +5,7 @@ import sys
 import click
 from click.shell_completion import CompletionItem
 
-from cli.cluster import cluster_options, target_from
+from cli.cluster import Impersonated, cluster_options, target_from
 from cli.planning import decider, one_origin, packer_of, planned, planned_on, planning_options, say
 
 KINDS = ("Gang", "ModelService", "Node", "Pod")
@@ -39,7 +39,7 @@ def explain(
     namespace: str | None,
     context: str | None,
     kubeconfig: str | None,
-    user: str | None,
+    user: Impersonated | None,
     timeout_s: float,
     *,
     recursive: bool,

@@ -6,9 +6,10 @@ from typing import Any
 
 from cluster.errors import ConfigError, Mistake
 from controller.api.kinds import OWN_KINDS, Kind
-from controller.api.served import GROUP, SERVED, VERSION
+from controller.api.marks import GROUP, VERSION
+from controller.api.served import SERVED
 from controller.crds import crd
-from controller.mistakes import meant
+from controller.meant import meant
 
 Schema = dict[str, Any]
 

@@ -1,20 +1,30 @@
 """`tonnage get`: objects of the cluster, in the columns that the API server makes of them."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.cluster import INTERRUPTED, Cluster, cluster_options, complete_kinds_and_names, on_cluster, target_from
+from cli.cluster import (
+    INTERRUPTED,
+    Cluster,
+    Impersonated,
+    cluster_options,
+    complete_kinds_and_names,
+    on_cluster,
+    target_from,
+)
 from cli.main import FAILED, say_refused
 from cli.output import Output, as_list, output_option, text_of, without_managed_fields
 from cli.server_table import Look, Sheet
 from cluster.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
+    from cli.custom_columns import CustomColumns
     from controller.kube_discovery import ApiResource
+    from controller.kube_request import Query
 
 Object = dict[str, Any]
 
@@ -36,6 +46,8 @@ class How:
     output: Output
     look: Look
     all_namespaces: bool
+    sort_by: str = ""
+    """JSONPath of a field; empty: in the server's order."""
     watch: bool = False
     watch_only: bool = False
 
@@ -54,6 +66,7 @@ class How:
 @click.option("--watch-only", is_flag=True, help="Show changes alone, not what is there.")
 @click.option("--show-labels", is_flag=True, help="Labels as the last column.")
 @click.option("--no-headers", is_flag=True, help="Leave the line of headers out.")
+@click.option("--sort-by", metavar="PATH", default="", help="In the order of this field, such as .metadata.name.")
 @output_option
 @cluster_options
 @click.pass_context
@@ -62,11 +75,12 @@ def get(
     what: tuple[str, ...],
     selector: str | None,
     field_selector: str | None,
+    sort_by: str,
     output: Output,
     namespace: str | None,
     context: str | None,
     kubeconfig: str | None,
-    user: str | None,
+    user: Impersonated | None,
     timeout_s: float,
     *,
     all_namespaces: bool,
@@ -85,6 +99,7 @@ def get(
         output,
         Look(output.format == "wide", all_namespaces, show_labels, not no_headers),
         all_namespaces,
+        sort_by,
         watch or watch_only,
         watch_only,
     )
@@ -154,7 +169,7 @@ def is_category(cluster: Cluster, word: str) -> bool:
 
 def _category(word: str) -> str:
     """`all` is the category of Tonnage's kinds here; kubectl's `all` are pods, services and their like."""
-    from controller.api.served import CATEGORY
+    from controller.api.marks import CATEGORY
 
     return CATEGORY if word == "all" else word
 
@@ -178,13 +193,36 @@ async def _tables(cluster: Cluster, asked: list[Asked], how: How, *, with_kind: 
                     is_whole = False
                 else:
                     tables.append(page)
-        text = Sheet(look).text(tables)
+        text = Sheet(look).text(_sorted_rows(tables, how.sort_by))
         if text:
             click.echo(("\n" if has_rows and how.look.headers else "") + text, nl=False)
             has_rows = True
     if not has_rows and not is_named:
         _say_nothing_found(cluster, asked, how)
     return is_whole
+
+
+def _with_objects(how: How) -> dict[str, str]:
+    """What asks a server for whole objects in the rows of its tables, where they are sorted by more than metadata."""
+    return {"includeObject": "Object"} if how.sort_by and how.output.is_table else {}
+
+
+def _sorted(sort_by: str, objects: list[Object]) -> list[Object]:
+    if not sort_by:
+        return objects
+    from cli.sorting import in_order
+
+    return in_order(sort_by, objects, lambda obj: obj)
+
+
+def _sorted_rows(tables: list[Object], sort_by: str) -> list[Object]:
+    """The tables as one in the wanted order; as they are without one."""
+    if not sort_by or not tables:
+        return tables
+    from cli.sorting import in_order
+
+    rows = [row for table in tables for row in table.get("rows") or ()]
+    return [{**tables[0], "rows": in_order(sort_by, rows, lambda row: row.get("object"))}]
 
 
 def _say_nothing_found(cluster: Cluster, asked: list[Asked], how: How) -> None:
@@ -196,12 +234,13 @@ def _say_nothing_found(cluster: Cluster, asked: list[Asked], how: How) -> None:
 async def _pages(cluster: Cluster, asked: Asked, how: How, accept: str) -> AsyncGenerator[Object | None, None]:
     """Lists page by page, or named objects one by one; None for one that could not be had, which was told."""
     from controller import kube_objects
-    from controller.kube_connection import KubeReadError
+    from controller.kube_refusals import KubeReadError
 
     namespace = "" if how.all_namespaces else cluster.namespace
     if not asked.names:
-        path = asked.resource.collection(namespace)
-        async with aclosing(kube_objects.list_pages(cluster.connection, path, how.selectors, accept)) as pages:
+        path, query = asked.resource.collection(namespace), dict(how.selectors)
+        query |= _with_objects(how)
+        async with aclosing(kube_objects.list_pages(cluster.connection, path, query, accept)) as pages:
             async for page in pages:
                 yield page
         return
@@ -217,7 +256,7 @@ async def _pages(cluster: Cluster, asked: Asked, how: How, accept: str) -> Async
 
 
 async def _objects(cluster: Cluster, asked: list[Asked], how: How, *, is_list: bool) -> bool:
-    from controller.kube_connection import JSON
+    from controller.kube_request import JSON
 
     found: list[Object] = []
     is_whole = True
@@ -229,11 +268,16 @@ async def _objects(cluster: Cluster, asked: list[Asked], how: How, *, is_list: b
                 elif each.names:
                     found.append(page)
                 else:
-                    api = {"apiVersion": each.resource.api_version, "kind": each.resource.kind}
-                    found += [{**api, **item} for item in page.get("items") or ()]
+                    found += _items(page, each.resource)
+    found = _sorted(how.sort_by, found)
     if how.output.format == "name":
         for obj in found:
             click.echo(name_of(obj))
+        return is_whole
+    if how.output.format == "custom-columns":
+        if found or is_list:
+            columns, sheet = _custom(how)
+            click.echo(sheet.text([columns.table(found)]), nl=False)
         return is_whole
     shown_objects = [without_managed_fields(obj) for obj in found]
     if is_list:
@@ -241,6 +285,13 @@ async def _objects(cluster: Cluster, asked: list[Asked], how: How, *, is_list: b
     elif shown_objects:
         click.echo(text_of(shown_objects[0], how.output), nl=False)
     return is_whole
+
+
+def _custom(how: How) -> tuple["CustomColumns", Sheet]:
+    """Raises ConfigError."""
+    from cli.custom_columns import custom_columns
+
+    return custom_columns(how.output.template), Sheet(Look(headers=how.look.headers, verbatim=True))
 
 
 def name_of(obj: Object) -> str:
@@ -252,29 +303,30 @@ def name_of(obj: Object) -> str:
 
 async def _watched(cluster: Cluster, asked: Asked, how: How) -> bool:
     from controller import kube_objects
-    from controller.kube_connection import JSON, KubeReadError
+    from controller.kube_refusals import KubeReadError
+    from controller.kube_request import JSON
 
     namespace = "" if how.all_namespaces else cluster.namespace
     path, query = asked.resource.collection(namespace), dict(how.selectors)
     if asked.names:
         await cluster.connection.read(asked.resource.path(namespace, asked.names[0]))  # NotFound is told at once
         query["fieldSelector"] = f"metadata.name={asked.names[0]}"
+    if how.sort_by:
+        click.echo("warning: --sort-by is for what is there; changes are shown as they come", err=True)
+        query |= _with_objects(how)
     accept = kube_objects.TABLE if how.output.is_table else JSON
     look = replace(how.look, namespaces=how.look.namespaces and asked.resource.is_namespaced)
-    sheet, is_shown = Sheet(look), not how.watch_only
+    printed, is_shown = _printer(how, Sheet(look)), not how.watch_only
     while True:
-        version = ""
-        async with aclosing(kube_objects.list_pages(cluster.connection, path, query, accept)) as pages:
-            async for page in pages:
-                version = kube_objects.list_version(page)
-                if is_shown:
-                    _print_page(page, sheet, asked, how)
+        listed, version = await _listed(cluster, path, query, accept)
+        for obj in _in_order(listed, asked.resource, how) if is_shown else ():
+            printed(obj)
         try:
             events = kube_objects.follow(cluster.connection, path, query, version, accept)
             async with aclosing(events) as each_event:
                 async for kind, obj in each_event:
                     if kind != "DELETED" or how.output.is_table:
-                        _print_event(obj, sheet, how)
+                        printed(obj)
         except KubeReadError as error:
             if not kube_objects.must_list_again(error):
                 raise
@@ -282,19 +334,37 @@ async def _watched(cluster: Cluster, asked: Asked, how: How) -> bool:
             is_shown = True
 
 
-def _print_page(page: Object, sheet: Sheet, asked: Asked, how: How) -> None:
+async def _listed(cluster: Cluster, path: str, query: "Query", accept: str) -> tuple[list[Object], str]:
+    """The pages of a list, and from which version on a watch goes on. Raises KubeReadError."""
+    from controller import kube_objects
+
+    async with aclosing(kube_objects.list_pages(cluster.connection, path, query, accept)) as pages:
+        listed = [page async for page in pages]
+    return listed, kube_objects.list_version(listed[-1])
+
+
+def _in_order(pages: list[Object], resource: "ApiResource", how: How) -> list[Object]:
+    """What is printed of a list: tables, or the objects."""
     if how.output.is_table:
-        click.echo(sheet.text([page]), nl=False)
-        return
-    for item in page.get("items") or ():
-        _print_event({"apiVersion": asked.resource.api_version, "kind": asked.resource.kind, **item}, sheet, how)
+        return _sorted_rows(pages, how.sort_by)
+    return _sorted(how.sort_by, [obj for page in pages for obj in _items(page, resource)])
 
 
-def _print_event(obj: Object, sheet: Sheet, how: How) -> None:
+def _items(page: Object, resource: "ApiResource") -> list[Object]:
+    """The objects of a list, each with its own kind, which a list leaves out."""
+    api = {"apiVersion": resource.api_version, "kind": resource.kind}
+    return [{**api, **item} for item in page.get("items") or ()]
+
+
+def _printer(how: How, sheet: Sheet) -> Callable[[Object], None]:
+    """What prints each object, or table of some, below those before."""
     match how.output.format:
         case "table" | "wide":
-            click.echo(sheet.text([obj]), nl=False)
+            return lambda table: click.echo(sheet.text([table]), nl=False)
+        case "custom-columns":
+            columns, own = _custom(how)
+            return lambda obj: click.echo(own.text([columns.table([obj])]), nl=False)
         case "name":
-            click.echo(name_of(obj))
+            return lambda obj: click.echo(name_of(obj))
         case _:
-            click.echo(text_of(without_managed_fields(obj), how.output), nl=False)
+            return lambda obj: click.echo(text_of(without_managed_fields(obj), how.output), nl=False)

@@ -53,6 +53,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 _SPLIT = re.compile(r"\{((?:[^{}'\"]|'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\")*)\}")
 _NAME = re.compile(r"(?:\\.|[^.\[\]\\\s])+")
 _FILTER = re.compile(r"""((?:'[^']*'|"[^"]*"|[^'"=!<>])+?)\s*(?:(==|!=|<=|>=|<|>)\s*(.+))?$""", re.DOTALL)
+_RELAXED = re.compile(r"\{\.?([^{}]+)\}|\.?([^{}]+)")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
@@ -63,6 +64,23 @@ def jsonpath(template: str) -> Callable[[Any], str]:
     if rest:
         raise _wrong(template, "{end} without {range}")
     return lambda root: _printed(parts, root, root)
+
+
+def field_values(expression: str, *, option: str) -> Callable[[Any], list[Any]]:
+    """What finds the values of one field in an object, where braces and the first dot may be left out, as they may be
+    for `--sort-by` and custom columns. Raises ConfigError.
+
+    option: whose value it is, for whoever wrote it.
+    """
+    match = _RELAXED.fullmatch(expression.strip())
+    try:
+        path = _path(f".{match[1] or match[2]}", expression) if match else None
+    except ConfigError:
+        path = None
+    if path is None:
+        raise ConfigError(Mistake(f"{option} {expression}", "is no path of a field", "write it like .metadata.name"))
+    values = path.values
+    return lambda root: values(root, root)
 
 
 def _tokens(template: str) -> Iterator[tuple[bool, str]]:

@@ -11,6 +11,7 @@ from cluster.errors import ConfigError, Mistake
 
 FORMATS = ("table", "wide", "json", "yaml", "name")
 JSONPATH = "jsonpath="
+CUSTOM_COLUMNS = "custom-columns="
 
 Object = dict[str, Any]
 
@@ -18,9 +19,9 @@ Object = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class Output:
     format: str = "table"
-    """One of FORMATS, or `jsonpath`."""
+    """One of FORMATS, `jsonpath` or `custom-columns`."""
     template: str = ""
-    """Of jsonpath."""
+    """Of jsonpath, or the columns."""
 
     @property
     def is_table(self) -> bool:
@@ -33,9 +34,12 @@ def output_from(value: str | Output) -> Output:
         return value
     if value.startswith(JSONPATH):
         return Output("jsonpath", value.removeprefix(JSONPATH))
+    if value.startswith(CUSTOM_COLUMNS):
+        return Output("custom-columns", value.removeprefix(CUSTOM_COLUMNS))
     if value not in FORMATS:
+        known = f"{', '.join(FORMATS)}, {CUSTOM_COLUMNS}COLUMNS and {JSONPATH}TEMPLATE"
         hint = "'-o' / '--output'"
-        raise click.BadParameter(f"{value!r} is none of {', '.join(FORMATS)} and {JSONPATH}TEMPLATE", param_hint=hint)
+        raise click.BadParameter(f"{value!r} is none of {known}", param_hint=hint)
     return Output(value)
 
 
@@ -45,7 +49,8 @@ output_option = click.option(
     type=output_from,
     default="table",
     metavar="FORMAT",
-    help=f"{'|'.join(FORMATS)}|{JSONPATH}TEMPLATE. json is the stable one. [default: table]",
+    help=f"{'|'.join(FORMATS)}|{JSONPATH}TEMPLATE|{CUSTOM_COLUMNS}HEADER:PATH,... (with get). "
+    "json is the stable one. [default: table]",
 )
 
 
@@ -72,7 +77,7 @@ def text_of(obj: Object, output: Output) -> str:
 
             return jsonpath(output.template)(obj)
         case _:
-            raise ConfigError(Mistake(f"-o {output.format}", "does not print objects"))
+            raise ConfigError(Mistake(f"-o {output.format}", "does not print these", "it is for get"))
 
 
 def yaml_text(obj: Object) -> str:

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from cli.cluster import access_options, target_from
+from cli.cluster import Impersonated, access_options, target_from
 from cli.main import FAILED
 from cli.planning import decider, one_origin, planned, planned_on, planning_options, say
 
@@ -37,7 +37,7 @@ def plan(
     move_share: float,
     context: str | None,
     kubeconfig: str | None,
-    user: str | None,
+    user: Impersonated | None,
     timeout_s: float,
     *,
     timings: bool,

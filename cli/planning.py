@@ -57,14 +57,17 @@ def planned_on(target: Target, decide: Decide) -> Planned:
 
     Only pods that wait for Tonnage are placed: others are left to their own scheduler.
     """
+    from controller.kube_installation import find_installation
     from controller.kube_look import look
     from controller.manifests import Note
 
     async def work(cluster: Cluster) -> Planned:
+        installation = await find_installation(cluster.connection)
         seen = await look(cluster.connection, time.time)
         observed = seen.seen()
+        snapshot = seen.to_plan_on(observed.snapshot, installation)
         wrong = tuple(Note(m.place, Reason("LeftOut", f"is left out: {m.problem}")) for m in seen.mistakes())
-        return Planned(observed.snapshot, decide(observed.snapshot), (*wrong, *observed.notes))
+        return Planned(snapshot, decide(snapshot), (*wrong, *observed.notes))
 
     from cluster.plans import Reason
 

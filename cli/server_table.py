@@ -25,6 +25,8 @@ class Look:
     headers: bool = True
     kind: str = ""
     """Stands before each name, `modelservice.tonnage.dev`, where several kinds are shown."""
+    verbatim: bool = False
+    """Headers and cells as they are: the user's own."""
 
 
 @dataclass(slots=True)
@@ -42,7 +44,7 @@ class Sheet:
         for table in tables:
             self._columns = tuple(table.get("columnDefinitions") or ()) or self._columns
             rows += [self._cells(row) for row in table.get("rows") or ()]
-        if rows and self.look.headers and not self._has_header:
+        if (rows or self.look.verbatim) and self.look.headers and not self._has_header:
             rows.insert(0, self._header())
             self._has_header = True
         self._widen(rows)
@@ -52,12 +54,14 @@ class Sheet:
         return [n for n, column in enumerate(self._columns) if self.look.wide or not column.get("priority")]
 
     def _header(self) -> Sequence[str]:
-        names = [str(self._columns[n]["name"]).upper() for n in self._shown()]
+        names = [str(self._columns[n]["name"]) for n in self._shown()]
+        names = names if self.look.verbatim else [name.upper() for name in names]
         return [*(["NAMESPACE"] if self.look.namespaces else []), *names, *(["LABELS"] if self.look.labels else [])]
 
     def _cells(self, row: Mapping[str, Any]) -> Sequence[str]:
         values, metadata = row["cells"], (row.get("object") or {}).get("metadata", {})
-        cells = [cell_text(values[n]) for n in self._shown() if n < len(values)]
+        text = str if self.look.verbatim else cell_text
+        cells = [text(values[n]) for n in self._shown() if n < len(values)]
         if self.look.kind and cells:
             cells[0] = f"{self.look.kind}/{cells[0]}"
         before = [metadata.get("namespace", "")] if self.look.namespaces else []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.cluster import Cluster, access_options, on_cluster, target_from
+from cli.cluster import Cluster, Impersonated, access_options, on_cluster, target_from
 from cli.planning import one_origin, say
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def top(
     output: str,
     context: str | None,
     kubeconfig: str | None,
-    user: str | None,
+    user: Impersonated | None,
     timeout_s: float,
 ) -> None:
     """Show what is used and what it costs: by node, GPU type, service, or pool of nodes.

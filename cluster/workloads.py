@@ -1,7 +1,7 @@
 """Workloads: what a pod asks of a node, which pods start together, and the services that pods belong to."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from cluster.demand import Demand, Slo
@@ -29,6 +29,20 @@ class Toleration:
     effect: str = ""
 
 
+Terms = tuple[tuple[Requirement, ...], ...]
+"""Alternatives; a node must meet every requirement of one of them. Empty: any node."""
+
+WAY_LABEL = "tonnage.dev/way"
+"""Stands among a node's labels where pods differ in who may put them there (a scheduler, a binder of our own): which
+of them this node is left to. No label of the real node; whoever makes a snapshot for several ways writes it."""
+
+
+def on_way(terms: Terms, way: str) -> Terms:
+    """The same alternatives, on nodes of one way only."""
+    wanted = Requirement(WAY_LABEL, "In", (way,))
+    return tuple((*term, wanted) for term in terms or ((),))
+
+
 @dataclass(frozen=True, slots=True)
 class PodShape:
     """Everything about a pod that decides where it may run. Pods of one shape are interchangeable to the packer."""
@@ -40,8 +54,7 @@ class PodShape:
     """Thousandths of each of its GPUs; 1000 = whole devices; 0 when it asks for none."""
     gpu_types: tuple[str, ...] = ()
     """GPU types it may run on, sorted; empty: any."""
-    node_terms: tuple[tuple[Requirement, ...], ...] = ()
-    """Alternatives; a node must meet every requirement of one of them. Empty: any node."""
+    node_terms: Terms = ()
     tolerations: tuple[Toleration, ...] = ()
 
     @property
@@ -91,13 +104,17 @@ class ModelService:
     """Instances per GPU type that are asked for now; None: never planned."""
     scaled_at_s: float | None = None
     """When `replicas` last changed; None: not known, so it does not hold anything back."""
+    ways: Mapping[str, str] = field(default_factory=dict)
+    """Per GPU type, the way (see WAY_LABEL) in which instances get onto nodes; a type that is not there: any way."""
 
     def instance_shape(self, gpu_type: str, gpus_per_instance: int) -> PodShape:
         """What one instance of this service asks of a node of that type."""
+        way = self.ways.get(gpu_type)
         return PodShape(
             cpu_milli=self.instance_cpu_milli,
             memory_bytes=self.instance_memory_bytes,
             gpus=gpus_per_instance,
             gpu_milli=WHOLE_GPU_MILLI,
             gpu_types=(gpu_type,),
+            node_terms=() if way is None else on_way((), way),
         )

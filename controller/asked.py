@@ -8,12 +8,12 @@ from typing import Literal, get_args
 from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.workloads import Operator, PodShape, Requirement, Toleration
 from controller.api import quantity
-from controller.api.metadata import GPU_MILLI_ANNOTATION, GPU_TYPES_ANNOTATION
+from controller.api.marks import GPU_MILLI_ANNOTATION, GPU_TYPES_ANNOTATION
 from controller.findings import Findings
 from controller.fleet_from import GPU_RESOURCES, TypeIndex
 from controller.kube_structs import Amount, Pod, Resources, SelectorRequirement
 from controller.manifests import Read
-from controller.mistakes import meant
+from controller.meant import meant
 
 Amounts = Mapping[str, Decimal]
 

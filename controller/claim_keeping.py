@@ -10,7 +10,7 @@ from cluster.errors import Mistake
 from cluster.plans import Plan, Reason, Unplaced
 from cluster.snapshot import Snapshot
 from controller.brain import Brain
-from controller.dra.allocate import deallocation_write
+from controller.dra.allocate import deallocation_writes
 from controller.dra.objects import ResourceClaim
 from controller.kube_apply import Job
 from controller.sightings import SeenPod
@@ -48,6 +48,8 @@ class TakesAllocationsBack:
     """The pods of a claim."""
     deadline_s: float
     clock: Callable[[], float]
+    epoch: Callable[[], int]
+    """Of the Lease, stamped on the claims."""
     since_s: dict[str, float] = field(default_factory=dict)
     """By claim and uid, since when this process has seen it so; monotonic."""
 
@@ -69,7 +71,8 @@ class TakesAllocationsBack:
         for gone in self.since_s.keys() - standing:
             del self.since_s[gone]
         for claim in late:
-            yield Job(f"ResourceClaim/{claim.name}", deallocation_write(claim))
+            for write in deallocation_writes(claim, self.epoch()):
+                yield Job(f"ResourceClaim/{claim.name}", write)
 
 
 @dataclass(slots=True)

@@ -7,8 +7,9 @@ from typing import Any
 import yaml
 
 from controller.api.kinds import OWN_KINDS, Kind
+from controller.api.marks import CATEGORY, GROUP, VERSION
 from controller.api.schema import structural
-from controller.api.served import CATEGORY, GROUP, SERVED, VERSION, Column, Served
+from controller.api.served import SERVED, Column, Served
 
 FOLDER = Path("deploy") / "crds"
 HEAD = "# Made by `make crds` from controller/api; a test fails when it is out of date.\n"

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from cluster.snapshot import Snapshot
 from controller.api.kinds import OWN_KINDS
-from controller.api.served import GROUP, SERVED, VERSION
+from controller.api.marks import GROUP, VERSION
+from controller.api.served import SERVED
 from controller.crds import crd
 from controller.kube_installation import Installation
 from controller.kube_placers import asked_placer, placer_name

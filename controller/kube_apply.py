@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from cluster.errors import ActionError
-from controller.kube_connection import KubeWriteError, Refusal
 from controller.kube_fence import is_fenced
+from controller.kube_refusals import KubeWriteError, Refusal
 from controller.kube_structs import Meta, Slim
 from controller.kube_write import Write, Writer
 

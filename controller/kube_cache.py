@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from controller.kube_connection import KubeReadError, Refusal, Status
+from controller.kube_refusals import KubeReadError, Refusal, Status
 from controller.kube_structs import Event, ListMeta, Meta, Page, Slim
 
 Item = TypeVar("Item", bound=Slim)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from cluster.errors import ObservationError
-from controller.api.served import CATEGORY
+from controller.api.marks import CATEGORY
 from controller.kube_connection import Connection
 from controller.kube_structs import Slim
-from controller.mistakes import meant
+from controller.meant import meant
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 """All groups in one answer. Stable since Kubernetes 1.30, the oldest that the chart allows."""

@@ -6,7 +6,9 @@ from typing import Any
 
 from controller import kube_objects
 from controller.drain import Guest
-from controller.kube_connection import MERGE_PATCH, Connection, KubeReadError, KubeWriteError
+from controller.kube_connection import Connection
+from controller.kube_refusals import KubeReadError, KubeWriteError
+from controller.kube_request import MERGE_PATCH
 
 Object = dict[str, Any]
 Tell = Callable[[Guest, str], None]

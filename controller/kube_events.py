@@ -11,9 +11,9 @@ from typing import Any
 import structlog
 
 from cluster.errors import ActionError
-from controller.api.metadata import API_VERSION
+from controller.api.marks import API_VERSION
 from controller.kube_apply import Applier
-from controller.kube_connection import MERGE_PATCH
+from controller.kube_request import MERGE_PATCH
 from controller.kube_write import Write
 from controller.said import Said
 from controller.sightings import EPOCH_ANNOTATION

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from cluster.errors import ActionError
-from controller.api.metadata import API_VERSION
-from controller.kube_connection import KubeWriteError
+from controller.api.marks import API_VERSION
+from controller.kube_refusals import KubeWriteError
 from controller.kube_write import Write, Writer
 from controller.sightings import EPOCH_ANNOTATION
 

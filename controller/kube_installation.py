@@ -7,8 +7,9 @@ from typing import Any
 import yaml
 
 from controller import kube_objects
-from controller.kube_connection import Connection, KubeReadError
+from controller.kube_connection import Connection
 from controller.kube_placers import DEFAULT_POOLS, Pool
+from controller.kube_refusals import KubeReadError
 from controller.operator_settings import LeaseSettings
 
 Object = dict[str, Any]

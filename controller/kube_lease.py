@@ -9,7 +9,7 @@ import msgspec
 import structlog
 
 from cluster.errors import ActionError, ObservationError
-from controller.kube_connection import KubeReadError, KubeWriteError
+from controller.kube_refusals import KubeReadError, KubeWriteError
 from controller.kube_structs import Lease
 from controller.kube_write import Writer
 from controller.lease import LeaseRecord, LeaseTimes, Standing

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from cluster.errors import Mistake
+from cluster.snapshot import Snapshot
 from controller.kube_cache import Cache
 from controller.kube_connection import Connection
+from controller.kube_installation import Installation
 from controller.kube_observe import Caches, Observer, empty_caches
-from controller.kube_sightings import is_ours
+from controller.kube_placers import asked_placer
+from controller.kube_sightings import is_ours, seen_pod
 from controller.picture import Seen
 from controller.snapshot_from import Observed
+from controller.ways import Ways
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,6 +31,20 @@ class Look:
         """The cluster, with everything that its reader should know of it."""
         seen: Seen = self.observer.see()
         return Observed(seen.snapshot, self.observer.notes(seen.snapshot))
+
+    def to_plan_on(self, snapshot: Snapshot, installation: Installation) -> Snapshot:
+        """The snapshot as the operator would plan on it: pods on nodes of their own way only, where its settings are
+        known; else wherever else they may run."""
+        if installation.settings is None:
+            return snapshot
+        allocates = any(pool.placer == "dra" for pool in installation.pools)
+
+        def way_of(name: str) -> str | None:
+            pod = self.caches.pods.get(name)
+            return asked_placer(seen_pod(name, pod, allocates_claims=allocates)) if pod else None
+
+        ways = Ways(installation.pools)
+        return ways.told(snapshot, ways.of_types(snapshot, lambda *_: 0), way_of)
 
     def mistakes(self) -> tuple[Mistake, ...]:
         """What contradicts itself and is left out of the snapshot."""

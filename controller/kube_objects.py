@@ -9,7 +9,9 @@ import msgspec
 
 from cluster.errors import ObservationError
 from controller.kube_cache import is_version_lost
-from controller.kube_connection import APPLY_PATCH, JSON, Connection, KubeReadError, Query, Refusal, Status
+from controller.kube_connection import Connection
+from controller.kube_refusals import KubeReadError, Refusal, Status
+from controller.kube_request import APPLY_PATCH, JSON, Query
 
 Object = dict[str, Any]
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from cluster.errors import Mistake, ObservationError
 from cluster.snapshot import Snapshot
 from controller.api.kinds import NODE_KIND, POD_KIND, kind_of
-from controller.api.metadata import API_VERSION
+from controller.api.marks import API_VERSION
 from controller.dra.book import Book
 from controller.dra.objects import API as RESOURCE_API
 from controller.dra.objects import DeviceClass, ResourceClaim, ResourceSlice
@@ -229,15 +229,15 @@ class Observer:
     ) -> tuple[dict[str, Node | None], dict[str, Pod | None]]:
         """What changed of nodes and pods, devices of slices and claims taken into account."""
         for name, found in devices.slices.drain().items():
-            self._book.put_slice(name, found)
+            self._book.known.put_slice(name, found)
         for name, known in devices.classes.drain().items():
-            self._book.put_class(name, known)
+            self._book.known.put_class(name, known)
         for name, claim in devices.claims.drain().items():
-            self._book.put_claim(name, claim)
+            self._book.known.put_claim(name, claim)
         for name, node in nodes.items():
-            self._book.put_node(name, node)
+            self._book.known.put_node(name, node)
         for name, pod in pods.items():
-            self._book.put_pod(name, pod)
+            self._book.known.put_pod(name, pod)
         settled = self._book.settle()
         return settled.nodes, settled.pods
 

@@ -9,7 +9,8 @@ from typing import Never
 import structlog
 
 from controller.kube_cache import Cache, Item, is_version_lost
-from controller.kube_connection import KubeReadError, Refusal, Transport
+from controller.kube_connection import Transport
+from controller.kube_refusals import KubeReadError, Refusal
 
 log = structlog.get_logger(__name__)
 

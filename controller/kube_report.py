@@ -11,9 +11,9 @@ from cluster.errors import ActionError
 from cluster.plans import Plan, ServicePlan
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
-from controller.api.metadata import API_VERSION
+from controller.api.marks import API_VERSION
 from controller.kube_apply import Job
-from controller.kube_connection import APPLY_PATCH
+from controller.kube_request import APPLY_PATCH
 from controller.kube_write import Write
 from controller.service_status import Facts, status_after
 from controller.sightings import SeenService, Sightings

@@ -11,14 +11,14 @@ from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.api.conditions import ACCEPTED, ObservedStatus, set_condition
 from controller.api.kinds import kind_of
-from controller.api.metadata import API_VERSION
+from controller.api.marks import API_VERSION
 from controller.api.served import SERVED
 from controller.gang_status import GangFacts, facts_of_gangs, gang_status_after
 from controller.kube_apply import Job
-from controller.kube_connection import APPLY_PATCH
 from controller.kube_observe import Caches, Observer
 from controller.kube_own import by_object
 from controller.kube_report import STATUS_MANAGER
+from controller.kube_request import APPLY_PATCH
 from controller.kube_structs import OwnObject
 from controller.kube_write import Write
 

@@ -3,7 +3,8 @@
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 
-from controller.kube_connection import KubeReadError, Query, Refusal
+from controller.kube_refusals import KubeReadError, Refusal
+from controller.kube_request import Query
 
 
 class ScriptOverError(Exception):

@@ -8,7 +8,7 @@ import msgspec
 
 from cluster.snapshot import Snapshot
 from controller.api.gpu_type import NodeLabel
-from controller.api.metadata import SERVICE_LABEL
+from controller.api.marks import SERVICE_LABEL
 from controller.kube_cache import Cache, Resource
 from controller.kube_placers import asked_placer
 from controller.kube_structs import Meta, OwnObject, Pod, Slim

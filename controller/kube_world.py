@@ -10,13 +10,14 @@ from cluster.snapshot import Snapshot
 from controller.account import Account
 from controller.assumed import Assumed
 from controller.kube_apply import Applier, Job, Sent, may_have_happened
-from controller.kube_placers import Pool, asked_placer, placer_name, placing_writes
+from controller.kube_placers import Pool, asked_placer, placing_writes
 from controller.kube_placers.placing import Allocate, no_claims
 from controller.kube_write import Write
 from controller.service_deployments import Instance, content_of, deployment_writes
 from controller.service_status import scaled_at_s
 from controller.sightings import EPOCH_ANNOTATION, Sightings
 from controller.under_way import with_deployed, with_what_is_under_way
+from controller.ways import Ways
 from controller.world import Outcome
 
 T = TypeVar("T")
@@ -61,6 +62,9 @@ class KubernetesWorld:
         self._applier = applier
         self._run = run
         self._pools = tuple(pools)
+        self._ways = Ways(pools)
+        self._type_ways: Mapping[str, str] = {}
+        """How instances are placed on each GPU type, as it was last observed."""
         self._epoch = epoch
         self._clock = clock
         self._tell = tell
@@ -81,11 +85,25 @@ class KubernetesWorld:
         seen = self._sightings.snapshot()
         issued = self._assumed.standing(self._sightings.pod, self._clock())
         there = with_what_is_under_way(seen, self._sightings.pod, issued, lambda pod: asked_placer(pod) is not None)
-        return with_deployed(
+        ways = self._type_ways = self._ways.of_types(seen, lambda *type_and_way: self._standing(seen, *type_and_way))
+        deployed = with_deployed(
             there,
             self._sightings.deployments(),
-            lambda service, gpu_type: self._content(seen, service, gpu_type),
+            lambda service, gpu_type: self._content(seen, service, gpu_type, ways.get(gpu_type, "")),
             self._scaled_at_s,
+        )
+        return self._ways.told(deployed, ways, self._asked)
+
+    def _asked(self, name: str) -> str | None:
+        pod = self._sightings.pod(name)
+        return asked_placer(pod) if pod else None
+
+    def _standing(self, snapshot: Snapshot, gpu_type: str, way: str) -> int:
+        """Instances that Deployments made for this way ask for; one that asks for none at the moment counts, too."""
+        return sum(
+            1 + each.replicas
+            for each in self._sightings.deployments()
+            if each.gpu_type == gpu_type and each.content == self._content(snapshot, each.service, gpu_type, way)
         )
 
     def apply(self, actions: Sequence[Action]) -> list[ActionError | None]:
@@ -177,7 +195,7 @@ class KubernetesWorld:
             raise ActionError(f"scaling {scale.service}: it has no spec.template to make pods of; it is only planned")
         writes: list[Write] = []
         for gpu_type, replicas in scale.instances.items():
-            instance = self._instance(snapshot, scale.service, gpu_type)
+            instance = self._instance(snapshot, scale.service, gpu_type, self._type_ways.get(gpu_type, ""))
             if instance is None:
                 raise ActionError(f"scaling {scale.service}: nothing is known of GPU type {gpu_type}")
             if instance.placer == "dra" and not instance.device_class:
@@ -192,31 +210,21 @@ class KubernetesWorld:
         own = self._scaled.get(service)
         return own if said is None or (own is not None and own > said) else said
 
-    def _content(self, snapshot: Snapshot, service: str, gpu_type: str) -> str | None:
-        instance = self._instance(snapshot, service, gpu_type)
+    def _content(self, snapshot: Snapshot, service: str, gpu_type: str, way: str) -> str | None:
+        instance = self._instance(snapshot, service, gpu_type, way)
         return content_of(instance) if instance else None
 
-    def _instance(self, snapshot: Snapshot, service: str, gpu_type: str) -> Instance | None:
+    def _instance(self, snapshot: Snapshot, service: str, gpu_type: str, way: str) -> Instance | None:
+        """An instance on a GPU type, to be placed in this way; None where it is not known what one is."""
         known = next((each for each in snapshot.services if each.name == service), None)
         seen, recognised = self._sightings.service(service), self._sightings.gpu_type(gpu_type)
-        if known is None or seen is None or recognised is None or seen.template is None:
+        if known is None or seen is None or recognised is None or seen.template is None or not way:
             return None
         gpus = next(
             (p.gpus_per_instance for p in snapshot.profiles if (p.model, p.gpu_type) == (known.model, gpu_type)), 1
         )
         device_class = self._device_classes.get(recognised.resource, "")
-        return Instance(known, seen, gpu_type, gpus, recognised, self._placer_of(snapshot, gpu_type), device_class)
-
-    def _placer_of(self, snapshot: Snapshot, gpu_type: str) -> str:
-        """How pods get onto nodes of a GPU type: as the pool of its first node says; the last pool's where it has none.
-
-        Nodes of one type in pools of different ways would need two Deployments.
-        """
-        names, nodes = snapshot.gpu_type_names, snapshot.nodes
-        number = names.index(gpu_type) if gpu_type in names else -1
-        labels = (nodes.labels[row] for row, kind in enumerate(nodes.gpu_type.tolist()) if kind == number >= 0)
-        found = next((placer_name(self._pools, each) for each in labels), None)
-        return found or self._pools[-1].placer
+        return Instance(known, seen, gpu_type, gpus, recognised, way, device_class)
 
 
 def eviction(name: str, uid: str, epoch: int) -> Write:

@@ -1,7 +1,6 @@
 """Mistakes in words: what pydantic finds wrong in a manifest, said at the field as its writer knows it."""
 
-from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -10,6 +9,7 @@ from cluster.errors import Mistake
 from controller.api.fields import DNS_LABEL_PATTERN, LABEL_PATTERN, LABEL_VALUE_PATTERN, NAME_PATTERN
 from controller.api.flaw import Path
 from controller.api.pruned import model_in
+from controller.meant import meant
 
 PATTERNS = {
     NAME_PATTERN: "names are lower-case letters, digits, - and ., as the API server demands",
@@ -55,19 +55,6 @@ def _fields(model: type[BaseModel], path: Path) -> dict[str, Any]:
     if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
         return {}
     return {str(field.alias): field for field in kind.model_fields.values()}
-
-
-def meant(word: str, known: Iterable[str]) -> str:
-    """What helps whoever wrote a name that is not known."""
-    names = sorted(known)
-    near = get_close_matches(word, names, n=1, cutoff=0.6)
-    alike = near or get_close_matches(word.lower(), [name for name in names if name.lower() == word.lower()], n=1)
-    if alike:
-        return f"did you mean {alike[0]}?"
-    if not names:
-        return "there is none to choose from"
-    shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
-    return f"known: {shown}"
 
 
 def _plain(value: object) -> str:

@@ -28,7 +28,8 @@ from controller.gang_rollback import TakesGangsBack
 from controller.guard import Limits
 from controller.kube_apply import Applier
 from controller.kube_cache import Cache
-from controller.kube_connection import Access, Connection, Request, connect
+from controller.kube_connection import Connection, connect
+from controller.kube_credentials import Access
 from controller.kube_events import AT_A_TIME, Events
 from controller.kube_fence import Fence
 from controller.kube_lease import Leadership
@@ -37,6 +38,7 @@ from controller.kube_placers import Pool, asked_placer, placer_name
 from controller.kube_reflector import Surroundings
 from controller.kube_report import log_unwritten, status_jobs
 from controller.kube_report_own import OwnJobs, reports_on
+from controller.kube_request import Request
 from controller.kube_sightings import DEPLOYMENTS, CachedSightings, Deployment, is_ours
 from controller.kube_world import KubernetesWorld
 from controller.meter import Meter, count_request, foresee_requests
@@ -357,6 +359,7 @@ def _world(
         ),
         settings.release_deadline_s,
         time.monotonic,
+        lambda: leadership.epoch,
     )
 
     def tell(snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:

@@ -17,7 +17,7 @@ from controller.api.model_service import ModelService, ServiceDemand
 from controller.findings import Findings
 from controller.fleet_from import TypeIndex
 from controller.manifests import Read
-from controller.mistakes import meant
+from controller.meant import meant
 
 
 def profiles_from(

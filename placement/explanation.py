@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.nodes import meets_terms, tolerates_all
+from cluster.nodes import Labels, meets, meets_terms, tolerates_all
 from cluster.plans import Reason
-from cluster.workloads import PodShape
+from cluster.workloads import WAY_LABEL, PodShape
 from placement.packer import Packer
 
 
@@ -55,6 +55,7 @@ def explain(packer: Packer, shape: PodShape, runners_up: int = 3) -> Explanation
 WORDS = {
     "cordoned": "a cordon (or not ready)",
     "gpu_type": "another GPU type",
+    "way": "pods placed in another way (see `pools` in the settings)",
     "selector": "labels that do not match",
     "taint": "a taint that is not tolerated",
     "gpus": "fewer free GPUs than asked",
@@ -67,13 +68,13 @@ WORDS = {
 def shortage(packer: Packer, shape: PodShape) -> Reason:
     """On how many nodes what was in the way of a pod.
 
-    A node that the pod may not use counts once, under the first of: cordoned, GPU type, selector, taint. A node that
-    it may use counts under everything that it is short of.
+    A node that the pod may not use counts once, under the first of: cordoned, GPU type, way, selector, taint. A node
+    that it may use counts under everything that it is short of. One that only its way bars counts under that.
     """
     barred = np.array([_bar(packer, shape, node) for node in range(len(packer.nodes))], dtype=object)
     open_to = np.array([bar is None for bar in barred], dtype=bool)
     ledger = packer.ledger
-    counts = {kind: int((barred == kind).sum()) for kind in ("cordoned", "gpu_type", "selector", "taint")}
+    counts = {kind: int((barred == kind).sum()) for kind in ("cordoned", "gpu_type", "way", "selector", "taint")}
     left = ledger.gpu_milli.clip(min=0)
     short = (left >= max(shape.gpu_milli, 1)).sum(axis=1) < shape.gpus
     enough_in_all = left.sum(axis=1) >= shape.total_gpu_milli
@@ -95,7 +96,11 @@ def _bar(packer: Packer, shape: PodShape, node: int) -> str | None:
     if shape.gpus and (shape.gpu_types and name not in shape.gpu_types):
         return "gpu_type"
     if not meets_terms(nodes.labels[node], shape):
-        return "selector"
+        return "way" if _meets_all_but_the_way(nodes.labels[node], shape) else "selector"
     if not tolerates_all(nodes.taints[node], shape.tolerations):
         return "taint"
     return None
+
+
+def _meets_all_but_the_way(labels: Labels, shape: PodShape) -> bool:
+    return any(all(r.key == WAY_LABEL or meets(labels, r) for r in term) for term in shape.node_terms)

@@ -1,6 +1,7 @@
 """From a snapshot to the question of the mix: what each service needs, and what may be spent."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -93,7 +94,7 @@ def stock_of(snapshot: Snapshot, services: Iterable[ModelService], widths: Itera
     """
     if not len(snapshot.nodes):
         return {t.name: Stock(t.inventory) for t in snapshot.gpu_types if t.inventory is not None}
-    usable = _usable_devices(snapshot, {service.name for service in services})
+    usable = _usable_devices(snapshot, tuple(services))
     stock = {}
     for n, name in enumerate(snapshot.gpu_type_names):
         counts = usable[snapshot.nodes.gpu_type == n]
@@ -102,12 +103,15 @@ def stock_of(snapshot: Snapshot, services: Iterable[ModelService], widths: Itera
     return stock
 
 
-def _usable_devices(snapshot: Snapshot, owners: set[str]) -> IntArray:
-    """Whole devices per node that are free or held by pods of these owners, shape (nodes,)."""
+def _usable_devices(snapshot: Snapshot, services: Sequence[ModelService]) -> IntArray:
+    """Whole devices per node that are free to, or held by, instances of these services, shape (nodes,).
+
+    A node counts when instances of any of them may run there.
+    """
     nodes, pods = snapshot.nodes, snapshot.pods
+    owners = {service.name for service in services}
     allowed = np.zeros(len(nodes), dtype=bool)
-    for name in snapshot.gpu_type_names:
-        whole = PodShape(gpus=1, gpu_milli=WHOLE_GPU_MILLI, gpu_types=(name,))
+    for whole in {_one_device(service, name) for service in services for name in snapshot.gpu_type_names}:
         allowed |= eligible_nodes(whole, nodes, snapshot.gpu_type_names)
     milli = np.where(allowed[:, None], snapshot.free().gpu_milli, 0)
     for row in np.flatnonzero(pods.node != PENDING):
@@ -115,3 +119,8 @@ def _usable_devices(snapshot: Snapshot, owners: set[str]) -> IntArray:
             for device in device_numbers(int(pods.devices[row])):
                 milli[pods.node[row], device] += pods.shapes[pods.shape[row]].gpu_milli
     return np.asarray((milli >= WHOLE_GPU_MILLI).sum(axis=1))
+
+
+def _one_device(service: ModelService, gpu_type: str) -> PodShape:
+    """An instance as far as it decides on which nodes it may run."""
+    return replace(service.instance_shape(gpu_type, 1), cpu_milli=0, memory_bytes=0)

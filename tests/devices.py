@@ -94,7 +94,7 @@ def book(*known: Node | Pod | ResourceSlice | ResourceClaim | DeviceClass, class
     """That has seen all these, of a cluster whose nodes are all Tonnage's."""
     made = Book(DRIVERS, lambda _: True)
     if classes:
-        made.put_class(DRIVER, device_class(f"device.driver == '{DRIVER}'"))
+        made.known.put_class(DRIVER, device_class(f"device.driver == '{DRIVER}'"))
     see(made, *known)
     return made
 
@@ -104,12 +104,12 @@ def see(into: Book, *known: Node | Pod | ResourceSlice | ResourceClaim | DeviceC
         name = each.metadata.name
         match each:
             case Node():
-                into.put_node(name, each)
+                into.known.put_node(name, each)
             case Pod():
-                into.put_pod(f"ns/{name}", each)
+                into.known.put_pod(f"ns/{name}", each)
             case ResourceSlice():
-                into.put_slice(name, each)
+                into.known.put_slice(name, each)
             case ResourceClaim():
-                into.put_claim(f"ns/{name}", each)
+                into.known.put_claim(f"ns/{name}", each)
             case DeviceClass():
-                into.put_class(name, each)
+                into.known.put_class(name, each)

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.kube_connection import JSON, KubeWriteError, Refusal
+from controller.kube_refusals import KubeWriteError, Refusal
+from controller.kube_request import JSON
 from controller.kube_write import Write
 
 

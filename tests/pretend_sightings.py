@@ -1,7 +1,7 @@
 """Sightings as a test states them: a snapshot, and pods as the watch saw them."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cluster.pods import PENDING, device_numbers
@@ -72,12 +72,14 @@ def kubernetes(
     placer: str = "bind",
     allocate: Allocate = no_claims,
     device_classes: Mapping[str, str] | None = None,
+    pools: Sequence[Pool] = (),
 ) -> KubernetesWorld:
+    """pools: left out, one for all nodes, of `placer`."""
     return KubernetesWorld(
         sightings,
         Applier(writer, lambda: True),
         asyncio.run,
-        pools=[Pool(placer, {})],
+        pools=pools or [Pool(placer, {})],
         epoch=lambda: 3,
         clock=clock or Clock(),
         tell=lambda *_: None,

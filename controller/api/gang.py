@@ -8,7 +8,8 @@ from pydantic import Field
 from controller.api.conditions import ObservedStatus
 from controller.api.fields import LabelKey, Strict
 from controller.api.flaw import Flaw
-from controller.api.metadata import GANG_LABEL, ApiVersion, OwnMeta
+from controller.api.marks import GANG_LABEL
+from controller.api.metadata import ApiVersion, OwnMeta
 from controller.api.rule import Rule, fits_label
 
 

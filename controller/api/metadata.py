@@ -1,4 +1,4 @@
-"""What every object carries in `metadata`, and the labels and annotations of Tonnage."""
+"""What every object carries in `metadata`."""
 
 from typing import Literal
 
@@ -6,24 +6,7 @@ from pydantic import Field
 
 from controller.api.fields import Loose, ObjectName
 
-API_VERSION = "tonnage.dev/v1alpha1"
 ApiVersion = Literal["tonnage.dev/v1alpha1"]
-
-GANG_LABEL = "tonnage.dev/gang"
-"""On a pod: the name of its Gang, in the same namespace."""
-SERVICE_LABEL = "tonnage.dev/service"
-"""On a pod: the name of the ModelService of which it is an instance, in the same namespace."""
-
-GPU_MILLI_ANNOTATION = "tonnage.dev/gpu-milli"
-"""On a pod: thousandths of one GPU, 1 to 1000, instead of whole devices in its resources."""
-GPU_TYPES_ANNOTATION = "tonnage.dev/gpu-types"
-"""On a pod: the GPUTypes it may run on, separated by commas. A label cannot hold a comma, so it is an annotation."""
-DEVICES_ANNOTATION = "tonnage.dev/devices"
-"""On a running pod: the numbers of the devices that it holds, separated by commas."""
-CHOSEN_NODE_ANNOTATION = "tonnage.dev/node"
-"""On a pod that Tonnage placed: the node that it chose, also while kube-scheduler has not bound it yet."""
-MOVABLE_ANNOTATION = "tonnage.dev/movable"
-"""On a pod: "true" when it may be stopped here and started elsewhere to make room."""
 
 
 class ObjectMeta(Loose):

@@ -22,7 +22,8 @@ from controller.api.fields import (
     keyed_by,
 )
 from controller.api.flaw import Flaw, Path, column_flaws, repeat_flaws, row_flaws
-from controller.api.metadata import SERVICE_LABEL, ApiVersion, OwnMeta
+from controller.api.marks import SERVICE_LABEL
+from controller.api.metadata import ApiVersion, OwnMeta
 from controller.api.model_profile import Edges, Matrix, rising
 from controller.api.rule import Rule, fits_label, unchanging
 

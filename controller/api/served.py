@@ -3,12 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from controller.api.metadata import GANG_LABEL
-
-GROUP = "tonnage.dev"
-VERSION = "v1alpha1"
-CATEGORY = "tonnage"
-"""`kubectl get tonnage` shows objects of all kinds."""
+from controller.api.marks import GANG_LABEL
 
 
 @dataclass(frozen=True, slots=True)

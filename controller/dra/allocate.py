@@ -10,7 +10,7 @@ from controller.dra.asks import Ask, Request, matches
 from controller.dra.inventory import Inventory, Listed
 from controller.dra.objects import API, FINALIZER, MAX_RESERVATIONS, DeviceClass, DeviceId, ResourceClaim
 from controller.dra.selectors import SelectorError
-from controller.kube_connection import MERGE_PATCH
+from controller.kube_request import MERGE_PATCH
 from controller.kube_write import Write
 from controller.sightings import EPOCH_ANNOTATION, SeenPod
 
@@ -62,10 +62,9 @@ def allocation_writes(
     epoch: int,
     classes: Mapping[str, DeviceClass],
 ) -> list[Write]:
-    """Two writes: the finalizer that keeps an allocated claim from vanishing, then devices and reservation.
+    """The finalizer that keeps an allocated claim from vanishing, then devices and reservation: two writes.
 
-    Preconditions: the first names the claim as it was seen (uid, resourceVersion), the second the version that the
-    first made; the API server itself refuses to change an allocation that is there.
+    The API server itself refuses to change an allocation that is there.
     """
     results = [{"request": r.name, "driver": d.id.driver, "pool": d.id.pool, "device": d.id.device} for r, d in given]
     devices = {"results": results}
@@ -74,45 +73,42 @@ def allocation_writes(
         devices["config"] = config
     fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
     allocation = {"devices": devices, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]}}
-    status = {"allocation": allocation, "reservedFor": [_consumer(pod)]}
     finalizers = list(dict.fromkeys((*claim.metadata.finalizers, FINALIZER)))
-    marked = {
-        "metadata": {
-            "uid": claim.metadata.uid,
-            "resourceVersion": claim.metadata.resource_version,
-            "finalizers": finalizers,
-            "annotations": {EPOCH_ANNOTATION: str(epoch)},
-        }
-    }
-    return [
-        Write("PATCH", path_of(claim), marked, MERGE_PATCH),
-        Write(
-            "PATCH",
-            f"{path_of(claim)}/status",
-            {"metadata": {"uid": claim.metadata.uid}, "status": status},
-            MERGE_PATCH,
-            on_version_of_answer=True,
-        ),
-    ]
+    status = {"allocation": allocation, "reservedFor": [_consumer(pod)]}
+    return _status_writes(claim, status, epoch, {"finalizers": finalizers})
 
 
-def reservation_write(claim: ResourceClaim, pod: SeenPod) -> Write:
+def reservation_writes(claim: ResourceClaim, pod: SeenPod, epoch: int) -> list[Write]:
     """One more pod for a claim that is allocated. Raises ActionError when it has as many as it may."""
     there = claim.status.reserved_for
     if len(there) >= MAX_RESERVATIONS:
         raise ActionError(f"reserving {claim.name} for {pod.name}: it serves {len(there)} pods, more are not allowed")
     consumers = [{k: v for k, v in msgspec.to_builtins(each).items() if v} for each in there]
-    return _status_write(claim, {"reservedFor": [*consumers, _consumer(pod)]})
+    return _status_writes(claim, {"reservedFor": [*consumers, _consumer(pod)]}, epoch)
 
 
-def deallocation_write(claim: ResourceClaim) -> Write:
+def deallocation_writes(claim: ResourceClaim, epoch: int) -> list[Write]:
     """Takes the devices of a claim back; its finalizer goes when the claim is deleted or allocated anew."""
-    return _status_write(claim, {"allocation": None, "reservedFor": None})
+    return _status_writes(claim, {"allocation": None, "reservedFor": None}, epoch)
 
 
-def _status_write(claim: ResourceClaim, status: Mapping[str, Any]) -> Write:
-    metadata = {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
-    return Write("PATCH", f"{path_of(claim)}/status", {"metadata": metadata, "status": status}, MERGE_PATCH)
+def _status_writes(
+    claim: ResourceClaim, status: Mapping[str, Any], epoch: int, also: Mapping[str, Any] | None = None
+) -> list[Write]:
+    """Two writes: the Lease's epoch (and what `also` sets in the metadata), then the status.
+
+    The API server keeps annotations as they are when a status is written, and compares the epoch that then stands there
+    with the Lease's (deploy/fence): so a status of a leader that has been succeeded is refused, whichever of the two
+    leaders marked the claim last. Preconditions: the first names the claim as it was seen (uid, resourceVersion), the
+    second the version that the first made.
+    """
+    uid, version = claim.metadata.uid, claim.metadata.resource_version
+    marked = {"uid": uid, "resourceVersion": version, "annotations": {EPOCH_ANNOTATION: str(epoch)}, **(also or {})}
+    body = {"metadata": {"uid": uid}, "status": status}
+    return [
+        Write("PATCH", path_of(claim), {"metadata": marked}, MERGE_PATCH),
+        Write("PATCH", f"{path_of(claim)}/status", body, MERGE_PATCH, on_version_of_answer=True),
+    ]
 
 
 def _consumer(pod: SeenPod) -> dict[str, str]:

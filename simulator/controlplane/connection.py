@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from kubernetes.aio.client import ApiClient, Configuration
-from kubernetes.aio.config import load_kube_config
+
+from controller.kube_library import ApiClient, Configuration, load_kube_config
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"

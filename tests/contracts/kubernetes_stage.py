@@ -20,10 +20,12 @@ from controller.api.kinds import OWN_KINDS
 from controller.crds import crd
 from controller.kube_apply import Applier
 from controller.kube_cache import Cache
-from controller.kube_connection import Access, Connection, KubeWriteError, connect
+from controller.kube_connection import Connection, connect
+from controller.kube_credentials import Access
 from controller.kube_observe import Caches, Observer, empty_caches, follow
 from controller.kube_placers import Pool
 from controller.kube_reflector import Surroundings
+from controller.kube_refusals import KubeWriteError
 from controller.kube_sightings import DEPLOYMENTS, CachedSightings, is_ours
 from controller.kube_world import KubernetesWorld
 from controller.operator import LoopThread

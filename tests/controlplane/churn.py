@@ -9,7 +9,9 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-from controller.kube_connection import Access, KubeWriteError, connect
+from controller.kube_connection import connect
+from controller.kube_credentials import Access
+from controller.kube_refusals import KubeWriteError
 
 PAUSE_S = 0.5
 ALIVE = 10

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from cli.main import tonnage
 from controller.sightings import PLACEMENT_GATE
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.programs import Programs
@@ -18,7 +20,7 @@ from tests.controlplane import manifests
 from tests.controlplane.churn import churn
 from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
-from tests.controlplane.operators import OperatorProcess, operator
+from tests.controlplane.operators import OperatorProcess, operator, until
 from tests.deploy.answers import unanswered
 from tests.deploy.expressions import RULES
 from tests.deploy.helm import NAMESPACE, install, rendered, uninstall, upgrade
@@ -180,6 +182,47 @@ def test_with_these_rights_a_service_becomes_ready_and_goes_without_a_trace(inst
         default("delete", "modelservice/chat", "--wait=true")
         default("wait", "--for=delete", "pod", "--all", "--timeout=240s")
         assert default.get("deployments")["items"] == []
+
+
+def test_the_doctor_finds_the_installed_chart_sound_while_its_operator_runs(installed: Kubectl, tmp_path: Path) -> None:
+    """Its rights are asked for the account of the Deployment that it found, not for whoever asks."""
+    with running_operator(installed, tmp_path) as process:
+        until(lambda: process.said("leadership taken"), "it leads")
+        status, found = examined(installed)
+
+    verdicts = {check: {each["verdict"] for each in findings} for check, findings in found.items()}
+    # The pods of the Deployment are simulated, so nothing answers where their metrics should be.
+    assert verdicts.pop("metrics") == {"warning"}
+    assert set().union(*verdicts.values()) == {"ok"}, found
+    assert ACCOUNT in found["rbac"][0]["words"]
+    assert "2 of 2 replicas are ready" in found["operator"][0]["words"]
+    assert status == 0
+
+
+def test_the_doctor_names_the_right_that_was_taken_from_the_account(installed: Kubectl) -> None:
+    binding = installed.get("clusterrolebinding", "tonnage-place-gate")
+    installed("delete", "clusterrolebinding", "tonnage-place-gate")
+    try:
+        status, found = examined(installed)
+    finally:
+        kept = {key: binding["metadata"][key] for key in ("name", "labels", "annotations")}
+        installed("create", "-f", "-", stdin={**binding, "metadata": kept})
+
+    (failure,) = [each for each in found["rbac"] if each["verdict"] == "failure"]
+    assert "patch pods" in failure["words"]
+    assert ACCOUNT in failure["words"]
+    assert "place-gate" in failure["remedy"]
+    assert status == 1
+
+
+def examined(kubectl: Kubectl) -> tuple[int, dict[str, list[dict[str, str]]]]:
+    """Exit status and findings of `tonnage doctor`, by check."""
+    asked = ["doctor", "-o", "json", "--kubeconfig", str(kubectl.kubeconfig)]
+    result = CliRunner().invoke(tonnage, asked)
+    found: dict[str, list[dict[str, str]]] = {}
+    for each in json.loads(result.stdout)["findings"]:
+        found.setdefault(each["check"], []).append(each)
+    return result.exit_code, found
 
 
 def test_every_panel_variable_and_alert_shows_a_running_operator(installed: Kubectl, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -95,7 +96,13 @@ def same_as_kubectl(kubectl: Kubectl, run: Any, command: str) -> None:
      "nodes -o wide --no-headers", "pods -A", "leases -A", "events -A", "crd", "msvc -o name", "tonnage -o name",
      "msvc chat -o json", "gput -o json", "gput,msvc -A", "nodes -l nvidia.com/gpu.product=NVIDIA-L4",
      "msvc -o jsonpath={.items[*].metadata.name}", "nodes -o jsonpath={.items[*].spec.unschedulable}",
-     "nodes --field-selector metadata.name=l4-1"],
+     "nodes --field-selector metadata.name=l4-1", "gput --sort-by=.spec.pricePerHour.onDemand",
+     "nodes --sort-by={.metadata.name} -o name", "gput,msvc --sort-by=metadata.name -o name",
+     "gput --sort-by=.spec.pricePerHour.spot -o json", "gangs --sort-by=.metadata.name",
+     "gput -o custom-columns=Name:.metadata.name,Price:.spec.pricePerHour,None:.spec.none",
+     "gput,msvc --sort-by=.metadata.name -o custom-columns=NAME:.metadata.name,KIND:kind",
+     "nodes --no-headers -o custom-columns=N:{.metadata.name},C:.status.conditions[*].type,T:.spec.taints",
+     "gangs -o custom-columns=NAME:.metadata.name", "nodes --as=somebody --as-group=system:masters -o name"],
 )  # fmt: skip
 def test_get_prints_what_kubectl_prints(command: str, kubectl: Kubectl, run: Any) -> None:
     same_as_kubectl(kubectl, run, command)
@@ -149,7 +156,9 @@ def test_who_may_not_is_told_by_name(run: Any) -> None:
 @contextmanager
 def watching(*command: str) -> Iterator["subprocess.Popen[str]"]:
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment)  # noqa: S603
+    process = subprocess.Popen(  # noqa: S603
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    )
     try:
         yield process
     finally:
@@ -182,6 +191,81 @@ def test_a_watch_shows_changes_in_the_same_columns_until_ctrl_c(
     assert {line.index(word) for line, word in zip(lines, ("MIN", "2", "3", "3"), strict=True)} == {
         lines[0].index("MIN")
     }
+    assert status == 130
+
+
+AGES = re.compile(r"(?<= )(\d+[smhd])+ *")
+
+
+def without_ages(text: str) -> str:
+    """Two watches may look at one object a second apart; a column of ages is 6 wide as long as the test takes."""
+    return AGES.sub("<age> ", text)
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["-w", "-w -o wide", "-w -A --show-labels", "-w --no-headers", "-w -o name",
+     "-w -o custom-columns=N:.metadata.name,Min:.spec.minMembers,T:kind"],
+)  # fmt: skip
+def test_a_watch_prints_what_kubectl_prints_column_for_column(
+    how: str, server: ControlPlane, kubectl: Kubectl, run: Any
+) -> None:
+    """Rows that come later may be wider than all before: then columns grow, and they never shrink again."""
+    words = ("get", "gangs", *how.split())
+    said(run("apply -f -", [gang("first"), gang("a-second")]))
+    ours = (sys.executable, "-m", "cli.main", *words, "--kubeconfig", str(server.kubeconfig))
+    theirs = (str(kubectl.program), "--kubeconfig", str(server.kubeconfig), *words)
+
+    with watching(*ours) as our_process, watching(*theirs) as their_process:
+        printed = [lines_until(process, "first") for process in (our_process, their_process)]  # so both are watching
+        said(run("apply -f -", gang("first", members=3)))
+        said(run("apply -f -", gang("a-much-longer-name-than-those-before", members=1234567)))
+        kubectl("delete", "gang", "a-second")
+        said(run("apply -f -", gang("last", members=7)))
+        for lines, process in zip(printed, (our_process, their_process), strict=True):
+            lines += lines_until(process, "last")
+    said(run("delete gang first a-much-longer-name-than-those-before last"))
+
+    assert [without_ages(line) for line in printed[0]] == [without_ages(line) for line in printed[1]]
+    assert len(printed[0]) >= 5
+
+
+def lines_until(process: "subprocess.Popen[str]", word: str) -> list[str]:
+    """What it prints up to the line with this word."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    while not lines or word not in lines[-1]:
+        lines.append(process.stdout.readline())
+        assert lines[-1], f"it ended before {word!r}: {lines}"
+    return lines
+
+
+def test_a_watch_of_events_shows_each_as_it_comes_in_columns_that_stay(
+    server: ControlPlane, kubectl: Kubectl, run: Any
+) -> None:
+    kubectl("create", "-f", "-", stdin=pod("told", gpus=1, **PLACEMENT_GATE))
+    uid = kubectl.get("pod", "told")["metadata"]["uid"]
+
+    def tell(code: str, words: str, at_s: float) -> None:
+        about = Said("Pod", "default/told", "Placing", Reason(code, words), is_warning=True)
+        written = event_write(Series(about, uid, began_at_s=at_s, last_at_s=at_s), epoch=1, instance="test")
+        kubectl("create", "-f", "-", stdin=dict(written.body or {}))
+
+    tell("NoNodeFits", "before the watch", 1.8e9)
+    ours = (sys.executable, "-m", "cli.main", "events", "--for", "pod/told", "-w")
+    with watching(*ours, "--kubeconfig", str(server.kubeconfig)) as process:
+        lines = lines_until(process, "before the watch")
+        kubectl("create", "-f", "-", stdin=pod("other", **PLACEMENT_GATE))  # of another object: not shown
+        tell("GangWaits", "while it watches", 1.8e9 + 60)
+        lines += lines_until(process, "while it watches")
+        process.send_signal(signal.SIGINT)
+        status = process.wait(30)
+    kubectl("delete", "pod", "told", "other")
+
+    assert len(lines) == 3
+    assert lines[0].split()[:2] == ["LAST", "SEEN"]
+    assert {line.index("Pod/told") for line in lines[1:]} == {lines[0].index("OBJECT")}
+    assert {line.index("Warning") for line in lines[1:]} == {lines[0].index("TYPE")}
     assert status == 130
 
 
@@ -260,6 +344,28 @@ def test_a_plan_of_the_cluster_shows_what_would_be_bound_and_at_what_cost(kubect
     kubectl("delete", "pod", "waiting")
 
 
+def test_a_plan_of_the_cluster_keeps_to_the_pools_of_the_operators_settings(kubectl: Kubectl, run: Any) -> None:
+    """As the chart stores them; a pod that no pool is placed for waits in the plan as it waits for the operator."""
+    labels = {"app.kubernetes.io/name": "tonnage", "app.kubernetes.io/component": "controller"}
+    settings = yaml.safe_dump({"pools": [{"placer": "bind", "selector": {}}]})
+    stored = {
+        "kind": "ConfigMap",
+        "metadata": {"name": "settings", "labels": labels},
+        "data": {"settings.yaml": settings},
+    }
+    kubectl("create", "-f", "-", stdin={"apiVersion": "v1", **stored})
+    kubectl("create", "-f", "-", stdin=pod("gated", gpus=1, **PLACEMENT_GATE))
+
+    plan = json.loads(said(run("plan -o json")))
+    kubectl("delete", "configmap", "settings")
+    without = json.loads(said(run("plan -o json")))
+    kubectl("delete", "pod", "gated")
+
+    (why,) = [each["reason"] for each in plan["unplaced"] if each["workload"] == "Pod/default/gated"]
+    assert "pods placed in another way" in why["words"]
+    assert not [each for each in without["unplaced"] if each["workload"] == "Pod/default/gated"]
+
+
 def test_describe_tells_what_was_decided_and_why_a_pod_waits(kubectl: Kubectl, run: Any) -> None:
     stuck = pod("stuck", gpus=64, **PLACEMENT_GATE)
     stuck["metadata"]["labels"] = {"tonnage.dev/service": "chat"}
@@ -316,6 +422,32 @@ def test_a_node_is_drained_as_budgets_allow_and_a_dry_run_leaves_it(kubectl: Kub
 def _only_pod(kubectl: Kubectl) -> str:
     until(lambda: kubectl.get("pods", "-l", "app=served")["items"], "the ReplicaSet makes its pod")
     return str(kubectl.get("pods", "-l", "app=served")["items"][0]["metadata"]["name"])
+
+
+def test_a_drain_goes_on_as_soon_as_a_budget_gives_way(server: ControlPlane, kubectl: Kubectl, run: Any) -> None:
+    """Nobody has to call it again."""
+    patient = pod("patient", nodeName="l4-2", terminationGracePeriodSeconds=0)
+    patient["metadata"]["labels"] = {"app": "patient"}
+    kubectl("create", "-f", "-", stdin=patient)
+    budget = {"selector": {"matchLabels": {"app": "patient"}}, "minAvailable": 1}
+    disruptions = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "patient"}}
+    kubectl("create", "-f", "-", stdin={**disruptions, "spec": budget})
+    until(lambda: kubectl.get("pdb", "patient")["status"]["currentHealthy"] == 1, "the budget counts it")
+    ours = (sys.executable, "-m", "cli.main", "drain", "l4-2", "--force", "--timeout", "90s")
+
+    with watching(*ours, "--kubeconfig", str(server.kubeconfig)) as process:
+        lines_until(process, "disruption budget")
+        held = kubectl.get("pod", "patient")
+        kubectl("patch", "pdb", "patient", "--type=merge", "-p", '{"spec":{"minAvailable":0}}')
+        shown = lines_until(process, "drained")
+        status = process.wait(30)
+    kubectl("delete", "pdb", "patient")
+    kubectl("uncordon", "l4-2")
+
+    assert "deletionTimestamp" not in held["metadata"], "what the budget forbids is not done"
+    assert any("pod/default/patient evicted" in line for line in shown)
+    assert status == 0
+    assert kubectl.refusal("get", "pod", "patient")
 
 
 def test_a_drain_sees_pods_through_until_they_are_gone(kubectl: Kubectl, run: Any) -> None:

@@ -6,9 +6,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
+from controller.dra.allocate import deallocation_writes
+from controller.dra.objects import ResourceClaim
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.programs import Programs
 from tests.controlplane.auditor import audit
@@ -17,6 +20,7 @@ from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import GPU, pod
 from tests.controlplane.operators import ROOT, OperatorProcess, operator, until
+from tests.controlplane.plain_api import Answer, PlainApi
 from tests.deploy.helm import NAMESPACE, install
 
 DRIVER = "gpu.nvidia.com"
@@ -53,13 +57,19 @@ def here(admin: Kubectl, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
     admin("delete", "namespace", name)
 
 
-@contextmanager
-def allocating(admin: Kubectl, folder: Path, **settings: Any) -> Iterator[OperatorProcess]:
-    """An operator as the chart's account, which may do what the chart lets it."""
+def as_account(admin: Kubectl, folder: Path) -> Path:
+    """A kubeconfig of the chart's account."""
     config = yaml.safe_load(admin.kubeconfig.read_text(encoding="utf-8"))
     config["users"][0]["user"] = {"token": admin("create", "token", "tonnage").strip()}
     kubeconfig = folder / "account.kubeconfig"
     kubeconfig.write_text(json.dumps(config), encoding="utf-8")
+    return kubeconfig
+
+
+@contextmanager
+def allocating(admin: Kubectl, folder: Path, **settings: Any) -> Iterator[OperatorProcess]:
+    """An operator as the chart's account, which may do what the chart lets it."""
+    kubeconfig = as_account(admin, folder)
     told = {"lease": {"namespace": NAMESPACE, "name": "tonnage"}, **VALUES["settings"], **settings}
     with operator(kubeconfig, folder, **told) as process:
         yield process
@@ -203,3 +213,44 @@ def test_what_a_pod_held_is_free_when_it_is_gone(admin: Kubectl, here: Kubectl, 
             assert all(claim_names(each) for each in here.get("pods")["items"])
             here("delete", "pods", "--all", "--wait=false")
             until(lambda: not here.get("pods")["items"], "the pods are gone", within_s=60)
+
+
+def test_what_an_earlier_leader_still_writes_of_a_claim_is_refused_by_the_server(
+    admin: Kubectl, here: Kubectl, tmp_path: Path
+) -> None:
+    """The status gives devices away. It cannot carry an epoch itself: that of the claim counts, set just before."""
+    spec = {"holderIdentity": "", "leaseDurationSeconds": 15, "leaseTransitions": 1000}
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "tonnage"}, "spec": spec}
+    admin("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=lease)
+    here("create", "-f", "-", stdin=claim("c", 1))
+    here("create", "-f", "-", stdin=claim("d", 1))
+    api = PlainApi(as_account(admin, tmp_path))
+
+    def sent(name: str, epoch: int, *, marked: bool = True) -> list[Answer]:
+        """What a leader of this epoch writes to take a claim's devices back, one after the other.
+
+        marked: whether it sends the first of the two writes, or has sent that while it led.
+        """
+        there = msgspec.json.decode(here("get", "resourceclaim", name, "-o", "json"), type=ResourceClaim)
+        mark, status = deallocation_writes(there, epoch)
+        return [
+            api.send(write.method, write.path, write.body, content_type=write.content_type)
+            for write in ((mark, status) if marked else (status,))
+        ]
+
+    try:
+        until(lambda: sent("c", 999)[0].status == 403, "the fence knows of the Lease")
+        mark, status = sent("c", 999)
+        assert (mark.status, status.status) == (403, 403)
+        assert "tonnage.dev/epoch is 999, that of the Lease is 1000" in mark.message
+        assert "tonnage.dev/epoch is missing" in status.message
+
+        here("annotate", "resourceclaim", "d", "tonnage.dev/epoch=999")  # as it marked the claim when it still led
+        (status,) = sent("d", 999, marked=False)
+        assert status.status == 403
+        assert "tonnage.dev/epoch is 999, that of the Lease is 1000" in status.message
+
+        assert [each.status for each in sent("d", 1000)] == [200, 200], "its successor's are not"
+    finally:
+        api.close()
+        admin("delete", "lease", "tonnage")

@@ -19,9 +19,12 @@ import yaml
 from cluster.errors import ObservationError
 from cluster.pods import PENDING
 from controller.crds import FOLDER
-from controller.kube_connection import APPLY_PATCH, MERGE_PATCH, Access, Connection, KubeWriteError, Request, connect
+from controller.kube_connection import Connection, connect
+from controller.kube_credentials import Access
 from controller.kube_observe import Caches, Observer, empty_caches, follow, until_synced
 from controller.kube_reflector import Rhythm, Surroundings
+from controller.kube_refusals import KubeWriteError
+from controller.kube_request import APPLY_PATCH, MERGE_PATCH, Request
 from controller.manifests import read_manifests
 from controller.snapshot_from import snapshot_from
 from simulator.controlplane import processes

@@ -177,6 +177,27 @@ def test_a_service_becomes_ready_follows_its_promise_and_leaves_nothing_behind(
         )
 
 
+def test_instances_get_onto_nodes_of_one_way_where_their_type_lies_in_pools_of_several(
+    server: ControlPlane, here: Kubectl, tmp_path: Path
+) -> None:
+    # 70 nodes of either way, so `bind`, which is the first. The nodes of `gate` that are in use are what fits better.
+    pools = [{"placer": "bind", "selector": {"pool": "bind"}}, {"placer": "gate"}]
+    fillers = waiting("gate", 12, here.namespace)
+    with operator(server.kubeconfig, tmp_path, pools=pools) as process:
+        create_all(server.kubeconfig, path_of_pods(here.namespace), fillers)
+        all_run(here, 12)
+        here("apply", "-f", "-", stdin=chat())
+        here.wait("condition=Ready", "modelservice/chat")
+        instances = here.get("pods", "-l", "tonnage.dev/service=chat")["items"]
+        refused = [line for line in process.lines if "waits for" in str(line)]
+
+    pool_of = {node["metadata"]["name"]: node["metadata"]["labels"]["pool"] for node in here.get("nodes")["items"]}
+    assert instances
+    assert {pool_of[each["spec"]["nodeName"]] for each in instances} == {"bind"}
+    assert all(each["spec"]["schedulerName"] == "tonnage" for each in instances)
+    assert not refused
+
+
 @pytest.mark.parametrize("way", ["bind", "dra", "dra-gate", "gate"])
 def test_500_pods_are_placed_and_no_device_is_given_twice(
     server: ControlPlane, here: Kubectl, tmp_path: Path, way: str

@@ -57,15 +57,15 @@ def new_book() -> Book:
 def tell(book: Book, kind: str, name: str, found: Any) -> None:
     match kind:
         case "node":
-            book.put_node(name, found)
+            book.known.put_node(name, found)
         case "slice":
-            book.put_slice(name, found)
+            book.known.put_slice(name, found)
         case "claim":
-            book.put_claim(f"ns/{name}", found)
+            book.known.put_claim(f"ns/{name}", found)
         case "pod":
-            book.put_pod(f"ns/{name}", found)
+            book.known.put_pod(f"ns/{name}", found)
         case "class":
-            book.put_class(name, found)
+            book.known.put_class(name, found)
 
 
 def take(picture: dict[str, Any], changed: Mapping[str, Node | Pod | None]) -> None:

@@ -17,7 +17,7 @@ WAITS = SeenPod("ns/p", "uid-p", "1", scheduler_name="tonnage", has_claims=True)
 
 
 def keeper(clock: Clock, user: SeenPod = WAITS, half: ResourceClaim = HALF) -> TakesAllocationsBack:
-    return TakesAllocationsBack(lambda: {"ns/c": half}, lambda _: (user,), 30.0, clock)
+    return TakesAllocationsBack(lambda: {"ns/c": half}, lambda _: (user,), 30.0, clock, lambda: 5)
 
 
 def test_an_allocation_whose_pod_gets_no_node_is_taken_back_after_its_deadline() -> None:
@@ -28,13 +28,19 @@ def test_an_allocation_whose_pod_gets_no_node_is_taken_back_after_its_deadline()
     clock.now_s = 29.9
     assert list(back.jobs(Plan())) == []
     clock.now_s = 30.0
-    (job,) = back.jobs(Plan())
+    mark, status = back.jobs(Plan())
 
-    assert job.write.path.endswith("/namespaces/ns/resourceclaims/c/status")
-    assert job.write.body == {
-        "metadata": {"uid": "uid-c", "resourceVersion": "7"},
+    assert mark.about == status.about
+    assert mark.write.path.endswith("/namespaces/ns/resourceclaims/c")
+    assert mark.write.body == {
+        "metadata": {"uid": "uid-c", "resourceVersion": "7", "annotations": {"tonnage.dev/epoch": "5"}}
+    }
+    assert status.write.path.endswith("/namespaces/ns/resourceclaims/c/status")
+    assert status.write.body == {
+        "metadata": {"uid": "uid-c"},
         "status": {"allocation": None, "reservedFor": None},
     }
+    assert status.write.on_version_of_answer, "what the claim became by the first write, and nothing later"
 
 
 def test_an_allocation_is_left_while_its_pod_is_being_placed() -> None:
@@ -53,7 +59,7 @@ def test_an_allocation_is_left_while_its_pod_is_being_placed() -> None:
 
 def test_another_claim_of_the_same_name_has_the_whole_time() -> None:
     clock, standing = Clock(), {"ns/c": HALF}
-    back = TakesAllocationsBack(lambda: standing, lambda _: (WAITS,), 30.0, clock)
+    back = TakesAllocationsBack(lambda: standing, lambda _: (WAITS,), 30.0, clock, lambda: 5)
     list(back.jobs(Plan()))
     clock.now_s = 29.0
     again = claim("c", on=("a", ("gpu-0",)), epoch="4")

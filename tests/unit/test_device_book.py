@@ -276,11 +276,14 @@ def test_a_pod_that_joins_a_shared_claim_is_added_to_its_reservations() -> None:
     known = book(node("a"), slice_on("a", devices(8)), held, pod("p", "c", on="a"), pod("q", "c"))
     known.settle()
 
-    (write,) = known.writes(seen("q"), "a", (), 5)
+    mark, reserve = known.writes(seen("q"), "a", (), 5)
 
-    assert write.body is not None
-    assert write.body["metadata"]["resourceVersion"] == "7"
-    assert [each["name"] for each in write.body["status"]["reservedFor"]] == ["p", "q"]
+    assert mark.body is not None
+    assert reserve.body is not None
+    assert mark.body["metadata"]["resourceVersion"] == "7"
+    assert mark.body["metadata"]["annotations"] == {"tonnage.dev/epoch": "5"}
+    assert reserve.on_version_of_answer
+    assert [each["name"] for each in reserve.body["status"]["reservedFor"]] == ["p", "q"]
 
 
 @pytest.mark.parametrize("numbers", [(0, 1), (7, 8), (3,), (3, 4, 5)])
@@ -329,12 +332,15 @@ def test_nothing_is_kept_of_claims_and_pods_that_are_gone() -> None:
     for turn in range(3):
         see(known, claim(f"c{turn}", on=("a", ("gpu-0",)), reserved_for=["p"]), pod(f"p{turn}", f"c{turn}", on="a"))
         known.settle()
-        known.put_pod(f"ns/p{turn}", None)
-        known.put_claim(f"ns/c{turn}", None)
+        known.known.put_pod(f"ns/p{turn}", None)
+        known.known.put_claim(f"ns/c{turn}", None)
         known.settle()
 
     assert sizes(known) == before
 
 
 def sizes(known: Book) -> dict[str, int]:
-    return {name: len(value) for name, value in vars(known).items() if isinstance(value, dict | set)}
+    """Of all that a book keeps."""
+    parts = (known, known.known, known._fitting)
+    held = {f"{type(part).__name__}.{name}": value for part in parts for name, value in vars(part).items()}
+    return {name: len(value) for name, value in held.items() if isinstance(value, dict | set)}

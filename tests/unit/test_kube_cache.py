@@ -3,8 +3,8 @@
 import pytest
 
 from controller.kube_cache import Cache
-from controller.kube_connection import KubeReadError, Refusal
 from controller.kube_observe import NODES, PODS
+from controller.kube_refusals import KubeReadError, Refusal
 from controller.kube_structs import Node, Pod
 from tests.kube import CUT, EXPIRED, added, bookmark, deleted, error, event, listed, modified
 from tests.manifests import node, pod

@@ -13,18 +13,10 @@ import yaml
 from aiohttp import web
 
 from cluster.errors import ActionError, ConfigError, ObservationError
-from controller.kube_connection import (
-    APPLY_PATCH,
-    Access,
-    Connection,
-    KubeReadError,
-    KubeWriteError,
-    Request,
-    connect,
-    lines,
-    proxy_to,
-    resource_of,
-)
+from controller.kube_connection import Connection, connect, lines
+from controller.kube_credentials import Access, proxy_to
+from controller.kube_refusals import KubeReadError, KubeWriteError
+from controller.kube_request import APPLY_PATCH, Request, resource_of
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -94,6 +86,26 @@ def test_a_write_sends_its_body_as_the_type_that_it_is(tmp_path: Path) -> None:
             return await connection.write("PATCH", "/x", {"a": 1}, {"force": "true"}, APPLY_PATCH)
 
     assert json.loads(asyncio.run(test())) == ["PATCH", "application/apply-patch+yaml", {"a": 1}]
+
+
+def test_who_acts_as_somebody_says_so_with_every_request_and_each_group_by_itself(tmp_path: Path) -> None:
+    async def answer(request: web.Request) -> web.Response:
+        asked = ("Impersonate-User", "Impersonate-Group", "Impersonate-Uid", "Authorization")
+        return web.json_response({name: request.headers.getall(name, []) for name in asked})
+
+    async def test(**access: Any) -> Any:
+        async with talking_to(answer, tmp_path, **access) as connection:
+            return json.loads(await connection.read("/x"))
+
+    told = asyncio.run(test(impersonate="jo", impersonate_groups=("dev", "ops"), impersonate_uid="7"))
+
+    assert told == {
+        "Impersonate-User": ["jo"],
+        "Impersonate-Group": ["dev", "ops"],
+        "Impersonate-Uid": ["7"],
+        "Authorization": ["Bearer secret"],
+    }
+    assert asyncio.run(test())["Impersonate-User"] == []
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,9 @@ import pytest
 from aiohttp import web
 
 from cluster.errors import ConfigError
-from controller.kube_connection import Access, Connection, KubeReadError, connect
+from controller.kube_connection import Connection, connect
+from controller.kube_credentials import Access
+from controller.kube_refusals import KubeReadError
 from controller.operator import LoopThread
 from simulator.controlplane.folder import AUTHORITY, SERVER
 from simulator.controlplane.pki import write_pki

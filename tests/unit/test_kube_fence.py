@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from controller.kube_apply import Applier, Job, NotLeadingError, may_have_happened
-from controller.kube_connection import KubeWriteError, Refusal
 from controller.kube_fence import SETTLE_S, WITHIN_S, Fence, is_fenced
+from controller.kube_refusals import KubeWriteError, Refusal
 from controller.kube_write import Write
 from tests.kube_writer import ScriptedWriter, refused
 

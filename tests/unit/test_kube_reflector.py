@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from controller.kube_cache import Cache
-from controller.kube_connection import Refusal
 from controller.kube_observe import NODES
 from controller.kube_reflector import Rhythm, Surroundings, reflect
+from controller.kube_refusals import Refusal
 from controller.kube_scripted import Listed, Refused, ScriptedTransport, ScriptOverError, Watched
 from controller.kube_structs import Node
 from tests.kube import CUT, EXPIRED, added, bookmark, deleted, error, listed, modified

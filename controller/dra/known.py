@@ -1,0 +1,131 @@
+"""What the watches said of slices, claims and classes, and of the nodes and pods that they concern, and who uses what.
+
+Nothing is concluded here; what changed since somebody last looked is told, so that only that is looked at again.
+"""
+
+from collections import defaultdict
+from typing import TypeVar
+
+from controller.dra.objects import DeviceClass, DeviceId, ResourceClaim, ResourceSlice
+from controller.dra.pod_claims import uses_of
+from controller.kube_structs import Node, Pod
+
+Kept = TypeVar("Kept")
+
+
+class Known:
+    """The objects, by name (`namespace/name`), and the ways from one to the other. For one thread."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[str, Pod] = {}
+        """Those with claims."""
+        self.slices: dict[str, ResourceSlice] = {}
+        self.claims: dict[str, ResourceClaim] = {}
+        self.classes: dict[str, DeviceClass] = {}
+        self.slices_of: defaultdict[str, set[str]] = defaultdict(set)
+        self.users: defaultdict[str, set[str]] = defaultdict(set)
+        self.pods_on: defaultdict[str, set[str]] = defaultdict(set)
+        self.claims_on: defaultdict[str, set[str]] = defaultdict(set)
+        self.stale_nodes: set[str] = set()
+        """What changed, or hangs on what changed, since `looked_at`."""
+        self.stale_pods: set[str] = set()
+        self.stale_claims: set[str] = set()
+        self.passing: dict[str, Pod | None] = {}
+        """Pods without claims, or gone, that changed since then."""
+
+    def looked_at(self) -> None:
+        self.stale_nodes, self.stale_pods, self.stale_claims, self.passing = set(), set(), set(), {}
+
+    def put_node(self, name: str, node: Node | None) -> None:
+        _put(self.nodes, name, node)
+        self.stale_nodes.add(name)
+
+    def put_pod(self, name: str, pod: Pod | None) -> None:
+        before = self.pods.pop(name, None)
+        if pod is not None and pod.spec.resource_claims:
+            self.pods[name] = pod
+        if before is not None:
+            _leave(self.pods_on, before.spec.node_name, name)
+        if name in self.pods:
+            self.pods_on[self.pods[name].spec.node_name].add(name)
+        for use in uses_of(before) if before else ():
+            _leave(self.users, use.claim, name)
+            self.stale_claims.add(use.claim)
+        for use in uses_of(self.pods[name]) if name in self.pods else ():
+            self.users[use.claim].add(name)
+            self.stale_claims.add(use.claim)
+        if name in self.pods:
+            self.stale_pods.add(name)
+        else:
+            self.passing[name] = pod
+
+    def put_slice(self, name: str, each: ResourceSlice | None) -> None:
+        before = self.slices.get(name)
+        _put(self.slices, name, each)
+        if before is not None:
+            _leave(self.slices_of, before.spec.node_name, name)
+            self.stale_nodes.add(before.spec.node_name)
+        if each is not None:
+            self.slices_of[each.spec.node_name].add(name)
+            self.stale_nodes.add(each.spec.node_name)
+
+    def put_claim(self, name: str, claim: ResourceClaim | None) -> None:
+        before = self.claims.get(name)
+        _put(self.claims, name, claim)
+        if before is not None:
+            _leave(self.claims_on, before.node, name)
+        if claim is not None and claim.is_allocated:
+            self.claims_on[claim.node].add(name)
+        self.stale_claims.add(name)
+        self.stale_nodes |= {node for node in (before and before.node, claim and claim.node) if node}
+
+    def put_class(self, name: str, each: DeviceClass | None) -> None:
+        _put(self.classes, name, each)
+        self.stale_pods |= self.pods.keys()
+
+    def users_of(self, claim: str) -> tuple[str, ...]:
+        """The pods (`namespace/name`) that use a claim."""
+        return tuple(sorted(self.users.get(claim, ())))
+
+    def half_made(self) -> dict[str, ResourceClaim]:
+        """Claims that Tonnage allocated and that only pods without a node use."""
+        found = {}
+        for names in self.claims_on.values():
+            for name in names:
+                claim, users = self.claims[name], self.users.get(name, set())
+                if claim.metadata.annotations.epoch and users and not any(self.is_bound(user) for user in users):
+                    found[name] = claim
+        return found
+
+    def held_on(self, node: str) -> set[DeviceId]:
+        return {device for claim in self.claims_on.get(node, ()) for device in self.claims[claim].held}
+
+    def is_bound(self, pod: str) -> bool:
+        known = self.pods.get(pod)
+        return known is not None and bool(known.spec.node_name)
+
+    def answers_for(self, claim: str) -> str | None:
+        """The pod whose ask and devices a claim is: the first that is bound, or of a claim that is not allocated, the
+        first that waits."""
+        users = sorted(user for user in self.users.get(claim, ()) if not self.pods[user].holds_nothing)
+        bound = [user for user in users if self.is_bound(user)]
+        known = self.claims.get(claim)
+        if bound or (known is not None and known.is_allocated):
+            return bound[0] if bound else None
+        return users[0] if users else None
+
+
+def _leave(index: dict[str, set[str]], key: str, name: str) -> None:
+    """Names of claims never come again: what has nobody left is forgotten, else it would be kept for ever."""
+    if key in index:
+        index[key].discard(name)
+        if not index[key]:
+            del index[key]
+
+
+def _put(store: dict[str, Kept], name: str, value: Kept | None) -> None:
+    if value is None:
+        store.pop(name, None)
+    else:
+        store[name] = value
