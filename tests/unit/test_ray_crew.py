@@ -7,7 +7,8 @@ from cluster.snapshot import Snapshot
 from controller.brain import InlineBrain
 from controller.decide import Decisions
 from controller.frames import plan_from_frame, snapshot_frame
-from controller.ray_crew import BIRTH_S, SILENT_S, STALLED_S, Crew, NoPlan
+from controller.ray_crew import Crew, NoPlan
+from controller.ray_posts import BIRTH_S, SILENT_S, STALLED_S
 from controller.ray_scripted import Mood, ScriptedRay
 from tests.builders import node, pod, world
 from tests.snapshots import plain
