@@ -20,7 +20,7 @@ from tests.builders import node, pod, world
 from tests.mixes import profile, service
 from tests.snapshots import plain
 
-SHORT_S = 0.3
+SHORT_S = 0.15
 """A deadline that is meant to pass."""
 LONG_S = 30.0
 """One that is not."""
