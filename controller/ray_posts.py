@@ -15,6 +15,8 @@ from controller.ray_actors import HEALTH
 Clock = Callable[[], float]
 
 PING_EVERY_S = 1.0
+PING_LOST_EVERY_S = 0.1
+"""The same of one that was lost: Ray has it back within 0.5 to 1.2 s, and refuses pings at once until then."""
 SILENT_S = 4.0
 """A ping unanswered for so long: the actor's process or node is frozen. Pings have a thread of their own, which in a
 busy process is served within 20 ms; Ray itself gives a silent node up after 7 s."""
@@ -92,7 +94,9 @@ class Posts:
             if why:
                 self._replace(number)
                 replaced.append((number, why))
-            elif post.ping is None and self.clock() >= post.asked_at_s + PING_EVERY_S:
+            elif post.ping is None and self.clock() >= post.asked_at_s + (
+                PING_EVERY_S if post.pid else PING_LOST_EVERY_S
+            ):
                 self._send_ping(post)
         return replaced
 

@@ -65,6 +65,7 @@ def test_a_planner_that_is_lost_while_it_plans_is_asked_again_when_it_is_back() 
 
     assert crew.plan(snapshot_frame(seen()), LONG_S)
     assert not actor.is_killed, "Ray restarts it by itself"
+    assert ray.now_s < 1.5, "it is not waited for longer than it is away"
 
 
 @pytest.mark.parametrize("mood", ["silent", "stuck", "dead"])
