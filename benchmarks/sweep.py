@@ -24,7 +24,7 @@ POLICIES = ("bestfit", "fgd", "tonnage", "tonnage-learning")
 @click.option(
     "--runs", default=200, show_default=True, help="Replays in all; a multiple of 4, one per policy and seed."
 )
-@click.option("--nodes", default=150, show_default=True, help="Size of the made-up fleet.")
+@click.option("--nodes", default=100, show_default=True, help="Size of the made-up fleet.")
 @click.option("--jobs", default=cores(), show_default=True, help="Runs at a time.")
 @click.option("--seed", default=1, show_default=True, help="The first seed.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line for each way instead of a table.")

@@ -19,8 +19,10 @@ from cli.planning import read, say
 from cli.tables import table
 from cluster.errors import ConfigError, Mistake
 from cluster.version import VERSION
+from controller.aside import ThinksAside
 from controller.brain import Brain, InlineBrain
 from controller.decide import Decisions
+from controller.occupants import aside_of, occupants_of
 from placement.policies import POLICIES
 from simulator.day import HOUR_S, DaySettings, Moment, check_day, live
 from simulator.day_report import as_html, summary_of
@@ -35,6 +37,7 @@ def lived(
     settings: DaySettings,
     *,
     policy: str,
+    polish: float,
     brain: str,
     seconds: float,
     report: Path | None,
@@ -56,7 +59,7 @@ def lived(
     pace_s = seconds / max(1.0, settings.hours * HOUR_S / settings.step_s)
     moments: list[Moment] = []
     with (
-        _thinking(brain, Decisions(policy=policy, seed=settings.seed)) as mind,
+        _thinking(brain, Decisions(policy=policy, polish_share=polish, seed=settings.seed)) as mind,
         watching(sys.stderr, brain, pace_s) as show,
     ):
         for moment in live(observed.snapshot, mind, settings, time.perf_counter):
@@ -82,7 +85,7 @@ def lived(
 def _thinking(name: str, decisions: Decisions) -> Iterator[Brain]:
     """The brain of that name, up. Raises ConfigError when Ray does not come up."""
     if name == "inline":
-        yield InlineBrain(decisions, time.monotonic)
+        yield ThinksAside(InlineBrain(decisions, time.monotonic), occupants_of(decisions), time.monotonic)
         return
     from controller.brain_link import Link
     from controller.brain_peer import ChildBrain
@@ -99,7 +102,7 @@ def _thinking(name: str, decisions: Decisions) -> Iterator[Brain]:
                 why = brain.standing.why or "it does not say why"
                 raise ConfigError(Mistake("--brain embedded", f"is not up: {why}", "leave --brain out"))
             time.sleep(0.1)
-        yield brain
+        yield aside_of(brain, decisions)
     finally:
         brain.close()
 

@@ -139,6 +139,14 @@ def _command() -> str:
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of arrivals and durations.")
 @click.option("--policy", default="tonnage", show_default=True, help="Placement policy.")
+@click.option(
+    "--polish",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    metavar="SHARE",
+    help="Empty nodes between plans where that pays, moving at most this share of the pods at a time.",
+)
 @click.option("--brain", type=click.Choice(["inline", "embedded"]), default="inline", show_default=True)
 @click.option(
     "--seconds",
@@ -153,6 +161,7 @@ def day(
     files: tuple[str, ...],
     lose_hour: float,
     policy: str,
+    polish: float,
     brain: str,
     seconds: float,
     report: Path | None,
@@ -172,5 +181,13 @@ def day(
 
     settings = DaySettings(lose_hour=None if lose_hour < 0 else lose_hour, **wanted)  # type: ignore[arg-type]
     lived(
-        files, settings, policy=policy, brain=brain, seconds=seconds, report=report, output=output, command=_command()
+        files,
+        settings,
+        policy=policy,
+        polish=polish,
+        brain=brain,
+        seconds=seconds,
+        report=report,
+        output=output,
+        command=_command(),
     )

@@ -30,10 +30,14 @@ from controller.brain_wire import (
     Pong,
     Ready,
     Refuse,
+    Remember,
+    Thinks,
     WireError,
     written,
 )
 from controller.decide import Clock, Decisions
+from controller.frames import FrameError
+from controller.slots import Idea, memory_of
 
 log = structlog.get_logger(__name__)
 
@@ -92,6 +96,7 @@ class Standing:
     planner_processes: tuple[int, ...] = ()
     late: int = 0
     """Answers that came too late, or belonged to an earlier term."""
+    slots_up: tuple[str, ...] = ()
     start_s: float = 0.0
     """How long the last start took."""
 
@@ -109,6 +114,8 @@ class Link:
         self._plea: Plea | None = None
         self._fruit: Fruit | None = None
         self._requests = 0
+        self._ideas: dict[str, Idea] = {}
+        self._memories: dict[str, bytes] = {}
         self._to_send: deque[tuple[Message, bytes]] = deque()
         self._ends = self._wanted = False
         self._stream: socket.socket | None = None
@@ -139,6 +146,21 @@ class Link:
                 self._trust.failed(self._clock())
             self._plea = None
             return fruit or Fruit(reason="lost", words=self._standing.why or "the brain was lost while it planned")
+
+    def ideas(self) -> list[Idea]:
+        """What has come out of slots since the last call: the newest of each, and each once."""
+        with self._changed:
+            ideas, self._ideas = list(self._ideas.values()), {}
+            return ideas
+
+    def remember(self, slot: str, memory: bytes) -> None:
+        """What the occupant of a slot shall be given, also by brains after this one."""
+        with self._changed:
+            if self._memories.get(slot) != memory:
+                self._memories[slot] = memory
+                if self._standing.state == "up":
+                    self._to_send.append((Remember(slot), memory))
+        self._poke()
 
     def want(self, *, wanted: bool) -> None:
         """Whether there shall be a brain; at first not."""
@@ -269,6 +291,8 @@ class Link:
                     planner_restarts=0,
                     planner_processes=message.processes,
                 )
+                with self._changed:
+                    self._to_send.extend((Remember(slot), memory) for slot, memory in self._memories.items())
             case Refuse(why):
                 raise _Loss("refused", why)
             case Pong():
@@ -276,13 +300,26 @@ class Link:
                     planners_up=message.planners_up,
                     planner_restarts=message.planner_restarts,
                     planner_processes=message.processes,
+                    slots_up=message.slots_up,
                 )
+            case Thinks(slot, reason, words):
+                self._keep(Idea(slot, body, reason, words))
             case Answer():
                 self._end_plea(message.request, message.epoch, Fruit(plan=body))
             case Failed():
                 self._end_plea(message.request, message.epoch, Fruit(reason=message.reason, words=message.words))
             case _:
                 raise _Loss("garbled", f"a brain does not say {type(message).__name__}")
+
+    def _keep(self, idea: Idea) -> None:
+        try:
+            memory = memory_of(idea.frame) if idea.frame else None
+        except FrameError as error:
+            raise _Loss("garbled", str(error)) from error
+        with self._changed:
+            self._ideas[idea.slot] = idea
+            if memory is not None:
+                self._memories[idea.slot] = memory
 
     def _end_plea(self, request: int, epoch: int, fruit: Fruit) -> None:
         with self._changed:
@@ -318,7 +355,7 @@ class Link:
     def _forget(self, **changes: object) -> None:
         """Nothing is under way with the brain that was; the next one is another."""
         with self._changed:
-            self._standing = replace(self._standing, **changes, planners_up=0, planner_processes=())  # type: ignore[arg-type]
+            self._standing = replace(self._standing, **changes, planners_up=0, planner_processes=(), slots_up=())  # type: ignore[arg-type]
             self._plea = self._fruit = None
             self._to_send.clear()
             self._trust.succeeded()

@@ -9,12 +9,29 @@ from threading import Event, Thread
 from typing import Literal
 
 from cluster.version import VERSION
-from controller.brain_wire import Answer, Ask, Begin, Message, Ping, Pong, Ready, Refuse, WireError, receive, send
+from controller.brain_wire import (
+    Answer,
+    Ask,
+    Begin,
+    Message,
+    Ping,
+    Pong,
+    Ready,
+    Refuse,
+    Remember,
+    Thinks,
+    WireError,
+    receive,
+    send,
+)
+from controller.occupants import occupants_of
 from controller.planner import Planner
+from controller.slots import thought_over
 
 Mood = Literal["well", "late", "mute", "wrong_request", "wrong_epoch", "garbage", "dead"]
 """well: plans. late: plans, and answers when `let_go` is set. mute: hears and says nothing, as a frozen process.
 wrong_...: answers another request. garbage: says what is no message. dead: hangs up when it is asked."""
+LONG_S = 30.0
 
 
 @dataclass
@@ -28,6 +45,8 @@ class ScriptedBrain:
     closed: list[bool] = field(default_factory=list)
     """For each brain that was let go, whether kindly."""
     asked: list[Ask] = field(default_factory=list)
+    remembered: dict[str, bytes] = field(default_factory=dict)
+    """By slot, what the controller says was remembered."""
     let_go: Event = field(default_factory=Event)
 
     def open(self) -> socket.socket:
@@ -48,7 +67,7 @@ class ScriptedBrain:
                 send(stream, Refuse("another version"))
                 return
             send(stream, Ready(VERSION, "scripted", 1, 1, 0.0, (1,)))
-            planner = Planner(begin.decisions, time.monotonic)
+            planner, occupants = Planner(begin.decisions, time.monotonic), occupants_of(begin.decisions)
             while True:
                 message, body = receive(stream)
                 if self.mood == "mute":
@@ -58,6 +77,11 @@ class ScriptedBrain:
                 elif isinstance(message, Ask):
                     self.asked.append(message)
                     self._answer(message, body, planner, lambda m, b: send(stream, m, b))
+                    for each in occupants:
+                        memory = self.remembered.get(each.name, b"")
+                        send(stream, Thinks(each.name), thought_over(each, body, memory, LONG_S))
+                elif isinstance(message, Remember):
+                    self.remembered[message.slot] = bytes(body)
 
     def _answer(self, ask: Ask, frame: bytearray, planner: Planner, say: Callable[[Message, bytes], None]) -> None:
         match self.mood:

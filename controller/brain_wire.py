@@ -16,7 +16,7 @@ import msgspec
 
 from controller.decide import Decisions
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Raised whenever two versions could misunderstand each other."""
 LARGEST_BODY = 1 << 30
 """Bytes. A snapshot of a million pods has a tenth of it; a peer that announces more is broken."""
@@ -88,6 +88,21 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
     words: str
 
 
+class Remember(msgspec.Struct, tag=True, frozen=True):
+    """Controller to brain, with the memory: what the occupant of a slot remembered last."""
+
+    slot: str
+
+
+class Thinks(msgspec.Struct, tag=True, frozen=True):
+    """Brain to controller, with a thought's frame, or with the reason why there is none: out of a slot."""
+
+    slot: str
+    reason: str = ""
+    """Of `controller.slots.Idea`."""
+    words: str = ""
+
+
 class Ping(msgspec.Struct, tag=True, frozen=True):
     """Controller to brain: are you there?"""
 
@@ -104,9 +119,11 @@ class Pong(msgspec.Struct, tag=True, frozen=True):
     """Since the brain began."""
     processes: tuple[int, ...] = ()
     """Of the planners that answered."""
+    slots_up: tuple[str, ...] = ()
+    """Slots whose actor answered when it was last asked."""
 
 
-Message = Begin | Ready | Refuse | Ask | Answer | Failed | Ping | Pong
+Message = Begin | Ready | Refuse | Ask | Answer | Failed | Remember | Thinks | Ping | Pong
 
 _decode = msgspec.msgpack.Decoder(Message).decode
 _encode = msgspec.msgpack.Encoder().encode

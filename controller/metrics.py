@@ -171,6 +171,25 @@ BRAIN = (
     Metric("tonnage_brain_planners", "gauge", "Planners on Ray that answer."),
     Metric("tonnage_brain_planner_restarts", "gauge", "Planners that were started anew since the brain is up."),
     Metric("tonnage_brain_handover_seconds", "gauge", "To turn the last snapshot into a frame for the brain."),
+    Metric(
+        "tonnage_brain_slot_up",
+        "gauge",
+        "1 while the actor of a slot answers on Ray; slots think beside plans.",
+        ("slot",),
+    ),
+    Metric(
+        "tonnage_brain_slot_thoughts_total",
+        "counter",
+        "Thoughts of a slot by who had them: ray, or local, in this process.",
+        ("slot", "by"),
+    ),
+    Metric(
+        "tonnage_brain_slot_failures_total",
+        "counter",
+        "Times a slot gave no thought, by why: deadline, error, lost, silent, stuck, ...",
+        ("slot", "reason"),
+    ),
+    Metric("tonnage_brain_slot_actions_total", "counter", "Actions of a slot that plans took up.", ("slot",)),
 )
 
 METRICS = FLEET + BATCH + SERVICES + LOOP + PROCESS + BRAIN

@@ -16,6 +16,7 @@ import structlog
 from cluster.errors import ActionError, ObservationError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
+from controller.aside import ThinksAside
 from controller.brain import Brain, InlineBrain
 from controller.brain_link import Link
 from controller.brain_metrics import BrainTeller
@@ -43,6 +44,7 @@ from controller.kube_sightings import DEPLOYMENTS, CachedSightings, Deployment, 
 from controller.kube_world import KubernetesWorld
 from controller.meter import Meter, count_request, foresee_requests
 from controller.metrics_endpoint import metrics_endpoint
+from controller.occupants import aside_of
 from controller.operator_settings import OperatorSettings
 from controller.probes import probes_endpoint
 from controller.ray_brain import RayBrain
@@ -153,6 +155,8 @@ class OnRay:
     """A brain on Ray and who tells of it."""
 
     brain: RayBrain
+    aside: ThinksAside
+    """The same brain with its slots."""
     teller: BrainTeller
 
 
@@ -242,7 +246,7 @@ def run_loop(operator: Operator, stop: Event) -> None:
                 operator.teller.tell_unfenced()
             if operator.ray is not None:
                 operator.ray.brain.lead(leads=leads)
-                operator.ray.teller.tell(operator.ray.brain)
+                operator.ray.teller.tell(operator.ray.brain, operator.ray.aside.counts)
         now_s = time.monotonic()
         is_due = now_s >= next_at_s or (operator.changed.is_set() and now_s >= next_at_s - _patience_s(settings))
         if not leads or not operator.is_synced() or not is_due:
@@ -268,7 +272,7 @@ def _one_cycle(operator: Operator, limits: Limits) -> None:
     else:
         operator.teller.tell_cycle(cycle)
         if operator.ray is not None:
-            operator.ray.teller.tell(operator.ray.brain)
+            operator.ray.teller.tell(operator.ray.brain, operator.ray.aside.counts)
 
 
 def pools_of(settings: OperatorSettings) -> tuple[Pool, ...]:
@@ -276,7 +280,7 @@ def pools_of(settings: OperatorSettings) -> tuple[Pool, ...]:
 
 
 def brain_of(settings: OperatorSettings, ray: OnRay | None, is_on_its_way: OnItsWay) -> Brain:
-    inner: Brain = ray.brain if ray else InlineBrain(decisions_of(settings), time.monotonic)
+    inner: Brain = ray.aside if ray else InlineBrain(decisions_of(settings), time.monotonic)
     gangs = TakesGangsBack(inner, settings.gang_deadline_s, time.monotonic)
     return AwaitsPods(TakesReleasesBack(gangs, is_on_its_way, settings.release_deadline_s, time.monotonic))
 
@@ -305,7 +309,8 @@ def on_ray(settings: OperatorSettings, meter: Meter, leadership: Leadership) -> 
         peer = RemoteBrain(brain.address, lambda: secret_from(Path(brain.token_file)))
     decisions = decisions_of(settings)
     link = Link(peer, decisions, Random().random)  # noqa: S311 - spreads restarts, hides nothing
-    return OnRay(RayBrain(link, decisions, time.monotonic, lambda: leadership.epoch), BrainTeller(meter))
+    ray = RayBrain(link, decisions, time.monotonic, lambda: leadership.epoch)
+    return OnRay(ray, aside_of(ray, decisions), BrainTeller(meter))
 
 
 def _leadership(settings: OperatorSettings, connection: Connection) -> Leadership:

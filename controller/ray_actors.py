@@ -12,11 +12,15 @@ import numpy as np
 from cluster.version import VERSION
 from controller.decide import Decisions
 from controller.planner import Planner
+from controller.slots import Occupant, thought_over
 
 PENDING_CALLS = 4
 """A planner has one call to answer at a time, and pings; who has more waiting should plan without it."""
 HEALTH = "health"
 """The thread in which pings are answered."""
+SLOT_CPUS = 0.05
+"""Of a processor, booked for a slot's actor: it thinks when planners rest. More than nothing, so that a head that
+offers no processor gets none."""
 
 
 class PlannerActor:
@@ -41,22 +45,45 @@ class PlannerActor:
         return os.getpid(), VERSION
 
 
+class SlotActor:
+    """An occupant of a slot as Ray sees it."""
+
+    def __init__(self, occupant: Occupant) -> None:
+        self._occupant = occupant
+
+    def think(self, frame: Any, memory: bytes, deadline_s: float) -> bytes:
+        """The thought's frame. frame: a snapshot's, as bytes in an array."""
+        return thought_over(self._occupant, memoryview(frame), memory, deadline_s)
+
+    def ping(self) -> tuple[int, str]:
+        return os.getpid(), VERSION
+
+
 def hire(ray: Any, decisions: Decisions, name: str) -> Any:
     """A planner that is on its way. It takes a processor, so it never lands on a head that offers none.
 
     name: for people who look at the cluster, never given twice. It ends with the process that hired it.
     """
+    return _hired(ray, PlannerActor, name, 1.0, decisions)
+
+
+def hire_for_slot(ray: Any, occupant: Occupant, name: str) -> Any:
+    """The actor of a slot, on its way."""
+    return _hired(ray, SlotActor, name, SLOT_CPUS, occupant)
+
+
+def _hired(ray: Any, kind: type, name: str, cpus: float, given: Any) -> Any:
     return (
-        ray.remote(max_concurrency=1, concurrency_groups={HEALTH: 1})(PlannerActor)
+        ray.remote(max_concurrency=1, concurrency_groups={HEALTH: 1})(kind)
         .options(
             name=name,
-            num_cpus=1,
+            num_cpus=cpus,
             max_restarts=-1,
             max_task_retries=0,
             max_pending_calls=PENDING_CALLS,
             scheduling_strategy="SPREAD",
         )
-        .remote(decisions)
+        .remote(given)
     )
 
 

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Condition, Lock, Thread, Timer
 
@@ -18,9 +19,25 @@ import msgspec
 
 from cluster.errors import TonnageError
 from cluster.version import VERSION
-from controller.brain_wire import Answer, Ask, Begin, Failed, Message, Ping, Pong, Ready, Refuse, receive, send
+from controller.brain_wire import (
+    Answer,
+    Ask,
+    Begin,
+    Failed,
+    Message,
+    Ping,
+    Pong,
+    Ready,
+    Refuse,
+    Remember,
+    Thinks,
+    receive,
+    send,
+)
 from controller.frames import FrameError
+from controller.occupants import occupants_of
 from controller.ray_crew import Crew, NoPlan
+from controller.ray_slots import SlotCrew
 from controller.ray_start import RayStart, connect
 
 UP_WITHIN_S = 60.0
@@ -108,23 +125,27 @@ def serve(line: Line, start: RayStart, began_s: float) -> int:
         line.say(Refuse(f"{type(error).__name__}: {error}"))
         return 1
     nodes = sum(1 for node in ray.nodes() if node["Alive"])
+    slots = SlotCrew(ray, occupants_of(begin.decisions), time.monotonic)
+    slots.begin()  # Nobody waits for them: plans come first.
     ready = Ready(VERSION, ray.__version__, nodes, len(crew.posts), time.monotonic() - began_s, crew.processes)
     line.say(ready)
     desk = Desk()
-    Thread(target=_listen, args=(line, desk, crew), name="controller", daemon=True).start()
-    _answer_all(line, desk, crew)
+    Thread(target=_listen, args=(line, desk, crew, slots), name="controller", daemon=True).start()
+    _answer_all(line, desk, crew, slots)
     ray.shutdown()
     return 0
 
 
-def _listen(line: Line, desk: Desk, crew: Crew) -> None:
+def _listen(line: Line, desk: Desk, crew: Crew, slots: SlotCrew) -> None:
     """Take what the controller says, also while the other thread waits for Ray."""
     try:
         while True:
             message, body = receive(line.stream)
             match message:
                 case Ping(number):
-                    line.say(Pong(number, crew.up, crew.restarts, crew.processes))
+                    line.say(Pong(number, crew.up, crew.restarts, crew.processes, slots.up))
+                case Remember(slot):
+                    slots.remember(slot, bytes(body))
                 case Ask():
                     late = desk.put(message, body, time.monotonic())
                     if late is not None:
@@ -138,26 +159,26 @@ def _listen(line: Line, desk: Desk, crew: Crew) -> None:
         desk.close()
 
 
-def _answer_all(line: Line, desk: Desk, crew: Crew) -> None:
-    while not desk.is_over:
-        crew.look_after()
-        taken = desk.take(IDLE_S)
-        if taken is None:
-            continue
-        ask, frame, at_s = taken
-        try:
-            plan = crew.plan(frame, ask.deadline_s - (time.monotonic() - at_s))
-        except NoPlan as error:
-            answer: Message = Failed(ask.request, ask.epoch, error.reason, str(error))
-            plan = b""
-        except FrameError as error:
-            answer, plan = Failed(ask.request, ask.epoch, "error", str(error)), b""
-        else:
-            answer = Answer(ask.request, ask.epoch, time.monotonic() - at_s)
-        try:
-            line.say(answer, plan)
-        except OSError:
-            return
+def _answer_all(line: Line, desk: Desk, crew: Crew, slots: SlotCrew) -> None:
+    """Answer requests one after the other; slots have what time is left between them."""
+    with suppress(OSError):
+        while not desk.is_over:
+            crew.look_after()
+            for idea in slots.turn(crew.holder.newest):
+                line.say(Thinks(idea.slot, idea.reason, idea.words), idea.frame)
+            taken = desk.take(IDLE_S)
+            if taken is not None:
+                line.say(*_answered(crew, *taken))
+
+
+def _answered(crew: Crew, ask: Ask, frame: bytearray, at_s: float) -> tuple[Message, bytes]:
+    try:
+        plan = crew.plan(frame, ask.deadline_s - (time.monotonic() - at_s))
+    except NoPlan as error:
+        return Failed(ask.request, ask.epoch, error.reason, str(error)), b""
+    except FrameError as error:
+        return Failed(ask.request, ask.epoch, "error", str(error)), b""
+    return Answer(ask.request, ask.epoch, time.monotonic() - at_s), plan
 
 
 if __name__ == "__main__":

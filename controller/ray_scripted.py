@@ -120,7 +120,10 @@ class ScriptedRay:
             return call.actor.pid, call.actor.version
         if call.actor.mood == "wrong":
             raise RayTaskError("a mistake in the planner")
-        return getattr(call.actor.made, call.method)(*call.given)
+        try:
+            return getattr(call.actor.made, call.method)(*call.given)
+        except Exception as error:
+            raise RayTaskError(str(error)) from error
 
     def kill(self, actor: ScriptedActor, *, no_restart: bool) -> None:
         actor.is_killed = no_restart

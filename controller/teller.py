@@ -32,6 +32,9 @@ PLANNERS = ("ray", "local")
 FALLBACKS = ("away", "starting", "distrusted", "deadline", "lost")
 LOSSES = ("unreachable", "ended", "garbled", "refused", "unready", "useless", "silent")
 """The ordinary labels of the brain's counters, which start at 0 also where there is no brain."""
+SLOTS, THINKERS = ("polish",), ("ray", "local")
+NO_THOUGHT = ("deadline", "error", "garbled", "lost", "queue_full", "silent", "stuck", "unborn")
+"""The same of its slots."""
 
 
 class Teller:
@@ -51,6 +54,11 @@ class Teller:
         meter.foresee("tonnage_brain_plans_total", PLANNERS)
         meter.foresee("tonnage_brain_fallbacks_total", FALLBACKS)
         meter.foresee("tonnage_brain_restarts_total", LOSSES)
+        meter.foresee("tonnage_brain_slot_thoughts_total", SLOTS, THINKERS)
+        meter.foresee("tonnage_brain_slot_failures_total", SLOTS, NO_THOUGHT)
+        meter.foresee("tonnage_brain_slot_actions_total", SLOTS)
+        for slot in SLOTS:
+            meter.set("tonnage_brain_slot_up", 0, slot)
         meter.foresee("tonnage_cycles_total", ["acted", "quiet", "blind", "failed"])
         meter.set("tonnage_leader", 0)
 

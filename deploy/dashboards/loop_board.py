@@ -128,6 +128,24 @@ LOOP = Board(
                         Query(f"{fleet('tonnage_brain_handover_seconds')}", "hand-over"),
                     ),
                 ),
+                Panel(
+                    "Slots",
+                    "1: the actor of a slot answers; slots think beside plans. 0 also where a slot is not in use.",
+                    COUNT,
+                    (Query(f"{fleet('tonnage_brain_slot_up', 'slot')}", "{{slot}}"),),
+                ),
+                Panel(
+                    "Thoughts beside plans",
+                    "By slot and by who had them, why a slot gave none, and actions that plans took up.",
+                    PER_SECOND,
+                    (
+                        Query(rate("tonnage_brain_slot_thoughts_total", "slot", "by"), "{{slot}}, {{by}}"),
+                        Query(
+                            rate("tonnage_brain_slot_failures_total", "slot", "reason"), "{{slot}}, none: {{reason}}"
+                        ),
+                        Query(rate("tonnage_brain_slot_actions_total", "slot"), "{{slot}}, actions"),
+                    ),
+                ),
             ),
         ),
         Row(

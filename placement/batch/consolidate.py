@@ -8,13 +8,13 @@ anyway. They move when
 (`MovePrice`, the same price that priced defragmentation pays). Nothing else is weighed: what it saves is the node.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cluster.actions import Move
-from cluster.arrays import FloatArray, IntArray
+from cluster.arrays import IntArray
 from cluster.plans import Phase, Reason, Step
 from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
@@ -47,10 +47,22 @@ def consolidated(snapshot: Snapshot, price: MovePrice, host: HostPrice, *, most_
     Each is weighed in the fleet as those before it leave it; pods of gangs and pods that may not be moved stay, and so
     does a node that runs one of them.
     """
+    return emptying(snapshot, candidates(snapshot, host)[:MOST_TRIED], price, host, most_moves=most_moves)
+
+
+def emptying(
+    snapshot: Snapshot,
+    nodes: Iterable[int],
+    price: MovePrice,
+    host: HostPrice,
+    *,
+    most_moves: int,
+) -> tuple[Phase, ...]:
+    """The same of these nodes, which are `candidates`, in this order."""
     usd = batch_of(snapshot, host).node_usd
     phases: list[Phase] = []
     now, moves = snapshot, 0
-    for node in _candidates(snapshot, usd)[:MOST_TRIED]:
+    for node in nodes:
         emptied = _emptied(now, node, float(usd[node]), price, host)
         if emptied is not None and moves + len(emptied.seats) <= most_moves:
             moves += len(emptied.seats)
@@ -59,9 +71,9 @@ def consolidated(snapshot: Snapshot, price: MovePrice, host: HostPrice, *, most_
     return tuple(phases)
 
 
-def _candidates(snapshot: Snapshot, usd: FloatArray) -> Sequence[int]:
+def candidates(snapshot: Snapshot, host: HostPrice) -> Sequence[int]:
     """Nodes that run pods which may all be moved, the dearest first, then those with fewest pods."""
-    pods = snapshot.pods
+    pods, usd = snapshot.pods, batch_of(snapshot, host).node_usd
     runs = (pods.node != PENDING) & ((pods.priority < SYSTEM_PRIORITY) | (pods.devices != 0))
     fixed = runs & (~pods.movable | (pods.gang >= 0))
     count = np.bincount(pods.node[runs], minlength=len(snapshot.nodes))

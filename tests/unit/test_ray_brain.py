@@ -20,7 +20,7 @@ from tests.builders import node, pod, world
 from tests.mixes import profile, service
 from tests.snapshots import plain
 
-SHORT_S = 0.3
+SHORT_S = 0.15
 """A deadline that is meant to pass."""
 LONG_S = 30.0
 """One that is not."""
@@ -114,6 +114,31 @@ def test_a_brain_that_dies_over_a_request_costs_no_time(bench: Bench) -> None:
     assert time.monotonic() - began_s < LONG_S / 2
     assert binds(plan) >= 2
     assert bench.brain.counts.fallbacks == {"lost": 1}
+
+
+def test_what_is_thought_in_a_slot_is_heard_once_and_remembered_for_the_next_brain() -> None:
+    decisions, peer = Decisions(polish_share=1.0), ScriptedBrain()
+    link = Link(peer, decisions, lambda: 0.0)
+    link.want(wanted=True)
+    try:
+        brain = RayBrain(link, decisions, time.monotonic, lambda: 1)
+        until(lambda: link.standing.state == "up", "the brain is up")
+        brain.plan(running(), LONG_S)
+        until(lambda: bool(link._ideas), "a thought has come")
+        assert [(idea.slot, idea.reason) for idea in link.ideas()] == [("polish", "")]
+        assert link.ideas() == []
+        peer.mood = "dead"
+        brain.plan(running(), LONG_S)
+        peer.mood = "well"
+        until(lambda: peer.opened == 2 and link.standing.state == "up", "the next brain is up")
+        brain.plan(running(), LONG_S)
+        assert peer.remembered == {"polish": b"a"}
+    finally:
+        link.close()
+
+
+def running() -> Snapshot:
+    return world([node("a", 4)], [pod("d/p", 2, on="a", devices=(0, 1), movable=True)])
 
 
 def test_a_brain_that_ended_is_started_anew(bench: Bench) -> None:

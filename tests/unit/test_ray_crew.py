@@ -7,7 +7,8 @@ from cluster.snapshot import Snapshot
 from controller.brain import InlineBrain
 from controller.decide import Decisions
 from controller.frames import plan_from_frame, snapshot_frame
-from controller.ray_crew import BIRTH_S, SILENT_S, STALLED_S, Crew, NoPlan
+from controller.ray_crew import Crew, NoPlan
+from controller.ray_posts import BIRTH_S, SILENT_S, STALLED_S
 from controller.ray_scripted import Mood, ScriptedRay
 from tests.builders import node, pod, world
 from tests.snapshots import plain
@@ -64,6 +65,7 @@ def test_a_planner_that_is_lost_while_it_plans_is_asked_again_when_it_is_back() 
 
     assert crew.plan(snapshot_frame(seen()), LONG_S)
     assert not actor.is_killed, "Ray restarts it by itself"
+    assert ray.now_s < 1.5, "it is not waited for longer than it is away"
 
 
 @pytest.mark.parametrize("mood", ["silent", "stuck", "dead"])

@@ -1,6 +1,7 @@
 """Shares of a cluster that can be packed apart."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
 from cluster.actions import Bind
@@ -94,6 +95,23 @@ def test_planners_that_divide_the_work_make_the_plan_of_one(seen: Snapshot) -> N
     apart = joined(scaled, [p.pack(frame, scaled, n, 3, 60.0) for n, p in enumerate(planners)])
 
     assert plain(plan_from_frame(apart)) == plain(decide(seen, decisions, deadline_s=60.0, clock=lambda: 0.0))
+
+
+@pytest.mark.parametrize(("room_in_b", "seated"), [(4, 6), (1, 1)])
+def test_a_gang_that_spans_pools_is_placed_whole_or_not_at_all_whoever_divides(room_in_b: int, seated: int) -> None:
+    """Two members choose pool a, three pool b, all five are needed; a pod in pool c is nobody's business."""
+    nodes = [node("a", 4, labels={"pool": "a"}), node("b", room_in_b, labels={"pool": "b"})]
+    nodes.append(node("c", 4, labels={"pool": "c"}))
+    members = [pod(f"m{n}", 1, selector={"pool": "ab"[n > 1]}, gang="g") for n in range(5)]
+    seen = world(nodes, [*members, pod("r", 1, selector={"pool": "c"})], [Gang("g", 5)])
+    decisions, frame = Decisions(shares=4), snapshot_frame(seen)
+    planners = [Planner(decisions, lambda: 0.0) for _ in range(2)]
+    scaled = planners[0].scale(frame, 60.0)
+
+    plan = plan_from_frame(joined(scaled, [p.pack(frame, scaled, n, 2, 60.0) for n, p in enumerate(planners)]))
+
+    assert len(shares_of(seen, 4)) == 2
+    assert sum(isinstance(action, Bind) for action in plan.actions) == seated
 
 
 def test_what_is_packed_apart_fits_as_well_as_together() -> None:

@@ -1,0 +1,133 @@
+"""A brain that thinks beside its plans: what came out of slots is taken up with the next plan.
+
+On Ray the slots are actors and nobody waits for them. While there is no Ray, or a slot has been silent for a few plans,
+its occupant thinks here, after the plan and in what is left of its deadline: less far, from the same memory.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import structlog
+
+from cluster.plans import Plan
+from cluster.snapshot import Snapshot
+from controller.brain import Brain
+from controller.decide import Clock
+from controller.frames import FrameError
+from controller.slots import Idea, Occupant, Thought, thought_from_frame
+
+log = structlog.get_logger(__name__)
+
+HERE_S = 0.2
+"""For all occupants together, when they think in this process: a tenth of the shortest deadline that is usual."""
+PATIENCE = 3
+"""Plans without a thought of a slot before its occupant thinks here. Chosen: a lost actor is back within two."""
+
+
+@dataclass(slots=True)
+class SlotCounts:
+    """What became of slots since the start, by slot and word; for the metrics."""
+
+    thoughts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By who thought: `ray`, `local`."""
+    failures: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By why there was no thought."""
+    actions: Counter[str] = field(default_factory=Counter)
+    """Actions of thoughts that plans took up."""
+
+
+def no_ideas() -> list[Idea]:
+    """Of slots that are nowhere but here."""
+    return []
+
+
+def forget(slot: str, memory: bytes) -> None:
+    """For brains that nobody else thinks for."""
+
+
+@dataclass(slots=True)
+class ThinksAside:
+    """A brain and those who sit in its slots."""
+
+    inner: Brain
+    occupants: Sequence[Occupant]
+    clock: Clock
+    ideas: Callable[[], Iterable[Idea]] = no_ideas
+    """What has come out of slots elsewhere since the last call."""
+    remember: Callable[[str, bytes], None] = forget
+    """Told what an occupant remembers, for whoever thinks next."""
+    is_up: Callable[[], bool] = lambda: False
+    """Whether slots elsewhere are worth waiting for."""
+    counts: SlotCounts = field(default_factory=SlotCounts)
+    memories: dict[str, bytes] = field(default_factory=dict)
+    _silent: Counter[str] = field(default_factory=Counter)
+    """Plans since the last thought, by slot."""
+
+    def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
+        over_at_s = self.clock() + deadline_s
+        plan = self.inner.plan(snapshot, deadline_s)
+        if not self.occupants:
+            return plan
+        came = {idea.slot: idea for idea in self.ideas()}
+        here_s = min(over_at_s, self.clock() + HERE_S)
+        for occupant in self.occupants:
+            after = _what_stays(snapshot, plan)
+            thought = self._read(came.get(occupant.name)) or self._thought_here(occupant, after, here_s)
+            if thought is not None:
+                plan = self._taken_up(occupant, after, thought, plan)
+        return plan
+
+    def _read(self, idea: Idea | None) -> Thought | None:
+        if idea is None:
+            return None
+        if idea.reason:
+            self._failed(idea)
+            return None
+        try:
+            thought = thought_from_frame(idea.frame)
+        except FrameError as error:
+            self._failed(replace(idea, reason="garbled", words=str(error)))
+            return None
+        self.counts.thoughts[idea.slot, "ray"] += 1
+        return thought
+
+    def _thought_here(self, occupant: Occupant, snapshot: Snapshot, over_at_s: float) -> Thought | None:
+        """What its occupant thinks in this process, where the slot is away or silent and there is time."""
+        self._silent[occupant.name] += 1
+        left_s = over_at_s - self.clock()
+        if left_s <= 0 or (self.is_up() and self._silent[occupant.name] < PATIENCE):
+            return None
+        try:
+            thought = occupant.think(snapshot, self.memories.get(occupant.name, b""), left_s)
+        except Exception as error:
+            log.exception("a slot's occupant failed", slot=occupant.name)
+            self._failed(Idea(occupant.name, reason="error", words=str(error)))
+            return None
+        self.counts.thoughts[occupant.name, "local"] += 1
+        self.remember(occupant.name, thought.memory)
+        return thought
+
+    def _taken_up(self, occupant: Occupant, snapshot: Snapshot, thought: Thought, plan: Plan) -> Plan:
+        self._silent[occupant.name] = 0
+        self.memories[occupant.name] = thought.memory
+        try:
+            adopted = occupant.adopt(snapshot, thought.plan)
+        except Exception as error:
+            log.exception("a slot's proposal could not be weighed", slot=occupant.name)
+            self._failed(Idea(occupant.name, reason="error", words=str(error)))
+            return plan
+        self.counts.actions[occupant.name] += len(adopted.actions)
+        return plan.joined(adopted)
+
+    def _failed(self, idea: Idea) -> None:
+        self.counts.failures[idea.slot, idea.reason] += 1
+        log.warning("a slot gave no thought", slot=idea.slot, reason=idea.reason, why=idea.words)
+
+
+def _what_stays(before: Snapshot, plan: Plan) -> Snapshot:
+    """The snapshot after the plan, in which what it starts or stops is not to be moved as well."""
+    after = before.after(plan.actions)
+    where = dict(zip(before.pods.names, before.pods.node.tolist(), strict=True))
+    stays = [where.get(name) == node for name, node in zip(after.pods.names, after.pods.node.tolist(), strict=True)]
+    return replace(after, pods=replace(after.pods, movable=after.pods.movable & stays))

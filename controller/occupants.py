@@ -1,0 +1,31 @@
+"""Who sits in the slots of the brain, as the operator's decisions ask for it.
+
+A forecaster, an analyser of faults or a budgeter of watts takes its seat here: a class with `Occupant`'s methods, and a
+line below. Everything else about it (an actor, its deadline, its successor, its metrics) is there.
+"""
+
+from controller.aside import ThinksAside
+from controller.decide import Decisions
+from controller.polish import Polish
+from controller.ray_brain import RayBrain
+from controller.slots import Occupant
+
+
+def occupants_of(decisions: Decisions) -> tuple[Occupant, ...]:
+    """One for each slot that is in use; each slot costs an actor, 60 MB, where the brain is on Ray."""
+    if not decisions.polish_share:
+        return ()
+    return (Polish(decisions.polish_share, decisions.move_price, decisions.batch.price),)
+
+
+def aside_of(brain: RayBrain, decisions: Decisions) -> ThinksAside:
+    """A brain on Ray with the slots that it has there."""
+    link = brain.link
+    return ThinksAside(
+        brain,
+        occupants_of(decisions),
+        brain.clock,
+        ideas=link.ideas,
+        remember=link.remember,
+        is_up=lambda: link.standing.state == "up",
+    )

@@ -1,0 +1,100 @@
+"""Slots on Ray: one actor per slot, asked about the newest snapshot whenever it is idle, watched as planners are.
+
+Latest wins: while an occupant thinks, newer snapshots only take each other's place. What an occupant remembers is kept
+here and sent along, so whoever comes in place of a lost one goes on where that was.
+"""
+
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from controller.frames import FrameError
+from controller.ray_actors import hire_for_slot
+from controller.ray_posts import Clock, Lost, Mistaken, Post, Posts, QueueFull
+from controller.slots import THINK_S, Idea, Occupant, memory_of
+from controller.snapshot_holder import Held
+
+
+@dataclass(slots=True)
+class SlotCrew:
+    """The actors of all slots. One thread owns it; nothing in here waits."""
+
+    ray: Any
+    occupants: Sequence[Occupant]
+    clock: Clock
+    memories: dict[str, bytes] = field(default_factory=dict)
+    """By slot, of the last thought."""
+    incarnation: str = field(default_factory=lambda: secrets.token_hex(4))
+    watched: Posts = field(init=False)
+    _considered: list[int] = field(init=False)
+    """By post: the number of the newest snapshot that it was asked about."""
+    _hired: int = 0
+
+    def __post_init__(self) -> None:
+        self.watched = Posts(self.ray, self.clock, self._hire)
+        self._considered = [0] * len(self.occupants)
+
+    def begin(self) -> None:
+        """Hire for all slots; they are asked as soon as they answer."""
+        self.watched.fill(len(self.occupants))
+
+    @property
+    def up(self) -> tuple[str, ...]:
+        """Slots whose actor answers."""
+        return tuple(o.name for o, post in zip(self.occupants, self.watched.each, strict=True) if post.pid)
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        return tuple(post.pid for post in self.watched.each if post.pid)
+
+    def remember(self, slot: str, memory: bytes) -> None:
+        """What an occupant remembered when another brain had it, or when the controller thought for it."""
+        self.memories[slot] = memory
+
+    def turn(self, newest: Held | None) -> list[Idea]:
+        """What has come from the slots; who is idle is asked about the newest snapshot, once about each."""
+        ideas = list(self._harvest())
+        for number, why in self.watched.look_after():
+            ideas.append(Idea(self.occupants[number].name, b"", why, f"its actor was replaced: {why}"))
+            if why == "silent":  # its node froze; were it stuck over this snapshot, the next one would be too
+                self._considered[number] = 0
+        for number, post in enumerate(self.watched.each):
+            if newest is not None and post.pid and post.task is None and self._considered[number] < newest.number:
+                ideas += self._ask(number, post, newest)
+        return ideas
+
+    def _ask(self, number: int, post: Post, newest: Held) -> Iterable[Idea]:
+        occupant = self.occupants[number]
+        memory = self.memories.get(occupant.name, b"")
+        self._considered[number] = newest.number
+        try:
+            think = partial(post.actor.think.remote, newest.array, memory, THINK_S)
+            self.watched.give(post, think, self.clock() + THINK_S)
+        except QueueFull:
+            yield Idea(occupant.name, b"", "queue_full", "its actor takes no more calls")
+
+    def _harvest(self) -> Iterable[Idea]:
+        for occupant, post in zip(self.occupants, self.watched.each, strict=True):
+            if not self.watched.is_done(post):
+                continue
+            is_late = post.is_overdue(self.clock())
+            try:
+                frame = bytes(self.watched.taken(post))
+                if is_late:
+                    yield Idea(occupant.name, b"", "deadline", f"it took longer than {THINK_S:g} s")
+                    continue
+                self.memories[occupant.name] = memory_of(frame)
+                yield Idea(occupant.name, frame)
+            except Mistaken as error:
+                yield Idea(occupant.name, b"", "error", str(error).strip().rpartition("\n")[2])
+            except Lost:
+                yield Idea(occupant.name, b"", "lost", "its process ended while it thought")
+            except FrameError as error:
+                yield Idea(occupant.name, b"", "garbled", str(error))
+
+    def _hire(self, number: int) -> Any:
+        self._hired += 1
+        occupant = self.occupants[number]
+        return hire_for_slot(self.ray, occupant, f"{occupant.name}-{self._hired} of {self.incarnation}")

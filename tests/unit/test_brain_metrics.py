@@ -1,0 +1,50 @@
+"""What the metrics say of the brain and its slots."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from controller.aside import SlotCounts
+from controller.brain_link import Link
+from controller.brain_metrics import BrainTeller
+from controller.brain_scripted import ScriptedBrain
+from controller.decide import Decisions
+from controller.meter import Meter
+from controller.ray_brain import RayBrain
+
+
+@pytest.fixture
+def brain() -> Iterator[RayBrain]:
+    link = Link(ScriptedBrain(), Decisions(), lambda: 0.0)
+    yield RayBrain(link, Decisions(), lambda: 0.0, lambda: 1)
+    link.close()
+
+
+def test_counters_rise_by_what_is_new(brain: RayBrain) -> None:
+    meter = Meter()
+    teller, slots = BrainTeller(meter), SlotCounts()
+    brain.counts.plans["local"] = 2
+    slots.thoughts["polish", "local"] = 3
+    teller.tell(brain, slots)
+    slots.thoughts["polish", "local"] += 1
+    slots.failures["polish", "stuck"] += 1
+    slots.actions["polish"] += 5
+    teller.tell(brain, slots)
+
+    def value(name: str, **labels: str) -> float | None:
+        return meter.registry.get_sample_value(name, labels)
+
+    assert value("tonnage_brain_plans_total", by="local") == 2
+    assert value("tonnage_brain_slot_thoughts_total", slot="polish", by="local") == 4
+    assert value("tonnage_brain_slot_failures_total", slot="polish", reason="stuck") == 1
+    assert value("tonnage_brain_slot_actions_total", slot="polish") == 5
+    assert value("tonnage_brain_slot_up", slot="polish") == 0
+
+
+def test_a_slot_that_never_gave_a_sign_has_no_series(brain: RayBrain) -> None:
+    meter = Meter()
+
+    BrainTeller(meter).tell(brain, SlotCounts(thoughts=Counter()))
+
+    assert meter.registry.get_sample_value("tonnage_brain_slot_up", {"slot": "polish"}) is None
