@@ -93,19 +93,20 @@ def shortage(packer: Packer, shape: PodShape) -> Reason:
     counts["fragments"] = int((open_to & short & enough_in_all).sum())
     counts["cpu"] = int((open_to & (ledger.cpu_milli < shape.cpu_milli)).sum())
     counts["memory"] = int((open_to & (ledger.memory_bytes < shape.memory_bytes)).sum())
-    without_watts = _without_watts(packer, shape) if packer.power is not None and shape.gpus else None
-    if without_watts is not None:
-        counts["power"] = len(without_watts)
+    without_watts = _without_watts(packer, shape)
+    counts["power"] = len(without_watts)
     figures = {"nodes": float(len(barred)), **{kind: float(count) for kind, count in counts.items() if count}}
     parts = [f"{counts[kind]} with {words}" for kind, words in WORDS.items() if counts[kind]]
     words = f"none of {len(barred)} nodes can take it: {', '.join(parts) or 'no nodes'}"
-    if without_watts is None or not len(without_watts):
+    if not len(without_watts):
         return Reason("NoNodeFits", words, figures)
     return _no_headroom(packer, shape, without_watts, words, figures)
 
 
 def _without_watts(packer: Packer, shape: PodShape) -> IntArray:
     """Nodes that have room for a pod, but no headroom."""
+    if packer.power is None or not shape.gpus:
+        return np.zeros(0, dtype=np.int64)
     cost, _ = packer.costs(shape)
     return np.flatnonzero(packer.feasible(shape) & (cost == np.inf))
 
