@@ -43,6 +43,12 @@ def _counts(context: click.Context, parameter: click.Parameter, value: str) -> t
 @click.option("--rows", type=click.IntRange(2, 40), default=4)
 @click.option("--servers", type=click.IntRange(2, 400), default=40, help="Of each row; all are used.")
 @click.option("--more", callback=_counts, default="", help="So many more servers a row are tried too, as 4-6.")
+@click.option(
+    "--settled",
+    type=click.FloatRange(0, 0.9),
+    default=0.0,
+    help="Part of each row where services stand already, apart.",
+)
 @click.option("--learn-days", type=click.IntRange(1), default=7, help="Days to learn courses from; judged on the rest.")
 @click.option("--days", type=click.IntRange(2), default=14)
 @click.option("--seeds", callback=arguments.seeds, default="1-3")
@@ -55,6 +61,7 @@ def main(
     rows: int,
     servers: int,
     more: tuple[int, ...],
+    settled: float,
     learn_days: int,
     days: int,
     seeds: tuple[int, ...],
@@ -67,7 +74,7 @@ def main(
         for extra in (0, *more):
             offered = _offered(fleet, curves, services, rows * (servers + extra), seed)
             for how in HOW:
-                record = _served(how, offered, rows, servers + extra, learn_days, days, seed)
+                record = _served(how, offered, rows, servers + extra, settled, learn_days, days, seed)
                 records.append({**record, "extra": extra})
                 words = f"{how} seed {seed}, {servers + extra} servers a row: highest row"
                 click.echo(f"{words} {record['peak_w'] / 1000:.1f} kW", err=True)  # type: ignore[operator]
@@ -84,9 +91,9 @@ def _offered(fleet: str, curves: Sequence[RateCurve], services: int, servers: in
 
 
 def _served(
-    how: str, offered: Sequence[Service], rows: int, servers: int, learn_days: int, days: int, seed: int
+    how: str, offered: Sequence[Service], rows: int, servers: int, settled: float, learn_days: int, days: int, seed: int
 ) -> dict[str, object]:
-    placed = _placed(how, offered, rows, servers, learn_days, seed)
+    placed = _placed(how, offered, rows, servers, settled, learn_days, seed)
     draw_w = draws_w(MACHINE, offered, placed, LOAD, learn_days, days - learn_days, seed)
     return {
         "simulated": True,
@@ -99,13 +106,15 @@ def _served(
     }
 
 
-def _placed(how: str, offered: Sequence[Service], rows: int, servers: int, learn_days: int, seed: int) -> IntArray:
+def _placed(
+    how: str, offered: Sequence[Service], rows: int, servers: int, settled: float, learn_days: int, seed: int
+) -> IntArray:
     known: dict[str, FloatArray] = {}
     if how == "aware":
         known = {service.name: expected_course(MACHINE, service.curve, LOAD, learn_days) for service in offered}
     fleet = fleet_of(MACHINE, rows, servers, servers * NAMEPLATE_W, known)
     policy = Random(seed) if how == "random" else BestFit()
-    return place(offered, rows, servers, policy, fleet=fleet, spread=how == "even")
+    return place(offered, rows, servers, policy, fleet=fleet, spread=how == "even", settled_share=settled)
 
 
 def _peaks(records: Sequence[Record], how: str, field: str = "peak_w") -> FloatArray:

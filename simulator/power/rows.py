@@ -69,26 +69,40 @@ def place(
     *,
     fleet: Snapshot,
     spread: bool = False,
+    settled_share: float = 0.0,
 ) -> IntArray:
     """Instances of each service in each row, shape (rows, services), placed one by one by the packing engine.
 
     Services ask in their order, all instances of one after the other. fleet: of `fleet_of`; where it tells courses of
     hours, the engine knows them. spread: each instance goes to a row with fewest of its service, as an operator would
-    spread it over failure domains; of those the emptiest.
+    spread it over failure domains; of those the emptiest. settled_share: this part of each service stands already and
+    takes this part of each row, one row filled after the other; only the rest is placed.
     """
     shape = PodShape(cpu_milli=1000, memory_bytes=0, gpus=8, gpu_milli=1000)
     packer = Packer.of(fleet, policy)
     row_of = np.arange(rows * servers_per_row) // servers_per_row
     placed = np.zeros((rows, len(services)), dtype=np.int64)
-    for number, service in enumerate(services):
-        for _ in range(service.instances):
-            among = _evenest(placed, number, servers_per_row)[row_of] if spread else None
-            choice = packer.choose(shape, among, service.name)
-            if choice is None:
-                raise ValueError("more instances than servers, or than watts for their floors")
-            packer.place(shape, choice, service.name)
-            placed[row_of[choice.node], number] += 1
+    stands = [round(service.instances * settled_share) for service in services]
+    for step in ("stands", "asks"):
+        for number, service in enumerate(services):
+            for _ in range(stands[number] if step == "stands" else service.instances - stands[number]):
+                among = None
+                if step == "stands":
+                    among = _first_with_room(placed, sum(stands) / rows)[row_of]
+                elif spread:
+                    among = _evenest(placed, number, servers_per_row)[row_of]
+                choice = packer.choose(shape, among, service.name)
+                if choice is None:
+                    raise ValueError("more instances than servers, or than watts for their floors")
+                packer.place(shape, choice, service.name)
+                placed[row_of[choice.node], number] += 1
     return placed
+
+
+def _first_with_room(placed: IntArray, most: float) -> BoolArray:
+    """The first row that holds less than that."""
+    used = placed.sum(axis=1)
+    return np.asarray(np.arange(len(used)) == np.flatnonzero(used < most)[0], dtype=np.bool_)
 
 
 def _evenest(placed: IntArray, service: int, servers_per_row: int) -> BoolArray:
