@@ -14,7 +14,7 @@ from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.pods import PENDING
 from cluster.power import PowerTable
-from cluster.power_floors import PowerFloors, held_devices, paths_of
+from cluster.power_floors import Path, PowerFloors, held_devices, paths_of
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
 from placement.ledger import Ledger
@@ -39,11 +39,7 @@ class PowerRoom:
         self.courses: Mapping[str, FloatArray] = power.courses
         self._budget_w = power.domains.budget_w[self.floors.domain_of_limit]
         self._swing_w, self._even_w = _swings(snapshot, power)
-        places = len(self.floors.paths)
-        self._part = np.zeros((places, len(self.floors.limits)))
-        for place, path in enumerate(self.floors.paths):
-            for limit, part in path:
-                self._part[place, limit] = part
+        self._limit_at, self._part_at = _paths(self.floors.paths)
         hours = max((len(course) for course in power.courses.values()), default=1)
         self._expected_w = np.tile(_at_rest_w(power, self.floors.limits)[:, None], (1, hours))
         # Nodes of one place whose GPUs swing alike are one kind: a pod's peak is worked out once for each.
@@ -107,27 +103,31 @@ class PowerRoom:
 
         Both of shape (kinds,), in watts weighted by `TIGHTNESS`: budget × (share after ** t - share before ** t).
         """
-        most_w = self._most_w(shape, kinds)
-        before = self._expected_w.max(axis=1) / self._budget_w
-        after = (self._expected_w + most_w[:, :, None] * course).max(axis=2) / self._budget_w
-        price = self._budget_w * (after**TIGHTNESS - before**TIGHTNESS)
+        limit, most_w = self._most_w(shape, kinds)
+        budget_w = self._budget_w[limit]
+        before = self._expected_w.max(axis=1)[limit] / budget_w
+        after = (self._expected_w[limit] + most_w[:, :, None] * course).max(axis=2) / budget_w
+        price = budget_w * (after**TIGHTNESS - before**TIGHTNESS)
         own = most_w * course.max() * TIGHTNESS * before ** (TIGHTNESS - 1)
         return price.sum(axis=1), own.sum(axis=1)
 
-    def _most_w(self, shape: PodShape, kinds: IntArray) -> FloatArray:
-        """Shape (kinds, limits): what each limit would see if the pod drew all that its GPUs may, above rest."""
-        part: FloatArray = self._part[self._kinds[kinds, 0]]
-        most_w: FloatArray = part * _gpus(shape) * self._kinds[kinds, 1][:, None]
-        return most_w
+    def _most_w(self, shape: PodShape, kinds: IntArray) -> tuple[IntArray, FloatArray]:
+        """Limits above, and what each would see of a pod that draws all that it may above rest; (kinds, longest path).
+
+        Places in a row that a shorter path leaves over see nothing.
+        """
+        place = self._kinds[kinds, 0]
+        most_w: FloatArray = self._part_at[place] * _gpus(shape) * self._kinds[kinds, 1][:, None]
+        return self._limit_at[place], most_w
 
     def peak_share(self, shape: PodShape, owner: str, node: int) -> float | None:
         """The highest share of a budget above a node that is expected with such a pod there; None: nothing is known."""
         course = self.courses.get(owner)
         if course is None or not shape.gpus or self.floors.place_of[node] < 0:
             return None
-        most_w = self._most_w(shape, self._kind_of[node : node + 1])[0]
-        share = (self._expected_w + most_w[:, None] * course).max(axis=1) / self._budget_w
-        return float(share[self._part[self.floors.place_of[node]] > 0].max())
+        limit, most_w = self._most_w(shape, self._kind_of[node : node + 1])
+        share = (self._expected_w[limit] + most_w[:, :, None] * course).max(axis=2) / self._budget_w[limit]
+        return float(share[self._part_at[self.floors.place_of[node : node + 1]] > 0].max())
 
     def started(self, shape: PodShape, owner: str, node: int) -> None:
         """What a pod is expected to draw counts where it is now."""
@@ -159,7 +159,20 @@ class PowerRoom:
             node = pods.node[own]
             watts = gpus[own] * (self._even_w if course is None else self._swing_w)[node]
             at_place_w = np.bincount(self.floors.place_of[node], watts, len(self.floors.paths))
-            self._expected_w += (self._part.T @ at_place_w)[:, None] * (1.0 if course is None else course)
+            at_limit_w = np.bincount(
+                self._limit_at.ravel(), (self._part_at * at_place_w[:, None]).ravel(), len(self._budget_w)
+            )
+            self._expected_w += at_limit_w[:, None] * (1.0 if course is None else course)
+
+
+def _paths(paths: tuple[Path, ...]) -> tuple[IntArray, FloatArray]:
+    """Limits and parts of each place, both of shape (places, longest path); what is left over has part 0."""
+    longest = max((len(path) for path in paths), default=0)
+    limit, part = np.zeros((len(paths), longest), dtype=np.int64), np.zeros((len(paths), longest))
+    for place, path in enumerate(paths):
+        for n, (one, own) in enumerate(path):
+            limit[place, n], part[place, n] = one, own
+    return limit, part
 
 
 def _gpus(shape: PodShape) -> float:
