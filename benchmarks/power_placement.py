@@ -1,5 +1,9 @@
-"""Whether placement that knows when services draw lowers the peaks of rows. Simulated."""
+"""Whether placement that knows when services draw lowers the peaks of rows, and how many more servers that carries.
 
+Simulated. The same services get the same requests, row by row, however they are placed.
+"""
+
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -12,82 +16,152 @@ from benchmarks.arguments import refusing_bad_input, write_lines
 from cluster.arrays import FloatArray, IntArray
 from placement.policies.best_fit import BestFit
 from placement.policies.random import Random
-from placement.power_room import PowerRoom
-from simulator.power.demand import DAY_S, made_up_rates, read_rates
+from simulator.power.demand import RateCurve, made_up_rates, read_rates
 from simulator.power.machine import DGX_A100 as MACHINE
+from simulator.power.regions import regions, zones
 from simulator.power.requests import Load
-from simulator.power.rows import Service, expected_course_w, peaks_w, place, shifted
+from simulator.power.rows import Service, draws_w, expected_course, fleet_of, place
 
-HOW = ("packed", "random", "aware")
-"""Best fit, service by service as they ask; any free server; where the expected peak stays lowest."""
+HOW = ("packed", "random", "even", "aware")
+"""Best fit, service by service as they ask; any free server; each service spread evenly over the rows; best fit where
+the expected peak stays lowest."""
+LOAD = Load()
+NAMEPLATE_W = MACHINE.highest_w
+"""Per server: the budget that placement is told, as a row that was never oversubscribed has it."""
+
+Record = Mapping[str, object]
+
+
+def _counts(context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:
+    return arguments.seeds(context, parameter, value) if value else ()
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--rate", type=click.Path(path_type=Path), help="Request rates, CSV with t_s and req_per_s. [made up]")
-@click.option("--services", type=click.IntRange(2, 24), default=4, help="Each peaks at other hours, spread evenly.")
+@click.option("--rate", multiple=True, type=click.Path(path_type=Path), help="CSV: t_s, req_per_s. [made up]")
+@click.option("--fleet", type=click.Choice(["zones", "regions"]), default="zones", help="See docs/power-simulation.md.")
+@click.option("--services", type=click.IntRange(2, 60), default=4)
 @click.option("--rows", type=click.IntRange(2, 40), default=4)
 @click.option("--servers", type=click.IntRange(2, 400), default=40, help="Of each row; all are used.")
+@click.option("--more", callback=_counts, default="", help="So many more servers a row are tried too, as 4-6.")
+@click.option(
+    "--settled",
+    type=click.FloatRange(0, 0.9),
+    default=0.0,
+    help="Part of each row where services stand already, apart.",
+)
 @click.option("--learn-days", type=click.IntRange(1), default=7, help="Days to learn courses from; judged on the rest.")
 @click.option("--days", type=click.IntRange(2), default=14)
 @click.option("--seeds", callback=arguments.seeds, default="1-3")
 @click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
 @refusing_bad_input
 def main(
-    rate: Path | None,
+    rate: tuple[Path, ...],
+    fleet: str,
     services: int,
     rows: int,
     servers: int,
+    more: tuple[int, ...],
+    settled: float,
     learn_days: int,
     days: int,
     seeds: tuple[int, ...],
     json_to: str | None,
 ) -> None:
-    """Places the same services on the same rows blind and aware, and serves the same load on both."""
-    curve = made_up_rates(days) if rate is None else read_rates(rate, days)
-    load = Load()
-    each = rows * servers // services
-    offered = [Service(f"s{n}", shifted(curve, 24 * n / services), each) for n in range(services)]
-    courses = [expected_course_w(MACHINE, service.curve, load, learn_days) for service in offered]
-    records = []
+    """Places the same services on the same rows blind and aware, and serves the same load on each."""
+    curves = [read_rates(path, days) for path in rate] or [made_up_rates(days)]
+    records: list[Record] = []
     for seed in seeds:
-        for how in HOW:
-            placed = _placed(how, offered, courses, rows, servers, seed)
-            peak_w = peaks_w(MACHINE, offered, placed, load, learn_days * DAY_S, seed)
-            records.append(
-                {"simulated": True, "how": how, "seed": seed, "placed": placed.tolist(), "peak_w": peak_w.tolist()}
-            )
-            click.echo(f"{how} seed {seed}: highest row {peak_w.max() / 1000:.1f} kW", err=True)
+        for extra in (0, *more):
+            offered = _offered(fleet, curves, services, rows * (servers + extra), seed)
+            for how in HOW:
+                record = _served(how, offered, rows, servers + extra, settled, learn_days, days, seed)
+                records.append({**record, "extra": extra})
+                words = f"{how} seed {seed}, {servers + extra} servers a row: highest row"
+                click.echo(f"{words} {record['peak_w'] / 1000:.1f} kW", err=True)  # type: ignore[operator]
     if json_to:
         write_lines(json_to, records)
-    Console(stderr=bool(json_to), width=120).print(_table(records, servers))
+    console = Console(stderr=bool(json_to), width=120)
+    console.print(peaks_table([record for record in records if record["extra"] == 0]))
+    if more:
+        console.print(servers_table(records, servers))
+
+
+def _offered(fleet: str, curves: Sequence[RateCurve], services: int, servers: int, seed: int) -> tuple[Service, ...]:
+    return zones(curves[0], services, servers) if fleet == "zones" else regions(curves, services, servers, seed)
+
+
+def _served(
+    how: str, offered: Sequence[Service], rows: int, servers: int, settled: float, learn_days: int, days: int, seed: int
+) -> dict[str, object]:
+    placed = _placed(how, offered, rows, servers, settled, learn_days, seed)
+    draw_w = draws_w(MACHINE, offered, placed, LOAD, learn_days, days - learn_days, seed)
+    return {
+        "simulated": True,
+        "how": how,
+        "seed": seed,
+        "placed": placed.tolist(),
+        "peak_w": float(draw_w.max()),
+        "peaks_w": draw_w.max(axis=1).tolist(),
+        "least_w": float(draw_w.sum(axis=0).max() / rows),
+    }
 
 
 def _placed(
-    how: str, offered: list[Service], courses: list[FloatArray], rows: int, servers: int, seed: int
+    how: str, offered: Sequence[Service], rows: int, servers: int, settled: float, learn_days: int, seed: int
 ) -> IntArray:
-    order = np.repeat(np.arange(len(offered)), [service.instances for service in offered])
-    count = rows * servers
-    at_rest_w = np.full((rows, len(courses[0])), servers * MACHINE.idle_w)
-    room = PowerRoom(np.arange(count) // servers, np.full(rows, servers * MACHINE.highest_w), at_rest_w)
+    known: dict[str, FloatArray] = {}
+    if how == "aware":
+        known = {service.name: expected_course(MACHINE, service.curve, LOAD, learn_days) for service in offered}
+    fleet = fleet_of(MACHINE, rows, servers, servers * NAMEPLATE_W, known)
     policy = Random(seed) if how == "random" else BestFit()
-    return place(offered, rows, servers, policy, room=room if how == "aware" else None, courses_w=courses, order=order)
+    return place(offered, rows, servers, policy, fleet=fleet, spread=how == "even", settled_share=settled)
 
 
-def _table(records: list[dict[str, object]], servers: int) -> Table:
+def _peaks(records: Sequence[Record], how: str, field: str = "peak_w") -> FloatArray:
+    return np.array([record[field] for record in records if record["how"] == how], dtype=np.float64)
+
+
+def peaks_table(records: Sequence[Record]) -> Table:
+    """The highest draw of any row, and what no placement of the same load could be below."""
     table = Table(title="Highest 2-s draw of any row (simulated), mean and worst over the seeds")
-    for heading in ("placement", "mean kW", "worst kW", "lower than packed", "more servers at that peak"):
+    for heading in ("placement", "mean kW", "worst kW", "lower than packed: mean, least to most"):
         table.add_column(heading, justify="left" if heading == "placement" else "right")
-    peaks = {how: np.array([np.max(r["peak_w"]) for r in records if r["how"] == how]) for how in HOW}  # type: ignore[call-overload]
-    for how, own in peaks.items():
-        lower = 1 - own / peaks["packed"]
-        more = int(servers * peaks["packed"].mean() / own.mean()) - servers
+    packed = _peaks(records, "packed")
+    told = [(how, _peaks(records, how)) for how in HOW]
+    # The whole fleet's highest draw, shared out evenly: some row has at least that, however services are placed.
+    told.append(("no placement is below", np.min([_peaks(records, how, "least_w") for how in HOW], axis=0)))
+    for name, own in told:
+        lower = 1 - own / packed
         table.add_row(
-            how,
+            name,
             f"{own.mean() / 1000:.1f}",
             f"{own.max() / 1000:.1f}",
-            f"{lower.min():.1%} to {lower.max():.1%}",
-            f"{more:+d}",
+            f"{lower.mean():.1%}, {lower.min():.1%} to {lower.max():.1%}",
         )
+    return table
+
+
+def servers_table(records: Sequence[Record], servers: int) -> Table:
+    """How many servers a row carries within what the packed rows reach, every seed within its own."""
+    budget = {
+        record["seed"]: record["peak_w"] for record in records if record["how"] == "packed" and not record["extra"]
+    }
+    extras = sorted({int(record["extra"]) for record in records})  # type: ignore[call-overload]
+    table = Table(title="Highest draw over the packed rows' (simulated), worst seed; at or below 100 % the servers fit")
+    for heading in ("placement", *(f"{servers + extra} servers" for extra in extras), "more servers"):
+        table.add_column(heading, justify="left" if heading == "placement" else "right")
+    for how in HOW:
+        worst = {
+            extra: max(
+                float(record["peak_w"]) / float(budget[record["seed"]])  # type: ignore[arg-type]
+                for record in records
+                if record["how"] == how and record["extra"] == extra
+            )
+            for extra in extras
+        }
+        fit = [extra for extra in extras if all(worst[less] <= 1.0 for less in extras if less <= extra)]
+        most = f"{max(fit) / servers:+.1%}" if fit else "none fit"
+        table.add_row(how, *(f"{worst[extra]:.1%}" for extra in extras), most)
     return table
 
 

@@ -183,7 +183,11 @@ class PowerTable:
     speeds: tuple[SpeedUnderCap, ...] = ()
     """Measured here; types and phases without an entry use the published ones that Tonnage brings."""
     headroom_w: Mapping[str, float] = field(default_factory=dict)
-    """Domain → watts that placement may still plan with: budget less floors less the expected peak and its margin."""
+    """Domain → watts that more work may begin to draw in it: budget less the present draw and its spike's margin; below
+    0 where it is short already, or where the floors of what is admitted do not fit. Empty: nobody reckons it."""
+    courses: Mapping[str, FloatArray] = field(default_factory=dict)
+    """Service → what each of its GPUs is expected to draw in each hour of a day or week (UTC), as a share of the span
+    from rest to the highest limit, 0..1; all of one length. Services that are not in it are expected to draw evenly."""
 
     def leased(self, rows: Sequence[int], lease: SetPowerLease, at_s: float) -> "PowerTable":
         """The table with the devices in `rows`, in the order of the lease's caps, under this lease and obeying it."""

@@ -1,11 +1,14 @@
 """Planning in batches: what a brain keeps between two plans, and how what a batch leaves over is served."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from placement.batch.columns import Memory
+from placement.batch.headroom import within_headroom
 from placement.batch.ladder import BatchSettings, plan_batch, seated
 from placement.batch.proposal import certified, proposed, seats_to_keep
 from placement.pack import Stopwatch, pack
@@ -41,12 +44,16 @@ def pack_batch(
 ) -> Plan:
     """Seats for all that waits at once; then, by priority and with preemption, for what the batch could not seat.
 
+    That includes what had to give up its seat for want of power headroom.
+
     The settings pick the planner (`placement.batch.ladder.rung_for`), which is told in the plan's reasons and in its
     certificate; no clock cuts one short. packer: makes the packing engine, which takes a second, if it is needed.
     """
     began_s = clock()
     plan = plan_batch(snapshot, warmth.memory(share), settings)
     warmth.of_share[share] = plan.memory
+    powered, without = within_headroom(snapshot, plan.seats)
+    plan = replace(plan, seats=powered, waiting=np.union1d(plan.waiting, without))
     seats = seats_to_keep(snapshot, plan, preempt=preempt)
     whole = proposed(snapshot, seats, plan)
     after = seated(snapshot, seats)

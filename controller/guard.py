@@ -6,9 +6,11 @@ from typing import assert_never
 
 from cluster.actions import Action, Bind, Evict, Move, Scale, SetPowerLease
 from cluster.arrays import BoolArray
+from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.nodes import eligible_nodes
 from cluster.plans import Phase, Plan, Reason, Refused, Step
 from cluster.pods import PENDING, device_mask, device_numbers
+from cluster.power_floors import PowerFloors, held_devices
 from cluster.snapshot import Snapshot, scaled
 from controller.guard_power import objection_to_lease, promised
 
@@ -16,6 +18,7 @@ REASONS = (
     "AlreadyBound",
     "GangNotWhole",
     "NegativeInstances",
+    "NoPowerHeadroom",
     "NotEligible",
     "NotFound",
     "NotThere",
@@ -61,6 +64,7 @@ class _Guard:
     def _adopt(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.free = snapshot.free()
+        self.watts = PowerFloors.of(snapshot)
         self.node = snapshot.pods.node.copy()
         self.devices = snapshot.pods.devices.copy()
         self._eligible: dict[int, BoolArray] = {}
@@ -136,7 +140,16 @@ class _Guard:
         for device in devices:
             if not 0 <= device < self.snapshot.nodes.gpus[where] or free.gpu_milli[where, device] < shape.gpu_milli:
                 return Reason("OverCapacity", f"device {device} has not {shape.gpu_milli} thousandths left")
-        return None
+        return self._objection_to_watts(where, devices)
+
+    def _objection_to_watts(self, where: int, devices: tuple[int, ...]) -> Reason | None:
+        extra = sum(int(self.free.gpu_milli[where, device]) == WHOLE_GPU_MILLI for device in devices)
+        held = held_devices(self.free.gpu_milli[where : where + 1], self.snapshot.nodes.gpus[where : where + 1])
+        if self.watts is None or not extra or self.watts.bears(where, int(held[0]) + extra):
+            return None
+        need_w, left_w = self.watts.need_w(where, extra), self.watts.left_w(where)
+        words = f"its floor takes {need_w:.0f} W more, and {self.watts.tightest(where)} has {left_w:.0f} W left"
+        return Reason("NoPowerHeadroom", words, {"need_w": need_w, "headroom_w": left_w})
 
     def _objection_to_stop(self, pod: str, node: str) -> Reason | None:
         row = self.snapshot.pods.names.row(pod)
@@ -225,3 +238,7 @@ class _Guard:
         self.free.memory_bytes[where] -= sign * shape.memory_bytes
         for device in device_numbers(int(self.devices[row])):
             self.free.gpu_milli[where, device] -= sign * shape.gpu_milli
+        if self.watts is not None and shape.gpus:
+            here = slice(where, where + 1)
+            held = held_devices(self.free.gpu_milli[here], self.snapshot.nodes.gpus[here])
+            self.watts.follow((where,), held)

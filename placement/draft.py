@@ -34,7 +34,7 @@ class Draft:
 
     def seat(self, row: int, within: BoolArray | None = None) -> bool:
         """Give a pending pod the best seat there is (among the nodes of `within`), if there is one."""
-        choice = self.packer.choose(self.shape(row), within)
+        choice = self.packer.choose(self.shape(row), within, self.snapshot.pods.owner[row])
         if choice is None:
             return False
         self.choices[row] = choice
@@ -76,11 +76,11 @@ class Draft:
         self._charge(row, node, devices)
 
     def _charge(self, row: int, node: int, devices: int) -> None:
-        shape = self.shape(row)
+        shape, owner = self.shape(row), self.snapshot.pods.owner[row]
         if self.node[row] != PENDING:
-            self.packer.remove(shape, int(self.node[row]), int(self.devices[row]))
+            self.packer.remove(shape, int(self.node[row]), int(self.devices[row]), owner)
         if node != PENDING:
-            self.packer.place(shape, Choice(node, devices, cost=0.0))
+            self.packer.place(shape, Choice(node, devices, cost=0.0), owner)
         self.node[row], self.devices[row] = node, devices
 
 

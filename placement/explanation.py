@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cluster.arrays import IntArray
 from cluster.nodes import Labels, meets, meets_terms, tolerates_all
 from cluster.plans import Reason
 from cluster.workloads import WAY_LABEL, PodShape
@@ -20,7 +21,9 @@ class Candidate:
     """Bit mask."""
     cost: float
     terms: Mapping[str, float]
-    """The parts of the cost, as the policy names them; `surcharge` where there is one."""
+    """The parts of the cost, as the policy names them; `surcharge` where there is one; and beside the cost the
+    `expected peak of its power domain`, a share of that one's budget with the pod there, where the pod's hours are
+    known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +35,15 @@ class Explanation:
     shortage: Reason | None = None
 
 
-def explain(packer: Packer, shape: PodShape, runners_up: int = 3) -> Explanation:
-    """Why a pod of this shape would go where it would go now. Changes nothing."""
+def explain(packer: Packer, shape: PodShape, runners_up: int = 3, owner: str = "") -> Explanation:
+    """Why a pod of this shape would go where it would go now. Changes nothing.
+
+    owner: its service. Where its hours prefer some power domains, nodes of those come first, whatever they cost.
+    """
     cost, devices = packer.costs(shape)
     rank = np.arange(len(cost)) if packer.rank is None else packer.rank
-    order = np.lexsort((rank, cost))
+    preferred = packer.preferred(shape, owner, cost)
+    order = np.lexsort((rank, cost, np.zeros(len(cost)) if preferred is None else ~preferred & (cost < np.inf)))
     best = [int(node) for node in order[: runners_up + 1] if cost[node] < np.inf]
     if not best:
         return Explanation((), shortage(packer, shape))
@@ -47,10 +54,13 @@ def explain(packer: Packer, shape: PodShape, runners_up: int = 3) -> Explanation
         gpu_type = int(packer.ledger.gpu_type[node])
         if surcharge is not None and gpu_type >= 0:
             parts["surcharge"] = float(surcharge[gpu_type])
-        return parts
+        peak_share = None if packer.power is None else packer.power.peak_share(shape, owner, node)
+        return parts if peak_share is None else {**parts, EXPECTED_PEAK: peak_share}
 
     return Explanation(tuple(Candidate(n, int(devices[n]), float(cost[n]), terms(n)) for n in best))
 
+
+EXPECTED_PEAK = "expected peak of its power domain"
 
 WORDS = {
     "cordoned": "a cordon (or not ready)",
@@ -62,14 +72,16 @@ WORDS = {
     "fragments": "enough free GPU in all, but not on enough devices",
     "cpu": "too little free CPU",
     "memory": "too little free memory",
+    "power": "room, but no power headroom for it",
 }
 
 
 def shortage(packer: Packer, shape: PodShape) -> Reason:
     """On how many nodes what was in the way of a pod.
 
-    A node that the pod may not use counts once, under the first of: cordoned, GPU type, way, selector, taint. A node
-    that it may use counts under everything that it is short of. One that only its way bars counts under that.
+    A node that the pod may not use counts once, under the first of: cordoned, GPU type, way, selector, taint; one that
+    only its way bars under that. A node that it may use counts under everything that it is short of; under power only
+    one that is short of nothing else, and then the reason is NoPowerHeadroom: such a pod waits for watts, not for GPUs.
     """
     barred = np.array([_bar(packer, shape, node) for node in range(len(packer.nodes))], dtype=object)
     open_to = np.array([bar is None for bar in barred], dtype=bool)
@@ -82,9 +94,34 @@ def shortage(packer: Packer, shape: PodShape) -> Reason:
     counts["fragments"] = int((open_to & short & enough_in_all).sum())
     counts["cpu"] = int((open_to & (ledger.cpu_milli < shape.cpu_milli)).sum())
     counts["memory"] = int((open_to & (ledger.memory_bytes < shape.memory_bytes)).sum())
+    without_watts = _without_watts(packer, shape)
+    counts["power"] = len(without_watts)
     figures = {"nodes": float(len(barred)), **{kind: float(count) for kind, count in counts.items() if count}}
     parts = [f"{counts[kind]} with {words}" for kind, words in WORDS.items() if counts[kind]]
-    return Reason("NoNodeFits", f"none of {len(barred)} nodes can take it: {', '.join(parts) or 'no nodes'}", figures)
+    words = f"none of {len(barred)} nodes can take it: {', '.join(parts) or 'no nodes'}"
+    if not len(without_watts):
+        return Reason("NoNodeFits", words, figures)
+    return _no_headroom(packer, shape, without_watts, words, figures)
+
+
+def _without_watts(packer: Packer, shape: PodShape) -> IntArray:
+    """Nodes that have room for a pod, but no headroom."""
+    if packer.power is None or not shape.gpus:
+        return np.zeros(0, dtype=np.int64)
+    cost, _ = packer.costs(shape)
+    return np.flatnonzero(packer.feasible(shape) & (cost == np.inf))
+
+
+def _no_headroom(packer: Packer, shape: PodShape, nodes: IntArray, words: str, figures: dict[str, float]) -> Reason:
+    """The node that comes nearest to having the watts, and the domain that keeps it from them."""
+    floors = packer.floors
+    assert floors is not None  # noqa: S101 - watts refused these nodes
+    missing = {node: floors.need_w(node, shape.gpus) - floors.left_w(node) for node in nodes.tolist()}
+    nearest = min(missing, key=lambda node: missing[node])
+    need_w, left_w = floors.need_w(nearest, shape.gpus), floors.left_w(nearest)
+    words += f"; it needs {need_w:.0f} W to work at its floor, and power domain {floors.tightest(nearest)}"
+    words += f" leaves {left_w:.0f} W" if left_w >= 0 else f" is {-left_w:.0f} W short already"
+    return Reason("NoPowerHeadroom", words, {**figures, "need_w": need_w, "headroom_w": left_w})
 
 
 def _bar(packer: Packer, shape: PodShape, node: int) -> str | None:

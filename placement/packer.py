@@ -13,10 +13,12 @@ import numpy as np
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.nodes import NodeTable, eligible_nodes
 from cluster.pods import PENDING, device_numbers
+from cluster.power_floors import PowerFloors
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
 from placement.ledger import Ledger
 from placement.policy import Policy
+from placement.power_room import PowerRoom
 
 ROW_BYTES = 64 * 2**20
 """Memory for kept ratings. 16 bytes a node: 3,400 rating keys at 1,213 nodes, 200 at 20,000. The least lately used row
@@ -61,16 +63,19 @@ class Packer:
         policy: Policy,
         rank: IntArray | None = None,
         row_bytes: int = ROW_BYTES,
+        power: PowerRoom | None = None,
     ) -> None:
         """rank: shape (nodes,), all different; of nodes that cost the same, the one with least rank is taken.
 
         None takes the first in the table, so names decide where tables are sorted by name: see placement/order.py.
+        power: what the watts allow and prefer, as the ledger stands; None: they decide nothing.
         """
         self.nodes = nodes
         self.gpu_type_names = gpu_type_names
         self.ledger = ledger
         self.policy = policy
         self.rank = rank
+        self.power = power
         self._rows: OrderedDict[PodShape, _Row] = OrderedDict()
         self._most_rows = max(8, row_bytes // (16 * max(len(nodes), 1)))
         self._version = policy.version
@@ -84,16 +89,21 @@ class Packer:
         pods = snapshot.pods
         for row in np.flatnonzero(pods.node != PENDING):
             policy.placed(pods.shapes[pods.shape[row]], int(pods.node[row]))
-        return cls(snapshot.nodes, snapshot.gpu_type_names, Ledger.of(snapshot), policy, rank)
+        power = PowerRoom.of(snapshot)
+        return cls(snapshot.nodes, snapshot.gpu_type_names, Ledger.of(snapshot), policy, rank, power=power)
 
-    def choose(self, shape: PodShape, among: BoolArray | None = None) -> Choice | None:
+    def choose(self, shape: PodShape, among: BoolArray | None = None, owner: str = "") -> Choice | None:
         """Where a pod of this shape costs least now; None when it fits nowhere. Changes nothing.
 
         among: shape (nodes,), where it may go besides what the shape itself says (one rack, all but the full ones).
+        owner: its service, whose hours are known to the power room or not.
         """
         cost, devices = self.costs(shape)
         if among is not None:
             cost = np.where(among, cost, np.inf)
+        preferred = self.preferred(shape, owner, cost)
+        if preferred is not None:
+            cost = np.where(preferred, cost, np.inf)
         node = int(cost.argmin()) if len(cost) else 0
         if not len(cost) or cost[node] == np.inf:
             return None
@@ -102,23 +112,42 @@ class Packer:
             node = int(ties[self.rank[ties].argmin()])
         return Choice(node, int(devices[node]), float(cost[node]))
 
-    def place(self, shape: PodShape, choice: Choice) -> None:
+    def preferred(self, shape: PodShape, owner: str, cost: FloatArray) -> BoolArray | None:
+        """Of the nodes where a pod fits, those to whose power domain its hours bring least; None: hours decide nothing.
+
+        cost: shape (nodes,), as `costs` tells it; infinite where the pod does not go.
+        """
+        return None if self.power is None else self.power.preferred(shape, owner, cost < np.inf)
+
+    def place(self, shape: PodShape, choice: Choice, owner: str = "") -> None:
         """Charge a pod to what `choose` found for it."""
         self.ledger.take(shape, choice.node, device_numbers(choice.devices))
         self.policy.placed(shape, choice.node)
+        if self.power is not None:
+            self.power.started(shape, owner, choice.node)
 
-    def remove(self, shape: PodShape, node: int, devices: int) -> None:
+    def remove(self, shape: PodShape, node: int, devices: int, owner: str = "") -> None:
         """Take a pod away again: it left, or it was only tried. devices: the bit mask that it held."""
         self.ledger.give(shape, node, device_numbers(devices))
         self.policy.removed(shape, node)
+        if self.power is not None:
+            self.power.stopped(shape, owner, node)
 
     def eligible(self, shape: PodShape) -> BoolArray:
         """The nodes that the shape may run on, whatever is free. Shape (nodes,); not to be written to."""
         return self._eligible(self._keys(shape)[1])
 
     def feasible(self, shape: PodShape) -> BoolArray:
-        """The nodes where a pod of this shape would run now. Shape (nodes,)."""
+        """The nodes that have room for a pod of this shape now, whatever the watts say. Shape (nodes,)."""
         return self.eligible(shape) & self.ledger.fits(shape)
+
+    @property
+    def floors(self) -> PowerFloors | None:
+        """The headroom as the ledger stands; None where nobody publishes any."""
+        if self.power is None:
+            return None
+        self.power.catch_up(self.ledger)
+        return self.power.floors
 
     def costs(self, shape: PodShape) -> tuple[FloatArray, IntArray]:
         """The cost on every node, infinite where the pod may not or cannot run, and the devices it would take.
@@ -129,6 +158,8 @@ class Packer:
         key, filters = self._keys(shape)
         row = self._row(key)
         usable = self._eligible(filters) & (ledger.memory_bytes >= shape.memory_bytes)
+        if self.power is not None and shape.gpus:
+            usable &= self.power.allowed(shape, row.devices, ledger)
         cost = np.where(usable, row.cost, np.inf)
         surcharge = self.policy.surcharge(shape, ledger)
         if surcharge is not None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import BoolArray, IntArray
+from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.pods import PENDING, device_numbers
 from cluster.workloads import PodShape
 from placement.draft import Draft, members_running
@@ -74,7 +75,7 @@ def _candidates(draft: Draft, shape: PodShape, lower: IntArray, within: BoolArra
 
 def _clearing_on(draft: Draft, shape: PodShape, node: int, lower: IntArray) -> Clearing | None:
     """Stop all lower pods of the node in thought, then reprieve the most important ones while the pod still fits."""
-    ledger = draft.packer.ledger
+    ledger, floors = draft.packer.ledger, draft.packer.floors
     cpu, memory, gpu = int(ledger.cpu_milli[node]), int(ledger.memory_bytes[node]), ledger.gpu_milli[node].copy()
     there = [int(row) for row in lower[draft.node[lower] == node]]
 
@@ -86,8 +87,12 @@ def _clearing_on(draft: Draft, shape: PodShape, node: int, lower: IntArray) -> C
         gpu[list(device_numbers(int(draft.devices[row])))] -= sign * asked.gpu_milli
 
     def fits() -> bool:
-        enough_gpu = not shape.gpus or int((gpu >= shape.gpu_milli).sum()) >= shape.gpus
-        return cpu >= shape.cpu_milli and memory >= shape.memory_bytes and enough_gpu
+        if cpu < shape.cpu_milli or memory < shape.memory_bytes:
+            return False
+        if not shape.gpus:
+            return True
+        enough_gpu = int((gpu >= shape.gpu_milli).sum()) >= shape.gpus
+        return enough_gpu and (floors is None or floors.bears(node, _held_with(shape, gpu[: int(ledger.gpus[node])])))
 
     for row in there:
         charge(row, -1)
@@ -99,10 +104,22 @@ def _clearing_on(draft: Draft, shape: PodShape, node: int, lower: IntArray) -> C
         if not fits():
             charge(row, -1)
             victims.append(row)
+    if not victims:  # it would have been seated without stopping anybody, had its policy taken the devices counted here
+        return None
     victims = _with_gang_mates(draft, victims)
     lost = sum(draft.shape(row).total_gpu_milli for row in victims)
     highest = max(int(draft.priority[row]) for row in victims)
     return Clearing(highest, lost, len(victims), node, tuple(victims))
+
+
+def _held_with(shape: PodShape, gpu: IntArray) -> int:
+    """Devices of a node in use with the pod there; it shares devices in use as far as it can.
+
+    gpu: shape (node's GPUs,), thousandths left of each.
+    """
+    in_use = gpu < WHOLE_GPU_MILLI
+    shared = int((in_use & (gpu >= shape.gpu_milli)).sum())
+    return int(in_use.sum()) + max(0, shape.gpus - shared)
 
 
 def _with_gang_mates(draft: Draft, victims: list[int]) -> list[int]:

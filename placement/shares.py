@@ -2,7 +2,8 @@
 
 Two nodes belong together when some pod may run on both, and so do the nodes of a gang's members. Whatever is placed,
 stopped or moved in one share leaves the others as they are, so packing them apart finds what packing them together
-could. Where every pod may run anywhere there is one share.
+could. Where every pod may run anywhere there is one share. Nodes that draw through one power limit compete for its
+headroom, so they belong together too.
 """
 
 from dataclasses import replace
@@ -12,6 +13,7 @@ import numpy as np
 from cluster.arrays import BoolArray, IntArray, Names
 from cluster.nodes import NodeTable, eligible_nodes
 from cluster.pods import PENDING, PodTable
+from cluster.power_floors import PowerFloors
 from cluster.snapshot import Snapshot
 
 
@@ -35,6 +37,7 @@ def _parts(snapshot: Snapshot) -> tuple[IntArray, IntArray]:
     """The number of the part that each node and each pod belongs to; -1 for pods without a node that may take them."""
     nodes, pods = snapshot.nodes, snapshot.pods
     kinds, of_node = _kinds(nodes, pods)
+    limits = PowerFloors.of(snapshot)
     part = np.arange(len(kinds))
     home = np.full(len(pods), -1, dtype=np.int64)  # a kind on which the pod runs or may run
 
@@ -56,6 +59,9 @@ def _parts(snapshot: Snapshot) -> tuple[IntArray, IntArray]:
         reached = home[(pods.gang == gang) & (home >= 0)]
         if len(reached):
             join(np.unique(reached))
+    if limits is not None:
+        for under in limits.nodes_under().values():
+            join(np.unique(of_node[under]))
     _, dense = np.unique(part, return_inverse=True)
     return dense[of_node], np.where(home < 0, -1, dense[home])
 

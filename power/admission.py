@@ -49,14 +49,18 @@ def _over(tree: Tree, limit: int, over_w: float) -> Reason:
 
 
 def headroom_w(allocator: Allocator, state: AllocatorState) -> Mapping[str, float]:
-    """Domain → watts at the feed that placement may still plan with in it; below 0 where it is short already.
+    """Domain → watts at the feed that more work may begin to draw in it; below 0 where it is short already.
 
-    The lesser of what floors leave and what the present draw and its measured spike leave, at the tightest limit that
-    the domain draws through.
+    What the present draw and its measured spike leave, at the tightest limit that the domain draws through. Floors of
+    devices at rest take nothing from it: they were admitted with the server, and a pod that starts there draws what
+    they stand for. Where the floors of all that is admitted do not fit, what they lack is told instead, so that
+    nothing starts there until a server leaves or the budget grows.
     """
     tree = allocator.tree
     drawn_w = allocator.fixed_w + tree.through(tree.overhead * _leased_draw_w(tree, state))
-    left_w = tree.budget_w - np.maximum(floors_w(tree), drawn_w + state.spikes.spike_w)
+    left_w = tree.budget_w - drawn_w - state.spikes.spike_w
+    lacking_w = tree.budget_w - floors_w(tree)
+    left_w = np.where(lacking_w < -1e-6, np.minimum(left_w, lacking_w), left_w)
     share = reach_of(tree.table)[:, tree.limit]
     with np.errstate(divide="ignore", invalid="ignore"):
         through = np.where(share > 0, left_w / share, np.inf)

@@ -19,6 +19,7 @@ from cluster.plans import Phase, Reason, Step
 from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
 from placement.batch.dealing import Table
+from placement.batch.headroom import within_headroom
 from placement.batch.near import Seats
 from placement.batch.question import HostPrice
 from placement.batch.reading import SYSTEM_PRIORITY, batch_of
@@ -100,7 +101,10 @@ def _emptied(snapshot: Snapshot, node: int, usd: float, price: MovePrice, host: 
     table.fit_all(elsewhere)
     if table.left.any():
         return None
-    return Emptied(node, seat_pods(lifted, table, among), saving, cost)
+    seats = seat_pods(lifted, table, among)
+    if len(within_headroom(lifted, seats)[1]):
+        return None
+    return Emptied(node, seats, saving, cost)
 
 
 def _lifted(snapshot: Snapshot, rows: IntArray) -> Snapshot:

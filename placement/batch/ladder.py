@@ -31,6 +31,7 @@ from placement.batch.rounding import rounded
 from placement.batch.search import Effort, Found, known_bound, search
 from placement.batch.targets import deal_by_targets
 from placement.batch.who import seat_pods
+from placement.batch.whole_bound import whole_bound
 
 Rung = Literal["best-fit", "relaxation", "columns", "polish"]
 
@@ -43,6 +44,9 @@ a deadline into rounds of work."""
 
 SMALL_POOL_NODES = 200
 """Up to so many idle nodes a pool is small: one node is a percent of the cost, so patterns are sought to the end."""
+
+PROVEN_ENOUGH = 1e-3
+"""A gap that needs no better bound: small pools are proven in whole nodes where it is larger."""
 
 RELAXATION_S = 0.1
 """A deadline from which on there is time for the relaxation: it takes some milliseconds."""
@@ -161,12 +165,15 @@ def plan_batch(
         whole = relaxed(batch) if gangs else relaxation
         proofs = found.proofs if found else memory.proofs
         bound = known_bound(batch, whole, proofs)[0] if gangs or not found else found.bound_usd
+    usd = cost_of(snapshot, batch, seats, waiting[asked_for[waiting]])
+    if found and relaxation and is_small(batch) and usd - bound > PROVEN_ENOUGH * usd:
+        bound = max(bound, min(whole_bound(batch, whole, found.proofs), usd))
     if found:
         kept = remembered(asked, found.columns, found.proofs, found.prices.pod_usd)
     return BatchPlan(
         seats=seats,
         waiting=waiting,
-        usd_per_hour=cost_of(snapshot, batch, seats, waiting[asked_for[waiting]]),
+        usd_per_hour=usd,
         bound_usd=bound,
         rung=highest,
         rounds=found.rounds if found else 0,

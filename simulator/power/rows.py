@@ -1,19 +1,29 @@
 """Several rows that share services: what each row draws when its servers were given out one way or another."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.arrays import FloatArray, IntArray, Names, column
+from cluster.arrays import BoolArray, FloatArray, IntArray, Names, column
 from cluster.hardware import GpuType
 from cluster.nodes import NodeTable
 from cluster.pods import PodTable
+from cluster.power import (
+    PHASE_IDLE,
+    UNLIMITED_W,
+    DomainTable,
+    FeedTable,
+    PowerClass,
+    PowerDeviceTable,
+    PowerLeases,
+    PowerReadings,
+    PowerTable,
+)
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
 from placement.packer import Packer
 from placement.policy import Policy
-from placement.power_room import PowerRoom
 from simulator.power.demand import RateCurve
 from simulator.power.machine import Machine
 from simulator.power.policy import PERIOD_S
@@ -38,15 +48,17 @@ def shifted(curve: RateCurve, hours: float) -> RateCurve:
     return RateCurve(f"{curve.source}, {hours:g} h later", curve.bucket_s, np.roll(curve.share, steps))
 
 
-def expected_course_w(machine: Machine, curve: RateCurve, load: Load, days: int) -> FloatArray:
-    """Watts above rest that an instance draws in the mean of each hour of the day, over the first days; shape (24,).
+def expected_course(machine: Machine, curve: RateCurve, load: Load, days: int) -> FloatArray:
+    """What an instance draws in the mean of each hour of the day, over the first days; shape (24,).
 
-    It is what metering would teach: busy share × what tokens draw. Single days are not kept apart: their bursts do
-    not come back at the same hour.
+    As a share of the span from rest to the most that a server draws, which is how snapshots tell courses. It is what
+    metering would teach: busy share × what tokens draw. Single days are not kept apart: their bursts do not come back
+    at the same hour.
     """
     per_hour = round(HOUR_S / curve.bucket_s)
     hourly = curve.share[: days * 24 * per_hour].reshape(days, 24, per_hour).mean(axis=(0, 2))
-    return np.asarray(hourly * load.peak_busy_share * machine.token_swing_w(load.batch), dtype=np.float64)
+    swing = machine.token_swing_w(load.batch) / (machine.highest_w - machine.idle_w)
+    return np.asarray(hourly * load.peak_busy_share * swing, dtype=np.float64)
 
 
 def place(
@@ -55,40 +67,63 @@ def place(
     servers_per_row: int,
     policy: Policy,
     *,
-    room: PowerRoom | None,
-    courses_w: Sequence[FloatArray],
-    order: IntArray,
+    fleet: Snapshot,
+    spread: bool = False,
+    settled_share: float = 0.0,
 ) -> IntArray:
     """Instances of each service in each row, shape (rows, services), placed one by one by the packing engine.
 
-    room: None is blind to power; else each instance goes to the domain that it names, if any node there fits.
-    order: the services' numbers in the order in which their instances ask for a place.
+    Services ask in their order, all instances of one after the other. fleet: of `fleet_of`; where it tells courses of
+    hours, the engine knows them. spread: each instance goes to a row with fewest of its service, as an operator would
+    spread it over failure domains; of those the emptiest. settled_share: this part of each service stands already and
+    takes this part of each row, one row filled after the other; only the rest is placed.
     """
-    count = rows * servers_per_row
     shape = PodShape(cpu_milli=1000, memory_bytes=0, gpus=8, gpu_milli=1000)
-    packer = Packer.of(_fleet(count), policy)
+    packer = Packer.of(fleet, policy)
+    row_of = np.arange(rows * servers_per_row) // servers_per_row
     placed = np.zeros((rows, len(services)), dtype=np.int64)
-    for service in order.tolist():
-        among = None if room is None else room.preferred(courses_w[service], packer.feasible(shape))
-        choice = packer.choose(shape, among)
-        if choice is None:
-            raise ValueError("more instances than servers")
-        packer.place(shape, choice)
-        placed[choice.node // servers_per_row, service] += 1
-        room = None if room is None else room.after(courses_w[service], choice.node)
+    stands = [round(service.instances * settled_share) for service in services]
+    for step in ("stands", "asks"):
+        for number, service in enumerate(services):
+            for _ in range(stands[number] if step == "stands" else service.instances - stands[number]):
+                among = None
+                if step == "stands":
+                    among = _first_with_room(placed, sum(stands) / rows)[row_of]
+                elif spread:
+                    among = _evenest(placed, number, servers_per_row)[row_of]
+                choice = packer.choose(shape, among, service.name)
+                if choice is None:
+                    raise ValueError("more instances than servers, or than watts for their floors")
+                packer.place(shape, choice, service.name)
+                placed[row_of[choice.node], number] += 1
     return placed
 
 
-def peaks_w(
-    machine: Machine, services: Sequence[Service], placed: IntArray, load: Load, first_s: float, seed: int
+def _first_with_room(placed: IntArray, most: float) -> BoolArray:
+    """The first row that holds less than that."""
+    used = placed.sum(axis=1)
+    return np.asarray(np.arange(len(used)) == np.flatnonzero(used < most)[0], dtype=np.bool_)
+
+
+def _evenest(placed: IntArray, service: int, servers_per_row: int) -> BoolArray:
+    """The rows with room that have fewest of a service; of those the ones with fewest servers in use."""
+    used = placed.sum(axis=1)
+    full = used >= servers_per_row
+    order = np.where(full, np.iinfo(np.int64).max, placed[:, service] * (servers_per_row + 1) + used)
+    return np.asarray(order == order.min(), dtype=np.bool_)
+
+
+def draws_w(
+    machine: Machine, services: Sequence[Service], placed: IntArray, load: Load, first_day: int, days: int, seed: int
 ) -> FloatArray:
-    """Highest mean draw of 2 s of each row from `first_s` on; shape (rows,)."""
-    return np.array([_peak_w(machine, services, own, load, first_s, [seed, n]) for n, own in enumerate(placed)])
+    """Mean draw of each row in every 2 s of these days; shape (rows, windows)."""
+    part = [Service(s.name, s.curve.days(first_day, days), s.instances) for s in services]
+    return np.array([_draw_w(machine, part, own, load, [seed, n]) for n, own in enumerate(placed)])
 
 
-def _peak_w(
-    machine: Machine, services: Sequence[Service], own: IntArray, load: Load, first_s: float, seed: Sequence[int]
-) -> float:
+def _draw_w(
+    machine: Machine, services: Sequence[Service], own: IntArray, load: Load, seed: Sequence[int]
+) -> FloatArray:
     chance = np.random.default_rng(seed)
     parts: list[Requests] = []
     shares = np.array([kind.share for kind in load.mix])
@@ -97,18 +132,21 @@ def _peak_w(
         # Requests of a service go to its instances evenly, so a row's part of them is as random as the whole.
         parts.append(requests_of(machine, services[number].curve, load, count, pool, shares, chance))
     row = Row(machine, in_order(parts), tuple(count for _, count in present), batch=load.batch)
-    highest_w = 0.0
-    for period in range(1, round(services[0].curve.for_s / PERIOD_S) + 1):
-        row.advance(period * PERIOD_S)
-        draw_w = float(row.close_window().sum())
-        if period * PERIOD_S > first_s:
-            highest_w = max(highest_w, draw_w)
-    return highest_w
+    made = np.empty(round(services[0].curve.for_s / PERIOD_S))
+    for period in range(len(made)):
+        row.advance((period + 1) * PERIOD_S)
+        made[period] = row.close_window().sum()
+    return made
 
 
-def _fleet(count: int) -> Snapshot:
-    """Empty servers of eight GPUs."""
-    nothing = column([], np.int64)
+def fleet_of(
+    machine: Machine, rows: int, servers_per_row: int, budget_w: float, courses: Mapping[str, FloatArray]
+) -> Snapshot:
+    """Empty servers of eight GPUs at rest, in rows that may draw so many watts each.
+
+    courses: by service, of `expected_course`; without any, placement knows of no hours.
+    """
+    count, nothing = rows * servers_per_row, column([], np.int64)
     nodes = NodeTable(
         names=Names(f"server-{n:04d}" for n in range(count)),
         cpu_milli=column([96_000] * count, np.int64),
@@ -120,4 +158,68 @@ def _fleet(count: int) -> Snapshot:
         taints=((),) * count,
     )
     pods = PodTable(Names(), nothing, (), nothing, nothing, nothing, nothing, (), column([], np.bool_))
-    return Snapshot(0.0, (GpuType("A100", 80 * 2**30, 0.0),), nodes, pods)
+    power = power_of(machine, tuple(nodes.names), rows, budget_w, courses)
+    return Snapshot(0.0, (GpuType("A100", 80 * 2**30, 0.0),), nodes, pods, power=power)
+
+
+def power_of(
+    machine: Machine, servers: Sequence[str], rows: int, budget_w: float, courses: Mapping[str, FloatArray]
+) -> PowerTable:
+    """Rows of servers at rest; the watts of a whole server are told of its GPUs, an eighth each."""
+    row_names, per_row, count = [f"row-{n}" for n in range(rows)], len(servers) // rows, 8 * len(servers)
+
+    def each(whole_w: float) -> FloatArray:
+        return column([whole_w / 8] * count, np.float64)
+
+    def zeros(length: int) -> FloatArray:
+        return column([0.0] * length, np.float64)
+
+    domains = rows + len(servers)
+    return PowerTable(
+        domains=DomainTable(
+            names=Names((*row_names, *servers)),
+            kind=("row",) * rows + ("node",) * len(servers),
+            budget_w=column([budget_w] * rows + [UNLIMITED_W] * len(servers), np.float64),
+            other_w=zeros(domains),
+            curve=column([-1] * domains, np.int64),
+        ),
+        feeds=FeedTable(
+            child=column(range(rows, domains), np.int64),
+            parent=column([n // per_row for n in range(len(servers))], np.int64),
+            share=column([1.0] * len(servers), np.float64),
+        ),
+        classes=(PowerClass("all", 0),),
+        gpu_types=("A100",),
+        devices=PowerDeviceTable(
+            names=Names(f"{server}-gpu{n}" for server in servers for n in range(8)),
+            domain=column(np.arange(rows, domains).repeat(8), np.int64),
+            gpu_type=column([0] * count, np.int64),
+            power_class=column([0] * count, np.int64),
+            min_w=each(machine.floor_w),
+            max_w=each(machine.highest_w),
+            default_w=each(machine.highest_w),
+            previous_w=each(machine.highest_w),
+            floor_w=each(machine.floor_w),
+            idle_w=each(machine.idle_w),
+            overshoot_share=zeros(count),
+            overhead_share=zeros(count),
+            managed=column([True] * count, np.bool_),
+        ),
+        readings=PowerReadings(
+            at_s=zeros(count),
+            draw_w=each(machine.idle_w),
+            cap_w=each(machine.highest_w),
+            sequence=column([0] * count, np.int64),
+            phase=column([PHASE_IDLE] * count, np.int64),
+            meter_at_s=zeros(domains),
+            meter_w=zeros(domains),
+        ),
+        leases=PowerLeases(
+            cap_w=each(machine.highest_w),
+            ceiling_w=each(machine.highest_w),
+            sequence=column([0] * count, np.int64),
+            expires_at_s=zeros(count),
+        ),
+        headroom_w=dict.fromkeys(row_names, budget_w - per_row * machine.idle_w),
+        courses=courses,
+    )

@@ -68,10 +68,16 @@ def test_headroom_is_what_the_draw_and_its_spike_leave() -> None:
     assert headroom_w(allocator, state) == {"row": 450.0, "n1": 450.0, "n2": 450.0}
 
 
-def test_headroom_counts_at_least_the_floors() -> None:
+def test_floors_of_devices_at_rest_take_no_headroom_from_pods_that_start_on_them() -> None:
     allocator, state = after(1000.0, (60.0, 60.0))
 
-    assert headroom_w(allocator, state)["row"] == 600.0  # 1000 - 200 - 200
+    assert headroom_w(allocator, state)["row"] == 880.0  # 1000 - 60 - 60; both floors of 200 fit
+
+
+def test_nothing_more_may_start_where_the_floors_do_not_fit() -> None:
+    allocator, state = after(390.0, (60.0, 60.0))
+
+    assert headroom_w(allocator, state)["row"] == -10.0  # 390 - 200 - 200
 
 
 def test_the_low_class_gives_first_and_its_cap_says_so() -> None:

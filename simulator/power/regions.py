@@ -1,0 +1,49 @@
+"""Fleets of services that peak at other hours: made up, the same for the same seed."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simulator.power.demand import RateCurve
+from simulator.power.rows import Service, shifted
+
+REGION_HOURS = (0.0, 8.0, 16.0)
+"""Users in the Americas, in Asia, and in Europe: a third of a day apart."""
+REGION_SHARES = (0.5, 0.3, 0.2)
+"""Of services. Chosen: uneven, for with equal regions the load of the whole fleet would be flat by itself."""
+WEEK_H = 168.0
+SIZE_EXPONENT = 0.7
+"""The n-th largest service has 1 / n ** this of the servers of the largest. Chosen: the largest of 24 has a tenth."""
+
+
+def zones(curve: RateCurve, count: int, servers: int) -> tuple[Service, ...]:
+    """Equal services, each peaking as much later than the one before, around the day."""
+    each = servers // count
+    return tuple(Service(f"s{n}", shifted(curve, 24 * n / count), each) for n in range(count))
+
+
+def regions(curves: Sequence[RateCurve], count: int, servers: int, seed: int) -> tuple[Service, ...]:
+    """Services of unequal size, each with users in one region, in the order in which they came to the fleet: by chance.
+
+    Each follows one of the curves, of the same or the other week: hours and weekdays come back, single surges do not
+    fall together.
+    """
+    chance = np.random.default_rng(seed)
+    sizes = _sizes(count, servers)
+    made = []
+    for n in chance.permutation(count).tolist():
+        region = int(chance.choice(len(REGION_HOURS), p=REGION_SHARES))
+        curve = curves[int(chance.integers(len(curves)))]
+        weeks = int(chance.integers(max(1, round(curve.for_s / 3600 / WEEK_H))))
+        made.append(Service(f"s{n:02d}", shifted(curve, REGION_HOURS[region] + weeks * WEEK_H), sizes[n]))
+    return tuple(made)
+
+
+def _sizes(count: int, servers: int) -> list[int]:
+    """Servers of each, the largest first; at least one, and together all there are."""
+    weight = 1.0 / np.arange(1, count + 1) ** SIZE_EXPONENT
+    exact = weight / weight.sum() * (servers - count)
+    sizes = np.floor(exact).astype(int)
+    for n in np.argsort(sizes - exact, kind="stable")[: servers - count - int(sizes.sum())]:
+        sizes[n] += 1
+    return [int(size) + 1 for size in sizes]
