@@ -213,3 +213,15 @@ def test_moves_empty_nodes_but_never_move_what_the_plan_starts() -> None:
     moved = [action.pod for action in plan.actions if isinstance(action, Move)]
     assert "new" in binds(plan)
     assert moved == ["q" if binds(plan)["new"] == "a" else "p"]
+
+
+def test_half_a_node_is_no_proof_in_a_small_pool() -> None:
+    nodes = [node(f"n{n}", gpus=8, gpu_type="L4") for n in range(4)]
+    seen = world(nodes, [pod(f"p{n}", gpus=4) for n in range(3)], prices={"L4": 1.0})
+
+    plan = planned(seen)
+
+    # Two pods fit on a node of 8 $: fractions prove one and a half nodes, whole nodes prove two.
+    assert plan.usd_per_hour == pytest.approx(16.0)
+    assert plan.bound_usd == pytest.approx(16.0, rel=1e-4)
+    assert plan.bound_usd <= plan.usd_per_hour
