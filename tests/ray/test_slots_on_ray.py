@@ -44,6 +44,10 @@ class Bench:
     def is_up(self) -> None:
         self.until(lambda: self.slots.turn(None) or self.slots.up)
 
+    def is_asked(self) -> None:
+        (post,) = self.slots.watched.each
+        self.until(lambda: self.slots.turn(self.crew.holder.newest) or post.task is not None)
+
     def until(self, came: Callable[[], object]) -> "Idea":
         over_at_s, pause = time.monotonic() + WITHIN_S, Event()
         while not (what := came()):
@@ -84,6 +88,7 @@ def test_whatever_becomes_of_an_occupant_plans_come_and_what_it_knew_is_kept(ben
     assert int(thought(bench.hears())) == known + 2
 
     bench.plans(STALLS)
+    bench.is_asked()
     assert bench.plans() < THINK_S
     assert bench.hears().reason == "stuck"
     bench.plans()

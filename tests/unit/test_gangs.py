@@ -1,8 +1,5 @@
 """Gangs start whole, near each other, and never stand in anybody's way."""
 
-import numpy as np
-import pytest
-
 from cluster.actions import Bind, Evict
 from cluster.plans import Plan
 from cluster.pods import PENDING
@@ -115,23 +112,3 @@ def test_a_gang_that_cannot_be_helped_stops_nobody() -> None:
     seen = world([node("a", gpus=4), node("b", gpus=4)], [*running, *members("big", 3, gpus=4, priority=10)], [gang])
 
     assert packed(seen).actions == ()
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_no_gang_starts_in_part_in_10_000_random_clusters(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    for case in range(2_500):
-        fleet = [racked(f"n{i}", "xyz"[i % 3], int(rng.choice((1, 2, 4, 8)))) for i in range(int(rng.integers(1, 5)))]
-        gangs, pods = [], []
-        for g in range(int(rng.integers(1, 4))):
-            count = int(rng.integers(1, 6))
-            within, prefer = (RACK if rng.random() < 0.3 else None for _ in range(2))
-            gangs.append(Gang(f"g{g}", int(rng.integers(1, count + 1)), within, prefer, int(rng.integers(0, 2))))
-            pods += members(f"g{g}", count, gpus=int(rng.choice((1, 2, 4))), priority=gangs[-1].priority)
-        seen = world(fleet, pods, gangs)
-        later = seen.after(packed(seen).actions)
-        for index, gang in enumerate(gangs):
-            running = int((later.pods.node[later.pods.gang == index] != PENDING).sum())
-            assert running == 0 or running >= gang.min_members, (
-                f"case {case} of seed {seed}: {gang} runs with {running}"
-            )
