@@ -219,7 +219,7 @@ def test_a_watch_prints_what_kubectl_prints_column_for_column(
     with watching(*ours) as our_process, watching(*theirs) as their_process:
         printed = [lines_until(process, "first") for process in (our_process, their_process)]  # so both are watching
         said(run("apply -f -", gang("first", members=3)))
-        said(run("apply -f -", gang("a-much-longer-name-than-those-before", members=1234567)))
+        said(run("apply -f -", gang("a-much-longer-name-than-those-before", members=123456)))
         kubectl("delete", "gang", "a-second")
         said(run("apply -f -", gang("last", members=7)))
         for lines, process in zip(printed, (our_process, their_process), strict=True):
