@@ -251,7 +251,7 @@ def test_a_watch_of_events_shows_each_as_it_comes_in_columns_that_stay(
         written = event_write(Series(about, uid, began_at_s=at_s, last_at_s=at_s), epoch=1, instance="test")
         kubectl("create", "-f", "-", stdin=dict(written.body or {}))
 
-    tell("NoNodeFits", "before the watch", 1.8e9)
+    tell("NoGpuFree", "before the watch", 1.8e9)
     ours = (sys.executable, "-m", "cli.main", "events", "--for", "pod/told", "-w")
     with watching(*ours, "--kubeconfig", str(server.kubeconfig)) as process:
         lines = lines_until(process, "before the watch")
