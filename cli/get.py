@@ -324,9 +324,8 @@ async def _watched(cluster: Cluster, asked: Asked, how: How) -> bool:
         try:
             events = kube_objects.follow(cluster.connection, path, query, version, accept)
             async with aclosing(events) as each_event:
-                async for kind, obj in each_event:
-                    if kind != "DELETED" or how.output.is_table:
-                        printed(obj)
+                async for _, obj in each_event:
+                    printed(obj)  # also what was deleted, as it was last, which is kubectl's habit
         except KubeReadError as error:
             if not kube_objects.must_list_again(error):
                 raise

@@ -219,7 +219,7 @@ def test_a_watch_prints_what_kubectl_prints_column_for_column(
     with watching(*ours) as our_process, watching(*theirs) as their_process:
         printed = [lines_until(process, "first") for process in (our_process, their_process)]  # so both are watching
         said(run("apply -f -", gang("first", members=3)))
-        said(run("apply -f -", gang("a-much-longer-name-than-those-before", members=1234567)))
+        said(run("apply -f -", gang("a-much-longer-name-than-those-before", members=123456)))
         kubectl("delete", "gang", "a-second")
         said(run("apply -f -", gang("last", members=7)))
         for lines, process in zip(printed, (our_process, their_process), strict=True):
@@ -251,7 +251,7 @@ def test_a_watch_of_events_shows_each_as_it_comes_in_columns_that_stay(
         written = event_write(Series(about, uid, began_at_s=at_s, last_at_s=at_s), epoch=1, instance="test")
         kubectl("create", "-f", "-", stdin=dict(written.body or {}))
 
-    tell("NoNodeFits", "before the watch", 1.8e9)
+    tell("NoGpuFree", "before the watch", 1.8e9)
     ours = (sys.executable, "-m", "cli.main", "events", "--for", "pod/told", "-w")
     with watching(*ours, "--kubeconfig", str(server.kubeconfig)) as process:
         lines = lines_until(process, "before the watch")
