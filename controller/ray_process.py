@@ -86,6 +86,11 @@ class Line:
         with self.lock:
             send(self.stream, message, body)
 
+    def say_if_heard(self, message: Message, body: bytes = b"") -> None:
+        """The same where the controller may be gone: whoever listens for it notices, and ends this process."""
+        with suppress(OSError):
+            self.say(message, body)
+
 
 def main(arguments: list[str] | None = None) -> int:
     began_s = time.monotonic()
@@ -161,14 +166,13 @@ def _listen(line: Line, desk: Desk, crew: Crew, slots: SlotCrew) -> None:
 
 def _answer_all(line: Line, desk: Desk, crew: Crew, slots: SlotCrew) -> None:
     """Answer requests one after the other; slots have what time is left between them."""
-    with suppress(OSError):
-        while not desk.is_over:
-            crew.look_after()
-            for idea in slots.turn(crew.holder.newest):
-                line.say(Thinks(idea.slot, idea.reason, idea.words), idea.frame)
-            taken = desk.take(IDLE_S)
-            if taken is not None:
-                line.say(*_answered(crew, *taken))
+    while not desk.is_over:
+        crew.look_after()
+        for idea in slots.turn(crew.holder.newest):
+            line.say_if_heard(Thinks(idea.slot, idea.reason, idea.words), idea.frame)
+        taken = desk.take(IDLE_S)
+        if taken is not None:
+            line.say_if_heard(*_answered(crew, *taken))
 
 
 def _answered(crew: Crew, ask: Ask, frame: bytearray, at_s: float) -> tuple[Message, bytes]:
