@@ -24,8 +24,7 @@ from power.lease_message import Found, Inventory
 
 PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name")
 UNHEARD_GPU_W = 1400.0
-"""What a GPU counts at of whose kind no agent was ever heard: the highest limit on any data sheet so far (B300, 1.4 kW).
-"""
+"""What a GPU counts at of whose kind no agent was ever heard: the highest limit on any data sheet so far (B300)."""
 OVERSHOOT_SHARE = 0.05
 """By how much a device passes its limit at worst. Splitwise's measured DGX-H100 peaks passed the limit by up to 3 %."""
 OVERHEAD_SHARE = 0.0

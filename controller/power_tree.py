@@ -53,7 +53,7 @@ def power_tree(domains: Domains, nodes: Mapping[str, PoweredNode]) -> PowerTree:
     fatal = (*_unknown_feeds(domains), *_circles(domains), *_names_of_nodes(domains, nodes))
     above = {name: lineage(domains, name) for name in domains}
     matched = _matched(domains, nodes)
-    # The innermost of domains of which one feeds the other: a label on the row and one on the rack are no contradiction.
+    # The innermost of domains of which one feeds the other: labels on the row and on the rack are no contradiction.
     feeds = {
         node: tuple(name for name in names if not any(name in above[other][1:] for other in names))
         for node, names in matched.items()

@@ -57,6 +57,11 @@ class Watts:
     def __post_init__(self) -> None:
         self._book = LeaseBook(self.epoch, self.rules.lease_s)
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether something came that the next turn takes up."""
+        return self._is_new
+
     def found(self, inventory: Inventory) -> None:
         """A node tells which devices it has."""
         if self.inventories.get(inventory.node) != inventory:

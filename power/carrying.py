@@ -1,4 +1,4 @@
-"""What an allocator knew, taken over by one for a changed table: budgets, classes or devices are others, trust is not."""
+"""What an allocator knew, taken over by one for a changed table: budgets or devices are others, trust is not."""
 
 from dataclasses import fields, replace
 from typing import TypeVar
@@ -13,8 +13,8 @@ Columns = TypeVar("Columns")
 
 
 def carried(before: Allocator, state: AllocatorState, after: Allocator, fresh: AllocatorState) -> AllocatorState:
-    """The state for `after`: devices that are what they were keep all that was granted to and learnt of them, a liar its
-    distrust; others begin as in `fresh`. Limits keep their measured spikes by name.
+    """The state for `after`: devices that are what they were keep all that was granted to them and learnt of them,
+    a liar its distrust; others begin as in `fresh`. Limits keep their measured spikes by name.
 
     Nothing is quiet: the next step decides anew.
     """
