@@ -191,7 +191,7 @@ POWER = (
     Metric(
         "tonnage_power_headroom_watts",
         "gauge",
-        "What may still be planned with in it: the budget less the draw and its spike, or less all floors if more.",
+        "What more work may begin to draw in it: the budget less the draw and its measured spike. Below 0: short.",
         ("power_domain",),
     ),
     Metric("tonnage_power_budget_watts", "gauge", "The budget that is kept.", ("power_domain",)),

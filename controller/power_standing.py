@@ -43,7 +43,7 @@ class PowerStanding:
         """Domain and node → watts that may still be planned with in it; those without any limit are missing."""
         if self.allocator is None or self.state is None:
             return {}
-        return headroom_w(self.allocator, self.state, self.reach)
+        return headroom_w(self.allocator, self.state)
 
     def power_table(self) -> PowerTable | None:
         """What deciders get to see: the table with its leases as they are now, and the headroom."""

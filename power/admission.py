@@ -48,17 +48,16 @@ def _over(tree: Tree, limit: int, over_w: float) -> Reason:
     return Reason("FloorsOverBudget", words, {"over_w": over_w, "budget_w": float(tree.budget_w[limit])})
 
 
-def headroom_w(allocator: Allocator, state: AllocatorState, reach: FloatArray | None = None) -> Mapping[str, float]:
+def headroom_w(allocator: Allocator, state: AllocatorState) -> Mapping[str, float]:
     """Domain → watts at the feed that placement may still plan with in it; below 0 where it is short already.
 
     The lesser of what floors leave and what the present draw and its measured spike leave, at the tightest limit that
     the domain draws through.
-    reach: `reach_of` the table, for callers that ask often: it takes longer than all the rest.
     """
     tree = allocator.tree
     drawn_w = allocator.fixed_w + tree.through(tree.overhead * _leased_draw_w(tree, state))
     left_w = tree.budget_w - np.maximum(floors_w(tree), drawn_w + state.spikes.spike_w)
-    share = (reach_of(tree.table) if reach is None else reach)[:, tree.limit]
+    share = reach_of(tree.table)[:, tree.limit]
     with np.errstate(divide="ignore", invalid="ignore"):
         through = np.where(share > 0, left_w / share, np.inf)
     least = through.min(axis=1, initial=np.inf)

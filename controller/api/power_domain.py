@@ -156,8 +156,8 @@ class PowerDomainStatus(ObservedStatus):
     )
     headroom_watts: float | None = Field(
         default=None,
-        description="What may still be planned with: the budget less the draw and its measured spike, or less the "
-        "floors of all devices where that is more; of all domains that it draws through the least.",
+        description="What more work may begin to draw in it: the budget less the draw and its measured spike; of all "
+        "domains that it draws through the least. Below 0: it is short, or the floors of its devices do not fit.",
     )
     budget_watts: float | None = Field(default=None, description="The budget that is kept.")
     devices: int = Field(default=0, ge=0, le=10_000_000, description="Devices that draw through it.")
