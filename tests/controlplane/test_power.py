@@ -194,6 +194,7 @@ def test_a_lowered_budget_takes_watts_from_the_low_class_first_and_says_so(stage
             stage.condition("row", "Ready")["observedGeneration"]
             == stage.admin.get("powerdomain/row")["metadata"]["generation"]
         )
+        until(lambda: stage.status("rack-b").get("heldBack"), "the rack tells which of its devices")
         held = stage.status("rack-b")["heldBack"]
         assert {(each["node"], each["serviceClass"], each["limitedBy"]) for each in held} == {("n2", "low", "row")}
 
