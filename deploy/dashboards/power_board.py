@@ -43,13 +43,13 @@ POWER = Board(
             (
                 Panel(
                     "Draw of the budget",
-                    "Share of each budget that is drawn now. Bursts may pass 1 for seconds, within the breaker's curve.",
+                    "Share of each budget that is drawn now. Bursts may pass 1 for seconds.",
                     SHARE,
                     (Query(f"{of_domain('draw')} / {of_domain('budget')}", "{{power_domain}}"),),
                 ),
                 Panel(
                     "Worst case of the budget",
-                    "What all that was granted allows at worst. Above 1 for seconds after a budget was cut; for longer: "
+                    "What all that was granted allows at worst. Above 1 for seconds after a budget was cut. Longer: "
                     "look for stale devices.",
                     SHARE,
                     (Query(f"{of_domain('worst')} / {of_domain('budget')}", "{{power_domain}}"),),
