@@ -2,9 +2,12 @@
 
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -197,6 +200,11 @@ def test_a_lowered_budget_takes_watts_from_the_low_class_first_and_says_so(stage
         until(lambda: stage.status("rack-b").get("heldBack"), "the rack tells which of its devices")
         held = stage.status("rack-b")["heldBack"]
         assert {(each["node"], each["serviceClass"], each["limitedBy"]) for each in held} == {("n2", "low", "row")}
+        words = tonnage(stage, "power", "explain", held[0]["device"])
+        assert f"{held[0]['device']} on n2 (rack-b, class low) may draw" in words
+        assert "row cannot carry the other" in words
+        shown = tonnage(stage, "power", "status").splitlines()
+        assert [line.split()[0] for line in shown] == ["DOMAIN", "row", "rack-a", "rack-b"]
 
 
 def test_a_device_that_lies_is_named(stage: Stage) -> None:
@@ -255,6 +263,14 @@ def test_domains_that_cannot_be_are_told_and_those_before_stay(stage: Stage) -> 
         stage.admin.wait("condition=Ready", "powerdomain/row")
 
 
+def tonnage(stage: Stage, *arguments: str) -> str:
+    """What the command prints; it must succeed."""
+    command = [sys.executable, "-m", "cli.main", *arguments, "--kubeconfig", str(stage.admin.kubeconfig)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603 - our own
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def term(process: OperatorProcess) -> int:
     until(lambda: process.said("power loop begins a term"), "it leads")
     said = process.said("power loop begins a term")
@@ -274,6 +290,4 @@ def actions(kubectl: Kubectl, name: str) -> set[str]:
 
 def pause(for_s: float) -> None:
     """Time in which nothing should happen."""
-    from threading import Event
-
     Event().wait(for_s)
