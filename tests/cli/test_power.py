@@ -49,8 +49,10 @@ def test_a_device_is_explained_by_who_is_short_and_which_class_gives() -> None:
 
     assert found is not None
     assert found.lines == (
-        "g1 on n1 (a-rack, class low) may draw 400 W and needs 640 W: row cannot carry the other 240 W; "
-        "about 10% slower.",
+        (
+            "g1 on n1 (a-rack, class low) may draw 400 W and needs 640 W: row cannot carry the other 240 W; "
+            "about 10% slower."
+        ),
         "Below row class low gives up 240 W in 1 listed devices, about 10% of their speed.",
     )
 
