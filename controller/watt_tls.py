@@ -13,7 +13,10 @@ LOOK_S = 30.0
 
 
 class MountedTls:
-    """A context that every new line is made with. Certificates live for weeks, this process for longer."""
+    """A context that every new line is made with. Certificates live for weeks, this process for longer.
+
+    An authority that is taken out of `ca` is trusted until the process ends: a context cannot forget one.
+    """
 
     def __init__(self, ca: str, certificate: str, key: str, clock: Callable[[], float]) -> None:
         """Raises ConfigError for files that cannot be used."""
