@@ -120,10 +120,13 @@ class PowerLoop:
         self.standing = self._standing_of(watts) if watts is not None else None
 
     def _present(self) -> Watts | None:
-        """The term that runs, a new one when the Lease was taken anew; None while this process does not lead."""
+        """The term that runs, a new one when the Lease was taken anew; None while this process does not lead.
+
+        A term goes on after a gap in which the Lease could not be renewed and nobody else took it: agents refuse
+        numbers that begin anew within an epoch.
+        """
         sight, tree = self._sight, self._tree
         if sight is None or tree is None or not self._leads():
-            self._watts = None
             return None
         epoch = self._epoch()
         if self._watts is None or self._watts.epoch != epoch:

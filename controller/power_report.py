@@ -26,6 +26,7 @@ log = structlog.get_logger(__name__)
 Status = dict[str, Any]
 
 EVERY_S = 1.0
+HELD_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class PowerReporter:
         self._publish, self._clock, self._wall_clock, self._settle_s = publish, clock, wall_clock, settle_s
         self._known: dict[str, _Known] = {}
         self._told_at_s: dict[str, float] = {}
+        self._held: tuple[float, int, Mapping[str, tuple[Held, ...]]] = (0.0, -1, {})
+        """When it was asked, in which term, and who was held back."""
 
     async def keep(self) -> None:
         """For ever. A mistake of ours is logged, and the next second tries again."""
@@ -102,7 +105,7 @@ class PowerReporter:
         self, standing: PowerStanding, facts: Mapping[str, DomainFacts]
     ) -> Iterator[tuple[Job, OwnObject, Status, Status]]:
         mistakes = (*standing.sight.unreadable, *standing.tree.fatal, *standing.tree.mistakes)
-        wrong, held, at_s = by_object(mistakes), held_of(standing), self._wall_clock()
+        wrong, held, at_s = by_object(mistakes), self._held_by_domain(standing), self._wall_clock()
         for name, obj in self._domains.all().items():
             if obj.metadata.deletion_timestamp or name not in standing.sight.generations:
                 continue
@@ -113,6 +116,14 @@ class PowerReporter:
             if after != before:
                 write = own_status_write("PowerDomain", name, obj.metadata.uid, after)
                 yield Job(f"PowerDomain/{name}", write), obj, before, after
+
+    def _held_by_domain(self, standing: PowerStanding) -> Mapping[str, tuple[Held, ...]]:
+        """Asked anew now and then only: curves are looked up for every device that is held back."""
+        made_s, epoch, held = self._held
+        if epoch != standing.epoch or standing.at_s - made_s >= HELD_EVERY_S:
+            held = held_of(standing)
+            self._held = (standing.at_s, standing.epoch, held)
+        return held
 
     def _before(self, name: str, obj: OwnObject) -> Status:
         known = self._known.get(name)

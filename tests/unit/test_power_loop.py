@@ -195,6 +195,21 @@ def test_only_who_leads_serves_and_a_new_term_takes_over(tmp_path: Path) -> None
     lived(story)
 
 
+def test_a_term_goes_on_after_a_gap_without_the_lease(tmp_path: Path) -> None:
+    async def story(stack: AsyncExitStack) -> None:
+        cluster = Cluster(tmp_path, row(2000.0), [node("n0", rack="a")])
+        await cluster.start(stack, "n0")
+        await until(lambda: cluster.ready("row") == "True BudgetKept" and max(cluster.limits_w()) > 600)
+        cluster.leads = False
+        await until(lambda: cluster.limits_w() == [350.0])
+
+        cluster.leads = True  # the Lease was renewed after all: the epoch is the same, and numbers must go on
+        await until(lambda: max(cluster.limits_w()) > 600)
+        assert "Replayed" not in cluster.loop.counts.refused
+
+    lived(story)
+
+
 def test_a_node_that_was_never_heard_counts_at_its_worst(tmp_path: Path) -> None:
     async def story(stack: AsyncExitStack) -> None:
         cluster = Cluster(tmp_path, row(4000.0), [node("n0", rack="a"), node("n1", rack="a")])

@@ -61,5 +61,5 @@ def test_at_the_start_they_are_a_mistake_in_the_settings(tmp_path: Path) -> None
     ours, theirs = Authority(tmp_path / "a"), Authority(tmp_path / "b")
     mixed = Pair(ours.vouches_for("localhost").certificate, theirs.vouches_for("localhost").key)
 
-    with pytest.raises(ConfigError, match="power.tls"):
+    with pytest.raises(ConfigError, match=r"power\.tls"):
         mounted(ours, mixed, Clock())
