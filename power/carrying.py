@@ -1,7 +1,7 @@
 """What an allocator knew, taken over by one for a changed table: budgets or devices are others, trust is not."""
 
-from dataclasses import fields, replace
-from typing import TypeVar
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,23 +19,33 @@ def carried(before: Allocator, state: AllocatorState, after: Allocator, fresh: A
     Nothing is quiet: the next step decides anew.
     """
     row = _rows_before(before, after)
+    kept = {
+        field.name: value
+        for field in fields(fresh)
+        if field.name not in _OWN
+        and (value := _carried(getattr(state, field.name), getattr(fresh, field.name), row)) is not None
+    }
+    trust = replace(kept.pop("trust"), looked_at_s=state.trust.looked_at_s, clean=state.trust.clean)
     return replace(
         fresh,
-        book=_columns(state.book, fresh.book, row),
-        trust=replace(
-            _columns(state.trust, fresh.trust, row), looked_at_s=state.trust.looked_at_s, clean=state.trust.clean
-        ),
-        estimate=replace(_columns(state.estimate, fresh.estimate, row), clean=False),
+        **kept,
+        trust=trust,
         spikes=_spikes(before, state.spikes, after, fresh.spikes),
-        need_w=_column(state.need_w, fresh.need_w, row),
-        usual_w=_column(state.usual_w, fresh.usual_w, row),
-        rises_per_s=_column(state.rises_per_s, fresh.rises_per_s, row),
-        target_w=_column(state.target_w, fresh.target_w, row),
-        mean_w=_column(state.mean_w, fresh.mean_w, row),
         quiet=None,
         started_s=state.started_s,
         at_s=state.at_s,
     )
+
+
+_OWN = ("spikes", "quiet", "started_s", "at_s")
+"""What is not of devices. Everything else is: columns, or dataclasses of columns."""
+
+
+def _carried(old: Any, new: Any, row: IntArray) -> Any:
+    """A column, or all columns of a dataclass; None for what is neither and stays as it is fresh."""
+    if isinstance(new, np.ndarray):
+        return _column(old, new, row)
+    return _columns(old, new, row) if is_dataclass(new) else None
 
 
 def _rows_before(before: Allocator, after: Allocator) -> IntArray:
