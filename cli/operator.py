@@ -48,7 +48,12 @@ def run(config: Path | None, **given: str | None) -> None:
     log.info("starting", settings=settings.model_dump(mode="json"))
 
     def on_start(operator: Operator) -> None:
-        log.info("started", probe_port=operator.probe_port, metrics_port=operator.metrics_port)
+        log.info(
+            "started",
+            probe_port=operator.probe_port,
+            metrics_port=operator.metrics_port,
+            power_port=operator.power_port,
+        )
 
     operate(settings, stop, on_start)
     log.info("ended")

@@ -2,12 +2,15 @@
 
 import click
 
+from cli.power_live import explain, status
 from cli.simulate_power import headroom
 
 
 @click.group()
 def power() -> None:
-    """Ask how much power rows draw, and how many more servers they carry."""
+    """Ask how much power rows draw, who is held back and why, and how many more servers they carry."""
 
 
+power.add_command(status)
+power.add_command(explain)
 power.add_command(headroom)

@@ -117,7 +117,7 @@ async def _slices(connection: Connection) -> int | None:
 async def _allowed(connection: Connection, installation: Installation) -> dict[tuple[str, Permission], bool]:
     """What the operator's account may do; where none was found, what whoever asks may: they would run it."""
     placers = frozenset(pool.placer for pool in installation.pools)
-    wanted = list(needed(placers, installation.lease))
+    wanted = list(needed(placers, installation.lease, leases_watts=installation.leases_watts))
     answers = await asyncio.gather(*(_may(connection, each, installation.account) for _, each in wanted))
     return dict(zip(wanted, answers, strict=True))
 

@@ -144,12 +144,18 @@ def _is_again(before: Series, said: Said, at_s: float) -> bool:
 def event_name(series: Series) -> str:
     said = series.said
     told = f"{series.uid}{said.action}{said.reason.code}{series.began_at_s}".encode()
-    return f"{said.name.partition('/')[2][:200]}.{hashlib.sha256(told).hexdigest()[:16]}"
+    return f"{said.name.rpartition('/')[2][:200]}.{hashlib.sha256(told).hexdigest()[:16]}"
+
+
+def event_namespace(said: Said) -> str:
+    """That of the object; of one without a namespace the API server takes Events in `default` alone."""
+    return said.name.rpartition("/")[0] or "default"
 
 
 def event_write(series: Series, epoch: int, instance: str) -> Write:
     said = series.said
-    namespace, _, name = said.name.partition("/")
+    inside, _, name = said.name.rpartition("/")
+    namespace = event_namespace(said)
     body: dict[str, Any] = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
@@ -162,7 +168,7 @@ def event_write(series: Series, epoch: int, instance: str) -> Write:
         "regarding": {
             "apiVersion": "v1" if said.kind == "Pod" else API_VERSION,
             "kind": said.kind,
-            "namespace": namespace,
+            **({"namespace": inside} if inside else {}),
             "name": name,
             "uid": series.uid,
         },
@@ -174,7 +180,7 @@ def event_write(series: Series, epoch: int, instance: str) -> Write:
 
 def series_write(series: Series, epoch: int) -> Write:
     """Counts an Event up that stands there already. All but its series is immutable."""
-    namespace = series.said.name.partition("/")[0]
+    namespace = event_namespace(series.said)
     body = {
         "metadata": {"annotations": {EPOCH_ANNOTATION: str(epoch)}},
         "series": {"count": series.count, "lastObservedTime": _instant(series.last_at_s)},

@@ -42,6 +42,10 @@ class Installation:
         return str(lease.get("namespace", default.namespace)), str(lease.get("name", default.name))
 
     @property
+    def leases_watts(self) -> bool:
+        return bool(((self.settings or {}).get("power") or {}).get("enabled"))
+
+    @property
     def account(self) -> str:
         """The user that the operator is for the API server; empty when it is not installed."""
         if self.deployment is None:

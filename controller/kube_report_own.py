@@ -21,12 +21,9 @@ from controller.kube_report import STATUS_MANAGER
 from controller.kube_request import APPLY_PATCH
 from controller.kube_structs import OwnObject
 from controller.kube_write import Write
+from controller.mistakes import words_of
 
 Status = Mapping[str, Any]
-
-SHOWN = 5
-"""Mistakes in one message; an object with more has them named after these are mended."""
-
 
 OwnJobs = Callable[[Snapshot, Plan, float], Iterator[Job]]
 """What is to be written after a plan, at an instant in seconds since the epoch: from the cluster as it is then."""
@@ -91,7 +88,7 @@ def accepted_after(before: Status, mistaken: Sequence[Mistake], *, generation: i
         old = ObservedStatus.model_validate(before)
     except ValidationError:
         before, old = {}, ObservedStatus()  # somebody else wrote it
-    words = "; ".join(f"{_field(each)}{each.problem}" for each in mistaken[:SHOWN])
+    words = words_of(mistaken)
     said = set_condition(
         old.conditions,
         ACCEPTED,
@@ -102,12 +99,6 @@ def accepted_after(before: Status, mistaken: Sequence[Mistake], *, generation: i
         at_s=at_s,
     )
     return {**before, **ObservedStatus(observed_generation=generation, conditions=said).plain()}
-
-
-def _field(mistake: Mistake) -> str:
-    """Where in the object: its name need not be said in its own status."""
-    _, _, field = mistake.place.partition(", ")
-    return f"{field}: " if field else ""
 
 
 def own_status_write(kind: str, name: str, uid: str, status: Status) -> Write:

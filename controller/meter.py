@@ -18,7 +18,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from cluster.version import VERSION
-from controller.metrics import BATCH, BRAIN, FLEET, LOOP, PROCESS, SERVICES, Metric
+from controller.metrics import BATCH, BRAIN, FLEET, LOOP, POWER, POWER_LOOP, PROCESS, SERVICES, Metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,10 @@ class Meter:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        self._picture = _Picture()
+        self._picture, self._power = _Picture(FLEET + BATCH + SERVICES), _Picture(POWER)
         self.registry.register(self._picture)
-        own = LOOP + PROCESS + BRAIN
+        self.registry.register(self._power)
+        own = LOOP + PROCESS + BRAIN + POWER_LOOP
         self._counters = {
             m.name: Counter(m.name, m.help, m.labels, registry=self.registry) for m in _of(own, "counter")
         }
@@ -60,6 +61,10 @@ class Meter:
     def publish(self, samples: Iterable[Sample]) -> None:
         """Replace the gauges of the cluster and its services; none when this replica does not lead."""
         self._picture.samples = tuple(samples)
+
+    def publish_power(self, samples: Iterable[Sample]) -> None:
+        """The same of the gauges of power, which are told more often than cycles run."""
+        self._power.samples = tuple(samples)
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
         """Add to a counter of the table. `by` 0 makes its series exist, so that its first step is seen as one."""
@@ -109,12 +114,13 @@ def _of(metrics: Iterable[Metric], kind: str) -> Iterator[Metric]:
 class _Picture(Collector):
     """The gauges of the cluster as one immutable whole, which a scrape reads once."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = tuple(metrics)
         self.samples: tuple[Sample, ...] = ()
 
     def collect(self) -> Iterator[Family]:
         now = self.samples
-        for metric in FLEET + BATCH + SERVICES:
+        for metric in self._metrics:
             family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
             for sample in now:
                 if sample.name == metric.name:

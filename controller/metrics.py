@@ -11,6 +11,8 @@ REQUEST_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.
 """An unloaded API server answers in 1 to 20 ms; 30 s is where a request is given up."""
 WAIT_BUCKETS_S = (0.5, 1.0, 2.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
 """From within one cycle to a day: a full fleet makes pods wait for others to end."""
+REACTION_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0)
+"""The goal is 0.5 s for 99 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,62 @@ BRAIN = (
     Metric("tonnage_brain_slot_actions_total", "counter", "Actions of a slot that plans took up.", ("slot",)),
 )
 
-METRICS = FLEET + BATCH + SERVICES + LOOP + PROCESS + BRAIN
+POWER = (
+    Metric(
+        "tonnage_power_draw_watts",
+        "gauge",
+        "What is drawn through a PowerDomain now: readings, the worst case of stale devices, and otherWatts.",
+        ("power_domain",),
+    ),
+    Metric(
+        "tonnage_power_worst_watts",
+        "gauge",
+        "What could be drawn through it at worst by all that was granted and may still be held.",
+        ("power_domain",),
+    ),
+    Metric(
+        "tonnage_power_headroom_watts",
+        "gauge",
+        "What more work may begin to draw in it: the budget less the draw and its measured spike. Below 0: short.",
+        ("power_domain",),
+    ),
+    Metric("tonnage_power_budget_watts", "gauge", "The budget that is kept.", ("power_domain",)),
+    Metric(
+        "tonnage_power_devices",
+        "gauge",
+        "Devices by how they fare: free (as they wish), held_back, stale (not heard), disobedient. Adds up to all.",
+        ("power_domain", "state"),
+    ),
+    Metric(
+        "tonnage_power_short_watts",
+        "gauge",
+        "Watts that devices of a class need and do not get.",
+        ("power_domain", "power_class"),
+    ),
+)
+
+POWER_LOOP = (
+    Metric("tonnage_power_agents", "gauge", "Agents whose line is up."),
+    Metric("tonnage_power_reports_total", "counter", "Reports of agents that count."),
+    Metric("tonnage_power_leases_total", "counter", "Leases sent to agents."),
+    Metric("tonnage_power_messages_refused_total", "counter", "Messages of agents that do not count.", ("reason",)),
+    Metric("tonnage_power_failed_turns_total", "counter", "Turns of the power loop that a mistake of ours ended."),
+    Metric(
+        "tonnage_power_reaction_seconds",
+        "histogram",
+        "From hearing a report to having sent the lease that answers it.",
+        (),
+        REACTION_BUCKETS_S,
+    ),
+    Metric("tonnage_power_turn_seconds", "gauge", "How long the last turn of the power loop took."),
+    Metric(
+        "tonnage_power_last_turn_timestamp_seconds",
+        "gauge",
+        "When the power loop last turned; 0 where it does not lead, or power is not enabled.",
+    ),
+)
+
+METRICS = FLEET + BATCH + SERVICES + LOOP + PROCESS + BRAIN + POWER + POWER_LOOP
 
 
 def reference() -> str:

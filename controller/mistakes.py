@@ -1,6 +1,6 @@
 """Mistakes in words: what pydantic finds wrong in a manifest, said at the field as its writer knows it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -10,6 +10,9 @@ from controller.api.fields import DNS_LABEL_PATTERN, LABEL_PATTERN, LABEL_VALUE_
 from controller.api.flaw import Path
 from controller.api.pruned import model_in
 from controller.meant import meant
+
+SHOWN = 5
+"""Mistakes in one message; an object with more has them named after these are mended."""
 
 PATTERNS = {
     NAME_PATTERN: "names are lower-case letters, digits, - and ., as the API server demands",
@@ -66,3 +69,14 @@ def _plain(value: object) -> str:
         case _:
             text = repr(value)
     return text if len(text) <= 60 else text[:59] + "…"
+
+
+def words_of(mistaken: Sequence[Mistake]) -> str:
+    """For the message of a condition: the first ones, each with the field that it is in."""
+    return "; ".join(f"{_field(each)}{each.problem}" for each in mistaken[:SHOWN])
+
+
+def _field(mistake: Mistake) -> str:
+    """Where in the object: its name need not be said in its own status."""
+    _, _, field = mistake.place.partition(", ")
+    return f"{field}: " if field else ""

@@ -3,13 +3,12 @@
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from threading import Event, Thread
-from typing import Any, TypeVar
+from threading import Event
 
 import structlog
 
@@ -41,10 +40,13 @@ from controller.kube_report import log_unwritten, status_jobs
 from controller.kube_report_own import OwnJobs, reports_on
 from controller.kube_request import Request
 from controller.kube_sightings import DEPLOYMENTS, CachedSightings, Deployment, is_ours
+from controller.kube_structs import OwnObject
 from controller.kube_world import KubernetesWorld
+from controller.loop_thread import LoopThread
 from controller.meter import Meter, count_request, foresee_requests
 from controller.metrics_endpoint import metrics_endpoint
 from controller.occupants import aside_of
+from controller.operator_power import Clocks, Lead, PlannedPods, domain_cache, power_reporter, serving_watts
 from controller.operator_settings import OperatorSettings
 from controller.probes import probes_endpoint
 from controller.ray_brain import RayBrain
@@ -57,8 +59,6 @@ from controller.world import Outcome, World
 from placement.batch.ladder import BatchSettings
 from placement.mix_plan import MixSettings
 
-T = TypeVar("T")
-
 STUCK_AFTER_S = 120.0
 """A loop that has not come round for so long is restarted by the kubelet. Twice the longest deadline of planning."""
 POLL_S = 0.05
@@ -68,51 +68,6 @@ SWITCH_S = 0.0005
 waits so long while the main thread decides or logs: writes, and renewals of the Lease, would crawl."""
 SHUTDOWN_S = 4.0
 """For the Lease to be released; with the rest of the exit it stays under 10 s."""
-
-
-class LoopThread:
-    """An event loop in a thread of its own: watches, the Lease and writes go on while the main thread decides."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_forever, name="kubernetes", daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run it in the loop and wait for it, from another thread."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def run_within(self, work: Coroutine[Any, Any, T], limit_s: float) -> T | None:
-        """The same, given up after so long."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result(limit_s)
-        except TimeoutError:
-            future.cancel()
-            return None
-
-    def begin(self, work: Coroutine[Any, Any, Any]) -> Callable[[], object]:
-        """Run it in the background; what comes back cancels it."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return future.cancel
-
-    def call(self, work: Callable[[], None]) -> None:
-        """Call it in the loop, soon."""
-        self._loop.call_soon_threadsafe(work)
-
-    def close(self) -> None:
-        self.run_within(_all_cancelled(), 2.0)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(2.0)
-        if not self._thread.is_alive():
-            self._loop.close()
-
-
-async def _all_cancelled() -> None:
-    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
 
 
 class Heart:
@@ -148,6 +103,8 @@ class Operator:
     """The brain on Ray, where there is one."""
     probe_port: int
     metrics_port: int
+    power_port: int | None = None
+    """Where agents are served; None where they are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +129,7 @@ def operate(settings: OperatorSettings, stop: Event, on_start: Callable[[Operato
 def started(settings: OperatorSettings) -> Iterator[Operator]:
     """All parts, up. Who leaves this block has stopped writing and has released the Lease, in this order."""
     with ExitStack() as stack:
-        loop = LoopThread()
+        loop = LoopThread("kubernetes")
         stack.callback(loop.close)
         meter, changed, heart = Meter(), Event(), Heart()
         foresee_requests(meter)
@@ -183,8 +140,8 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
         pools = pools_of(settings)
         allocates = any(pool.placer == "dra" for pool in pools)
         caches = empty_caches(changed.set, with_devices=allocates)
-        deployments = Cache(DEPLOYMENTS, changed.set)
-        everything = (*caches.each, deployments)
+        deployments, domains = Cache(DEPLOYMENTS, changed.set), domain_cache(settings)
+        everything = (*caches.each, deployments, *([domains] if domains is not None else []))
 
         def is_synced() -> bool:
             return all(cache.is_synced for cache in everything)
@@ -199,17 +156,24 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
             is_ours=is_ours,
             new_book=lambda: Book(settings.dra_drivers, lambda labels: placer_name(pools, labels) == "dra"),
         )
-        sightings = _sightings(observer, caches, deployments, allocates=allocates)
+        planned = PlannedPods()
+        sightings = _sightings(lambda: planned.with_power(observer.observe()), caches, deployments, allocates=allocates)
         own_jobs = reports_on(observer, caches, lambda name: bool((pod := sightings.pod(name)) and pod.is_running))
         applier = Applier(
             connection, leadership.may_write, on_fenced=lambda: meter.count("tonnage_fenced_writes_total")
         )
         world = _world(settings, loop, applier, leadership, sightings, observer, own_jobs, stack)
+        power_port = None
+        if domains is not None:
+            power_port = _serve_watts(settings, loop, domains, caches, planned, leadership, applier, meter, stack)
         fence = Fence(connection, settings.lease.namespace, time.monotonic)
         ray = on_ray(settings, meter, leadership)
         if ray is not None:
             stack.callback(ray.brain.close)
-        probes = {"/healthz": heart.probe, "/readyz": lambda: None if is_synced() else "the cluster was not seen yet"}
+        probes = {
+            "/healthz": lambda: heart.probe() or planned.probe(),
+            "/readyz": lambda: None if is_synced() else "the cluster was not seen yet",
+        }
         yield Operator(
             settings,
             leadership,
@@ -227,6 +191,7 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
             ray,
             probe_port=stack.enter_context(probes_endpoint(settings.host, settings.probe_port, probes)),
             metrics_port=stack.enter_context(metrics_endpoint(meter, settings.host, settings.metrics_port)),
+            power_port=power_port,
         )
 
 
@@ -329,11 +294,33 @@ def boot_time_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def _serve_watts(
+    settings: OperatorSettings,
+    loop: LoopThread,
+    domains: Cache[OwnObject],
+    caches: Caches,
+    planned: PlannedPods,
+    leadership: Leadership,
+    applier: Applier,
+    meter: Meter,
+    stack: ExitStack,
+) -> int:
+    """The fast loop, and who tells of it; both end before the Lease is released."""
+    clocks = Clocks(boot_time_s, time.time)
+    lead = Lead(leadership.may_write, lambda: leadership.epoch)
+    port = stack.enter_context(serving_watts(settings, domains, caches, planned, lead, meter, clocks))
+    reporter = power_reporter(
+        domains, planned, applier, loop, lead.epoch, settings.identity, meter, clocks, settings.power.stale_s
+    )
+    stack.callback(loop.begin(reporter.keep()))
+    return port
+
+
 def _sightings(
-    observer: Observer, caches: Caches, deployments: Cache[Deployment], *, allocates: bool
+    observe: Callable[[], Snapshot], caches: Caches, deployments: Cache[Deployment], *, allocates: bool
 ) -> CachedSightings:
     return CachedSightings(
-        observer.observe,
+        observe,
         pods=caches.pods,
         services=caches.services,
         gpu_types=caches.gpu_types,

@@ -59,6 +59,36 @@ class BrainSettings(Part):
     divided: pools that pods choose by node selectors or GPU types."""
 
 
+class PowerTlsSettings(Part):
+    """Files of mutual TLS with the agents, PEM; read anew when they change."""
+
+    ca: str = Field(min_length=1)
+    """Who signs the agents' certificates."""
+    certificate: str = Field(min_length=1)
+    key: str = Field(min_length=1)
+
+
+class PowerSettings(Part):
+    """Watts: leases to the agents on the nodes, by PowerDomain objects."""
+
+    enabled: bool = False
+    """Whether agents are served. Without it no PowerDomain has a status and no device is ever limited."""
+    port: int = Field(default=9464, ge=0, le=65_535)
+    """Where agents find the leader, at `host`; 0: any."""
+    keys: str = "/etc/tonnage-keys"
+    """Folder with the fleet's keys, one file each of 32 bytes at least; the newest is the one whose name comes last."""
+    tls: PowerTlsSettings | None = None
+    """Signatures keep others from speaking, TLS also from listening."""
+    control_delay_s: float = Field(default=2.0, gt=0, le=300)
+    """From a decision to its effect being read back: 2 in band, 40 through BMCs."""
+    stale_s: float = Field(default=10.0, ge=1, le=600)
+    """A device that was not heard for so long counts at its worst case and is sent to its floor."""
+    lease_s: float = Field(default=10.0, ge=1, le=600)
+    """Life of a lease; an agent whose lease has ended goes to its floor by itself."""
+    burst_share: float = Field(default=1.0, ge=0, le=1)
+    """How much of the bursts that breakers stand may be used; 0 makes every lease a hard limit."""
+
+
 class LimitSettings(Part):
     """How much one plan may do, whatever the deciders think."""
 
@@ -122,6 +152,7 @@ class OperatorSettings(BaseSettings):
     anew. It binds within milliseconds; the rest is for volumes that must first be made."""
     brain: BrainSettings = BrainSettings()
     """Where is decided."""
+    power: PowerSettings = PowerSettings()
     limits: LimitSettings = LimitSettings()
     host: str = "0.0.0.0"  # noqa: S104 - a pod is reached from its node and from Prometheus
     """Address of the endpoints."""

@@ -58,6 +58,10 @@ FEATURES: Mapping[str, tuple[Grant, ...]] = {
         Grant(OURS, ("gangs", "gputypes", "modelprofiles", "modelservices"), _SEE),
         Grant("apps", ("deployments",), _SEE),
     ),
+    "power": (
+        Grant(OURS, ("powerdomains",), _SEE),
+        Grant(OURS, ("powerdomains/status",), ("patch",)),
+    ),
     "report": (
         Grant(OURS, ("gangs/status", "gputypes/status", "modelprofiles/status", "modelservices/status"), ("patch",)),
         Grant("events.k8s.io", ("events",), ("create", "patch")),
@@ -70,12 +74,16 @@ FEATURES: Mapping[str, tuple[Grant, ...]] = {
 """As the chart names its roles."""
 
 
-def needed(placers: frozenset[str], lease: tuple[str, str]) -> Iterator[tuple[str, Permission]]:
+def needed(
+    placers: frozenset[str], lease: tuple[str, str], *, leases_watts: bool = False
+) -> Iterator[tuple[str, Permission]]:
     """(feature, permission) of everything that an operator with these ways of placing does.
 
-    lease: (namespace, name).
+    lease: (namespace, name). leases_watts: whether power is enabled.
     """
     for feature, grants in FEATURES.items():
+        if feature == "power" and not leases_watts:
+            continue
         _, is_of_one_way, way = feature.partition("-")
         if not is_of_one_way or way in placers:
             yield from ((feature, permission) for grant in grants for permission in grant.permissions())

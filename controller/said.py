@@ -16,9 +16,10 @@ class Said:
 
     kind: str
     name: str
-    """`namespace/name`."""
+    """`namespace/name`; `name` of what has no namespace."""
     action: str
-    """What was attempted: `Binding`, `Evicting`, `Scaling`, `Placing`, and of a whole gang `Starting`, `Stopping`."""
+    """What was attempted: `Binding`, `Evicting`, `Scaling`, `Placing`, of a whole gang `Starting`, `Stopping`; of a
+    PowerDomain `Keeping` its budget, `Accepting` it, `Watching` a device."""
     reason: Reason
     is_warning: bool = False
 

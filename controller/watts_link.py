@@ -37,6 +37,10 @@ class WattCounts:
     refused: dict[str, int] = field(default_factory=dict)
     turn_s: float = 0.0
     """How long the last turn took."""
+    turned_at_s: float = 0.0
+    """When it began, by the server's clock."""
+    failures: int = 0
+    """Turns that a bug ended."""
     reaction_s: list[float] = field(default_factory=list)
     """From hearing a report to having sent the lease that answers it; the newest 10,000."""
 
@@ -77,9 +81,15 @@ class WattServer:
 
     def _turn(self, watts: Watts) -> None:
         began_s = self._clock()
-        for lease in watts.turn(began_s):
+        try:
+            leases = watts.turn(began_s)
+        except Exception:
+            self.counts.failures += 1
+            log.exception("a turn of the power loop failed")
+            return
+        for lease in leases:
             self._say(lease)
-        self.counts.turn_s = self._clock() - began_s
+        self.counts.turn_s, self.counts.turned_at_s = self._clock() - began_s, began_s
 
     def _say(self, lease: Lease) -> None:
         writer = self._lines.get(lease.node)

@@ -44,10 +44,20 @@ def schema() -> str:
     parts = settings.pop("$defs")
     settings["properties"] = {name: about for name, about in settings["properties"].items() if name not in OF_THE_CHART}
     settings["description"] = "The operator's settings; what is not set has its default there."
-    used = json.dumps(settings)
-    values["$defs"] = {name: part for name, part in parts.items() if f"#/$defs/{name}" in used}
+    values["$defs"] = _used(parts, json.dumps(settings))
     values["properties"]["settings"] = settings
     return json.dumps(values, indent=2) + "\n"
+
+
+def _used(parts: dict[str, Any], by: str) -> dict[str, Any]:
+    """The definitions that this text speaks of, by itself or by way of others."""
+    found: dict[str, Any] = {}
+    while True:
+        text = by + json.dumps(found)
+        more = {name: part for name, part in parts.items() if f"#/$defs/{name}" in text}
+        if more.keys() == found.keys():
+            return found
+        found = more
 
 
 def main() -> None:

@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from cluster.arrays import BoolArray, IntArray
 from cluster.plans import Reason
 from power.allocator import Allocator, AllocatorState
 from power.curves import speed_of
-from power.estimator import FAULT_WORDS, FAULTS
+from power.estimator import FAULT_WORDS, FAULTS, FINE
 
 
 def reason_of_cap(allocator: Allocator, state: AllocatorState, device: int, phase: int) -> Reason:
@@ -48,10 +49,30 @@ def speed_at(allocator: Allocator, device: int, phase: int, cap_w: float, need_w
     return min(1.0, at_cap / at_need)
 
 
-def _tightest(allocator: Allocator, state: AllocatorState, device: int) -> str:
-    """The limit above the device of which the largest part is granted."""
+def held_back(allocator: Allocator, state: AllocatorState) -> BoolArray:
+    """Which devices would draw more if they were let: managed, without fault, capped below what they need.
+
+    Shape (devices,); those whose reason is BudgetShort.
+    """
+    devices, book = allocator.tree.table.devices, state.book
+    fine = devices.managed & (state.estimate.fault == FINE)
+    held: BoolArray = fine & (book.cap_w < devices.max_w) & (book.cap_w < state.need_w - 1.0)
+    return held
+
+
+def tightest(allocator: Allocator, state: AllocatorState) -> IntArray:
+    """For each device, shape (devices,), the limit above it of which the largest part is granted; -1: none is."""
     tree = allocator.tree
     held_w = np.where(tree.table.devices.managed, state.estimate.held_w, 0.0)
     used = (allocator.fixed_w + tree.through(tree.burden * held_w)) / tree.budget_w
-    mine = tree.path_limit[tree.path_device == device]
-    return tree.table.domains.names[int(tree.limit[mine[int(np.argmax(used[mine]))]])] if len(mine) else "no domain"
+    # Of several writes to one place the last one stays: that of the fullest limit, the first of equals.
+    order = np.lexsort((-tree.path_limit, used[tree.path_limit]))
+    found = np.full(tree.devices, -1)
+    found[tree.path_device[order]] = tree.path_limit[order]
+    return found
+
+
+def _tightest(allocator: Allocator, state: AllocatorState, device: int) -> str:
+    limit = int(tightest(allocator, state)[device])
+    names = allocator.tree.table.domains.names
+    return names[int(allocator.tree.limit[limit])] if limit >= 0 else "no domain"

@@ -9,6 +9,7 @@ from pydantic import Field
 from controller.api.conditions import ObservedStatus
 from controller.api.fields import (
     DnsLabel,
+    Instant,
     LabelKey,
     LabelValue,
     ListOf,
@@ -124,19 +125,40 @@ class Culprit(Told):
 
     device: str = Field(max_length=128, description="UUID.")
     node: str = Field(max_length=253, description="Where it is.")
-    reason: str = Field(max_length=64, description="In one word: Stale, OverCap, Stuck, Impossible, Units, Clamped.")
+    reason: str = Field(
+        max_length=64, description="In one word: Stale, OverCap, NotEnforced, Stuck, Impossible, WrongUnit."
+    )
+
+
+class HeldBack(Told):
+    """A device that gets fewer watts than it would draw."""
+
+    device: str = Field(max_length=128, description="UUID.")
+    node: str = Field(max_length=253, description="Where it is.")
+    service_class: str = Field(max_length=128, description="Its class of service.")
+    cap_watts: float = Field(description="What it may draw.")
+    need_watts: float = Field(description="What it would draw, with a margin.")
+    limited_by: str = Field(max_length=253, description="The domain above it that is fullest.")
+    since_time: Instant = Field(description="When it was given this cap.")
+    slower_share: float = Field(ge=0, le=1, description="How much slower its work is, by the curve of its type.")
 
 
 class PowerDomainStatus(ObservedStatus):
     """How the domain fares: Accepted, Ready (its agents are heard), Degraded."""
 
     draw_watts: float | None = Field(
-        default=None, description="What is drawn through it now, by its devices' readings."
+        default=None,
+        description="What is drawn through it now: its devices' readings, their worst case where they are stale, "
+        "and otherWatts.",
     )
     worst_watts: float | None = Field(
         default=None, description="What could be drawn by everything that was granted and may still be held."
     )
-    headroom_watts: float | None = Field(default=None, description="Budget less the worst case.")
+    headroom_watts: float | None = Field(
+        default=None,
+        description="What more work may begin to draw in it: the budget less the draw and its measured spike; of all "
+        "domains that it draws through the least. Below 0: it is short, or the floors of its devices do not fit.",
+    )
     budget_watts: float | None = Field(default=None, description="The budget that is kept.")
     devices: int = Field(default=0, ge=0, le=10_000_000, description="Devices that draw through it.")
     stale_devices: int = Field(default=0, ge=0, le=10_000_000, description="Those not heard of lately.")
@@ -144,7 +166,15 @@ class PowerDomainStatus(ObservedStatus):
         default=None, ge=0, le=1, description="Share of its devices that are held below what they would draw."
     )
     culprits: ListOf[Culprit] = Field(
-        default=(), max_length=16, description="Devices that do not obey or tell nonsense; the first ones."
+        default=(), max_length=16, description="Devices that do not obey, tell nonsense or are silent; the first ones."
+    )
+    held_back_devices: int = Field(
+        default=0, ge=0, le=10_000_000, description="Devices that are held below what they would draw."
+    )
+    held_back: ListOf[HeldBack] = Field(
+        default=(),
+        max_length=128,
+        description="Those of them that are on nodes of this very domain, not of one that it feeds; the first ones.",
     )
 
 

@@ -170,7 +170,7 @@ def _rows(model: type[BaseModel], path: str) -> Iterator[str]:
     for field in model.model_fields.values():
         name = f"{path}.{field.alias}"
         described = _resolved(schema["properties"][str(field.alias)], definitions)
-        default = "required" if field.alias in required else _default(field)
+        default = "required" if field.alias in required else _default(field, described)
         yield f"| `{name}` | {_type(described, definitions)} | {default} | {field.description or ''} |"
         inner = model_in(field.annotation)
         if inner is not None:
@@ -221,7 +221,7 @@ def _bounds(schema: Schema) -> str:
     return f", {words}" if words else ""
 
 
-def _default(field: FieldInfo) -> str:
+def _default(field: FieldInfo, described: Schema) -> str:
     match field.default:
         case None | () | BaseModel():
             return ""
@@ -232,7 +232,8 @@ def _default(field: FieldInfo) -> str:
         case Decimal() | str() | int():
             return f"`{field.default}`"
         case float():
-            return f"`{duration(field.default)}`"
+            is_time = described.get("type") == "string"
+            return f"`{duration(field.default)}`" if is_time else f"`{field.default:g}`"
     return ""
 
 

@@ -111,7 +111,7 @@ SERVED = {
             Column("Type", ".spec.type", "string", "What it is."),
             Column("Budget", ".spec.budgetWatts", "number", "What may be drawn through it for ever, watts."),
             Column("Draw", ".status.drawWatts", "number", "What is drawn through it now, watts."),
-            Column("Headroom", ".status.headroomWatts", "number", "Budget less the worst case, watts."),
+            Column("Headroom", ".status.headroomWatts", "number", "What more work may begin to draw in it, watts."),
             Column("Devices", ".status.devices", "integer", "Devices that draw through it."),
             Column("Stale", ".status.staleDevices", "integer", "Devices not heard of lately.", is_wide=True),
             Column("Capped", ".status.cappedShare", "number", "Share of its devices that are held back.", is_wide=True),

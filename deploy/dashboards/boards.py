@@ -4,5 +4,6 @@ from deploy.dashboards.api_board import API
 from deploy.dashboards.fleet_board import FLEET
 from deploy.dashboards.loop_board import LOOP
 from deploy.dashboards.placement_board import PLACEMENT
+from deploy.dashboards.power_board import POWER
 
-BOARDS = (FLEET, PLACEMENT, LOOP, API)
+BOARDS = (FLEET, PLACEMENT, LOOP, POWER, API)

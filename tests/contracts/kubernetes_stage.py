@@ -28,7 +28,7 @@ from controller.kube_reflector import Surroundings
 from controller.kube_refusals import KubeWriteError
 from controller.kube_sightings import DEPLOYMENTS, CachedSightings, is_ours
 from controller.kube_world import KubernetesWorld
-from controller.operator import LoopThread
+from controller.loop_thread import LoopThread
 from tests import manifests
 from tests.contracts.stage import Stage
 
@@ -130,7 +130,7 @@ class KubernetesStages:
 def kubernetes_stages(kubeconfig: Path) -> Iterator[KubernetesStages]:
     """Watches on a server that nobody else uses, with the kinds of Tonnage installed."""
     with ExitStack() as stack:
-        loop = LoopThread()
+        loop = LoopThread("kubernetes")
         stack.callback(loop.close)
         api = loop.run(connect(Access(kubeconfig=str(kubeconfig)), time.monotonic))
         stack.callback(lambda: loop.run(api.close()))

@@ -16,6 +16,7 @@ from cli.main import tonnage
 from controller.sightings import PLACEMENT_GATE
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.programs import Programs
+from tests.agent_process import running, settings_file, write_keys
 from tests.controlplane import manifests
 from tests.controlplane.churn import churn
 from tests.controlplane.conftest import StartServer
@@ -23,7 +24,7 @@ from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.operators import OperatorProcess, operator, until
 from tests.deploy.answers import unanswered
 from tests.deploy.expressions import RULES
-from tests.deploy.helm import NAMESPACE, install, rendered, uninstall, upgrade
+from tests.deploy.helm import NAMESPACE, Values, install, rendered, uninstall, upgrade
 from tests.deploy.prometheus import running_prometheus, tool
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -145,18 +146,48 @@ def versions(kubectl: Kubectl) -> dict[str, str]:
     return {name: str(each.get("generation", each["resourceVersion"])) for name, each in meta.items()}
 
 
+LEASES_WATTS: Values = {"ray": {"mode": "none"}, "settings": {"power": {"enabled": True}}}
+
+
 @contextmanager
-def running_operator(kubectl: Kubectl, folder: Path) -> Iterator[OperatorProcess]:
-    """`tonnage operator run` as the chart's account, with the chart's settings but for its ports."""
+def running_operator(
+    kubectl: Kubectl, folder: Path, values: Values | None = None, **other: Any
+) -> Iterator[OperatorProcess]:
+    """`tonnage operator run` as the chart's account, with the chart's settings but for its ports and `other`."""
     config = yaml.safe_load(kubectl.kubeconfig.read_text(encoding="utf-8"))
     config["users"][0]["user"] = {"token": kubectl("create", "token", "tonnage").strip()}
     kubeconfig = folder / "account.kubeconfig"
     kubeconfig.write_text(json.dumps(config), encoding="utf-8")
     # Rights are what is tested here; Ray beside it would only cost time.
-    objects = rendered({"ray": {"mode": "none"}})
+    objects = rendered(values or {"ray": {"mode": "none"}})
     settings = yaml.safe_load(objects["ConfigMap", "tonnage-settings"]["data"]["settings.yaml"])
-    with operator(kubeconfig, folder, **settings | {"metrics_port": 0, "probe_port": 0}) as process:
+    with operator(kubeconfig, folder, **settings | {"metrics_port": 0, "probe_port": 0} | other) as process:
         yield process
+
+
+@contextmanager
+def drawing_row(kubectl: Kubectl, folder: Path, process: OperatorProcess, node: str) -> Iterator[None]:
+    """A row with one node, and an agent for it with pretend devices."""
+    labels = kubectl.get("node", node)["metadata"]["labels"]
+    spec = {
+        "type": "row",
+        "budgetWatts": 3000,
+        "nodes": {"key": "kubernetes.io/hostname", "values": [labels["kubernetes.io/hostname"]]},
+    }
+    row = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "PowerDomain", "metadata": {"name": "row"}, "spec": spec}
+    kubectl("apply", "--server-side", "-f", "-", stdin=row)
+    started = process.said("started")
+    assert started is not None
+    agent = settings_file(
+        folder / "agent",
+        node=node,
+        controller={"host": "127.0.0.1", "port": started["power_port"]},
+        backend="pretend",
+        pretend={"devices": 2},
+    )
+    with running(agent):
+        yield
+    kubectl("delete", "powerdomain/row")
 
 
 def become_ready(kubectl: Kubectl) -> None:
@@ -234,8 +265,12 @@ def test_every_panel_variable_and_alert_shows_a_running_operator(installed: Kube
     unmeasured["metadata"]["name"] = "unmeasured"
     del unmeasured["spec"]["demand"]
     wide = manifests.pod("too-wide", gpus=16, **gate)
+    upgrade(installed.kubeconfig, LEASES_WATTS)
+    power = {"enabled": True, "port": 0, "keys": str(write_keys(tmp_path / "agent" / "keys"))}
+    node = str(installed.get("nodes")["items"][0]["metadata"]["name"])
     with (
-        running_operator(installed, tmp_path) as process,
+        running_operator(installed, tmp_path, LEASES_WATTS, power=power) as process,
+        drawing_row(installed, tmp_path, process, node),
         running_prometheus(tmp_path, process.metrics_port, RULES, every="1s") as prometheus,
         churn(
             installed.kubeconfig,

@@ -24,7 +24,13 @@ PANELS = {
 VARIABLES = {f"{board.name}: {variable.name}": variable.query for board in BOARDS for variable in board.variables}
 
 # A scrape every 200 ms for some seconds: the windows are as long as the whole of it.
-CHOSEN = {"$job": "tonnage", "$gpu_type": ".*", "$model_service": ".*", "$__rate_interval": "5m"}
+CHOSEN = {
+    "$job": "tonnage",
+    "$gpu_type": ".*",
+    "$model_service": ".*",
+    "$power_domain": ".*",
+    "$__rate_interval": "5m",
+}
 
 
 def filled_in(expr: str) -> str:

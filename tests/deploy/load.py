@@ -16,6 +16,8 @@ from controller.cycle import run_cycle
 from controller.decide import Decisions
 from controller.guard import Limits
 from controller.meter import Meter, count_request
+from controller.power_facts import DomainFacts
+from controller.power_metrics import samples_of
 from controller.teller import Teller
 from simulator.world import SimulatedWorld
 from tests.builders import node, pod, world
@@ -46,6 +48,7 @@ class Load:
 
     def step(self) -> None:
         number = next(self._steps)
+        self._draw(number)
         if number % BLIND_EVERY == 0:
             count_request(self._meter, "list", 0, 1.0)
             self._teller.tell_blind(ObservationError("listing pods: connection refused; the next cycle tries again"))
@@ -60,6 +63,21 @@ class Load:
         self._teller.tell_cycle(run_cycle(self._world, brain, limits, deadline_s=10.0, clock=_ticking(0.01)))
         for verb, code in (("watch", 200), ("create", 201), ("patch", 409 if number % 3 else 429)):
             count_request(self._meter, verb, code, 0.004)
+
+    def _draw(self, number: int) -> None:
+        """A row whose low class is held back, and agents that report."""
+        facts = DomainFacts(
+            draw_w=900.0 + number % 7, worst_w=990.0, budget_w=1000.0, headroom_w=40.0, devices=4, managed=4, stale=1,
+            suspects=1, held=1, unheard_nodes=(), culprits=(), short_w={"high": 0.0, "low": 120.0},
+        )  # fmt: skip
+        self._meter.publish_power(samples_of({"row": facts}))
+        for name in ("reports", "leases"):
+            self._meter.count(f"tonnage_power_{name}_total", by=4)
+        self._meter.count("tonnage_power_failed_turns_total", by=0)
+        self._meter.count("tonnage_power_messages_refused_total", "Forged", by=number % 2)
+        self._meter.observe("tonnage_power_reaction_seconds", 0.05)
+        self._meter.set("tonnage_power_agents", 2)
+        self._meter.set("tonnage_power_last_turn_timestamp_seconds", self._now_s())
 
     def _arrive(self, number: int) -> None:
         new = [pod(f"s{number}-{n}", gpus=int(self._rng.choice((1, 1, 2))), priority=n) for n in range(3)]

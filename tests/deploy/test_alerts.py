@@ -49,6 +49,10 @@ PLANS = "tonnage_brain_plans_total"
 CYCLES, ACTIONS, REQUESTS = "tonnage_cycles_total", "tonnage_actions_total", "tonnage_api_requests_total"
 INSTANCES = 'tonnage_service_instances{job="t", model_service="ns/chat", gpu_type="A100"'
 
+ROW = 'job="t", power_domain="row"'
+IN_ROW = {"job": "t", "power_domain": "row"}
+BUDGET = f"tonnage_power_budget_watts{{{ROW}}}"
+
 STORIES = (
     Story("TonnageNoLeader", replicas(gauge(1, 0), gauge(0, 0)), {}),
     Story("TonnageNoLeader", replicas(gauge(1, "_"), gauge(0, "_")), {}),
@@ -119,6 +123,23 @@ STORIES = (
         "TonnageServiceShort",
         {f'{INSTANCES}, state="wanted"}}': gauge(2, 2), f'{INSTANCES}, state="running"}}': gauge(2, 1)},
         {"job": "t", "model_service": "ns/chat"},
+    ),
+    *(
+        Story(alert, {f"tonnage_power_{name}_watts{{{ROW}}}": gauge(well, ill), BUDGET: gauge(1000, 1000)}, IN_ROW)
+        for alert, name, well, ill in (
+            ("TonnagePowerOverBudget", "worst", 1000, 1010),
+            ("TonnagePowerDrawOverBudget", "draw", 990, 1001),
+            ("TonnagePowerHeadroomLow", "headroom", 30, 10),
+        )
+    ),
+    *(
+        Story(alert, {f'tonnage_power_devices{{{ROW}, state="{state}"}}': gauge(0, 1)}, IN_ROW)
+        for alert, state in (("TonnagePowerStale", "stale"), ("TonnagePowerDisobeyed", "disobedient"))
+    ),
+    Story("TonnagePowerLoopStalled", {'tonnage_power_last_turn_timestamp_seconds{job="t"}': stopped_clock}),
+    Story(
+        "TonnagePowerForged",
+        {'tonnage_power_messages_refused_total{job="t", reason="Forged"}': counter(0, 1)},
     ),
     # 16 of 100 devices.
     Story(

@@ -103,6 +103,40 @@ def test_the_account_may_do_in_the_cluster_what_was_asked_for_and_nothing_more(
     assert rights(values, "ClusterRole") == granted
 
 
+def test_where_watts_are_leased_it_may_see_power_domains_and_write_their_status() -> None:
+    more = rights({"agent": {"enabled": True}}, "ClusterRole") - rights({}, "ClusterRole")
+
+    assert more == {
+        ("tonnage.dev", "powerdomains", "list"),
+        ("tonnage.dev", "powerdomains", "watch"),
+        ("tonnage.dev", "powerdomains/status", "patch"),
+    }
+    wanted = needed(frozenset({"gate"}), (NAMESPACE, "tonnage"), leases_watts=True)
+    asked = {(each.group, each.resource, each.verb) for feature, each in wanted if feature == "power"}
+    assert asked == more
+
+
+@pytest.mark.parametrize("tls", ["", "operator-tls"])
+def test_where_watts_are_leased_the_operator_has_their_port_and_keys(tls: str, tmp_path: Path) -> None:
+    values: Values = {"agent": {"enabled": True, "port": 9999, "tls": {"operatorSecret": tls, "agentSecret": tls}}}
+    objects, pod = rendered(values), deployment(values)["spec"]["template"]["spec"]
+    file = tmp_path / "settings.yaml"
+    file.write_text(objects["ConfigMap", "tonnage-settings"]["data"]["settings.yaml"], encoding="utf-8")
+    power = read_settings(file).power
+
+    assert (power.enabled, power.port) == (True, 9999)
+    assert {"name": "power", "containerPort": 9999} in pod["containers"][0]["ports"]
+    mounted = {each["mountPath"]: each["name"] for each in pod["containers"][0]["volumeMounts"]}
+    secrets = {each["name"]: each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each}
+    assert secrets[mounted[power.keys]].strip() == "tonnage-power-keys"
+    if tls:
+        assert power.tls is not None
+        assert power.tls.key.startswith("/etc/tonnage-tls/")
+        assert secrets[mounted["/etc/tonnage-tls"]] == "operator-tls"
+    else:
+        assert power.tls is None
+
+
 @pytest.mark.parametrize("placers", [("gate",), ("bind",), ("gate", "bind"), ("dra",)])
 def test_the_doctor_asks_for_every_right_that_is_granted_and_for_no_other(placers: tuple[str, ...]) -> None:
     values: Values = {"settings": settings(*placers)}

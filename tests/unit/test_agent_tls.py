@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from controller.watt_tls import MountedTls
 from controller.watts import Watts
 from controller.watts_link import WattServer
 from nodeagent.link import Link, Tls
@@ -23,11 +24,7 @@ PATIENCE_S = 20.0
 
 def serving(authority: Authority, pair: Pair) -> ssl.SSLContext:
     """As the operator serves: only to who shows a certificate of the authority."""
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    made.load_cert_chain(pair.certificate, pair.key)
-    made.load_verify_locations(authority.certificate)
-    made.verify_mode = ssl.CERT_REQUIRED
-    return made
+    return MountedTls(str(authority.certificate), str(pair.certificate), str(pair.key), lambda: 0.0).context
 
 
 def lived(story: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -1,6 +1,6 @@
 """Frames carry snapshots and plans whole, and refuse what is no frame."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -14,8 +14,21 @@ from controller.frames import FrameError, plan_frame, plan_from_frame, snapshot_
 from tests.builders import node, pod, world
 from tests.mixes import profile, service
 from tests.snapshots import plain
+from tests.watts import Device, row_of
 
 WHY = Reason("LeastCost", "for a reason", {"cost": 1.5})
+
+
+def test_watts_cross_with_their_snapshot() -> None:
+    table = replace(row_of([Device("g", "n")], 1000.0), headroom_w={"row": 500.0})
+    snapshot = replace(world([node("n", gpus=1)]), power=table)
+
+    crossed = snapshot_from_frame(snapshot_frame(snapshot)).power
+
+    assert crossed is not None
+    assert crossed.headroom_w == {"row": 500.0}
+    assert list(crossed.devices.names) == ["g"]
+    assert crossed.domains.budget_w.tolist() == table.domains.budget_w.tolist()
 
 
 def full_plan() -> Plan:

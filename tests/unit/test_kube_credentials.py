@@ -16,7 +16,7 @@ from cluster.errors import ConfigError
 from controller.kube_connection import Connection, connect
 from controller.kube_credentials import Access
 from controller.kube_refusals import KubeReadError
-from controller.operator import LoopThread
+from controller.loop_thread import LoopThread
 from simulator.controlplane.folder import AUTHORITY, SERVER
 from simulator.controlplane.pki import write_pki
 from tests.unit.test_kube_connection import kubeconfig, talking_to
@@ -70,7 +70,7 @@ def test_a_plugin_that_tells_no_expiry_is_asked_again_a_minute_later(tmp_path: P
                 said.append(await connection.read("/x"))
             return said
 
-    loop = LoopThread()  # as in the operator, where it is not the main thread that starts the plugin
+    loop = LoopThread("kubernetes")  # as in the operator, where it is not the main thread that starts the plugin
     try:
         assert loop.run(test()) == [b"Bearer first", b"Bearer first", b"Bearer second"]
     finally:

@@ -205,5 +205,13 @@ capabilities: {drop: [ALL]}
 {{- $address := printf "%s.%s.svc:6390" (include "tonnage.rayHead" .) .Release.Namespace }}
 {{- $brain = dict "mode" "cluster" "address" $address "token_file" "/etc/tonnage-brain/brain-token" }}
 {{- end }}
-{{- toYaml (merge $own (dict "brain" $brain) .Values.settings) }}
+{{- $power := dict }}
+{{- if include "tonnage.leasesWatts" . }}
+{{- $power = dict "power" (dict "enabled" true "port" (int .Values.agent.port) "keys" "/etc/tonnage-keys") }}
+{{- if .Values.agent.tls.operatorSecret }}
+{{- $files := dict "ca" "/etc/tonnage-tls/ca.crt" "certificate" "/etc/tonnage-tls/tls.crt" "key" "/etc/tonnage-tls/tls.key" }}
+{{- $_ := set $power.power "tls" $files }}
+{{- end }}
+{{- end }}
+{{- toYaml (merge $own $power (dict "brain" $brain) .Values.settings) }}
 {{- end }}

@@ -1,0 +1,170 @@
+"""Words for what PowerDomains' statuses say: a table of all, and why one has the watts that it has."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controller.api.conditions import READY, condition_of
+from controller.api.power_domain import Culprit, HeldBack, PowerDomainStatus
+from controller.power_status import read
+from power.estimator import FAULT_WORDS, FAULTS
+
+Object = dict[str, Any]
+HEADERS = ("DOMAIN", "TYPE", "DRAW", "BUDGET", "HEADROOM", "DEVICES", "CAPPED", "STALE", "READY", "REASON")
+NOT_TOLD = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """A PowerDomain as it was listed."""
+
+    name: str
+    spec: Object
+    status: PowerDomainStatus
+
+    @property
+    def feeds(self) -> tuple[str, ...]:
+        return tuple(each["name"] for each in self.spec.get("feeds") or ())
+
+
+def domains_of(objects: Sequence[Object]) -> tuple[Domain, ...]:
+    """Parents before what they feed, otherwise by name, so that a table reads from the top of the tree."""
+    found = {
+        each["metadata"]["name"]: Domain(
+            each["metadata"]["name"], each.get("spec") or {}, read(each.get("status") or {})
+        )
+        for each in objects
+    }
+    ordered: dict[str, Domain] = {}
+    left = dict(sorted(found.items()))
+    while left:
+        ready = [name for name, each in left.items() if not any(feed in left for feed in each.feeds)]
+        for name in ready or list(left):  # a circle is shown, too
+            ordered[name] = left.pop(name)
+    return tuple(ordered.values())
+
+
+def rows(domains: Sequence[Domain]) -> Iterator[tuple[str, ...]]:
+    for each in domains:
+        status, ready = each.status, condition_of(each.status.conditions, READY)
+        told = status.observed_generation is not None
+        yield (
+            each.name,
+            str(each.spec.get("type", "")),
+            _watts(status.draw_watts),
+            _watts(each.spec.get("budgetWatts")),
+            _watts(status.headroom_watts),
+            str(status.devices) if told else NOT_TOLD,
+            str(status.held_back_devices) if told else NOT_TOLD,
+            str(status.stale_devices) if told else NOT_TOLD,
+            ready.status if ready else "Unknown",
+            ready.reason if ready else "NotTold",
+        )
+
+
+def as_data(domains: Sequence[Domain]) -> list[Object]:
+    """For programs: what the API says, by domain."""
+    return [{"name": each.name, "type": each.spec.get("type"), **each.status.plain()} for each in domains]
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """An answer in lines for people and in data for programs."""
+
+    lines: tuple[str, ...]
+    data: Object
+
+
+def why(domains: Sequence[Domain], target: str) -> Why | None:
+    """Why a domain, node or device has the watts it has; None when no status speaks of it."""
+    named = next((each for each in domains if each.name == target), None)
+    if named is not None:
+        return _why_domain(domains, named)
+    held = [(each, one) for each in domains for one in each.status.held_back if target in (one.device, one.node)]
+    wrong = {
+        (one.device, one.reason): one
+        for each in domains
+        for one in each.status.culprits
+        if target in (one.device, one.node)
+    }
+    if not held and not wrong:
+        return None
+    lines = [f"{one.device} on {one.node} {_fault(one)}." for one in wrong.values()]
+    lines += [_held_line(one, where.name) for where, one in held]
+    lines += _first_to_give(domains, {one.limited_by for _, one in held})
+    data = {
+        "target": target,
+        "culprits": [one.plain() for one in wrong.values()],
+        "heldBack": [{"domain": where.name, **one.plain()} for where, one in held],
+    }
+    return Why(tuple(lines), data)
+
+
+def _why_domain(domains: Sequence[Domain], named: Domain) -> Why:
+    status = named.status
+    below = _below(domains, named.name)
+    held = [one for each in below for one in each.status.held_back]
+    lines = [f"{named.name} ({named.spec.get('type', 'domain')})"]
+    if status.observed_generation is None:
+        return Why((*lines, "  nobody has told of it yet: is power enabled in the operator?"), {"target": named.name})
+    lines.append(
+        f"  draws {_watts(status.draw_watts)} W, at worst {_watts(status.worst_watts)} W, of "
+        f"{_watts(status.budget_watts)} W; {_watts(status.headroom_watts)} W may still be planned with"
+    )
+    lines.append(
+        f"  {status.held_back_devices} of {status.devices} devices are held back, {status.stale_devices} are not heard"
+    )
+    lines += [f"  {each.type}: {each.status}, {each.reason}: {each.message}" for each in status.conditions]
+    lines += [f"  {each.device} on {each.node} {_fault(each)}" for each in status.culprits]
+    lines += [f"  {line}" for line in _by_class(held)]
+    limits = {one.limited_by for one in held} - {named.name}
+    lines += [f"  {name} above it is fuller: see `tonnage power explain {name}`" for name in sorted(limits) if name]
+    data = {"target": named.name, **status.plain(), "heldBackBelow": [one.plain() for one in held]}
+    return Why(tuple(lines), data)
+
+
+def _below(domains: Sequence[Domain], name: str) -> list[Domain]:
+    """The domain and all that draws through it."""
+    found = {name}
+    for each in domains:  # parents come first
+        if found & set(each.feeds):
+            found.add(each.name)
+    return [each for each in domains if each.name in found]
+
+
+def _by_class(held: Sequence[HeldBack]) -> Iterator[str]:
+    """What each class gives up, who gives most first."""
+    lacking = {
+        name: sum(one.need_watts - one.cap_watts for one in held if one.service_class == name)
+        for name in {one.service_class for one in held}
+    }
+    for name, watts in sorted(lacking.items(), key=lambda each: -each[1]):
+        mine = {one.device: one for one in held if one.service_class == name}
+        slower = sum(one.slower_share for one in mine.values()) / len(mine)
+        yield f"class {name} gives up {watts:.0f} W in {len(mine)} listed devices, about {slower:.0%} of their speed"
+
+
+def _first_to_give(domains: Sequence[Domain], limits: set[str]) -> list[str]:
+    """Below the domains that hold these devices back: which classes gave how much."""
+    lines = []
+    for name in sorted(limits - {""}):
+        held = [one for each in _below(domains, name) for one in each.status.held_back if one.limited_by == name]
+        lines += [f"Below {name} {line}." for line in _by_class(held)]
+    return lines
+
+
+def _held_line(one: HeldBack, where: str) -> str:
+    short = one.need_watts - one.cap_watts
+    return (
+        f"{one.device} on {one.node} ({where}, class {one.service_class}) may draw {one.cap_watts:.0f} W and needs "
+        f"{one.need_watts:.0f} W: {one.limited_by or 'no domain'} cannot carry the other {short:.0f} W; "
+        f"about {one.slower_share:.0%} slower."
+    )
+
+
+def _fault(one: Culprit) -> str:
+    return FAULT_WORDS[FAULTS.index(one.reason)] if one.reason in FAULTS else one.reason
+
+
+def _watts(value: float | None) -> str:
+    return NOT_TOLD if value is None else f"{value:.0f}"

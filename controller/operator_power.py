@@ -1,0 +1,162 @@
+"""Power in the operator's process: who serves agents, who tells of it, and what planning gets to see."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import structlog
+
+from cluster.snapshot import Snapshot
+from controller.kube_apply import Applier
+from controller.kube_cache import Cache
+from controller.kube_events import AT_A_TIME, Events
+from controller.kube_observe import Caches
+from controller.kube_structs import OwnObject
+from controller.loop_thread import LoopThread
+from controller.meter import Meter
+from controller.operator_settings import OperatorSettings
+from controller.power_loop import PowerLoop
+from controller.power_metrics import PowerTeller
+from controller.power_report import PowerReporter
+from controller.power_sight import POWER_DOMAINS, PowerWatcher, Work, work_of
+from controller.watt_tls import MountedTls
+from power.mounted_keys import MountedKeys
+from power.rules import PowerRules
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    monotonic: Callable[[], float]
+    """Of the fast loop and its leases."""
+    wall: Callable[[], float]
+    """Seconds since the epoch, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """Whether this process leads, in which term; asked from any thread."""
+
+    holds: Callable[[], bool]
+    epoch: Callable[[], int]
+
+
+class PlannedPods:
+    """What passes between planning and the fast loop: pods one way, watts the other. Whole values, for any thread."""
+
+    def __init__(self) -> None:
+        self.work = Work()
+        """Of the newest snapshot; the one before while the cluster cannot be seen."""
+        self.loop: PowerLoop | None = None
+        """None: power is not enabled."""
+
+    def probe(self) -> str | None:
+        """Whether the fast loop still comes round; for the kubelet."""
+        return self.loop.probe() if self.loop is not None else None
+
+    def with_power(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with the watts of the fast loop, if it runs."""
+        if self.loop is None:
+            return snapshot
+        self.work = work_of(snapshot)
+        standing = self.loop.standing
+        return replace(snapshot, power=standing.power_table()) if standing is not None else snapshot
+
+
+def domain_cache(settings: OperatorSettings) -> Cache[OwnObject] | None:
+    """Of PowerDomains; None where nobody wants them watched."""
+    return Cache(POWER_DOMAINS, lambda: None) if settings.power.enabled else None
+
+
+def power_rules(settings: OperatorSettings) -> PowerRules:
+    power = settings.power
+    return PowerRules(
+        control_delay_s=power.control_delay_s,
+        stale_s=power.stale_s,
+        lease_s=power.lease_s,
+        burst_share=power.burst_share,
+    )
+
+
+@contextmanager
+def serving_watts(
+    settings: OperatorSettings,
+    domains: Cache[OwnObject],
+    caches: Caches,
+    planned: PlannedPods,
+    lead: Lead,
+    meter: Meter,
+    clocks: Clocks,
+) -> Iterator[int]:
+    """Serve agents while the block runs, in a thread of its own; yields the port.
+
+    Raises ConfigError for keys, certificates or an address that cannot be used.
+    """
+    power, clock = settings.power, clocks.monotonic
+    keys = MountedKeys(Path(power.keys), clock)
+    tls = MountedTls(power.tls.ca, power.tls.certificate, power.tls.key, clock) if power.tls else None
+    watcher = PowerWatcher(domains, caches.nodes, lambda: planned.work, frozenset(settings.dra_drivers.values()))
+    teller = PowerTeller(meter, clocks.wall() - clock())
+    said = _Mistakes(keys)
+
+    def on_look(loop: PowerLoop) -> None:
+        teller.tell(loop)
+        said.tell()
+        if tls is not None:
+            tls.look()
+
+    loop = PowerLoop(watcher.see, lead.holds, lead.epoch, keys, clock, power_rules(settings), on_look)
+    with ExitStack() as stack:
+        thread = LoopThread("watts")
+        stack.callback(thread.close)
+        port = thread.run(loop.listen(settings.host, power.port, tls.context if tls else None))
+        thread.begin(loop.run())
+        planned.loop = loop
+        yield port
+
+
+class _Mistakes:
+    """Logs once what is wrong with the keys' newest reading."""
+
+    def __init__(self, keys: MountedKeys) -> None:
+        self._keys, self._told = keys, ""
+
+    def tell(self) -> None:
+        if self._keys.mistake != self._told:
+            self._told = self._keys.mistake
+            if self._told:
+                log.warning("the mounted keys cannot be used; those before stay", why=self._told)
+
+
+def power_reporter(
+    domains: Cache[OwnObject],
+    planned: PlannedPods,
+    applier: Applier,
+    thread: LoopThread,
+    epoch: Callable[[], int],
+    identity: str,
+    meter: Meter,
+    clocks: Clocks,
+    settle_s: float,
+) -> PowerReporter:
+    """Writes through `applier`, in the event loop of the connection, which is `thread`'s."""
+    quiet = replace(applier, concurrency=AT_A_TIME)
+
+    def uid(kind: str, name: str) -> str | None:
+        found = domains.get(name) if kind == "PowerDomain" else None
+        return found.metadata.uid if found else None
+
+    events = Events(quiet, uid, clocks.wall, epoch, identity)
+    thread.begin(events.write())
+    return PowerReporter(
+        domains,
+        lambda: planned.loop.standing if planned.loop is not None else None,
+        quiet.send,
+        events.say,
+        meter.publish_power,
+        clocks.monotonic,
+        clocks.wall,
+        settle_s,
+    )

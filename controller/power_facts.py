@@ -1,0 +1,268 @@
+"""What stands to be told of each PowerDomain, worked out of a standing's columns. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cluster.arrays import Array, BoolArray, FloatArray, IntArray
+from cluster.power import UNLIMITED_W, PowerTable
+from controller.power_standing import PowerStanding
+from power.admission import floors_w
+from power.allocator import Allocator, AllocatorState
+from power.estimator import FAULTS, FINE, STALE
+from power.explain import held_back, speed_at, tightest
+
+SHOWN_CULPRITS = 16
+SHOWN_HELD = 128
+"""As many as the status has room for."""
+LONGEST_UUID = 128
+LEAST_OVER_W = 1e-6
+"""Sums of floats differ by less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A device that is not as it was told to be, or silent."""
+
+    device: str
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A device that is held back; instants by the loop's clock."""
+
+    device: str
+    node: str
+    service_class: str
+    cap_w: float
+    need_w: float
+    limited_by: str
+    since_s: float
+    slower_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class DomainFacts:
+    """One PowerDomain now, watts at its feed."""
+
+    draw_w: float
+    worst_w: float
+    budget_w: float | None
+    headroom_w: float | None
+    devices: int
+    """GPUs of nodes that were never heard included."""
+    managed: int
+    stale: int
+    """The same."""
+    suspects: int
+    """Devices that are heard and not as they should be."""
+    held: int
+    unheard_nodes: tuple[str, ...]
+    culprits: tuple[Suspect, ...]
+    """The gravest first; so many as are shown."""
+    floors: str = ""
+    """Why not even the floors of its devices fit; empty where they do."""
+    short_w: Mapping[str, float] = field(default_factory=dict)
+    """Class → watts that its devices need and do not get; every class in use."""
+
+    @property
+    def over_w(self) -> float:
+        """By how much what was granted and may still be held passes the budget."""
+        return 0.0 if self.budget_w is None else max(0.0, self.worst_w - self.budget_w)
+
+    @property
+    def held_share(self) -> float | None:
+        return self.held / self.managed if self.managed else None
+
+
+def facts_of(standing: PowerStanding) -> Mapping[str, DomainFacts]:
+    """Every PowerDomain of the table that is in force; none before there is one."""
+    table, reach = standing.table, standing.reach
+    if table is None or reach is None:
+        return {}
+    names = [name for name in standing.sight.domains if name in table.domains.names]
+    rows = np.array([table.domains.names.row(name) for name in names], dtype=np.int64)
+    told = _Sums(table, reach[:, rows])
+    allocator, state = standing.allocator, standing.state
+    columns = _columns(told, allocator, state) if allocator is not None and state is not None else _nothing(told)
+    headroom_w = standing.headroom_w()
+    unheard = _unheard(standing, table)
+    culprits = _culprits(told, allocator, state)
+    floors = _floors(allocator)
+    facts = {}
+    for number, name in enumerate(names):
+        silent = [node for node in unheard if told.is_above(node, number)]
+        silent_gpus = sum(standing.nodes[node].gpus for node in silent)
+        budget_w = float(table.domains.budget_w[rows[number]])
+        facts[name] = DomainFacts(
+            draw_w=float(columns.draw_w[number]),
+            worst_w=float(columns.worst_w[number]),
+            budget_w=budget_w if budget_w < UNLIMITED_W else None,
+            headroom_w=headroom_w.get(name),
+            devices=int(columns.devices[number]) + silent_gpus,
+            managed=int(columns.managed[number]),
+            stale=int(columns.stale[number]) + silent_gpus,
+            suspects=int(columns.suspects[number]),
+            held=int(columns.held[number]),
+            unheard_nodes=tuple(silent),
+            culprits=culprits[number],
+            floors=floors.get(name, ""),
+            short_w={each: float(watts[number]) for each, watts in columns.short_w.items()},
+        )
+    return facts
+
+
+def held_of(standing: PowerStanding) -> Mapping[str, tuple[Held, ...]]:
+    """PowerDomain → the devices on its very own nodes that are held back, who lacks most first; as many as are shown.
+
+    Asks curves one device at a time: for now and then.
+    """
+    allocator, state = standing.allocator, standing.state
+    if allocator is None or state is None:
+        return {}
+    table = allocator.tree.table
+    short_w = np.where(held_back(allocator, state), state.need_w - state.book.cap_w, 0.0)
+    limit = tightest(allocator, state)
+    found: dict[str, list[Held]] = {}
+    for row in np.argsort(-short_w, kind="stable").tolist():
+        if short_w[row] <= 0:
+            break
+        node = table.domains.names[int(table.devices.domain[row])]
+        domains = [found.setdefault(each, []) for each in standing.tree.feeds_of_node.get(node, ())]
+        lacking = [each for each in domains if len(each) < SHOWN_HELD]
+        if lacking:
+            one = _held(allocator, state, row, node, int(limit[row]), int(phase_of(standing, row)))
+            for each in lacking:
+                each.append(one)
+    return {name: tuple(several) for name, several in found.items()}
+
+
+def phase_of(standing: PowerStanding, row: int) -> int:
+    """The phase of work that a device's agent told of last."""
+    assert standing.table is not None  # noqa: S101 - there is an allocator
+    return int(standing.table.readings.phase[row])
+
+
+def _held(allocator: Allocator, state: AllocatorState, row: int, node: str, limit: int, phase: int) -> Held:
+    table = allocator.tree.table
+    cap_w, need_w = float(state.book.cap_w[row]), float(state.need_w[row])
+    return Held(
+        device=table.devices.names[row][:LONGEST_UUID],
+        node=node,
+        service_class=table.classes[int(table.devices.power_class[row])].name,
+        cap_w=cap_w,
+        need_w=need_w,
+        limited_by=table.domains.names[int(allocator.tree.limit[limit])] if limit >= 0 else "",
+        since_s=float(state.book.granted_at_s[row]),
+        slower_share=min(1.0, max(0.0, 1 - speed_at(allocator, row, phase, cap_w, need_w))),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sums:
+    """Adds devices up through the domains that are told of."""
+
+    table: PowerTable
+    share: FloatArray
+    """Shape (all domains and nodes, domains told of): what part of each one's draw goes through each."""
+
+    def watts(self, of_device: Array) -> FloatArray:
+        """Watts at the feed per device → watts through each domain."""
+        return np.asarray(self.share.T @ self._by_node(of_device), dtype=np.float64)
+
+    def count(self, which: BoolArray) -> IntArray:
+        """Devices → how many draw through each domain, each counted whole."""
+        return np.asarray((self.share > 0).T @ self._by_node(which), dtype=np.int64)
+
+    def other_w(self) -> FloatArray:
+        return np.asarray(self.share.T @ self.table.domains.other_w, dtype=np.float64)
+
+    def is_above(self, node: str, domain: int) -> bool:
+        row = self.table.domains.names.row(node)
+        return row is not None and bool(self.share[row, domain] > 0)
+
+    def _by_node(self, of_device: Array) -> FloatArray:
+        made = np.bincount(self.table.devices.domain, of_device.astype(np.float64), len(self.table.domains))
+        return np.asarray(made, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Columns:
+    """Shape (domains told of,) each."""
+
+    draw_w: FloatArray
+    worst_w: FloatArray
+    devices: IntArray
+    managed: IntArray
+    stale: IntArray
+    suspects: IntArray
+    held: IntArray
+    short_w: Mapping[str, FloatArray]
+
+
+def _columns(told: _Sums, allocator: Allocator, state: AllocatorState) -> _Columns:
+    tree, devices, seen = allocator.tree, told.table.devices, state.estimate
+    opted_out_w = np.maximum(devices.max_w, devices.default_w)
+    held = held_back(allocator, state)
+    short_w = np.where(held, state.need_w - state.book.cap_w, 0.0) * tree.overhead
+    everyone = np.ones(len(devices), dtype=np.bool_)
+    return _Columns(
+        draw_w=told.other_w() + told.watts(tree.overhead * seen.draw_w),
+        worst_w=told.other_w() + told.watts(tree.burden * np.where(devices.managed, seen.held_w, opted_out_w)),
+        devices=told.count(everyone),
+        managed=told.count(devices.managed),
+        stale=told.count(seen.fault == STALE),
+        suspects=told.count((seen.fault != FINE) & (seen.fault != STALE)),
+        held=told.count(held),
+        short_w={
+            each.name: told.watts(np.where(devices.power_class == number, short_w, 0.0))
+            for number, each in enumerate(told.table.classes)
+        },
+    )
+
+
+def _nothing(told: _Sums) -> _Columns:
+    """While no agent told of a device."""
+    other_w, none = told.other_w(), np.zeros(told.share.shape[1], dtype=np.int64)
+    return _Columns(other_w, other_w, none, none, none, none, none, {})
+
+
+def _unheard(standing: PowerStanding, table: PowerTable) -> list[str]:
+    """Nodes with GPUs that count whole at their worst, because nothing is known of their devices."""
+    there = [node for node in standing.tree.feeds_of_node if node in table.domains.names]
+    return [node for node in there if standing.nodes[node].gpus and node not in standing.heard]
+
+
+def _culprits(
+    told: _Sums, allocator: Allocator | None, state: AllocatorState | None
+) -> tuple[tuple[Suspect, ...], ...]:
+    """For each domain told of the first ones: first those that are heard and do not obey, then the silent."""
+    domains = told.share.shape[1]
+    found: tuple[list[Suspect], ...] = tuple([] for _ in range(domains))
+    if allocator is None or state is None:
+        return tuple(() for _ in found)
+    fault, devices = state.estimate.fault, told.table.devices
+    wrong = np.flatnonzero(fault != FINE)
+    for row in wrong[np.argsort(fault[wrong] == STALE, kind="stable")].tolist():
+        where = int(devices.domain[row])
+        mine = [each for each in np.flatnonzero(told.share[where] > 0).tolist() if len(found[each]) < SHOWN_CULPRITS]
+        one = Suspect(devices.names[row][:LONGEST_UUID], told.table.domains.names[where], FAULTS[int(fault[row])])
+        for domain in mine:
+            found[domain].append(one)
+    return tuple(tuple(each) for each in found)
+
+
+def _floors(allocator: Allocator | None) -> Mapping[str, str]:
+    """Domains whose budget does not carry the floors of what is admitted → why."""
+    if allocator is None:
+        return {}
+    tree = allocator.tree
+    over_w = floors_w(tree) - tree.budget_w
+    return {
+        tree.table.domains.names[int(tree.limit[limit])]: f"at their floors its devices would draw "
+        f"{over_w[limit]:.0f} W over its budget: no cap helps then"
+        for limit in np.flatnonzero(over_w > LEAST_OVER_W).tolist()
+    }

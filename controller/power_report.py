@@ -1,0 +1,154 @@
+"""Reports the fast loop's standing: statuses and Events of PowerDomains, and their gauges. Runs beside planning."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import structlog
+
+from cluster.errors import ActionError, Mistake
+from controller.kube_apply import Job, Sent
+from controller.kube_cache import Cache
+from controller.kube_own import by_object
+from controller.kube_report_own import own_status_write
+from controller.kube_structs import OwnObject
+from controller.meter import Sample
+from controller.power_facts import DomainFacts, Held, facts_of, held_of
+from controller.power_metrics import samples_of
+from controller.power_standing import PowerStanding
+from controller.power_status import FIGURES_EVERY_S, Told, said_of_change, status_after
+from controller.power_tree import lineage
+from controller.said import Said
+
+log = structlog.get_logger(__name__)
+Status = dict[str, Any]
+
+EVERY_S = 1.0
+HELD_EVERY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was last written of an object, until the watch shows something else than what it was written over."""
+
+    over: str
+    """resourceVersion that was seen when it was written."""
+    status: Status
+
+
+class PowerReporter:
+    """Tells of domains what is new, once a second. Belongs to the event loop of the Kubernetes connection."""
+
+    def __init__(
+        self,
+        domains: Cache[OwnObject],
+        standing: Callable[[], PowerStanding | None],
+        send: Callable[[Sequence[Job]], Awaitable[Sequence[Sent]]],
+        say: Callable[[Iterable[Said]], None],
+        publish: Callable[[Iterable[Sample]], None],
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+        settle_s: float,
+    ) -> None:
+        """standing: of the fast loop; None while another leads. clock: the loop's. wall_clock: since the epoch.
+
+        settle_s: so long after it began a term may not have heard everyone yet, and silence is not told of.
+        """
+        self._domains, self._standing, self._send, self._say = domains, standing, send, say
+        self._publish, self._clock, self._wall_clock, self._settle_s = publish, clock, wall_clock, settle_s
+        self._known: dict[str, _Known] = {}
+        self._told_at_s: dict[str, float] = {}
+        self._held: tuple[float, int, Mapping[str, tuple[Held, ...]]] = (0.0, -1, {})
+        """When it was asked, in which term, and who was held back."""
+
+    async def keep(self) -> None:
+        """For ever. A mistake of ours is logged, and the next second tries again."""
+        while True:
+            try:
+                await self.report()
+            except Exception:
+                log.exception("reporting power failed")
+            await asyncio.sleep(EVERY_S)
+
+    async def report(self) -> None:
+        """Write what is worth it now."""
+        standing = self._standing()
+        if standing is None:
+            self._publish(())
+            self._known, self._told_at_s = {}, {}
+            return
+        facts = facts_of(standing)
+        self._publish(samples_of(facts))
+        if standing.is_pending or not self._is_settled(standing, facts):
+            return
+        changes = list(self._changes(standing, facts))
+        answers = await self._send([job for job, *_ in changes])
+        for (_, obj, before, after), answer in zip(changes, answers, strict=True):
+            name = obj.metadata.name
+            if isinstance(answer, ActionError):
+                log.warning("a PowerDomain's status was not written", power_domain=name, why=str(answer))
+                continue
+            self._known[name] = _Known(obj.metadata.resource_version, after)
+            self._told_at_s[name] = self._clock()
+            self._say(said_of_change(name, before, after))
+
+    def _is_settled(self, standing: PowerStanding, facts: Mapping[str, DomainFacts]) -> bool:
+        """Whether who is silent now is silent, not merely not heard yet."""
+        if standing.table is None:
+            return bool(standing.mistake)
+        young = standing.at_s - standing.since_s < self._settle_s
+        return not (young and any(each.stale for each in facts.values()))
+
+    def _changes(
+        self, standing: PowerStanding, facts: Mapping[str, DomainFacts]
+    ) -> Iterator[tuple[Job, OwnObject, Status, Status]]:
+        mistakes = (*standing.sight.unreadable, *standing.tree.fatal, *standing.tree.mistakes)
+        wrong, held, at_s = by_object(mistakes), self._held_by_domain(standing), self._wall_clock()
+        for name, obj in self._domains.all().items():
+            if obj.metadata.deletion_timestamp or name not in standing.sight.generations:
+                continue
+            told = self._told(name, standing, facts.get(name), wrong.get(f"PowerDomain/{name}", ()), held.get(name, ()))
+            before = self._before(name, obj)
+            may_refresh = self._clock() - self._told_at_s.get(name, -FIGURES_EVERY_S) >= FIGURES_EVERY_S
+            after = status_after(before, told, at_s, may_refresh=may_refresh)
+            if after != before:
+                write = own_status_write("PowerDomain", name, obj.metadata.uid, after)
+                yield Job(f"PowerDomain/{name}", write), obj, before, after
+
+    def _held_by_domain(self, standing: PowerStanding) -> Mapping[str, tuple[Held, ...]]:
+        """Asked anew now and then only: curves are looked up for every device that is held back."""
+        made_s, epoch, held = self._held
+        if epoch != standing.epoch or standing.at_s - made_s >= HELD_EVERY_S:
+            held = held_of(standing)
+            self._held = (standing.at_s, standing.epoch, held)
+        return held
+
+    def _before(self, name: str, obj: OwnObject) -> Status:
+        known = self._known.get(name)
+        if known is not None and known.over == obj.metadata.resource_version:
+            return known.status  # the watch has not shown yet what was written
+        made: Status = msgspec.json.decode(obj.status)
+        return made
+
+    def _told(
+        self,
+        name: str,
+        standing: PowerStanding,
+        facts: DomainFacts | None,
+        mistaken: Sequence[Mistake],
+        held: Sequence[Held],
+    ) -> Told:
+        domains = standing.sight.domains
+        above = lineage(domains, name) if name in domains else ()
+        # Instants of the loop's clock, and of a cap that was taken over from another term, which has none.
+        lag_s = self._wall_clock() - self._clock()
+        return Told(
+            generation=standing.sight.generations[name],
+            mistaken=mistaken,
+            facts=facts,
+            held=tuple(replace(each, since_s=max(each.since_s, standing.since_s) + lag_s) for each in held),
+            unusable=standing.mistake,
+            is_observed=any(domains[each].mode == "observe" for each in above),
+        )

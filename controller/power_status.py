@@ -1,0 +1,210 @@
+"""What a PowerDomain's status says, and when it is worth writing: conditions at once, figures when they have moved."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from cluster.errors import Mistake
+from cluster.plans import Reason
+from controller.api.conditions import ACCEPTED, DEGRADED, READY, ConditionStatus, condition_of, set_condition
+from controller.api.power_domain import Culprit, HeldBack, PowerDomainStatus
+from controller.mistakes import words_of
+from controller.power_facts import DomainFacts, Held, Suspect
+from controller.said import Said
+from power.estimator import FAULT_WORDS, FAULTS
+
+MOVED_SHARE = 0.02
+"""A figure that moved by less of its budget is not told anew: an idle row would write for every ripple."""
+MOVED_HELD_SHARE = 0.05
+FIGURES_EVERY_S = 15.0
+"""Figures alone are told so often at most; a busy row moves all the time, and metrics have them every second."""
+NAMED_NODES = 3
+OVER_LEAST_W = 1.0
+"""Caps are whole watts."""
+
+_ACTIONS = {ACCEPTED: "Accepting", READY: "Keeping", DEGRADED: "Keeping"}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What there is to tell of one PowerDomain."""
+
+    generation: int
+    """metadata.generation of the spec that is in force."""
+    mistaken: Sequence[Mistake] = ()
+    facts: DomainFacts | None = None
+    """None while there is no table that it is in."""
+    held: tuple[Held, ...] = ()
+    """Instants in seconds since the epoch."""
+    unusable: str = ""
+    """Why the domains together cannot be used as they are now."""
+    is_observed: bool = False
+    """Its mode, or that of a domain above it, leaves limits alone."""
+
+
+def status_after(before: Mapping[str, Any], told: Told, at_s: float, *, may_refresh: bool) -> dict[str, Any]:
+    """The status as plain data; equal to `before` when there is nothing worth telling.
+
+    at_s: now, seconds since the epoch. may_refresh: the last time that figures alone were told is long enough ago.
+    """
+    old = read(before)
+    conditions = old.conditions
+    for kind, (status, reason) in _claims(told).items():
+        conditions = set_condition(
+            conditions, kind, status, reason.code, reason.words, generation=told.generation, at_s=at_s
+        )
+    fresh = _figures(told)
+    is_news = conditions != old.conditions or _is_other(old, fresh)
+    if not is_news and not (may_refresh and _has_moved(old, fresh)):
+        return dict(before)
+    return fresh.model_copy(update={"observed_generation": told.generation, "conditions": conditions}).plain()
+
+
+def read(before: Mapping[str, Any]) -> PowerDomainStatus:
+    """The status that stands there; one that cannot be read, because somebody else wrote it, is made anew."""
+    try:
+        return PowerDomainStatus.model_validate(before)
+    except ValidationError:
+        return PowerDomainStatus()
+
+
+def said_of_change(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Said]:
+    """An Event for each condition that changed, and for each device that was not named before and is heard."""
+    old, new = read(before), read(after)
+    for each in new.conditions:
+        was = condition_of(old.conditions, each.type)
+        if was is not None and (was.status, was.reason) == (each.status, each.reason):
+            continue
+        is_good = (each.status == "True") != (each.type == DEGRADED)
+        if was is None and is_good:
+            continue  # the first words of an object that is well say nothing new
+        yield Said("PowerDomain", name, _ACTIONS[each.type], Reason(each.reason, each.message), is_warning=not is_good)
+    known = {(each.device, each.reason) for each in old.culprits}
+    for culprit in new.culprits:
+        if (culprit.device, culprit.reason) not in known and culprit.reason != "Stale":
+            yield Said(
+                "PowerDomain", name, "Watching", Reason(culprit.reason, _culprit_words(culprit)), is_warning=True
+            )
+
+
+Claim = tuple[ConditionStatus, Reason]
+
+
+def _claims(told: Told) -> dict[str, Claim]:
+    accepted: Claim = ("True", Reason("Valid", "its fields and the objects that it names are right"))
+    if told.mistaken:
+        accepted = ("False", Reason("Mistaken", words_of(told.mistaken)))
+    return {ACCEPTED: accepted, READY: _ready(told), DEGRADED: _degraded(told)}
+
+
+def _ready(told: Told) -> Claim:
+    facts = told.facts
+    if facts is None:
+        return "False", Reason("NotUsed", told.unusable or "it is in no tree of power yet")
+    if told.unusable:
+        return "False", Reason("NotUsed", f"the domains before these stay in force: {told.unusable}")
+    if facts.floors:
+        return "False", Reason("FloorsOverBudget", facts.floors)
+    if facts.over_w > OVER_LEAST_W:
+        left = "limits are left alone here" if told.is_observed else "whatever can be lowered is being lowered"
+        return "False", Reason("OverBudget", f"at worst its devices may draw more than the budget; {left}")
+    if facts.unheard_nodes:
+        return "False", Reason("AgentsUnheard", f"no agent was heard of on {_nodes(facts.unheard_nodes)}")
+    if facts.stale:
+        return "False", Reason("DevicesSilent", f"{facts.stale} of {facts.devices} devices are not heard")
+    if told.is_observed:
+        return "True", Reason("Observed", "its devices are heard; their limits are left alone")
+    return "True", Reason("BudgetKept", "its devices are heard, and what they may draw fits the budget")
+
+
+def _degraded(told: Told) -> Claim:
+    facts = told.facts
+    if told.unusable:
+        return "True", Reason("NotUsed", told.unusable)
+    if facts is not None and facts.floors:
+        return "True", Reason("FloorsOverBudget", facts.floors)
+    if facts is not None and facts.suspects:
+        heard = [each for each in facts.culprits if each.reason != FAULTS[1]]
+        return "True", Reason("DevicesDisobey", f"{facts.suspects} devices, first {_suspect_words(heard[0])}")
+    if facts is not None and facts.stale:
+        words = f"{facts.stale} of {facts.devices} devices are not heard and count at their worst case"
+        return "True", Reason("DevicesSilent", words)
+    return "False", Reason("AsAsked", "nothing is known to be worse than asked")
+
+
+def _figures(told: Told) -> PowerDomainStatus:
+    facts = told.facts
+    if facts is None:
+        return PowerDomainStatus()
+    return PowerDomainStatus(
+        draw_watts=_whole(facts.draw_w),
+        worst_watts=_whole(facts.worst_w),
+        headroom_watts=_whole(facts.headroom_w),
+        budget_watts=facts.budget_w,
+        devices=facts.devices,
+        stale_devices=facts.stale,
+        capped_share=None if facts.held_share is None else round(facts.held_share, 4),
+        culprits=tuple(Culprit(device=e.device, node=e.node, reason=e.reason) for e in facts.culprits),
+        held_back_devices=facts.held,
+        held_back=tuple(_held(each) for each in told.held),
+    )
+
+
+def _held(each: Held) -> HeldBack:
+    return HeldBack(
+        device=each.device,
+        node=each.node,
+        service_class=each.service_class,
+        cap_watts=round(each.cap_w),
+        need_watts=round(each.need_w),
+        limited_by=each.limited_by,
+        since_time=float(int(each.since_s)),
+        slower_share=round(each.slower_share, 3),
+    )
+
+
+def _is_other(old: PowerDomainStatus, new: PowerDomainStatus) -> bool:
+    """What does not ripple."""
+    counted = ("budget_watts", "devices", "stale_devices", "culprits")
+    return any(getattr(old, name) != getattr(new, name) for name in counted)
+
+
+def _has_moved(old: PowerDomainStatus, new: PowerDomainStatus) -> bool:
+    scale_w = new.budget_watts or max(new.worst_watts or 0.0, old.worst_watts or 0.0, 1.0)
+    watts = ("draw_watts", "worst_watts", "headroom_watts")
+    if any(_moved(getattr(old, name), getattr(new, name), MOVED_SHARE * scale_w) for name in watts):
+        return True
+    if (old.held_back_devices == 0) != (new.held_back_devices == 0):
+        return True
+    if _moved(old.capped_share, new.capped_share, MOVED_HELD_SHARE):
+        return True
+    return {(e.device, e.limited_by) for e in old.held_back} != {(e.device, e.limited_by) for e in new.held_back}
+
+
+def _moved(old: float | None, new: float | None, least: float) -> bool:
+    if old is None or new is None:
+        return old is not new
+    return abs(new - old) >= least
+
+
+def _whole(watts: float | None) -> float | None:
+    return None if watts is None else float(round(watts))
+
+
+def _nodes(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED_NODES} more" if len(names) > NAMED_NODES else ""
+    return ", ".join(names[:NAMED_NODES]) + more
+
+
+def _suspect_words(each: Suspect) -> str:
+    return f"{each.device} on {each.node}, which {_fault_words(each.reason)}"
+
+
+def _culprit_words(each: Culprit) -> str:
+    return f"{each.device} on {each.node} {_fault_words(each.reason)}"
+
+
+def _fault_words(reason: str) -> str:
+    return FAULT_WORDS[FAULTS.index(reason)] if reason in FAULTS else reason

@@ -1,0 +1,291 @@
+"""The fast loop as the operator runs it: from watched objects and agents on loopback to leases and statuses."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.kube_apply import Job, Sent
+from controller.kube_cache import Cache
+from controller.kube_observe import NODES
+from controller.kube_structs import Node, OwnObject
+from controller.meter import Meter, Sample
+from controller.power_facts import facts_of, held_of
+from controller.power_loop import PowerLoop
+from controller.power_metrics import PowerTeller, samples_of
+from controller.power_report import PowerReporter
+from controller.power_sight import POWER_DOMAINS, PowerWatcher, Work
+from controller.said import Said
+from nodeagent.agent import Agent, AgentRules
+from nodeagent.link import Link
+from power.lease_message import Keys
+from power.mounted_keys import keys_of_node
+from power.pretend_devices import PretendDevice, PretendDevices
+from power.rules import PowerRules
+from tests.kube import listed
+
+FLEET = Keys("k", {"k": b"a secret of the fleet, long enough"})
+FAST = PowerRules(control_delay_s=0.2, lease_s=3.0, stale_s=3.0)
+PATIENCE_S = 40.0
+GPU = "nvidia.com/gpu"
+
+
+def domain(name: str, generation: int = 1, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": f"u-{name}", "generation": generation}, "spec": spec, "status": {}}
+
+
+def node(name: str, **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": labels}, "status": {"capacity": {GPU: "1"}}}
+
+
+def row(budget_w: float, generation: int = 1) -> list[dict[str, Any]]:
+    return [
+        domain("row", generation, type="row", budgetWatts=budget_w),
+        domain("rack", type="rack", feeds=[{"name": "row"}], nodes={"key": "rack", "values": ["a"]}),
+    ]
+
+
+class Cluster:
+    """Objects as the watches would have them, a loop that leads when told so, and an agent for each device."""
+
+    def __init__(self, folder: Path, objects: Sequence[dict[str, Any]], nodes: Sequence[dict[str, Any]]) -> None:
+        self.clock = asyncio.get_running_loop().time
+        self.folder, self.leads, self.term, self.work = folder, True, 1, Work()
+        self.domains: Cache[OwnObject] = Cache(POWER_DOMAINS, lambda: None)
+        self.nodes: Cache[Node] = Cache(NODES, lambda: None)
+        self.store(objects)
+        self.nodes.take_page(listed(nodes), 0.0, is_first=True)
+        watcher = PowerWatcher(self.domains, self.nodes, lambda: self.work, frozenset({GPU}))
+        self.meter = Meter()
+        self.teller = PowerTeller(self.meter, 0.0)
+        self.loop = PowerLoop(
+            watcher.see, lambda: self.leads, lambda: self.term, lambda: FLEET, self.clock, FAST, self.teller.tell
+        )
+        self.devices: dict[str, PretendDevice] = {}
+        self.written: list[tuple[str, dict[str, Any]]] = []
+        self.said: list[Said] = []
+        self.samples: tuple[Sample, ...] = ()
+        self.reporter = PowerReporter(
+            self.domains,
+            lambda: self.loop.standing,
+            self._send,
+            self._say,
+            self._publish,
+            self.clock,
+            lambda: 1_700_000_000.0 + self.clock(),
+            FAST.stale_s,
+        )
+
+    def store(self, objects: Sequence[dict[str, Any]]) -> None:
+        self.domains.take_page(listed(objects), 0.0, is_first=True)
+
+    async def _send(self, jobs: Sequence[Job]) -> list[Sent]:
+        for job in jobs:
+            self.written.append((job.about, dict(job.write.body["status"])))
+        return [b"{}"] * len(jobs)
+
+    def _say(self, several: Iterable[Said]) -> None:
+        self.said += several
+
+    def _publish(self, samples: Iterable[Sample]) -> None:
+        self.samples = tuple(samples)
+
+    def status(self, name: str) -> dict[str, Any]:
+        return next((status for about, status in reversed(self.written) if about == f"PowerDomain/{name}"), {})
+
+    def ready(self, name: str) -> str:
+        conditions = self.status(name).get("conditions", [])
+        return next((f"{e['status']} {e['reason']}" for e in conditions if e["type"] == "Ready"), "")
+
+    def limits_w(self) -> list[float]:
+        return [device.enforced_w(self.clock()) for device in self.devices.values()]
+
+    async def start(self, stack: AsyncExitStack, *nodes: str) -> None:
+        port = await self.loop.listen("127.0.0.1", 0, None)
+        self._begin(stack, self.loop.run())
+        self._begin(stack, self.reporter.keep())
+        for name in nodes:
+            await self._agent(stack, name, port)
+
+    async def _agent(self, stack: AsyncExitStack, name: str, port: int) -> None:
+        device = self.devices[name] = PretendDevice(f"g-{name}", obeys_after_s=0.0)
+        keys, line = keys_of_node(FLEET, name), list[Link]()
+        agent = Agent(
+            name, "life", "boot", PretendDevices([device], self.clock), self.folder / name, AgentRules(period_s=0.1),
+            self.clock, lambda: keys, lambda message: line[0].say(message),
+        )  # fmt: skip
+        await agent.start()
+        chance = Random(1)  # noqa: S311 - spreads attempts
+        line.append(Link(name, "127.0.0.1", port, agent.hear, chance, introduce=agent.inventory))
+        stack.callback(agent.close)
+        self._begin(stack, agent.run(asyncio.Event()))
+        self._begin(stack, line[0].keep_up())
+
+    def _begin(self, stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+
+        async def end() -> None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+        stack.push_async_callback(end)
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    while not is_so():
+        await asyncio.sleep(0.05)
+
+
+def lived(story: Callable[[AsyncExitStack], Coroutine[Any, Any, None]]) -> None:
+    async def whole() -> None:
+        async with AsyncExitStack() as stack:
+            await story(stack)
+            await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(whole(), PATIENCE_S))
+
+
+def test_a_budget_that_is_lowered_takes_watts_and_the_status_speaks_of_its_generation(tmp_path: Path) -> None:
+    async def story(stack: AsyncExitStack) -> None:
+        cluster = Cluster(tmp_path, row(2000.0), [node("n0", rack="a"), node("n1", rack="a")])
+        await cluster.start(stack, "n0", "n1")
+        await until(lambda: cluster.ready("row") == "True BudgetKept" and min(cluster.limits_w()) > 600)
+        assert cluster.status("row")["devices"] == 2
+
+        cluster.store(row(1000.0, generation=2))
+        await until(lambda: 1.05 * sum(cluster.limits_w()) <= 1000.0)
+        await until(lambda: cluster.status("row").get("heldBackDevices") == 2)
+
+        assert cluster.status("row")["observedGeneration"] == 2
+        await until(lambda: cluster.status("rack").get("heldBack"))
+        assert {each["limitedBy"] for each in cluster.status("rack")["heldBack"]} == {"row"}
+        standing = cluster.loop.standing
+        assert standing is not None
+        assert set(held_of(standing)) == {"rack"}
+        named = {sample.name for sample in samples_of(facts_of(standing))}
+        assert "tonnage_power_headroom_watts" in named
+        table = standing.power_table()
+        assert table is not None
+        assert set(table.headroom_w) == {"row", "rack", "n0", "n1"}
+
+    lived(story)
+
+
+def test_only_who_leads_serves_and_a_new_term_takes_over(tmp_path: Path) -> None:
+    async def story(stack: AsyncExitStack) -> None:
+        cluster = Cluster(tmp_path, row(2000.0), [node("n0", rack="a")])
+        await cluster.start(stack, "n0")
+        await until(lambda: cluster.ready("row") == "True BudgetKept" and max(cluster.limits_w()) > 600)
+        cluster.leads = False
+        await until(lambda: cluster.limits_w() == [350.0])
+        assert cluster.loop.standing is None
+        await until(lambda: cluster.samples == ())
+
+        cluster.leads, cluster.term = True, 7
+        await until(lambda: max(cluster.limits_w()) > 600)
+        assert cluster.loop.standing is not None
+        assert cluster.loop.standing.epoch == 7
+
+    lived(story)
+
+
+def test_a_term_goes_on_after_a_gap_without_the_lease(tmp_path: Path) -> None:
+    async def story(stack: AsyncExitStack) -> None:
+        cluster = Cluster(tmp_path, row(2000.0), [node("n0", rack="a")])
+        await cluster.start(stack, "n0")
+        await until(lambda: cluster.ready("row") == "True BudgetKept" and max(cluster.limits_w()) > 600)
+        cluster.leads = False
+        await until(lambda: cluster.limits_w() == [350.0])
+
+        cluster.leads = True  # the Lease was renewed after all: the epoch is the same, and numbers must go on
+        await until(lambda: max(cluster.limits_w()) > 600)
+        assert "Replayed" not in cluster.loop.counts.refused
+
+    lived(story)
+
+
+def test_a_node_that_was_never_heard_counts_at_its_worst(tmp_path: Path) -> None:
+    async def story(stack: AsyncExitStack) -> None:
+        cluster = Cluster(tmp_path, row(4000.0), [node("n0", rack="a"), node("n1", rack="a")])
+        await cluster.start(stack, "n0")
+        await until(lambda: cluster.ready("row").startswith("False"))
+
+        assert cluster.ready("row") == "False AgentsUnheard"
+        assert (cluster.status("row")["devices"], cluster.status("row")["staleDevices"]) == (2, 1)
+        # A GPU of which nothing is known: 1400 W and 5 %, beside what the other one may draw, 700 W at most.
+        assert 1470.0 < cluster.status("row")["worstWatts"] <= 1470.0 + 735.0
+
+    lived(story)
+
+
+def test_a_node_in_no_domain_gets_back_the_limit_that_was_found(tmp_path: Path) -> None:
+    async def story(stack: AsyncExitStack) -> None:
+        cluster = Cluster(tmp_path, row(2000.0), [node("n0", rack="a"), node("n1", rack="elsewhere")])
+        await cluster.start(stack, "n0", "n1")
+        await until(lambda: cluster.limits_w()[0] > 600 and cluster.limits_w()[1] == 700.0)
+
+    lived(story)
+
+
+def test_nothing_is_granted_before_the_domains_were_seen(tmp_path: Path) -> None:
+    async def story(stack: AsyncExitStack) -> None:
+        cluster = Cluster(tmp_path, row(2000.0), [node("n0", rack="a")])
+        cluster.domains.synced.clear()
+        await cluster.start(stack, "n0")
+        await until(lambda: cluster.limits_w() == [350.0])
+        await asyncio.sleep(1.0)
+        assert cluster.loop.standing is None
+
+        cluster.domains.synced.set()
+        await until(lambda: max(cluster.limits_w()) > 600)
+
+    lived(story)
+
+
+def test_a_circle_leaves_the_domains_that_were_and_says_so(tmp_path: Path) -> None:
+    async def story(stack: AsyncExitStack) -> None:
+        cluster = Cluster(tmp_path, row(2000.0), [node("n0", rack="a")])
+        await cluster.start(stack, "n0")
+        await until(lambda: cluster.ready("row") == "True BudgetKept")
+        wrong = domain("row", 2, type="row", budgetWatts=900.0, feeds=[{"name": "rack"}])
+        cluster.store([wrong, row(1.0)[1]])
+        await until(lambda: cluster.ready("row") == "False NotUsed")
+
+        assert cluster.status("row")["budgetWatts"] == 2000.0
+        assert max(cluster.limits_w()) > 600
+        accepted = next(e for e in cluster.status("row")["conditions"] if e["type"] == "Accepted")
+        assert accepted["message"] == "spec.feeds: draws through itself"
+
+    lived(story)
+
+
+def test_what_was_counted_is_told_once(tmp_path: Path) -> None:
+    async def story(stack: AsyncExitStack) -> None:
+        cluster = Cluster(tmp_path, row(2000.0), [node("n0", rack="a")])
+        await cluster.start(stack, "n0")
+        await until(lambda: cluster.loop.counts.leases > 3)
+        await asyncio.sleep(1.0)
+        value = cluster.meter.registry.get_sample_value
+
+        assert value("tonnage_power_reports_total") == pytest.approx(cluster.loop.counts.reports, abs=12)
+        assert value("tonnage_power_agents") == 1.0
+        assert (value("tonnage_power_reaction_seconds_count") or 0) > 3
+
+    lived(story)
+
+
+def test_a_status_is_plain_json(tmp_path: Path) -> None:
+    async def story(stack: AsyncExitStack) -> None:
+        cluster = Cluster(tmp_path, row(2000.0), [node("n0", rack="a")])
+        await cluster.start(stack, "n0")
+        await until(lambda: cluster.status("row"))
+
+        assert msgspec.json.decode(msgspec.json.encode(cluster.status("row"))) == cluster.status("row")
+
+    lived(story)

@@ -1,0 +1,133 @@
+"""What a PowerDomain's status says, when it is written, and which Events come of it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cluster.errors import Mistake
+from controller.api.power_domain import PowerDomainStatus
+from controller.power_facts import DomainFacts, Held, Suspect
+from controller.power_status import Told, said_of_change, status_after
+
+FINE = DomainFacts(
+    draw_w=2400.0,
+    worst_w=2900.0,
+    budget_w=3200.0,
+    headroom_w=700.0,
+    devices=4,
+    managed=4,
+    stale=0,
+    suspects=0,
+    held=0,
+    unheard_nodes=(),
+    culprits=(),
+)
+AT_S = 1_700_000_000.0
+LIAR = Suspect("g1", "n1", "OverCap")
+
+
+def told(**facts: Any) -> Told:
+    return Told(generation=3, facts=replace(FINE, **facts))
+
+
+def after(before: dict[str, Any], what: Told, at_s: float = AT_S, *, may_refresh: bool = True) -> dict[str, Any]:
+    return status_after(before, what, at_s, may_refresh=may_refresh)
+
+
+def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
+
+
+def test_a_domain_that_fares_well_is_ready_and_not_degraded() -> None:
+    status = after({}, told())
+
+    assert conditions(status) == {
+        "Accepted": ("True", "Valid"),
+        "Ready": ("True", "BudgetKept"),
+        "Degraded": ("False", "AsAsked"),
+    }
+    assert status["observedGeneration"] == 3
+    assert (status["drawWatts"], status["headroomWatts"], status["cappedShare"]) == (2400.0, 700.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("facts", "ready", "degraded"),
+    [
+        ({"stale": 2}, "DevicesSilent", "DevicesSilent"),
+        ({"stale": 2, "unheard_nodes": ("n1",)}, "AgentsUnheard", "DevicesSilent"),
+        ({"worst_w": 3300.0}, "OverBudget", "AsAsked"),
+        ({"floors": "too much"}, "FloorsOverBudget", "FloorsOverBudget"),
+        ({"suspects": 1, "culprits": (LIAR,)}, "BudgetKept", "DevicesDisobey"),
+    ],
+)
+def test_what_is_wrong_is_the_reason(facts: dict[str, Any], ready: str, degraded: str) -> None:
+    found = conditions(after({}, told(**facts)))
+
+    assert (found["Ready"][1], found["Degraded"][1]) == (ready, degraded)
+
+
+def test_a_mistaken_domain_says_so_and_the_others_that_those_before_stay() -> None:
+    wrong = replace(told(), mistaken=(Mistake("PowerDomain/row, spec.feeds", "draws through itself"),))
+    others = replace(told(), unusable="rack: draws through itself")
+
+    assert conditions(after({}, wrong))["Accepted"] == ("False", "Mistaken")
+    assert conditions(after({}, others))["Ready"] == ("False", "NotUsed")
+    assert after({}, others)["devices"] == 4
+
+
+def test_ripples_are_not_written() -> None:
+    status = after({}, told())
+
+    # 2 % of 3200 W are 64 W.
+    assert after(status, told(draw_w=2460.0), AT_S + 60) == status
+    assert after(status, told(draw_w=2470.0), AT_S + 60)["drawWatts"] == 2470.0
+
+
+def test_figures_alone_wait_for_their_time_and_conditions_do_not() -> None:
+    status = after({}, told())
+
+    assert after(status, told(draw_w=100.0), may_refresh=False) == status
+    assert conditions(after(status, told(stale=1), may_refresh=False))["Ready"][0] == "False"
+    assert after(status, told(budget_w=3000.0), may_refresh=False)["budgetWatts"] == 3000.0
+
+
+def test_the_first_device_that_is_held_back_is_told() -> None:
+    status = after({}, told())
+    one = Held("g1", "n1", "low", 400.0, 640.0, "row", AT_S, 0.123456)
+    found = after(status, replace(told(held=1), held=(one,)))
+
+    assert found["heldBackDevices"] == 1
+    assert found["heldBack"][0]["limitedBy"] == "row"
+    assert found["heldBack"][0]["slowerShare"] == 0.123
+
+
+def test_a_condition_that_changes_is_one_event_and_one_that_stays_is_none() -> None:
+    well, ill = after({}, told()), after(after({}, told()), told(stale=2))
+
+    assert [(each.reason.code, each.is_warning) for each in said_of_change("row", well, ill)] == [
+        ("DevicesSilent", True),
+        ("DevicesSilent", True),
+    ]
+    assert list(said_of_change("row", ill, ill)) == []
+    assert [each.is_warning for each in said_of_change("row", ill, well)] == [False, False]
+    assert list(said_of_change("row", {}, well)) == []
+
+
+def test_a_device_that_is_named_anew_is_an_event_and_a_silent_one_is_none() -> None:
+    well = after({}, told())
+    liar = after(well, told(suspects=1, culprits=(LIAR,)))
+    silent = after(well, told(stale=1, culprits=(Suspect("g2", "n1", "Stale"),)))
+
+    assert [each.action for each in said_of_change("row", well, liar)] == ["Keeping", "Watching"]
+    assert "Watching" not in [each.action for each in said_of_change("row", well, silent)]
+
+
+def test_a_status_that_somebody_else_wrote_is_made_anew() -> None:
+    assert after({"conditions": 7}, told()) == after({}, told())
+
+
+def test_what_is_told_can_be_read_back() -> None:
+    status = after({}, told())
+
+    assert PowerDomainStatus.model_validate(status).plain() == status
