@@ -233,14 +233,15 @@ def test_the_row_taken_is_one_whose_peak_rises_least_weighed_by_how_tight_it_is(
     pods = [pod(f"p{n}", 1, owner=f"s{chance.integers(4)}") for n in range(12)]
     seen = powered({f"r{n}": 4000.0 for n in range(4)}, pods, gpus=4, courses=courses)
     plan = packed(seen)
-    rows_w = np.full((4, 6), 4 * 60.0)
+    rows_w, free = np.full((4, 6), 4 * 60.0), np.full(4, 4)
     for name, node_name in where(plan).items():
         course_w = 340 * courses[pods[int(name[1:])].owner]
         before, after = rows_w.max(axis=1) / 5000, (rows_w + course_w).max(axis=1) / 5000
-        price, own = after**16 - before**16, course_w.max() / 5000 * 16 * before**15
+        price, own = np.where(free > 0, after**16 - before**16, np.inf), course_w.max() / 5000 * 16 * before**15
         taken = int(node_name[1])
         assert price[taken] <= price.min() + 0.05 * own[price.argmin()] + 1e-12
         rows_w[taken] += course_w
+        free[taken] -= 1
 
 
 def test_services_with_different_hours_share_rows_and_blind_packing_separates_them() -> None:
