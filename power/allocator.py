@@ -15,7 +15,8 @@ from cluster.power import NEVER_S, PHASE_COMPUTE_BOUND, PHASE_MEMORY_BOUND, PHAS
 from power.appetite import Appetite, appetite_of, pieces
 from power.book import Book, confirmed, first_book, granted
 from power.burst import burst_of
-from power.estimator import FINE, OVER_CAP, STALE, Estimate, Trust, estimate, first_trust
+from power.burst_room import BurstAccount, bounded, counted, first_account
+from power.estimator import FINE, OVER_CAP, STALE, Estimate, Trust, distrusting, estimate, first_trust
 from power.filling import Pouring, pour, pouring_of
 from power.quiet import Quiet, is_quiet, quiet_while
 from power.rules import PowerRules
@@ -62,11 +63,14 @@ class AllocatorState:
     mean_w: FloatArray
     """The draw, smoothed over some seconds."""
     estimate: Estimate
+    account: BurstAccount
     quiet: Quiet | None
     """While readings stay within these bounds nothing is to be decided; None: something is under way."""
     started_s: float
     """When this controller took its first step."""
     at_s: float
+    decided_s: float
+    """When caps were last worked out in full."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,6 +82,10 @@ class Grants:
     """The newest grant of every device, changed or not."""
     burst_j: FloatArray
     """Joules that the device may draw above it (power/burst.py); 0: a hard limit."""
+    burst_to_w: FloatArray
+    """The highest limit of a burst that begins now."""
+    credit_back_s: FloatArray
+    """In so long credit that was used up comes back."""
     sequence: IntArray
     safe_w: FloatArray
     """Where the agent falls when its lease ends."""
@@ -122,9 +130,11 @@ def first_state(allocator: Allocator) -> AllocatorState:
         target_w=book.cap_w,
         mean_w=np.zeros(tree.devices),
         estimate=unknown,
+        account=first_account(tree, allocator.rules, allocator.burst_j),
         quiet=None,
         started_s=NEVER_S,
         at_s=NEVER_S,
+        decided_s=NEVER_S,
     )
 
 
@@ -146,10 +156,61 @@ def step(
     """
     budget_w = allocator.tree.budget_w if budget_w is None else budget_w
     mean_w = _smoothed(allocator, state, readings, now_s)
-    if state.quiet is not None and is_quiet(state.quiet, allocator.rules, readings, mean_w, budget_w, now_s):
+    account, overdrew = counted(
+        state.account, allocator.rules, allocator.burst_j, allocator.tree.table.devices.default_w, readings
+    )
+    state = replace(state, account=account)
+    if overdrew.any():
+        state = replace(state, trust=distrusting(state.trust, overdrew, now_s + allocator.rules.distrust_s))
+    elif (
+        state.quiet is not None and is_quiet(state.quiet, allocator.rules, readings, mean_w, budget_w, now_s)
+    ) or _can_wait(allocator, state, readings, budget_w, now_s):
         spikes = _measured(allocator, state.spikes, readings.draw_w, now_s)
-        return _still(state, spikes, mean_w, now_s), _nothing_new(allocator, state.book)
+        account = _bounded(allocator, account, spikes, readings.draw_w, budget_w, state.book.cap_w, state.usual_w)
+        return _still(state, spikes, mean_w, account, now_s), _nothing_new(allocator, state.book, account)
     return _decided(allocator, state, readings, now_s, budget_w, mean_w)
+
+
+def _can_wait(
+    allocator: Allocator, state: AllocatorState, readings: PowerReadings, budget_w: FloatArray, now_s: float
+) -> bool:
+    """Whether caps were worked out a moment ago, and every domain is far from its budget with nobody out of order."""
+    tree, rules = allocator.tree, allocator.rules
+    if not (now_s - state.decided_s < rules.calm_look_s and state.trust.clean and state.estimate.clean):
+        return False
+    drawn_w = tree.through(tree.overhead * readings.draw_w) + allocator.fixed_w
+    return (
+        bool((drawn_w < rules.calm_look_share * budget_w).all())
+        and bool(allocator.bursts.all())
+        and bool(state.book.met.all())
+        and bool((readings.at_s >= now_s - rules.stale_s).all())
+        and bool((readings.at_s <= now_s + rules.control_delay_s).all())
+        and bool((readings.cap_w <= state.book.ceiling_w + _MEANT_W).all())
+        and bool((readings.draw_w >= 0.5 * tree.table.devices.idle_w).all())
+        and bool((readings.draw_w <= tree.table.devices.max_w * (1 + tree.table.devices.overshoot_share)).all())
+    )
+
+
+def _bounded(
+    allocator: Allocator,
+    account: BurstAccount,
+    spikes: Spikes,
+    draw_w: FloatArray,
+    budget_w: FloatArray,
+    cap_w: FloatArray,
+    usual_w: FloatArray,
+) -> BurstAccount:
+    tree = allocator.tree
+    return bounded(
+        account,
+        tree,
+        allocator.rules,
+        drawn_w=tree.through(tree.overhead * draw_w) + allocator.fixed_w,
+        spike_w=spikes.spike_w,
+        budget_w=budget_w,
+        cap_w=cap_w,
+        usual_w=usual_w,
+    )
 
 
 def _decided(
@@ -190,21 +251,41 @@ def _decided(
         book = granted(book, cap_w, burst, changed, now_s)
     calm = seen.clean and trust.clean and not any_changed and book.settled
     quiet = quiet_while(allocator.tree, allocator.rules, book, need_w, budget_w, now_s) if calm else None
+    account = _bounded(allocator, state.account, spikes, seen.draw_w, budget_w, book.cap_w, usual_w)
     made = AllocatorState(
-        book, trust, spikes, need_w, usual_w, rises_per_s, target_w, mean_w, seen, quiet, state.started_s, now_s
+        book=book,
+        trust=trust,
+        spikes=spikes,
+        need_w=need_w,
+        usual_w=usual_w,
+        rises_per_s=rises_per_s,
+        target_w=target_w,
+        mean_w=mean_w,
+        estimate=seen,
+        account=account,
+        quiet=quiet,
+        started_s=state.started_s,
+        at_s=now_s,
+        decided_s=now_s,
     )
-    return made, _grants(allocator, book, changed)
+    return made, _grants(allocator, book, account, changed)
 
 
-def _grants(allocator: Allocator, book: Book, changed: BoolArray) -> Grants:
-    burst_j = np.where(book.burst, allocator.burst_j, 0.0)
+def _grants(allocator: Allocator, book: Book, account: BurstAccount, changed: BoolArray) -> Grants:
     return Grants(
-        changed, book.cap_w, burst_j, book.sequence, np.minimum(allocator.appetite.floor_w, book.cap_w), book.met
+        changed=changed,
+        cap_w=book.cap_w,
+        burst_j=np.where(book.burst, allocator.burst_j, 0.0),
+        burst_to_w=np.maximum(account.to_w, book.cap_w),
+        credit_back_s=account.back_s,
+        sequence=book.sequence,
+        safe_w=np.minimum(allocator.appetite.floor_w, book.cap_w),
+        met=book.met,
     )
 
 
-def _nothing_new(allocator: Allocator, book: Book) -> Grants:
-    return _grants(allocator, book, np.zeros(len(book.cap_w), dtype=bool))
+def _nothing_new(allocator: Allocator, book: Book, account: BurstAccount) -> Grants:
+    return _grants(allocator, book, account, np.zeros(len(book.cap_w), dtype=bool))
 
 
 def _started(state: AllocatorState, now_s: float) -> AllocatorState:
@@ -236,22 +317,11 @@ def _as_found(allocator: Allocator, before: Book, book: Book, readings: PowerRea
     return np.where(newly, np.minimum(cap_w, holds_w), cap_w)
 
 
-def _still(state: AllocatorState, spikes: Spikes, mean_w: FloatArray, now_s: float) -> AllocatorState:
+def _still(
+    state: AllocatorState, spikes: Spikes, mean_w: FloatArray, account: BurstAccount, now_s: float
+) -> AllocatorState:
     """The state of a step in which nothing happened that moves a cap."""
-    return AllocatorState(
-        state.book,
-        state.trust,
-        spikes,
-        state.need_w,
-        state.usual_w,
-        state.rises_per_s,
-        state.target_w,
-        mean_w,
-        state.estimate,
-        state.quiet,
-        state.started_s,
-        now_s,
-    )
+    return replace(state, spikes=spikes, mean_w=mean_w, account=account, at_s=now_s)
 
 
 def _smoothed(allocator: Allocator, state: AllocatorState, readings: PowerReadings, now_s: float) -> FloatArray:

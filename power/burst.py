@@ -37,9 +37,14 @@ def burst_of(tree: Tree, share: float) -> FloatArray:
 
 
 def credit_after(
-    credit_j: FloatArray, draw_w: FloatArray, lease_w: FloatArray, burst_j: FloatArray, for_s: float, refill_s: float
+    credit_j: FloatArray,
+    draw_w: FloatArray,
+    lease_w: FloatArray,
+    burst_j: FloatArray,
+    for_s: FloatArray | float,
+    refill_s: FloatArray | float,
 ) -> FloatArray:
-    """Credit after so long at this draw; all of one shape, one entry per device.
+    """Credit after so long at this draw; all of one shape, one entry per device (times may be one for all).
 
     It falls by what was drawn above the lease, below 0 where an agent acted late. It comes back from what was left
     unused, at most `burst_j` in `refill_s`, and never beyond `burst_j`.

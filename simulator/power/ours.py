@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import exp
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, IntArray, Names, column
+from cluster.arrays import FloatArray, IntArray, Names, column
 from cluster.power import (
     NEVER_S,
     PHASE_COMPUTE_BOUND,
@@ -21,7 +20,6 @@ from cluster.power import (
     PowerTable,
 )
 from power.allocator import AllocatorState, allocator_of, first_state, step
-from power.burst import credit_after, overdrawn
 from power.estimator import FAULT_WORDS
 from power.rules import PowerRules
 from simulator.power.machine import Machine
@@ -31,15 +29,6 @@ from simulator.power.requests import HIGH, LOW
 
 OURS = ("tonnage", "tonnage-oob")
 """The same allocator; `oob` is meant for limits that take 40 s."""
-
-CALM_SHARE = 0.88
-"""Of the budget: below it a fresh meter says that the breaker is cold, and credit for bursts comes back quickly."""
-CALM_CREDIT_BACK_S = 20.0
-"""About one request: each may begin with a burst. Chosen on seeds that are not published."""
-FORGIVEN_S = 60.0
-"""Time constant: who draws 150 W above its limit for good is found, who errs by 50 W now and then is not."""
-CREDIT_BACK_S = ROW_BREAKER.cooling_s
-OVERDREW = "drew more above its limit than any burst explains: it counts at its highest limit"
 
 CLASSES = (PowerClass("low", 1, 1.0), PowerClass("high", 0, 4.0))
 FLOOR_MHZ = {LOW: 810.0, HIGH: 1110.0}
@@ -77,11 +66,7 @@ class Tonnage:
         self._devices = self._table.devices
         self._number = 0
         self._orders: Orders | None = None
-        self._burst_j = self._allocator.burst_j
-        self._credit_j = self._burst_j.copy()
-        """What each server may still draw above its lease, by the controller's own account."""
-        self._overdrew: BoolArray = np.zeros(len(self._burst_j), dtype=np.bool_)
-        self._account_at_s = NEVER_S
+        self._burst_w: FloatArray | None = None
 
     def set_budget(self, budget_w: float) -> None:
         self._budget_w[0] = budget_w
@@ -90,11 +75,10 @@ class Tonnage:
         machine, devices = self._machine, self._devices
         gpu_w = (seen.server_w - machine.other_w) / machine.watts_per_gpu_watt
         said_w = np.minimum(_limit_of(machine, seen.cap_w), devices.default_w)
-        self._keep_account(seen.meter_at_s, gpu_w, said_w)
         readings = PowerReadings(
             at_s=seen.at_s,
             draw_w=gpu_w,
-            cap_w=np.where(self._overdrew, devices.max_w, said_w),  # it holds what it draws, not what it says
+            cap_w=said_w,
             sequence=seen.sequence,
             phase=_PHASES[seen.phase],
             meter_at_s=np.array([seen.meter_at_s]),
@@ -108,27 +92,20 @@ class Tonnage:
             self._orders = Orders(
                 self._number, grants.sequence, np.ones(len(cap_w)), cap_w, burst_j, for_s=self._rules.lease_s
             )
-        calm = now_s - seen.meter_at_s <= self._rules.stale_s and seen.row_w < CALM_SHARE * self._budget_w[0]
-        back_s = CALM_CREDIT_BACK_S if calm else CREDIT_BACK_S
-        self._orders = replace(self._orders, number=self._number, credit_back_s=back_s)
+        burst_w = np.where(grants.burst_to_w >= devices.max_w, np.inf, _plug_w(machine, grants.burst_to_w))
+        if self._burst_w is None or not np.array_equal(burst_w, self._burst_w):
+            self._burst_w = burst_w  # else the very same array: agents see at once that nothing changed
+        self._orders = replace(
+            self._orders,
+            number=self._number,
+            burst_w=self._burst_w,
+            credit_back_s=float(grants.credit_back_s.max()),
+        )
         return self._orders
-
-    def _keep_account(self, at_s: float, gpu_w: FloatArray, said_w: FloatArray) -> None:
-        """What each server has drawn above the limit that it says it keeps, against what a burst allows."""
-        for_s = at_s - self._account_at_s
-        self._account_at_s = at_s
-        if 0 < for_s <= self._rules.stale_s:
-            back_s = CREDIT_BACK_S if self._orders is None else self._orders.credit_back_s
-            self._credit_j = credit_after(self._credit_j, gpu_w, said_w, self._burst_j, for_s, back_s)
-            # Readings are late and agents look seldom: small errors of the account are forgiven, a liar's are not.
-            debt_j = np.minimum(self._credit_j, 0.0) * exp(-for_s / FORGIVEN_S)
-            self._credit_j = np.maximum(self._credit_j, 0.0) + debt_j
-            self._overdrew = self._overdrew | overdrawn(self._credit_j, self._burst_j)
 
     def named(self) -> Mapping[int, str]:
         fault = self._state.estimate.fault
-        found = {int(server): FAULT_WORDS[fault[server]] for server in np.flatnonzero(fault)}
-        return found | {int(server): OVERDREW for server in np.flatnonzero(self._overdrew)}
+        return {int(server): FAULT_WORDS[fault[server]] for server in np.flatnonzero(fault)}
 
     @property
     def state(self) -> AllocatorState:

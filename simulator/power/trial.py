@@ -133,17 +133,19 @@ class _Trial:
             clamp_w=(machine.idle_w + machine.highest_w) / 2,
             faults=rules.faults,
             seed=seed,
-            set_limit=lambda server, clock, cap_w, burst_j: self.row.limit(
-                server, clock=clock, cap_w=cap_w, burst_j=burst_j
+            set_limit=lambda server, clock, cap_w, burst_j, burst_w: self.row.limit(
+                server, clock=clock, cap_w=cap_w, burst_j=burst_j, burst_w=burst_w
             ),
         )
         self.silent: list[tuple[Fault, BoolArray]] = [(f, f.strikes(count, seed)) for f in rules.faults]
         self.brake, self.heat = Brake(rules.brake, rules.budget_w), BreakerHeat(rules.breaker, rules.budget_w)
         self.brake_share = machine.share_at(rules.brake.mhz)
         self.edges = list(edges_s(rules.faults))
+        self.sent = 0
         self.under_way: list[tuple[float, int, Orders]] = []
         self.frozen: Readings | None = None
         self.dead = False
+        self.epoch = 0
         self.budget_w = rules.budget_w
         self.row_w = array("d")
         self.limited_s = np.zeros(len(servers))
@@ -215,7 +217,8 @@ class _Trial:
             row_w=row_w,
             cap_w=self.agents.said_w,
             phase=self.row.phase.copy(),
-            sequence=self.agents.sequence,
+            # What a server holds of another controller confirms nothing to this one.
+            sequence=self.agents.sequence if self.agents.epoch == self.epoch else np.full(len(server_w), -1),
         )
         return self._told(readings, now_s) if self.rules.faults else readings
 
@@ -248,12 +251,15 @@ class _Trial:
             return
         if self.dead:
             self.policy, self.dead = self.make_policy(self.budget_w), False
+            self.epoch += 1
         if self._holds("cut", now_s):
             return
         self.policy.set_budget(self.budget_w)
         orders = self.policy.step(now_s, seen)
         if orders is not None:
-            heapq.heappush(self.under_way, (now_s + self.rules.delay_s, orders.number, orders))
+            orders = replace(orders, epoch=self.epoch)
+            self.sent += 1
+            heapq.heappush(self.under_way, (now_s + self.rules.delay_s, self.sent, orders))
         for server, why in self.policy.named().items():
             self.named.setdefault(server, (now_s, server, why))
 
