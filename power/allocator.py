@@ -11,7 +11,15 @@ from math import exp
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.power import NEVER_S, PHASE_COMPUTE_BOUND, PHASE_MEMORY_BOUND, PHASE_UNKNOWN, PowerReadings, PowerTable
+from cluster.power import (
+    NEVER_S,
+    PHASE_COMPUTE_BOUND,
+    PHASE_IDLE,
+    PHASE_MEMORY_BOUND,
+    PHASE_UNKNOWN,
+    PowerReadings,
+    PowerTable,
+)
 from power.appetite import Appetite, appetite_of, pieces
 from power.book import Book, confirmed, first_book, granted
 from power.burst import burst_of
@@ -43,6 +51,9 @@ class Allocator:
     """Shape (devices,): joules above its lease, for a device that may burst."""
     bursts: BoolArray
     """Shape (devices,): whose burst_j is not 0."""
+    all_burst: bool
+    highest_w: FloatArray
+    """Shape (devices,): what each can draw at its highest limit, overshoot included."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,6 +122,8 @@ def allocator_of(table: PowerTable, rules: PowerRules | None = None) -> Allocato
         keeps_reserve=((levels > int(tree.rank.max(initial=-1))) & (levels < appetite.first_room))[:, None],
         burst_j=burst_j,
         bursts=burst_j > 0,
+        all_burst=bool((burst_j > 0).all()),
+        highest_w=devices.max_w * (1 + devices.overshoot_share),
     )
 
 
@@ -159,36 +172,35 @@ def step(
     account, overdrew = counted(
         state.account, allocator.rules, allocator.burst_j, allocator.tree.table.devices.default_w, readings
     )
-    state = replace(state, account=account)
     if overdrew.any():
         state = replace(state, trust=distrusting(state.trust, overdrew, now_s + allocator.rules.distrust_s))
     elif (
         state.quiet is not None and is_quiet(state.quiet, allocator.rules, readings, mean_w, budget_w, now_s)
     ) or _can_wait(allocator, state, readings, budget_w, now_s):
         spikes = _measured(allocator, state.spikes, readings.draw_w, now_s)
-        account = _bounded(allocator, account, spikes, readings.draw_w, budget_w, state.book.cap_w, state.usual_w)
+        account = _bounded(
+            allocator, account, spikes, readings.draw_w, readings, budget_w, state.book, state.usual_w, now_s
+        )
         return _still(state, spikes, mean_w, account, now_s), _nothing_new(allocator, state.book, account)
-    return _decided(allocator, state, readings, now_s, budget_w, mean_w)
+    return _decided(allocator, state, account, readings, now_s, budget_w, mean_w)
 
 
 def _can_wait(
     allocator: Allocator, state: AllocatorState, readings: PowerReadings, budget_w: FloatArray, now_s: float
 ) -> bool:
     """Whether caps were worked out a moment ago, and every domain is far from its budget with nobody out of order."""
-    tree, rules = allocator.tree, allocator.rules
+    tree, rules, devices = allocator.tree, allocator.rules, allocator.tree.table.devices
     if not (now_s - state.decided_s < rules.calm_look_s and state.trust.clean and state.estimate.clean):
         return False
     drawn_w = tree.through(tree.overhead * readings.draw_w) + allocator.fixed_w
-    return (
-        bool((drawn_w < rules.calm_look_share * budget_w).all())
-        and bool(allocator.bursts.all())
-        and bool(state.book.met.all())
-        and bool((readings.at_s >= now_s - rules.stale_s).all())
-        and bool((readings.at_s <= now_s + rules.control_delay_s).all())
-        and bool((readings.cap_w <= state.book.ceiling_w + _MEANT_W).all())
-        and bool((readings.draw_w >= 0.5 * tree.table.devices.idle_w).all())
-        and bool((readings.draw_w <= tree.table.devices.max_w * (1 + tree.table.devices.overshoot_share)).all())
-    )
+    if not (drawn_w < rules.calm_look_share * budget_w).all():
+        return False
+    if not (tree.through(tree.burden * state.book.ceiling_w) <= budget_w - allocator.fixed_w).all():
+        return False  # a budget was cut
+    in_order = allocator.bursts & state.book.met & (readings.cap_w <= state.book.ceiling_w + _MEANT_W)
+    in_order &= (readings.at_s >= now_s - rules.stale_s) & (readings.at_s <= now_s + rules.control_delay_s)
+    in_order &= (readings.draw_w >= 0.5 * devices.idle_w) & (readings.draw_w <= allocator.highest_w)
+    return bool(in_order.all())
 
 
 def _bounded(
@@ -196,26 +208,35 @@ def _bounded(
     account: BurstAccount,
     spikes: Spikes,
     draw_w: FloatArray,
+    readings: PowerReadings,
     budget_w: FloatArray,
-    cap_w: FloatArray,
+    book: Book,
     usual_w: FloatArray,
+    now_s: float,
 ) -> BurstAccount:
-    tree = allocator.tree
+    """Bounds on bursts by what is drawn, or is about to be drawn by those that were just given more."""
+    tree, rules = allocator.tree, allocator.rules
+    held_back = (draw_w >= rules.pinned_share * readings.cap_w) & (readings.phase != PHASE_IDLE)
+    soon_w = np.where(held_back, np.maximum(draw_w, np.minimum(book.cap_w, usual_w)), draw_w)
     return bounded(
         account,
         tree,
-        allocator.rules,
-        drawn_w=tree.through(tree.overhead * draw_w) + allocator.fixed_w,
+        rules,
+        draw_w=draw_w,
+        held_back=held_back,
+        drawn_w=tree.through(tree.overhead * soon_w) + allocator.fixed_w,
         spike_w=spikes.spike_w,
         budget_w=budget_w,
-        cap_w=cap_w,
+        cap_w=book.cap_w,
         usual_w=usual_w,
+        now_s=now_s,
     )
 
 
 def _decided(
     allocator: Allocator,
     state: AllocatorState,
+    account: BurstAccount,
     readings: PowerReadings,
     now_s: float,
     budget_w: FloatArray,
@@ -229,15 +250,18 @@ def _decided(
     trust, seen = estimate(allocator.tree, allocator.rules, state.trust, state.book, readings, now_s)
     book = confirmed(state.book, readings.sequence, _obeyed(allocator, state.book, readings, seen))
     if seen.clean:
-        seen = replace(seen, held_w=np.maximum(book.ceiling_w, readings.cap_w))
+        held_w = np.maximum(book.ceiling_w, readings.cap_w)
+        seen = Estimate(seen.draw_w, held_w, seen.believed, seen.fault, clean=True)
     spikes = _measured(allocator, state.spikes, seen.draw_w, now_s) if seen.clean else state.spikes
     need_w = _needs(allocator, book, seen, readings, mean_w, state.need_w)
     rises_per_s = _rises(allocator, state, need_w, now_s)
     room_w = budget_w - allocator.fixed_w
     usual_w = _usual(allocator, state, need_w, readings.phase, now_s)
-    width_w, level = pieces(allocator.appetite, need_w, usual_w, readings.phase, rises_per_s)
     reserve_w = _reserve(allocator, spikes, seen, need_w)
-    target_w = _targets(allocator, trust, seen, width_w, level, room_w, reserve_w)
+    target_w = _all_needs(allocator, trust, seen, need_w, readings.phase, room_w - reserve_w)
+    if target_w is None:
+        width_w, level = pieces(allocator.appetite, need_w, usual_w, readings.phase, rises_per_s)
+        target_w = _targets(allocator, trust, seen, width_w, level, room_w, reserve_w)
     if not book.met.all() and now_s < state.started_s + allocator.rules.stale_s:
         target_w = np.where(_awaited(allocator, book, seen, room_w), book.cap_w, target_w)
     pool_w = np.minimum(spikes.spike_w, allocator.rules.reserve_most_share * budget_w)
@@ -251,7 +275,7 @@ def _decided(
         book = granted(book, cap_w, burst, changed, now_s)
     calm = seen.clean and trust.clean and not any_changed and book.settled
     quiet = quiet_while(allocator.tree, allocator.rules, book, need_w, budget_w, now_s) if calm else None
-    account = _bounded(allocator, state.account, spikes, seen.draw_w, budget_w, book.cap_w, usual_w)
+    account = _bounded(allocator, account, spikes, seen.draw_w, readings, budget_w, book, usual_w, now_s)
     made = AllocatorState(
         book=book,
         trust=trust,
@@ -321,7 +345,22 @@ def _still(
     state: AllocatorState, spikes: Spikes, mean_w: FloatArray, account: BurstAccount, now_s: float
 ) -> AllocatorState:
     """The state of a step in which nothing happened that moves a cap."""
-    return replace(state, spikes=spikes, mean_w=mean_w, account=account, at_s=now_s)
+    return AllocatorState(  # most steps end here: `replace` would cost more than all the rest of them
+        book=state.book,
+        trust=state.trust,
+        spikes=spikes,
+        need_w=state.need_w,
+        usual_w=state.usual_w,
+        rises_per_s=state.rises_per_s,
+        target_w=state.target_w,
+        mean_w=mean_w,
+        estimate=state.estimate,
+        account=account,
+        quiet=state.quiet,
+        started_s=state.started_s,
+        at_s=now_s,
+        decided_s=state.decided_s,
+    )
 
 
 def _smoothed(allocator: Allocator, state: AllocatorState, readings: PowerReadings, now_s: float) -> FloatArray:
@@ -409,6 +448,23 @@ def _reserve(allocator: Allocator, spikes: Spikes, seen: Estimate, need_w: Float
     margin_w = tree.through(tree.burden * need_w - tree.overhead * seen.draw_w)
     most_w = rules.reserve_most_share * tree.budget_w
     return np.minimum(np.maximum(spikes.spike_w - np.maximum(margin_w, 0.0), 0.0), most_w)
+
+
+def _all_needs(
+    allocator: Allocator, trust: Trust, seen: Estimate, need_w: FloatArray, phase: IntArray, room_w: FloatArray
+) -> FloatArray | None:
+    """What `_targets` gives where every need fits, without pouring; None where it may not, or where room is poured too.
+
+    room_w: shape (limits,), what present needs may take.
+    """
+    tree, base_w = allocator.tree, allocator.appetite.base_w
+    if not (allocator.all_burst and trust.clean and seen.clean and tree.table.devices.managed.all()):
+        return None
+    wants_w = np.where(phase == PHASE_IDLE, base_w + (need_w - allocator.appetite.floor_w), need_w)
+    if not (tree.through(tree.burden * wants_w) <= room_w).all():
+        return None
+    wants_w = base_w + np.floor((wants_w - base_w) / _MEANT_W + 1e-9) * _MEANT_W
+    return np.minimum(wants_w, allocator.appetite.most_w)
 
 
 def _targets(

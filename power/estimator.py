@@ -118,10 +118,16 @@ def _looked(rules: PowerRules, trust: Trust, readings: PowerReadings, idle_w: Fl
         return trust
     moved = trust.moved | (readings.draw_w != trust.looked_at_w)
     if now_s - trust.looked_at_s < rules.stuck_s:
-        return (
-            replace(trust, moved=moved, stuck=trust.stuck & ~moved)
-            if trust.stuck.any()
-            else replace(trust, moved=moved)
+        return Trust(  # each step: `replace` would cost more than all the rest of it
+            distrusted_until_s=trust.distrusted_until_s,
+            looked_at_w=trust.looked_at_w,
+            looked_at_s=trust.looked_at_s,
+            moved=moved,
+            stuck=trust.stuck & ~moved,
+            least_w=trust.least_w,
+            least_until_s=trust.least_until_s,
+            heard_since_s=trust.heard_since_s,
+            clean=trust.clean,
         )
     works = (readings.phase != PHASE_IDLE) & (readings.draw_w > 1.1 * idle_w)
     held_back = readings.draw_w >= rules.pinned_share * readings.cap_w

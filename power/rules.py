@@ -42,9 +42,9 @@ class PowerRules:
     """Time constant: who draws a twentieth above its limit for good is found, who errs by that now and then is not."""
     low_bursts_room: float = 2.0
     """In measured spikes: with less room below a budget, bursts of all but the first class stay at what work needs."""
-    bursts_room: float = 1.3
-    """With less room, everyone's do."""
-    no_bursts_room: float = 0.6
+    bursts_room: float = 0.6
+    """With less room those of the first class do, and no other device passes its lease."""
+    no_bursts_room: float = 0.2
     """With less room, nobody passes its lease."""
     calm_look_s: float = 4.0
     """While a domain is far from its budget, caps are moved so often at most: bursts carry whoever begins to work."""

@@ -42,6 +42,8 @@ class Agents:
         self.sequence: IntArray = np.full(servers, -1)
         """What each server holds, as it was told."""
         self._number, self.epoch = -1, 0
+        self.disobeyed_s: dict[int, float] = {}
+        """When a server first kept more than it was told, by server."""
         self.changes = 0
         """Limits that changed, counted for each server."""
         self._safe_floor_w, self._clamp_w, self._set_limit = safe_floor_w, clamp_w, set_limit
@@ -55,9 +57,9 @@ class Agents:
         """When the newest order ends; an order that was cut off reaches nobody, so one instant suits all."""
         self.expired = False
 
-    def take(self, orders: Orders, now_s: float) -> None:
-        """An order arrives. An older one than the last is refused."""
-        if (orders.epoch, orders.number) < (self.epoch, self._number):
+    def take(self, orders: Orders, now_s: float, epoch: int = 0) -> None:
+        """An order arrives. An older one than the last is refused, and one of a controller before the last."""
+        if (epoch, orders.number) < (self.epoch, self._number):
             return
         burst_w = self._unbounded_w if orders.burst_w is None else orders.burst_w
         same = (
@@ -69,7 +71,7 @@ class Agents:
         self._wanted_clock, self._wanted_w = orders.clock, orders.cap_w
         self._wanted_burst_j = np.zeros(len(orders.cap_w)) if orders.burst_j is None else orders.burst_j
         self._wanted_burst_w = burst_w
-        self.epoch, self._number, self.sequence = orders.epoch, orders.number, orders.sequence
+        self.epoch, self._number, self.sequence = epoch, orders.number, orders.sequence
         self.expires_s, self.expired = now_s + orders.for_s, False
         if not same:
             self.refresh(now_s)
@@ -94,7 +96,10 @@ class Agents:
             if not fault.holds(now_s):
                 self._held.pop(number, None)
                 continue
+            told_w = cap_w
             clock, cap_w, said_w = self._distorted(number, fault, struck, (clock, cap_w, said_w), now_s)
+            for server in np.flatnonzero(cap_w > told_w).tolist():
+                self.disobeyed_s.setdefault(server, now_s)
         self.said_w = said_w
         self._put(clock, cap_w, np.zeros(len(cap_w)) if self.expired else self._wanted_burst_j, self._wanted_burst_w)
 

@@ -66,7 +66,10 @@ class Tonnage:
         self._devices = self._table.devices
         self._number = 0
         self._orders: Orders | None = None
-        self._burst_w: FloatArray | None = None
+        self._per_limit = _plug_per_limit(machine)
+        self._unbounded_w: FloatArray = np.full(len(self._devices), np.inf)
+        self._burst_w = self._unbounded_w
+        self._clocks: FloatArray = np.ones(len(self._devices))
 
     def set_budget(self, budget_w: float) -> None:
         self._budget_w[0] = budget_w
@@ -74,7 +77,7 @@ class Tonnage:
     def step(self, now_s: float, seen: Readings) -> Orders | None:
         machine, devices = self._machine, self._devices
         gpu_w = (seen.server_w - machine.other_w) / machine.watts_per_gpu_watt
-        said_w = np.minimum(_limit_of(machine, seen.cap_w), devices.default_w)
+        said_w = np.minimum((seen.cap_w - machine.other_w) / self._per_limit, devices.default_w)
         readings = PowerReadings(
             at_s=seen.at_s,
             draw_w=gpu_w,
@@ -87,24 +90,36 @@ class Tonnage:
         self._state, grants = step(self._allocator, self._state, readings, now_s, self._budget_w)
         self._number += 1
         if self._orders is None or grants.changed.any():
-            cap_w = np.where(grants.cap_w >= devices.max_w, np.inf, _plug_w(machine, grants.cap_w))
-            burst_j = grants.burst_j * _plug_per_limit(machine)
-            self._orders = Orders(
-                self._number, grants.sequence, np.ones(len(cap_w)), cap_w, burst_j, for_s=self._rules.lease_s
-            )
-        burst_w = np.where(grants.burst_to_w >= devices.max_w, np.inf, _plug_w(machine, grants.burst_to_w))
-        if self._burst_w is None or not np.array_equal(burst_w, self._burst_w):
-            self._burst_w = burst_w  # else the very same array: agents see at once that nothing changed
-        self._orders = replace(
-            self._orders,
-            number=self._number,
-            burst_w=self._burst_w,
+            cap_w, burst_j = self._plug_w(grants.cap_w), grants.burst_j * self._per_limit
+            self._orders = Orders(self._number, grants.sequence, self._clocks, cap_w, burst_j)
+        self._orders = Orders(
+            self._number,
+            self._orders.sequence,
+            self._clocks,
+            self._orders.cap_w,
+            self._orders.burst_j,
+            burst_w=self._bursts_to_w(grants.burst_to_w),
             credit_back_s=float(grants.credit_back_s.max()),
+            for_s=self._rules.lease_s,
         )
         return self._orders
 
+    def _plug_w(self, limit_w: FloatArray) -> FloatArray:
+        """What a server draws at most under a limit on its GPUs together; infinite at their highest."""
+        plug_w = self._machine.other_w + self._per_limit * limit_w
+        return np.where(limit_w >= self._devices.max_w, np.inf, plug_w)
+
+    def _bursts_to_w(self, limit_w: FloatArray) -> FloatArray:
+        """The very same array as before where nothing changed: agents see that at once."""
+        burst_w = self._unbounded_w if (limit_w >= self._devices.max_w).all() else self._plug_w(limit_w)
+        if burst_w is not self._burst_w and not np.array_equal(burst_w, self._burst_w):
+            self._burst_w = burst_w
+        return self._burst_w
+
     def named(self) -> Mapping[int, str]:
         fault = self._state.estimate.fault
+        if self._state.estimate.clean:
+            return {}
         return {int(server): FAULT_WORDS[fault[server]] for server in np.flatnonzero(fault)}
 
     @property
@@ -122,18 +137,9 @@ def _overshoot_share(machine: Machine) -> float:
     return float(machine.prompt_share.max()) - 1.0
 
 
-def _plug_w(machine: Machine, limit_w: FloatArray) -> FloatArray:
-    """What a server draws at most under a limit on its GPUs together."""
-    return machine.other_w + _plug_per_limit(machine) * limit_w
-
-
 def _plug_per_limit(machine: Machine) -> float:
     """Plug watts that a watt of limit may cause, overshoot and fans included."""
     return machine.watts_per_gpu_watt * (1 + _overshoot_share(machine))
-
-
-def _limit_of(machine: Machine, plug_w: FloatArray) -> FloatArray:
-    return (plug_w - machine.other_w) / _plug_per_limit(machine)
 
 
 def _table(machine: Machine, servers: tuple[int, ...], budget_w: float) -> PowerTable:

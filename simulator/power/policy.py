@@ -45,8 +45,6 @@ class Orders:
     """Joules that each server may draw above cap_w while it has credit; None for none."""
     burst_w: FloatArray | None = None
     """Watts that no burst passes; None for no such bound."""
-    epoch: int = 0
-    """Of the controller: agents refuse orders of an earlier one, and number what they hold anew under a later one."""
     credit_back_s: float = 300.0
     """Credit that was used up is back after so long."""
     for_s: float = float("inf")
