@@ -31,6 +31,7 @@ def shares(_context: click.Context, parameter: click.Parameter, value: str) -> t
 @click.option("--rate", type=click.Path(path_type=Path), help="Request rates, CSV with t_s and req_per_s. [made up]")
 @click.option("--days", type=click.IntRange(1), help="So many days of them. [all]")
 @click.option("--worst-day", is_flag=True, help="Only the day with the highest rate.")
+@click.option("--above", type=click.FloatRange(0, 1), default=0.0, help="Only stretches of at least this share of it.")
 @click.option("--servers", type=click.IntRange(4), default=40, help="The row as it was planned.")
 @click.option("--peak", type=click.FloatRange(0.1, 1), default=0.79, help="Its peak over its budget.")
 @click.option("--budget-w", type=click.FloatRange(0, min_open=True), help="The budget itself, instead.")
@@ -53,6 +54,7 @@ def main(
     rate: Path | None,
     days: int | None,
     worst_day: bool,
+    above: float,
     servers: int,
     peak: float,
     budget_w: float | None,
@@ -79,6 +81,7 @@ def main(
         rates=rate,
         days=days,
         worst_day=worst_day,
+        above_share=above,
         mix=mix,
         lengths=lengths,
         base_servers=servers,

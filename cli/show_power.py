@@ -36,6 +36,7 @@ def record_of(run: Run, compared: Compared) -> dict[str, object]:
         "classes": {name: _class_record(compared, name) for name in CLASSES},
         "missed_goals": compared.missed(),
         "named": [list(one) for one in outcome.named],
+        "disobeyed": [list(one) for one in outcome.disobeyed],
         "cpu_s": round(compared.cpu_s, 2),
     }
 

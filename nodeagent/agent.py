@@ -228,7 +228,9 @@ class Agent:
         for_s = min(now_s - self.looked_at_s, 10 * self._rules.period_s)
         self.looked_at_s = now_s
         burst_j = bursts(self.holder, now_s)
-        self._bursting = bursting_after(self._bursting, self.draw_w, self.allowed_w(), burst_j, for_s)
+        self._bursting = bursting_after(
+            self._bursting, self.draw_w, self.allowed_w(), burst_j, for_s, self.holder.credit_back_s
+        )
 
     async def _act(self) -> None:
         """Tell the devices what they may draw; raises only when everything that had to be lowered was read back."""
@@ -238,7 +240,9 @@ class Agent:
             log.warning("the lease ended without another one: devices go to their floor")
         self._was_leased = self.has_lease
         holder, allowed_w = self.holder, self.allowed_w()
-        highest_w = {uuid: self._facts[uuid].max_w for uuid in allowed_w}
+        highest_w = {
+            uuid: min(self._facts[uuid].max_w, holder.burst_to_w.get(uuid, float("inf"))) for uuid in allowed_w
+        }
         wanted_w = told_w(allowed_w, highest_w, self._bursting)
         enforced_w = {u: r.limit_w for u, r in self.readings.items() if r.limit_w is not None}
         asked_w = {u: r.requested_w for u, r in self.readings.items() if r.requested_w is not None}

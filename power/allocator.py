@@ -11,11 +11,20 @@ from math import exp
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.power import NEVER_S, PHASE_COMPUTE_BOUND, PHASE_MEMORY_BOUND, PHASE_UNKNOWN, PowerReadings, PowerTable
+from cluster.power import (
+    NEVER_S,
+    PHASE_COMPUTE_BOUND,
+    PHASE_IDLE,
+    PHASE_MEMORY_BOUND,
+    PHASE_UNKNOWN,
+    PowerReadings,
+    PowerTable,
+)
 from power.appetite import Appetite, appetite_of, pieces
 from power.book import Book, confirmed, first_book, granted
 from power.burst import burst_of
-from power.estimator import FINE, OVER_CAP, STALE, Estimate, Trust, estimate, first_trust
+from power.burst_room import BurstAccount, bounded, counted, first_account
+from power.estimator import FINE, OVER_CAP, STALE, Estimate, Trust, distrusting, estimate, first_trust
 from power.filling import Pouring, pour, pouring_of
 from power.quiet import Quiet, is_quiet, quiet_while
 from power.rules import PowerRules
@@ -42,6 +51,9 @@ class Allocator:
     """Shape (devices,): joules above its lease, for a device that may burst."""
     bursts: BoolArray
     """Shape (devices,): whose burst_j is not 0."""
+    all_burst: bool
+    highest_w: FloatArray
+    """Shape (devices,): what each can draw at its highest limit, overshoot included."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,11 +74,14 @@ class AllocatorState:
     mean_w: FloatArray
     """The draw, smoothed over some seconds."""
     estimate: Estimate
+    account: BurstAccount
     quiet: Quiet | None
     """While readings stay within these bounds nothing is to be decided; None: something is under way."""
     started_s: float
     """When this controller took its first step."""
     at_s: float
+    decided_s: float
+    """When caps were last worked out in full."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,6 +93,10 @@ class Grants:
     """The newest grant of every device, changed or not."""
     burst_j: FloatArray
     """Joules that the device may draw above it (power/burst.py); 0: a hard limit."""
+    burst_to_w: FloatArray
+    """The highest limit of a burst that begins now."""
+    credit_back_s: FloatArray
+    """In so long credit that was used up comes back."""
     sequence: IntArray
     safe_w: FloatArray
     """Where the agent falls when its lease ends."""
@@ -103,6 +122,8 @@ def allocator_of(table: PowerTable, rules: PowerRules | None = None) -> Allocato
         keeps_reserve=((levels > int(tree.rank.max(initial=-1))) & (levels < appetite.first_room))[:, None],
         burst_j=burst_j,
         bursts=burst_j > 0,
+        all_burst=bool((burst_j > 0).all()),
+        highest_w=devices.max_w * (1 + devices.overshoot_share),
     )
 
 
@@ -122,9 +143,11 @@ def first_state(allocator: Allocator) -> AllocatorState:
         target_w=book.cap_w,
         mean_w=np.zeros(tree.devices),
         estimate=unknown,
+        account=first_account(tree, allocator.rules, allocator.burst_j),
         quiet=None,
         started_s=NEVER_S,
         at_s=NEVER_S,
+        decided_s=NEVER_S,
     )
 
 
@@ -146,15 +169,74 @@ def step(
     """
     budget_w = allocator.tree.budget_w if budget_w is None else budget_w
     mean_w = _smoothed(allocator, state, readings, now_s)
-    if state.quiet is not None and is_quiet(state.quiet, allocator.rules, readings, mean_w, budget_w, now_s):
+    account, overdrew = counted(
+        state.account, allocator.rules, allocator.burst_j, allocator.tree.table.devices.default_w, readings
+    )
+    if overdrew.any():
+        state = replace(state, trust=distrusting(state.trust, overdrew, now_s + allocator.rules.distrust_s))
+    elif (
+        state.quiet is not None and is_quiet(state.quiet, allocator.rules, readings, mean_w, budget_w, now_s)
+    ) or _can_wait(allocator, state, readings, budget_w, now_s):
         spikes = _measured(allocator, state.spikes, readings.draw_w, now_s)
-        return _still(state, spikes, mean_w, now_s), _nothing_new(allocator, state.book)
-    return _decided(allocator, state, readings, now_s, budget_w, mean_w)
+        account = _bounded(
+            allocator, account, spikes, readings.draw_w, readings, budget_w, state.book, state.usual_w, now_s
+        )
+        return _still(state, spikes, mean_w, account, now_s), _nothing_new(allocator, state.book, account)
+    return _decided(allocator, state, account, readings, now_s, budget_w, mean_w)
+
+
+def _can_wait(
+    allocator: Allocator, state: AllocatorState, readings: PowerReadings, budget_w: FloatArray, now_s: float
+) -> bool:
+    """Whether caps were worked out a moment ago, and every domain is far from its budget with nobody out of order."""
+    tree, rules, devices = allocator.tree, allocator.rules, allocator.tree.table.devices
+    if not (now_s - state.decided_s < rules.calm_look_s and state.trust.clean and state.estimate.clean):
+        return False
+    drawn_w = tree.through(tree.overhead * readings.draw_w) + allocator.fixed_w
+    if not (drawn_w < rules.calm_look_share * budget_w).all():
+        return False
+    if not (tree.through(tree.burden * state.book.ceiling_w) <= budget_w - allocator.fixed_w).all():
+        return False  # a budget was cut
+    in_order = allocator.bursts & state.book.met & (readings.cap_w <= state.book.ceiling_w + _MEANT_W)
+    in_order &= (readings.at_s >= now_s - rules.stale_s) & (readings.at_s <= now_s + rules.control_delay_s)
+    in_order &= (readings.draw_w >= 0.5 * devices.idle_w) & (readings.draw_w <= allocator.highest_w)
+    return bool(in_order.all())
+
+
+def _bounded(
+    allocator: Allocator,
+    account: BurstAccount,
+    spikes: Spikes,
+    draw_w: FloatArray,
+    readings: PowerReadings,
+    budget_w: FloatArray,
+    book: Book,
+    usual_w: FloatArray,
+    now_s: float,
+) -> BurstAccount:
+    """Bounds on bursts by what is drawn, or is about to be drawn by those that were just given more."""
+    tree, rules = allocator.tree, allocator.rules
+    held_back = (draw_w >= rules.pinned_share * readings.cap_w) & (readings.phase != PHASE_IDLE)
+    soon_w = np.where(held_back, np.maximum(draw_w, np.minimum(book.cap_w, usual_w)), draw_w)
+    return bounded(
+        account,
+        tree,
+        rules,
+        draw_w=draw_w,
+        held_back=held_back,
+        drawn_w=tree.through(tree.overhead * soon_w) + allocator.fixed_w,
+        spike_w=spikes.spike_w,
+        budget_w=budget_w,
+        cap_w=book.cap_w,
+        usual_w=usual_w,
+        now_s=now_s,
+    )
 
 
 def _decided(
     allocator: Allocator,
     state: AllocatorState,
+    account: BurstAccount,
     readings: PowerReadings,
     now_s: float,
     budget_w: FloatArray,
@@ -168,15 +250,18 @@ def _decided(
     trust, seen = estimate(allocator.tree, allocator.rules, state.trust, state.book, readings, now_s)
     book = confirmed(state.book, readings.sequence, _obeyed(allocator, state.book, readings, seen))
     if seen.clean:
-        seen = replace(seen, held_w=np.maximum(book.ceiling_w, readings.cap_w))
+        held_w = np.maximum(book.ceiling_w, readings.cap_w)
+        seen = Estimate(seen.draw_w, held_w, seen.believed, seen.fault, clean=True)
     spikes = _measured(allocator, state.spikes, seen.draw_w, now_s) if seen.clean else state.spikes
     need_w = _needs(allocator, book, seen, readings, mean_w, state.need_w)
     rises_per_s = _rises(allocator, state, need_w, now_s)
     room_w = budget_w - allocator.fixed_w
     usual_w = _usual(allocator, state, need_w, readings.phase, now_s)
-    width_w, level = pieces(allocator.appetite, need_w, usual_w, readings.phase, rises_per_s)
     reserve_w = _reserve(allocator, spikes, seen, need_w)
-    target_w = _targets(allocator, trust, seen, width_w, level, room_w, reserve_w)
+    target_w = _all_needs(allocator, trust, seen, need_w, readings.phase, room_w - reserve_w)
+    if target_w is None:
+        width_w, level = pieces(allocator.appetite, need_w, usual_w, readings.phase, rises_per_s)
+        target_w = _targets(allocator, trust, seen, width_w, level, room_w, reserve_w)
     if not book.met.all() and now_s < state.started_s + allocator.rules.stale_s:
         target_w = np.where(_awaited(allocator, book, seen, room_w), book.cap_w, target_w)
     pool_w = np.minimum(spikes.spike_w, allocator.rules.reserve_most_share * budget_w)
@@ -190,21 +275,41 @@ def _decided(
         book = granted(book, cap_w, burst, changed, now_s)
     calm = seen.clean and trust.clean and not any_changed and book.settled
     quiet = quiet_while(allocator.tree, allocator.rules, book, need_w, budget_w, now_s) if calm else None
+    account = _bounded(allocator, account, spikes, seen.draw_w, readings, budget_w, book, usual_w, now_s)
     made = AllocatorState(
-        book, trust, spikes, need_w, usual_w, rises_per_s, target_w, mean_w, seen, quiet, state.started_s, now_s
+        book=book,
+        trust=trust,
+        spikes=spikes,
+        need_w=need_w,
+        usual_w=usual_w,
+        rises_per_s=rises_per_s,
+        target_w=target_w,
+        mean_w=mean_w,
+        estimate=seen,
+        account=account,
+        quiet=quiet,
+        started_s=state.started_s,
+        at_s=now_s,
+        decided_s=now_s,
     )
-    return made, _grants(allocator, book, changed)
+    return made, _grants(allocator, book, account, changed)
 
 
-def _grants(allocator: Allocator, book: Book, changed: BoolArray) -> Grants:
-    burst_j = np.where(book.burst, allocator.burst_j, 0.0)
+def _grants(allocator: Allocator, book: Book, account: BurstAccount, changed: BoolArray) -> Grants:
     return Grants(
-        changed, book.cap_w, burst_j, book.sequence, np.minimum(allocator.appetite.floor_w, book.cap_w), book.met
+        changed=changed,
+        cap_w=book.cap_w,
+        burst_j=np.where(book.burst, allocator.burst_j, 0.0),
+        burst_to_w=np.maximum(account.to_w, book.cap_w),
+        credit_back_s=account.back_s,
+        sequence=book.sequence,
+        safe_w=np.minimum(allocator.appetite.floor_w, book.cap_w),
+        met=book.met,
     )
 
 
-def _nothing_new(allocator: Allocator, book: Book) -> Grants:
-    return _grants(allocator, book, np.zeros(len(book.cap_w), dtype=bool))
+def _nothing_new(allocator: Allocator, book: Book, account: BurstAccount) -> Grants:
+    return _grants(allocator, book, account, np.zeros(len(book.cap_w), dtype=bool))
 
 
 def _started(state: AllocatorState, now_s: float) -> AllocatorState:
@@ -236,21 +341,25 @@ def _as_found(allocator: Allocator, before: Book, book: Book, readings: PowerRea
     return np.where(newly, np.minimum(cap_w, holds_w), cap_w)
 
 
-def _still(state: AllocatorState, spikes: Spikes, mean_w: FloatArray, now_s: float) -> AllocatorState:
+def _still(
+    state: AllocatorState, spikes: Spikes, mean_w: FloatArray, account: BurstAccount, now_s: float
+) -> AllocatorState:
     """The state of a step in which nothing happened that moves a cap."""
-    return AllocatorState(
-        state.book,
-        state.trust,
-        spikes,
-        state.need_w,
-        state.usual_w,
-        state.rises_per_s,
-        state.target_w,
-        mean_w,
-        state.estimate,
-        state.quiet,
-        state.started_s,
-        now_s,
+    return AllocatorState(  # most steps end here: `replace` would cost more than all the rest of them
+        book=state.book,
+        trust=state.trust,
+        spikes=spikes,
+        need_w=state.need_w,
+        usual_w=state.usual_w,
+        rises_per_s=state.rises_per_s,
+        target_w=state.target_w,
+        mean_w=mean_w,
+        estimate=state.estimate,
+        account=account,
+        quiet=state.quiet,
+        started_s=state.started_s,
+        at_s=now_s,
+        decided_s=state.decided_s,
     )
 
 
@@ -339,6 +448,23 @@ def _reserve(allocator: Allocator, spikes: Spikes, seen: Estimate, need_w: Float
     margin_w = tree.through(tree.burden * need_w - tree.overhead * seen.draw_w)
     most_w = rules.reserve_most_share * tree.budget_w
     return np.minimum(np.maximum(spikes.spike_w - np.maximum(margin_w, 0.0), 0.0), most_w)
+
+
+def _all_needs(
+    allocator: Allocator, trust: Trust, seen: Estimate, need_w: FloatArray, phase: IntArray, room_w: FloatArray
+) -> FloatArray | None:
+    """What `_targets` gives where every need fits, without pouring; None where it may not, or where room is poured too.
+
+    room_w: shape (limits,), what present needs may take.
+    """
+    tree, base_w = allocator.tree, allocator.appetite.base_w
+    if not (allocator.all_burst and trust.clean and seen.clean and tree.table.devices.managed.all()):
+        return None
+    wants_w = np.where(phase == PHASE_IDLE, base_w + (need_w - allocator.appetite.floor_w), need_w)
+    if not (tree.through(tree.burden * wants_w) <= room_w).all():
+        return None
+    wants_w = base_w + np.floor((wants_w - base_w) / _MEANT_W + 1e-9) * _MEANT_W
+    return np.minimum(wants_w, allocator.appetite.most_w)
 
 
 def _targets(

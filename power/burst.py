@@ -37,9 +37,14 @@ def burst_of(tree: Tree, share: float) -> FloatArray:
 
 
 def credit_after(
-    credit_j: FloatArray, draw_w: FloatArray, lease_w: FloatArray, burst_j: FloatArray, for_s: float, refill_s: float
+    credit_j: FloatArray,
+    draw_w: FloatArray,
+    lease_w: FloatArray,
+    burst_j: FloatArray,
+    for_s: FloatArray | float,
+    refill_s: FloatArray | float,
 ) -> FloatArray:
-    """Credit after so long at this draw; all of one shape, one entry per device.
+    """Credit after so long at this draw; all of one shape, one entry per device (times may be one for all).
 
     It falls by what was drawn above the lease, below 0 where an agent acted late. It comes back from what was left
     unused, at most `burst_j` in `refill_s`, and never beyond `burst_j`.
@@ -56,6 +61,6 @@ def may_burst(credit_j: FloatArray, bursting: BoolArray, burst_j: FloatArray) ->
 def overdrawn(credit_j: FloatArray, burst_j: FloatArray) -> BoolArray:
     """Who drew more above its lease than any burst explains: by the controller's own account of its credit.
 
-    A debt of two whole bursts is left to readings that are late and agents that look seldom.
+    A debt of one whole burst is left to readings that are late and agents that look seldom.
     """
-    return (burst_j > 0) & (credit_j < -2 * burst_j)
+    return (burst_j > 0) & (credit_j < -burst_j)

@@ -14,8 +14,6 @@ TOLERANCE_W = 1.0
 MEMORY_BOUND_SHARE = 0.4
 """From this ratio of memory's busy time to the kernels' on, work is taken for memory-bound. Token generation reads all
 weights for each token and was seen above it, prompts and training below; a wrong guess costs optimality, not safety."""
-REFILL_S = 300.0
-"""In so long credit for bursts comes back in full: no faster than breakers cool (power/burst.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +63,11 @@ def bursting_after(
     lease_w: Mapping[str, float],
     burst_j: Mapping[str, float],
     for_s: float,
+    credit_back_s: float = 300.0,
 ) -> Bursting:
     """Credit and permission after so long at this draw. A device new to bursts starts without credit and earns it.
 
+    credit_back_s: in so long credit that was used up comes back, by the lease.
     A device of which no draw is known spends as if it drew all that it could: its credit is gone.
     """
     credit: dict[str, float] = {}
@@ -78,7 +78,7 @@ def bursting_after(
             continue
         had = np.array([before.credit_j.get(uuid, 0.0)])
         most = np.array([most_j])
-        has = credit_after(had, np.array([draw_w[uuid]]), np.array([lease_w[uuid]]), most, for_s, REFILL_S)
+        has = credit_after(had, np.array([draw_w[uuid]]), np.array([lease_w[uuid]]), most, for_s, credit_back_s)
         credit[uuid] = float(has[0])
         now[uuid] = bool(may_burst(has, np.array([before.now.get(uuid, False)]), most)[0])
     return Bursting(credit, now)

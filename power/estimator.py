@@ -48,6 +48,8 @@ class Trust:
     least_w: FloatArray
     """The lowest limit that each device was seen to enforce when it was given less; 0 where it obeys."""
     least_until_s: FloatArray
+    heard_since_s: FloatArray
+    """Since when each device has been heard without a gap: before that it could confirm nothing."""
     clean: bool = True
     """Nobody is distrusted, stuck or clamped: the usual case, and then there is nothing to look after."""
 
@@ -71,7 +73,12 @@ class Estimate:
 def first_trust(tree: Tree) -> Trust:
     nobody = np.zeros(tree.devices, dtype=bool)
     never = np.full(tree.devices, NEVER_S)
-    return Trust(never, np.full(tree.devices, -1.0), NEVER_S, ~nobody, nobody, np.zeros(tree.devices), never)
+    return Trust(never, np.full(tree.devices, -1.0), NEVER_S, ~nobody, nobody, np.zeros(tree.devices), never, never)
+
+
+def distrusting(trust: Trust, found: BoolArray, until_s: float) -> Trust:
+    """After devices were found to draw more than their leases and bursts allow."""
+    return replace(trust, distrusted_until_s=np.where(found, until_s, trust.distrusted_until_s), clean=False)
 
 
 def estimate(
@@ -91,24 +98,40 @@ def estimate(
     may_draw_w = np.where(book.burst | book.open, np.maximum(held_w, devices.max_w), held_w)
     obeys = draw_w <= may_draw_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + _SLACK_W
     enforces = readings.cap_w <= book.ceiling_w + _SLACK_W
-    if trust.clean and bool((fresh & possible & obeys & enforces).all()) and not _late(rules, book, now_s).any():
+    heard = bool((trust.heard_since_s < np.inf).all())
+    if (
+        heard
+        and trust.clean
+        and bool((fresh & possible & obeys & enforces).all())
+        and not _late(rules, trust, book, now_s).any()
+    ):
         return trust, Estimate(draw_w, held_w, fresh, np.zeros(tree.devices, dtype=np.int64), clean=True)
     return _sorted_out(tree, rules, trust, book, readings, now_s, held_w, fresh, possible, obeys, enforces)
 
 
 def _looked(rules: PowerRules, trust: Trust, readings: PowerReadings, idle_w: FloatArray, now_s: float) -> Trust:
-    """Whether readings move. Looked at once per `stuck_s`: a device at work whose reading never differed is stuck."""
+    """Whether readings move. Looked at once per `stuck_s`: a device at work whose reading never differed is stuck.
+
+    One that its cap holds back may well draw the same for long, and to believe it is to take it at its worst case.
+    """
     if rules.stuck_s == 0:
         return trust
     moved = trust.moved | (readings.draw_w != trust.looked_at_w)
     if now_s - trust.looked_at_s < rules.stuck_s:
-        return (
-            replace(trust, moved=moved, stuck=trust.stuck & ~moved)
-            if trust.stuck.any()
-            else replace(trust, moved=moved)
+        return Trust(  # each step: `replace` would cost more than all the rest of it
+            distrusted_until_s=trust.distrusted_until_s,
+            looked_at_w=trust.looked_at_w,
+            looked_at_s=trust.looked_at_s,
+            moved=moved,
+            stuck=trust.stuck & ~moved,
+            least_w=trust.least_w,
+            least_until_s=trust.least_until_s,
+            heard_since_s=trust.heard_since_s,
+            clean=trust.clean,
         )
     works = (readings.phase != PHASE_IDLE) & (readings.draw_w > 1.1 * idle_w)
-    stuck = ~moved & works
+    held_back = readings.draw_w >= rules.pinned_share * readings.cap_w
+    stuck = ~moved & works & ~held_back
     clean = trust.clean and not stuck.any()
     return replace(
         trust,
@@ -120,9 +143,11 @@ def _looked(rules: PowerRules, trust: Trust, readings: PowerReadings, idle_w: Fl
     )
 
 
-def _late(rules: PowerRules, book: Book, now_s: float) -> BoolArray:
+def _late(rules: PowerRules, trust: Trust, book: Book, now_s: float) -> BoolArray:
     """Devices that are heard and were not seen to obey long after a grant was sent."""
-    return book.open & (now_s - book.granted_at_s > rules.culprit_periods * rules.control_delay_s)
+    return book.open & (
+        now_s - np.maximum(book.granted_at_s, trust.heard_since_s) > rules.culprit_periods * rules.control_delay_s
+    )
 
 
 def _sorted_out(
@@ -140,7 +165,9 @@ def _sorted_out(
 ) -> tuple[Trust, Estimate]:
     """The unusual case: name what is wrong with whom. Where several things are, the gravest is named."""
     devices = tree.table.devices
-    late = _late(rules, book, now_s)
+    heard_since_s = np.where(fresh, np.where(trust.heard_since_s == np.inf, now_s, trust.heard_since_s), np.inf)
+    trust = replace(trust, heard_since_s=heard_since_s)
+    late = _late(rules, trust, book, now_s)
     above_w = book.cap_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + _SLACK_W
     ignores = late & (readings.sequence >= book.sequence) & enforces & ~book.burst & (readings.draw_w > above_w)
     offends = fresh & possible & (~obeys | ignores) & devices.managed

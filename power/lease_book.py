@@ -151,6 +151,8 @@ def _answers(
             caps_w={name: float(grants.cap_w[row]) for row, name in names.items()},
             safe_w={name: float(grants.safe_w[row]) for row, name in names.items()},
             burst_j={name: float(grants.burst_j[row]) for row, name in names.items() if grants.burst_j[row] > 0},
+            burst_to_w={name: float(grants.burst_to_w[row]) for row, name in names.items() if grants.burst_j[row] > 0},
+            credit_back_s=float(grants.credit_back_s[rows].max()),
             only_lower=not grants.met[rows].all(),
         )
 

@@ -38,6 +38,8 @@ class Holder:
     caps_w: Mapping[str, float] = field(default_factory=dict)
     safe_w: Mapping[str, float] = field(default_factory=dict)
     burst_j: Mapping[str, float] = field(default_factory=dict)
+    burst_to_w: Mapping[str, float] = field(default_factory=dict)
+    credit_back_s: float = 300.0
     ends_s: float = float("-inf")
     """By the agent's clock."""
     issued_s: float = float("-inf")
@@ -65,6 +67,8 @@ def accepted(holder: Holder, lease: Lease, now_s: float) -> tuple[Holder, Refusa
         caps_w=caps_w,
         safe_w=dict(lease.safe_w),
         burst_j=dict(lease.burst_j),
+        burst_to_w=dict(lease.burst_to_w),
+        credit_back_s=lease.credit_back_s,
         ends_s=ends_s,
         issued_s=max(holder.issued_s, lease.issued_s) if lease.epoch == holder.epoch else lease.issued_s,
     )
@@ -91,12 +95,18 @@ def _unfit(holder: Holder, lease: Lease) -> Refusal | None:
     known, named = set(holder.devices), set(lease.caps_w)
     if not named <= known or named != set(lease.safe_w) or not set(lease.burst_j) <= named:
         return Refusal("OtherDevices", f"it names {sorted(named ^ known) or sorted(set(lease.safe_w) ^ named)}")
+    if not set(lease.burst_to_w) <= named:
+        return Refusal("OtherDevices", f"it bounds bursts of {sorted(set(lease.burst_to_w) - named)}")
+    if not (isfinite(lease.credit_back_s) and lease.credit_back_s > 0):
+        return Refusal("OutOfRange", f"credit that comes back in {lease.credit_back_s:g} s is none")
     for name, cap_w in lease.caps_w.items():
         device = holder.devices[name]
         if not (device.min_w <= cap_w <= device.max_w and device.min_w <= lease.safe_w[name] <= cap_w):
             return Refusal("OutOfRange", f"{name} accepts {device.min_w:g} to {device.max_w:g} W, not {cap_w:g} W")
         if not (isfinite(lease.burst_j.get(name, 0.0)) and lease.burst_j.get(name, 0.0) >= 0):
             return Refusal("OutOfRange", f"a burst of {lease.burst_j[name]:g} J for {name} is none")
+        if not cap_w <= (burst_to_w := lease.burst_to_w.get(name, cap_w)) < float("inf"):
+            return Refusal("OutOfRange", f"a burst of {name} to {burst_to_w:g} W is none above {cap_w:g} W")
     return None
 
 

@@ -97,6 +97,10 @@ class Lease:
     """Where to go when the lease has ended."""
     burst_j: Mapping[str, float] = field(default_factory=dict)
     """Joules above the cap (power/burst.py); devices that are not named may not burst."""
+    burst_to_w: Mapping[str, float] = field(default_factory=dict)
+    """The highest limit of a burst that begins now; the device's own highest where none is named."""
+    credit_back_s: float = 300.0
+    """In so long credit for bursts that was used up comes back."""
     only_lower: bool = False
     """No cap is raised by it, whatever it names: a controller that starts anew takes over what it finds."""
 

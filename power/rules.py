@@ -32,6 +32,24 @@ class PowerRules:
     """Time constant of the mean draw that a need is made of: longer than a prompt, shorter than a request."""
     burst_share: float = 1.0
     """Of the bursts that breakers stand (power/burst.py), so much is used; 0 makes every lease a hard limit."""
+    credit_back_s: float = 300.0
+    """Credit for bursts that was used up is back after so long: no sooner than a breaker cools."""
+    calm_share: float = 0.88
+    """Of the budget: while fresh readings add up to less, the breaker is cold, and credit comes back sooner."""
+    calm_credit_back_s: float = 20.0
+    """About one request: each may begin with a burst."""
+    debt_forgiven_s: float = 60.0
+    """Time constant: who draws a twentieth above its limit for good is found, who errs by that now and then is not."""
+    low_bursts_room: float = 2.0
+    """In measured spikes: with less room below a budget, bursts of all but the first class stay at what work needs."""
+    bursts_room: float = 0.6
+    """With less room those of the first class do, and no other device passes its lease."""
+    no_bursts_room: float = 0.2
+    """With less room, nobody passes its lease."""
+    calm_look_s: float = 4.0
+    """While a domain is far from its budget, caps are moved so often at most: bursts carry whoever begins to work."""
+    calm_look_share: float = 0.75
+    """Of the budget: so far."""
     margin_share: float = 0.05
     """Room over the present draw that belongs to the need (limiters and averages ripple by some per cent)."""
     band_share: float = 0.04

@@ -35,6 +35,8 @@ class Tree:
     """Shape (devices,): watts at the limits per watt that the device draws; ≥ 1."""
     rank: IntArray
     """Shape (devices,): position of the device's class when classes are served in order, 0 first."""
+    only_share: FloatArray | None
+    """Shape (devices,): `path_share`, where there is one limit and every device draws through it once, as in a row."""
 
     @property
     def limits(self) -> int:
@@ -46,11 +48,15 @@ class Tree:
 
     def through(self, watts: FloatArray) -> FloatArray:
         """Watts through each limit, shape (limits,), of watts at the feed per device, shape (devices,)."""
+        if self.only_share is not None:
+            return np.array([np.dot(self.only_share, watts)])
         carried = np.bincount(self.path_limit, self.path_share * watts[self.path_device], self.limits)
         return np.asarray(carried, dtype=np.float64)
 
     def least(self, of: FloatArray) -> FloatArray:
         """For each device the least value among its limits, shape (devices,); infinity where it has none."""
+        if self.only_share is not None:
+            return np.full(self.devices, of[0])
         made = np.full(self.devices, np.inf)
         np.minimum.at(made, self.path_device, of[self.path_limit])
         return made
@@ -66,6 +72,8 @@ def tree_of(table: PowerTable) -> Tree:
     devices = table.devices
     ranks = np.array([each.rank for each in table.classes], dtype=np.int64)
     _, order = np.unique(ranks, return_inverse=True)
+    share = reach[devices.domain[device], limit[through]]
+    alone = len(limit) == 1 and np.array_equal(device, np.arange(len(devices.domain)))
     return Tree(
         table=table,
         limit=limit,
@@ -73,10 +81,11 @@ def tree_of(table: PowerTable) -> Tree:
         other_w=(reach.T @ table.domains.other_w)[limit],
         path_device=device,
         path_limit=through,
-        path_share=reach[devices.domain[device], limit[through]],
+        path_share=share,
         burden=(1 + devices.overshoot_share) * (1 + devices.overhead_share),
         overhead=1 + devices.overhead_share,
         rank=order[devices.power_class],
+        only_share=share if alone else None,
     )
 
 

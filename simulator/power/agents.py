@@ -23,27 +23,33 @@ class Agents:
         clamp_w: float,
         faults: Sequence[Fault],
         seed: int,
-        set_limit: Callable[[int, float, float, float], None],
+        set_limit: Callable[[int, float, float, float, float], None],
     ) -> None:
         """safe_floor_w: limit of a server whose lease ran out.
 
         clamp_w: lowest limit that a clamped server keeps.
-        set_limit: called with (server, clock share, watts, joules of burst) whenever what is in force changes.
+        set_limit: called with (server, clock share, watts, joules of burst, watts that no burst passes) whenever what
+        is in force changes.
         """
         self.clock: FloatArray = np.ones(servers)
         """Shape (servers,): in force, without the brake."""
         self.cap_w: FloatArray = np.full(servers, np.inf)
         self.burst_j: FloatArray = np.zeros(servers)
+        self.burst_w: FloatArray = self.cap_w
+        self._unbounded_w = self.cap_w
         self.said_w: FloatArray = self.cap_w
         """Shape (servers,): the limit that each server says it enforces."""
         self.sequence: IntArray = np.full(servers, -1)
         """What each server holds, as it was told."""
-        self._number = -1
+        self._number, self.epoch = -1, 0
+        self.disobeyed_s: dict[int, float] = {}
+        """When a server first kept more than it was told, by server."""
         self.changes = 0
         """Limits that changed, counted for each server."""
         self._safe_floor_w, self._clamp_w, self._set_limit = safe_floor_w, clamp_w, set_limit
         self._faults = [(fault, fault.strikes(servers, seed)) for fault in faults]
         self._wanted_clock, self._wanted_w, self._wanted_burst_j = self.clock, self.cap_w, self.burst_j
+        self._wanted_burst_w = self.burst_w
         self._held: dict[int, tuple[FloatArray, FloatArray]] = {}
         """What stuck servers had when their fault began, by fault."""
         self._brake_share = 1.0
@@ -51,14 +57,21 @@ class Agents:
         """When the newest order ends; an order that was cut off reaches nobody, so one instant suits all."""
         self.expired = False
 
-    def take(self, orders: Orders, now_s: float) -> None:
-        """An order arrives. An older one than the last is refused."""
-        if orders.number < self._number:
+    def take(self, orders: Orders, now_s: float, epoch: int = 0) -> None:
+        """An order arrives. An older one than the last is refused, and one of a controller before the last."""
+        if (epoch, orders.number) < (self.epoch, self._number):
             return
-        same = orders.cap_w is self._wanted_w and orders.clock is self._wanted_clock and not self.expired
+        burst_w = self._unbounded_w if orders.burst_w is None else orders.burst_w
+        same = (
+            orders.cap_w is self._wanted_w
+            and burst_w is self._wanted_burst_w
+            and orders.clock is self._wanted_clock
+            and not self.expired
+        )
         self._wanted_clock, self._wanted_w = orders.clock, orders.cap_w
         self._wanted_burst_j = np.zeros(len(orders.cap_w)) if orders.burst_j is None else orders.burst_j
-        self._number, self.sequence = orders.number, orders.sequence
+        self._wanted_burst_w = burst_w
+        self.epoch, self._number, self.sequence = epoch, orders.number, orders.sequence
         self.expires_s, self.expired = now_s + orders.for_s, False
         if not same:
             self.refresh(now_s)
@@ -71,7 +84,7 @@ class Agents:
     def brake(self, share: float) -> None:
         """All clocks at once, by wire. `share` is what the brake leaves, 1 when it lets go."""
         self._brake_share = share
-        self._put(self.clock, self.cap_w, self.burst_j, force=True)
+        self._put(self.clock, self.cap_w, self.burst_j, self.burst_w, force=True)
 
     def refresh(self, now_s: float) -> None:
         """Work out what is in force: after an order, at the edges of faults, on expiry."""
@@ -83,9 +96,12 @@ class Agents:
             if not fault.holds(now_s):
                 self._held.pop(number, None)
                 continue
+            told_w = cap_w
             clock, cap_w, said_w = self._distorted(number, fault, struck, (clock, cap_w, said_w), now_s)
+            for server in np.flatnonzero(cap_w > told_w).tolist():
+                self.disobeyed_s.setdefault(server, now_s)
         self.said_w = said_w
-        self._put(clock, cap_w, np.zeros(len(cap_w)) if self.expired else self._wanted_burst_j)
+        self._put(clock, cap_w, np.zeros(len(cap_w)) if self.expired else self._wanted_burst_j, self._wanted_burst_w)
 
     def _distorted(
         self,
@@ -112,11 +128,17 @@ class Agents:
             case _:
                 return limits
 
-    def _put(self, clock: FloatArray, cap_w: FloatArray, burst_j: FloatArray, *, force: bool = False) -> None:
+    def _put(
+        self, clock: FloatArray, cap_w: FloatArray, burst_j: FloatArray, burst_w: FloatArray, *, force: bool = False
+    ) -> None:
         new = (clock != self.clock) | (cap_w != self.cap_w)
-        changed = range(len(clock)) if force else np.flatnonzero(new | (burst_j != self.burst_j)).tolist()
-        self.clock, self.cap_w, self.burst_j = clock, cap_w, burst_j
+        changed = (
+            range(len(clock))
+            if force
+            else np.flatnonzero(new | (burst_j != self.burst_j) | (burst_w != self.burst_w)).tolist()
+        )
+        self.clock, self.cap_w, self.burst_j, self.burst_w = clock, cap_w, burst_j, burst_w
         self.changes += 0 if force else int(new.sum())
         for server in changed:
             limit = min(float(clock[server]), self._brake_share)
-            self._set_limit(server, limit, float(cap_w[server]), float(burst_j[server]))
+            self._set_limit(server, limit, float(cap_w[server]), float(burst_j[server]), float(burst_w[server]))

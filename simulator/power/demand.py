@@ -47,6 +47,16 @@ class RateCurve:
         kept = self.share[first * per_day : (first + count) * per_day]
         return RateCurve(f"{self.source}, days {first} to {first + count - 1}", self.bucket_s, kept)
 
+    def above(self, share: float) -> "RateCurve":
+        """Only the stretches in which the rate is at least this share of the highest, each with a bucket on both sides.
+
+        They are put end to end, with straight lines from one to the next. What breaks budgets happens there.
+        """
+        high = self.share >= share
+        kept = high | np.append(high[1:], False) | np.insert(high[:-1], 0, False)
+        source = f"{self.source}, where it is at least {100 * share:g} % of its highest"
+        return RateCurve(source, self.bucket_s, self.share[kept])
+
     def hottest_day(self) -> int:
         """The day (from 0) that holds the highest rate."""
         return int(self.share.argmax() * self.bucket_s // DAY_S)

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import exp
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, IntArray, Names, column
+from cluster.arrays import FloatArray, IntArray, Names, column
 from cluster.power import (
     NEVER_S,
     PHASE_COMPUTE_BOUND,
@@ -21,7 +20,6 @@ from cluster.power import (
     PowerTable,
 )
 from power.allocator import AllocatorState, allocator_of, first_state, step
-from power.burst import credit_after, overdrawn
 from power.estimator import FAULT_WORDS
 from power.rules import PowerRules
 from simulator.power.machine import Machine
@@ -31,15 +29,6 @@ from simulator.power.requests import HIGH, LOW
 
 OURS = ("tonnage", "tonnage-oob")
 """The same allocator; `oob` is meant for limits that take 40 s."""
-
-CALM_SHARE = 0.88
-"""Of the budget: below it a fresh meter says that the breaker is cold, and credit for bursts comes back quickly."""
-CALM_CREDIT_BACK_S = 20.0
-"""About one request: each may begin with a burst. Chosen on seeds that are not published."""
-FORGIVEN_S = 60.0
-"""Time constant: who draws 150 W above its limit for good is found, who errs by 50 W now and then is not."""
-CREDIT_BACK_S = ROW_BREAKER.cooling_s
-OVERDREW = "drew more above its limit than any burst explains: it counts at its highest limit"
 
 CLASSES = (PowerClass("low", 1, 1.0), PowerClass("high", 0, 4.0))
 FLOOR_MHZ = {LOW: 810.0, HIGH: 1110.0}
@@ -77,11 +66,10 @@ class Tonnage:
         self._devices = self._table.devices
         self._number = 0
         self._orders: Orders | None = None
-        self._burst_j = self._allocator.burst_j
-        self._credit_j = self._burst_j.copy()
-        """What each server may still draw above its lease, by the controller's own account."""
-        self._overdrew: BoolArray = np.zeros(len(self._burst_j), dtype=np.bool_)
-        self._account_at_s = NEVER_S
+        self._per_limit = _plug_per_limit(machine)
+        self._unbounded_w: FloatArray = np.full(len(self._devices), np.inf)
+        self._burst_w = self._unbounded_w
+        self._clocks: FloatArray = np.ones(len(self._devices))
 
     def set_budget(self, budget_w: float) -> None:
         self._budget_w[0] = budget_w
@@ -89,12 +77,11 @@ class Tonnage:
     def step(self, now_s: float, seen: Readings) -> Orders | None:
         machine, devices = self._machine, self._devices
         gpu_w = (seen.server_w - machine.other_w) / machine.watts_per_gpu_watt
-        said_w = np.minimum(_limit_of(machine, seen.cap_w), devices.default_w)
-        self._keep_account(seen.meter_at_s, gpu_w, said_w)
+        said_w = np.minimum((seen.cap_w - machine.other_w) / self._per_limit, devices.default_w)
         readings = PowerReadings(
             at_s=seen.at_s,
             draw_w=gpu_w,
-            cap_w=np.where(self._overdrew, devices.max_w, said_w),  # it holds what it draws, not what it says
+            cap_w=said_w,
             sequence=seen.sequence,
             phase=_PHASES[seen.phase],
             meter_at_s=np.array([seen.meter_at_s]),
@@ -103,32 +90,37 @@ class Tonnage:
         self._state, grants = step(self._allocator, self._state, readings, now_s, self._budget_w)
         self._number += 1
         if self._orders is None or grants.changed.any():
-            cap_w = np.where(grants.cap_w >= devices.max_w, np.inf, _plug_w(machine, grants.cap_w))
-            burst_j = grants.burst_j * _plug_per_limit(machine)
-            self._orders = Orders(
-                self._number, grants.sequence, np.ones(len(cap_w)), cap_w, burst_j, for_s=self._rules.lease_s
-            )
-        calm = now_s - seen.meter_at_s <= self._rules.stale_s and seen.row_w < CALM_SHARE * self._budget_w[0]
-        back_s = CALM_CREDIT_BACK_S if calm else CREDIT_BACK_S
-        self._orders = replace(self._orders, number=self._number, credit_back_s=back_s)
+            cap_w, burst_j = self._plug_w(grants.cap_w), grants.burst_j * self._per_limit
+            self._orders = Orders(self._number, grants.sequence, self._clocks, cap_w, burst_j)
+        self._orders = Orders(
+            self._number,
+            self._orders.sequence,
+            self._clocks,
+            self._orders.cap_w,
+            self._orders.burst_j,
+            burst_w=self._bursts_to_w(grants.burst_to_w),
+            credit_back_s=float(grants.credit_back_s.max()),
+            for_s=self._rules.lease_s,
+        )
         return self._orders
 
-    def _keep_account(self, at_s: float, gpu_w: FloatArray, said_w: FloatArray) -> None:
-        """What each server has drawn above the limit that it says it keeps, against what a burst allows."""
-        for_s = at_s - self._account_at_s
-        self._account_at_s = at_s
-        if 0 < for_s <= self._rules.stale_s:
-            back_s = CREDIT_BACK_S if self._orders is None else self._orders.credit_back_s
-            self._credit_j = credit_after(self._credit_j, gpu_w, said_w, self._burst_j, for_s, back_s)
-            # Readings are late and agents look seldom: small errors of the account are forgiven, a liar's are not.
-            debt_j = np.minimum(self._credit_j, 0.0) * exp(-for_s / FORGIVEN_S)
-            self._credit_j = np.maximum(self._credit_j, 0.0) + debt_j
-            self._overdrew = self._overdrew | overdrawn(self._credit_j, self._burst_j)
+    def _plug_w(self, limit_w: FloatArray) -> FloatArray:
+        """What a server draws at most under a limit on its GPUs together; infinite at their highest."""
+        plug_w = self._machine.other_w + self._per_limit * limit_w
+        return np.where(limit_w >= self._devices.max_w, np.inf, plug_w)
+
+    def _bursts_to_w(self, limit_w: FloatArray) -> FloatArray:
+        """The very same array as before where nothing changed: agents see that at once."""
+        burst_w = self._unbounded_w if (limit_w >= self._devices.max_w).all() else self._plug_w(limit_w)
+        if burst_w is not self._burst_w and not np.array_equal(burst_w, self._burst_w):
+            self._burst_w = burst_w
+        return self._burst_w
 
     def named(self) -> Mapping[int, str]:
         fault = self._state.estimate.fault
-        found = {int(server): FAULT_WORDS[fault[server]] for server in np.flatnonzero(fault)}
-        return found | {int(server): OVERDREW for server in np.flatnonzero(self._overdrew)}
+        if self._state.estimate.clean:
+            return {}
+        return {int(server): FAULT_WORDS[fault[server]] for server in np.flatnonzero(fault)}
 
     @property
     def state(self) -> AllocatorState:
@@ -145,18 +137,9 @@ def _overshoot_share(machine: Machine) -> float:
     return float(machine.prompt_share.max()) - 1.0
 
 
-def _plug_w(machine: Machine, limit_w: FloatArray) -> FloatArray:
-    """What a server draws at most under a limit on its GPUs together."""
-    return machine.other_w + _plug_per_limit(machine) * limit_w
-
-
 def _plug_per_limit(machine: Machine) -> float:
     """Plug watts that a watt of limit may cause, overshoot and fans included."""
     return machine.watts_per_gpu_watt * (1 + _overshoot_share(machine))
-
-
-def _limit_of(machine: Machine, plug_w: FloatArray) -> FloatArray:
-    return (plug_w - machine.other_w) / _plug_per_limit(machine)
 
 
 def _table(machine: Machine, servers: tuple[int, ...], budget_w: float) -> PowerTable:

@@ -43,6 +43,8 @@ class Orders:
     """Watts of the server; infinite for none."""
     burst_j: FloatArray | None = None
     """Joules that each server may draw above cap_w while it has credit; None for none."""
+    burst_w: FloatArray | None = None
+    """Watts that no burst passes; None for no such bound."""
     credit_back_s: float = 300.0
     """Credit that was used up is back after so long."""
     for_s: float = float("inf")

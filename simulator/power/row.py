@@ -35,6 +35,7 @@ class _Server:
 
     __slots__ = (
         "burst_j",
+        "burst_w",
         "bursting",
         "cap_w",
         "clock",
@@ -69,6 +70,8 @@ class _Server:
         self.clock, self.cap_w = 1.0, NEVER
         """Limits in force: share of a phase's power above idle that the clock leaves, and watts of the server."""
         self.burst_j, self.credit_j, self.credit_at_s, self.bursting = 0.0, 0.0, 0.0, False
+        self.burst_w = NEVER
+        """Watts that no burst passes."""
         """Joules that it may draw above `cap_w` at most, those left when they were last counted, and whether it may."""
         self.draw_w, self.swing_w, self.speed = idle_w, 0.0, 1.0
         self.ends_s = 0.0
@@ -148,20 +151,21 @@ class Row:
         self._total_w = float(self.draw_w.sum())
         return mean
 
-    def limit(self, number: int, *, clock: float, cap_w: float, burst_j: float = 0.0) -> None:
+    def limit(self, number: int, *, clock: float, cap_w: float, burst_j: float = 0.0, burst_w: float = NEVER) -> None:
         """Put limits in force now.
 
         clock: share of every phase's power above idle that the locked clock leaves, 1 for none.
         cap_w: watts of the whole server; the clock falls until the draw keeps to it or the clock is at its lowest.
         burst_j: joules that it may draw above cap_w while it has credit (power/burst.py).
+        burst_w: watts of the whole server that no burst passes.
         """
         server = self._servers[number]
-        if (clock, cap_w, burst_j) == (server.clock, server.cap_w, server.burst_j):
+        if (clock, cap_w, burst_j, burst_w) == (server.clock, server.cap_w, server.burst_j, server.burst_w):
             return
         counts = server.burst_j > 0 or burst_j > 0
         if server.burst_j:
             self._count_credit(server, self.now_s)
-        server.clock, server.cap_w, server.burst_j = clock, cap_w, burst_j
+        server.clock, server.cap_w, server.burst_j, server.burst_w = clock, cap_w, burst_j, burst_w
         server.credit_at_s = self.now_s
         if server.phase != IDLE and (counts or self._share(server) != 1.0 or server.speed != 1.0):
             self._settle(server, self.now_s)
@@ -254,8 +258,9 @@ class Row:
     def _share(self, server: _Server) -> float:
         """Share of the phase's power above idle that the limits in force leave."""
         share, swing_w = server.clock, server.swing_w
-        if not server.bursting and self._idle_w + swing_w * share > server.cap_w:
-            share = (server.cap_w - self._idle_w) / swing_w
+        cap_w = server.cap_w if not server.bursting or server.cap_w > server.burst_w else server.burst_w
+        if self._idle_w + swing_w * share > cap_w:
+            share = (cap_w - self._idle_w) / swing_w
         return share if share > self._least else self._least
 
     def _run(self, server: _Server, now_s: float) -> None:

@@ -37,6 +37,8 @@ class Study:
     days: int | None = None
     worst_day: bool = False
     """Only the day with the highest rate."""
+    above_share: float = 0.0
+    """Only the stretches with at least this share of the highest rate."""
     mix: str = "chat"
     lengths: Path | None = None
     """CSV of prompt and output lengths for the mix `code`."""
@@ -62,7 +64,8 @@ class Study:
     def curve(self) -> RateCurve:
         """Raises ConfigError where the rates cannot be read."""
         curve = made_up_rates(self.days) if self.rates is None else read_rates(self.rates, self.days)
-        return curve.days(curve.hottest_day(), 1) if self.worst_day else curve
+        curve = curve.days(curve.hottest_day(), 1) if self.worst_day else curve
+        return curve.above(self.above_share) if self.above_share else curve
 
     def load(self) -> Load:
         return Load(

@@ -17,6 +17,9 @@ from simulator.power.protection import ROW_BREAKER, Brake, BrakeRules, BreakerHe
 from simulator.power.requests import CLASSES, Requests
 from simulator.power.row import Row
 
+RIPPLE_W, RIPPLES = 0.5, 97
+"""What a meter tells differs in its last digit although the draw stands still: so far at most, in so many patterns that
+come again and again. A meter that repeats itself to the last digit is stuck."""
 JUDGED_UNTIL_S = 600.0
 """Requests of the last ten minutes are not judged: a run ends before they could be done."""
 
@@ -74,6 +77,8 @@ class Outcome:
     classes: tuple[ClassOutcome, ...]
     named: tuple[tuple[float, int, str], ...] = ()
     """(instant, server, why) of the servers that the policy found not to obey or not to be believed."""
+    disobeyed: tuple[tuple[float, int], ...] = ()
+    """(instant, server) of those that first kept a higher limit than they were told, by their faults."""
 
     @property
     def peak_w(self) -> float:
@@ -133,17 +138,22 @@ class _Trial:
             clamp_w=(machine.idle_w + machine.highest_w) / 2,
             faults=rules.faults,
             seed=seed,
-            set_limit=lambda server, clock, cap_w, burst_j: self.row.limit(
-                server, clock=clock, cap_w=cap_w, burst_j=burst_j
+            set_limit=lambda server, clock, cap_w, burst_j, burst_w: self.row.limit(
+                server, clock=clock, cap_w=cap_w, burst_j=burst_j, burst_w=burst_w
             ),
         )
         self.silent: list[tuple[Fault, BoolArray]] = [(f, f.strikes(count, seed)) for f in rules.faults]
         self.brake, self.heat = Brake(rules.brake, rules.budget_w), BreakerHeat(rules.breaker, rules.budget_w)
         self.brake_share = machine.share_at(rules.brake.mhz)
         self.edges = list(edges_s(rules.faults))
-        self.under_way: list[tuple[float, int, Orders]] = []
+        self.sent = 0
+        self.under_way: list[tuple[float, int, int, Orders]] = []
+        """(when it arrives, number of its sending, the controller's epoch, the order)."""
+        self.ripple_w = np.random.default_rng(seed).uniform(-RIPPLE_W, RIPPLE_W, (RIPPLES, count))
+        self.periods = 0
         self.frozen: Readings | None = None
         self.dead = False
+        self.epoch = 0
         self.budget_w = rules.budget_w
         self.row_w = array("d")
         self.limited_s = np.zeros(len(servers))
@@ -177,10 +187,10 @@ class _Trial:
                 return
             self.row.advance(next_s)
             if next_s == due_s:
-                _, _, orders = heapq.heappop(self.under_way)
+                _, _, epoch, orders = heapq.heappop(self.under_way)
                 if not self._holds("cut", next_s):
                     self.row.credit_back_s = orders.credit_back_s
-                    self.agents.take(orders, next_s)
+                    self.agents.take(orders, next_s, epoch)
             elif next_s == expiry_s:
                 self.agents.expire(next_s)
             else:
@@ -208,14 +218,16 @@ class _Trial:
         self.brake.read(now_s, row_w)
         self.heat.read(PERIOD_S, row_w)
         self._count_limited()
+        self.periods += 1
         readings = Readings(
             at_s=np.full(len(server_w), now_s),
-            server_w=server_w,
+            server_w=server_w + self.ripple_w[self.periods % RIPPLES],
             meter_at_s=now_s,
             row_w=row_w,
             cap_w=self.agents.said_w,
             phase=self.row.phase.copy(),
-            sequence=self.agents.sequence,
+            # What a server holds of another controller confirms nothing to this one.
+            sequence=self.agents.sequence if self.agents.epoch == self.epoch else np.full(len(server_w), -1),
         )
         return self._told(readings, now_s) if self.rules.faults else readings
 
@@ -248,12 +260,14 @@ class _Trial:
             return
         if self.dead:
             self.policy, self.dead = self.make_policy(self.budget_w), False
+            self.epoch += 1
         if self._holds("cut", now_s):
             return
         self.policy.set_budget(self.budget_w)
         orders = self.policy.step(now_s, seen)
         if orders is not None:
-            heapq.heappush(self.under_way, (now_s + self.rules.delay_s, orders.number, orders))
+            self.sent += 1
+            heapq.heappush(self.under_way, (now_s + self.rules.delay_s, self.sent, self.epoch, orders))
         for server, why in self.policy.named().items():
             self.named.setdefault(server, (now_s, server, why))
 
@@ -275,6 +289,7 @@ class _Trial:
                 self._class_outcome(number, for_s, float(held.mean()) / for_s) for number, held in enumerate(held_s)
             ),
             named=tuple(sorted(self.named.values())),
+            disobeyed=tuple(sorted((at_s, server) for server, at_s in self.agents.disobeyed_s.items())),
         )
 
     def _class_outcome(self, number: int, for_s: float, held_share: float) -> ClassOutcome:

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from cli.main import tonnage
 from cluster.errors import ConfigError
-from simulator.power.demand import made_up_rates, read_rates
+from simulator.power.demand import RateCurve, made_up_rates, read_rates
 from simulator.power.faults import faults_from
 from simulator.power.headroom import find_headroom
 from simulator.power.machine import DGX_A100
@@ -34,6 +34,12 @@ def test_the_public_rates_are_read_as_published(public_data: Path) -> None:
     curve = read_rates(public_data / "power" / "servegen_rate_language_m-large.csv.gz")
     assert (len(curve.share), curve.bucket_s, curve.hottest_day()) == (2016, 600.0, 0)
     assert 1 / curve.share.mean() == pytest.approx(2.977, rel=1e-3)
+
+
+def test_stretches_of_high_rates_come_with_a_bucket_on_both_sides() -> None:
+    curve = RateCurve("two hills", 600.0, np.array([0.1, 0.2, 0.7, 0.3, 0.1, 0.1, 1.0, 0.9]))
+
+    assert curve.above(0.7).share.tolist() == [0.2, 0.7, 0.3, 0.1, 1.0, 0.9]
 
 
 def test_rates_with_gaps_are_refused_with_their_lines(tmp_path: Path) -> None:
