@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
@@ -118,6 +118,9 @@ def _is_ready(server: Prometheus) -> bool:
     try:
         with urlopen(f"{server.url}/-/ready", timeout=5):  # noqa: S310 - our own loopback
             return True
+    except HTTPError as not_yet:
+        not_yet.close()  # it holds the connection
+        return False
     except (URLError, ConnectionError):
         return False
 
