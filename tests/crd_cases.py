@@ -120,6 +120,19 @@ FULL: Mapping[str, Object] = {
             "staleDevices": 1,
             "cappedShare": 0.25,
             "culprits": [{"device": "GPU-1", "node": "n1", "reason": "Stale"}],
+            "heldBackDevices": 1,
+            "heldBack": [
+                {
+                    "device": "GPU-2",
+                    "node": "n1",
+                    "serviceClass": "low",
+                    "capWatts": 420.5,
+                    "needWatts": 600,
+                    "limitedBy": "row-1",
+                    "sinceTime": "2026-03-01T12:00:00Z",
+                    "slowerShare": 0.05,
+                }
+            ],
         },
     ),
     "PlanRecord": _object(
