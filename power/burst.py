@@ -61,6 +61,7 @@ def may_burst(credit_j: FloatArray, bursting: BoolArray, burst_j: FloatArray) ->
 def overdrawn(credit_j: FloatArray, burst_j: FloatArray) -> BoolArray:
     """Who drew more above its lease than any burst explains: by the controller's own account of its credit.
 
-    A debt of one whole burst is left to readings that are late and agents that look seldom.
+    A debt of two whole bursts is left to readings that are late and agents that look seldom: one alone was passed by an
+    honest device in a simulated day.
     """
-    return (burst_j > 0) & (credit_j < -burst_j)
+    return (burst_j > 0) & (credit_j < -2 * burst_j)

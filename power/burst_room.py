@@ -91,9 +91,10 @@ def bounded(
     free_w = budget_w - drawn_w
     to_w, lifted_s = most_w, account.lifted_s
     if account.bounds or (free_w < rules.low_bursts_room * spike_w).any():
-        low, scarce = tree.rank > 0, tree.least(free_w - rules.bursts_room * spike_w) < 0
-        narrow = (low & (tree.least(free_w - rules.low_bursts_room * spike_w) < 0)) | scarce
-        none = (low & scarce) | (tree.least(free_w - rules.no_bursts_room * spike_w) < 0)
+        low = (tree.least(free_w - rules.low_bursts_room * spike_w) < 0) & (tree.rank > 0)
+        narrow = low | (tree.least(free_w - rules.bursts_room * spike_w) < 0)
+        none = (tree.least(free_w - rules.no_low_bursts_room * spike_w) < 0) & (tree.rank > 0)
+        none |= tree.least(free_w - rules.no_bursts_room * spike_w) < 0
         to_w = np.where(none, cap_w, np.where(narrow, np.minimum(np.maximum(usual_w, cap_w), most_w), most_w))
         waits = held_back & (to_w > np.maximum(account.to_w, cap_w) + _MEANT_W)
         if waits.any():

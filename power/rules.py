@@ -40,11 +40,13 @@ class PowerRules:
     """About one request: each may begin with a burst."""
     debt_forgiven_s: float = 60.0
     """Time constant: who draws a twentieth above its limit for good is found, who errs by that now and then is not."""
-    low_bursts_room: float = 2.0
+    low_bursts_room: float = 3.0
     """In measured spikes: with less room below a budget, bursts of all but the first class stay at what work needs."""
-    bursts_room: float = 0.6
+    bursts_room: float = 0.8
     """With less room those of the first class do, and no other device passes its lease."""
-    no_bursts_room: float = 0.2
+    no_low_bursts_room: float = 0.5
+    """With less room, only devices of the first class pass their leases."""
+    no_bursts_room: float = 0.3
     """With less room, nobody passes its lease."""
     calm_look_s: float = 4.0
     """While a domain is far from its budget, caps are moved so often at most: bursts carry whoever begins to work."""

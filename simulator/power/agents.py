@@ -90,7 +90,7 @@ class Agents:
         """Work out what is in force: after an order, at the edges of faults, on expiry."""
         clock, cap_w = self._wanted_clock, self._wanted_w
         if self.expired:
-            clock, cap_w = np.ones(len(clock)), np.full(len(cap_w), self._safe_floor_w)
+            clock, cap_w = np.ones(len(clock)), np.minimum(cap_w, self._safe_floor_w)
         said_w = cap_w
         for number, (fault, struck) in enumerate(self._faults):
             if not fault.holds(now_s):

@@ -71,14 +71,14 @@ def test_bursts_get_lower_the_less_room_there_is_and_those_of_low_classes_first(
 def test_who_waited_is_let_burst_no_further_than_fits_the_first_class_first() -> None:
     """All four wait at their lease; 3 spikes are free. To 400 W the two of the first class would draw 400 W more.
 
-    They may take what is left beyond 0.6 spikes, 240 W, so 120 W each; beyond 2 spikes, the room of low classes, there
-    are 100 W, which the first class took.
+    They may take what is left beyond 0.8 spikes, 220 W, so 110 W each; beyond 3 spikes, the room of low classes, there
+    is nothing.
     """
     closed = bounds_w(fresh_account(), 0.1, 100.0)
 
     opened = bounds_w(closed, 3.0, 110.0, held_back=(0, 1, 2, 3))
 
-    assert opened.to_w == pytest.approx([320.0, 320.0, 200.0, 200.0])
+    assert opened.to_w == pytest.approx([310.0, 310.0, 200.0, 200.0])
 
 
 def test_bounds_are_lifted_once_in_a_control_delay() -> None:
@@ -88,7 +88,7 @@ def test_bounds_are_lifted_once_in_a_control_delay() -> None:
 
     soon, later = (bounds_w(once, 3.0, at_s, held_back=(0, 1)) for at_s in (114.0, 116.0))
 
-    assert soon.to_w[:2] == pytest.approx([320.0, 320.0])
+    assert soon.to_w[:2] == pytest.approx([310.0, 310.0])
     assert later.to_w[:2] == pytest.approx([400.0, 400.0])
 
 
