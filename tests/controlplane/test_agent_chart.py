@@ -106,7 +106,7 @@ def test_every_replica_of_the_operator_is_behind_the_name_that_agents_call(insta
 
 
 def test_before_an_uninstall_agents_are_told_to_restore_and_then_they_go(installed: Kubectl) -> None:
-    """Runs last. What an agent that was told so does at its end: tests/unit/test_agent_process.py."""
+    """Runs last. What an agent that was told so does at its end: tests/agents/test_agent_process.py."""
     upgrade(installed.kubeconfig, {**VALUES, "agent": {"enabled": True, "onStop": "restore"}})
     installed("rollout", "status", "daemonset/tonnage-agent", "--timeout=120s")
     told = installed.get("configmap/tonnage-agent")["data"]["agent.yaml"]
