@@ -1,6 +1,7 @@
 """Fixtures that every test may use."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,10 @@ from hypothesis import settings
 settings.register_profile("tonnage", deadline=None, print_blob=True)
 settings.register_profile("long", deadline=None, print_blob=True, max_examples=10_000)
 settings.load_profile("tonnage")
+
+# A shell starts what it puts into the background deaf to Ctrl-C, and children with it: tests that press it would wait.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
