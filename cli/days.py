@@ -28,7 +28,6 @@ from simulator.day import HOUR_S, DaySettings, Moment, check_day, live
 from simulator.day_report import as_html, summary_of
 from simulator.report import write_report
 
-HOLD_S = 1800.0
 RAY_STARTS_S = 60.0
 
 

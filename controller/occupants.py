@@ -1,7 +1,7 @@
 """Who sits in the slots of the brain, as the operator's decisions ask for it.
 
-A forecaster, an analyser of faults or a budgeter of watts takes its seat here: a class with `Occupant`'s methods, and a
-line below. Everything else about it (an actor, its deadline, its successor, its metrics) is there.
+A forecaster or an analyser of faults takes its seat here: a class with `Occupant`'s methods, and a line below.
+Everything else about it (an actor, its deadline, its successor, its metrics) is there.
 """
 
 from controller.aside import ThinksAside

@@ -80,7 +80,7 @@ class PowerSettings(Part):
     tls: PowerTlsSettings | None = None
     """Signatures keep others from speaking, TLS also from listening."""
     control_delay_s: float = Field(default=2.0, gt=0, le=300)
-    """From a decision to its effect being read back: 2 in band, 40 through BMCs."""
+    """From a decision to its effect being read back: 2 in band, 45 through BMCs."""
     stale_s: float = Field(default=10.0, ge=1, le=600)
     """A device that was not heard for so long counts at its worst case and is sent to its floor."""
     lease_s: float = Field(default=10.0, ge=1, le=600)

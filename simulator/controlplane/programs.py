@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cluster.errors import BuildError
 from simulator.controlplane.build import OnProgress, build
-from simulator.controlplane.tools import CONTROL_PLANE, TOOLS
+from simulator.controlplane.tools import CONTROL_PLANE
 
 INDISPENSABLE = ("etcd", "kube-apiserver")
 
@@ -32,11 +32,6 @@ def control_plane_programs(on_progress: OnProgress = lambda _: None) -> Programs
     if assets := os.environ.get("KUBEBUILDER_ASSETS"):
         return programs_in(Path(assets).absolute())
     return Programs(build(CONTROL_PLANE, on_progress), {})
-
-
-def helm_program(on_progress: OnProgress = lambda _: None) -> Path:
-    """The pinned Helm, built first where nobody has. Raises BuildError."""
-    return build([TOOLS["helm"]], on_progress)["helm"]
 
 
 def programs_in(folder: Path) -> Programs:
