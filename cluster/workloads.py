@@ -104,6 +104,9 @@ class ModelService:
     """Instances per GPU type that are asked for now; None: never planned."""
     scaled_at_s: float | None = None
     """When `replicas` last changed; None: not known, so it does not hold anything back."""
+    node_terms: Terms = ()
+    """Nodes that its instances are kept to, whatever their GPU type."""
+    tolerations: tuple[Toleration, ...] = ()
     ways: Mapping[str, str] = field(default_factory=dict)
     """Per GPU type, the way (see WAY_LABEL) in which instances get onto nodes; a type that is not there: any way."""
 
@@ -116,5 +119,6 @@ class ModelService:
             gpus=gpus_per_instance,
             gpu_milli=WHOLE_GPU_MILLI,
             gpu_types=(gpu_type,),
-            node_terms=() if way is None else on_way((), way),
+            node_terms=self.node_terms if way is None else on_way(self.node_terms, way),
+            tolerations=self.tolerations,
         )

@@ -3,21 +3,19 @@
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from itertools import product
-from typing import Literal, get_args
 
 from cluster.hardware import WHOLE_GPU_MILLI
-from cluster.workloads import Operator, PodShape, Requirement, Toleration
+from cluster.workloads import PodShape, Requirement
 from controller.api import quantity
 from controller.api.marks import GPU_MILLI_ANNOTATION, GPU_TYPES_ANNOTATION
 from controller.findings import Findings
 from controller.fleet_from import GPU_RESOURCES, TypeIndex
-from controller.kube_structs import Amount, Pod, Resources, SelectorRequirement
+from controller.kept_to import terms_of, tolerations_of
+from controller.kube_structs import Amount, Pod, Resources
 from controller.manifests import Read
 from controller.meant import meant
 
 Amounts = Mapping[str, Decimal]
-
-_OPERATORS: Mapping[str, Operator] = {name: name for name in get_args(Operator)}
 
 
 def requested(pod: Pod) -> Amounts:
@@ -66,7 +64,10 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
     Its GPU types come from its annotation, its node selector and the resource that it asks by.
     """
     gpus, gpu_milli, resource = _gpus(read, ask, findings)
-    terms = _node_terms(read, findings)
+    terms = terms_of(
+        read.object.spec,
+        lambda problem, remedy: findings.mistake(read.mistake(("spec", "affinity"), problem, remedy)),
+    )
     allowed = _named_types(read, types, findings)
     if resource and types.types:
         # A whole device is asked by its maker's resource, so in a fleet of two makers the others are out.
@@ -80,7 +81,7 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
         gpu_milli=gpu_milli,
         gpu_types=tuple(sorted(types.names[n] for n in allowed)) if gpus and allowed else (),
         node_terms=terms,
-        tolerations=_tolerations(read.object),
+        tolerations=tolerations_of(read.object.spec),
     )
 
 
@@ -136,42 +137,6 @@ def _of_maker(
 
 def _narrowed(allowed: set[int] | None, to: set[int]) -> set[int]:
     return to if allowed is None else allowed & to
-
-
-def _tolerations(pod: Pod) -> tuple[Toleration, ...]:
-    """Those that Tonnage knows the meaning of; any other tolerates nothing here."""
-    known: dict[str, Literal["Equal", "Exists"]] = {"Equal": "Equal", "Exists": "Exists"}
-    return tuple(
-        Toleration(t.key, known[t.operator], t.value, t.effect) for t in pod.spec.tolerations if t.operator in known
-    )
-
-
-def _node_terms(read: Read[Pod], findings: Findings) -> tuple[tuple[Requirement, ...], ...]:
-    """The node selector and one of the affinity's alternatives must hold."""
-    pod = read.object
-    selector = tuple(Requirement(key, "In", (value,)) for key, value in sorted(pod.spec.node_selector.items()))
-    required = pod.spec.affinity.node_affinity.required
-    if required is None:
-        return (selector,) if selector else ()
-    return tuple(
-        selector + tuple(_requirement(each, read, findings) for each in (*term.match_expressions, *term.match_fields))
-        for term in required.node_selector_terms
-    )
-
-
-def matches_node_names(pod: Pod) -> bool:
-    """Whether its affinity matches nodes by name, as the pods of a DaemonSet do."""
-    required = pod.spec.affinity.node_affinity.required
-    return required is not None and any(term.match_fields for term in required.node_selector_terms)
-
-
-def _requirement(written: SelectorRequirement, read: Read[Pod], findings: Findings) -> Requirement:
-    operator = _OPERATORS.get(written.operator)
-    if operator is None:
-        problem = f"uses the operator {written.operator!r}"
-        findings.mistake(read.mistake(("spec", "affinity"), problem, f"known: {', '.join(_OPERATORS)}"))
-        operator = "DoesNotExist"
-    return Requirement(written.key, operator, tuple(written.values))
 
 
 def _lift_types(

@@ -44,7 +44,7 @@ class Look:
             return asked_placer(seen_pod(name, pod, allocates_claims=allocates)) if pod else None
 
         ways = Ways(installation.pools)
-        return ways.told(snapshot, ways.of_types(snapshot, lambda *_: 0), way_of)
+        return ways.told(snapshot, ways.of_services(snapshot, lambda *_: 0), way_of)
 
     def mistakes(self) -> tuple[Mistake, ...]:
         """What contradicts itself and is left out of the snapshot."""

@@ -134,14 +134,19 @@ class MadeClaim(Slim, frozen=True):
     resource_claim_name: str | None = None
 
 
-class PodSpec(Slim, frozen=True):
+class Keeping(Slim, frozen=True):
+    """The part of a pod's spec that keeps it to some nodes."""
+
+    node_selector: dict[str, str] = {}
+    affinity: Affinity = Affinity()
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class PodSpec(Keeping, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     resources: Resources = Resources()
     overhead: dict[str, Amount] = {}
-    node_selector: dict[str, str] = {}
-    affinity: Affinity = Affinity()
-    tolerations: tuple[Toleration, ...] = ()
     topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
     priority: int | None = None
     priority_class_name: str = ""

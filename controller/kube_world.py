@@ -15,9 +15,9 @@ from controller.kube_placers.placing import Allocate, no_claims
 from controller.kube_write import Write
 from controller.service_deployments import Instance, content_of, deployment_writes
 from controller.service_status import scaled_at_s
-from controller.sightings import EPOCH_ANNOTATION, Sightings
+from controller.sightings import EPOCH_ANNOTATION, SeenDeployment, Sightings
 from controller.under_way import with_deployed, with_what_is_under_way
-from controller.ways import Ways
+from controller.ways import Standing, Ways, WaysOfServices
 from controller.world import Outcome
 
 T = TypeVar("T")
@@ -63,8 +63,8 @@ class KubernetesWorld:
         self._run = run
         self._pools = tuple(pools)
         self._ways = Ways(pools)
-        self._type_ways: Mapping[str, str] = {}
-        """How instances are placed on each GPU type, as it was last observed."""
+        self._of_services: WaysOfServices = {}
+        """How instances are placed, as it was last observed."""
         self._epoch = epoch
         self._clock = clock
         self._tell = tell
@@ -85,11 +85,12 @@ class KubernetesWorld:
         seen = self._sightings.snapshot()
         issued = self._assumed.standing(self._sightings.pod, self._clock())
         there = with_what_is_under_way(seen, self._sightings.pod, issued, lambda pod: asked_placer(pod) is not None)
-        ways = self._type_ways = self._ways.of_types(seen, lambda *type_and_way: self._standing(seen, *type_and_way))
+        deployments = tuple(self._sightings.deployments())
+        ways = self._of_services = self._ways.of_services(seen, self._standing(seen, deployments))
         deployed = with_deployed(
             there,
-            self._sightings.deployments(),
-            lambda service, gpu_type: self._content(seen, service, gpu_type, ways.get(gpu_type, "")),
+            deployments,
+            lambda service, gpu_type: self._content(seen, service, gpu_type, self._way(service, gpu_type)),
             self._scaled_at_s,
         )
         return self._ways.told(deployed, ways, self._asked)
@@ -98,13 +99,18 @@ class KubernetesWorld:
         pod = self._sightings.pod(name)
         return asked_placer(pod) if pod else None
 
-    def _standing(self, snapshot: Snapshot, gpu_type: str, way: str) -> int:
-        """Instances that Deployments made for this way ask for; one that asks for none at the moment counts, too."""
-        return sum(
-            1 + each.replicas
-            for each in self._sightings.deployments()
-            if each.gpu_type == gpu_type and each.content == self._content(snapshot, each.service, gpu_type, way)
-        )
+    def _way(self, service: str, gpu_type: str) -> str:
+        return self._of_services.get(service, {}).get(gpu_type, "")
+
+    def _standing(self, snapshot: Snapshot, deployments: Sequence[SeenDeployment]) -> Standing:
+        """Instances that Deployments made for a way ask for; one that asks for none at the moment counts, too."""
+        of_service = {(each.service, each.gpu_type): each for each in deployments}
+
+        def standing(service: str, gpu_type: str, way: str) -> int:
+            each = of_service.get((service, gpu_type))
+            return 1 + each.replicas if each and each.content == self._content(snapshot, service, gpu_type, way) else 0
+
+        return standing
 
     def apply(self, actions: Sequence[Action]) -> list[ActionError | None]:
         """Writes these, each checked against the cluster as it is at this moment.
@@ -195,7 +201,7 @@ class KubernetesWorld:
             raise ActionError(f"scaling {scale.service}: it has no spec.template to make pods of; it is only planned")
         writes: list[Write] = []
         for gpu_type, replicas in scale.instances.items():
-            instance = self._instance(snapshot, scale.service, gpu_type, self._type_ways.get(gpu_type, ""))
+            instance = self._instance(snapshot, scale.service, gpu_type, self._way(scale.service, gpu_type))
             if instance is None:
                 raise ActionError(f"scaling {scale.service}: nothing is known of GPU type {gpu_type}")
             if instance.placer == "dra" and not instance.device_class:

@@ -21,7 +21,7 @@ from controller.api.gpu_type import GPUType
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
 from controller.findings import Findings
-from controller.fleet_from import NodeRow, TypeIndex, node_row, node_table, types_from
+from controller.fleet_from import NODE_NAME_FIELD, NodeRow, TypeIndex, node_row, node_table, types_from
 from controller.kube_structs import Node, Pod
 from controller.manifests import Read
 from controller.pod_columns import Dangling, PodColumns, PodView
@@ -157,7 +157,7 @@ class Picture:
             self._read_pod(pod)
 
     def _noded(self) -> NodeTable:
-        name_is_matched = self._pods.name_is_matched
+        name_is_matched = self._pods.name_is_matched or any(map(_matches_node_names, self._offered().services))
         if self._node_table is None or self._node_table[0] != name_is_matched:
             self._node_table = (name_is_matched, node_table(self._node_rows, name_is_matched=name_is_matched))
         return self._node_table[1]
@@ -170,6 +170,10 @@ class Picture:
         for note in self._offered().findings.notes:
             findings.note(note.about, note.reason.code, note.reason.words, note.reason.figures)
         self._pods.note(snapshot.pods, findings)
+
+
+def _matches_node_names(service: Service) -> bool:
+    return any(requirement.key == NODE_NAME_FIELD for term in service.node_terms for requirement in term)
 
 
 def gangs_from(read: Iterable[Read[GangObject]], pods: PodTable) -> tuple[Gang, ...]:

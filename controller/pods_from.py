@@ -7,9 +7,10 @@ from decimal import Decimal
 from cluster.errors import Mistake
 from cluster.workloads import PodShape
 from controller.api.marks import MOVABLE_ANNOTATION
-from controller.asked import matches_node_names, requested, shape_from
+from controller.asked import requested, shape_from
 from controller.findings import Findings
 from controller.fleet_from import GPU_RESOURCES, TypeIndex
+from controller.kept_to import matches_node_names
 from controller.kube_structs import Pod
 from controller.manifests import Read
 
@@ -61,7 +62,7 @@ def pod_row(read: Read[Pod], types: TypeIndex) -> PodRow:
         owner=owner,
         priority=_priority(pod),
         movable=_movable(read, owner, findings),
-        matches_node_names=matches_node_names(pod),
+        matches_node_names=matches_node_names(pod.spec),
         remarks=_remarks(pod, ask, shape),
         mistakes=tuple(findings.mistakes),
     )

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
+from msgspec import ValidationError
 
 from cluster.arrays import column
 from cluster.demand import Demand, LengthGrid, Slo, ThroughputProfile
@@ -16,6 +17,8 @@ from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService, ServiceDemand
 from controller.findings import Findings
 from controller.fleet_from import TypeIndex
+from controller.kept_to import terms_of, tolerations_of
+from controller.kube_structs import Keeping, object_from
 from controller.manifests import Read
 from controller.meant import meant
 
@@ -55,9 +58,10 @@ def _profile(obj: ModelProfile, table: profile_kind.ThroughputTable) -> Throughp
 
 
 def service_from(read: Read[ModelService]) -> Service:
-    """The service with the replicas that its status says; None where that is silent."""
+    """A sound service with the replicas that its status says; None where that is silent."""
     spec = read.object.spec
     said = read.object.status.replicas
+    kept = keeping_of(read)
     return Service(
         name=read.name,
         model=spec.model,
@@ -72,7 +76,15 @@ def service_from(read: Read[ModelService]) -> Service:
         instance_memory_bytes=quantity.whole(spec.instance.memory),
         priority=spec.priority,
         replicas=None if said is None else dict(sorted(said.items())),
+        node_terms=terms_of(kept, lambda *_: None),
+        tolerations=tolerations_of(kept),
     )
+
+
+def keeping_of(read: Read[ModelService]) -> Keeping:
+    """Which nodes the template keeps instances to; any, without one. Raises msgspec.ValidationError."""
+    template = read.object.spec.template
+    return object_from({} if template is None else template.spec.model_extra or {}, Keeping)
 
 
 def with_instances_counted(services: Sequence[Service], pods: PodTable) -> tuple[Service, ...]:
@@ -124,6 +136,7 @@ def _check_service(
     read: Read[ModelService], profiles: Sequence[ThroughputProfile], types: TypeIndex, findings: Findings
 ) -> None:
     spec = read.object.spec
+    _check_template(read, findings)
     for n, name in enumerate(spec.gpu_types):
         if types.named(name) is None:
             problem = f"there is no GPUType {name!r}"
@@ -134,6 +147,19 @@ def _check_service(
         findings.note(read.who, "GpuTypeWithoutProfile", words)
     if usable and spec.demand is not None:
         _check_lengths(read, spec.demand, usable, findings)
+
+
+def _check_template(read: Read[ModelService], findings: Findings) -> None:
+    """What keeps instances to nodes decides what the mix may spend; the rest of a template is the API server's."""
+    here = ("spec", "template", "spec")
+    try:
+        terms_of(
+            keeping_of(read),
+            lambda problem, remedy: findings.mistake(read.mistake((*here, "affinity"), problem, remedy)),
+        )
+    except ValidationError as error:
+        remedy = "write nodeSelector, affinity and tolerations as in a Pod"
+        findings.mistake(read.mistake(here, str(error), remedy))
 
 
 def _check_lengths(

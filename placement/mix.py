@@ -25,6 +25,12 @@ class Offer:
     """Shape (buckets,): instances that the bucket keeps busy if all of it comes here; inf: cannot be served here."""
     variance: FloatArray
     """Shape (buckets,): variance of those busy instances (`placement.headroom`); 0 where the bucket cannot come."""
+    within: tuple[str, ...] = ()
+    """Stocks that its instances are taken from besides that of its GPU type: nodes that not every service may use."""
+
+    @property
+    def stocks(self) -> tuple[str, ...]:
+        return (self.gpu_type, *self.within)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +59,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """How many devices of one GPU type the question may spend."""
+    """How many devices of one GPU type, or of those on some of its nodes, the question may spend."""
 
     gpus: int
     slots: Mapping[int, int] = field(default_factory=dict)
@@ -68,7 +74,7 @@ class Stock:
 class MixQuestion:
     needs: tuple[Need, ...]
     stock: Mapping[str, Stock] = field(default_factory=dict)
-    """GPU type → devices; a type that is not named is without limit."""
+    """Devices by GPU type, and by the other names in `Offer.within`; what is not named is without limit."""
     change_price_per_hour: float = 0.0
     """Dollars per hour that an instance more or less than running must save to be worth its change."""
     per_instance: bool = False

@@ -53,7 +53,7 @@ def _stock_violations(question: MixQuestion, mixes: tuple[Mix, ...]) -> list[str
             (int(count), offer.gpus)
             for need, mix in zip(question.needs, mixes, strict=True)
             for count, offer in zip(mix.instances, need.offers, strict=True)
-            if offer.gpu_type == name
+            if name in offer.stocks
         ]
         spent = sum(count * gpus for count, gpus in users)
         if spent > stock.gpus:

@@ -12,7 +12,7 @@ from cluster.plans import Reason
 from cluster.snapshot import Snapshot
 from placement.headroom import room_needed
 from placement.instances import fit_into_instances
-from placement.mix import Mix, MixAnswer, MixQuestion, Need, Stock, mix_cost, pool_load, total_cost
+from placement.mix import Mix, MixAnswer, MixQuestion, Need, Offer, Stock, mix_cost, pool_load, total_cost
 from placement.mix_question import need_of
 from placement.mix_solve import Clock, answer_mix
 from placement.mix_start import best_single_type, stock_after
@@ -97,20 +97,35 @@ def _stock(question: MixQuestion, answer: MixAnswer, resolve: Resolve) -> Iterat
     for need, mix in zip(question.needs, answer.mixes, strict=True):
         left = stock_after(left, need, mix)
     for name in question.stock:
-        widths = {offer.gpus for need in question.needs for offer in need.offers if offer.gpu_type == name}
+        widths = {offer.gpus for offer in _takers(question, name)}
         width = min(widths, default=0)
         if not width or left[name].holds(width):
             continue
-        old = question.stock[name]
-        slots = {wide: count + width // wide for wide, count in old.slots.items()}
-        richer = resolve(replace(question, stock={**question.stock, name: Stock(old.gpus + width, slots)}))
+        richer = resolve(replace(question, stock={**question.stock, **_more(question, name, width)}))
         if richer is not None:
+            gpus = question.stock[name].gpus
             saved = max(0.0, answer.cost_per_hour - richer.cost_per_hour)
             yield Reason(
                 "StockBinds",
-                f"all {old.gpus} {name} are used; {width} more would save {saved:.2f} $/h",
-                {"gpus": float(old.gpus), "saved_per_hour": saved},
+                f"all {gpus} {name} are used; {width} more would save {saved:.2f} $/h",
+                {"gpus": float(gpus), "saved_per_hour": saved},
             )
+
+
+def _takers(question: MixQuestion, stock: str) -> list[Offer]:
+    return [offer for need in question.needs for offer in need.offers if stock in offer.stocks]
+
+
+def _more(question: MixQuestion, name: str, devices: int) -> dict[str, Stock]:
+    """The stock with so many more devices, and every stock that they would then belong to as well."""
+    holding = [other for other in question.stock if all(other in offer.stocks for offer in _takers(question, name))]
+    return {
+        other: Stock(
+            question.stock[other].gpus + devices,
+            {wide: count + devices // wide for wide, count in question.stock[other].slots.items()},
+        )
+        for other in holding
+    }
 
 
 def _stock_for(question: MixQuestion, answer: MixAnswer, need: Need) -> dict[str, Stock]:

@@ -6,7 +6,8 @@ Data
     f_k       slices per bucket (1 where any split is allowed)
     load_kbg  instances of g that the whole of bucket b keeps busy;  variance_kbg  the variance of that
     price_kg  dollars per hour of an instance;  gpus_kg  its devices;  h_k  fixed headroom share
-    stock_m   devices of GPU type m;  slots_mw  instances w devices wide that m's nodes hold
+    stock_m   devices of GPU type m, or of those of its nodes that only some services may use;
+              slots_mw  instances w devices wide that m's nodes hold
     slope_t, room_t   the headroom curve's tangents;  low_t, high_t  between which variances t is the lowest
     was_kg    running instances;  change  price of a change, dollars per hour
 Variables
@@ -22,7 +23,7 @@ Constraints
     Σ_b n_kbg/f_k·load_kbg ≤ (1 − h_k)·y_kg                                a fixed headroom, or
     Σ_b n_kbg/f_k·load_kbg + Σ_t (slope_t·v_kgt + room_t·u_kgt) ≤ y_kg     room for bursts, with
     Σ_b n_kbg/f_k·variance_kbg = Σ_t v_kgt,   low_t·u_kgt ≤ v_kgt ≤ high_t·u_kgt,   Σ_t u_kgt ≤ 1
-    Σ gpus_kg·y_kg ≤ stock_m (+ short_m)                                   over all needs, per GPU type
+    Σ gpus_kg·y_kg ≤ stock_m (+ short_m)                                   over all needs that take from it, per stock
     Σ w·⌊gpus_kg/w⌋·y_kg ≤ w·slots_mw (+ short_m)                          wide instances do not span nodes
     moved_kg ≥ ±(y_kg − was_kg)
 """
@@ -89,9 +90,9 @@ def _slice_kind(need: Need, whole_slices: bool) -> str:
     return str(kind)
 
 
-def _device_price(question: MixQuestion, gpu_type: str) -> float:
+def _device_price(question: MixQuestion, stock: str) -> float:
     return max(
-        (o.price_per_hour / o.gpus for need in question.needs for o in need.offers if o.gpu_type == gpu_type),
+        (o.price_per_hour / o.gpus for need in question.needs for o in need.offers if stock in o.stocks),
         default=0.0,
     )
 
@@ -145,7 +146,7 @@ def _stay_in_stock(
             (y[k, g], offer.gpus)
             for k, need in enumerate(question.needs)
             for g, offer in enumerate(need.offers)
-            if offer.gpu_type == name
+            if name in offer.stocks
         ]
         if not users:
             continue

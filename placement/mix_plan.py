@@ -15,7 +15,7 @@ from placement.mix import Mix, MixAnswer, MixQuestion, Need, Stock, mix_cost
 from placement.mix_check import is_feasible
 from placement.mix_explain import explain
 from placement.mix_mistakes import gpu_type_mistakes, profile_mistakes, service_mistakes
-from placement.mix_question import need_of, stock_of
+from placement.mix_question import need_of, stock_of, with_narrower_stock
 from placement.mix_search import certain_shortage
 from placement.mix_solve import Clock, answer_mix, first_unserved
 from placement.mix_start import best_single_type, greedy_mix, stock_after
@@ -106,9 +106,10 @@ def _question(snapshot: Snapshot, needs: list[Need], settings: MixSettings) -> M
         (offer.gpus for need in needs for offer in need.offers),
     )
     used = {offer.gpu_type for need in needs for offer in need.offers}
+    told, stock = with_narrower_stock(snapshot, needs, {name: stock[name] for name in stock if name in used})
     return MixQuestion(
-        needs=tuple(needs),
-        stock={name: stock[name] for name in stock if name in used},
+        needs=told,
+        stock=stock,
         change_price_per_hour=settings.change_price_per_hour,
         per_instance=settings.per_instance,
     )
@@ -128,7 +129,7 @@ def _answer_by_priority(
     apart = _answer_apart(everything, settings, left_s, clock)
     answers = {n.service: a for n, a in zip(needs, apart, strict=True) if isinstance(a, MixAnswer)}
     if len(answers) == len(needs) and is_feasible(everything, tuple(a.mixes[0] for a in answers.values())):
-        return [(replace(everything, needs=(need,)), answers[need.service]) for need in needs], {}
+        return [(replace(everything, needs=(need,)), answers[need.service]) for need in everything.needs], {}
     wishes = {name: answer.mixes[0] for name, answer in answers.items()}
     admitted, refusals = _admit(snapshot, needs, wishes, settings, left_s, clock)
     if not admitted:
@@ -175,11 +176,12 @@ def _admit(
     refusals: dict[str, Reason] = {}
     for need in sorted(needs, key=lambda need: -need.priority):
         question = _question(snapshot, [*(known for known, _ in admitted), need], settings)
+        *others, asking = question.needs
         before = tuple(mix for _, mix in admitted)
         left: Mapping[str, Stock] = question.stock
-        for known, mix in admitted:
+        for known, mix in zip(others, before, strict=True):
             left = stock_after(left, known, mix)
-        tries = (wishes.get(need.service), greedy_mix(need, left), best_single_type(need, left))
+        tries = (wishes.get(need.service), greedy_mix(asking, left), best_single_type(asking, left))
         fitting = next((m for m in tries if m is not None and is_feasible(question, (*before, m))), None)
         if fitting is not None:
             admitted.append((need, fitting))

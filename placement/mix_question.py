@@ -1,11 +1,11 @@
 """From a snapshot to the question of the mix: what each service needs, and what may be spent."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 import numpy as np
 
-from cluster.arrays import FloatArray, IntArray
+from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.demand import LengthGrid, ThroughputProfile
 from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.nodes import eligible_nodes
@@ -94,25 +94,97 @@ def stock_of(snapshot: Snapshot, services: Iterable[ModelService], widths: Itera
     """
     if not len(snapshot.nodes):
         return {t.name: Stock(t.inventory) for t in snapshot.gpu_types if t.inventory is not None}
-    usable = _usable_devices(snapshot, tuple(services))
+    widths = sorted({width for width in widths if width > 1})
+    services = tuple(services)
+    masks = _allowed(snapshot, services)
     stock = {}
-    for n, name in enumerate(snapshot.gpu_type_names):
-        counts = usable[snapshot.nodes.gpu_type == n]
-        slots = {width: int((counts // width).sum()) for width in sorted(set(widths)) if width > 1}
-        stock[name] = Stock(int(counts.sum()), slots)
+    for name in snapshot.gpu_type_names:
+        anywhere = np.zeros(len(snapshot.nodes), dtype=bool)
+        for service in services:
+            anywhere |= masks[service.name, name]
+        stock[name] = _stock(snapshot, name, anywhere, {service.name for service in services}, widths)
     return stock
 
 
-def _usable_devices(snapshot: Snapshot, services: Sequence[ModelService]) -> IntArray:
-    """Whole devices per node that are free to, or held by, instances of these services, shape (nodes,).
+def with_narrower_stock(
+    snapshot: Snapshot, needs: Sequence[Need], stock: Mapping[str, Stock]
+) -> tuple[tuple[Need, ...], dict[str, Stock]]:
+    """The needs and their stock per GPU type, told which nodes not all of them may use.
 
-    A node counts when instances of any of them may run there.
+    Where services are kept to different nodes of a type, what they may spend together is not all that there is: each
+    set of nodes that some of them are kept to is a stock of its own, and so is each union of such sets. With instances
+    of one device that is exact (Hall's theorem), unless the unions are too many: then the sets alone bound it.
     """
-    nodes, pods = snapshot.nodes, snapshot.pods
-    owners = {service.name for service in services}
-    allowed = np.zeros(len(nodes), dtype=bool)
-    for whole in {_one_device(service, name) for service in services for name in snapshot.gpu_type_names}:
-        allowed |= eligible_nodes(whole, nodes, snapshot.gpu_type_names)
+    asking = {need.service for need in needs}
+    services = tuple(service for service in snapshot.services if service.name in asking)
+    if not len(snapshot.nodes) or len({(each.node_terms, each.tolerations) for each in services}) < 2:
+        return tuple(needs), dict(stock)
+    widths = sorted({offer.gpus for need in needs for offer in need.offers if offer.gpus > 1})
+    masks = _allowed(snapshot, services)
+    found = dict(stock)
+    within: dict[tuple[str, str], list[str]] = {}
+    for name in stock:
+        users = [need.service for need in needs if any(offer.gpu_type == name for offer in need.offers)]
+        of_users = {user: frozenset(np.flatnonzero(masks[user, name]).tolist()) for user in users}
+        for rows in _narrower(set(of_users.values())):
+            owners = [user for user in users if of_users[user] <= rows]
+            narrow = f"{name} on nodes for {', '.join(owners)}"
+            there = np.zeros(len(snapshot.nodes), dtype=bool)
+            there[list(rows)] = True
+            found[narrow] = _stock(snapshot, name, there, set(owners), widths)
+            for owner in owners:
+                within.setdefault((owner, name), []).append(narrow)
+    told = (
+        replace(
+            need,
+            offers=tuple(
+                replace(offer, within=tuple(within.get((need.service, offer.gpu_type), ()))) for offer in need.offers
+            ),
+        )
+        for need in needs
+    )
+    return tuple(told), found
+
+
+_MOST_UNIONS = 64
+"""Stocks per GPU type at most; beyond it unions of sets of nodes are left out."""
+
+
+def _narrower(sets: Set[frozenset[int]]) -> list[frozenset[int]]:
+    """The sets and their unions, but for the union of all: that is the stock of the type. In a fixed order."""
+    everything = frozenset[int]().union(*sets)
+    found = set(sets)
+    for one in sorted(sets, key=sorted):
+        found |= {one | other for other in found}
+        if len(found) > _MOST_UNIONS:
+            found = set(sets)
+            break
+    return sorted(found - {everything}, key=sorted)
+
+
+def _allowed(snapshot: Snapshot, services: Iterable[ModelService]) -> dict[tuple[str, str], BoolArray]:
+    """Shape (nodes,) by service and GPU type: where instances may run, whatever is free there."""
+    of_shapes: dict[PodShape, BoolArray] = {}
+    found = {}
+    for service in services:
+        for name in snapshot.gpu_type_names:
+            shape = _one_device(service, name)
+            if shape not in of_shapes:
+                of_shapes[shape] = eligible_nodes(shape, snapshot.nodes, snapshot.gpu_type_names)
+            found[service.name, name] = of_shapes[shape]
+    return found
+
+
+def _stock(snapshot: Snapshot, gpu_type: str, allowed: BoolArray, owners: Set[str], widths: Sequence[int]) -> Stock:
+    """The devices of a type that are free on these nodes, and those that instances of the owners hold anywhere."""
+    of_type = snapshot.nodes.gpu_type == snapshot.gpu_type_names.index(gpu_type)
+    counts = _whole_devices(snapshot, allowed & of_type, owners)[of_type]
+    return Stock(int(counts.sum()), {width: int((counts // width).sum()) for width in widths})
+
+
+def _whole_devices(snapshot: Snapshot, allowed: BoolArray, owners: Set[str]) -> IntArray:
+    """Whole devices per node, shape (nodes,): free where that is allowed, or held by instances of the owners."""
+    pods = snapshot.pods
     milli = np.where(allowed[:, None], snapshot.free().gpu_milli, 0)
     for row in np.flatnonzero(pods.node != PENDING):
         if pods.owner[row] in owners:

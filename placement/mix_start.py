@@ -114,8 +114,10 @@ def instances_for(need: Need, share: FloatArray) -> IntArray:
 
 def in_stock(need: Need, instances: IntArray, stock: Mapping[str, Stock]) -> bool:
     return all(
-        offer.gpu_type not in stock or int(count) <= stock[offer.gpu_type].holds(offer.gpus)
+        int(count) <= stock[name].holds(offer.gpus)
         for count, offer in zip(instances, need.offers, strict=True)
+        for name in offer.stocks
+        if name in stock
     )
 
 
@@ -123,10 +125,10 @@ def stock_after(stock: Mapping[str, Stock], need: Need, mix: Mix) -> dict[str, S
     """What is left when this mix has taken its devices."""
     left = dict(stock)
     for count, offer in zip(mix.instances.tolist(), need.offers, strict=True):
-        if offer.gpu_type in left:
-            old = left[offer.gpu_type]
+        for name in left.keys() & offer.stocks:
+            old = left[name]
             slots = {width: slots - count * (offer.gpus // width) for width, slots in old.slots.items()}
-            left[offer.gpu_type] = Stock(old.gpus - count * offer.gpus, slots)
+            left[name] = Stock(old.gpus - count * offer.gpus, slots)
     return left
 
 
@@ -158,11 +160,11 @@ class _Pools:
         return instances + TOLERANCE / 2 - room_needed(load, variance, self.need.headroom_share)
 
     def slices_that_fit(self, b: int, g: int, wanted: int, parts: int, stock: Mapping[str, Stock]) -> int:
-        """How many of the wanted slices the stock of this type can still hold; they are added."""
+        """How many of the wanted slices the stock can still hold on this offer; they are added."""
         offer = self.need.offers[g]
-        limit = stock.get(offer.gpu_type)
+        limits = [stock[name].holds(offer.gpus) for name in offer.stocks if name in stock]
         fits = wanted
-        while limit is not None and fits and self.room_left(b, g, fits / parts, limit.holds(offer.gpus)) < 0:
+        while limits and fits and self.room_left(b, g, fits / parts, min(limits)) < 0:
             fits -= 1
         self.add(b, g, fits / parts)
         return fits

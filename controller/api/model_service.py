@@ -72,7 +72,8 @@ class TemplateContainer(Open):
 
 
 class TemplateSpec(Open):
-    """A pod's spec of core/v1. What it holds besides containers is looked at only when its pods are made."""
+    """A pod's spec of core/v1. Besides containers, what keeps its pods to some nodes is read when the mix is planned
+    (controller/kept_to.py); the rest is looked at only when the pods are made."""
 
     containers: Annotated[ListOf[TemplateContainer], Field(min_length=1, max_length=64), keyed_by("name")] = Field(
         description="Containers of core/v1; the first one gets the GPUs."
@@ -85,7 +86,12 @@ class InstanceTemplate(Strict):
     metadata: TemplateMeta = Field(
         default=TemplateMeta(), description="Labels and annotations of its pods, as in a Deployment."
     )
-    spec: TemplateSpec = Field(description="The pod's spec of core/v1.")
+    spec: TemplateSpec = Field(
+        description=(
+            "The pod's spec of core/v1. Its nodeSelector, required node affinity and tolerations bound the mix: it "
+            "spends only devices of nodes that they allow."
+        )
+    )
 
 
 class ModelServiceSpec(Strict):

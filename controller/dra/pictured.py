@@ -92,7 +92,7 @@ def holding(name: str, node: str, inventory: Inventory, numbers: Sequence[int]) 
     ask = Container(Resources(requests={inventory.resource: str(len(numbers))}))
     return Pod(
         PodMeta(bare, namespace, annotations=annotations),
-        PodSpec((ask,), node_name=node, priority=HOLDER_PRIORITY),
+        PodSpec(containers=(ask,), node_name=node, priority=HOLDER_PRIORITY),
         PodStatus("Running"),
     )
 

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from benchmarks.textbook_mix import solve_textbook
 from cluster.plans import Reason
+from cluster.workloads import ModelService, Requirement
 from placement.instances import instance_limit, pack_pool
 from placement.mix import MixAnswer, MixQuestion, mix_cost, total_cost
 from placement.mix_check import violations
 from placement.mix_plan import MixSettings, plan_mix
 from placement.mix_solve import answer_mix
 from placement.mix_start import best_single_type
-from tests.builders import world
+from tests.builders import node, world
 from tests.mixes import need, profile, question, service, still
 
 PRICES = st.sampled_from([0.7, 1.01, 1.5, 3.67, 7.516])
@@ -156,3 +157,47 @@ def test_the_second_plan_of_an_obeying_world_changes_nothing(
     second = plan_mix(limited.after(first.actions), deadline_s=30, clock=still, settings=terms)
 
     assert second.actions == ()
+
+
+@MANY
+@given(st.data())
+def test_instances_of_services_kept_to_some_nodes_all_find_a_device(data: Any) -> None:
+    zones = "abcd"
+    nodes = [node(zone, gpus=data.draw(st.integers(0, 3)), labels={"zone": zone}) for zone in zones]
+    subsets = st.sets(st.sampled_from(zones), min_size=1).map(lambda chosen: tuple(sorted(chosen)))
+    services = [
+        service(
+            f"ns/{k}",
+            data.draw(st.sampled_from([0.5, 1.0, 2.0, 3.0])),
+            node_terms=((Requirement("zone", "In", data.draw(subsets)),),),
+        )
+        for k in range(data.draw(st.integers(1, 4)))
+    ]
+    snapshot = world(nodes, services=services, profiles=[profile("A100", [[1.0]])], prices={"A100": 1.0})
+
+    plan = plan_mix(snapshot, deadline_s=20, clock=still, settings=MixSettings(explain=False))
+
+    wanted = [s for s, p in zip(services, plan.services, strict=True) for _ in range(p.instances.get("A100", 0))]
+    devices = [each.labels["zone"] for each in nodes for _ in range(each.gpus)]
+    assert _matched(wanted, devices) == len(wanted)
+    refused = [s for s, p in zip(services, plan.services, strict=True) if p.refusal]
+    for one in refused:
+        # Each could not have been served beside those that are: nobody is refused for nothing.
+        more = [*wanted, *[one] * math.ceil(one.demand.rate_per_s)]  # type: ignore[union-attr]
+        assert _matched(more, devices) < len(more)
+
+
+def _matched(wanted: list[ModelService], devices: list[str]) -> int:
+    """How many of these find a device in one of their zones, at most (augmenting paths)."""
+    holder: dict[int, int] = {}
+
+    def placed(one: int, tried: set[int]) -> bool:
+        for device, zone in enumerate(devices):
+            if zone in wanted[one].node_terms[0][0].values and device not in tried:
+                tried.add(device)
+                if device not in holder or placed(holder[device], tried):
+                    holder[device] = one
+                    return True
+        return False
+
+    return sum(placed(one, set()) for one in range(len(wanted)))

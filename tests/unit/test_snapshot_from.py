@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import ConfigError
+from cluster.nodes import eligible_nodes
 from cluster.pods import PENDING, device_numbers
-from cluster.workloads import PodShape, Requirement
+from cluster.workloads import PodShape, Requirement, Toleration
 from controller.snapshot_from import Observed
 from tests.builders import GIB
 from tests.manifests import Object, gang, gpu_type, having, node, observed, pod, profile, service
@@ -58,6 +59,18 @@ def test_gpus_of_unknown_type_are_noted(tmp_path: Path) -> None:
     assert seen.snapshot.nodes.gpu_type.tolist() == [-1]
 
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def templated(**spec: object) -> Object:
+    container = {"name": "server", "image": "example.com/none"}
+    return service(template={"spec": {"containers": [container], **spec}})
+
+
+def required(*expressions: Object) -> Object:
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": list(expressions)}]}}}
+
+
 @pytest.mark.parametrize(
     ("objects", "said"),
     [
@@ -104,6 +117,14 @@ def test_gpus_of_unknown_type_are_noted(tmp_path: Path) -> None:
             [gpu_type(), profile(), having(service(), "spec.demand.inputTokens", [100, 1001])],
             "histogram[1][0]: has requests of input ≤ 1001, output ≤ 10 tokens and 1 more buckets, beyond every",
         ),
+        (
+            [gpu_type(), templated(nodeSelector=["pool"])],
+            "spec.template.spec: Expected `object`, got `array` - at `$.nodeSelector`; write nodeSelector, ",
+        ),
+        (
+            [gpu_type(), templated(affinity=required({"key": "zone", "operator": "Is", "values": ["a"]}))],
+            "ModelService/default/chat, spec.template.spec.affinity: uses the operator 'Is'; known: In, NotIn,",
+        ),
     ],
 )
 def test_what_contradicts_something_else_stops_the_plan(tmp_path: Path, objects: list[Object], said: str) -> None:
@@ -122,6 +143,28 @@ def test_a_share_of_zero_may_lie_beyond_the_profile(tmp_path: Path) -> None:
     demand = service()["spec"]["demand"] | {"inputTokens": [100, 9999], "histogram": [[0.5, 0.5], [0, 0]]}
 
     assert observed(tmp_path, gpu_type(), profile(), service(demand=demand)).snapshot.services
+
+
+def test_a_template_keeps_the_instances_of_its_service_to_the_nodes_that_it_names(tmp_path: Path) -> None:
+    zone = {"key": "zone", "operator": "In", "values": ["a", "b"]}
+    toleration = {"key": "gpu", "operator": "Exists"}
+    spec = {"nodeSelector": {"pool": "fast"}, "affinity": required(zone), "tolerations": [toleration]}
+
+    (seen,) = observed(tmp_path, gpu_type(), templated(**spec)).snapshot.services
+
+    shape = seen.instance_shape("a100", 1)
+    assert shape.node_terms == ((Requirement("pool", "In", ("fast",)), Requirement("zone", "In", ("a", "b"))),)
+    assert shape.tolerations == (Toleration("gpu", "Exists"),)
+
+
+def test_a_template_may_name_its_nodes_as_a_daemon_set_does(tmp_path: Path) -> None:
+    by_name = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+    affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [by_name]}}}
+
+    snapshot = observed(tmp_path, gpu_type(), node("n1"), node("n2"), templated(affinity=affinity)).snapshot
+
+    shape = snapshot.services[0].instance_shape("a100", 1)
+    assert eligible_nodes(shape, snapshot.nodes, snapshot.gpu_type_names).tolist() == [True, False]
 
 
 def test_a_service_without_a_profile_or_demand_is_left_to_the_plan(tmp_path: Path) -> None:

@@ -7,12 +7,13 @@ from cluster.actions import Bind, Scale
 from cluster.cordon import cordoned
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
+from cluster.workloads import ModelService, Requirement
 from controller.decide import Decisions, decide
 from controller.kube_placers import Pool
 from controller.service_deployments import Instance, content_of
 from controller.sightings import PLACEMENT_GATE, SeenDeployment, SeenPod, SeenService
 from controller.under_way import without_pods_to_come
-from controller.ways import Ways
+from controller.ways import Standing, Ways
 from placement.mix_question import stock_of
 from tests.builders import Node, node, pod, world
 from tests.kube_writer import ScriptedWriter
@@ -32,7 +33,15 @@ def asks(**ways: str) -> Mapping[str, str]:
 
 def told(snapshot: Snapshot, ways: Mapping[str, str], pools: Sequence[Pool] = POOLS) -> Snapshot:
     known = Ways(pools)
-    return known.told(snapshot, known.of_types(snapshot, lambda *_: 0), ways.get)
+    return known.told(snapshot, known.of_services(snapshot, lambda *_: 0), ways.get)
+
+
+def kept(name: str, **labels: str) -> ModelService:
+    return service(f"ns/{name}", node_terms=(tuple(Requirement(k, "In", (v,)) for k, v in labels.items()),))
+
+
+def ways(fleet: Snapshot, standing: Standing = lambda *_: 0) -> dict[str, str]:
+    return {name: of_types["A100"] for name, of_types in Ways(POOLS).of_services(fleet, standing).items()}
 
 
 def placed(snapshot: Snapshot) -> dict[str, str]:
@@ -85,28 +94,28 @@ def test_what_runs_stays_where_it_is_whatever_the_pool_has_become() -> None:
 
 
 def test_instances_go_the_way_of_most_devices_of_their_type() -> None:
-    fleet = world([of_pool("a", 2, "bind"), of_pool("b", 8, "gate")])
+    fleet = world([of_pool("a", 2, "bind"), of_pool("b", 8, "gate")], services=[service("ns/chat")])
 
-    assert Ways(POOLS).of_types(fleet, lambda *_: 0) == {"A100": "gate"}
+    assert ways(fleet) == {"ns/chat": "gate"}
 
 
 def test_instances_that_stand_are_not_restarted_because_another_pool_has_grown() -> None:
-    fleet = world([of_pool("a", 2, "bind"), of_pool("b", 8, "gate")])
+    fleet = world([of_pool("a", 2, "bind"), of_pool("b", 8, "gate")], services=[service("ns/chat")])
 
-    assert Ways(POOLS).of_types(fleet, lambda _, way: way == "bind") == {"A100": "bind"}
+    assert ways(fleet, lambda _, __, way: way == "bind") == {"ns/chat": "bind"}
 
 
 def test_instances_leave_a_way_that_has_no_node_of_their_type_any_more() -> None:
-    fleet = world([of_pool("b", 8, "gate")])
+    fleet = world([of_pool("b", 8, "gate")], services=[service("ns/chat")])
 
-    assert Ways(POOLS).of_types(fleet, lambda _, way: way == "bind") == {"A100": "gate"}
+    assert ways(fleet, lambda _, __, way: way == "bind") == {"ns/chat": "gate"}
 
 
 def test_a_type_whose_nodes_are_all_gone_for_now_keeps_its_way() -> None:
-    fleet = world([node("cpu")], prices={"A100": 1.0})
+    fleet = world([node("cpu")], prices={"A100": 1.0}, services=[service("ns/chat")])
 
-    assert Ways(POOLS).of_types(fleet, lambda _, way: way == "bind") == {"A100": "bind"}
-    assert Ways(POOLS).of_types(fleet, lambda *_: 0) == {"A100": "gate"}, "the last pool's, where nothing stands"
+    assert ways(fleet, lambda _, __, way: way == "bind") == {"ns/chat": "bind"}
+    assert ways(fleet) == {"ns/chat": "gate"}, "the last pool's, where nothing stands"
 
 
 def test_the_mix_is_offered_the_devices_of_the_way_of_its_instances_only() -> None:
@@ -168,6 +177,50 @@ def test_a_service_that_only_pools_of_several_ways_together_could_hold_is_refuse
 
 def test_a_cordoned_node_still_says_which_way_its_type_goes() -> None:
     """A reboot must not send the instances of a type another way: that would restart them all."""
-    fleet = cordoned(world([of_pool("a", 2, "bind"), of_pool("b", 8, "gate")]), "b")
+    fleet = cordoned(world([of_pool("a", 2, "bind"), of_pool("b", 8, "gate")], services=[service("ns/chat")]), "b")
 
-    assert Ways(POOLS).of_types(fleet, lambda *_: 0) == {"A100": "gate"}
+    assert ways(fleet) == {"ns/chat": "gate"}
+
+
+# Services that are kept to some nodes
+
+
+def test_a_service_kept_to_a_pool_goes_its_way_and_the_others_the_way_of_most_devices() -> None:
+    fleet = world(
+        [of_pool("a", 2, "bind"), of_pool("b", 8, "gate")], services=[service("ns/x"), kept("y", pool="bind")]
+    )
+
+    assert ways(fleet) == {"ns/x": "gate", "ns/y": "bind"}
+
+
+def test_a_service_kept_to_nodes_of_several_ways_goes_the_shared_way_unless_it_stands_in_another() -> None:
+    nodes = [
+        replace(of_pool(n, g, p), labels={"pool": p, "disk": "fast"})
+        for n, g, p in (("a", 4, "bind"), ("b", 2, "gate"))
+    ]
+    fleet = world([*nodes, of_pool("c", 8, "gate")], services=[kept("y", disk="fast")])
+
+    assert ways(fleet) == {"ns/y": "gate"}
+    assert ways(fleet, lambda service, _, way: (service, way) == ("ns/y", "bind")) == {"ns/y": "bind"}
+
+
+def test_a_service_kept_to_no_node_that_there_is_keeps_its_way() -> None:
+    fleet = world([of_pool("a", 2, "bind")], services=[kept("y", disk="fast")])
+
+    assert ways(fleet, lambda _, __, way: way == "bind") == {"ns/y": "bind"}
+
+
+def test_what_a_kept_service_stands_for_does_not_hold_the_others() -> None:
+    fleet = world(
+        [of_pool("a", 2, "bind"), of_pool("b", 8, "gate")], services=[service("ns/x"), kept("y", pool="bind")]
+    )
+
+    assert ways(fleet, lambda service, _, way: 9 * (service == "ns/y" and way == "bind"))["ns/x"] == "gate"
+
+
+def test_the_mix_of_a_kept_service_is_offered_its_nodes_of_its_way_only() -> None:
+    fleet = world([of_pool("a", 2, "bind"), of_pool("b", 8, "gate")], services=[kept("y", pool="bind")])
+
+    seen = told(fleet, {})
+
+    assert stock_of(seen, seen.services, ())["A100"].gpus == 2

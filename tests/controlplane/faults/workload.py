@@ -104,10 +104,12 @@ def placed(
 
 
 def service(namespace: str) -> Object:
-    """The `chat` service of the examples, with a template to make pods of."""
+    """The `chat` service of the examples, with a template to make pods of, on nodes placed by `gate`."""
     documents = yaml.safe_load_all((ROOT / "examples" / "services.yaml").read_text(encoding="utf-8"))
     found: Object = next(each for each in documents if each["metadata"]["name"] == "chat")
     container = {"name": "server", "image": "example.com/none"}
-    template = {"spec": {"containers": [container], "terminationGracePeriodSeconds": 0}}
+    template = {
+        "spec": {"containers": [container], "nodeSelector": {"pool": "gate"}, "terminationGracePeriodSeconds": 0}
+    }
     found["metadata"]["namespace"] = namespace
     return {**found, "spec": {**found["spec"], "template": template}}
