@@ -25,7 +25,6 @@ from cluster.errors import ConfigError, Mistake
 if TYPE_CHECKING:
     from cli.custom_columns import CustomColumns
     from controller.kube_discovery import ApiResource
-    from controller.kube_request import Query
 
 Object = dict[str, Any]
 
@@ -259,7 +258,7 @@ async def _watched(cluster: Cluster, asked: Asked, how: How) -> bool:
     look = replace(how.look, namespaces=how.look.namespaces and asked.resource.is_namespaced)
     printed, is_shown = _printer(how, Sheet(look)), not how.watch_only
     while True:
-        listed, version = await _listed(cluster, path, query, accept)
+        listed, version = await kube_objects.list_with_version(cluster.connection, path, query, accept)
         for obj in _in_order(listed, asked.resource, how) if is_shown else ():
             printed(obj)
         try:
@@ -272,15 +271,6 @@ async def _watched(cluster: Cluster, asked: Asked, how: How) -> bool:
                 raise
             # What changed meanwhile is shown by the list: nothing of it may be missed.
             is_shown = True
-
-
-async def _listed(cluster: Cluster, path: str, query: "Query", accept: str) -> tuple[list[Object], str]:
-    """The pages of a list, and from which version on a watch goes on. Raises KubeReadError."""
-    from controller import kube_objects
-
-    async with aclosing(kube_objects.list_pages(cluster.connection, path, query, accept)) as pages:
-        listed = [page async for page in pages]
-    return listed, kube_objects.list_version(listed[-1])
 
 
 def _in_order(pages: list[Object], resource: "ApiResource", how: How) -> list[Object]:
