@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.asked import name_of
 from cli.cluster import Cluster, Impersonated, cluster_options, dry_run_option, on_cluster, target_from
-from cli.get import name_of
 from cli.main import FAILED, say_refused
 from cli.manifest_objects import Manifest, manifests_in
 from cluster.errors import ConfigError, Mistake, TonnageError

@@ -3,13 +3,12 @@
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TypeVar
 
-from cluster.errors import ConfigError, Mistake
+from cluster.errors import ConfigError, Mistake, tried
 from cluster.snapshot import Snapshot
 from simulator.contest import Rules, check_contest
 from simulator.generate import generate, trace_of
@@ -18,7 +17,6 @@ from simulator.openb_prices import OPENB_PRICES, OPENB_PRICES_SOURCE
 from simulator.shelf import digest_of
 from simulator.sweep import Run, runs_of
 
-T = TypeVar("T")
 MOST_SEEDS = 1000
 """Nobody means more; a slip such as 1-1000000000 would fill the memory."""
 
@@ -62,29 +60,22 @@ def contest_from(asked: Asked) -> Contest:
     """Reads and checks everything before any replay begins. Raises ConfigError with every mistake there is."""
     mistakes: list[Mistake] = []
 
-    def tried(step: Callable[[], T], otherwise: T) -> T:
-        try:
-            return step()
-        except ConfigError as error:
-            mistakes.extend(error.mistakes)
-            return otherwise
-
     policies = tuple(dict.fromkeys(filter(None, (name.strip() for name in asked.policies.split(",")))))
     if not policies:
         mistakes.append(Mistake("--policies", "none is named", "name one or several, e.g. bestfit,fgd"))
     no_seeds: tuple[int, ...] = ()
     no_prices: dict[str, float] = {}
     no_traces: tuple[dict[str, Snapshot], dict[str, str], dict[str, str]] = ({}, {}, {})
-    seeds = tried(lambda: seeds_from(asked.seeds), no_seeds)
-    prices = tried(lambda: prices_from(asked.prices), no_prices)
+    seeds = tried(lambda: seeds_from(asked.seeds), no_seeds, mistakes)
+    prices = tried(lambda: prices_from(asked.prices), no_prices, mistakes)
     if not 0 <= asked.move_share <= 1:
         mistakes.append(Mistake("--move-share", f"{asked.move_share} is no share", "write a number from 0 to 1"))
     if asked.report is not None and (found := obstacle(asked.report)):
         mistakes.append(Mistake(f"--report {asked.report}", found, "name a file in a folder you may write to"))
     if asked.results is not None and asked.results.exists() and not asked.results.is_dir():
         mistakes.append(Mistake(f"--results {asked.results}", "is no folder", "name a folder; it need not exist"))
-    traces, sources, digests = tried(lambda: _traces(asked, prices), no_traces)
-    tried(lambda: check_contest(traces, policies), None)
+    traces, sources, digests = tried(lambda: _traces(asked, prices), no_traces, mistakes)
+    tried(lambda: check_contest(traces, policies), None, mistakes)
     if mistakes:
         raise ConfigError(tuple(mistakes))
     present = {gpu_type.name for trace in traces.values() for gpu_type in trace.gpu_types}

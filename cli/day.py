@@ -13,16 +13,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from simulator.day import HOUR_S, Moment
+from simulator.day import HOUR_S, Moment, clock_words
 
 NEWS_LINES = 8
 Show = Callable[[Moment], None]
-
-
-def clock_words(at_s: float) -> str:
-    """`13:05`."""
-    minutes = round(at_s / 60)
-    return f"{minutes // 60:02d}:{minutes % 60:02d}"
 
 
 @contextmanager

@@ -120,7 +120,7 @@ async def _doomed(
     cluster: Cluster, what: tuple[str, ...], files: tuple[str, ...], selector: str | None, *, everything: bool
 ) -> AsyncIterator[Doomed]:
     from cli.apply import resource_of
-    from cli.get import asked_for
+    from cli.asked import asked_for
     from cli.manifest_objects import manifests_in
     from controller import kube_objects
 

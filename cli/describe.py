@@ -11,8 +11,8 @@ from cli.main import FAILED, say_refused
 from cluster.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
+    from cli.asked import Asked
     from cli.describe_page import Related
-    from cli.get import Asked
     from controller.kube_discovery import ApiResource
 
 Object = dict[str, Any]
@@ -53,8 +53,8 @@ def describe(
 
 
 async def _described(cluster: Cluster, what: tuple[str, ...], selector: str | None) -> bool:
+    from cli.asked import asked_for
     from cli.describe_page import page
-    from cli.get import asked_for
     from controller.kube_refusals import KubeReadError
 
     is_whole, pages = True, []

@@ -11,6 +11,7 @@ from cli.main import FAILED
 if TYPE_CHECKING:
     from controller.doctor import Facts, Finding
 
+MANY = {"warning": "warnings", "failure": "failures"}
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failure": ("✗", "red"), "unknown": ("?", "yellow")}
 
 
@@ -74,4 +75,7 @@ def _print(findings: "tuple[Finding, ...]") -> None:
         if finding.remedy:
             click.echo(f"{'':<12}→ {finding.remedy}")
     counts = {verdict: sum(1 for f in findings if f.verdict == verdict) for verdict in SIGNS}
-    click.echo(", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count))
+    told = {verdict: count for verdict, count in counts.items() if count}
+    click.echo(
+        ", ".join(f"{count} {MANY.get(verdict, verdict) if count > 1 else verdict}" for verdict, count in told.items())
+    )

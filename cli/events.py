@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
+from cli.asked import name_of
 from cli.cluster import INTERRUPTED, Cluster, Impersonated, cluster_options, on_cluster, target_from
 from cli.columns import as_table, sheet
-from cli.get import name_of
 from cli.output import Output, as_list, output_option, text_of, without_managed_fields
 from cluster.errors import ConfigError, Mistake
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.asked import Asked, asked_for, is_category, name_of
 from cli.cluster import (
     INTERRUPTED,
     Cluster,
@@ -24,18 +25,8 @@ from cluster.errors import ConfigError, Mistake
 if TYPE_CHECKING:
     from cli.custom_columns import CustomColumns
     from controller.kube_discovery import ApiResource
-    from controller.kube_request import Query
 
 Object = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One resource, and the objects of it that are wanted."""
-
-    resource: "ApiResource"
-    names: tuple[str, ...] = ()
-    """Empty: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,50 +119,6 @@ async def shown(cluster: Cluster, what: tuple[str, ...], how: How) -> bool:
     if how.output.is_table:
         return await _tables(cluster, asked, how, with_kind=many)
     return await _objects(cluster, asked, how, is_list=many or not asked[0].names or len(asked[0].names) > 1)
-
-
-def asked_for(cluster: Cluster, what: tuple[str, ...]) -> list[Asked]:
-    """What the words of a command line mean, as kubectl reads them. Raises ConfigError."""
-    if any("/" in word for word in what):
-        wrong = [word for word in what if word.count("/") != 1 or not all(word.split("/"))]
-        if wrong:
-            problem = "stands beside KIND/NAME and is none"
-            raise ConfigError(Mistake(wrong[0], problem, "write KIND NAME NAME, or KIND/NAME KIND/NAME"))
-        pairs = [word.split("/") for word in what]
-        named: dict[str, Asked] = {}
-        for kind, name in pairs:
-            resource = cluster.discovered.named(kind)
-            before = named.get(resource.full_name, Asked(resource))
-            named[resource.full_name] = replace(before, names=(*before.names, name))
-        return list(named.values())
-    kinds, names = what[0].split(","), what[1:]
-    resources: dict[str, ApiResource] = {}
-    for kind in filter(None, kinds):
-        for resource in of_word(cluster, kind):
-            resources.setdefault(resource.full_name, resource)
-    if not resources:
-        raise ConfigError(Mistake(what[0], "names no kind", "write modelservices, gangs, nodes, ..."))
-    if names and is_category(cluster, what[0]):
-        raise ConfigError(Mistake(what[0], "is a category of kinds, which has no names", "name one kind"))
-    return [Asked(resource, names) for resource in resources.values()]
-
-
-def of_word(cluster: Cluster, word: str) -> "tuple[ApiResource, ...]":
-    """A kind, or all kinds of a category. Raises ConfigError."""
-    if is_category(cluster, word):
-        return cluster.discovered.in_category(_category(word))
-    return (cluster.discovered.named(word),)
-
-
-def is_category(cluster: Cluster, word: str) -> bool:
-    return bool(cluster.discovered.in_category(_category(word)))
-
-
-def _category(word: str) -> str:
-    """`all` is the category of Tonnage's kinds here; kubectl's `all` are pods, services and their like."""
-    from controller.api.marks import CATEGORY
-
-    return CATEGORY if word == "all" else word
 
 
 async def _tables(cluster: Cluster, asked: list[Asked], how: How, *, with_kind: bool) -> bool:
@@ -294,13 +241,6 @@ def _custom(how: How) -> tuple["CustomColumns", Sheet]:
     return custom_columns(how.output.template), Sheet(Look(headers=how.look.headers, verbatim=True))
 
 
-def name_of(obj: Object) -> str:
-    """`modelservice.tonnage.dev/chat`."""
-    group = str(obj.get("apiVersion", "")).rpartition("/")[0]
-    kind = str(obj.get("kind", "")).lower()
-    return f"{kind}.{group}/{obj['metadata']['name']}" if group else f"{kind}/{obj['metadata']['name']}"
-
-
 async def _watched(cluster: Cluster, asked: Asked, how: How) -> bool:
     from controller import kube_objects
     from controller.kube_refusals import KubeReadError
@@ -318,7 +258,7 @@ async def _watched(cluster: Cluster, asked: Asked, how: How) -> bool:
     look = replace(how.look, namespaces=how.look.namespaces and asked.resource.is_namespaced)
     printed, is_shown = _printer(how, Sheet(look)), not how.watch_only
     while True:
-        listed, version = await _listed(cluster, path, query, accept)
+        listed, version = await kube_objects.list_with_version(cluster.connection, path, query, accept)
         for obj in _in_order(listed, asked.resource, how) if is_shown else ():
             printed(obj)
         try:
@@ -331,15 +271,6 @@ async def _watched(cluster: Cluster, asked: Asked, how: How) -> bool:
                 raise
             # What changed meanwhile is shown by the list: nothing of it may be missed.
             is_shown = True
-
-
-async def _listed(cluster: Cluster, path: str, query: "Query", accept: str) -> tuple[list[Object], str]:
-    """The pages of a list, and from which version on a watch goes on. Raises KubeReadError."""
-    from controller import kube_objects
-
-    async with aclosing(kube_objects.list_pages(cluster.connection, path, query, accept)) as pages:
-        listed = [page async for page in pages]
-    return listed, kube_objects.list_version(listed[-1])
 
 
 def _in_order(pages: list[Object], resource: "ApiResource", how: How) -> list[Object]:

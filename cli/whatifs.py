@@ -5,26 +5,24 @@ import pickle
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
 from cli.contest import obstacle, seeds_from
 from cli.progress import progress_on
-from cluster.errors import ConfigError, Mistake
+from cluster.errors import ConfigError, Mistake, tried
 from cluster.snapshot import Snapshot
 from placement.policies import POLICIES
 from simulator.scenarios import Answer, Scenario, answered, changed
 from simulator.shelf import Shelf, code_digest, digest_of
 from simulator.sweep import Progress, Swept, Way, sweep
 
-T = TypeVar("T")
 Choices = tuple[tuple[str, float], ...]
 """One combination: a value for each GPU type that has several."""
 
@@ -58,21 +56,14 @@ def asked_of(asked: Asked) -> tuple[Scenario, ...]:
     """Every combination, the fleet as it is first. Raises ConfigError with every mistake in the words."""
     mistakes: list[Mistake] = []
 
-    def tried(step: Callable[[], T], otherwise: T) -> T:
-        try:
-            return step()
-        except ConfigError as error:
-            mistakes.extend(error.mistakes)
-            return otherwise
-
     no_factors: tuple[float, ...] = ()
-    demands = tried(lambda: _factors("--demand", asked.demand), no_factors)
-    slos = tried(lambda: _factors("--slo", asked.slo), no_factors)
+    demands = tried(lambda: _factors("--demand", asked.demand), no_factors, mistakes)
+    slos = tried(lambda: _factors("--slo", asked.slo), no_factors, mistakes)
     no_choice: tuple[Choices, ...] = ((),)
-    prices = tried(lambda: _by_type("--price", asked.price, least=0.0), no_choice)
-    nodes = tried(lambda: _by_type("--nodes", asked.nodes, whole=True), no_choice)
+    prices = tried(lambda: _by_type("--price", asked.price, least=0.0), no_choice, mistakes)
+    nodes = tried(lambda: _by_type("--nodes", asked.nodes, whole=True), no_choice, mistakes)
     no_seeds: tuple[int, ...] = ()
-    seeds = tried(lambda: seeds_from(asked.seeds), no_seeds)
+    seeds = tried(lambda: seeds_from(asked.seeds), no_seeds, mistakes)
     policies = tuple(dict.fromkeys(name.strip() for name in asked.policies.split(",")))
     mistakes += [
         Mistake(f"--policies {name!r}", "there is no such policy", f"choose of {', '.join(POLICIES)}")

@@ -1,6 +1,10 @@
 """The error tree: a class tells its catcher what to do next."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class TonnageError(Exception):
@@ -46,3 +50,15 @@ class Mistake:
 
     def __str__(self) -> str:
         return f"{self.place}: {self.problem}" + (f"; {self.remedy}" if self.remedy else "")
+
+
+def tried(step: Callable[[], T], otherwise: T, mistakes: list[Mistake]) -> T:
+    """What a step of checking input gives; `otherwise` when it raises ConfigError, whose mistakes join `mistakes`.
+
+    So that whoever checks several things can name all that is wrong at once.
+    """
+    try:
+        return step()
+    except ConfigError as error:
+        mistakes.extend(error.mistakes)
+        return otherwise

@@ -10,21 +10,21 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from threading import Condition, Thread
-from typing import Literal
 
 import structlog
 
 from cluster.version import VERSION
+from controller.brain_life import BrainLost, Life
 from controller.brain_peer import Peer
+from controller.brain_standing import UNWANTED, Fruit, Plea, Standing, planners_of
 from controller.brain_trust import Retries, Trust
 from controller.brain_wire import (
     Answer,
     Ask,
     Begin,
     Failed,
-    Inbox,
     Message,
     Ping,
     Pong,
@@ -32,7 +32,6 @@ from controller.brain_wire import (
     Refuse,
     Remember,
     Thinks,
-    WireError,
     written,
 )
 from controller.decide import Clock, Decisions
@@ -42,63 +41,10 @@ from controller.slots import Idea, memory_of
 log = structlog.get_logger(__name__)
 
 PING_EVERY_S = 1.0
-SILENT_S = 5.0
-"""A brain that says nothing for so long is frozen; it answers pings also while it plans."""
-UP_WITHIN_S = 40.0
-"""From its start to its planners; measured 7 s, on a busy machine 20."""
 PATIENCE_S = 10.0
 """So long after it lost all trust a brain that still runs is replaced."""
 TICK_S = 0.25
 IDLE_S = 3600.0
-UNWANTED = "no brain is wanted here: this replica does not lead"
-
-State = Literal["away", "starting", "up"]
-
-
-@dataclass(frozen=True, slots=True)
-class Plea:
-    """A request as the controller sees it."""
-
-    request: int
-    epoch: int
-    sent_at_s: float
-    deadline_s: float
-
-    def is_over(self, at_s: float) -> bool:
-        return at_s >= self.sent_at_s + self.deadline_s
-
-
-@dataclass(frozen=True, slots=True)
-class Fruit:
-    """What a request brought: a plan's frame, or the reason why there is none."""
-
-    plan: bytes = b""
-    reason: str = ""
-    words: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How it stands with the brain."""
-
-    state: State = "away"
-    trusted: bool = True
-    ray: str = ""
-    """Its version."""
-    starts: int = 0
-    """Processes that were started, or servers that were connected to."""
-    losses: Counter[str] = field(default_factory=Counter)
-    """Why brains were given up: `ended`, `silent`, `useless`, `unready`, `refused`, `unreachable`, `garbled`."""
-    why: str = UNWANTED
-    """In words, why it is not up."""
-    planners_up: int = 0
-    planner_restarts: int = 0
-    planner_processes: tuple[int, ...] = ()
-    late: int = 0
-    """Answers that came too late, or belonged to an earlier term."""
-    slots_up: tuple[str, ...] = ()
-    start_s: float = 0.0
-    """How long the last start took."""
 
 
 class Link:
@@ -210,98 +156,68 @@ class Link:
         began_s = self._clock()
         self._tell(state="starting", why="the brain is starting", starts=self._standing.starts + 1)
         try:
-            self._stream = self.peer.open()
+            stream = self._stream = self.peer.open()
         except OSError as error:
             self._lose("unreachable", str(error), began_s)
             return
-        self._stream.setblocking(False)
-        life = _Life(began_s, began_s)
-        life.out.extend(written(Begin(VERSION, self._decisions)))
+        stream.setblocking(False)
+        life = Life(stream, began_s, began_s)
+        life.say(written(Begin(VERSION, self._decisions)))
         try:
             self._speak(life)
-        except _Loss as loss:
+        except BrainLost as loss:
             self._lose(loss.reason, loss.words, began_s)
         else:
             self._let_go(kindly=True)
             self._forget(state="away", why=UNWANTED)
 
-    def _speak(self, life: "_Life") -> None:
-        """Until the link is to end. Raises _Loss."""
-        stream = self._stream
-        assert stream is not None  # noqa: S101 - opened just before
+    def _speak(self, life: Life) -> None:
+        """Until the link is to end. Raises BrainLost."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._woken, selectors.EVENT_READ)
-            selector.register(stream, selectors.EVENT_READ)
+            selector.register(life.stream, selectors.EVENT_READ)
             while self._is_wanted():
                 self._take_up(life)
                 wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if life.out else 0)
-                selector.modify(stream, wanted)
+                selector.modify(life.stream, wanted)
                 for key, events in selector.select(TICK_S):
                     if key.fileobj is self._woken:
                         with suppress(BlockingIOError):
                             self._woken.recv(4096)
                         continue
                     if events & selectors.EVENT_READ:
-                        self._read(stream, life)
+                        for message, body in life.read(self._clock()):
+                            self._hear(message, body, life)
                     if events & selectors.EVENT_WRITE:
-                        _write(stream, life)
+                        life.write()
                 self._look(life)
 
-    def _take_up(self, life: "_Life") -> None:
+    def _take_up(self, life: Life) -> None:
         """What is to be said goes out, once the brain listens."""
         now_s = self._clock()
         if self._standing.state == "up":
             with self._changed:
                 while self._to_send:
-                    life.out.extend(written(*self._to_send.popleft()))
+                    life.say(written(*self._to_send.popleft()))
         if now_s >= life.pinged_at_s + PING_EVERY_S and not life.out:
             life.pinged_at_s = now_s
             if self._standing.state == "up":
-                life.out.extend(written(Ping(0)))
+                life.say(written(Ping(0)))
 
-    def _read(self, stream: socket.socket, life: "_Life") -> None:
-        try:
-            data = stream.recv(1 << 20)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            raise _Loss("ended", f"the brain's process is gone: {error}") from error
-        if not data:
-            raise _Loss("ended", "the brain's process has ended")
-        life.heard_at_s = self._clock()
-        try:
-            for message, body in life.inbox.feed(data):
-                self._hear(message, body, life)
-        except WireError as error:
-            raise _Loss("garbled", str(error)) from error
-
-    def _hear(self, message: Message, body: bytes, life: "_Life") -> None:
+    def _hear(self, message: Message, body: bytes, life: Life) -> None:
         match message:
             case Ready():
                 self._trust.succeeded()
                 took_s = self._clock() - life.began_s
                 life.up_at_s = self._clock()
                 log.info("the brain is up", ray=message.ray, planners=message.planners, took_s=round(took_s, 1))
-                self._tell(
-                    state="up",
-                    why="",
-                    ray=message.ray,
-                    start_s=took_s,
-                    planners_up=message.planners,
-                    planner_restarts=0,
-                    planner_processes=message.processes,
-                )
+                self._tell(state="up", why="", ray=message.ray, start_s=took_s, **planners_of(message))
                 with self._changed:
                     self._to_send.extend((Remember(slot), memory) for slot, memory in self._memories.items())
             case Refuse(why):
-                raise _Loss("refused", why)
+                raise BrainLost("refused", why)
             case Pong():
-                self._tell(
-                    planners_up=message.planners_up,
-                    planner_restarts=message.planner_restarts,
-                    planner_processes=message.processes,
-                    slots_up=message.slots_up,
-                )
+                self._tell(**planners_of(message))
             case Thinks(slot, reason, words):
                 self._keep(Idea(slot, body, reason, words))
             case Answer():
@@ -309,13 +225,13 @@ class Link:
             case Failed():
                 self._end_plea(message.request, message.epoch, Fruit(reason=message.reason, words=message.words))
             case _:
-                raise _Loss("garbled", f"a brain does not say {type(message).__name__}")
+                raise BrainLost("garbled", f"a brain does not say {type(message).__name__}")
 
     def _keep(self, idea: Idea) -> None:
         try:
             memory = memory_of(idea.frame) if idea.frame else None
         except FrameError as error:
-            raise _Loss("garbled", str(error)) from error
+            raise BrainLost("garbled", str(error)) from error
         with self._changed:
             self._ideas[idea.slot] = idea
             if memory is not None:
@@ -335,16 +251,12 @@ class Link:
             self._plea, self._fruit = None, None if was_trial else fruit
             self._changed.notify_all()
 
-    def _look(self, life: "_Life") -> None:
-        """Raises _Loss when the brain is of no use."""
+    def _look(self, life: Life) -> None:
+        """Raises BrainLost when the brain is of no use."""
         now_s = self._clock()
-        if life.up_at_s is None:
-            if now_s >= life.began_s + UP_WITHIN_S:
-                raise _Loss("unready", f"the brain was not up within {UP_WITHIN_S:.0f} s")
-        elif self._trust.is_lost(now_s, PATIENCE_S):
-            raise _Loss("useless", f"no plan came in time for {PATIENCE_S:.0f} s")
-        elif now_s >= life.heard_at_s + SILENT_S:
-            raise _Loss("silent", f"the brain was silent for {SILENT_S:.0f} s")
+        if life.up_at_s is not None and self._trust.is_lost(now_s, PATIENCE_S):
+            raise BrainLost("useless", f"no plan came in time for {PATIENCE_S:.0f} s")
+        life.check(now_s)
 
     def _lose(self, reason: str, words: str, began_s: float) -> None:
         log.warning("the brain was lost", reason=reason, why=words)
@@ -383,36 +295,3 @@ class Link:
     def _tell(self, **changes: object) -> None:
         with self._changed:
             self._standing = replace(self._standing, **changes)  # type: ignore[arg-type]
-
-
-@dataclass(slots=True)
-class _Life:
-    """One brain's stream, from its start."""
-
-    began_s: float
-    heard_at_s: float
-    pinged_at_s: float = 0.0
-    up_at_s: float | None = None
-    inbox: Inbox = field(default_factory=Inbox)
-    out: deque[memoryview] = field(default_factory=deque)
-
-
-class _Loss(Exception):  # noqa: N818 - an ordinary turn in a brain's life
-    def __init__(self, reason: str, words: str) -> None:
-        super().__init__(words)
-        self.reason, self.words = reason, words
-
-
-def _write(stream: socket.socket, life: _Life) -> None:
-    """As much of what waits as the stream takes now."""
-    try:
-        while life.out:
-            sent = stream.send(life.out[0])
-            if sent < len(life.out[0]):
-                life.out[0] = life.out[0][sent:]
-            else:
-                life.out.popleft()
-    except BlockingIOError:
-        return
-    except OSError as error:
-        raise _Loss("ended", f"the brain's process is gone: {error}") from error

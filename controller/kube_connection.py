@@ -13,7 +13,7 @@ import msgspec
 from cluster.version import VERSION
 from controller.kube_credentials import Access, Credentials, credentials
 from controller.kube_library import ConfigException
-from controller.kube_refusals import KubeReadError, KubeWriteError, Refusal, Status, warning_text
+from controller.kube_refusals import KubeReadError, KubeWriteError, Refusal, refusal_of, warning_text
 from controller.kube_request import JSON, Body, Query, Request, resource_of, verb_of
 
 
@@ -223,11 +223,7 @@ async def _check(answer: aiohttp.ClientResponse) -> None:
     """Raises what the server refused."""
     if 200 <= answer.status < 300:
         return
-    body = await answer.read()
-    try:
-        refusal = msgspec.json.decode(body, type=Status).refusal(answer.status)
-    except msgspec.MsgspecError:  # a proxy's page, an authoriser's plain text
-        refusal = Refusal(answer.status, "Unknown", f"status {answer.status}: {body[:200].decode(errors='replace')}")
+    refusal = refusal_of(answer.status, answer.url.path, await answer.read())
     after = answer.headers.get("Retry-After", "")
     if refusal.retry_after_s is None and after.isdigit():
         refusal = replace(refusal, retry_after_s=float(after))

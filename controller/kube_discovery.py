@@ -9,6 +9,7 @@ import msgspec
 from cluster.errors import ObservationError
 from controller.api.marks import CATEGORY
 from controller.kube_connection import Connection
+from controller.kube_refusals import NOT_INSTALLED
 from controller.kube_structs import Slim
 from controller.meant import meant
 
@@ -101,7 +102,7 @@ class Discovered:
     def _help(self, word: str) -> str:
         ours = [r.plural for r in self.in_category(CATEGORY)]
         if not ours:
-            return "Tonnage's kinds are not installed: kubectl apply -f deploy/crds, or install the chart"
+            return NOT_INSTALLED
         gone = f"; no answer from {', '.join(self.stale)}" if self.stale else ""
         return meant(word, ours) + gone
 

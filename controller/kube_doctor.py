@@ -21,7 +21,7 @@ from controller.permissions import Permission, needed
 T = TypeVar("T")
 Object = dict[str, Any]
 
-FORBIDDEN, NOT_FOUND = 403, 404
+NOT_FOUND = 404
 REVIEWS = "/apis/authorization.k8s.io/v1"
 METRICS_PORT = 8080
 

@@ -45,6 +45,15 @@ async def list_all(connection: Connection, path: str, query: Query | None = None
         return [item async for page in pages for item in page.get("items") or ()]
 
 
+async def list_with_version(
+    connection: Connection, path: str, query: Query, accept: str = JSON
+) -> tuple[list[Object], str]:
+    """The pages of a list, and from which version on a watch goes on. Raises KubeReadError."""
+    async with aclosing(list_pages(connection, path, query, accept)) as pages:
+        listed = [page async for page in pages]
+    return listed, list_version(listed[-1])
+
+
 async def read(connection: Connection, path: str) -> Object:
     """One object. Raises KubeReadError."""
     return decoded(path, await connection.read(path))

@@ -112,12 +112,6 @@ async def follow(
             group.create_task(work, name=f"reflect {cache.resource.part}")
 
 
-async def until_synced(caches: Iterable[Cache[Any]]) -> None:
-    """Returns once every cache has seen a whole list."""
-    for cache in caches:
-        await cache.synced.wait()
-
-
 def settle_heap() -> None:
     """After the first sync: what was read stays for long, so the collector need never walk over it again."""
     gc.collect()

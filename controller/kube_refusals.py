@@ -1,10 +1,16 @@
 """What an API server says when it refuses or warns, and the errors that carry it to who can do something."""
 
 from dataclasses import dataclass
+from http import HTTPStatus
 
 import msgspec
 
 from cluster.errors import ActionError, ObservationError
+from controller.api.marks import GROUP
+
+NOT_INSTALLED = "Tonnage's kinds are not installed: kubectl apply --server-side -f deploy/crds, or install the chart"
+_NOT_SERVED = b"404 page not found"
+"""What an API server says of a path that no group and no resource of it has; not of an object that is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,18 @@ class Status(msgspec.Struct):
         causes = self.details.causes if self.details else ()
         words = self.message or f"status {status}"
         return Refusal(self.code or status, self.reason or "Unknown", words, wait_s, causes)
+
+
+def refusal_of(status: int, path: str, body: bytes) -> Refusal:
+    """What an answer says that is no success: a Status, or the plain words of a proxy, an authoriser or the server."""
+    try:
+        return msgspec.json.decode(body, type=Status).refusal(status)
+    except msgspec.MsgspecError:
+        said = body[:200].decode(errors="replace").strip()
+    if status == HTTPStatus.NOT_FOUND and body.strip() == _NOT_SERVED:
+        remedy = f"; {NOT_INSTALLED}" if f"/apis/{GROUP}/" in path else ""
+        return Refusal(status, "NotFound", f"the server serves no {path}{remedy}")
+    return Refusal(status, "Unknown", f"status {status}: {said}")
 
 
 def warning_text(header: str) -> str:

@@ -3,61 +3,43 @@
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from random import Random
 from threading import Event
 
 import structlog
 
-from cluster.errors import ActionError, ObservationError
-from cluster.plans import Plan
-from cluster.snapshot import Snapshot
-from controller.aside import ThinksAside
-from controller.brain import Brain, InlineBrain
-from controller.brain_link import Link
-from controller.brain_metrics import BrainTeller
-from controller.brain_peer import ChildBrain, Peer, RemoteBrain, secret_from
-from controller.claim_keeping import DeviceTroubles, TakesAllocationsBack, TellsOfClaims
+from cluster.errors import ObservationError
+from controller.brain import Brain
+from controller.claim_keeping import TellsOfClaims
 from controller.cycle import run_cycle
-from controller.decide import Decisions
 from controller.dra.book import Book
-from controller.gang_rollback import TakesGangsBack
 from controller.guard import Limits
 from controller.kube_apply import Applier
 from controller.kube_cache import Cache
 from controller.kube_connection import Connection, connect
 from controller.kube_credentials import Access
-from controller.kube_events import AT_A_TIME, Events
 from controller.kube_fence import Fence
 from controller.kube_lease import Leadership
 from controller.kube_observe import Caches, Observer, empty_caches, follow
-from controller.kube_placers import Pool, asked_placer, placer_name
+from controller.kube_placers import asked_placer, placer_name
 from controller.kube_reflector import Surroundings
-from controller.kube_report import log_unwritten, status_jobs
-from controller.kube_report_own import OwnJobs, reports_on
+from controller.kube_report_own import reports_on
 from controller.kube_request import Request
-from controller.kube_sightings import DEPLOYMENTS, CachedSightings, Deployment, is_ours
+from controller.kube_sightings import DEPLOYMENTS, is_ours
 from controller.kube_structs import OwnObject
-from controller.kube_world import KubernetesWorld
 from controller.loop_thread import LoopThread
 from controller.meter import Meter, count_request, foresee_requests
 from controller.metrics_endpoint import metrics_endpoint
-from controller.occupants import aside_of
+from controller.operator_brain import OnRay, brain_of, on_ray
 from controller.operator_power import Clocks, Lead, PlannedPods, domain_cache, power_reporter, serving_watts
 from controller.operator_settings import OperatorSettings
+from controller.operator_world import kubernetes_world, pools_of, sightings_of
 from controller.probes import probes_endpoint
-from controller.ray_brain import RayBrain
-from controller.ray_start import RayStart
-from controller.said import gangs_of, said_of
-from controller.stuck_releases import OnItsWay, TakesReleasesBack
 from controller.teller import Teller
-from controller.under_way import AwaitsPods
-from controller.world import Outcome, World
-from placement.batch.ladder import BatchSettings
-from placement.mix_plan import MixSettings
+from controller.world import World
 
 STUCK_AFTER_S = 120.0
 """A loop that has not come round for so long is restarted by the kubelet. Twice the longest deadline of planning."""
@@ -99,22 +81,12 @@ class Operator:
     is_synced: Callable[[], bool]
     fence: Callable[[], bool]
     """Waits until the API server refuses earlier leaders; False when it does not come to that."""
-    ray: "OnRay | None"
+    ray: OnRay | None
     """The brain on Ray, where there is one."""
     probe_port: int
     metrics_port: int
     power_port: int | None = None
     """Where agents are served; None where they are not."""
-
-
-@dataclass(frozen=True, slots=True)
-class OnRay:
-    """A brain on Ray and who tells of it."""
-
-    brain: RayBrain
-    aside: ThinksAside
-    """The same brain with its slots."""
-    teller: BrainTeller
 
 
 def operate(settings: OperatorSettings, stop: Event, on_start: Callable[[Operator], None] = lambda _: None) -> None:
@@ -157,12 +129,14 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
             new_book=lambda: Book(settings.dra_drivers, lambda labels: placer_name(pools, labels) == "dra"),
         )
         planned = PlannedPods()
-        sightings = _sightings(lambda: planned.with_power(observer.observe()), caches, deployments, allocates=allocates)
+        sightings = sightings_of(
+            lambda: planned.with_power(observer.observe()), caches, deployments, allocates=allocates
+        )
         own_jobs = reports_on(observer, caches, lambda name: bool((pod := sightings.pod(name)) and pod.is_running))
         applier = Applier(
             connection, leadership.may_write, on_fenced=lambda: meter.count("tonnage_fenced_writes_total")
         )
-        world = _world(settings, loop, applier, leadership, sightings, observer, own_jobs, stack)
+        world = kubernetes_world(settings, loop, applier, leadership, sightings, observer, own_jobs, stack)
         power_port = None
         if domains is not None:
             power_port = _serve_watts(settings, loop, domains, caches, planned, leadership, applier, meter, stack)
@@ -240,44 +214,6 @@ def _one_cycle(operator: Operator, limits: Limits) -> None:
             operator.ray.teller.tell(operator.ray.brain, operator.ray.aside.counts)
 
 
-def pools_of(settings: OperatorSettings) -> tuple[Pool, ...]:
-    return tuple(Pool(pool.placer, pool.selector) for pool in settings.pools)
-
-
-def brain_of(settings: OperatorSettings, ray: OnRay | None, is_on_its_way: OnItsWay) -> Brain:
-    inner: Brain = ray.aside if ray else InlineBrain(decisions_of(settings), time.monotonic)
-    gangs = TakesGangsBack(inner, settings.gang_deadline_s, time.monotonic)
-    return AwaitsPods(TakesReleasesBack(gangs, is_on_its_way, settings.release_deadline_s, time.monotonic))
-
-
-def decisions_of(settings: OperatorSettings) -> Decisions:
-    return Decisions(
-        policy=settings.policy,
-        planner=settings.planner,
-        batch=BatchSettings(within_s=settings.plan_deadline_s),
-        mix=MixSettings(change_price_per_hour=settings.change_price_per_hour, explain=False),
-        preempt=settings.preempt,
-        hold_s=settings.hold_s,
-        shares=settings.brain.shares,
-    )
-
-
-def on_ray(settings: OperatorSettings, meter: Meter, leadership: Leadership) -> OnRay | None:
-    """The brain on Ray that the settings ask for. It starts when this replica leads."""
-    brain = settings.brain
-    if brain.mode == "inline":
-        return None
-    peer: Peer
-    if brain.mode == "embedded":
-        peer = ChildBrain(RayStart(folder="", planners=brain.planners))
-    else:
-        peer = RemoteBrain(brain.address, lambda: secret_from(Path(brain.token_file)))
-    decisions = decisions_of(settings)
-    link = Link(peer, decisions, Random().random)  # noqa: S311 - spreads restarts, hides nothing
-    ray = RayBrain(link, decisions, time.monotonic, lambda: leadership.epoch)
-    return OnRay(ray, aside_of(ray, decisions), BrainTeller(meter))
-
-
 def _leadership(settings: OperatorSettings, connection: Connection) -> Leadership:
     return Leadership(
         connection,
@@ -314,74 +250,6 @@ def _serve_watts(
     )
     stack.callback(loop.begin(reporter.keep()))
     return port
-
-
-def _sightings(
-    observe: Callable[[], Snapshot], caches: Caches, deployments: Cache[Deployment], *, allocates: bool
-) -> CachedSightings:
-    return CachedSightings(
-        observe,
-        pods=caches.pods,
-        services=caches.services,
-        gpu_types=caches.gpu_types,
-        deployments=deployments,
-        allocates_claims=allocates,
-        gangs=caches.gangs,
-    )
-
-
-def _world(
-    settings: OperatorSettings,
-    loop: LoopThread,
-    applier: Applier,
-    leadership: Leadership,
-    sightings: CachedSightings,
-    observer: Observer,
-    own_jobs: OwnJobs,
-    stack: ExitStack,
-) -> KubernetesWorld:
-    quiet = replace(applier, concurrency=AT_A_TIME)
-    events = Events(quiet, sightings.uid, time.time, lambda: leadership.epoch, settings.identity)
-    stack.callback(loop.begin(events.write()))
-    troubles = DeviceTroubles()
-    back = TakesAllocationsBack(
-        lambda: observer.with_book(Book.half_made),
-        lambda claim: tuple(
-            pod for name in observer.with_book(lambda book: book.users(claim)) if (pod := sightings.pod(name))
-        ),
-        settings.release_deadline_s,
-        time.monotonic,
-        lambda: leadership.epoch,
-    )
-
-    def tell(snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:
-        said = tuple(said_of(plan, outcome, gangs_of(snapshot)))
-        loop.call(lambda: events.say(said))
-        at_s = time.time()
-        jobs = [
-            *status_jobs(sightings, snapshot, plan, outcome, generations, at_s),
-            *own_jobs(snapshot, plan, at_s),
-            *back.jobs(plan),
-        ]
-        for answer in loop.run(quiet.send(jobs)):
-            if isinstance(answer, ActionError):
-                log_unwritten(answer)
-        troubles.tell(observer.with_book(lambda book: book.mistakes))
-
-    return KubernetesWorld(
-        sightings,
-        applier,
-        loop.run,
-        pools=pools_of(settings),
-        epoch=lambda: leadership.epoch,
-        clock=time.monotonic,
-        tell=tell,
-        # A driver's chart brings a class along that is called as the driver.
-        device_classes={resource: driver for driver, resource in sorted(settings.dra_drivers.items(), reverse=True)},
-        allocate=lambda pod, bind, epoch: observer.with_book(
-            lambda book: book.writes(pod, bind.node, bind.devices, epoch)
-        ),
-    )
 
 
 def _count(meter: Meter, request: Request) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from cluster.arrays import Array, BoolArray, FloatArray, IntArray
 from cluster.power import UNLIMITED_W, PowerTable
 from controller.power_standing import PowerStanding
-from power.admission import floors_w
+from power.admission import objections_to_floors
 from power.allocator import Allocator, AllocatorState
 from power.estimator import FAULTS, FINE, STALE
 from power.explain import held_back, speed_at, tightest
@@ -17,8 +17,6 @@ SHOWN_CULPRITS = 16
 SHOWN_HELD = 128
 """As many as the status has room for."""
 LONGEST_UUID = 128
-LEAST_OVER_W = 1e-6
-"""Sums of floats differ by less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +89,7 @@ def facts_of(standing: PowerStanding) -> Mapping[str, DomainFacts]:
     headroom_w = standing.headroom_w()
     unheard = _unheard(standing, table)
     culprits = _culprits(told, allocator, state)
-    floors = _floors(allocator)
+    floors = objections_to_floors(allocator.tree) if allocator is not None else {}
     facts = {}
     for number, name in enumerate(names):
         silent = [node for node in unheard if told.is_above(node, number)]
@@ -109,7 +107,7 @@ def facts_of(standing: PowerStanding) -> Mapping[str, DomainFacts]:
             held=int(columns.held[number]),
             unheard_nodes=tuple(silent),
             culprits=culprits[number],
-            floors=floors.get(name, ""),
+            floors=floors[name].words if name in floors else "",
             short_w={each: float(watts[number]) for each, watts in columns.short_w.items()},
         )
     return facts
@@ -253,16 +251,3 @@ def _culprits(
         for domain in mine:
             found[domain].append(one)
     return tuple(tuple(each) for each in found)
-
-
-def _floors(allocator: Allocator | None) -> Mapping[str, str]:
-    """Domains whose budget does not carry the floors of what is admitted → why."""
-    if allocator is None:
-        return {}
-    tree = allocator.tree
-    over_w = floors_w(tree) - tree.budget_w
-    return {
-        tree.table.domains.names[int(tree.limit[limit])]: f"at their floors its devices would draw "
-        f"{over_w[limit]:.0f} W over its budget: no cap helps then"
-        for limit in np.flatnonzero(over_w > LEAST_OVER_W).tolist()
-    }

@@ -13,7 +13,8 @@ import structlog
 from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
 from controller.brain import InlineBrain
-from controller.brain_link import Link, Standing
+from controller.brain_link import Link
+from controller.brain_standing import Standing
 from controller.decide import Clock, Decisions
 from controller.frames import FrameError, plan_from_frame, snapshot_frame
 from controller.service_status import PLANNED_LOCALLY

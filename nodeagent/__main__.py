@@ -12,7 +12,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from cluster.errors import ConfigError, TonnageError
-from nodeagent.agent import RESTORE_S, Agent, AgentRules, new_life
+from nodeagent.agent import Agent, new_life
 from nodeagent.backends import About, PretendAbout, RedfishAbout, guarded_backend
 from nodeagent.bmc import BmcAccess
 from nodeagent.device_process import DeviceProcess
@@ -22,6 +22,7 @@ from nodeagent.logs import configure_logs
 from nodeagent.metrics import AgentMetrics
 from nodeagent.out_of_band import Sparing
 from nodeagent.record import boot_id
+from nodeagent.rules import RESTORE_S, AgentRules
 from nodeagent.settings import AgentSettings, read_settings
 from power.devices import Backend, DeviceReading
 from power.lease_message import Keys

@@ -15,6 +15,9 @@ from typing import TypeVar
 import structlog
 
 from nodeagent.record import Record, read_record, write_record
+from nodeagent.rules import AgentRules
+from nodeagent.saying import heard_of, inventory_of
+from nodeagent.taking_up import taken_up
 from power.devices import Backend, DeviceError, DeviceFacts, DeviceReading
 from power.enforcing import (
     TOLERANCE_W,
@@ -24,34 +27,15 @@ from power.enforcing import (
     is_in_force,
     mean_draw_w,
     orders,
-    phase_of,
     told_w,
 )
-from power.lease_holder import DeviceLimits, Holder, accepted, bursts, limits
-from power.lease_message import Found, Heard, Inventory, Keys, Lease, Refusal, Report, opened, sealed
-from power.previous import Previous, about_to_set, taken_over, to_restore
+from power.lease_holder import Holder, accepted, bursts, limits
+from power.lease_message import Keys, Lease, Refusal, Report, opened, sealed
+from power.previous import about_to_set, to_restore
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 Clock = Callable[[], float]
-RESTORE_S = 20.0
-"""Kubernetes gives a pod 30 s to end."""
-
-
-@dataclass(frozen=True, slots=True)
-class AgentRules:
-    """How the agent behaves."""
-
-    period_s: float = 1.0
-    """Between two looks at the devices, each followed by a report."""
-    floor_share: float = 0.5
-    """Where devices go without a lease, as a share of their highest limit (not below their lowest)."""
-    manages: frozenset[str] | None = None
-    """UUIDs of the devices that may be limited; None: all that can be. Others are read and reported only."""
-    bursts: bool = True
-    """Whether leases' bursts are used. Not out of band: a limit that is at work after 40 s ends no burst in time."""
-    restore_s: float = RESTORE_S
-    """For giving limits back: so long are devices asked again that do not have them yet."""
 
 
 @dataclass(slots=True)
@@ -123,36 +107,20 @@ class Agent:
         facts = await self._device(self._backend.discover)
         found = await self._device(self._backend.read)
         self._facts = {each.uuid: each for each in facts}
-        known = await asyncio.to_thread(read_record, self._record_path)
-        mine = {each.uuid: each for each in facts if self._is_managed(each)}
-        if unmanaged := sorted(set(self._facts) - set(mine)):
-            log.info("devices that are read and not limited", devices=unmanaged)
-        previous = {uuid: taken_over(known.previous, each, _limit_of(found.get(uuid))) for uuid, each in mine.items()}
-        # Devices that are lost for now, or ours no longer, still have the limit that we gave them.
-        previous = {uuid: each for uuid, each in known.previous.items() if uuid not in mine} | previous
-        devices = {uuid: self._limits_of(each, previous[uuid]) for uuid, each in mine.items()}
-        goes_on = known.boot == self._boot and known.holder is not None and known.holder.node == self._node
-        if goes_on and known.holder is not None and set(known.holder.devices) == set(devices):
-            holder = replace(known.holder, devices=devices)
-        else:
-            holder = Holder(self._node, self._life, devices)
-        await self._remember(Record(previous, self._boot, holder))
+        record = taken_up(
+            await asyncio.to_thread(read_record, self._record_path),
+            facts,
+            found,
+            self._rules,
+            node=self._node,
+            life=self._life,
+            boot=self._boot,
+        )
+        await self._remember(record)
 
     def inventory(self) -> bytes:
         """What this agent says first on every line to a controller."""
-        devices = {
-            uuid: Found(
-                model=each.model,
-                min_w=each.min_w,
-                max_w=each.max_w,
-                default_w=each.default_w,
-                previous_w=self._record.previous[uuid].limit_w if uuid in self._record.previous else each.default_w,
-                managed=uuid in self.holder.devices,
-                why_not=each.why_not,
-            )
-            for uuid, each in self._facts.items()
-        }
-        return sealed(Inventory(self._node, self.holder.life, devices), self._keys(), self._node)
+        return sealed(inventory_of(self.holder, self._facts, self._record.previous), self._keys(), self._node)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set: look, act, report, once in a period and whenever a lease comes or ends."""
@@ -286,18 +254,8 @@ class Agent:
     def _report(self) -> None:
         now_s = self._clock()
         epoch, answered_s, at_s = self._answered or (-1, -1e15, now_s)
-        allowed_w = self.allowed_w()
-        devices = {
-            uuid: Heard(
-                draw_w=self.draw_w[uuid],
-                age_s=max(0.0, now_s - each.at_s),
-                # While it may burst its limit is not its lease: what it is held to is the lease.
-                cap_w=allowed_w[uuid] if self._bursting.now.get(uuid) else each.limit_w,
-                phase=phase_of(each),
-            )
-            for uuid, each in self.readings.items()
-            if uuid in self.draw_w and each.limit_w is not None and uuid in self._facts
-        }
+        here = {uuid: each for uuid, each in self.readings.items() if uuid in self._facts}
+        devices = dict(heard_of(here, self.draw_w, self.allowed_w(), self._bursting, now_s))
         said = Report(
             self._node, self.holder.life, now_s, *self._in_force, devices, epoch, answered_s, max(0.0, now_s - at_s)
         )
@@ -332,17 +290,6 @@ class Agent:
 
     def _failed(self, error: DeviceError) -> None:
         self.counts.failed[error.code] = self.counts.failed.get(error.code, 0) + 1
-
-    def _is_managed(self, facts: DeviceFacts) -> bool:
-        return facts.can_limit and (self._rules.manages is None or facts.uuid in self._rules.manages)
-
-    def _limits_of(self, facts: DeviceFacts, previous: Previous) -> DeviceLimits:
-        safe_w = min(max(self._rules.floor_share * facts.max_w, facts.min_w), facts.max_w)
-        return DeviceLimits(facts.min_w, facts.max_w, safe_w, previous.limit_w)
-
-
-def _limit_of(found: DeviceReading | DeviceError | None) -> float | None:
-    return found.limit_w if isinstance(found, DeviceReading) else None
 
 
 def new_life() -> str:

@@ -9,6 +9,9 @@ from cluster.plans import Reason
 from power.allocator import Allocator, AllocatorState
 from power.tree import Tree, reach_of
 
+LEAST_OVER_W = 1e-6
+"""Sums of floats differ by less."""
+
 
 def floors_w(tree: Tree) -> FloatArray:
     """Watts at each limit, shape (limits,), with every device at its useful floor and the rest at its worst case.
@@ -21,31 +24,17 @@ def floors_w(tree: Tree) -> FloatArray:
     return tree.other_w + tree.through(tree.burden * np.where(devices.managed, devices.floor_w, opted_out_w))
 
 
-def objections_to_floors(tree: Tree) -> tuple[Reason, ...]:
-    """Why what is admitted already cannot be kept safe by caps alone; empty when it can."""
+def objections_to_floors(tree: Tree) -> Mapping[str, Reason]:
+    """Domain → why what is admitted there cannot be kept safe by caps alone; those where it can are missing."""
     over_w = floors_w(tree) - tree.budget_w
-    return tuple(_over(tree, limit, float(over_w[limit])) for limit in np.flatnonzero(over_w > 1e-6).tolist())
-
-
-def objection_to_more(tree: Tree, domain: str, floor_w: float) -> Reason | None:
-    """Why so many watts more, as a floor at the feed, may not be drawn in this domain; None when they may.
-
-    floor_w: of a server: its devices at their useful floors with overshoot and overhead, and everything else in it at
-    its worst case. Of a workload: what its devices' floors rise by.
-    """
-    row = tree.table.domains.names.row(domain)
-    if row is None:
-        return Reason("NotFound", f"there is no power domain {domain}")
-    share = reach_of(tree.table)[row, tree.limit]
-    over_w = floors_w(tree) + share * floor_w - tree.budget_w
-    passed = np.flatnonzero((over_w > 1e-6) & (share > 0))
-    return _over(tree, int(passed[0]), float(over_w[passed[0]])) if len(passed) else None
-
-
-def _over(tree: Tree, limit: int, over_w: float) -> Reason:
-    name = tree.table.domains.names[int(tree.limit[limit])]
-    words = f"at their floors {name}'s devices would draw {over_w:.0f} W over its budget: no cap helps then"
-    return Reason("FloorsOverBudget", words, {"over_w": over_w, "budget_w": float(tree.budget_w[limit])})
+    return {
+        tree.table.domains.names[int(tree.limit[limit])]: Reason(
+            "FloorsOverBudget",
+            f"at their floors its devices would draw {over_w[limit]:.0f} W over its budget: no cap helps then",
+            {"over_w": float(over_w[limit]), "budget_w": float(tree.budget_w[limit])},
+        )
+        for limit in np.flatnonzero(over_w > LEAST_OVER_W).tolist()
+    }
 
 
 def headroom_w(allocator: Allocator, state: AllocatorState) -> Mapping[str, float]:
@@ -60,7 +49,7 @@ def headroom_w(allocator: Allocator, state: AllocatorState) -> Mapping[str, floa
     drawn_w = allocator.fixed_w + tree.through(tree.overhead * _leased_draw_w(tree, state))
     left_w = tree.budget_w - drawn_w - state.spikes.spike_w
     lacking_w = tree.budget_w - floors_w(tree)
-    left_w = np.where(lacking_w < -1e-6, np.minimum(left_w, lacking_w), left_w)
+    left_w = np.where(lacking_w < -LEAST_OVER_W, np.minimum(left_w, lacking_w), left_w)
     share = reach_of(tree.table)[:, tree.limit]
     with np.errstate(divide="ignore", invalid="ignore"):
         through = np.where(share > 0, left_w / share, np.inf)

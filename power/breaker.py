@@ -23,13 +23,6 @@ def opens_after_s(curve: BreakerCurve, over: float) -> float:
     return exp(log(t0) + slope * (log(over) - log(x0)))
 
 
-def heat_after(curve: BreakerCurve, heat: float, over: float, for_s: float) -> float:
-    """Heat after so long at so many times the budget, from a heat of 0 (cold) to 1 (it opens)."""
-    if over > 1:
-        return heat + for_s / opens_after_s(curve, over)
-    return heat * exp(-for_s / curve.cooling_s)
-
-
 def burst_share_s(curve: BreakerCurve, over: float) -> float:
     """The smallest energy above the budget that opens the breaker at any load up to `over`, in seconds of the budget.
 

@@ -1,43 +1,11 @@
-"""Why a device's cap is what it is: what holds it back, for whom, since when, and what that costs."""
+"""Why a device's cap is what it is: whether it is held back, which domain is short, and what that costs in speed."""
 
 import numpy as np
 
 from cluster.arrays import BoolArray, IntArray
-from cluster.plans import Reason
 from power.allocator import Allocator, AllocatorState
 from power.curves import speed_of
-from power.estimator import FAULT_WORDS, FAULTS, FINE
-
-
-def reason_of_cap(allocator: Allocator, state: AllocatorState, device: int, phase: int) -> Reason:
-    """The reason of the newest grant of a device, with its figures.
-
-    phase: PHASE_… of its work, for the price. The price is what its type's curve says, not a measurement.
-    """
-    tree, book = allocator.tree, state.book
-    devices, cap_w, need_w = tree.table.devices, float(book.cap_w[device]), float(state.need_w[device])
-    figures = {"cap_w": cap_w, "need_w": need_w, "held_w": float(state.estimate.held_w[device])}
-    figures["since_s"] = float(book.granted_at_s[device])
-    fault = int(state.estimate.fault[device])
-    if not devices.managed[device]:
-        return Reason("OptedOut", "it is not under management: its limit is never touched", figures)
-    if fault:
-        return Reason(FAULTS[fault], f"it {FAULT_WORDS[fault]}", figures)
-    if cap_w >= devices.max_w[device]:
-        return Reason("NotCapped", "its cap is its highest limit", figures)
-    if cap_w >= need_w - 1.0:
-        return Reason(
-            "HasItsNeed", f"it needs {need_w:.0f} W; what is above that is lent where it may be needed", figures
-        )
-    figures["speed"] = speed_at(allocator, device, phase, cap_w, need_w)
-    gone = 1 - figures["speed"]
-    name = tree.table.classes[int(devices.power_class[device])].name
-    short = _tightest(allocator, state, device)
-    at_floor = " and is at its useful floor" if cap_w <= devices.floor_w[device] + 1.0 else ""
-    words = (
-        f"{short} cannot carry all needs: class {name} gives up {need_w - cap_w:.0f} W here, about {gone:.0%} of speed"
-    )
-    return Reason("BudgetShort", f"{words}{at_floor}", figures)
+from power.estimator import FINE
 
 
 def speed_at(allocator: Allocator, device: int, phase: int, cap_w: float, need_w: float) -> float:
@@ -52,7 +20,7 @@ def speed_at(allocator: Allocator, device: int, phase: int, cap_w: float, need_w
 def held_back(allocator: Allocator, state: AllocatorState) -> BoolArray:
     """Which devices would draw more if they were let: managed, without fault, capped below what they need.
 
-    Shape (devices,); those whose reason is BudgetShort.
+    Shape (devices,).
     """
     devices, book = allocator.tree.table.devices, state.book
     fine = devices.managed & (state.estimate.fault == FINE)
@@ -70,9 +38,3 @@ def tightest(allocator: Allocator, state: AllocatorState) -> IntArray:
     found = np.full(tree.devices, -1)
     found[tree.path_device[order]] = tree.path_limit[order]
     return found
-
-
-def _tightest(allocator: Allocator, state: AllocatorState, device: int) -> str:
-    limit = int(tightest(allocator, state)[device])
-    names = allocator.tree.table.domains.names
-    return names[int(allocator.tree.limit[limit])] if limit >= 0 else "no domain"

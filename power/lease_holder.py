@@ -133,8 +133,3 @@ def limits(holder: Holder, now_s: float) -> Mapping[str, float]:
 def bursts(holder: Holder, now_s: float) -> Mapping[str, float]:
     """Joules above its limit that each device may draw now; none without a lease in force."""
     return dict(holder.burst_j) if now_s < holder.ends_s else {}
-
-
-def restored(holder: Holder) -> Mapping[str, float]:
-    """The limits that were found before Tonnage set any: what stopping for good puts back."""
-    return {name: device.previous_w for name, device in holder.devices.items()}

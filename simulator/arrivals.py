@@ -33,17 +33,6 @@ def published_stream(trace: Snapshot, seed: int, until_share: float = 1.3) -> In
     return np.array(stream, dtype=np.int64)
 
 
-def exponential_stays(pods: int, mean_arrivals: float, seed: int) -> IntArray:
-    """After how many further arrivals each pod leaves, drawn so that leaving does not depend on how long it has run.
-
-    mean_arrivals: the mean stay. A fleet whose arrivals ask g GPUs each settles at about g × mean_arrivals GPUs in use.
-    Returns shape (pods,), each at least 1.
-    """
-    drawn = np.random.default_rng([seed, pods]).exponential(mean_arrivals, pods)
-    stays: IntArray = np.ceil(drawn).astype(np.int64).clip(min=1)
-    return stays
-
-
 def gpu_milli_of(pods: PodTable) -> tuple[IntArray, IntArray]:
     """Thousandths of a GPU that each of the table's shapes asks: of one device, and of all its devices together."""
     per_device = np.array([shape.gpu_milli for shape in pods.shapes], dtype=np.int64)

@@ -77,6 +77,12 @@ class Moment:
     """What happened, in words."""
 
 
+def clock_words(at_s: float) -> str:
+    """Seconds since midnight as `13:05`."""
+    minutes = round(at_s / 60)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}"
+
+
 def tide(hour: float) -> float:
     """Demand at an hour of the day, as a share of the peak: one wave a day."""
     wave = 0.5 + 0.5 * cos(2 * pi * (hour - PEAK_HOUR) / 24.0)

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from simulator.charts import INK, Chart, colour, dash, drawn
-from simulator.day import HOUR_S, Moment
+from simulator.day import HOUR_S, Moment, clock_words
 from simulator.page import Legend, Page, PageTable, render
 
 TERMS = {
@@ -38,7 +38,7 @@ def summary_of(day: Sequence[Moment]) -> tuple[tuple[str, str], ...]:
 def as_html(day: Sequence[Moment], facts: tuple[tuple[str, str], ...]) -> str:
     """The report as one HTML document."""
     figures = summary_of(day)
-    said = tuple((_clock(moment.at_s), words) for moment in day for words in moment.news)
+    said = tuple((clock_words(moment.at_s), words) for moment in day for words in moment.news)
     return render(
         Page(
             title="A day",
@@ -99,8 +99,3 @@ def _charts(day: Sequence[Moment]) -> list[Chart]:
         ),
         chart("Planning, ms", "Real time of each plan.", lambda m: 1000 * m.plan_s),
     ]
-
-
-def _clock(at_s: float) -> str:
-    minutes = round(at_s / 60)
-    return f"{minutes // 60:02d}:{minutes % 60:02d}"

@@ -15,8 +15,6 @@ READY = "Ready"
 """The world is as that plan wants it."""
 DEGRADED = "Degraded"
 """It works, but less well than was asked."""
-APPLIED = "Applied"
-"""Of a PlanRecord: every step came to its end."""
 
 LONGEST_MESSAGE = 32_768
 LONGEST_REASON = 1_024

@@ -121,12 +121,6 @@ def one_pool(batch: Batch) -> Sequence[IntArray]:
     return [np.arange(len(batch.kinds))]
 
 
-def pools_by_type(batch: Batch) -> Sequence[IntArray]:
-    """A pool for each GPU type, and one for nodes without: what workers that keep to a pool would share."""
-    types = sorted({key.gpu_type for key in batch.kinds})
-    return [np.array([k for k, key in enumerate(batch.kinds) if key.gpu_type == each]) for each in types]
-
-
 def is_small(batch: Batch) -> bool:
     """Whether a pool is small enough to be planned to the end."""
     return int(batch.kind_nodes.sum()) <= SMALL_POOL_NODES

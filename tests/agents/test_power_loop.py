@@ -21,8 +21,9 @@ from controller.power_metrics import PowerTeller, samples_of
 from controller.power_report import PowerReporter
 from controller.power_sight import POWER_DOMAINS, PowerWatcher, Work
 from controller.said import Said
-from nodeagent.agent import Agent, AgentRules
+from nodeagent.agent import Agent
 from nodeagent.link import Link
+from nodeagent.rules import AgentRules
 from power.lease_message import Keys
 from power.mounted_keys import keys_of_node
 from power.pretend_devices import PretendDevice, PretendDevices

@@ -22,8 +22,9 @@ from cluster.power import (
 )
 from controller.watts import Watts
 from controller.watts_link import WattServer
-from nodeagent.agent import Agent, AgentRules
+from nodeagent.agent import Agent
 from nodeagent.link import Link
+from nodeagent.rules import AgentRules
 from power.framing import framed
 from power.lease_message import Inventory, Keys, Report, sealed
 from power.mounted_keys import keys_of_node

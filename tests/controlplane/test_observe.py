@@ -21,7 +21,7 @@ from cluster.pods import PENDING
 from controller.crds import FOLDER
 from controller.kube_connection import Connection, connect
 from controller.kube_credentials import Access
-from controller.kube_observe import Caches, Observer, empty_caches, follow, until_synced
+from controller.kube_observe import Caches, Observer, empty_caches, follow
 from controller.kube_reflector import Rhythm, Surroundings
 from controller.kube_refusals import KubeWriteError
 from controller.kube_request import APPLY_PATCH, MERGE_PATCH, Request
@@ -114,7 +114,8 @@ async def eyes(server: ControlPlane, folder: Path, *, rhythm: Rhythm | None = No
         following = asyncio.create_task(follow(caches.each, watching, around, rhythm))
         try:
             async with asyncio.timeout(WITHIN_S):
-                await until_synced(caches.each)
+                for cache in caches.each:
+                    await cache.synced.wait()
             yield made
         finally:
             following.cancel()

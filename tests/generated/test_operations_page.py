@@ -1,5 +1,8 @@
-"""docs/operations.md says what the metrics and the alerts are."""
+"""docs/operations.md says what the log, the metrics and the alerts are."""
 
+import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
@@ -28,3 +31,31 @@ def test_every_alert_has_its_section_and_points_to_it() -> None:
         assert rule["annotations"]["runbook"] == f"docs/operations.md#{rule['alert'].lower()}"
         _, _, section = PAGE.partition(f"### {rule['alert']}\n")
         assert section.strip().lower().startswith(rule["labels"]["severity"])
+
+
+def test_every_sentence_of_the_log_is_in_the_page_and_every_one_of_the_page_in_the_code() -> None:
+    _, _, rest = PAGE.partition("## Logs\n")
+    section, _, _ = rest.partition("\n## ")
+    events = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    told = {event for cell in events for event in re.findall(r"`([^`]+)`", cell)} - {"event"}
+
+    assert told == set(_logged())
+
+
+def _logged() -> Iterator[str]:
+    """First words of every call of a log's method, in what runs on a cluster."""
+    files = [path for folder in ("controller", "nodeagent", "power") for path in (ROOT / folder).rglob("*.py")]
+    for path in [*files, ROOT / "cli" / "operator.py", ROOT / "cli" / "brain.py"]:
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(call, ast.Call) or not call.args or not _is_of_a_log(call.func):
+                continue
+            words = call.args[0]
+            yield from (each.value for each in ast.walk(words) if isinstance(each, ast.Constant) and each.value)
+
+
+def _is_of_a_log(function: ast.expr) -> bool:
+    """`log.info`, `self._log.warning`, `(log.info if happened else log.debug)`."""
+    if isinstance(function, ast.IfExp):
+        return _is_of_a_log(function.body)
+    levels = ("debug", "info", "warning", "error", "exception")
+    return isinstance(function, ast.Attribute) and function.attr in levels and "log" in ast.unparse(function.value)

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.power import BreakerCurve
-from power.breaker import burst_share_s, heat_after, opens_after_s
+from power.breaker import burst_share_s, opens_after_s
 from power.burst import burst_of, credit_after, may_burst
 from power.tree import tree_of
+from simulator.power.protection import BreakerHeat
 from tests.watts import Device, row_of
 
 many = settings(max_examples=max(500, settings.default.max_examples if settings.default else 0))
@@ -35,7 +36,8 @@ def test_no_draw_that_leases_and_credit_allow_opens_a_cold_breaker(
     budget_w = crowded * devices * 400.0
     table = replace(row_of([Device(f"g{n}", f"n{n}") for n in range(devices)], budget_w), curves=(curve,))
     burst_j = burst_of(tree_of(table), 1.0)
-    lease_w, credit_j, heat = np.full(devices, budget_w / devices), burst_j.copy(), 0.0
+    lease_w, credit_j = np.full(devices, budget_w / devices), burst_j.copy()
+    heat = BreakerHeat(curve, budget_w)
     bursting = np.ones(devices, dtype=bool)
 
     for mood, halves in moods:
@@ -45,8 +47,8 @@ def test_no_draw_that_leases_and_credit_allow_opens_a_cold_breaker(
             wants_w = {"all": 400.0, "none": 60.0, "some": 400.0 if half % 4 < 2 else 60.0, "lease": lease_w}[mood]
             draw_w = np.minimum(wants_w, highest_w)
             credit_j = credit_after(credit_j, draw_w, lease_w, burst_j, 0.5, curve.cooling_s)
-            heat = heat_after(curve, heat, float(draw_w.sum()) / budget_w, 0.5)
-            assert heat < 1.0
+            heat.read(0.5, float(draw_w.sum()))
+            assert heat.share < 1.0
 
 
 @many
@@ -61,8 +63,11 @@ def test_a_burst_of_less_than_its_energy_does_not_open_it_at_any_load(
     curve: BreakerCurve, over: float, at: float
 ) -> None:
     load = 1 + (over - 1) * at
+    heat = BreakerHeat(curve, 1.0)
 
-    assert heat_after(curve, 0.0, load, 0.98 * burst_share_s(curve, over) / (load - 1)) <= 1.0
+    heat.read(0.98 * burst_share_s(curve, over) / (load - 1), load)
+
+    assert heat.share <= 1.0
 
 
 def test_below_a_limit_of_which_nothing_is_known_no_burst_is_allowed() -> None:

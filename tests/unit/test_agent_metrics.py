@@ -6,8 +6,9 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from nodeagent.agent import Agent, AgentRules
+from nodeagent.agent import Agent
 from nodeagent.metrics import DCGM, AgentMetrics
+from nodeagent.rules import AgentRules
 from power.lease_message import Keys
 from power.pretend_devices import PretendDevice, PretendDevices
 

@@ -1,6 +1,5 @@
 """Planning a batch: which nodes start, who gets seats when they are short, and what becomes of the rest."""
 
-import numpy as np
 import pytest
 
 from cluster.actions import Bind, Move
@@ -11,7 +10,7 @@ from controller.batches import Warmth
 from controller.brain import InlineBrain
 from controller.decide import Decisions, decide
 from placement.batch.columns import Memory
-from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch, pools_by_type, rung_for
+from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch, rung_for
 from placement.batch.reading import SYSTEM_PRIORITY, batch_of
 from placement.defragment import MovePrice
 from tests.builders import GIB, node, pod, world
@@ -187,15 +186,6 @@ def test_the_deadline_picks_the_rung() -> None:
     assert rung_for(many, 0.2) == "relaxation"
     assert rung_for(batch, 1.0) == "columns"
     assert rung_for(batch, 20.0) == "polish"
-
-
-def test_pools_hold_every_kind_once() -> None:
-    nodes = [node("a", gpus=2), node("b", gpus=2, gpu_type="L4"), node("c"), node("d", gpus=1)]
-    batch = batch_of(world(nodes, [pod("p")]))
-
-    dealt = np.concatenate(pools_by_type(batch))
-
-    assert sorted(dealt.tolist()) == list(range(len(batch.kinds)))
 
 
 def test_moves_empty_nodes_but_never_move_what_the_plan_starts() -> None:

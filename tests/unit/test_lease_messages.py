@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from power.lease_holder import DeviceLimits, Holder, accepted, bursts, limits, restored
+from power.lease_holder import DeviceLimits, Holder, accepted, bursts, limits
 from power.lease_message import Heard, Keys, Lease, Refusal, Report, node_secret, opened, sealed
 
 KEYS = Keys("new", {"old": b"former", "new": b"secret"})
@@ -143,7 +143,3 @@ def test_a_device_that_no_lease_names_keeps_the_limit_that_was_found() -> None:
     two = replace(HOLDER, devices={**HOLDER.devices, "kept": DeviceLimits(100.0, 400.0, 200.0, 380.0)})
 
     assert limits(leased(two), 101.0)["kept"] == 380.0
-
-
-def test_stopping_puts_back_the_limits_that_were_found_not_the_defaults() -> None:
-    assert restored(leased()) == {"g1": 350.0}

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from nodeagent.agent import Agent, AgentRules
+from nodeagent.agent import Agent
 from nodeagent.record import read_record
+from nodeagent.rules import AgentRules
 from power.lease_message import Keys, Lease, Refusal, Report, node_secret, opened, sealed
 from power.pretend_devices import PretendDevice, PretendDevices
 

@@ -10,7 +10,8 @@ import pytest
 from cluster.actions import Bind
 from cluster.snapshot import Snapshot
 from controller.brain import InlineBrain
-from controller.brain_link import PATIENCE_S, SILENT_S, Link
+from controller.brain_life import SILENT_S
+from controller.brain_link import PATIENCE_S, Link
 from controller.brain_scripted import Mood, ScriptedBrain
 from controller.brain_trust import FAILURES
 from controller.decide import Decisions

@@ -1,0 +1,68 @@
+"""Which brain decides in the operator, with what wraps it: here or on Ray, as the settings ask."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from controller.aside import ThinksAside
+from controller.brain import Brain, InlineBrain
+from controller.brain_link import Link
+from controller.brain_metrics import BrainTeller
+from controller.brain_peer import ChildBrain, Peer, RemoteBrain, secret_from
+from controller.decide import Decisions
+from controller.gang_rollback import TakesGangsBack
+from controller.kube_lease import Leadership
+from controller.meter import Meter
+from controller.occupants import aside_of
+from controller.operator_settings import OperatorSettings
+from controller.ray_brain import RayBrain
+from controller.ray_start import RayStart
+from controller.stuck_releases import OnItsWay, TakesReleasesBack
+from controller.under_way import AwaitsPods
+from placement.batch.ladder import BatchSettings
+from placement.mix_plan import MixSettings
+
+
+@dataclass(frozen=True, slots=True)
+class OnRay:
+    """A brain on Ray and who tells of it."""
+
+    brain: RayBrain
+    aside: ThinksAside
+    """The same brain with its slots."""
+    teller: BrainTeller
+
+
+def brain_of(settings: OperatorSettings, ray: OnRay | None, is_on_its_way: OnItsWay) -> Brain:
+    inner: Brain = ray.aside if ray else InlineBrain(decisions_of(settings), time.monotonic)
+    gangs = TakesGangsBack(inner, settings.gang_deadline_s, time.monotonic)
+    return AwaitsPods(TakesReleasesBack(gangs, is_on_its_way, settings.release_deadline_s, time.monotonic))
+
+
+def decisions_of(settings: OperatorSettings) -> Decisions:
+    return Decisions(
+        policy=settings.policy,
+        planner=settings.planner,
+        batch=BatchSettings(within_s=settings.plan_deadline_s),
+        mix=MixSettings(change_price_per_hour=settings.change_price_per_hour, explain=False),
+        preempt=settings.preempt,
+        hold_s=settings.hold_s,
+        shares=settings.brain.shares,
+    )
+
+
+def on_ray(settings: OperatorSettings, meter: Meter, leadership: Leadership) -> OnRay | None:
+    """The brain on Ray that the settings ask for. It starts when this replica leads."""
+    brain = settings.brain
+    if brain.mode == "inline":
+        return None
+    peer: Peer
+    if brain.mode == "embedded":
+        peer = ChildBrain(RayStart(folder="", planners=brain.planners))
+    else:
+        peer = RemoteBrain(brain.address, lambda: secret_from(Path(brain.token_file)))
+    decisions = decisions_of(settings)
+    link = Link(peer, decisions, Random().random)  # noqa: S311 - spreads restarts, hides nothing
+    ray = RayBrain(link, decisions, time.monotonic, lambda: leadership.epoch)
+    return OnRay(ray, aside_of(ray, decisions), BrainTeller(meter))

@@ -1,0 +1,98 @@
+"""Kubernetes put together as a world in the operator: what it sees by, what it writes with, and what it tells."""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+
+from cluster.errors import ActionError
+from cluster.plans import Plan
+from cluster.snapshot import Snapshot
+from controller.claim_keeping import DeviceTroubles, TakesAllocationsBack
+from controller.dra.book import Book
+from controller.kube_apply import Applier
+from controller.kube_cache import Cache
+from controller.kube_events import AT_A_TIME, Events
+from controller.kube_lease import Leadership
+from controller.kube_observe import Caches, Observer
+from controller.kube_placers import Pool
+from controller.kube_report import log_unwritten, status_jobs
+from controller.kube_report_own import OwnJobs
+from controller.kube_sightings import CachedSightings, Deployment
+from controller.kube_world import KubernetesWorld
+from controller.loop_thread import LoopThread
+from controller.operator_settings import OperatorSettings
+from controller.said import gangs_of, said_of
+from controller.world import Outcome
+
+
+def pools_of(settings: OperatorSettings) -> tuple[Pool, ...]:
+    return tuple(Pool(pool.placer, pool.selector) for pool in settings.pools)
+
+
+def sightings_of(
+    observe: Callable[[], Snapshot], caches: Caches, deployments: Cache[Deployment], *, allocates: bool
+) -> CachedSightings:
+    return CachedSightings(
+        observe,
+        pods=caches.pods,
+        services=caches.services,
+        gpu_types=caches.gpu_types,
+        deployments=deployments,
+        allocates_claims=allocates,
+        gangs=caches.gangs,
+    )
+
+
+def kubernetes_world(
+    settings: OperatorSettings,
+    loop: LoopThread,
+    applier: Applier,
+    leadership: Leadership,
+    sightings: CachedSightings,
+    observer: Observer,
+    own_jobs: OwnJobs,
+    stack: ExitStack,
+) -> KubernetesWorld:
+    quiet = replace(applier, concurrency=AT_A_TIME)
+    events = Events(quiet, sightings.uid, time.time, lambda: leadership.epoch, settings.identity)
+    stack.callback(loop.begin(events.write()))
+    troubles = DeviceTroubles()
+    back = TakesAllocationsBack(
+        lambda: observer.with_book(Book.half_made),
+        lambda claim: tuple(
+            pod for name in observer.with_book(lambda book: book.users(claim)) if (pod := sightings.pod(name))
+        ),
+        settings.release_deadline_s,
+        time.monotonic,
+        lambda: leadership.epoch,
+    )
+
+    def tell(snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:
+        said = tuple(said_of(plan, outcome, gangs_of(snapshot)))
+        loop.call(lambda: events.say(said))
+        at_s = time.time()
+        jobs = [
+            *status_jobs(sightings, snapshot, plan, outcome, generations, at_s),
+            *own_jobs(snapshot, plan, at_s),
+            *back.jobs(plan),
+        ]
+        for answer in loop.run(quiet.send(jobs)):
+            if isinstance(answer, ActionError):
+                log_unwritten(answer)
+        troubles.tell(observer.with_book(lambda book: book.mistakes))
+
+    return KubernetesWorld(
+        sightings,
+        applier,
+        loop.run,
+        pools=pools_of(settings),
+        epoch=lambda: leadership.epoch,
+        clock=time.monotonic,
+        tell=tell,
+        # A driver's chart brings a class along that is called as the driver.
+        device_classes={resource: driver for driver, resource in sorted(settings.dra_drivers.items(), reverse=True)},
+        allocate=lambda pod, bind, epoch: observer.with_book(
+            lambda book: book.writes(pod, bind.node, bind.devices, epoch)
+        ),
+    )

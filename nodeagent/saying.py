@@ -1,0 +1,52 @@
+"""What an agent says: which devices it has, and how each of them does."""
+
+from collections.abc import Iterator, Mapping
+
+from power.devices import DeviceFacts, DeviceReading
+from power.enforcing import Bursting, phase_of
+from power.lease_holder import Holder
+from power.lease_message import Found, Heard, Inventory
+from power.previous import Previous
+
+
+def inventory_of(holder: Holder, facts: Mapping[str, DeviceFacts], previous: Mapping[str, Previous]) -> Inventory:
+    """All devices of the node, those that are only read as well."""
+    return Inventory(
+        holder.node,
+        holder.life,
+        {
+            uuid: Found(
+                model=each.model,
+                min_w=each.min_w,
+                max_w=each.max_w,
+                default_w=each.default_w,
+                previous_w=previous[uuid].limit_w if uuid in previous else each.default_w,
+                managed=uuid in holder.devices,
+                why_not=each.why_not,
+            )
+            for uuid, each in facts.items()
+        },
+    )
+
+
+def heard_of(
+    readings: Mapping[str, DeviceReading],
+    draw_w: Mapping[str, float],
+    allowed_w: Mapping[str, float],
+    bursting: Bursting,
+    now_s: float,
+) -> Iterator[tuple[str, Heard]]:
+    """Each device that tells its draw and its limit. draw_w: mean draws since the look before, by device."""
+    for uuid, each in readings.items():
+        if uuid not in draw_w or each.limit_w is None:
+            continue
+        yield (
+            uuid,
+            Heard(
+                draw_w=draw_w[uuid],
+                age_s=max(0.0, now_s - each.at_s),
+                # While it may burst its limit is not its lease: what it is held to is the lease.
+                cap_w=allowed_w[uuid] if bursting.now.get(uuid) else each.limit_w,
+                phase=phase_of(each),
+            ),
+        )

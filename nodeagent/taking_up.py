@@ -1,0 +1,51 @@
+"""What an agent that starts knows: its devices, the limits that they had before, and the lease of its former life."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import structlog
+
+from nodeagent.record import Record
+from nodeagent.rules import AgentRules
+from power.devices import DeviceError, DeviceFacts, DeviceReading
+from power.lease_holder import DeviceLimits, Holder
+from power.previous import Previous, taken_over
+
+log = structlog.get_logger(__name__)
+
+
+def taken_up(
+    known: Record,
+    facts: Sequence[DeviceFacts],
+    found: Mapping[str, DeviceReading | DeviceError],
+    rules: AgentRules,
+    *,
+    node: str,
+    life: str,
+    boot: str,
+) -> Record:
+    """The record to go on with.
+
+    known: what is on disk. facts, found: the devices as they are now. life: a new one's name; the life on disk goes on
+    when it is of this start of the machine and holds the same devices.
+    """
+    mine = {each.uuid: each for each in facts if each.can_limit and rules.manages_device(each.uuid)}
+    if unmanaged := sorted({each.uuid for each in facts} - set(mine)):
+        log.info("devices that are read and not limited", devices=unmanaged)
+    previous = {uuid: taken_over(known.previous, each, _limit_of(found.get(uuid))) for uuid, each in mine.items()}
+    # Devices that are lost for now, or ours no longer, still have the limit that we gave them.
+    previous = {uuid: each for uuid, each in known.previous.items() if uuid not in mine} | previous
+    devices = {uuid: _limits_of(each, previous[uuid], rules.floor_share) for uuid, each in mine.items()}
+    goes_on = known.boot == boot and known.holder is not None and known.holder.node == node
+    if goes_on and known.holder is not None and set(known.holder.devices) == set(devices):
+        return Record(previous, boot, replace(known.holder, devices=devices))
+    return Record(previous, boot, Holder(node, life, devices))
+
+
+def _limits_of(facts: DeviceFacts, previous: Previous, floor_share: float) -> DeviceLimits:
+    safe_w = min(max(floor_share * facts.max_w, facts.min_w), facts.max_w)
+    return DeviceLimits(facts.min_w, facts.max_w, safe_w, previous.limit_w)
+
+
+def _limit_of(found: DeviceReading | DeviceError | None) -> float | None:
+    return found.limit_w if isinstance(found, DeviceReading) else None
