@@ -14,19 +14,21 @@ from prometheus_client import CollectorRegistry
 from cluster.errors import ConfigError, TonnageError
 from nodeagent.agent import Agent, new_life
 from nodeagent.backends import About, PretendAbout, RedfishAbout, guarded_backend
-from nodeagent.bmc import BmcAccess
+from nodeagent.bmc import READ_S, Bmc, BmcAccess
 from nodeagent.device_process import DeviceProcess
 from nodeagent.endpoint import serve
 from nodeagent.link import Link, Tls
 from nodeagent.logs import configure_logs
+from nodeagent.meter import NodeMeter
 from nodeagent.metrics import AgentMetrics
 from nodeagent.out_of_band import Sparing
 from nodeagent.record import boot_id
 from nodeagent.rules import RESTORE_S, AgentRules
-from nodeagent.settings import AgentSettings, read_settings
-from power.devices import Backend, DeviceReading
+from nodeagent.settings import AgentSettings, RedfishSettings, read_settings
+from power.devices import Backend, DeviceError, DeviceFacts, DeviceReading
 from power.lease_message import Keys
 from power.mounted_keys import MountedKeys, keys_of_node
+from power.redfish_meter import ChassisMeter
 
 log = structlog.get_logger(__name__)
 FAILED, WRONG_INPUT = 1, 2
@@ -58,7 +60,11 @@ def main() -> None:
 
 
 SETTINGS = click.option(
-    "--config", type=click.Path(path_type=Path), default=Path("/etc/tonnage/agent.yaml"), show_default=True
+    "--config",
+    type=click.Path(path_type=Path),
+    default=Path("/etc/tonnage/agent.yaml"),
+    show_default=True,
+    help="The agent's settings.",
 )
 NODE = click.option("--node", envvar="NODE_NAME", help="This node's name in the cluster. [env: NODE_NAME]")
 
@@ -104,6 +110,56 @@ def devices(backend: str | None, config: Path | None, node: str | None) -> None:
         click.echo(f"{each.uuid}  {each.model}  {may}, default {each.default_w:g} W; {now}")
 
 
+@main.command()
+@SETTINGS
+@NODE
+@click.option(
+    "--at-most",
+    "at_most_mhz",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="MHZ",
+    help="Hold clocks at this or below.",
+)
+@click.option("--free", is_flag=True, help="Let the clocks go.")
+@click.pass_context
+def clocks(ctx: click.Context, config: Path, node: str | None, at_most_mhz: float | None, *, free: bool) -> None:
+    """Hold the clocks of this node's devices, by hand, or let them go.
+
+    For devices whose power cannot be limited, or to measure at one clock. The agent itself limits watts alone: a clock
+    bounds no draw. Nobody remembers that clocks are held, so let them go yourself; a reboot does, too.
+    """
+    if free == (at_most_mhz is not None):
+        raise click.UsageError("give --at-most MHZ or --free")
+    settings = read_settings(config, node)
+    backend = _backend(settings)
+    try:
+        facts = [each for each in backend.discover() if settings.manages is None or each.uuid in settings.manages]
+        failed = [each.uuid for each in facts if not _held(backend, each, at_most_mhz)]
+        seen = backend.read()
+    finally:
+        backend.close()
+    for each in facts:
+        reading = seen.get(each.uuid)
+        if each.uuid not in failed and isinstance(reading, DeviceReading) and reading.sm_clock_mhz is not None:
+            click.echo(f"{each.uuid}  {each.model}  now at {reading.sm_clock_mhz:g} MHz")
+    if failed:
+        ctx.exit(FAILED)
+
+
+def _held(backend: Backend, facts: DeviceFacts, at_most_mhz: float | None) -> bool:
+    """Whether the device took it; why not is told."""
+    if at_most_mhz is not None and facts.clocks_mhz and not facts.clocks_mhz[0] <= at_most_mhz <= facts.clocks_mhz[1]:
+        low, high = facts.clocks_mhz
+        click.echo(f"error: {facts.uuid}: its clocks are {low:g} to {high:g} MHz", err=True)
+        return False
+    try:
+        backend.set_clocks(facts.uuid, at_most_mhz)
+    except DeviceError as error:
+        click.echo(f"error: {facts.uuid}: {error}", err=True)
+        return False
+    return True
+
+
 async def _run(settings: AgentSettings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -113,9 +169,12 @@ async def _run(settings: AgentSettings) -> None:
     at = settings.controller
     tls = Tls(at.tls.ca, at.tls.certificate, at.tls.key) if at.tls else None
     line: list[Link] = []
-    agent = _agent(settings, backend, keys, lambda message: line[0].say(message))
+    meter = _meter(settings)
+    agent = _agent(settings, backend, keys, lambda message: line[0].say(message), meter)
     try:
         await agent.start()
+        if meter is not None:
+            meter.start()
         line.append(Link(settings.node, at.host, at.port, agent.hear, Random(), tls, agent.inventory))  # noqa: S311 - spreads attempts
         registry = CollectorRegistry()
         registry.register(
@@ -133,6 +192,8 @@ async def _run(settings: AgentSettings) -> None:
         if settings.on_stop == "restore":
             await agent.restore()
     finally:
+        if meter is not None:
+            meter.close()
         agent.close()
         backend.close()
 
@@ -151,15 +212,33 @@ async def _restore(settings: AgentSettings) -> None:
 def _backend(settings: AgentSettings) -> DeviceProcess:
     about: About = None
     if settings.backend == "redfish" and (bmc := settings.redfish) is not None:
-        access = BmcAccess(bmc.host.replace("{node}", settings.node), bmc.login, bmc.ca_file, bmc.port)
-        about = RedfishAbout(access, Sparing(bmc.look_s, bmc.rest_s, bmc.settles_s))
+        about = RedfishAbout(_bmc(settings, bmc), Sparing(bmc.look_s, bmc.rest_s, bmc.settles_s))
     if settings.backend == "pretend":
         about = PretendAbout(settings.node, settings.pretend.devices, settings.pretend.folder)
         log.warning("the devices are pretended: no GPU of this node is read or limited")
     return guarded_backend(settings.backend, clock, about)
 
 
-def _agent(settings: AgentSettings, backend: Backend, keys: "_Keys", say: Callable[[bytes], None]) -> Agent:
+def _bmc(settings: AgentSettings, bmc: RedfishSettings) -> BmcAccess:
+    return BmcAccess(bmc.host.replace("{node}", settings.node), bmc.login, bmc.ca_file, bmc.port)
+
+
+def _meter(settings: AgentSettings) -> NodeMeter | None:
+    """The node's meter over a connection of its own, where one is to be read."""
+    bmc = settings.redfish
+    if not settings.meter or bmc is None:
+        return None
+    meter = ChassisMeter(Bmc(_bmc(settings, bmc), READ_S), bmc.chassis)
+    return NodeMeter(meter.read_w, clock, Random(), bmc.look_s)  # noqa: S311 - spreads looks, hides nothing
+
+
+def _agent(
+    settings: AgentSettings,
+    backend: Backend,
+    keys: "_Keys",
+    say: Callable[[bytes], None],
+    meter: NodeMeter | None = None,
+) -> Agent:
     out_of_band = settings.backend == "redfish"
     rules = AgentRules(
         period_s=settings.period,
@@ -168,7 +247,8 @@ def _agent(settings: AgentSettings, backend: Backend, keys: "_Keys", say: Callab
         bursts=not out_of_band,
         restore_s=OUT_OF_BAND_RESTORE_S if out_of_band else RESTORE_S,
     )
-    return Agent(settings.node, new_life(), boot_id(), backend, settings.record, rules, clock, keys, say)
+    told = (lambda: meter.reading) if meter is not None else (lambda: None)
+    return Agent(settings.node, new_life(), boot_id(), backend, settings.record, rules, clock, keys, say, told)
 
 
 class _Keys:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from controller.dra.objects import Device
-from controller.dra.selectors import SelectorError, UnsupportedSelectorError, selector
+from controller.dra.selectors import selector
+from controller.dra.undecided import SelectorError, UnsupportedSelectorError
 from controller.kube_structs import object_from
 from tests.devices import DRIVER, device
 
@@ -73,6 +74,7 @@ def test_an_expression_means_what_cel_means(expression: str, *, matches: bool) -
         "device.attributes['gpu.nvidia.com'].productName.matches('(?i)h100')",
         "device.capacity['gpu.nvidia.com'].memory > quantity('1Gi')",
         "semver('1.0') == semver('1.0.0')",
+        f"semver('{'1' * 5000}.0.0') == semver('1.0.0')",
     ],
 )
 def test_what_cannot_be_decided_is_an_error_and_no_answer(expression: str) -> None:
@@ -92,11 +94,23 @@ def test_what_cannot_be_decided_is_an_error_and_no_answer(expression: str) -> No
         "1.5 < 2",
         "",
         "nobody.knows == 1",
+        "(" * 21 + "true" + ")" * 21,
+        "!" * 1200 + "true",
+        " && ".join(["true"] * 1500),
+        "device" + ".a" * 1200,
+        "1" * 5000 + " == 1",
     ],
+    ids=lambda expression: expression[:40],
 )
 def test_what_is_not_supported_is_refused_before_any_device_is_looked_at(expression: str) -> None:
     with pytest.raises(UnsupportedSelectorError):
         selector(expression)
+
+
+def test_what_is_long_and_still_supported_is_decided() -> None:
+    assert decide(" && ".join(["true"] * 199))
+    assert decide("!" * 18 + "true")
+    assert decide("(" * 18 + "true" + ")" * 18)
 
 
 def test_a_list_as_a_value_cannot_be_decided() -> None:
