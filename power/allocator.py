@@ -168,6 +168,7 @@ def step(
     hold is at most its budget, or falls towards it as fast as devices obey.
     """
     budget_w = allocator.tree.budget_w if budget_w is None else budget_w
+    drawn_w = allocator.tree.through(allocator.tree.overhead * readings.draw_w)
     mean_w = _smoothed(allocator, state, readings, now_s)
     account, overdrew = counted(
         state.account, allocator.rules, allocator.burst_j, allocator.tree.table.devices.default_w, readings
@@ -176,24 +177,28 @@ def step(
         state = replace(state, trust=distrusting(state.trust, overdrew, now_s + allocator.rules.distrust_s))
     elif (
         state.quiet is not None and is_quiet(state.quiet, allocator.rules, readings, mean_w, budget_w, now_s)
-    ) or _can_wait(allocator, state, readings, budget_w, now_s):
-        spikes = _measured(allocator, state.spikes, readings.draw_w, now_s)
+    ) or _can_wait(allocator, state, readings, drawn_w, budget_w, now_s):
+        spikes = _measured(allocator, state.spikes, drawn_w, now_s)
         account = _bounded(
             allocator, account, spikes, readings.draw_w, readings, budget_w, state.book, state.usual_w, now_s
         )
         return _still(state, spikes, mean_w, account, now_s), _nothing_new(allocator, state.book, account)
-    return _decided(allocator, state, account, readings, now_s, budget_w, mean_w)
+    return _decided(allocator, state, account, readings, now_s, budget_w, mean_w, drawn_w)
 
 
 def _can_wait(
-    allocator: Allocator, state: AllocatorState, readings: PowerReadings, budget_w: FloatArray, now_s: float
+    allocator: Allocator,
+    state: AllocatorState,
+    readings: PowerReadings,
+    drawn_w: FloatArray,
+    budget_w: FloatArray,
+    now_s: float,
 ) -> bool:
     """Whether caps were worked out a moment ago, and every domain is far from its budget with nobody out of order."""
     tree, rules, devices = allocator.tree, allocator.rules, allocator.tree.table.devices
     if not (now_s - state.decided_s < rules.calm_look_s and state.trust.clean and state.estimate.clean):
         return False
-    drawn_w = tree.through(tree.overhead * readings.draw_w) + allocator.fixed_w
-    if not (drawn_w < rules.calm_look_share * budget_w).all():
+    if not _is_far(allocator, drawn_w, budget_w):
         return False
     if not (tree.through(tree.burden * state.book.ceiling_w) <= budget_w - allocator.fixed_w).all():
         return False  # a budget was cut
@@ -201,6 +206,11 @@ def _can_wait(
     in_order &= (readings.at_s >= now_s - rules.stale_s) & (readings.at_s <= now_s + rules.control_delay_s)
     in_order &= (readings.draw_w >= 0.5 * devices.idle_w) & (readings.draw_w <= allocator.highest_w)
     return bool(in_order.all())
+
+
+def _is_far(allocator: Allocator, drawn_w: FloatArray, budget_w: FloatArray) -> bool:
+    """Whether every domain is far from its budget. drawn_w: shape (limits,), what devices draw through each."""
+    return bool((drawn_w + allocator.fixed_w < allocator.rules.calm_look_share * budget_w).all())
 
 
 def _bounded(
@@ -241,6 +251,7 @@ def _decided(
     now_s: float,
     budget_w: FloatArray,
     mean_w: FloatArray,
+    drawn_w: FloatArray,
 ) -> tuple[AllocatorState, Grants]:
     """The step in full."""
     if not np.isfinite(readings.cap_w).all():
@@ -252,8 +263,8 @@ def _decided(
     if seen.clean:
         held_w = np.maximum(book.ceiling_w, readings.cap_w)
         seen = Estimate(seen.draw_w, held_w, seen.believed, seen.fault, clean=True)
-    spikes = _measured(allocator, state.spikes, seen.draw_w, now_s) if seen.clean else state.spikes
-    need_w = _needs(allocator, book, seen, readings, mean_w, state.need_w)
+    spikes = _measured(allocator, state.spikes, drawn_w, now_s) if seen.clean else state.spikes
+    need_w = _needs(allocator, book, seen, readings, mean_w, state)
     rises_per_s = _rises(allocator, state, need_w, now_s)
     room_w = budget_w - allocator.fixed_w
     usual_w = _usual(allocator, state, need_w, readings.phase, now_s)
@@ -265,7 +276,9 @@ def _decided(
     if not book.met.all() and now_s < state.started_s + allocator.rules.stale_s:
         target_w = np.where(_awaited(allocator, book, seen, room_w), book.cap_w, target_w)
     pool_w = np.minimum(spikes.spike_w, allocator.rules.reserve_most_share * budget_w)
-    cap_w = _next_caps(allocator, trust, book, seen, need_w, target_w, room_w, pool_w)
+    calm = seen.clean and trust.clean and _is_far(allocator, drawn_w, budget_w)
+    asks_w = _without_work(allocator, need_w, readings.phase) if calm else need_w
+    cap_w = _next_caps(allocator, trust, book, seen, asks_w, target_w, room_w, pool_w)
     if not state.book.met.all():
         cap_w = _as_found(allocator, state.book, book, readings, cap_w)
     burst = allocator.bursts & (seen.fault == FINE)
@@ -273,8 +286,8 @@ def _decided(
     any_changed = bool(changed.any())
     if any_changed:
         book = granted(book, cap_w, burst, changed, now_s)
-    calm = seen.clean and trust.clean and not any_changed and book.settled
-    quiet = quiet_while(allocator.tree, allocator.rules, book, need_w, budget_w, now_s) if calm else None
+    still = seen.clean and trust.clean and not any_changed and book.settled
+    quiet = quiet_while(allocator.tree, allocator.rules, book, need_w, budget_w, now_s) if still else None
     account = _bounded(allocator, account, spikes, seen.draw_w, readings, budget_w, book, usual_w, now_s)
     made = AllocatorState(
         book=book,
@@ -375,10 +388,9 @@ def _smoothed(allocator: Allocator, state: AllocatorState, readings: PowerReadin
     return state.mean_w + part * (draw_w - state.mean_w)
 
 
-def _measured(allocator: Allocator, spikes: Spikes, draw_w: FloatArray, now_s: float) -> Spikes:
+def _measured(allocator: Allocator, spikes: Spikes, drawn_w: FloatArray, now_s: float) -> Spikes:
     """Spikes of what is believed alone: a device that falls silent counts for more at once, and draws no more."""
-    tree, rules = allocator.tree, allocator.rules
-    drawn_w = tree.through(tree.overhead * draw_w)
+    rules = allocator.rules
     return with_draw(spikes, drawn_w, now_s, rules.control_delay_s, rules.spike_memory_s)
 
 
@@ -400,20 +412,23 @@ def _needs(
     seen: Estimate,
     readings: PowerReadings,
     mean_w: FloatArray,
-    before_w: FloatArray,
+    state: AllocatorState,
 ) -> FloatArray:
-    """What each device would draw if it were let. One that its cap holds back is tried at more.
+    """What each device would draw if it were let. One that its cap holds back is tried at what it usually needs when it
+    works, or at more; one that begins to work is known to need that soon.
 
     Kept as it was while it moves little, so that a ripple of the draw moves no caps, and while the newest cap is too
     young to show in the readings: else a device that was just given more would seem not to want it.
     """
-    rules, appetite = allocator.rules, allocator.appetite
+    rules, appetite, before_w = allocator.rules, allocator.appetite, state.need_w
     cap_w = np.where(readings.cap_w > 0, np.minimum(readings.cap_w, book.ceiling_w), book.cap_w)
     brief = seen.believed & book.burst & (readings.phase != PHASE_MEMORY_BOUND)
     draw_w = np.where(brief, mean_w, seen.draw_w)
-    held_back = draw_w >= rules.pinned_share * cap_w
-    more_w = np.where(readings.phase == PHASE_COMPUTE_BOUND, 1.0, rules.probe_share) * appetite.most_w
+    held_back = (draw_w >= rules.pinned_share * cap_w) & (readings.phase != PHASE_IDLE)
+    computes = readings.phase == PHASE_COMPUTE_BOUND
+    more_w = np.where(computes, 1.0, rules.probe_share) * appetite.most_w
     wants_w = np.where(held_back, cap_w + more_w, draw_w * (1 + rules.margin_share))
+    wants_w = np.where(held_back | (computes & brief), np.maximum(wants_w, state.usual_w), wants_w)
     wants_w = np.minimum(np.maximum(wants_w, appetite.floor_w), appetite.most_w)
     band_w = rules.band_share * appetite.most_w
     rises = (wants_w > before_w + band_w) | ((wants_w > before_w) & (draw_w > before_w))
@@ -460,11 +475,21 @@ def _all_needs(
     tree, base_w = allocator.tree, allocator.appetite.base_w
     if not (allocator.all_burst and trust.clean and seen.clean and tree.table.devices.managed.all()):
         return None
-    wants_w = np.where(phase == PHASE_IDLE, base_w + (need_w - allocator.appetite.floor_w), need_w)
+    wants_w = _without_work(allocator, need_w, phase)
     if not (tree.through(tree.burden * wants_w) <= room_w).all():
         return None
     wants_w = base_w + np.floor((wants_w - base_w) / _MEANT_W + 1e-9) * _MEANT_W
     return np.minimum(wants_w, allocator.appetite.most_w)
+
+
+def _without_work(allocator: Allocator, need_w: FloatArray, phase: IntArray) -> FloatArray:
+    """Needs, of which an idle device that may burst does without its floor (`pieces`).
+
+    It keeps the watts that it has while every domain is far from its budget, until others need them.
+    """
+    appetite = allocator.appetite
+    idle = allocator.bursts & (phase == PHASE_IDLE)
+    return np.where(idle, appetite.base_w + (need_w - appetite.floor_w), need_w)
 
 
 def _targets(
