@@ -10,7 +10,7 @@ from math import exp
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.arrays import BoolArray, FloatArray, IntArray, all_of, any_of
 from cluster.power import (
     NEVER_S,
     PHASE_COMPUTE_BOUND,
@@ -82,6 +82,8 @@ class AllocatorState:
     at_s: float
     decided_s: float
     """When caps were last worked out in full."""
+    told: "Grants | None"
+    """What the last step granted; the very same object is told again while nothing changes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,6 +150,7 @@ def first_state(allocator: Allocator) -> AllocatorState:
         started_s=NEVER_S,
         at_s=NEVER_S,
         decided_s=NEVER_S,
+        told=None,
     )
 
 
@@ -173,44 +176,44 @@ def step(
     account, overdrew = counted(
         state.account, allocator.rules, allocator.burst_j, allocator.tree.table.devices.default_w, readings
     )
-    if overdrew.any():
+    if any_of(overdrew):
         state = replace(state, trust=distrusting(state.trust, overdrew, now_s + allocator.rules.distrust_s))
-    elif (
-        state.quiet is not None and is_quiet(state.quiet, allocator.rules, readings, mean_w, budget_w, now_s)
-    ) or _can_wait(allocator, state, readings, drawn_w, budget_w, now_s):
+    elif state.quiet is not None and is_quiet(
+        state.quiet, allocator.rules, readings, mean_w, drawn_w, budget_w, now_s
+    ):
         spikes = _measured(allocator, state.spikes, drawn_w, now_s)
         account = _bounded(
-            allocator, account, spikes, readings.draw_w, readings, budget_w, state.book, state.usual_w, now_s
+            allocator, account, spikes, readings.draw_w, drawn_w, readings, budget_w, state.book, state.usual_w, now_s
         )
-        return _still(state, spikes, mean_w, account, now_s), _nothing_new(allocator, state.book, account)
+        told = _nothing_new(allocator, state, account)
+        return _still(state, spikes, mean_w, account, now_s, told), told
     return _decided(allocator, state, account, readings, now_s, budget_w, mean_w, drawn_w)
 
 
-def _can_wait(
-    allocator: Allocator,
-    state: AllocatorState,
-    readings: PowerReadings,
-    drawn_w: FloatArray,
-    budget_w: FloatArray,
-    now_s: float,
-) -> bool:
-    """Whether caps were worked out a moment ago, and every domain is far from its budget with nobody out of order."""
-    tree, rules, devices = allocator.tree, allocator.rules, allocator.tree.table.devices
-    if not (now_s - state.decided_s < rules.calm_look_s and state.trust.clean and state.estimate.clean):
-        return False
-    if not _is_far(allocator, drawn_w, budget_w):
-        return False
-    if not (tree.through(tree.burden * state.book.ceiling_w) <= budget_w - allocator.fixed_w).all():
-        return False  # a budget was cut
-    in_order = allocator.bursts & state.book.met & (readings.cap_w <= state.book.ceiling_w + _MEANT_W)
-    in_order &= (readings.at_s >= now_s - rules.stale_s) & (readings.at_s <= now_s + rules.control_delay_s)
-    in_order &= (readings.draw_w >= 0.5 * devices.idle_w) & (readings.draw_w <= allocator.highest_w)
-    return bool(in_order.all())
+def _quiet(
+    allocator: Allocator, book: Book, need_w: FloatArray, budget_w: FloatArray, now_s: float, *, settled: bool
+) -> Quiet | None:
+    """While what nothing needs to be decided; None where every step must be taken in full.
+
+    Caps may wait for the next look where everybody may burst and has been seen to obey, and where all grants fit: a
+    budget that was cut waits for nothing.
+    """
+    tree = allocator.tree
+    fit = all_of(tree.through(tree.burden * book.ceiling_w) <= budget_w - allocator.fixed_w)
+    far_w = _far_w(allocator, budget_w) if allocator.all_burst and fit and all_of(book.met) else None
+    if far_w is None and not settled:
+        return None
+    return quiet_while(tree, allocator.rules, book, need_w, budget_w, far_w, now_s, settled=settled)
 
 
 def _is_far(allocator: Allocator, drawn_w: FloatArray, budget_w: FloatArray) -> bool:
     """Whether every domain is far from its budget. drawn_w: shape (limits,), what devices draw through each."""
-    return bool((drawn_w + allocator.fixed_w < allocator.rules.calm_look_share * budget_w).all())
+    return all_of(drawn_w < _far_w(allocator, budget_w))
+
+
+def _far_w(allocator: Allocator, budget_w: FloatArray) -> FloatArray:
+    far_w: FloatArray = allocator.rules.calm_look_share * budget_w - allocator.fixed_w
+    return far_w
 
 
 def _bounded(
@@ -218,23 +221,29 @@ def _bounded(
     account: BurstAccount,
     spikes: Spikes,
     draw_w: FloatArray,
+    drawn_w: FloatArray,
     readings: PowerReadings,
     budget_w: FloatArray,
     book: Book,
     usual_w: FloatArray,
     now_s: float,
 ) -> BurstAccount:
-    """Bounds on bursts by what is drawn, or is about to be drawn by those that were just given more."""
+    """Bounds on bursts by what is drawn, or is about to be drawn by those that were just given more.
+
+    drawn_w: shape (limits,), what these draws are through each.
+    """
     tree, rules = allocator.tree, allocator.rules
     held_back = (draw_w >= rules.pinned_share * readings.cap_w) & (readings.phase != PHASE_IDLE)
-    soon_w = np.where(held_back, np.maximum(draw_w, np.minimum(book.cap_w, usual_w)), draw_w)
+    if any_of(held_back):
+        soon_w = np.where(held_back, np.maximum(draw_w, np.minimum(book.cap_w, usual_w)), draw_w)
+        drawn_w = tree.through(tree.overhead * soon_w)
     return bounded(
         account,
         tree,
         rules,
         draw_w=draw_w,
         held_back=held_back,
-        drawn_w=tree.through(tree.overhead * soon_w) + allocator.fixed_w,
+        drawn_w=drawn_w + allocator.fixed_w,
         spike_w=spikes.spike_w,
         budget_w=budget_w,
         cap_w=book.cap_w,
@@ -286,9 +295,12 @@ def _decided(
     any_changed = bool(changed.any())
     if any_changed:
         book = granted(book, cap_w, burst, changed, now_s)
-    still = seen.clean and trust.clean and not any_changed and book.settled
-    quiet = quiet_while(allocator.tree, allocator.rules, book, need_w, budget_w, now_s) if still else None
-    account = _bounded(allocator, account, spikes, seen.draw_w, readings, budget_w, book, usual_w, now_s)
+    settled = not any_changed and book.settled
+    quiet = _quiet(allocator, book, need_w, budget_w, now_s, settled=settled) if seen.clean and trust.clean else None
+    if not seen.clean:
+        drawn_w = allocator.tree.through(allocator.tree.overhead * seen.draw_w)
+    account = _bounded(allocator, account, spikes, seen.draw_w, drawn_w, readings, budget_w, book, usual_w, now_s)
+    told = _grants(allocator, book, account, changed)
     made = AllocatorState(
         book=book,
         trust=trust,
@@ -304,8 +316,9 @@ def _decided(
         started_s=state.started_s,
         at_s=now_s,
         decided_s=now_s,
+        told=told,
     )
-    return made, _grants(allocator, book, account, changed)
+    return made, told
 
 
 def _grants(allocator: Allocator, book: Book, account: BurstAccount, changed: BoolArray) -> Grants:
@@ -321,8 +334,12 @@ def _grants(allocator: Allocator, book: Book, account: BurstAccount, changed: Bo
     )
 
 
-def _nothing_new(allocator: Allocator, book: Book, account: BurstAccount) -> Grants:
-    return _grants(allocator, book, account, np.zeros(len(book.cap_w), dtype=bool))
+def _nothing_new(allocator: Allocator, state: AllocatorState, account: BurstAccount) -> Grants:
+    told, before = state.told, state.account
+    same = account.to_w is before.to_w and account.back_s is before.back_s
+    if told is not None and same and told.changed is allocator.tree.nobody:
+        return told
+    return _grants(allocator, state.book, account, allocator.tree.nobody)
 
 
 def _started(state: AllocatorState, now_s: float) -> AllocatorState:
@@ -355,7 +372,7 @@ def _as_found(allocator: Allocator, before: Book, book: Book, readings: PowerRea
 
 
 def _still(
-    state: AllocatorState, spikes: Spikes, mean_w: FloatArray, account: BurstAccount, now_s: float
+    state: AllocatorState, spikes: Spikes, mean_w: FloatArray, account: BurstAccount, now_s: float, told: Grants
 ) -> AllocatorState:
     """The state of a step in which nothing happened that moves a cap."""
     return AllocatorState(  # most steps end here: `replace` would cost more than all the rest of them
@@ -373,6 +390,7 @@ def _still(
         started_s=state.started_s,
         at_s=now_s,
         decided_s=state.decided_s,
+        told=told,
     )
 
 

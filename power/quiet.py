@@ -1,18 +1,22 @@
 """When nothing needs deciding: bounds within which readings may move without any cap moving.
 
-Most periods of most rows bring nothing new. These bounds are worked out once after a step that granted nothing, and
-turn the next steps into a few comparisons. They are narrower than what a step in full would ignore, never wider.
+Most periods of most rows bring nothing new. These bounds are worked out once, after a step in full, and turn the next
+steps into a few comparisons. They are narrower than what a step in full would ignore, never wider; only that caps are
+moved at most so often while every domain is far from its budget is a rule of its own (`PowerRules.calm_look_s`).
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.arrays import FloatArray
+from cluster.arrays import FloatArray, all_of
 from cluster.power import PowerReadings
 from power.book import Book
 from power.rules import PowerRules
 from power.tree import Tree
+
+_MEANT_W = 1.0
+"""Who says to enforce so little above its grant keeps it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,50 +25,91 @@ class Quiet:
 
     least_draw_w: FloatArray
     most_draw_w: FloatArray
-    least_mean_w: FloatArray
-    most_mean_w: FloatArray
-    cap_w: FloatArray
+    most_cap_w: FloatArray
     budget_w: FloatArray
+    far_w: FloatArray | None
+    """Shape (limits,): while devices draw less through each, caps wait for the next look; None: they never wait."""
+    look_s: float
+    """When that is."""
+    mean_w: tuple[FloatArray, FloatArray] | None
+    """Least and most of the smoothed draws with which no cap moves; None while grants are under way."""
     until_s: float
 
 
 def quiet_while(
-    tree: Tree, rules: PowerRules, book: Book, need_w: FloatArray, budget_w: FloatArray, now_s: float
+    tree: Tree,
+    rules: PowerRules,
+    book: Book,
+    need_w: FloatArray,
+    budget_w: FloatArray,
+    far_w: FloatArray | None,
+    now_s: float,
+    *,
+    settled: bool,
 ) -> Quiet:
-    """Bounds after a step that granted nothing, when everybody is believed and obeys.
+    """Bounds after a step, when everybody is believed and obeys.
 
+    far_w: see `Quiet`. settled: nothing was granted in that step, and all that was granted before is obeyed.
     Every 30 s a step is taken in full whatever happens: what is forgotten with time shows then.
     """
+    devices = tree.table.devices
+    return Quiet(
+        least_draw_w=0.5 * devices.idle_w,
+        most_draw_w=np.where(book.burst, devices.max_w * (1 + devices.overshoot_share), book.cap_w),
+        most_cap_w=book.ceiling_w + _MEANT_W,
+        budget_w=budget_w.copy(),
+        far_w=far_w,
+        look_s=now_s + rules.calm_look_s,
+        mean_w=_means_w(tree, rules, book, need_w) if settled else None,
+        until_s=now_s + 30.0,
+    )
+
+
+def _means_w(tree: Tree, rules: PowerRules, book: Book, need_w: FloatArray) -> tuple[FloatArray, FloatArray]:
     devices = tree.table.devices
     band_w = rules.band_share * devices.max_w
     squeezed = need_w > book.cap_w + 1.0
     pinned_w = rules.pinned_share * book.cap_w
     at_floor = need_w <= devices.floor_w + 1e-9
-    least_mean_w = np.where(at_floor, 0.0, (need_w - band_w) / (1 + rules.margin_share))
-    return Quiet(
-        least_draw_w=0.5 * devices.idle_w,
-        most_draw_w=np.where(book.burst, devices.max_w, book.cap_w),
-        least_mean_w=np.where(squeezed, pinned_w, least_mean_w),
-        most_mean_w=np.where(squeezed, np.inf, np.minimum(need_w, pinned_w)),
-        cap_w=book.cap_w,
-        budget_w=budget_w,
-        until_s=now_s + 30.0,
-    )
+    least_w = np.where(at_floor, 0.0, (need_w - band_w) / (1 + rules.margin_share))
+    return np.where(squeezed, pinned_w, least_w), np.where(squeezed, np.inf, np.minimum(need_w, pinned_w))
 
 
 def is_quiet(
-    quiet: Quiet, rules: PowerRules, readings: PowerReadings, mean_w: FloatArray, budget_w: FloatArray, now_s: float
+    quiet: Quiet,
+    rules: PowerRules,
+    readings: PowerReadings,
+    mean_w: FloatArray,
+    drawn_w: FloatArray,
+    budget_w: FloatArray,
+    now_s: float,
 ) -> bool:
-    """Whether these readings bring nothing that a step in full would act on."""
-    draw_w = readings.draw_w
+    """Whether these readings bring nothing that caps should answer now. drawn_w: shape (limits,), by devices."""
+    return (_waits(quiet, drawn_w, now_s) or _rests(quiet, mean_w, now_s)) and _is_in_order(
+        quiet, rules, readings, budget_w, now_s
+    )
+
+
+def _waits(quiet: Quiet, drawn_w: FloatArray, now_s: float) -> bool:
+    return quiet.far_w is not None and now_s < quiet.look_s and all_of(drawn_w < quiet.far_w)
+
+
+def _rests(quiet: Quiet, mean_w: FloatArray, now_s: float) -> bool:
+    if quiet.mean_w is None or now_s >= quiet.until_s:
+        return False
+    least_w, most_w = quiet.mean_w
+    return all_of(mean_w <= most_w) and all_of(mean_w >= least_w)
+
+
+def _is_in_order(
+    quiet: Quiet, rules: PowerRules, readings: PowerReadings, budget_w: FloatArray, now_s: float
+) -> bool:
+    at_s = readings.at_s
     return (
-        now_s < quiet.until_s
-        and bool((mean_w <= quiet.most_mean_w).all())
-        and bool((mean_w >= quiet.least_mean_w).all())
-        and bool((draw_w <= quiet.most_draw_w).all())
-        and bool((draw_w >= quiet.least_draw_w).all())
-        and bool((readings.cap_w <= quiet.cap_w).all())
-        and bool(readings.at_s.min(initial=now_s) >= now_s - rules.stale_s)
-        and bool(readings.at_s.max(initial=now_s) <= now_s + rules.control_delay_s)
-        and (budget_w is quiet.budget_w or bool((budget_w == quiet.budget_w).all()))
+        all_of(readings.draw_w <= quiet.most_draw_w)
+        and all_of(readings.draw_w >= quiet.least_draw_w)
+        and all_of(readings.cap_w <= quiet.most_cap_w)
+        and bool(at_s[at_s.argmin()] >= now_s - rules.stale_s)
+        and bool(at_s[at_s.argmax()] <= now_s + rules.control_delay_s)
+        and all_of(budget_w == quiet.budget_w)
     )

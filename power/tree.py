@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.arrays import FloatArray, IntArray
+from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.errors import ConfigError
 from cluster.power import UNLIMITED_W, PowerTable
 from power.tree_mistakes import mistakes_in
@@ -35,6 +35,10 @@ class Tree:
     """Shape (devices,): watts at the limits per watt that the device draws; ≥ 1."""
     rank: IntArray
     """Shape (devices,): position of the device's class when classes are served in order, 0 first."""
+    below_first: BoolArray
+    """Shape (devices,): who is of another class than the first."""
+    everyone: BoolArray
+    nobody: BoolArray
     only_share: FloatArray | None
     """Shape (devices,): `path_share`, where there is one limit and every device draws through it once, as in a row."""
 
@@ -52,6 +56,12 @@ class Tree:
             return np.array([np.dot(self.only_share, watts)])
         carried = np.bincount(self.path_limit, self.path_share * watts[self.path_device], self.limits)
         return np.asarray(carried, dtype=np.float64)
+
+    def where_negative(self, of: FloatArray) -> BoolArray:
+        """Devices that draw through a limit at which this is negative, shape (devices,); of: shape (limits,)."""
+        if self.only_share is not None:
+            return self.everyone if of[0] < 0 else self.nobody
+        return self.least(of) < 0
 
     def least(self, of: FloatArray) -> FloatArray:
         """For each device the least value among its limits, shape (devices,); infinity where it has none."""
@@ -73,6 +83,7 @@ def tree_of(table: PowerTable) -> Tree:
     ranks = np.array([each.rank for each in table.classes], dtype=np.int64)
     _, order = np.unique(ranks, return_inverse=True)
     share = reach[devices.domain[device], limit[through]]
+    rank, everyone = order[devices.power_class], np.ones(len(devices), dtype=np.bool_)
     alone = len(limit) == 1 and np.array_equal(device, np.arange(len(devices.domain)))
     return Tree(
         table=table,
@@ -84,7 +95,10 @@ def tree_of(table: PowerTable) -> Tree:
         path_share=share,
         burden=(1 + devices.overshoot_share) * (1 + devices.overhead_share),
         overhead=1 + devices.overhead_share,
-        rank=order[devices.power_class],
+        rank=rank,
+        below_first=rank > 0,
+        everyone=everyone,
+        nobody=~everyone,
         only_share=share if alone else None,
     )
 
