@@ -26,10 +26,11 @@ from power.burst import burst_of
 from power.burst_room import BurstAccount, bounded, counted, first_account
 from power.estimator import FINE, OVER_CAP, STALE, Estimate, Trust, distrusting, estimate, first_trust
 from power.filling import Pouring, pour, pouring_of
-from power.quiet import Quiet, is_quiet, quiet_while
+from power.quiet import Quiet, may_wait, quiet_while, rests
 from power.rules import PowerRules
 from power.spike import Spikes, no_spikes, with_draw
 from power.tree import Tree, tree_of
+from power.waiting import Waited, mean_since, waited_on
 
 _MEANT_W = 1.0
 """Caps are whole watts above the lowest limit, and differences below one watt are none."""
@@ -80,8 +81,11 @@ class AllocatorState:
     started_s: float
     """When this controller took its first step."""
     at_s: float
+    """Of the last look: a step that did more than wait."""
     decided_s: float
     """When caps were last worked out in full."""
+    waited: Waited | None
+    """Readings that nobody looked at yet; None after a look."""
     told: "Grants | None"
     """What the last step granted; the very same object is told again while nothing changes."""
 
@@ -150,6 +154,7 @@ def first_state(allocator: Allocator) -> AllocatorState:
         started_s=NEVER_S,
         at_s=NEVER_S,
         decided_s=NEVER_S,
+        waited=None,
         told=None,
     )
 
@@ -171,22 +176,26 @@ def step(
     hold is at most its budget, or falls towards it as fast as devices obey.
     """
     budget_w = allocator.tree.budget_w if budget_w is None else budget_w
+    rules, quiet = allocator.rules, state.quiet
     drawn_w = allocator.tree.through(allocator.tree.overhead * readings.draw_w)
-    mean_w = _smoothed(allocator, state, readings, now_s)
+    if quiet is not None and state.told is not None and may_wait(quiet, rules, readings, drawn_w, budget_w, now_s):
+        told = _nothing_new(allocator, state, state.account)
+        waited = waited_on(state.waited, readings.draw_w, drawn_w, now_s)
+        return _still(state, state.spikes, state.mean_w, state.account, waited, state.at_s, told), told
+    draw_w = mean_since(state.waited, readings.draw_w)
+    mean_w = _smoothed(allocator, state, draw_w, now_s)
     account, overdrew = counted(
-        state.account, allocator.rules, allocator.burst_j, allocator.tree.table.devices.default_w, readings
+        state.account, rules, allocator.burst_j, allocator.tree.table.devices.default_w, readings, draw_w
     )
     if any_of(overdrew):
-        state = replace(state, trust=distrusting(state.trust, overdrew, now_s + allocator.rules.distrust_s))
-    elif state.quiet is not None and is_quiet(
-        state.quiet, allocator.rules, readings, mean_w, drawn_w, budget_w, now_s
-    ):
-        spikes = _measured(allocator, state.spikes, drawn_w, now_s)
+        state = replace(state, trust=distrusting(state.trust, overdrew, now_s + rules.distrust_s))
+    elif quiet is not None and rests(quiet, rules, readings, mean_w, budget_w, now_s):
+        spikes = _measured(allocator, state, drawn_w, now_s)
         account = _bounded(
             allocator, account, spikes, readings.draw_w, drawn_w, readings, budget_w, state.book, state.usual_w, now_s
         )
         told = _nothing_new(allocator, state, account)
-        return _still(state, spikes, mean_w, account, now_s, told), told
+        return _still(state, spikes, mean_w, account, None, now_s, told), told
     return _decided(allocator, state, account, readings, now_s, budget_w, mean_w, drawn_w)
 
 
@@ -272,7 +281,7 @@ def _decided(
     if seen.clean:
         held_w = np.maximum(book.ceiling_w, readings.cap_w)
         seen = Estimate(seen.draw_w, held_w, seen.believed, seen.fault, clean=True)
-    spikes = _measured(allocator, state.spikes, drawn_w, now_s) if seen.clean else state.spikes
+    spikes = _measured(allocator, state, drawn_w, now_s) if seen.clean else state.spikes
     need_w = _needs(allocator, book, seen, readings, mean_w, state)
     rises_per_s = _rises(allocator, state, need_w, now_s)
     room_w = budget_w - allocator.fixed_w
@@ -316,6 +325,7 @@ def _decided(
         started_s=state.started_s,
         at_s=now_s,
         decided_s=now_s,
+        waited=None,
         told=told,
     )
     return made, told
@@ -372,7 +382,13 @@ def _as_found(allocator: Allocator, before: Book, book: Book, readings: PowerRea
 
 
 def _still(
-    state: AllocatorState, spikes: Spikes, mean_w: FloatArray, account: BurstAccount, now_s: float, told: Grants
+    state: AllocatorState,
+    spikes: Spikes,
+    mean_w: FloatArray,
+    account: BurstAccount,
+    waited: Waited | None,
+    at_s: float,
+    told: Grants,
 ) -> AllocatorState:
     """The state of a step in which nothing happened that moves a cap."""
     return AllocatorState(  # most steps end here: `replace` would cost more than all the rest of them
@@ -388,27 +404,30 @@ def _still(
         account=account,
         quiet=state.quiet,
         started_s=state.started_s,
-        at_s=now_s,
+        at_s=at_s,
         decided_s=state.decided_s,
+        waited=waited,
         told=told,
     )
 
 
-def _smoothed(allocator: Allocator, state: AllocatorState, readings: PowerReadings, now_s: float) -> FloatArray:
+def _smoothed(allocator: Allocator, state: AllocatorState, draw_w: FloatArray, now_s: float) -> FloatArray:
     """The mean draw that needs are made of; a first reading is its own mean.
 
     What no device can draw counts as the highest limit: one broken reading must not stay in the mean for ever.
     """
-    draw_w = np.fmax(np.fmin(readings.draw_w, allocator.appetite.most_w), 0.0)
+    draw_w = np.fmax(np.fmin(draw_w, allocator.appetite.most_w), 0.0)
     if state.at_s == NEVER_S:
         return draw_w
     part = 1 - exp(-max(now_s - state.at_s, 0.0) / allocator.rules.mean_s)
     return state.mean_w + part * (draw_w - state.mean_w)
 
 
-def _measured(allocator: Allocator, spikes: Spikes, drawn_w: FloatArray, now_s: float) -> Spikes:
+def _measured(allocator: Allocator, state: AllocatorState, drawn_w: FloatArray, now_s: float) -> Spikes:
     """Spikes of what is believed alone: a device that falls silent counts for more at once, and draws no more."""
-    rules = allocator.rules
+    rules, spikes = allocator.rules, state.spikes
+    for at_s, watts in state.waited.drawn_w if state.waited is not None else ():
+        spikes = with_draw(spikes, watts, at_s, rules.control_delay_s, rules.spike_memory_s)
     return with_draw(spikes, drawn_w, now_s, rules.control_delay_s, rules.spike_memory_s)
 
 

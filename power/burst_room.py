@@ -45,22 +45,28 @@ def first_account(tree: Tree, rules: PowerRules, burst_j: FloatArray) -> BurstAc
 
 
 def counted(
-    account: BurstAccount, rules: PowerRules, burst_j: FloatArray, highest_w: FloatArray, readings: PowerReadings
+    account: BurstAccount,
+    rules: PowerRules,
+    burst_j: FloatArray,
+    highest_w: FloatArray,
+    readings: PowerReadings,
+    draw_w: FloatArray,
 ) -> tuple[BurstAccount, BoolArray]:
     """The account after these readings, and who drew more above its lease than any burst explains.
 
-    highest_w: shape (devices,), what each device draws at most without a lease. Readings are late and agents look
+    highest_w: shape (devices,), what each device draws at most without a lease. draw_w: what each drew in the mean since
+    the readings before, which may be older than the newest. Readings are late and agents look
     seldom: small debts are forgiven with time, a liar's grow faster. Who was found starts again without debt.
     """
     for_s = readings.at_s - account.at_s
     counts = (for_s > 0) & (for_s <= rules.stale_s)
     lease_w = np.minimum(readings.cap_w, highest_w)
     if all_of(counts):
-        drawn_j = credit_after(account.credit_j, readings.draw_w, lease_w, burst_j, for_s, account.back_s)
+        drawn_j = credit_after(account.credit_j, draw_w, lease_w, burst_j, for_s, account.back_s)
         if drawn_j[drawn_j.argmin()] >= 0:  # nobody has a debt: most steps end here
             return _counted(account, drawn_j, readings.at_s), np.zeros(len(drawn_j), dtype=np.bool_)
     for_s = np.where(counts, for_s, 0.0)
-    drawn_j = credit_after(account.credit_j, readings.draw_w, lease_w, burst_j, for_s, account.back_s)
+    drawn_j = credit_after(account.credit_j, draw_w, lease_w, burst_j, for_s, account.back_s)
     forgiven = exp(-float(for_s.max(initial=0.0)) / rules.debt_forgiven_s)
     credit_j = np.where(counts, np.maximum(drawn_j, 0.0) + np.minimum(drawn_j, 0.0) * forgiven, account.credit_j)
     found = overdrawn(credit_j, burst_j)

@@ -75,30 +75,30 @@ def _means_w(tree: Tree, rules: PowerRules, book: Book, need_w: FloatArray) -> t
     return np.where(squeezed, pinned_w, least_w), np.where(squeezed, np.inf, np.minimum(need_w, pinned_w))
 
 
-def is_quiet(
-    quiet: Quiet,
-    rules: PowerRules,
-    readings: PowerReadings,
-    mean_w: FloatArray,
-    drawn_w: FloatArray,
-    budget_w: FloatArray,
-    now_s: float,
+def may_wait(
+    quiet: Quiet, rules: PowerRules, readings: PowerReadings, drawn_w: FloatArray, budget_w: FloatArray, now_s: float
 ) -> bool:
-    """Whether these readings bring nothing that caps should answer now. drawn_w: shape (limits,), by devices."""
-    return (_waits(quiet, drawn_w, now_s) or _rests(quiet, mean_w, now_s)) and _is_in_order(
-        quiet, rules, readings, budget_w, now_s
+    """Whether these readings can wait for the next look, whatever they ask for. drawn_w: shape (limits,), by devices."""
+    return (
+        quiet.far_w is not None
+        and now_s < quiet.look_s
+        and all_of(drawn_w < quiet.far_w)
+        and _is_in_order(quiet, rules, readings, budget_w, now_s)
     )
 
 
-def _waits(quiet: Quiet, drawn_w: FloatArray, now_s: float) -> bool:
-    return quiet.far_w is not None and now_s < quiet.look_s and all_of(drawn_w < quiet.far_w)
-
-
-def _rests(quiet: Quiet, mean_w: FloatArray, now_s: float) -> bool:
+def rests(
+    quiet: Quiet, rules: PowerRules, readings: PowerReadings, mean_w: FloatArray, budget_w: FloatArray, now_s: float
+) -> bool:
+    """Whether these readings bring nothing that a step in full would act on. mean_w: the smoothed draws."""
     if quiet.mean_w is None or now_s >= quiet.until_s:
         return False
     least_w, most_w = quiet.mean_w
-    return all_of(mean_w <= most_w) and all_of(mean_w >= least_w)
+    return (
+        all_of(mean_w <= most_w)
+        and all_of(mean_w >= least_w)
+        and _is_in_order(quiet, rules, readings, budget_w, now_s)
+    )
 
 
 def _is_in_order(
