@@ -26,7 +26,7 @@ from power.burst import burst_of
 from power.burst_room import BurstAccount, bounded, counted, first_account
 from power.estimator import FINE, OVER_CAP, STALE, Estimate, Trust, distrusting, estimate, first_trust
 from power.filling import Pouring, pour, pouring_of
-from power.quiet import Quiet, may_wait, quiet_while, rests
+from power.quiet import UNTIL_S, Quiet, may_wait, quiet_means_w, rests
 from power.rules import PowerRules
 from power.spike import Spikes, no_spikes, with_draw
 from power.tree import Tree, tree_of
@@ -55,6 +55,9 @@ class Allocator:
     all_burst: bool
     highest_w: FloatArray
     """Shape (devices,): what each can draw at its highest limit, overshoot included."""
+    lowest_w: FloatArray
+    """Shape (devices,): less than this no device draws that is in order."""
+    all_managed: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,6 +133,8 @@ def allocator_of(table: PowerTable, rules: PowerRules | None = None) -> Allocato
         bursts=burst_j > 0,
         all_burst=bool((burst_j > 0).all()),
         highest_w=devices.max_w * (1 + devices.overshoot_share),
+        lowest_w=0.5 * devices.idle_w,
+        all_managed=bool(devices.managed.all()),
     )
 
 
@@ -200,29 +205,36 @@ def step(
 
 
 def _quiet(
-    allocator: Allocator, book: Book, need_w: FloatArray, budget_w: FloatArray, now_s: float, *, settled: bool
+    allocator: Allocator,
+    book: Book,
+    need_w: FloatArray,
+    budget_w: FloatArray,
+    far_w: FloatArray,
+    now_s: float,
+    *,
+    settled: bool,
 ) -> Quiet | None:
     """While what nothing needs to be decided; None where every step must be taken in full.
 
+    far_w: shape (limits,), draws of devices with which a domain is far from its budget.
     Caps may wait for the next look where everybody may burst and has been seen to obey, and where all grants fit: a
     budget that was cut waits for nothing.
     """
     tree = allocator.tree
     fit = all_of(tree.through(tree.burden * book.ceiling_w) <= budget_w - allocator.fixed_w)
-    far_w = _far_w(allocator, budget_w) if allocator.all_burst and fit and all_of(book.met) else None
-    if far_w is None and not settled:
+    may_wait = allocator.all_burst and fit and all_of(book.met)
+    if not may_wait and not settled:
         return None
-    return quiet_while(tree, allocator.rules, book, need_w, budget_w, far_w, now_s, settled=settled)
-
-
-def _is_far(allocator: Allocator, drawn_w: FloatArray, budget_w: FloatArray) -> bool:
-    """Whether every domain is far from its budget. drawn_w: shape (limits,), what devices draw through each."""
-    return all_of(drawn_w < _far_w(allocator, budget_w))
-
-
-def _far_w(allocator: Allocator, budget_w: FloatArray) -> FloatArray:
-    far_w: FloatArray = allocator.rules.calm_look_share * budget_w - allocator.fixed_w
-    return far_w
+    return Quiet(
+        least_draw_w=allocator.lowest_w,
+        most_draw_w=np.where(book.burst, allocator.highest_w, book.cap_w),
+        most_cap_w=book.ceiling_w + _MEANT_W,
+        budget_w=budget_w.copy(),
+        far_w=far_w if may_wait else None,
+        look_s=now_s + allocator.rules.calm_look_s,
+        mean_w=quiet_means_w(tree, allocator.rules, book, need_w) if settled else None,
+        until_s=now_s + UNTIL_S,
+    )
 
 
 def _bounded(
@@ -272,10 +284,11 @@ def _decided(
     drawn_w: FloatArray,
 ) -> tuple[AllocatorState, Grants]:
     """The step in full."""
-    if not np.isfinite(readings.cap_w).all():
+    if any_of(np.isnan(readings.cap_w)):
         readings = replace(readings, cap_w=np.where(np.isnan(readings.cap_w), np.inf, readings.cap_w))
     if state.at_s == NEVER_S:
         state = _started(state, now_s)
+    rules = allocator.rules
     trust, seen = estimate(allocator.tree, allocator.rules, state.trust, state.book, readings, now_s)
     book = confirmed(state.book, readings.sequence, _obeyed(allocator, state.book, readings, seen))
     if seen.clean:
@@ -283,7 +296,7 @@ def _decided(
         seen = Estimate(seen.draw_w, held_w, seen.believed, seen.fault, clean=True)
     spikes = _measured(allocator, state, drawn_w, now_s) if seen.clean else state.spikes
     need_w = _needs(allocator, book, seen, readings, mean_w, state)
-    rises_per_s = _rises(allocator, state, need_w, now_s)
+    rises_per_s = state.rises_per_s if allocator.all_burst else _rises(allocator, state, need_w, now_s)
     room_w = budget_w - allocator.fixed_w
     usual_w = _usual(allocator, state, need_w, readings.phase, now_s)
     reserve_w = _reserve(allocator, spikes, seen, need_w)
@@ -291,21 +304,23 @@ def _decided(
     if target_w is None:
         width_w, level = pieces(allocator.appetite, need_w, usual_w, readings.phase, rises_per_s)
         target_w = _targets(allocator, trust, seen, width_w, level, room_w, reserve_w)
-    if not book.met.all() and now_s < state.started_s + allocator.rules.stale_s:
+    if not all_of(book.met) and now_s < state.started_s + allocator.rules.stale_s:
         target_w = np.where(_awaited(allocator, book, seen, room_w), book.cap_w, target_w)
     pool_w = np.minimum(spikes.spike_w, allocator.rules.reserve_most_share * budget_w)
-    calm = seen.clean and trust.clean and _is_far(allocator, drawn_w, budget_w)
+    clean = seen.clean and trust.clean
+    far_w = rules.calm_look_share * budget_w - allocator.fixed_w
+    calm = clean and all_of(drawn_w < far_w)
     asks_w = _without_work(allocator, need_w, readings.phase) if calm else need_w
     cap_w = _next_caps(allocator, trust, book, seen, asks_w, target_w, room_w, pool_w)
-    if not state.book.met.all():
+    if not all_of(state.book.met):
         cap_w = _as_found(allocator, state.book, book, readings, cap_w)
-    burst = allocator.bursts & (seen.fault == FINE)
+    burst = allocator.bursts if seen.clean else allocator.bursts & (seen.fault == FINE)
     changed = ((cap_w != book.cap_w) | (burst != book.burst)) & allocator.tree.table.devices.managed
-    any_changed = bool(changed.any())
+    any_changed = any_of(changed)
     if any_changed:
         book = granted(book, cap_w, burst, changed, now_s)
     settled = not any_changed and book.settled
-    quiet = _quiet(allocator, book, need_w, budget_w, now_s, settled=settled) if seen.clean and trust.clean else None
+    quiet = _quiet(allocator, book, need_w, budget_w, far_w, now_s, settled=settled) if clean else None
     if not seen.clean:
         drawn_w = allocator.tree.through(allocator.tree.overhead * seen.draw_w)
     account = _bounded(allocator, account, spikes, seen.draw_w, drawn_w, readings, budget_w, book, usual_w, now_s)
@@ -335,7 +350,7 @@ def _grants(allocator: Allocator, book: Book, account: BurstAccount, changed: Bo
     return Grants(
         changed=changed,
         cap_w=book.cap_w,
-        burst_j=np.where(book.burst, allocator.burst_j, 0.0),
+        burst_j=allocator.burst_j if all_of(book.burst) else np.where(book.burst, allocator.burst_j, 0.0),
         burst_to_w=np.maximum(account.to_w, book.cap_w),
         credit_back_s=account.back_s,
         sequence=book.sequence,
@@ -439,8 +454,8 @@ def _obeyed(allocator: Allocator, book: Book, readings: PowerReadings, seen: Est
     may_draw_w = np.where(book.burst, np.maximum(book.cap_w, devices.max_w), book.cap_w)
     worst_w = may_draw_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + 5.0
     says_so = (readings.cap_w <= book.cap_w + _MEANT_W) & (readings.at_s >= book.granted_at_s)
-    obeyed: BoolArray = seen.believed & says_so & (readings.draw_w <= worst_w) & (seen.fault != OVER_CAP)
-    return obeyed
+    obeyed: BoolArray = says_so & (readings.draw_w <= worst_w)
+    return obeyed if seen.clean else obeyed & seen.believed & (seen.fault != OVER_CAP)
 
 
 def _needs(
@@ -510,10 +525,10 @@ def _all_needs(
     room_w: shape (limits,), what present needs may take.
     """
     tree, base_w = allocator.tree, allocator.appetite.base_w
-    if not (allocator.all_burst and trust.clean and seen.clean and tree.table.devices.managed.all()):
+    if not (allocator.all_burst and trust.clean and seen.clean and allocator.all_managed):
         return None
     wants_w = _without_work(allocator, need_w, phase)
-    if not (tree.through(tree.burden * wants_w) <= room_w).all():
+    if not all_of(tree.through(tree.burden * wants_w) <= room_w):
         return None
     wants_w = base_w + np.floor((wants_w - base_w) / _MEANT_W + 1e-9) * _MEANT_W
     return np.minimum(wants_w, allocator.appetite.most_w)
@@ -590,15 +605,18 @@ def _next_caps(
     """The newest grant of every device: lowered at once, raised as far as what others are seen to hold leaves room."""
     tree = allocator.tree
     managed = tree.table.devices.managed
-    held_w = np.where(managed, seen.held_w, 0.0)
+    held_w = _governed(allocator, seen.held_w)
     left_w = room_w - tree.through(tree.burden * held_w)
     wanted_w = _wanted(allocator, book.cap_w, need_w, target_w, room_w - pool_w)
-    may_rise = seen.believed & (seen.fault == FINE) & managed & (book.ceiling_w <= book.cap_w)
-    lowered_w = np.where(managed, np.minimum(wanted_w, book.cap_w), book.cap_w)
+    may_rise = book.ceiling_w <= book.cap_w
+    lowered_w = np.minimum(wanted_w, book.cap_w)
+    if not (seen.clean and allocator.all_managed):
+        may_rise &= seen.believed & (seen.fault == FINE) & managed
+        lowered_w = np.where(managed, lowered_w, book.cap_w)
     if not trust.clean:
         lowered_w = _as_clamped(allocator, trust, book, seen, lowered_w, left_w)
     rise_w = np.where(may_rise, np.maximum(wanted_w - held_w, 0.0), 0.0)
-    if not rise_w.any():
+    if not any_of(rise_w > 0):
         return lowered_w
     rise_w = _fitting(tree, rise_w, np.maximum(np.minimum(need_w, wanted_w) - held_w, 0.0), left_w)
     return _floors_first(
@@ -633,16 +651,22 @@ def _wanted(
     near = squeezed & (cap_w <= target_w) & (cap_w >= target_w - band_w)
     keeps = (content | near) & tree.table.devices.managed
     wanted_w = np.where(keeps, cap_w, target_w)
-    governed_w = np.where(tree.table.devices.managed, wanted_w, 0.0)
-    missing_w = tree.through(tree.burden * governed_w) - room_w
-    if bool((missing_w <= 0).all()):
+    missing_w = tree.through(tree.burden * _governed(allocator, wanted_w)) - room_w
+    if all_of(missing_w <= 0):
         return wanted_w
     surplus_w = np.where(keeps, np.maximum(cap_w - target_w, 0.0), 0.0)
     return np.where(_givers(tree, surplus_w, missing_w), target_w, wanted_w)
 
 
+def _governed(allocator: Allocator, cap_w: FloatArray) -> FloatArray:
+    """Caps of managed devices, 0 for those that opted out."""
+    return cap_w if allocator.all_managed else np.where(allocator.tree.table.devices.managed, cap_w, 0.0)
+
+
 def _givers(tree: Tree, surplus_w: FloatArray, missing_w: FloatArray) -> BoolArray:
     """The few devices whose surplus together makes up for what is missing at every limit, the largest first."""
+    if tree.only_share is not None:
+        return _first_givers(tree.only_share * tree.burden * surplus_w, float(missing_w[0])) & (surplus_w > 0)
     chosen = np.zeros(tree.devices, dtype=bool)
     for limit in np.flatnonzero(missing_w > 0).tolist():
         on = tree.path_limit == limit
@@ -655,9 +679,17 @@ def _givers(tree: Tree, surplus_w: FloatArray, missing_w: FloatArray) -> BoolArr
     return chosen & (surplus_w > 0)
 
 
+def _first_givers(gives_w: FloatArray, missing_w: float) -> BoolArray:
+    """The largest that together make up for what is missing at one limit."""
+    order = (-gives_w).argsort(kind="stable")
+    chosen = np.zeros(len(gives_w), dtype=bool)
+    chosen[order[: int(gives_w[order].cumsum().searchsorted(missing_w)) + 1]] = True
+    return chosen
+
+
 def _fitting(tree: Tree, rise_w: FloatArray, needed_w: FloatArray, left_w: FloatArray) -> FloatArray:
     """As much of the rises as every limit has left: needs class by class, then the rest."""
-    if bool((tree.through(tree.burden * rise_w) <= left_w).all()):
+    if all_of(tree.through(tree.burden * rise_w) <= left_w):
         return rise_w
     needed_w = np.minimum(needed_w, rise_w)
     made = np.zeros(len(rise_w))
@@ -678,7 +710,7 @@ def _floors_first(allocator: Allocator, target_w: FloatArray, before_w: FloatArr
     """
     tree, floor_w = allocator.tree, allocator.appetite.floor_w
     waits = (cap_w < np.minimum(floor_w, target_w) - _MEANT_W) & tree.table.devices.managed
-    if not waits.any():
+    if not any_of(waits):
         return cap_w
     first = np.full(tree.limits, np.iinfo(np.int64).max)
     waiting = waits[tree.path_device]

@@ -50,16 +50,18 @@ def counted(
     burst_j: FloatArray,
     highest_w: FloatArray,
     readings: PowerReadings,
-    draw_w: FloatArray,
+    draw_w: FloatArray | None = None,
 ) -> tuple[BurstAccount, BoolArray]:
     """The account after these readings, and who drew more above its lease than any burst explains.
 
-    highest_w: shape (devices,), what each device draws at most without a lease. draw_w: what each drew in the mean since
-    the readings before, which may be older than the newest. Readings are late and agents look
-    seldom: small debts are forgiven with time, a liar's grow faster. Who was found starts again without debt.
+    highest_w: shape (devices,), what each device draws at most without a lease.
+    draw_w: what each drew in the mean since the readings that were counted before these; None for what these say.
+    Readings are late and agents look seldom: small debts are forgiven with time, a liar's grow faster. Who was found
+    starts again without debt.
     """
     for_s = readings.at_s - account.at_s
     counts = (for_s > 0) & (for_s <= rules.stale_s)
+    draw_w = readings.draw_w if draw_w is None else draw_w
     lease_w = np.minimum(readings.cap_w, highest_w)
     if all_of(counts):
         drawn_j = credit_after(account.credit_j, draw_w, lease_w, burst_j, for_s, account.back_s)

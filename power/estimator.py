@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.arrays import BoolArray, FloatArray, IntArray, all_of, any_of
 from cluster.power import NEVER_S, PHASE_IDLE, PowerReadings
 from power.book import Book
 from power.rules import PowerRules
@@ -98,12 +98,11 @@ def estimate(
     may_draw_w = np.where(book.burst | book.open, np.maximum(held_w, devices.max_w), held_w)
     obeys = draw_w <= may_draw_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + _SLACK_W
     enforces = readings.cap_w <= book.ceiling_w + _SLACK_W
-    heard = bool((trust.heard_since_s < np.inf).all())
     if (
-        heard
-        and trust.clean
-        and bool((fresh & possible & obeys & enforces).all())
-        and not _late(rules, trust, book, now_s).any()
+        trust.clean
+        and all_of(fresh & possible & obeys & enforces)
+        and all_of(trust.heard_since_s < np.inf)
+        and not (any_of(book.open) and any_of(_late(rules, trust, book, now_s)))
     ):
         return trust, Estimate(draw_w, held_w, fresh, np.zeros(tree.devices, dtype=np.int64), clean=True)
     return _sorted_out(tree, rules, trust, book, readings, now_s, held_w, fresh, possible, obeys, enforces)
@@ -116,8 +115,11 @@ def _looked(rules: PowerRules, trust: Trust, readings: PowerReadings, idle_w: Fl
     """
     if rules.stuck_s == 0:
         return trust
+    due = now_s - trust.looked_at_s >= rules.stuck_s
+    if not due and trust.clean and all_of(trust.moved):
+        return trust
     moved = trust.moved | (readings.draw_w != trust.looked_at_w)
-    if now_s - trust.looked_at_s < rules.stuck_s:
+    if not due:
         return Trust(  # each step: `replace` would cost more than all the rest of it
             distrusted_until_s=trust.distrusted_until_s,
             looked_at_w=trust.looked_at_w,

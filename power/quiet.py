@@ -15,8 +15,8 @@ from power.book import Book
 from power.rules import PowerRules
 from power.tree import Tree
 
-_MEANT_W = 1.0
-"""Who says to enforce so little above its grant keeps it."""
+UNTIL_S = 30.0
+"""After so long a step is taken in full whatever happens: what is forgotten with time shows then."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,36 +36,8 @@ class Quiet:
     until_s: float
 
 
-def quiet_while(
-    tree: Tree,
-    rules: PowerRules,
-    book: Book,
-    need_w: FloatArray,
-    budget_w: FloatArray,
-    far_w: FloatArray | None,
-    now_s: float,
-    *,
-    settled: bool,
-) -> Quiet:
-    """Bounds after a step, when everybody is believed and obeys.
-
-    far_w: see `Quiet`. settled: nothing was granted in that step, and all that was granted before is obeyed.
-    Every 30 s a step is taken in full whatever happens: what is forgotten with time shows then.
-    """
-    devices = tree.table.devices
-    return Quiet(
-        least_draw_w=0.5 * devices.idle_w,
-        most_draw_w=np.where(book.burst, devices.max_w * (1 + devices.overshoot_share), book.cap_w),
-        most_cap_w=book.ceiling_w + _MEANT_W,
-        budget_w=budget_w.copy(),
-        far_w=far_w,
-        look_s=now_s + rules.calm_look_s,
-        mean_w=_means_w(tree, rules, book, need_w) if settled else None,
-        until_s=now_s + 30.0,
-    )
-
-
-def _means_w(tree: Tree, rules: PowerRules, book: Book, need_w: FloatArray) -> tuple[FloatArray, FloatArray]:
+def quiet_means_w(tree: Tree, rules: PowerRules, book: Book, need_w: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Bounds on smoothed draws after a step that granted nothing, when all that was granted before is obeyed."""
     devices = tree.table.devices
     band_w = rules.band_share * devices.max_w
     squeezed = need_w > book.cap_w + 1.0
@@ -78,7 +50,7 @@ def _means_w(tree: Tree, rules: PowerRules, book: Book, need_w: FloatArray) -> t
 def may_wait(
     quiet: Quiet, rules: PowerRules, readings: PowerReadings, drawn_w: FloatArray, budget_w: FloatArray, now_s: float
 ) -> bool:
-    """Whether these readings can wait for the next look, whatever they ask for. drawn_w: shape (limits,), by devices."""
+    """Whether these readings can wait for the next look, whatever they ask for. drawn_w: shape (limits,)."""
     return (
         quiet.far_w is not None
         and now_s < quiet.look_s
@@ -95,15 +67,11 @@ def rests(
         return False
     least_w, most_w = quiet.mean_w
     return (
-        all_of(mean_w <= most_w)
-        and all_of(mean_w >= least_w)
-        and _is_in_order(quiet, rules, readings, budget_w, now_s)
+        all_of(mean_w <= most_w) and all_of(mean_w >= least_w) and _is_in_order(quiet, rules, readings, budget_w, now_s)
     )
 
 
-def _is_in_order(
-    quiet: Quiet, rules: PowerRules, readings: PowerReadings, budget_w: FloatArray, now_s: float
-) -> bool:
+def _is_in_order(quiet: Quiet, rules: PowerRules, readings: PowerReadings, budget_w: FloatArray, now_s: float) -> bool:
     at_s = readings.at_s
     return (
         all_of(readings.draw_w <= quiet.most_draw_w)

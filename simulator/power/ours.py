@@ -67,6 +67,7 @@ class Tonnage:
         self._number = 0
         self._orders: Orders | None = None
         self._told: Grants | None = None
+        self._burst_j: tuple[FloatArray, FloatArray] | None = None
         self._said: tuple[FloatArray, FloatArray] | None = None
         """Limits that servers last said, in watts of the server and of its devices."""
         self._per_limit = _plug_per_limit(machine)
@@ -105,7 +106,7 @@ class Tonnage:
         self._number += 1
         before = self._orders
         if before is None or any_of(grants.changed):
-            cap_w, burst_j = self._plug_w(grants.cap_w), grants.burst_j * self._per_limit
+            cap_w, burst_j = self._plug_w(grants.cap_w), self._plug_j(grants.burst_j)
         else:
             cap_w, burst_j = before.cap_w, before.burst_j
         return Orders(
@@ -118,6 +119,12 @@ class Tonnage:
             credit_back_s=float(grants.credit_back_s.max()),
             for_s=self._rules.lease_s,
         )
+
+    def _plug_j(self, burst_j: FloatArray) -> FloatArray:
+        """The very same array as long as the grants carry the same one."""
+        if self._burst_j is None or self._burst_j[0] is not burst_j:
+            self._burst_j = (burst_j, burst_j * self._per_limit)
+        return self._burst_j[1]
 
     def _plug_w(self, limit_w: FloatArray) -> FloatArray:
         """What a server draws at most under a limit on its GPUs together; infinite at their highest."""

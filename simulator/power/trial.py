@@ -158,6 +158,8 @@ class _Trial:
         self.row_w = array("d")
         self.limited_s = np.zeros(len(servers))
         self.limited_now = np.zeros(len(servers))
+        """Of each class, how much a period adds to that."""
+        self.zeros = np.zeros(count)
         self.limits: tuple[FloatArray, FloatArray] = (self.agents.clock, self.agents.cap_w)
         self.named: dict[int, tuple[float, int, str]] = {}
 
@@ -208,19 +210,20 @@ class _Trial:
         self.row.set_budget(self.budget_w)
 
     def _holds(self, kind: str, now_s: float) -> bool:
-        return any(fault.kind == kind and fault.holds(now_s) for fault in self.rules.faults)
+        faults = self.rules.faults
+        return bool(faults) and any(fault.kind == kind and fault.holds(now_s) for fault in faults)
 
     def _read(self, now_s: float) -> Readings:
         """The meter at the breaker, and what telemetry makes of it."""
         server_w = self.row.close_window()
-        row_w = float(server_w.sum())
+        row_w = float(np.add.reduce(server_w))
         self.row_w.append(row_w)
         self.brake.read(now_s, row_w)
         self.heat.read(PERIOD_S, row_w)
         self._count_limited()
         self.periods += 1
         readings = Readings(
-            at_s=np.full(len(server_w), now_s),
+            at_s=self.zeros + now_s,
             server_w=server_w + self.ripple_w[self.periods % RIPPLES],
             meter_at_s=now_s,
             row_w=row_w,
@@ -251,8 +254,8 @@ class _Trial:
             self.limits = (agents.clock, agents.cap_w)
             limited = (agents.clock < 1.0) | (agents.cap_w < self.machine.highest_w)
             starts = np.concatenate([[0], np.cumsum(self.servers)[:-1]])
-            self.limited_now = np.add.reduceat(limited.astype(np.float64), starts) / self.servers
-        self.limited_s += self.limited_now * PERIOD_S
+            self.limited_now = np.add.reduceat(limited.astype(np.float64), starts) / self.servers * PERIOD_S
+        self.limited_s += self.limited_now
 
     def _decide(self, now_s: float, seen: Readings) -> None:
         if self._holds("killed", now_s):
