@@ -127,7 +127,7 @@ def allocator_of(table: PowerTable, rules: PowerRules | None = None) -> Allocato
         rules=rules,
         appetite=appetite,
         pouring=pouring_of(tree, appetite.levels),
-        fixed_w=tree.other_w + tree.through(tree.burden * opted_out),
+        fixed_w=tree.other_w + tree.at_worst(opted_out),
         keeps_reserve=((levels > int(tree.rank.max(initial=-1))) & (levels < appetite.first_room))[:, None],
         burst_j=burst_j,
         bursts=burst_j > 0,
@@ -182,7 +182,7 @@ def step(
     """
     budget_w = allocator.tree.budget_w if budget_w is None else budget_w
     rules, quiet = allocator.rules, state.quiet
-    drawn_w = allocator.tree.through(allocator.tree.overhead * readings.draw_w)
+    drawn_w = allocator.tree.drawn(readings.draw_w)
     if quiet is not None and state.told is not None and may_wait(quiet, rules, readings, drawn_w, budget_w, now_s):
         told = _nothing_new(allocator, state, state.account)
         waited = waited_on(state.waited, readings.draw_w, drawn_w, now_s)
@@ -221,7 +221,7 @@ def _quiet(
     budget that was cut waits for nothing.
     """
     tree = allocator.tree
-    fit = all_of(tree.through(tree.burden * book.ceiling_w) <= budget_w - allocator.fixed_w)
+    fit = all_of(tree.at_worst(book.ceiling_w) <= budget_w - allocator.fixed_w)
     may_wait = allocator.all_burst and fit and all_of(book.met)
     if not may_wait and not settled:
         return None
@@ -257,7 +257,7 @@ def _bounded(
     held_back = (draw_w >= rules.pinned_share * readings.cap_w) & (readings.phase != PHASE_IDLE)
     if any_of(held_back):
         soon_w = np.where(held_back, np.maximum(draw_w, np.minimum(book.cap_w, usual_w)), draw_w)
-        drawn_w = tree.through(tree.overhead * soon_w)
+        drawn_w = tree.drawn(soon_w)
     return bounded(
         account,
         tree,
@@ -291,14 +291,14 @@ def _decided(
     rules = allocator.rules
     trust, seen = estimate(allocator.tree, allocator.rules, state.trust, state.book, readings, now_s)
     book = confirmed(state.book, readings.sequence, _obeyed(allocator, state.book, readings, seen))
-    if seen.clean:
+    if seen.clean and book is not state.book:
         held_w = np.maximum(book.ceiling_w, readings.cap_w)
         seen = Estimate(seen.draw_w, held_w, seen.believed, seen.fault, clean=True)
     spikes = _measured(allocator, state, drawn_w, now_s) if seen.clean else state.spikes
     need_w = _needs(allocator, book, seen, readings, mean_w, state)
     rises_per_s = state.rises_per_s if allocator.all_burst else _rises(allocator, state, need_w, now_s)
     room_w = budget_w - allocator.fixed_w
-    usual_w = _usual(allocator, state, need_w, readings.phase, now_s)
+    usual_w = _usual(allocator, state, need_w, readings, now_s)
     reserve_w = _reserve(allocator, spikes, seen, need_w)
     target_w = _all_needs(allocator, trust, seen, need_w, readings.phase, room_w - reserve_w)
     if target_w is None:
@@ -322,7 +322,7 @@ def _decided(
     settled = not any_changed and book.settled
     quiet = _quiet(allocator, book, need_w, budget_w, far_w, now_s, settled=settled) if clean else None
     if not seen.clean:
-        drawn_w = allocator.tree.through(allocator.tree.overhead * seen.draw_w)
+        drawn_w = allocator.tree.drawn(seen.draw_w)
     account = _bounded(allocator, account, spikes, seen.draw_w, drawn_w, readings, budget_w, book, usual_w, now_s)
     told = _grants(allocator, book, account, changed)
     made = AllocatorState(
@@ -381,7 +381,7 @@ def _awaited(allocator: Allocator, book: Book, seen: Estimate, room_w: FloatArra
     """Devices that a new controller has not heard yet and that may keep what they have: where that fits the budget."""
     tree = allocator.tree
     granted_w = np.where(tree.table.devices.managed, book.cap_w, 0.0)
-    fits = tree.least(room_w - tree.through(tree.burden * granted_w)) >= 0
+    fits = tree.least(room_w - tree.at_worst(granted_w)) >= 0
     awaited: BoolArray = ~book.met & (seen.fault == STALE) & fits
     return awaited
 
@@ -476,13 +476,16 @@ def _needs(
     cap_w = np.where(readings.cap_w > 0, np.minimum(readings.cap_w, book.ceiling_w), book.cap_w)
     brief = seen.believed & book.burst & (readings.phase != PHASE_MEMORY_BOUND)
     draw_w = np.where(brief, mean_w, seen.draw_w)
+    band_w = rules.band_share * appetite.most_w
     held_back = (draw_w >= rules.pinned_share * cap_w) & (readings.phase != PHASE_IDLE)
     computes = readings.phase == PHASE_COMPUTE_BOUND
     more_w = np.where(computes, 1.0, rules.probe_share) * appetite.most_w
-    wants_w = np.where(held_back, cap_w + more_w, draw_w * (1 + rules.margin_share))
-    wants_w = np.where(held_back | (computes & brief), np.maximum(wants_w, state.usual_w), wants_w)
+    wants_w = np.where(held_back, np.maximum(cap_w + more_w, state.usual_w), draw_w * (1 + rules.margin_share))
+    if any_of(begins := computes & brief):
+        has_it = cap_w >= state.usual_w - band_w
+        soon_w = np.where(has_it, np.minimum(cap_w, state.usual_w), state.usual_w)
+        wants_w = np.where(begins, np.maximum(wants_w, soon_w), wants_w)
     wants_w = np.minimum(np.maximum(wants_w, appetite.floor_w), appetite.most_w)
-    band_w = rules.band_share * appetite.most_w
     rises = (wants_w > before_w + band_w) | ((wants_w > before_w) & (draw_w > before_w))
     shows = readings.at_s > book.granted_at_s + 2 * rules.control_delay_s
     falls = (wants_w < before_w - band_w) & (shows | (draw_w < rules.pinned_share * book.before_w))
@@ -499,20 +502,27 @@ def _rises(allocator: Allocator, state: AllocatorState, need_w: FloatArray, now_
 
 
 def _usual(
-    allocator: Allocator, state: AllocatorState, need_w: FloatArray, phase: IntArray, now_s: float
+    allocator: Allocator, state: AllocatorState, need_w: FloatArray, readings: PowerReadings, now_s: float
 ) -> FloatArray:
-    """What each device needs when it works on tokens; where phases are not told, whatever it needs now."""
+    """What each device needs when it works on tokens; where phases are not told, whatever it needs now.
+
+    Its draw with its margin, unless its cap holds it back: a need is kept up while a cap is young.
+    """
+    rules, appetite, phase = allocator.rules, allocator.appetite, readings.phase
     if state.at_s == NEVER_S:
         return state.usual_w
     steady = (phase == PHASE_MEMORY_BOUND) | (phase == PHASE_UNKNOWN)
-    part = 1 - exp(-max(now_s - state.at_s, 0.0) / (4 * allocator.rules.mean_s))
-    return np.where(steady, state.usual_w + part * (need_w - state.usual_w), state.usual_w)
+    part = 1 - exp(-max(now_s - state.at_s, 0.0) / (4 * rules.mean_s))
+    free = readings.draw_w < rules.pinned_share * readings.cap_w
+    wants_w = np.minimum(np.maximum(readings.draw_w * (1 + rules.margin_share), appetite.floor_w), need_w)
+    shown_w = np.where(free, wants_w, need_w)
+    return np.where(steady, state.usual_w + part * (shown_w - state.usual_w), state.usual_w)
 
 
 def _reserve(allocator: Allocator, spikes: Spikes, seen: Estimate, need_w: FloatArray) -> FloatArray:
     """Watts at each limit that present needs leave alone: the measured spike, less what needs have over the draw."""
     tree, rules = allocator.tree, allocator.rules
-    margin_w = tree.through(tree.burden * need_w - tree.overhead * seen.draw_w)
+    margin_w = tree.at_worst(need_w) - tree.drawn(seen.draw_w)
     most_w = rules.reserve_most_share * tree.budget_w
     return np.minimum(np.maximum(spikes.spike_w - np.maximum(margin_w, 0.0), 0.0), most_w)
 
@@ -528,7 +538,7 @@ def _all_needs(
     if not (allocator.all_burst and trust.clean and seen.clean and allocator.all_managed):
         return None
     wants_w = _without_work(allocator, need_w, phase)
-    if not all_of(tree.through(tree.burden * wants_w) <= room_w):
+    if not all_of(tree.at_worst(wants_w) <= room_w):
         return None
     wants_w = base_w + np.floor((wants_w - base_w) / _MEANT_W + 1e-9) * _MEANT_W
     return np.minimum(wants_w, allocator.appetite.most_w)
@@ -567,7 +577,7 @@ def _targets(
     if out.any():
         width_w = np.where(out[:, None], 0.0, width_w)
         base_w = np.where(out, np.where(tree.table.devices.managed, seen.held_w, 0.0), base_w)
-    free_w = room_w - tree.through(tree.burden * base_w)
+    free_w = room_w - tree.at_worst(base_w)
     got_w = pour(allocator.pouring, width_w, level, free_w - allocator.keeps_reserve * reserve_w)
     target_w = np.minimum(lowest_w + np.floor(got_w / _MEANT_W + 1e-9) * _MEANT_W, appetite.most_w)
     return _kept_apart(allocator, seen, target_w) if out.any() else target_w
@@ -606,7 +616,7 @@ def _next_caps(
     tree = allocator.tree
     managed = tree.table.devices.managed
     held_w = _governed(allocator, seen.held_w)
-    left_w = room_w - tree.through(tree.burden * held_w)
+    left_w = room_w - tree.at_worst(held_w)
     wanted_w = _wanted(allocator, book.cap_w, need_w, target_w, room_w - pool_w)
     may_rise = book.ceiling_w <= book.cap_w
     lowered_w = np.minimum(wanted_w, book.cap_w)
@@ -651,7 +661,7 @@ def _wanted(
     near = squeezed & (cap_w <= target_w) & (cap_w >= target_w - band_w)
     keeps = (content | near) & tree.table.devices.managed
     wanted_w = np.where(keeps, cap_w, target_w)
-    missing_w = tree.through(tree.burden * _governed(allocator, wanted_w)) - room_w
+    missing_w = tree.at_worst(_governed(allocator, wanted_w)) - room_w
     if all_of(missing_w <= 0):
         return wanted_w
     surplus_w = np.where(keeps, np.maximum(cap_w - target_w, 0.0), 0.0)
@@ -689,16 +699,16 @@ def _first_givers(gives_w: FloatArray, missing_w: float) -> BoolArray:
 
 def _fitting(tree: Tree, rise_w: FloatArray, needed_w: FloatArray, left_w: FloatArray) -> FloatArray:
     """As much of the rises as every limit has left: needs class by class, then the rest."""
-    if all_of(tree.through(tree.burden * rise_w) <= left_w):
+    if all_of(tree.at_worst(rise_w) <= left_w):
         return rise_w
     needed_w = np.minimum(needed_w, rise_w)
     made = np.zeros(len(rise_w))
     parts = [np.where(tree.rank == rank, needed_w, 0.0) for rank in range(int(tree.rank.max()) + 1)]
     for part in (*parts, rise_w - needed_w):
-        asked = tree.through(tree.burden * part)
+        asked = tree.at_worst(part)
         share = np.minimum(np.maximum(left_w, 0.0) / np.maximum(asked, 1e-9), 1.0)
         given = part * np.minimum(tree.least(share), 1.0)
-        left_w = left_w - tree.through(tree.burden * given)
+        left_w = left_w - tree.at_worst(given)
         made += given
     return made
 

@@ -154,7 +154,7 @@ def _lifted(
     taken_w = np.zeros(tree.limits)
     for mine, room_w in zip((waits & (tree.rank == 0), waits & (tree.rank > 0)), rooms_w, strict=True):
         surge_w = np.where(mine, np.maximum(to_w - np.maximum(had_w, draw_w), 0.0), 0.0)
-        asked_w = tree.through(tree.overhead * surge_w)
+        asked_w = tree.drawn(surge_w)
         left_w = np.maximum(room_w - taken_w, 0.0)
         share = np.minimum(tree.least(left_w / np.maximum(asked_w, 1e-9)), 1.0)
         to_w = np.where(mine, had_w + share * (to_w - had_w), to_w)

@@ -1,8 +1,10 @@
 """One run: a row, its requests, a policy, a control delay, a brake and faults; and what came of it."""
 
+import gc
 import heapq
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -112,7 +114,20 @@ def run_trial(
 
     seed: decides which servers faults strike.
     """
-    return _Trial(machine, requests, servers, batch, make_policy, rules, seed).run(for_s)
+    with _uncollected():
+        return _Trial(machine, requests, servers, batch, make_policy, rules, seed).run(for_s)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the collector of cycles: a run makes millions of objects, no cycles, and would be searched in vain."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class _Trial:
@@ -160,6 +175,8 @@ class _Trial:
         self.limited_now = np.zeros(len(servers))
         """Of each class, how much a period adds to that."""
         self.zeros = np.zeros(count)
+        self.highest_w = machine.highest_w
+        self.firsts: IntArray = np.concatenate([[0], np.cumsum(servers)[:-1]])
         self.limits: tuple[FloatArray, FloatArray] = (self.agents.clock, self.agents.cap_w)
         self.named: dict[int, tuple[float, int, str]] = {}
 
@@ -252,9 +269,8 @@ class _Trial:
         agents = self.agents
         if agents.clock is not self.limits[0] or agents.cap_w is not self.limits[1]:
             self.limits = (agents.clock, agents.cap_w)
-            limited = (agents.clock < 1.0) | (agents.cap_w < self.machine.highest_w)
-            starts = np.concatenate([[0], np.cumsum(self.servers)[:-1]])
-            self.limited_now = np.add.reduceat(limited.astype(np.float64), starts) / self.servers * PERIOD_S
+            limited = (agents.clock < 1.0) | (agents.cap_w < self.highest_w)
+            self.limited_now = np.add.reduceat(limited.astype(np.float64), self.firsts) / self.servers * PERIOD_S
         self.limited_s += self.limited_now
 
     def _decide(self, now_s: float, seen: Readings) -> None:
