@@ -10,7 +10,7 @@ from math import exp
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.arrays import BoolArray, FloatArray, IntArray, all_of, any_of
 from cluster.power import (
     NEVER_S,
     PHASE_COMPUTE_BOUND,
@@ -26,10 +26,11 @@ from power.burst import burst_of
 from power.burst_room import BurstAccount, bounded, counted, first_account
 from power.estimator import FINE, OVER_CAP, STALE, Estimate, Trust, distrusting, estimate, first_trust
 from power.filling import Pouring, pour, pouring_of
-from power.quiet import Quiet, is_quiet, quiet_while
+from power.quiet import UNTIL_S, Quiet, in_order, may_wait, quiet_means_w, rests
 from power.rules import PowerRules
 from power.spike import Spikes, no_spikes, with_draw
 from power.tree import Tree, tree_of
+from power.waiting import Waited, mean_since, waited_on
 
 _MEANT_W = 1.0
 """Caps are whole watts above the lowest limit, and differences below one watt are none."""
@@ -54,6 +55,9 @@ class Allocator:
     all_burst: bool
     highest_w: FloatArray
     """Shape (devices,): what each can draw at its highest limit, overshoot included."""
+    lowest_w: FloatArray
+    """Shape (devices,): less than this no device draws that is in order."""
+    all_managed: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,8 +84,13 @@ class AllocatorState:
     started_s: float
     """When this controller took its first step."""
     at_s: float
+    """Of the last look: a step that did more than wait."""
     decided_s: float
     """When caps were last worked out in full."""
+    waited: Waited | None
+    """Readings that nobody looked at yet; None after a look."""
+    told: "Grants | None"
+    """What the last step granted; the very same object is told again while nothing changes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,12 +127,14 @@ def allocator_of(table: PowerTable, rules: PowerRules | None = None) -> Allocato
         rules=rules,
         appetite=appetite,
         pouring=pouring_of(tree, appetite.levels),
-        fixed_w=tree.other_w + tree.through(tree.burden * opted_out),
+        fixed_w=tree.other_w + tree.at_worst(opted_out),
         keeps_reserve=((levels > int(tree.rank.max(initial=-1))) & (levels < appetite.first_room))[:, None],
         burst_j=burst_j,
         bursts=burst_j > 0,
         all_burst=bool((burst_j > 0).all()),
         highest_w=devices.max_w * (1 + devices.overshoot_share),
+        lowest_w=0.5 * devices.idle_w,
+        all_managed=bool(devices.managed.all()),
     )
 
 
@@ -148,6 +159,8 @@ def first_state(allocator: Allocator) -> AllocatorState:
         started_s=NEVER_S,
         at_s=NEVER_S,
         decided_s=NEVER_S,
+        waited=None,
+        told=None,
     )
 
 
@@ -168,39 +181,60 @@ def step(
     hold is at most its budget, or falls towards it as fast as devices obey.
     """
     budget_w = allocator.tree.budget_w if budget_w is None else budget_w
-    mean_w = _smoothed(allocator, state, readings, now_s)
+    rules, quiet = allocator.rules, state.quiet
+    drawn_w = allocator.tree.drawn(readings.draw_w)
+    if quiet is not None and state.told is not None and may_wait(quiet, rules, readings, drawn_w, budget_w, now_s):
+        told = _nothing_new(allocator, state, state.account)
+        waited = waited_on(state.waited, readings.draw_w, drawn_w, now_s)
+        return _still(state, state.spikes, state.mean_w, state.account, waited, state.at_s, told), told
+    draw_w = mean_since(state.waited, readings.draw_w)
+    mean_w = _smoothed(allocator, state, draw_w, now_s)
     account, overdrew = counted(
-        state.account, allocator.rules, allocator.burst_j, allocator.tree.table.devices.default_w, readings
+        state.account, rules, allocator.burst_j, allocator.tree.table.devices.default_w, readings, draw_w
     )
-    if overdrew.any():
-        state = replace(state, trust=distrusting(state.trust, overdrew, now_s + allocator.rules.distrust_s))
-    elif (
-        state.quiet is not None and is_quiet(state.quiet, allocator.rules, readings, mean_w, budget_w, now_s)
-    ) or _can_wait(allocator, state, readings, budget_w, now_s):
-        spikes = _measured(allocator, state.spikes, readings.draw_w, now_s)
+    if any_of(overdrew):
+        state = replace(state, trust=distrusting(state.trust, overdrew, now_s + rules.distrust_s))
+    elif quiet is not None and rests(quiet, rules, readings, mean_w, budget_w, now_s):
+        spikes = _measured(allocator, state, drawn_w, now_s)
         account = _bounded(
-            allocator, account, spikes, readings.draw_w, readings, budget_w, state.book, state.usual_w, now_s
+            allocator, account, spikes, readings.draw_w, drawn_w, readings, budget_w, state.book, state.usual_w, now_s
         )
-        return _still(state, spikes, mean_w, account, now_s), _nothing_new(allocator, state.book, account)
-    return _decided(allocator, state, account, readings, now_s, budget_w, mean_w)
+        told = _nothing_new(allocator, state, account)
+        return _still(state, spikes, mean_w, account, None, now_s, told), told
+    return _decided(allocator, state, account, readings, now_s, budget_w, mean_w, drawn_w)
 
 
-def _can_wait(
-    allocator: Allocator, state: AllocatorState, readings: PowerReadings, budget_w: FloatArray, now_s: float
-) -> bool:
-    """Whether caps were worked out a moment ago, and every domain is far from its budget with nobody out of order."""
-    tree, rules, devices = allocator.tree, allocator.rules, allocator.tree.table.devices
-    if not (now_s - state.decided_s < rules.calm_look_s and state.trust.clean and state.estimate.clean):
-        return False
-    drawn_w = tree.through(tree.overhead * readings.draw_w) + allocator.fixed_w
-    if not (drawn_w < rules.calm_look_share * budget_w).all():
-        return False
-    if not (tree.through(tree.burden * state.book.ceiling_w) <= budget_w - allocator.fixed_w).all():
-        return False  # a budget was cut
-    in_order = allocator.bursts & state.book.met & (readings.cap_w <= state.book.ceiling_w + _MEANT_W)
-    in_order &= (readings.at_s >= now_s - rules.stale_s) & (readings.at_s <= now_s + rules.control_delay_s)
-    in_order &= (readings.draw_w >= 0.5 * devices.idle_w) & (readings.draw_w <= allocator.highest_w)
-    return bool(in_order.all())
+def _quiet(
+    allocator: Allocator,
+    book: Book,
+    need_w: FloatArray,
+    budget_w: FloatArray,
+    far_w: FloatArray,
+    now_s: float,
+    *,
+    settled: bool,
+) -> Quiet | None:
+    """While what nothing needs to be decided; None where every step must be taken in full.
+
+    far_w: shape (limits,), draws of devices with which a domain is far from its budget.
+    Caps may wait for the next look where everybody may burst and has been seen to obey, and where all grants fit: a
+    budget that was cut waits for nothing.
+    """
+    tree = allocator.tree
+    fit = all_of(tree.at_worst(book.ceiling_w) <= budget_w - allocator.fixed_w)
+    may_wait = allocator.all_burst and fit and all_of(book.met)
+    if not may_wait and not settled:
+        return None
+    return Quiet(
+        least_draw_w=allocator.lowest_w,
+        most_draw_w=np.where(book.burst, allocator.highest_w, book.cap_w),
+        most_cap_w=book.ceiling_w + _MEANT_W,
+        budget_w=budget_w.copy(),
+        far_w=far_w if may_wait else None,
+        look_s=now_s + allocator.rules.calm_look_s,
+        mean_w=quiet_means_w(tree, allocator.rules, book, need_w) if settled else None,
+        until_s=now_s + UNTIL_S,
+    )
 
 
 def _bounded(
@@ -208,23 +242,29 @@ def _bounded(
     account: BurstAccount,
     spikes: Spikes,
     draw_w: FloatArray,
+    drawn_w: FloatArray,
     readings: PowerReadings,
     budget_w: FloatArray,
     book: Book,
     usual_w: FloatArray,
     now_s: float,
 ) -> BurstAccount:
-    """Bounds on bursts by what is drawn, or is about to be drawn by those that were just given more."""
+    """Bounds on bursts by what is drawn, or is about to be drawn by those that were just given more.
+
+    drawn_w: shape (limits,), what these draws are through each.
+    """
     tree, rules = allocator.tree, allocator.rules
     held_back = (draw_w >= rules.pinned_share * readings.cap_w) & (readings.phase != PHASE_IDLE)
-    soon_w = np.where(held_back, np.maximum(draw_w, np.minimum(book.cap_w, usual_w)), draw_w)
+    if any_of(held_back):
+        soon_w = np.where(held_back, np.maximum(draw_w, np.minimum(book.cap_w, usual_w)), draw_w)
+        drawn_w = tree.drawn(soon_w)
     return bounded(
         account,
         tree,
         rules,
         draw_w=draw_w,
         held_back=held_back,
-        drawn_w=tree.through(tree.overhead * soon_w) + allocator.fixed_w,
+        drawn_w=drawn_w + allocator.fixed_w,
         spike_w=spikes.spike_w,
         budget_w=budget_w,
         cap_w=book.cap_w,
@@ -241,41 +281,51 @@ def _decided(
     now_s: float,
     budget_w: FloatArray,
     mean_w: FloatArray,
+    drawn_w: FloatArray,
 ) -> tuple[AllocatorState, Grants]:
     """The step in full."""
-    if not np.isfinite(readings.cap_w).all():
+    if any_of(np.isnan(readings.cap_w)):
         readings = replace(readings, cap_w=np.where(np.isnan(readings.cap_w), np.inf, readings.cap_w))
     if state.at_s == NEVER_S:
         state = _started(state, now_s)
-    trust, seen = estimate(allocator.tree, allocator.rules, state.trust, state.book, readings, now_s)
+    rules = allocator.rules
+    fine = state.quiet is not None and in_order(state.quiet, rules, readings, now_s)
+    trust, seen = estimate(allocator.tree, rules, state.trust, state.book, readings, now_s, in_order=fine)
     book = confirmed(state.book, readings.sequence, _obeyed(allocator, state.book, readings, seen))
-    if seen.clean:
+    if seen.clean and book is not state.book:
         held_w = np.maximum(book.ceiling_w, readings.cap_w)
         seen = Estimate(seen.draw_w, held_w, seen.believed, seen.fault, clean=True)
-    spikes = _measured(allocator, state.spikes, seen.draw_w, now_s) if seen.clean else state.spikes
-    need_w = _needs(allocator, book, seen, readings, mean_w, state.need_w)
-    rises_per_s = _rises(allocator, state, need_w, now_s)
+    spikes = _measured(allocator, state, drawn_w, now_s) if seen.clean else state.spikes
+    need_w = _needs(allocator, book, seen, readings, mean_w, state)
+    rises_per_s = state.rises_per_s if allocator.all_burst else _rises(allocator, state, need_w, now_s)
     room_w = budget_w - allocator.fixed_w
-    usual_w = _usual(allocator, state, need_w, readings.phase, now_s)
+    usual_w = _usual(allocator, state, need_w, readings, now_s)
     reserve_w = _reserve(allocator, spikes, seen, need_w)
     target_w = _all_needs(allocator, trust, seen, need_w, readings.phase, room_w - reserve_w)
     if target_w is None:
         width_w, level = pieces(allocator.appetite, need_w, usual_w, readings.phase, rises_per_s)
         target_w = _targets(allocator, trust, seen, width_w, level, room_w, reserve_w)
-    if not book.met.all() and now_s < state.started_s + allocator.rules.stale_s:
+    if not all_of(book.met) and now_s < state.started_s + allocator.rules.stale_s:
         target_w = np.where(_awaited(allocator, book, seen, room_w), book.cap_w, target_w)
     pool_w = np.minimum(spikes.spike_w, allocator.rules.reserve_most_share * budget_w)
-    cap_w = _next_caps(allocator, trust, book, seen, need_w, target_w, room_w, pool_w)
-    if not state.book.met.all():
+    clean = seen.clean and trust.clean
+    far_w = rules.calm_look_share * budget_w - allocator.fixed_w
+    calm = clean and all_of(drawn_w < far_w)
+    asks_w = _without_work(allocator, need_w, readings.phase) if calm else need_w
+    cap_w = _next_caps(allocator, trust, book, seen, asks_w, target_w, room_w, pool_w)
+    if not all_of(state.book.met):
         cap_w = _as_found(allocator, state.book, book, readings, cap_w)
-    burst = allocator.bursts & (seen.fault == FINE)
+    burst = allocator.bursts if seen.clean else allocator.bursts & (seen.fault == FINE)
     changed = ((cap_w != book.cap_w) | (burst != book.burst)) & allocator.tree.table.devices.managed
-    any_changed = bool(changed.any())
+    any_changed = any_of(changed)
     if any_changed:
         book = granted(book, cap_w, burst, changed, now_s)
-    calm = seen.clean and trust.clean and not any_changed and book.settled
-    quiet = quiet_while(allocator.tree, allocator.rules, book, need_w, budget_w, now_s) if calm else None
-    account = _bounded(allocator, account, spikes, seen.draw_w, readings, budget_w, book, usual_w, now_s)
+    settled = not any_changed and book.settled
+    quiet = _quiet(allocator, book, need_w, budget_w, far_w, now_s, settled=settled) if clean else None
+    if not seen.clean:
+        drawn_w = allocator.tree.drawn(seen.draw_w)
+    account = _bounded(allocator, account, spikes, seen.draw_w, drawn_w, readings, budget_w, book, usual_w, now_s)
+    told = _grants(allocator, book, account, changed)
     made = AllocatorState(
         book=book,
         trust=trust,
@@ -291,15 +341,17 @@ def _decided(
         started_s=state.started_s,
         at_s=now_s,
         decided_s=now_s,
+        waited=None,
+        told=told,
     )
-    return made, _grants(allocator, book, account, changed)
+    return made, told
 
 
 def _grants(allocator: Allocator, book: Book, account: BurstAccount, changed: BoolArray) -> Grants:
     return Grants(
         changed=changed,
         cap_w=book.cap_w,
-        burst_j=np.where(book.burst, allocator.burst_j, 0.0),
+        burst_j=allocator.burst_j if all_of(book.burst) else np.where(book.burst, allocator.burst_j, 0.0),
         burst_to_w=np.maximum(account.to_w, book.cap_w),
         credit_back_s=account.back_s,
         sequence=book.sequence,
@@ -308,8 +360,12 @@ def _grants(allocator: Allocator, book: Book, account: BurstAccount, changed: Bo
     )
 
 
-def _nothing_new(allocator: Allocator, book: Book, account: BurstAccount) -> Grants:
-    return _grants(allocator, book, account, np.zeros(len(book.cap_w), dtype=bool))
+def _nothing_new(allocator: Allocator, state: AllocatorState, account: BurstAccount) -> Grants:
+    told, before = state.told, state.account
+    same = account.to_w is before.to_w and account.back_s is before.back_s
+    if told is not None and same and told.changed is allocator.tree.nobody:
+        return told
+    return _grants(allocator, state.book, account, allocator.tree.nobody)
 
 
 def _started(state: AllocatorState, now_s: float) -> AllocatorState:
@@ -326,7 +382,7 @@ def _awaited(allocator: Allocator, book: Book, seen: Estimate, room_w: FloatArra
     """Devices that a new controller has not heard yet and that may keep what they have: where that fits the budget."""
     tree = allocator.tree
     granted_w = np.where(tree.table.devices.managed, book.cap_w, 0.0)
-    fits = tree.least(room_w - tree.through(tree.burden * granted_w)) >= 0
+    fits = tree.least(room_w - tree.at_worst(granted_w)) >= 0
     awaited: BoolArray = ~book.met & (seen.fault == STALE) & fits
     return awaited
 
@@ -342,7 +398,13 @@ def _as_found(allocator: Allocator, before: Book, book: Book, readings: PowerRea
 
 
 def _still(
-    state: AllocatorState, spikes: Spikes, mean_w: FloatArray, account: BurstAccount, now_s: float
+    state: AllocatorState,
+    spikes: Spikes,
+    mean_w: FloatArray,
+    account: BurstAccount,
+    waited: Waited | None,
+    at_s: float,
+    told: Grants,
 ) -> AllocatorState:
     """The state of a step in which nothing happened that moves a cap."""
     return AllocatorState(  # most steps end here: `replace` would cost more than all the rest of them
@@ -358,27 +420,30 @@ def _still(
         account=account,
         quiet=state.quiet,
         started_s=state.started_s,
-        at_s=now_s,
+        at_s=at_s,
         decided_s=state.decided_s,
+        waited=waited,
+        told=told,
     )
 
 
-def _smoothed(allocator: Allocator, state: AllocatorState, readings: PowerReadings, now_s: float) -> FloatArray:
+def _smoothed(allocator: Allocator, state: AllocatorState, draw_w: FloatArray, now_s: float) -> FloatArray:
     """The mean draw that needs are made of; a first reading is its own mean.
 
     What no device can draw counts as the highest limit: one broken reading must not stay in the mean for ever.
     """
-    draw_w = np.fmax(np.fmin(readings.draw_w, allocator.appetite.most_w), 0.0)
+    draw_w = np.fmax(np.fmin(draw_w, allocator.appetite.most_w), 0.0)
     if state.at_s == NEVER_S:
         return draw_w
     part = 1 - exp(-max(now_s - state.at_s, 0.0) / allocator.rules.mean_s)
     return state.mean_w + part * (draw_w - state.mean_w)
 
 
-def _measured(allocator: Allocator, spikes: Spikes, draw_w: FloatArray, now_s: float) -> Spikes:
+def _measured(allocator: Allocator, state: AllocatorState, drawn_w: FloatArray, now_s: float) -> Spikes:
     """Spikes of what is believed alone: a device that falls silent counts for more at once, and draws no more."""
-    tree, rules = allocator.tree, allocator.rules
-    drawn_w = tree.through(tree.overhead * draw_w)
+    rules, spikes = allocator.rules, state.spikes
+    for at_s, watts in state.waited.drawn_w if state.waited is not None else ():
+        spikes = with_draw(spikes, watts, at_s, rules.control_delay_s, rules.spike_memory_s)
     return with_draw(spikes, drawn_w, now_s, rules.control_delay_s, rules.spike_memory_s)
 
 
@@ -390,8 +455,8 @@ def _obeyed(allocator: Allocator, book: Book, readings: PowerReadings, seen: Est
     may_draw_w = np.where(book.burst, np.maximum(book.cap_w, devices.max_w), book.cap_w)
     worst_w = may_draw_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + 5.0
     says_so = (readings.cap_w <= book.cap_w + _MEANT_W) & (readings.at_s >= book.granted_at_s)
-    obeyed: BoolArray = seen.believed & says_so & (readings.draw_w <= worst_w) & (seen.fault != OVER_CAP)
-    return obeyed
+    obeyed: BoolArray = says_so & (readings.draw_w <= worst_w)
+    return obeyed if seen.clean else obeyed & seen.believed & (seen.fault != OVER_CAP)
 
 
 def _needs(
@@ -400,22 +465,28 @@ def _needs(
     seen: Estimate,
     readings: PowerReadings,
     mean_w: FloatArray,
-    before_w: FloatArray,
+    state: AllocatorState,
 ) -> FloatArray:
-    """What each device would draw if it were let. One that its cap holds back is tried at more.
+    """What each device would draw if it were let. One that its cap holds back is tried at what it usually needs when it
+    works, or at more; one that begins to work is known to need that soon.
 
     Kept as it was while it moves little, so that a ripple of the draw moves no caps, and while the newest cap is too
     young to show in the readings: else a device that was just given more would seem not to want it.
     """
-    rules, appetite = allocator.rules, allocator.appetite
+    rules, appetite, before_w = allocator.rules, allocator.appetite, state.need_w
     cap_w = np.where(readings.cap_w > 0, np.minimum(readings.cap_w, book.ceiling_w), book.cap_w)
     brief = seen.believed & book.burst & (readings.phase != PHASE_MEMORY_BOUND)
     draw_w = np.where(brief, mean_w, seen.draw_w)
-    held_back = draw_w >= rules.pinned_share * cap_w
-    more_w = np.where(readings.phase == PHASE_COMPUTE_BOUND, 1.0, rules.probe_share) * appetite.most_w
-    wants_w = np.where(held_back, cap_w + more_w, draw_w * (1 + rules.margin_share))
-    wants_w = np.minimum(np.maximum(wants_w, appetite.floor_w), appetite.most_w)
     band_w = rules.band_share * appetite.most_w
+    held_back = (draw_w >= rules.pinned_share * cap_w) & (readings.phase != PHASE_IDLE)
+    computes = readings.phase == PHASE_COMPUTE_BOUND
+    more_w = np.where(computes, 1.0, rules.probe_share) * appetite.most_w
+    wants_w = np.where(held_back, np.maximum(cap_w + more_w, state.usual_w), draw_w * (1 + rules.margin_share))
+    if any_of(begins := computes & brief):
+        has_it = cap_w >= state.usual_w - band_w
+        soon_w = np.where(has_it, np.minimum(cap_w, state.usual_w), state.usual_w)
+        wants_w = np.where(begins, np.maximum(wants_w, soon_w), wants_w)
+    wants_w = np.minimum(np.maximum(wants_w, appetite.floor_w), appetite.most_w)
     rises = (wants_w > before_w + band_w) | ((wants_w > before_w) & (draw_w > before_w))
     shows = readings.at_s > book.granted_at_s + 2 * rules.control_delay_s
     falls = (wants_w < before_w - band_w) & (shows | (draw_w < rules.pinned_share * book.before_w))
@@ -432,20 +503,27 @@ def _rises(allocator: Allocator, state: AllocatorState, need_w: FloatArray, now_
 
 
 def _usual(
-    allocator: Allocator, state: AllocatorState, need_w: FloatArray, phase: IntArray, now_s: float
+    allocator: Allocator, state: AllocatorState, need_w: FloatArray, readings: PowerReadings, now_s: float
 ) -> FloatArray:
-    """What each device needs when it works on tokens; where phases are not told, whatever it needs now."""
+    """What each device needs when it works on tokens; where phases are not told, whatever it needs now.
+
+    Its draw with its margin, unless its cap holds it back: a need is kept up while a cap is young.
+    """
+    rules, appetite, phase = allocator.rules, allocator.appetite, readings.phase
     if state.at_s == NEVER_S:
         return state.usual_w
     steady = (phase == PHASE_MEMORY_BOUND) | (phase == PHASE_UNKNOWN)
-    part = 1 - exp(-max(now_s - state.at_s, 0.0) / (4 * allocator.rules.mean_s))
-    return np.where(steady, state.usual_w + part * (need_w - state.usual_w), state.usual_w)
+    part = 1 - exp(-max(now_s - state.at_s, 0.0) / (4 * rules.mean_s))
+    free = readings.draw_w < rules.pinned_share * readings.cap_w
+    wants_w = np.maximum(readings.draw_w * (1 + rules.margin_share), appetite.floor_w)
+    shown_w = np.where(free, np.minimum(wants_w, need_w), need_w)
+    return np.where(steady, state.usual_w + part * (shown_w - state.usual_w), state.usual_w)
 
 
 def _reserve(allocator: Allocator, spikes: Spikes, seen: Estimate, need_w: FloatArray) -> FloatArray:
     """Watts at each limit that present needs leave alone: the measured spike, less what needs have over the draw."""
     tree, rules = allocator.tree, allocator.rules
-    margin_w = tree.through(tree.burden * need_w - tree.overhead * seen.draw_w)
+    margin_w = tree.at_worst(need_w) - tree.drawn(seen.draw_w)
     most_w = rules.reserve_most_share * tree.budget_w
     return np.minimum(np.maximum(spikes.spike_w - np.maximum(margin_w, 0.0), 0.0), most_w)
 
@@ -458,13 +536,23 @@ def _all_needs(
     room_w: shape (limits,), what present needs may take.
     """
     tree, base_w = allocator.tree, allocator.appetite.base_w
-    if not (allocator.all_burst and trust.clean and seen.clean and tree.table.devices.managed.all()):
+    if not (allocator.all_burst and trust.clean and seen.clean and allocator.all_managed):
         return None
-    wants_w = np.where(phase == PHASE_IDLE, base_w + (need_w - allocator.appetite.floor_w), need_w)
-    if not (tree.through(tree.burden * wants_w) <= room_w).all():
+    wants_w = _without_work(allocator, need_w, phase)
+    if not all_of(tree.at_worst(wants_w) <= room_w):
         return None
     wants_w = base_w + np.floor((wants_w - base_w) / _MEANT_W + 1e-9) * _MEANT_W
     return np.minimum(wants_w, allocator.appetite.most_w)
+
+
+def _without_work(allocator: Allocator, need_w: FloatArray, phase: IntArray) -> FloatArray:
+    """Needs, of which an idle device that may burst does without its floor (`pieces`).
+
+    It keeps the watts that it has while every domain is far from its budget, until others need them.
+    """
+    appetite = allocator.appetite
+    idle = allocator.bursts & (phase == PHASE_IDLE)
+    return np.where(idle, appetite.base_w + (need_w - appetite.floor_w), need_w)
 
 
 def _targets(
@@ -490,7 +578,7 @@ def _targets(
     if out.any():
         width_w = np.where(out[:, None], 0.0, width_w)
         base_w = np.where(out, np.where(tree.table.devices.managed, seen.held_w, 0.0), base_w)
-    free_w = room_w - tree.through(tree.burden * base_w)
+    free_w = room_w - tree.at_worst(base_w)
     got_w = pour(allocator.pouring, width_w, level, free_w - allocator.keeps_reserve * reserve_w)
     target_w = np.minimum(lowest_w + np.floor(got_w / _MEANT_W + 1e-9) * _MEANT_W, appetite.most_w)
     return _kept_apart(allocator, seen, target_w) if out.any() else target_w
@@ -528,15 +616,18 @@ def _next_caps(
     """The newest grant of every device: lowered at once, raised as far as what others are seen to hold leaves room."""
     tree = allocator.tree
     managed = tree.table.devices.managed
-    held_w = np.where(managed, seen.held_w, 0.0)
-    left_w = room_w - tree.through(tree.burden * held_w)
+    held_w = _governed(allocator, seen.held_w)
+    left_w = room_w - tree.at_worst(held_w)
     wanted_w = _wanted(allocator, book.cap_w, need_w, target_w, room_w - pool_w)
-    may_rise = seen.believed & (seen.fault == FINE) & managed & (book.ceiling_w <= book.cap_w)
-    lowered_w = np.where(managed, np.minimum(wanted_w, book.cap_w), book.cap_w)
+    may_rise = book.ceiling_w <= book.cap_w
+    lowered_w = np.minimum(wanted_w, book.cap_w)
+    if not (seen.clean and allocator.all_managed):
+        may_rise &= seen.believed & (seen.fault == FINE) & managed
+        lowered_w = np.where(managed, lowered_w, book.cap_w)
     if not trust.clean:
         lowered_w = _as_clamped(allocator, trust, book, seen, lowered_w, left_w)
     rise_w = np.where(may_rise, np.maximum(wanted_w - held_w, 0.0), 0.0)
-    if not rise_w.any():
+    if not any_of(rise_w > 0):
         return lowered_w
     rise_w = _fitting(tree, rise_w, np.maximum(np.minimum(need_w, wanted_w) - held_w, 0.0), left_w)
     return _floors_first(
@@ -571,16 +662,22 @@ def _wanted(
     near = squeezed & (cap_w <= target_w) & (cap_w >= target_w - band_w)
     keeps = (content | near) & tree.table.devices.managed
     wanted_w = np.where(keeps, cap_w, target_w)
-    governed_w = np.where(tree.table.devices.managed, wanted_w, 0.0)
-    missing_w = tree.through(tree.burden * governed_w) - room_w
-    if bool((missing_w <= 0).all()):
+    missing_w = tree.at_worst(_governed(allocator, wanted_w)) - room_w
+    if all_of(missing_w <= 0):
         return wanted_w
     surplus_w = np.where(keeps, np.maximum(cap_w - target_w, 0.0), 0.0)
     return np.where(_givers(tree, surplus_w, missing_w), target_w, wanted_w)
 
 
+def _governed(allocator: Allocator, cap_w: FloatArray) -> FloatArray:
+    """Caps of managed devices, 0 for those that opted out."""
+    return cap_w if allocator.all_managed else np.where(allocator.tree.table.devices.managed, cap_w, 0.0)
+
+
 def _givers(tree: Tree, surplus_w: FloatArray, missing_w: FloatArray) -> BoolArray:
     """The few devices whose surplus together makes up for what is missing at every limit, the largest first."""
+    if tree.only_share is not None:
+        return _first_givers(tree.only_share * tree.burden * surplus_w, float(missing_w[0])) & (surplus_w > 0)
     chosen = np.zeros(tree.devices, dtype=bool)
     for limit in np.flatnonzero(missing_w > 0).tolist():
         on = tree.path_limit == limit
@@ -593,18 +690,26 @@ def _givers(tree: Tree, surplus_w: FloatArray, missing_w: FloatArray) -> BoolArr
     return chosen & (surplus_w > 0)
 
 
+def _first_givers(gives_w: FloatArray, missing_w: float) -> BoolArray:
+    """The largest that together make up for what is missing at one limit."""
+    order = (-gives_w).argsort(kind="stable")
+    chosen = np.zeros(len(gives_w), dtype=bool)
+    chosen[order[: int(gives_w[order].cumsum().searchsorted(missing_w)) + 1]] = True
+    return chosen
+
+
 def _fitting(tree: Tree, rise_w: FloatArray, needed_w: FloatArray, left_w: FloatArray) -> FloatArray:
     """As much of the rises as every limit has left: needs class by class, then the rest."""
-    if bool((tree.through(tree.burden * rise_w) <= left_w).all()):
+    if all_of(tree.at_worst(rise_w) <= left_w):
         return rise_w
     needed_w = np.minimum(needed_w, rise_w)
     made = np.zeros(len(rise_w))
     parts = [np.where(tree.rank == rank, needed_w, 0.0) for rank in range(int(tree.rank.max()) + 1)]
     for part in (*parts, rise_w - needed_w):
-        asked = tree.through(tree.burden * part)
+        asked = tree.at_worst(part)
         share = np.minimum(np.maximum(left_w, 0.0) / np.maximum(asked, 1e-9), 1.0)
         given = part * np.minimum(tree.least(share), 1.0)
-        left_w = left_w - tree.through(tree.burden * given)
+        left_w = left_w - tree.at_worst(given)
         made += given
     return made
 
@@ -616,7 +721,7 @@ def _floors_first(allocator: Allocator, target_w: FloatArray, before_w: FloatArr
     """
     tree, floor_w = allocator.tree, allocator.appetite.floor_w
     waits = (cap_w < np.minimum(floor_w, target_w) - _MEANT_W) & tree.table.devices.managed
-    if not waits.any():
+    if not any_of(waits):
         return cap_w
     first = np.full(tree.limits, np.iinfo(np.int64).max)
     waiting = waits[tree.path_device]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.arrays import BoolArray, FloatArray, IntArray, all_of, any_of
 from cluster.power import NEVER_S, PowerLeases
 
 
@@ -41,7 +41,7 @@ class Book:
     @property
     def settled(self) -> bool:
         """Every newest grant is obeyed, so every ceiling is the newest grant."""
-        return not self.open.any()
+        return not any_of(self.open)
 
 
 def first_book(leases: PowerLeases) -> Book:
@@ -62,7 +62,7 @@ def first_book(leases: PowerLeases) -> Book:
 
 def confirmed(book: Book, heard: IntArray, obeyed: BoolArray) -> Book:
     """After devices said which grant they hold (`heard`) and were seen to draw no more than it (`obeyed`)."""
-    if book.settled and bool(book.met.all()):
+    if book.settled and all_of(book.met):
         return book
     newest = obeyed & (heard >= book.sequence)
     past_mark = obeyed & (heard >= book.mark)

@@ -10,7 +10,7 @@ from math import exp
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray
+from cluster.arrays import BoolArray, FloatArray, all_of, any_of
 from cluster.power import NEVER_S, PowerReadings
 from power.burst import credit_after, overdrawn
 from power.rules import PowerRules
@@ -45,24 +45,39 @@ def first_account(tree: Tree, rules: PowerRules, burst_j: FloatArray) -> BurstAc
 
 
 def counted(
-    account: BurstAccount, rules: PowerRules, burst_j: FloatArray, highest_w: FloatArray, readings: PowerReadings
+    account: BurstAccount,
+    rules: PowerRules,
+    burst_j: FloatArray,
+    highest_w: FloatArray,
+    readings: PowerReadings,
+    draw_w: FloatArray | None = None,
 ) -> tuple[BurstAccount, BoolArray]:
     """The account after these readings, and who drew more above its lease than any burst explains.
 
-    highest_w: shape (devices,), what each device draws at most without a lease. Readings are late and agents look
-    seldom: small debts are forgiven with time, a liar's grow faster. Who was found starts again without debt.
+    highest_w: shape (devices,), what each device draws at most without a lease.
+    draw_w: what each drew in the mean since the readings that were counted before these; None for what these say.
+    Readings are late and agents look seldom: small debts are forgiven with time, a liar's grow faster. Who was found
+    starts again without debt.
     """
     for_s = readings.at_s - account.at_s
     counts = (for_s > 0) & (for_s <= rules.stale_s)
-    for_s = np.where(counts, for_s, 0.0)
+    draw_w = readings.draw_w if draw_w is None else draw_w
     lease_w = np.minimum(readings.cap_w, highest_w)
-    drawn_j = credit_after(account.credit_j, readings.draw_w, lease_w, burst_j, for_s, account.back_s)
+    if all_of(counts):
+        drawn_j = credit_after(account.credit_j, draw_w, lease_w, burst_j, for_s, account.back_s)
+        if drawn_j[drawn_j.argmin()] >= 0:  # nobody has a debt: most steps end here
+            return _counted(account, drawn_j, readings.at_s), np.zeros(len(drawn_j), dtype=np.bool_)
+    for_s = np.where(counts, for_s, 0.0)
+    drawn_j = credit_after(account.credit_j, draw_w, lease_w, burst_j, for_s, account.back_s)
     forgiven = exp(-float(for_s.max(initial=0.0)) / rules.debt_forgiven_s)
     credit_j = np.where(counts, np.maximum(drawn_j, 0.0) + np.minimum(drawn_j, 0.0) * forgiven, account.credit_j)
     found = overdrawn(credit_j, burst_j)
-    at_s = np.maximum(account.at_s, readings.at_s)
-    credit_j = np.where(found, 0.0, credit_j)
-    return BurstAccount(credit_j, account.back_s, account.to_w, at_s, account.lifted_s, bounds=account.bounds), found
+    made = _counted(account, np.where(found, 0.0, credit_j), np.maximum(account.at_s, readings.at_s))
+    return made, found
+
+
+def _counted(account: BurstAccount, credit_j: FloatArray, at_s: FloatArray) -> BurstAccount:
+    return BurstAccount(credit_j, account.back_s, account.to_w, at_s, account.lifted_s, bounds=account.bounds)
 
 
 def bounded(
@@ -86,18 +101,20 @@ def bounded(
     drawn_w, spike_w, budget_w: shape (limits,): the draw, its largest rise within a control delay, the budget.
     """
     most_w = tree.table.devices.max_w
-    calm = tree.least(rules.calm_share * budget_w - drawn_w) > 0
-    back_s = np.where(calm, min(rules.calm_credit_back_s, rules.credit_back_s), rules.credit_back_s)
+    back_s = _credit_back_s(account, tree, rules, rules.calm_share * budget_w - drawn_w)
     free_w = budget_w - drawn_w
     to_w, lifted_s = most_w, account.lifted_s
-    if account.bounds or (free_w < rules.low_bursts_room * spike_w).any():
-        low = (tree.least(free_w - rules.low_bursts_room * spike_w) < 0) & (tree.rank > 0)
-        narrow = low | (tree.least(free_w - rules.bursts_room * spike_w) < 0)
-        none = (tree.least(free_w - rules.no_low_bursts_room * spike_w) < 0) & (tree.rank > 0)
-        none |= tree.least(free_w - rules.no_bursts_room * spike_w) < 0
-        to_w = np.where(none, cap_w, np.where(narrow, np.minimum(np.maximum(usual_w, cap_w), most_w), most_w))
+    if account.bounds or any_of(free_w < rules.low_bursts_room * spike_w):
+        low = tree.where_negative(free_w - rules.low_bursts_room * spike_w) & tree.below_first
+        narrow = low | tree.where_negative(free_w - rules.bursts_room * spike_w)
+        none = tree.where_negative(free_w - rules.no_low_bursts_room * spike_w) & tree.below_first
+        none |= tree.where_negative(free_w - rules.no_bursts_room * spike_w)
+        if any_of(narrow):
+            to_w = np.where(narrow, np.minimum(np.maximum(usual_w, cap_w), most_w), most_w)
+        if any_of(none):
+            to_w = np.where(none, cap_w, to_w)
         waits = held_back & (to_w > np.maximum(account.to_w, cap_w) + _MEANT_W)
-        if waits.any():
+        if any_of(waits):
             had_w = np.maximum(account.to_w, cap_w)
             if now_s < account.lifted_s + rules.control_delay_s:
                 to_w = np.where(waits, had_w, to_w)
@@ -105,7 +122,20 @@ def bounded(
                 rooms_w = (free_w - rules.bursts_room * spike_w, free_w - rules.low_bursts_room * spike_w)
                 to_w = _lifted(tree, waits, had_w, to_w, draw_w, rooms_w)
                 lifted_s = now_s
+        if to_w is not most_w and all_of(to_w == account.to_w):
+            to_w = account.to_w  # the same array tells everyone after this that nothing changed
     return BurstAccount(account.credit_j, back_s, to_w, account.at_s, lifted_s, bounds=to_w is not most_w)
+
+
+def _credit_back_s(account: BurstAccount, tree: Tree, rules: PowerRules, calm_w: FloatArray) -> FloatArray:
+    """In so long credit comes back, shape (devices,). calm_w: shape (limits,), watts until a domain is calm no more."""
+    calm_s = min(rules.calm_credit_back_s, rules.credit_back_s)
+    calm = calm_w > 0
+    if all_of(calm) and all_of(account.back_s == calm_s):
+        return account.back_s
+    if tree.only_share is not None and not calm[0] and all_of(account.back_s == rules.credit_back_s):
+        return account.back_s
+    return np.where(tree.least(calm_w) > 0, calm_s, rules.credit_back_s)
 
 
 def _lifted(
@@ -124,7 +154,7 @@ def _lifted(
     taken_w = np.zeros(tree.limits)
     for mine, room_w in zip((waits & (tree.rank == 0), waits & (tree.rank > 0)), rooms_w, strict=True):
         surge_w = np.where(mine, np.maximum(to_w - np.maximum(had_w, draw_w), 0.0), 0.0)
-        asked_w = tree.through(tree.overhead * surge_w)
+        asked_w = tree.drawn(surge_w)
         left_w = np.maximum(room_w - taken_w, 0.0)
         share = np.minimum(tree.least(left_w / np.maximum(asked_w, 1e-9)), 1.0)
         to_w = np.where(mine, had_w + share * (to_w - had_w), to_w)

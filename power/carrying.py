@@ -37,7 +37,7 @@ def carried(before: Allocator, state: AllocatorState, after: Allocator, fresh: A
     )
 
 
-_OWN = ("spikes", "quiet", "started_s", "at_s")
+_OWN = ("spikes", "quiet", "waited", "told", "started_s", "at_s")
 """What is not of devices. Everything else is: columns, or dataclasses of columns."""
 
 

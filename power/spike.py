@@ -28,11 +28,14 @@ def with_draw(spikes: Spikes, draw_w: FloatArray, at_s: float, within_s: float, 
     within_s: the time that a decision takes to act, from the draw that it answers. memory_s: time constant of
     forgetting. The first measurement is no rise: nothing came before it.
     """
-    window = tuple(each for each in spikes.window if at_s - each[0] <= within_s)
+    window = tuple([each for each in spikes.window if at_s - each[0] <= within_s])
     if not window:
         return Spikes(((at_s, draw_w),), spikes.spike_w)
-    lowest = window[0][1]
-    for _, watts in window[1:]:
-        lowest = np.minimum(lowest, watts)
-    faded = spikes.spike_w * exp(-max(at_s - window[-1][0], 0.0) / memory_s)
-    return Spikes((*window, (at_s, draw_w)), np.maximum(faded, draw_w - lowest))
+    kept = exp(-max(at_s - window[-1][0], 0.0) / memory_s)
+    if len(draw_w) == 1:  # a row alone: plain numbers are a third of the time
+        rise_w = draw_w.item() - min([watts.item() for _, watts in window])
+        return Spikes((*window, (at_s, draw_w)), np.array([max(spikes.spike_w.item() * kept, rise_w)]))
+    faded = spikes.spike_w * kept
+    for _, watts in window:
+        faded = np.maximum(faded, draw_w - watts)
+    return Spikes((*window, (at_s, draw_w)), faded)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.arrays import FloatArray, IntArray
+from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.errors import ConfigError
 from cluster.power import UNLIMITED_W, PowerTable
 from power.tree_mistakes import mistakes_in
@@ -35,8 +35,15 @@ class Tree:
     """Shape (devices,): watts at the limits per watt that the device draws; ≥ 1."""
     rank: IntArray
     """Shape (devices,): position of the device's class when classes are served in order, 0 first."""
+    below_first: BoolArray
+    """Shape (devices,): who is of another class than the first."""
+    everyone: BoolArray
+    nobody: BoolArray
     only_share: FloatArray | None
     """Shape (devices,): `path_share`, where there is one limit and every device draws through it once, as in a row."""
+    only_overhead: FloatArray | None
+    only_burden: FloatArray | None
+    """Shape (1, devices): the same times `overhead` and `burden`."""
 
     @property
     def limits(self) -> int:
@@ -52,6 +59,24 @@ class Tree:
             return np.array([np.dot(self.only_share, watts)])
         carried = np.bincount(self.path_limit, self.path_share * watts[self.path_device], self.limits)
         return np.asarray(carried, dtype=np.float64)
+
+    def drawn(self, draw_w: FloatArray) -> FloatArray:
+        """Watts through each limit, shape (limits,), of what devices draw."""
+        if self.only_overhead is not None:
+            return np.asarray(self.only_overhead.dot(draw_w))
+        return self.through(self.overhead * draw_w)
+
+    def at_worst(self, cap_w: FloatArray) -> FloatArray:
+        """Watts through each limit, shape (limits,), that devices may draw under these caps."""
+        if self.only_burden is not None:
+            return np.asarray(self.only_burden.dot(cap_w))
+        return self.through(self.burden * cap_w)
+
+    def where_negative(self, of: FloatArray) -> BoolArray:
+        """Devices that draw through a limit at which this is negative, shape (devices,); of: shape (limits,)."""
+        if self.only_share is not None:
+            return self.everyone if of[0] < 0 else self.nobody
+        return self.least(of) < 0
 
     def least(self, of: FloatArray) -> FloatArray:
         """For each device the least value among its limits, shape (devices,); infinity where it has none."""
@@ -73,7 +98,10 @@ def tree_of(table: PowerTable) -> Tree:
     ranks = np.array([each.rank for each in table.classes], dtype=np.int64)
     _, order = np.unique(ranks, return_inverse=True)
     share = reach[devices.domain[device], limit[through]]
+    rank, everyone = order[devices.power_class], np.ones(len(devices), dtype=np.bool_)
     alone = len(limit) == 1 and np.array_equal(device, np.arange(len(devices.domain)))
+    overhead = 1 + devices.overhead_share
+    burden = (1 + devices.overshoot_share) * overhead
     return Tree(
         table=table,
         limit=limit,
@@ -82,10 +110,15 @@ def tree_of(table: PowerTable) -> Tree:
         path_device=device,
         path_limit=through,
         path_share=share,
-        burden=(1 + devices.overshoot_share) * (1 + devices.overhead_share),
-        overhead=1 + devices.overhead_share,
-        rank=order[devices.power_class],
+        burden=burden,
+        overhead=overhead,
+        rank=rank,
+        below_first=rank > 0,
+        everyone=everyone,
+        nobody=~everyone,
         only_share=share if alone else None,
+        only_overhead=(share * overhead)[None, :] if alone else None,
+        only_burden=(share * burden)[None, :] if alone else None,
     )
 
 

@@ -35,6 +35,7 @@ class Agents:
         """Shape (servers,): in force, without the brake."""
         self.cap_w: FloatArray = np.full(servers, np.inf)
         self.burst_j: FloatArray = np.zeros(servers)
+        self._no_burst_j = self.burst_j
         self.burst_w: FloatArray = self.cap_w
         self._unbounded_w = self.cap_w
         self.said_w: FloatArray = self.cap_w
@@ -44,6 +45,7 @@ class Agents:
         self._number, self.epoch = -1, 0
         self.disobeyed_s: dict[int, float] = {}
         """When a server first kept more than it was told, by server."""
+        self._nowhere: BoolArray = np.zeros(servers, dtype=np.bool_)
         self.changes = 0
         """Limits that changed, counted for each server."""
         self._safe_floor_w, self._clamp_w, self._set_limit = safe_floor_w, clamp_w, set_limit
@@ -69,7 +71,7 @@ class Agents:
             and not self.expired
         )
         self._wanted_clock, self._wanted_w = orders.clock, orders.cap_w
-        self._wanted_burst_j = np.zeros(len(orders.cap_w)) if orders.burst_j is None else orders.burst_j
+        self._wanted_burst_j = self._no_burst_j if orders.burst_j is None else orders.burst_j
         self._wanted_burst_w = burst_w
         self.epoch, self._number, self.sequence = epoch, orders.number, orders.sequence
         self.expires_s, self.expired = now_s + orders.for_s, False
@@ -101,7 +103,7 @@ class Agents:
             for server in np.flatnonzero(cap_w > told_w).tolist():
                 self.disobeyed_s.setdefault(server, now_s)
         self.said_w = said_w
-        self._put(clock, cap_w, np.zeros(len(cap_w)) if self.expired else self._wanted_burst_j, self._wanted_burst_w)
+        self._put(clock, cap_w, self._no_burst_j if self.expired else self._wanted_burst_j, self._wanted_burst_w)
 
     def _distorted(
         self,
@@ -131,14 +133,19 @@ class Agents:
     def _put(
         self, clock: FloatArray, cap_w: FloatArray, burst_j: FloatArray, burst_w: FloatArray, *, force: bool = False
     ) -> None:
-        new = (clock != self.clock) | (cap_w != self.cap_w)
-        changed = (
-            range(len(clock))
-            if force
-            else np.flatnonzero(new | (burst_j != self.burst_j) | (burst_w != self.burst_w)).tolist()
-        )
+        pairs = ((clock, self.clock), (cap_w, self.cap_w), (burst_j, self.burst_j), (burst_w, self.burst_w))
+        new = [now != before for now, before in pairs[:2] if now is not before]
+        other = [now != before for now, before in pairs[2:] if now is not before]
         self.clock, self.cap_w, self.burst_j, self.burst_w = clock, cap_w, burst_j, burst_w
-        self.changes += 0 if force else int(new.sum())
-        for server in changed:
-            limit = min(float(clock[server]), self._brake_share)
-            self._set_limit(server, limit, float(cap_w[server]), float(burst_j[server]), float(burst_w[server]))
+        self.changes += 0 if force else int(np.count_nonzero(_either(new, self._nowhere)))
+        where = range(len(clock)) if force else _either([*new, *other], self._nowhere).nonzero()[0].tolist()
+        for server in where:
+            limit = min(clock.item(server), self._brake_share)
+            self._set_limit(server, limit, cap_w.item(server), burst_j.item(server), burst_w.item(server))
+
+
+def _either(masks: list[BoolArray], nowhere: BoolArray) -> BoolArray:
+    made = nowhere
+    for mask in masks:
+        made = made | mask if made is not nowhere else mask
+    return made

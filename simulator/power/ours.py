@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cluster.arrays import FloatArray, IntArray, Names, column
+from cluster.arrays import FloatArray, IntArray, Names, all_of, any_of, column
 from cluster.power import (
     NEVER_S,
     PHASE_COMPUTE_BOUND,
@@ -19,7 +19,7 @@ from cluster.power import (
     PowerReadings,
     PowerTable,
 )
-from power.allocator import AllocatorState, allocator_of, first_state, step
+from power.allocator import AllocatorState, Grants, allocator_of, first_state, step
 from power.estimator import FAULT_WORDS
 from power.rules import PowerRules
 from simulator.power.machine import Machine
@@ -66,43 +66,65 @@ class Tonnage:
         self._devices = self._table.devices
         self._number = 0
         self._orders: Orders | None = None
+        self._told: Grants | None = None
+        self._burst_j: tuple[FloatArray, FloatArray] | None = None
+        self._said: tuple[FloatArray, FloatArray] | None = None
+        """Limits that servers last said, in watts of the server and of its devices."""
         self._per_limit = _plug_per_limit(machine)
         self._unbounded_w: FloatArray = np.full(len(self._devices), np.inf)
         self._burst_w = self._unbounded_w
         self._clocks: FloatArray = np.ones(len(self._devices))
 
     def set_budget(self, budget_w: float) -> None:
-        self._budget_w[0] = budget_w
+        if budget_w != self._budget_w[0]:
+            self._budget_w = np.array([budget_w])
 
     def step(self, now_s: float, seen: Readings) -> Orders | None:
-        machine, devices = self._machine, self._devices
-        gpu_w = (seen.server_w - machine.other_w) / machine.watts_per_gpu_watt
-        said_w = np.minimum((seen.cap_w - machine.other_w) / self._per_limit, devices.default_w)
+        machine = self._machine
         readings = PowerReadings(
             at_s=seen.at_s,
-            draw_w=gpu_w,
-            cap_w=said_w,
+            draw_w=(seen.server_w - machine.other_w) / machine.watts_per_gpu_watt,
+            cap_w=self._said_w(seen.cap_w),
             sequence=seen.sequence,
-            phase=_PHASES[seen.phase],
+            phase=_PHASES.take(seen.phase),
             meter_at_s=np.array([seen.meter_at_s]),
             meter_w=np.array([seen.row_w]),
         )
         self._state, grants = step(self._allocator, self._state, readings, now_s, self._budget_w)
+        if self._orders is None or grants is not self._told:
+            self._orders, self._told = self._orders_of(grants), grants
+        return self._orders
+
+    def _said_w(self, cap_w: FloatArray) -> FloatArray:
+        if self._said is None or self._said[0] is not cap_w:
+            limit_w = np.minimum((cap_w - self._machine.other_w) / self._per_limit, self._devices.default_w)
+            self._said = (cap_w, limit_w)
+        return self._said[1]
+
+    def _orders_of(self, grants: Grants) -> Orders:
+        """Limits that did not change are the very same arrays as before: agents see that at once."""
         self._number += 1
-        if self._orders is None or grants.changed.any():
-            cap_w, burst_j = self._plug_w(grants.cap_w), grants.burst_j * self._per_limit
-            self._orders = Orders(self._number, grants.sequence, self._clocks, cap_w, burst_j)
-        self._orders = Orders(
+        before = self._orders
+        if before is None or any_of(grants.changed):
+            cap_w, burst_j = self._plug_w(grants.cap_w), self._plug_j(grants.burst_j)
+        else:
+            cap_w, burst_j = before.cap_w, before.burst_j
+        return Orders(
             self._number,
-            self._orders.sequence,
+            grants.sequence,
             self._clocks,
-            self._orders.cap_w,
-            self._orders.burst_j,
+            cap_w,
+            burst_j,
             burst_w=self._bursts_to_w(grants.burst_to_w),
-            credit_back_s=float(grants.credit_back_s.max()),
+            credit_back_s=grants.credit_back_s.item(grants.credit_back_s.argmax()),
             for_s=self._rules.lease_s,
         )
-        return self._orders
+
+    def _plug_j(self, burst_j: FloatArray) -> FloatArray:
+        """The very same array as long as the grants carry the same one."""
+        if self._burst_j is None or self._burst_j[0] is not burst_j:
+            self._burst_j = (burst_j, burst_j * self._per_limit)
+        return self._burst_j[1]
 
     def _plug_w(self, limit_w: FloatArray) -> FloatArray:
         """What a server draws at most under a limit on its GPUs together; infinite at their highest."""
@@ -110,9 +132,8 @@ class Tonnage:
         return np.where(limit_w >= self._devices.max_w, np.inf, plug_w)
 
     def _bursts_to_w(self, limit_w: FloatArray) -> FloatArray:
-        """The very same array as before where nothing changed: agents see that at once."""
-        burst_w = self._unbounded_w if (limit_w >= self._devices.max_w).all() else self._plug_w(limit_w)
-        if burst_w is not self._burst_w and not np.array_equal(burst_w, self._burst_w):
+        burst_w = self._unbounded_w if all_of(limit_w >= self._devices.max_w) else self._plug_w(limit_w)
+        if burst_w is not self._burst_w and not all_of(burst_w == self._burst_w):
             self._burst_w = burst_w
         return self._burst_w
 

@@ -148,7 +148,7 @@ class Row:
         mean = self.draw_w + self._shift_view / (self.now_s - self._window_s)
         self._shift_view[:] = 0.0
         self._window_s = self.now_s
-        self._total_w = float(self.draw_w.sum())
+        self._total_w = float(np.add.reduce(self.draw_w))
         return mean
 
     def limit(self, number: int, *, clock: float, cap_w: float, burst_j: float = 0.0, burst_w: float = NEVER) -> None:

@@ -1,8 +1,10 @@
 """One run: a row, its requests, a policy, a control delay, a brake and faults; and what came of it."""
 
+import gc
 import heapq
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -112,7 +114,20 @@ def run_trial(
 
     seed: decides which servers faults strike.
     """
-    return _Trial(machine, requests, servers, batch, make_policy, rules, seed).run(for_s)
+    with _uncollected():
+        return _Trial(machine, requests, servers, batch, make_policy, rules, seed).run(for_s)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the collector of cycles: a run makes millions of objects, no cycles, and would be searched in vain."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class _Trial:
@@ -158,6 +173,10 @@ class _Trial:
         self.row_w = array("d")
         self.limited_s = np.zeros(len(servers))
         self.limited_now = np.zeros(len(servers))
+        """Of each class, how much a period adds to that."""
+        self.zeros = np.zeros(count)
+        self.highest_w = machine.highest_w
+        self.firsts: IntArray = np.concatenate([[0], np.cumsum(servers)[:-1]])
         self.limits: tuple[FloatArray, FloatArray] = (self.agents.clock, self.agents.cap_w)
         self.named: dict[int, tuple[float, int, str]] = {}
 
@@ -208,19 +227,20 @@ class _Trial:
         self.row.set_budget(self.budget_w)
 
     def _holds(self, kind: str, now_s: float) -> bool:
-        return any(fault.kind == kind and fault.holds(now_s) for fault in self.rules.faults)
+        faults = self.rules.faults
+        return bool(faults) and any(fault.kind == kind and fault.holds(now_s) for fault in faults)
 
     def _read(self, now_s: float) -> Readings:
         """The meter at the breaker, and what telemetry makes of it."""
         server_w = self.row.close_window()
-        row_w = float(server_w.sum())
+        row_w = float(np.add.reduce(server_w))
         self.row_w.append(row_w)
         self.brake.read(now_s, row_w)
         self.heat.read(PERIOD_S, row_w)
         self._count_limited()
         self.periods += 1
         readings = Readings(
-            at_s=np.full(len(server_w), now_s),
+            at_s=self.zeros + now_s,
             server_w=server_w + self.ripple_w[self.periods % RIPPLES],
             meter_at_s=now_s,
             row_w=row_w,
@@ -249,10 +269,9 @@ class _Trial:
         agents = self.agents
         if agents.clock is not self.limits[0] or agents.cap_w is not self.limits[1]:
             self.limits = (agents.clock, agents.cap_w)
-            limited = (agents.clock < 1.0) | (agents.cap_w < self.machine.highest_w)
-            starts = np.concatenate([[0], np.cumsum(self.servers)[:-1]])
-            self.limited_now = np.add.reduceat(limited.astype(np.float64), starts) / self.servers
-        self.limited_s += self.limited_now * PERIOD_S
+            limited = (agents.clock < 1.0) | (agents.cap_w < self.highest_w)
+            self.limited_now = np.add.reduceat(limited.astype(np.float64), self.firsts) / self.servers * PERIOD_S
+        self.limited_s += self.limited_now
 
     def _decide(self, now_s: float, seen: Readings) -> None:
         if self._holds("killed", now_s):
