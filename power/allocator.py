@@ -22,10 +22,11 @@ from cluster.power import (
 )
 from power.appetite import Appetite, appetite_of, pieces
 from power.book import Book, confirmed, first_book, granted
-from power.burst import burst_of
+from power.burst import burst_of, suspected
 from power.burst_room import BurstAccount, bounded, counted, first_account
-from power.estimator import FINE, OVER_CAP, STALE, Estimate, Trust, distrusting, estimate, first_trust
+from power.estimator import FINE, OVER_CAP, STALE, Estimate, Trust, distrusting, estimate, first_trust, heard_anew
 from power.filling import Pouring, pour, pouring_of
+from power.proof import Proof, begun, judged, no_proof, with_tests
 from power.quiet import Quiet, is_quiet, quiet_while
 from power.rules import PowerRules
 from power.spike import Spikes, no_spikes, with_draw
@@ -75,6 +76,7 @@ class AllocatorState:
     """The draw, smoothed over some seconds."""
     estimate: Estimate
     account: BurstAccount
+    proof: Proof
     quiet: Quiet | None
     """While readings stay within these bounds nothing is to be decided; None: something is under way."""
     started_s: float
@@ -144,6 +146,7 @@ def first_state(allocator: Allocator) -> AllocatorState:
         mean_w=np.zeros(tree.devices),
         estimate=unknown,
         account=first_account(tree, allocator.rules, allocator.burst_j),
+        proof=no_proof(tree.devices),
         quiet=None,
         started_s=NEVER_S,
         at_s=NEVER_S,
@@ -168,20 +171,25 @@ def step(
     hold is at most its budget, or falls towards it as fast as devices obey.
     """
     budget_w = allocator.tree.budget_w if budget_w is None else budget_w
+    if state.at_s != NEVER_S and now_s - state.at_s > allocator.rules.stale_s:
+        state = replace(state, trust=heard_anew(state.trust, now_s))
     mean_w = _smoothed(allocator, state, readings, now_s)
-    account, overdrew = counted(
-        state.account, allocator.rules, allocator.burst_j, allocator.tree.table.devices.default_w, readings
-    )
+    account, overdrew = counted(state.account, allocator.tree, allocator.rules, allocator.burst_j, readings)
+    ended = False
+    if state.proof.running:
+        proof, ends, lied = judged(state.proof, allocator.tree, allocator.rules, readings, now_s)
+        state, ended, overdrew = replace(state, proof=proof), bool(ends.any()), overdrew | lied
     if overdrew.any():
         state = replace(state, trust=distrusting(state.trust, overdrew, now_s + allocator.rules.distrust_s))
-    elif (
-        state.quiet is not None and is_quiet(state.quiet, allocator.rules, readings, mean_w, budget_w, now_s)
-    ) or _can_wait(allocator, state, readings, budget_w, now_s):
+    elif not (ended or suspected(account.credit_j, allocator.burst_j).any()) and (
+        (state.quiet is not None and is_quiet(state.quiet, allocator.rules, readings, mean_w, budget_w, now_s))
+        or _can_wait(allocator, state, readings, budget_w, now_s)
+    ):
         spikes = _measured(allocator, state.spikes, readings.draw_w, now_s)
         account = _bounded(
             allocator, account, spikes, readings.draw_w, readings, budget_w, state.book, state.usual_w, now_s
         )
-        return _still(state, spikes, mean_w, account, now_s), _nothing_new(allocator, state.book, account)
+        return _still(state, spikes, mean_w, account, now_s), _nothing_new(allocator, state.book, account, state.proof)
     return _decided(allocator, state, account, readings, now_s, budget_w, mean_w)
 
 
@@ -268,12 +276,28 @@ def _decided(
     cap_w = _next_caps(allocator, trust, book, seen, need_w, target_w, room_w, pool_w)
     if not state.book.met.all():
         cap_w = _as_found(allocator, state.book, book, readings, cap_w)
+    tests_w = begun(
+        state.proof,
+        allocator.tree,
+        allocator.rules,
+        bursts=allocator.bursts,
+        book=book,
+        trust=trust,
+        seen=seen,
+        readings=readings,
+        in_debt=suspected(account.credit_j, allocator.burst_j),
+        now_s=now_s,
+    )
+    cap_w = _under_test(allocator, state.proof, tests_w, cap_w)
     burst = allocator.bursts & (seen.fault == FINE)
     changed = ((cap_w != book.cap_w) | (burst != book.burst)) & allocator.tree.table.devices.managed
+    if tests_w is not None:
+        changed |= tests_w < np.inf
     any_changed = bool(changed.any())
     if any_changed:
         book = granted(book, cap_w, burst, changed, now_s)
-    calm = seen.clean and trust.clean and not any_changed and book.settled
+    proof = state.proof if tests_w is None else with_tests(state.proof, tests_w, book, now_s)
+    calm = seen.clean and trust.clean and not any_changed and book.settled and not proof.running
     quiet = quiet_while(allocator.tree, allocator.rules, book, need_w, budget_w, now_s) if calm else None
     account = _bounded(allocator, account, spikes, seen.draw_w, readings, budget_w, book, usual_w, now_s)
     made = AllocatorState(
@@ -287,20 +311,29 @@ def _decided(
         mean_w=mean_w,
         estimate=seen,
         account=account,
+        proof=proof,
         quiet=quiet,
         started_s=state.started_s,
         at_s=now_s,
         decided_s=now_s,
     )
-    return made, _grants(allocator, book, account, changed)
+    return made, _grants(allocator, book, account, proof, changed)
 
 
-def _grants(allocator: Allocator, book: Book, account: BurstAccount, changed: BoolArray) -> Grants:
+def _under_test(allocator: Allocator, proof: Proof, tests_w: FloatArray | None, cap_w: FloatArray) -> FloatArray:
+    """Grants no higher than what is under test, or comes under test now."""
+    if proof.running:
+        cap_w = np.minimum(cap_w, np.maximum(proof.asked_w, allocator.appetite.base_w))
+    return cap_w if tests_w is None else np.minimum(cap_w, tests_w)
+
+
+def _grants(allocator: Allocator, book: Book, account: BurstAccount, proof: Proof, changed: BoolArray) -> Grants:
+    burst_to_w = np.maximum(account.to_w, book.cap_w)
     return Grants(
         changed=changed,
         cap_w=book.cap_w,
         burst_j=np.where(book.burst, allocator.burst_j, 0.0),
-        burst_to_w=np.maximum(account.to_w, book.cap_w),
+        burst_to_w=np.where(proof.asked_w < np.inf, book.cap_w, burst_to_w) if proof.running else burst_to_w,
         credit_back_s=account.back_s,
         sequence=book.sequence,
         safe_w=np.minimum(allocator.appetite.floor_w, book.cap_w),
@@ -308,8 +341,8 @@ def _grants(allocator: Allocator, book: Book, account: BurstAccount, changed: Bo
     )
 
 
-def _nothing_new(allocator: Allocator, book: Book, account: BurstAccount) -> Grants:
-    return _grants(allocator, book, account, np.zeros(len(book.cap_w), dtype=bool))
+def _nothing_new(allocator: Allocator, book: Book, account: BurstAccount, proof: Proof) -> Grants:
+    return _grants(allocator, book, account, proof, np.zeros(len(book.cap_w), dtype=bool))
 
 
 def _started(state: AllocatorState, now_s: float) -> AllocatorState:
@@ -356,6 +389,7 @@ def _still(
         mean_w=mean_w,
         estimate=state.estimate,
         account=account,
+        proof=state.proof,
         quiet=state.quiet,
         started_s=state.started_s,
         at_s=now_s,
