@@ -22,10 +22,11 @@ from cluster.power import (
 )
 from power.appetite import Appetite, appetite_of, pieces
 from power.book import Book, confirmed, first_book, granted
-from power.burst import burst_of
+from power.burst import burst_of, suspected
 from power.burst_room import BurstAccount, bounded, counted, first_account
-from power.estimator import FINE, OVER_CAP, STALE, Estimate, Trust, distrusting, estimate, first_trust
+from power.estimator import FINE, OVER_CAP, STALE, Estimate, Trust, distrusting, estimate, first_trust, heard_anew
 from power.filling import Pouring, pour, pouring_of
+from power.proof import Proof, begun, judged, no_proof, with_tests
 from power.quiet import UNTIL_S, Quiet, in_order, may_wait, quiet_means_w, rests
 from power.rules import PowerRules
 from power.spike import Spikes, no_spikes, with_draw
@@ -79,6 +80,7 @@ class AllocatorState:
     """The draw, smoothed over some seconds."""
     estimate: Estimate
     account: BurstAccount
+    proof: Proof
     quiet: Quiet | None
     """While readings stay within these bounds nothing is to be decided; None: something is under way."""
     started_s: float
@@ -155,6 +157,7 @@ def first_state(allocator: Allocator) -> AllocatorState:
         mean_w=np.zeros(tree.devices),
         estimate=unknown,
         account=first_account(tree, allocator.rules, allocator.burst_j),
+        proof=no_proof(tree.devices),
         quiet=None,
         started_s=NEVER_S,
         at_s=NEVER_S,
@@ -183,18 +186,32 @@ def step(
     budget_w = allocator.tree.budget_w if budget_w is None else budget_w
     rules, quiet = allocator.rules, state.quiet
     drawn_w = allocator.tree.drawn(readings.draw_w)
-    if quiet is not None and state.told is not None and may_wait(quiet, rules, readings, drawn_w, budget_w, now_s):
+    if (
+        quiet is not None
+        and state.told is not None
+        and not state.proof.running
+        and may_wait(quiet, rules, readings, drawn_w, budget_w, now_s)
+    ):
         told = _nothing_new(allocator, state, state.account)
         waited = waited_on(state.waited, readings.draw_w, drawn_w, now_s)
         return _still(state, state.spikes, state.mean_w, state.account, waited, state.at_s, told), told
+    if state.at_s != NEVER_S and now_s - state.at_s > rules.stale_s:
+        state = replace(state, trust=heard_anew(state.trust, now_s))
     draw_w = mean_since(state.waited, readings.draw_w)
     mean_w = _smoothed(allocator, state, draw_w, now_s)
-    account, overdrew = counted(
-        state.account, rules, allocator.burst_j, allocator.tree.table.devices.default_w, readings, draw_w
-    )
+    account, overdrew = counted(state.account, allocator.tree, rules, allocator.burst_j, readings, draw_w)
+    ended = False
+    if state.proof.running:
+        proof, ends, lied = judged(state.proof, allocator.tree, rules, readings, now_s)
+        state, ended, overdrew = replace(state, proof=proof), any_of(ends), overdrew | lied
     if any_of(overdrew):
         state = replace(state, trust=distrusting(state.trust, overdrew, now_s + rules.distrust_s))
-    elif quiet is not None and rests(quiet, rules, readings, mean_w, budget_w, now_s):
+    elif (
+        quiet is not None
+        and not ended
+        and rests(quiet, rules, readings, mean_w, budget_w, now_s)
+        and not any_of(suspected(account.credit_j, allocator.burst_j))
+    ):
         spikes = _measured(allocator, state, drawn_w, now_s)
         account = _bounded(
             allocator, account, spikes, readings.draw_w, drawn_w, readings, budget_w, state.book, state.usual_w, now_s
@@ -315,17 +332,33 @@ def _decided(
     cap_w = _next_caps(allocator, trust, book, seen, asks_w, target_w, room_w, pool_w)
     if not all_of(state.book.met):
         cap_w = _as_found(allocator, state.book, book, readings, cap_w)
+    tests_w = begun(
+        state.proof,
+        allocator.tree,
+        rules,
+        bursts=allocator.bursts,
+        book=book,
+        trust=trust,
+        seen=seen,
+        readings=readings,
+        in_debt=suspected(account.credit_j, allocator.burst_j),
+        now_s=now_s,
+    )
+    cap_w = _under_test(allocator, state.proof, tests_w, cap_w)
     burst = allocator.bursts if seen.clean else allocator.bursts & (seen.fault == FINE)
     changed = ((cap_w != book.cap_w) | (burst != book.burst)) & allocator.tree.table.devices.managed
+    if tests_w is not None:
+        changed |= tests_w < np.inf
     any_changed = any_of(changed)
     if any_changed:
         book = granted(book, cap_w, burst, changed, now_s)
-    settled = not any_changed and book.settled
+    proof = state.proof if tests_w is None else with_tests(state.proof, tests_w, book, now_s)
+    settled = not any_changed and book.settled and not proof.running
     quiet = _quiet(allocator, book, need_w, budget_w, far_w, now_s, settled=settled) if clean else None
     if not seen.clean:
         drawn_w = allocator.tree.drawn(seen.draw_w)
     account = _bounded(allocator, account, spikes, seen.draw_w, drawn_w, readings, budget_w, book, usual_w, now_s)
-    told = _grants(allocator, book, account, changed)
+    told = _grants(allocator, book, account, proof, changed)
     made = AllocatorState(
         book=book,
         trust=trust,
@@ -337,6 +370,7 @@ def _decided(
         mean_w=mean_w,
         estimate=seen,
         account=account,
+        proof=proof,
         quiet=quiet,
         started_s=state.started_s,
         at_s=now_s,
@@ -347,12 +381,20 @@ def _decided(
     return made, told
 
 
-def _grants(allocator: Allocator, book: Book, account: BurstAccount, changed: BoolArray) -> Grants:
+def _under_test(allocator: Allocator, proof: Proof, tests_w: FloatArray | None, cap_w: FloatArray) -> FloatArray:
+    """Grants no higher than what is under test, or comes under test now."""
+    if proof.running:
+        cap_w = np.minimum(cap_w, np.maximum(proof.asked_w, allocator.appetite.base_w))
+    return cap_w if tests_w is None else np.minimum(cap_w, tests_w)
+
+
+def _grants(allocator: Allocator, book: Book, account: BurstAccount, proof: Proof, changed: BoolArray) -> Grants:
+    burst_to_w = np.maximum(account.to_w, book.cap_w)
     return Grants(
         changed=changed,
         cap_w=book.cap_w,
         burst_j=allocator.burst_j if all_of(book.burst) else np.where(book.burst, allocator.burst_j, 0.0),
-        burst_to_w=np.maximum(account.to_w, book.cap_w),
+        burst_to_w=np.where(proof.asked_w < np.inf, book.cap_w, burst_to_w) if proof.running else burst_to_w,
         credit_back_s=account.back_s,
         sequence=book.sequence,
         safe_w=np.minimum(allocator.appetite.floor_w, book.cap_w),
@@ -365,7 +407,7 @@ def _nothing_new(allocator: Allocator, state: AllocatorState, account: BurstAcco
     same = account.to_w is before.to_w and account.back_s is before.back_s
     if told is not None and same and told.changed is allocator.tree.nobody:
         return told
-    return _grants(allocator, state.book, account, allocator.tree.nobody)
+    return _grants(allocator, state.book, account, state.proof, allocator.tree.nobody)
 
 
 def _started(state: AllocatorState, now_s: float) -> AllocatorState:
@@ -418,6 +460,7 @@ def _still(
         mean_w=mean_w,
         estimate=state.estimate,
         account=account,
+        proof=state.proof,
         quiet=state.quiet,
         started_s=state.started_s,
         at_s=at_s,

@@ -65,3 +65,11 @@ def overdrawn(credit_j: FloatArray, burst_j: FloatArray) -> BoolArray:
     honest device in a simulated day.
     """
     return (burst_j > 0) & (credit_j < -2 * burst_j)
+
+
+def suspected(credit_j: FloatArray, burst_j: FloatArray) -> BoolArray:
+    """Who owes more than an honest device does before its agent looks: to be put to the test, no verdict.
+
+    A tenth of a burst is the deepest that honest devices came in simulated days, with agents that look twice a second.
+    """
+    return credit_j < -0.1 * burst_j

@@ -30,6 +30,8 @@ class BurstAccount:
     """In so long credit that was used up comes back."""
     to_w: FloatArray
     """No burst passes this limit."""
+    lease_w: FloatArray
+    """What each device said to be held to when its draw was last counted."""
     at_s: FloatArray
     """Until when draws are counted."""
     lifted_s: float
@@ -41,43 +43,46 @@ class BurstAccount:
 def first_account(tree: Tree, rules: PowerRules, burst_j: FloatArray) -> BurstAccount:
     most_w = tree.table.devices.max_w
     back_s, at_s = np.full(tree.devices, rules.credit_back_s), np.full(tree.devices, NEVER_S)
-    return BurstAccount(burst_j, back_s, most_w, at_s, NEVER_S, bounds=False)
+    return BurstAccount(burst_j, back_s, most_w, most_w, at_s, NEVER_S, bounds=False)
 
 
 def counted(
     account: BurstAccount,
+    tree: Tree,
     rules: PowerRules,
     burst_j: FloatArray,
-    highest_w: FloatArray,
     readings: PowerReadings,
     draw_w: FloatArray | None = None,
 ) -> tuple[BurstAccount, BoolArray]:
     """The account after these readings, and who drew more above its lease than any burst explains.
 
-    highest_w: shape (devices,), what each device draws at most without a lease.
     draw_w: what each drew in the mean since the readings that were counted before these; None for what these say.
-    Readings are late and agents look seldom: small debts are forgiven with time, a liar's grow faster. Who was found
-    starts again without debt.
+    A draw is the mean since the reading before, so it counts against the higher lease of both, with what limiters and
+    meters err by: an honest device is in debt by no more than what it draws until its agent looks. Small debts are
+    forgiven with time. Who was found starts again without debt.
     """
+    devices = tree.table.devices
     for_s = readings.at_s - account.at_s
     counts = (for_s > 0) & (for_s <= rules.stale_s)
     draw_w = readings.draw_w if draw_w is None else draw_w
-    lease_w = np.minimum(readings.cap_w, highest_w)
+    lease_w = np.minimum(readings.cap_w, devices.default_w)
+    may_draw_w = np.maximum(lease_w, account.lease_w) * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share))
     if all_of(counts):
-        drawn_j = credit_after(account.credit_j, draw_w, lease_w, burst_j, for_s, account.back_s)
+        drawn_j = credit_after(account.credit_j, draw_w, may_draw_w, burst_j, for_s, account.back_s)
         if drawn_j[drawn_j.argmin()] >= 0:  # nobody has a debt: most steps end here
-            return _counted(account, drawn_j, readings.at_s), np.zeros(len(drawn_j), dtype=np.bool_)
+            return _counted(account, drawn_j, lease_w, readings.at_s), tree.nobody
     for_s = np.where(counts, for_s, 0.0)
-    drawn_j = credit_after(account.credit_j, draw_w, lease_w, burst_j, for_s, account.back_s)
+    drawn_j = credit_after(account.credit_j, draw_w, may_draw_w, burst_j, for_s, account.back_s)
     forgiven = exp(-float(for_s.max(initial=0.0)) / rules.debt_forgiven_s)
     credit_j = np.where(counts, np.maximum(drawn_j, 0.0) + np.minimum(drawn_j, 0.0) * forgiven, account.credit_j)
     found = overdrawn(credit_j, burst_j)
-    made = _counted(account, np.where(found, 0.0, credit_j), np.maximum(account.at_s, readings.at_s))
-    return made, found
+    lease_w = np.where(counts, lease_w, account.lease_w)
+    at_s = np.maximum(account.at_s, readings.at_s)
+    return _counted(account, np.where(found, 0.0, credit_j), lease_w, at_s), found
 
 
-def _counted(account: BurstAccount, credit_j: FloatArray, at_s: FloatArray) -> BurstAccount:
-    return BurstAccount(credit_j, account.back_s, account.to_w, at_s, account.lifted_s, bounds=account.bounds)
+def _counted(account: BurstAccount, credit_j: FloatArray, lease_w: FloatArray, at_s: FloatArray) -> BurstAccount:
+    return BurstAccount(credit_j, account.back_s, account.to_w, lease_w, at_s, account.lifted_s, bounds=account.bounds)
 
 
 def bounded(
@@ -124,7 +129,8 @@ def bounded(
                 lifted_s = now_s
         if to_w is not most_w and all_of(to_w == account.to_w):
             to_w = account.to_w  # the same array tells everyone after this that nothing changed
-    return BurstAccount(account.credit_j, back_s, to_w, account.at_s, lifted_s, bounds=to_w is not most_w)
+    bounds = to_w is not most_w
+    return BurstAccount(account.credit_j, back_s, to_w, account.lease_w, account.at_s, lifted_s, bounds=bounds)
 
 
 def _credit_back_s(account: BurstAccount, tree: Tree, rules: PowerRules, calm_w: FloatArray) -> FloatArray:

@@ -30,7 +30,7 @@ _IMPOSSIBLE_SHARE = 1.5
 """Of the highest limit: more than any limiter's overshoot, averaged over a period."""
 _SMALLEST_SHARE = 0.2
 """Of the idle draw: less is a meter's error, not a device."""
-_SLACK_W = 5.0
+SLACK_W = 5.0
 """Meters round: so many watts over a cap are no offence."""
 
 
@@ -81,6 +81,11 @@ def distrusting(trust: Trust, found: BoolArray, until_s: float) -> Trust:
     return replace(trust, distrusted_until_s=np.where(found, until_s, trust.distrusted_until_s), clean=False)
 
 
+def heard_anew(trust: Trust, now_s: float) -> Trust:
+    """After a time in which nobody was listened to: what devices could not tell meanwhile is not held against them."""
+    return replace(trust, heard_since_s=np.full(len(trust.heard_since_s), now_s))
+
+
 def estimate(
     tree: Tree,
     rules: PowerRules,
@@ -107,8 +112,8 @@ def estimate(
     fresh = (readings.at_s >= now_s - rules.stale_s) & (readings.at_s <= now_s + rules.control_delay_s)
     possible = (draw_w >= _SMALLEST_SHARE * devices.idle_w) & (draw_w <= _IMPOSSIBLE_SHARE * devices.max_w)
     may_draw_w = np.where(book.burst | book.open, np.maximum(held_w, devices.max_w), held_w)
-    obeys = draw_w <= may_draw_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + _SLACK_W
-    enforces = readings.cap_w <= book.ceiling_w + _SLACK_W
+    obeys = draw_w <= may_draw_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + SLACK_W
+    enforces = readings.cap_w <= book.ceiling_w + SLACK_W
     if all_of(fresh & possible & obeys & enforces) and _nothing_else(rules, trust, book, now_s):
         return trust, Estimate(draw_w, held_w, fresh, np.zeros(tree.devices, dtype=np.int64), clean=True)
     return _sorted_out(tree, rules, trust, book, readings, now_s, held_w, fresh, possible, obeys, enforces)
@@ -185,7 +190,7 @@ def _sorted_out(
     heard_since_s = np.where(fresh, np.where(trust.heard_since_s == np.inf, now_s, trust.heard_since_s), np.inf)
     trust = replace(trust, heard_since_s=heard_since_s)
     late = _late(rules, trust, book, now_s)
-    above_w = book.cap_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + _SLACK_W
+    above_w = book.cap_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + SLACK_W
     ignores = late & (readings.sequence >= book.sequence) & enforces & ~book.burst & (readings.draw_w > above_w)
     offends = fresh & possible & (~obeys | ignores) & devices.managed
     until_s = np.where(offends, now_s + rules.distrust_s, trust.distrusted_until_s)

@@ -39,7 +39,14 @@ class PowerRules:
     calm_credit_back_s: float = 20.0
     """About one request: each may begin with a burst."""
     debt_forgiven_s: float = 60.0
-    """Time constant: who draws a twentieth above its limit for good is found, who errs by that now and then is not."""
+    """Time constant: who draws a twelfth above its limit for good is found, who errs by that now and then is not."""
+    prove_every_s: float = 600.0
+    """A device at work whose lease allows bursts is put to the test so often (power/proof.py); 0: never."""
+    prove_share: float = 0.06
+    """Of all devices, so many are under test at once at most, and one at least."""
+    prove_cut_share: float = 0.15
+    """A test asks for so much less than the device draws: more than meters and limiters err by. At work on tokens it
+    is a thirtieth slower meanwhile."""
     low_bursts_room: float = 3.0
     """In measured spikes: with less room below a budget, bursts of all but the first class stay at what work needs."""
     bursts_room: float = 0.8
@@ -75,4 +82,4 @@ class PowerRules:
             raise ConfigError(wrong)
 
 
-_MAY_BE_NOTHING = ("stuck_s", "burst_share")
+_MAY_BE_NOTHING = ("stuck_s", "burst_share", "prove_every_s")

@@ -167,6 +167,7 @@ class _Trial:
         self.ripple_w = np.random.default_rng(seed).uniform(-RIPPLE_W, RIPPLE_W, (RIPPLES, count))
         self.periods = 0
         self.frozen: Readings | None = None
+        self.heard: Readings | None = None
         self.dead = False
         self.epoch = 0
         self.budget_w = rules.budget_w
@@ -280,11 +281,14 @@ class _Trial:
         if self.dead:
             self.policy, self.dead = self.make_policy(self.budget_w), False
             self.epoch += 1
-        if self._holds("cut", now_s):
+        cut = self._holds("cut", now_s)
+        if not cut:
+            self.heard = seen
+        if self.heard is None:
             return
         self.policy.set_budget(self.budget_w)
-        orders = self.policy.step(now_s, seen)
-        if orders is not None:
+        orders = self.policy.step(now_s, self.heard)  # a controller that is cut off goes on with what it heard last
+        if orders is not None and not cut:
             self.sent += 1
             heapq.heappush(self.under_way, (now_s + self.rules.delay_s, self.sent, self.epoch, orders))
         for server, why in self.policy.named().items():
