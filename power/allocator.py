@@ -26,7 +26,7 @@ from power.burst import burst_of
 from power.burst_room import BurstAccount, bounded, counted, first_account
 from power.estimator import FINE, OVER_CAP, STALE, Estimate, Trust, distrusting, estimate, first_trust
 from power.filling import Pouring, pour, pouring_of
-from power.quiet import UNTIL_S, Quiet, may_wait, quiet_means_w, rests
+from power.quiet import UNTIL_S, Quiet, in_order, may_wait, quiet_means_w, rests
 from power.rules import PowerRules
 from power.spike import Spikes, no_spikes, with_draw
 from power.tree import Tree, tree_of
@@ -289,7 +289,8 @@ def _decided(
     if state.at_s == NEVER_S:
         state = _started(state, now_s)
     rules = allocator.rules
-    trust, seen = estimate(allocator.tree, allocator.rules, state.trust, state.book, readings, now_s)
+    fine = state.quiet is not None and in_order(state.quiet, rules, readings, now_s)
+    trust, seen = estimate(allocator.tree, rules, state.trust, state.book, readings, now_s, in_order=fine)
     book = confirmed(state.book, readings.sequence, _obeyed(allocator, state.book, readings, seen))
     if seen.clean and book is not state.book:
         held_w = np.maximum(book.ceiling_w, readings.cap_w)
@@ -514,8 +515,8 @@ def _usual(
     steady = (phase == PHASE_MEMORY_BOUND) | (phase == PHASE_UNKNOWN)
     part = 1 - exp(-max(now_s - state.at_s, 0.0) / (4 * rules.mean_s))
     free = readings.draw_w < rules.pinned_share * readings.cap_w
-    wants_w = np.minimum(np.maximum(readings.draw_w * (1 + rules.margin_share), appetite.floor_w), need_w)
-    shown_w = np.where(free, wants_w, need_w)
+    wants_w = np.maximum(readings.draw_w * (1 + rules.margin_share), appetite.floor_w)
+    shown_w = np.where(free, np.minimum(wants_w, need_w), need_w)
     return np.where(steady, state.usual_w + part * (shown_w - state.usual_w), state.usual_w)
 
 

@@ -55,7 +55,8 @@ def may_wait(
         quiet.far_w is not None
         and now_s < quiet.look_s
         and all_of(drawn_w < quiet.far_w)
-        and _is_in_order(quiet, rules, readings, budget_w, now_s)
+        and all_of(budget_w == quiet.budget_w)
+        and in_order(quiet, rules, readings, now_s)
     )
 
 
@@ -67,17 +68,20 @@ def rests(
         return False
     least_w, most_w = quiet.mean_w
     return (
-        all_of(mean_w <= most_w) and all_of(mean_w >= least_w) and _is_in_order(quiet, rules, readings, budget_w, now_s)
+        all_of(mean_w <= most_w)
+        and all_of(mean_w >= least_w)
+        and all_of(budget_w == quiet.budget_w)
+        and in_order(quiet, rules, readings, now_s)
     )
 
 
-def _is_in_order(quiet: Quiet, rules: PowerRules, readings: PowerReadings, budget_w: FloatArray, now_s: float) -> bool:
+def in_order(quiet: Quiet, rules: PowerRules, readings: PowerReadings, now_s: float) -> bool:
+    """Whether every device is fresh, draws what it can, and enforces what it was granted: `estimate` finds no fault."""
     at_s = readings.at_s
     return (
         all_of(readings.draw_w <= quiet.most_draw_w)
         and all_of(readings.draw_w >= quiet.least_draw_w)
         and all_of(readings.cap_w <= quiet.most_cap_w)
-        and bool(at_s[at_s.argmin()] >= now_s - rules.stale_s)
-        and bool(at_s[at_s.argmax()] <= now_s + rules.control_delay_s)
-        and all_of(budget_w == quiet.budget_w)
+        and at_s.item(at_s.argmin()) >= now_s - rules.stale_s
+        and at_s.item(at_s.argmax()) <= now_s + rules.control_delay_s
     )

@@ -116,7 +116,7 @@ class Tonnage:
             cap_w,
             burst_j,
             burst_w=self._bursts_to_w(grants.burst_to_w),
-            credit_back_s=float(grants.credit_back_s.max()),
+            credit_back_s=grants.credit_back_s.item(grants.credit_back_s.argmax()),
             for_s=self._rules.lease_s,
         )
 
