@@ -26,7 +26,10 @@ from power.burst import burst_of, suspected
 from power.burst_room import BurstAccount, bounded, counted, first_account
 from power.estimator import FINE, OVER_CAP, STALE, Estimate, Trust, distrusting, estimate, first_trust, heard_anew
 from power.filling import Pouring, pour, pouring_of
+<<<<<<< HEAD
 from power.proof import Proof, begun, judged, no_proof, with_tests
+=======
+>>>>>>> speed
 from power.quiet import UNTIL_S, Quiet, in_order, may_wait, quiet_means_w, rests
 from power.rules import PowerRules
 from power.spike import Spikes, no_spikes, with_draw
@@ -186,12 +189,7 @@ def step(
     budget_w = allocator.tree.budget_w if budget_w is None else budget_w
     rules, quiet = allocator.rules, state.quiet
     drawn_w = allocator.tree.drawn(readings.draw_w)
-    if (
-        quiet is not None
-        and state.told is not None
-        and not state.proof.running
-        and may_wait(quiet, rules, readings, drawn_w, budget_w, now_s)
-    ):
+    if quiet is not None and state.told is not None and may_wait(quiet, rules, readings, drawn_w, budget_w, now_s):
         told = _nothing_new(allocator, state, state.account)
         waited = waited_on(state.waited, readings.draw_w, drawn_w, now_s)
         return _still(state, state.spikes, state.mean_w, state.account, waited, state.at_s, told), told

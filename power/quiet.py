@@ -76,8 +76,7 @@ def rests(
 
 
 def in_order(quiet: Quiet, rules: PowerRules, readings: PowerReadings, now_s: float) -> bool:
-    """Whether every device is fresh, draws what it can, and enforces what it was granted: `estimate` would find no fault
-    with a reading."""
+    """Whether every device is fresh, draws what it can, and enforces what it was granted: `estimate` finds no fault."""
     at_s = readings.at_s
     return (
         all_of(readings.draw_w <= quiet.most_draw_w)

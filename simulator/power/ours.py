@@ -105,16 +105,13 @@ class Tonnage:
         """Limits that did not change are the very same arrays as before: agents see that at once."""
         self._number += 1
         before = self._orders
-        if before is None or any_of(grants.changed):
-            cap_w, burst_j = self._plug_w(grants.cap_w), self._plug_j(grants.burst_j)
-        else:
-            cap_w, burst_j = before.cap_w, before.burst_j
+        cap_w = self._plug_w(grants.cap_w) if before is None or any_of(grants.changed) else before.cap_w
         return Orders(
             self._number,
             grants.sequence,
             self._clocks,
             cap_w,
-            burst_j,
+            self._plug_j(grants.burst_j),
             burst_w=self._bursts_to_w(grants.burst_to_w),
             credit_back_s=grants.credit_back_s.item(grants.credit_back_s.argmax()),
             for_s=self._rules.lease_s,
