@@ -26,10 +26,7 @@ from power.burst import burst_of, suspected
 from power.burst_room import BurstAccount, bounded, counted, first_account
 from power.estimator import FINE, OVER_CAP, STALE, Estimate, Trust, distrusting, estimate, first_trust, heard_anew
 from power.filling import Pouring, pour, pouring_of
-<<<<<<< HEAD
 from power.proof import Proof, begun, judged, no_proof, with_tests
-=======
->>>>>>> speed
 from power.quiet import UNTIL_S, Quiet, in_order, may_wait, quiet_means_w, rests
 from power.rules import PowerRules
 from power.spike import Spikes, no_spikes, with_draw
