@@ -14,19 +14,21 @@ from prometheus_client import CollectorRegistry
 from cluster.errors import ConfigError, TonnageError
 from nodeagent.agent import Agent, new_life
 from nodeagent.backends import About, PretendAbout, RedfishAbout, guarded_backend
-from nodeagent.bmc import BmcAccess
+from nodeagent.bmc import READ_S, Bmc, BmcAccess
 from nodeagent.device_process import DeviceProcess
 from nodeagent.endpoint import serve
 from nodeagent.link import Link, Tls
 from nodeagent.logs import configure_logs
+from nodeagent.meter import NodeMeter
 from nodeagent.metrics import AgentMetrics
 from nodeagent.out_of_band import Sparing
 from nodeagent.record import boot_id
 from nodeagent.rules import RESTORE_S, AgentRules
-from nodeagent.settings import AgentSettings, read_settings
+from nodeagent.settings import AgentSettings, RedfishSettings, read_settings
 from power.devices import Backend, DeviceReading
 from power.lease_message import Keys
 from power.mounted_keys import MountedKeys, keys_of_node
+from power.redfish_meter import ChassisMeter
 
 log = structlog.get_logger(__name__)
 FAILED, WRONG_INPUT = 1, 2
@@ -113,9 +115,12 @@ async def _run(settings: AgentSettings) -> None:
     at = settings.controller
     tls = Tls(at.tls.ca, at.tls.certificate, at.tls.key) if at.tls else None
     line: list[Link] = []
-    agent = _agent(settings, backend, keys, lambda message: line[0].say(message))
+    meter = _meter(settings)
+    agent = _agent(settings, backend, keys, lambda message: line[0].say(message), meter)
     try:
         await agent.start()
+        if meter is not None:
+            meter.start()
         line.append(Link(settings.node, at.host, at.port, agent.hear, Random(), tls, agent.inventory))  # noqa: S311 - spreads attempts
         registry = CollectorRegistry()
         registry.register(
@@ -133,6 +138,8 @@ async def _run(settings: AgentSettings) -> None:
         if settings.on_stop == "restore":
             await agent.restore()
     finally:
+        if meter is not None:
+            meter.close()
         agent.close()
         backend.close()
 
@@ -151,15 +158,33 @@ async def _restore(settings: AgentSettings) -> None:
 def _backend(settings: AgentSettings) -> DeviceProcess:
     about: About = None
     if settings.backend == "redfish" and (bmc := settings.redfish) is not None:
-        access = BmcAccess(bmc.host.replace("{node}", settings.node), bmc.login, bmc.ca_file, bmc.port)
-        about = RedfishAbout(access, Sparing(bmc.look_s, bmc.rest_s, bmc.settles_s))
+        about = RedfishAbout(_bmc(settings, bmc), Sparing(bmc.look_s, bmc.rest_s, bmc.settles_s))
     if settings.backend == "pretend":
         about = PretendAbout(settings.node, settings.pretend.devices, settings.pretend.folder)
         log.warning("the devices are pretended: no GPU of this node is read or limited")
     return guarded_backend(settings.backend, clock, about)
 
 
-def _agent(settings: AgentSettings, backend: Backend, keys: "_Keys", say: Callable[[bytes], None]) -> Agent:
+def _bmc(settings: AgentSettings, bmc: RedfishSettings) -> BmcAccess:
+    return BmcAccess(bmc.host.replace("{node}", settings.node), bmc.login, bmc.ca_file, bmc.port)
+
+
+def _meter(settings: AgentSettings) -> NodeMeter | None:
+    """The node's meter over a connection of its own, where one is to be read."""
+    bmc = settings.redfish
+    if not settings.meter or bmc is None:
+        return None
+    meter = ChassisMeter(Bmc(_bmc(settings, bmc), READ_S), bmc.chassis)
+    return NodeMeter(meter.read_w, clock, Random(), bmc.look_s)  # noqa: S311 - spreads looks, hides nothing
+
+
+def _agent(
+    settings: AgentSettings,
+    backend: Backend,
+    keys: "_Keys",
+    say: Callable[[bytes], None],
+    meter: NodeMeter | None = None,
+) -> Agent:
     out_of_band = settings.backend == "redfish"
     rules = AgentRules(
         period_s=settings.period,
@@ -168,7 +193,8 @@ def _agent(settings: AgentSettings, backend: Backend, keys: "_Keys", say: Callab
         bursts=not out_of_band,
         restore_s=OUT_OF_BAND_RESTORE_S if out_of_band else RESTORE_S,
     )
-    return Agent(settings.node, new_life(), boot_id(), backend, settings.record, rules, clock, keys, say)
+    told = (lambda: meter.reading) if meter is not None else (lambda: None)
+    return Agent(settings.node, new_life(), boot_id(), backend, settings.record, rules, clock, keys, say, told)
 
 
 class _Keys:

@@ -8,12 +8,14 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import structlog
 
+from nodeagent.counts import AgentCounts
+from nodeagent.meter import MeterReading
 from nodeagent.record import Record, read_record, write_record
 from nodeagent.rules import AgentRules
 from nodeagent.saying import heard_of, inventory_of
@@ -38,20 +40,6 @@ T = TypeVar("T")
 Clock = Callable[[], float]
 
 
-@dataclass(slots=True)
-class AgentCounts:
-    """What happened since the start, for the metrics."""
-
-    refused: dict[str, int]
-    """Leases that were not accepted, by why."""
-    failed: dict[str, int]
-    """Calls to devices that failed, by why."""
-    looks: int = 0
-    leases: int = 0
-    floors: int = 0
-    """How often a lease ended without another one."""
-
-
 class Agent:
     """One node's agent. `run` is its life; `hear` is called with every message of the controller."""
 
@@ -66,11 +54,14 @@ class Agent:
         clock: Clock,
         keys: Callable[[], Keys],
         say: Callable[[bytes], None],
+        meter: Callable[[], MeterReading | None] = lambda: None,
     ) -> None:
         """life: a name that no other life of this agent has. boot: of this start of the machine. clock: one that never
-        jumps, goes on while this process restarts and starts anew with the machine. keys: as they are now."""
+        jumps, goes on while this process restarts and starts anew with the machine. keys: as they are now. meter: what
+        the whole node drew when it was last asked."""
         self._node, self._life, self._boot, self._record_path, self._rules = node, life, boot, record, rules
         self._backend, self._clock, self._keys, self._say = backend, clock, keys, say
+        self.meter = meter
         # Drivers are talked to by one thread: their calls block, and must not overtake each other.
         self._hands = ThreadPoolExecutor(1, thread_name_prefix="devices")
         self._wake = asyncio.Event()
@@ -259,6 +250,8 @@ class Agent:
         said = Report(
             self._node, self.holder.life, now_s, *self._in_force, devices, epoch, answered_s, max(0.0, now_s - at_s)
         )
+        if (metered := self.meter()) is not None:
+            said = replace(said, meter_w=metered.watts, meter_age_s=max(0.0, now_s - metered.at_s))
         self._say(sealed(said, self._keys(), self._node))
 
     async def _rest(self, until_s: float, stop: asyncio.Event) -> None:

@@ -40,6 +40,10 @@ class AgentMetrics(Collector):
             "Since the devices were last looked at.",
             value=max(0.0, now_s - agent.looked_at_s),
         )
+        if (metered := agent.meter()) is not None:
+            yield GaugeMetricFamily(
+                "tonnage_agent_node_draw_watts", "What the whole node drew by its meter.", value=metered.watts
+            )
         yield from self._devices()
         yield _counted("tonnage_agent_looks", "Looks at the devices.", agent.counts.looks)
         yield _counted("tonnage_agent_leases_accepted", "Watt leases that were accepted.", agent.counts.leases)

@@ -34,10 +34,11 @@ class ControllerAddress(Part):
 
 
 class RedfishSettings(Part):
-    """The BMC of this node, for the back end `redfish`."""
+    """The BMC of this node, for the back end `redfish` and for `meter`."""
 
     host: str = Field(min_length=1, description="Name or address of the BMC; `{node}` stands for the node's name.")
     port: Port = 443
+    chassis: str = Field("", description="Id of the chassis whose meter is the node's; the outermost, if left out.")
     login: Path = Field(Path("/etc/tonnage-bmc"), description="Folder with the files `username` and `password`.")
     ca_file: Path | None = Field(None, description="Who signed its certificate; the system's authorities, if left out.")
     look_s: Seconds = Field(5.0, description="Between two looks; what is read is that old at most.")
@@ -62,6 +63,9 @@ class AgentSettings(Part):
     node: str = Field(min_length=1, description="This node's name in the cluster.")
     backend: Literal["nvml", "amdsmi", "redfish", "pretend"] = "nvml"
     redfish: RedfishSettings | None = None
+    meter: bool = Field(
+        default=False, description="Whether to tell what the whole node draws, as its BMC (`redfish`) meters it."
+    )
     pretend: PretendSettings = PretendSettings()
     controller: ControllerAddress = ControllerAddress()
     keys: Path = Field(Path("/etc/tonnage/keys"), description="Folder with the fleet's keys, one file each.")
@@ -84,8 +88,9 @@ class AgentSettings(Part):
 
     @model_validator(mode="after")
     def _has_a_bmc(self) -> "AgentSettings":
-        if self.backend == "redfish" and self.redfish is None:
-            raise ValueError("the back end redfish needs `redfish`, with the host of the BMC at least")
+        if self.redfish is None and (self.backend == "redfish" or self.meter):
+            what = "the back end redfish" if self.backend == "redfish" else "the node's meter"
+            raise ValueError(f"{what} needs `redfish`, with the host of the BMC at least")
         return self
 
 

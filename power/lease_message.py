@@ -76,6 +76,10 @@ class Report:
     """`issued_s` of that lease."""
     since_s: float = 0.0
     """Seconds of the agent's clock between accepting it and sending this report."""
+    meter_w: float | None = None
+    """What the whole node draws by its own meter; None where nobody reads one."""
+    meter_age_s: float = 0.0
+    """Seconds between reading it and sending this report."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,11 +67,11 @@ class Redfish:
         known = self._device(uuid)
         if not known.facts.can_limit:
             raise DeviceError(REFUSED, known.facts.why_not)
-        _, headers, _ = self._asked("GET", known.metrics, through=self._tells)
+        _, headers, _ = _sent(self._tells, "GET", known.metrics)
         condition = {"If-Match": headers["etag"]} if "etag" in headers else {}
         wanted = {"PowerLimitWatts": {"SetPoint": round(limit_w)}}
-        self._asked("PATCH", known.metrics, wanted, condition, through=self._tells)
-        _, _, metrics = self._asked("GET", known.metrics, through=self._tells)
+        _sent(self._tells, "PATCH", known.metrics, wanted, condition)
+        _, _, metrics = _sent(self._tells, "GET", known.metrics)
         told_w = _setpoint(metrics) if isinstance(metrics, Mapping) else None
         if told_w is None:
             raise DeviceError(BROKEN, f"{known.metrics} tells no limit after one was set")
@@ -81,19 +81,16 @@ class Redfish:
         """Clocks through `OperatingSpeedRangeMHz`, where the processor has it."""
         known = self._device(uuid)
         limit = {"SettingMax": None if max_mhz is None else round(max_mhz)}
-        self._asked("PATCH", known.path, {"OperatingSpeedRangeMHz": limit}, through=self._tells)
+        _sent(self._tells, "PATCH", known.path, {"OperatingSpeedRangeMHz": limit})
 
     def _found(self) -> Iterator[_Known]:
-        for system in self._members(f"{ROOT}/Systems"):
+        for system in members(self._web, f"{ROOT}/Systems"):
             processors = self._get(system).get("Processors", {}).get("@odata.id")
-            for path in self._members(processors) if processors else ():
+            for path in members(self._web, processors) if processors else ():
                 about = self._get(path)
                 metrics = about.get("EnvironmentMetrics", {}).get("@odata.id")
                 if metrics and about.get("ProcessorType") in ("GPU", "Accelerator"):
                     yield _Known(path, metrics, _facts(about, self._get(metrics)))
-
-    def _members(self, path: str) -> list[str]:
-        return [str(member["@odata.id"]) for member in self._get(path).get("Members", ())]
 
     def _reading(self, known: _Known) -> DeviceReading | DeviceError:
         try:
@@ -101,7 +98,7 @@ class Redfish:
         except DeviceError as error:
             return error
         limit_w = _setpoint(metrics)
-        draw_w = _number(metrics.get("PowerWatts", {}).get("Reading"))
+        draw_w = number(metrics.get("PowerWatts", {}).get("Reading"))
         # No energy counter: EnergykWh moves in steps of a watt-hour at best, 3600 J, as much as a GPU draws in 5 s.
         return DeviceReading(
             uuid=known.facts.uuid,
@@ -109,7 +106,7 @@ class Redfish:
             draw_w=draw_w,
             limit_w=limit_w,
             requested_w=limit_w,
-            temperature_c=_number(metrics.get("TemperatureCelsius", {}).get("Reading")),
+            temperature_c=number(metrics.get("TemperatureCelsius", {}).get("Reading")),
         )
 
     def _device(self, uuid: str) -> _Known:
@@ -118,32 +115,37 @@ class Redfish:
         return self._known[uuid]
 
     def _get(self, path: str) -> Mapping[str, Any]:
-        _, _, found = self._asked("GET", path)
-        if not isinstance(found, Mapping):
-            raise DeviceError(BROKEN, f"{path} is no JSON object")
-        return found
+        return asked(self._web, path)
 
-    def _asked(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        *,
-        through: Web | None = None,
-    ) -> tuple[int, Mapping[str, str], Any]:
-        try:
-            status, answered, found = (through or self._web)(method, path, body, headers or {})
-        except OSError as error:
-            raise DeviceError(SILENT, f"{method} {path}: {error}") from error
-        if status >= 400:
-            raise DeviceError(_code(status), f"{method} {path}: HTTP {status} {_message(found)}".strip())
-        return status, answered, found
+
+def members(web: Web, path: str) -> list[str]:
+    """The paths of a collection's members. Raises DeviceError."""
+    return [str(member["@odata.id"]) for member in asked(web, path).get("Members", ())]
+
+
+def asked(web: Web, path: str) -> Mapping[str, Any]:
+    """A resource. Raises DeviceError."""
+    _, _, found = _sent(web, "GET", path)
+    if not isinstance(found, Mapping):
+        raise DeviceError(BROKEN, f"{path} is no JSON object")
+    return found
+
+
+def _sent(
+    web: Web, method: str, path: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+) -> tuple[int, Mapping[str, str], Any]:
+    try:
+        status, answered, found = web(method, path, body, headers or {})
+    except OSError as error:
+        raise DeviceError(SILENT, f"{method} {path}: {error}") from error
+    if status >= 400:
+        raise DeviceError(_code(status), f"{method} {path}: HTTP {status} {_message(found)}".strip())
+    return status, answered, found
 
 
 def _facts(about: Mapping[str, Any], metrics: Mapping[str, Any]) -> DeviceFacts:
     limit = metrics.get("PowerLimitWatts", {})
-    low, high = _number(limit.get("AllowableMin")), _number(limit.get("AllowableMax"))
+    low, high = number(limit.get("AllowableMin")), number(limit.get("AllowableMax"))
     now = _setpoint(metrics) or 0.0
     can = low is not None and high is not None and low < high
     return DeviceFacts(
@@ -152,17 +154,18 @@ def _facts(about: Mapping[str, Any], metrics: Mapping[str, Any]) -> DeviceFacts:
         backend="redfish",
         min_w=now if low is None else low,
         max_w=now if high is None else high,
-        default_w=_number(limit.get("DefaultSetPoint")) or (now if high is None else high),
+        default_w=number(limit.get("DefaultSetPoint")) or (now if high is None else high),
         can_limit=can,
         why_not="" if can else "its BMC gives no range of limits for it",
     )
 
 
 def _setpoint(metrics: Mapping[str, Any]) -> float | None:
-    return _number(metrics.get("PowerLimitWatts", {}).get("SetPoint"))
+    return number(metrics.get("PowerLimitWatts", {}).get("SetPoint"))
 
 
-def _number(value: Any) -> float | None:
+def number(value: Any) -> float | None:
+    """What the service told, where it is a number."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 

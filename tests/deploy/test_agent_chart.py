@@ -130,7 +130,7 @@ def test_the_agent_reads_what_the_chart_writes(backend: str, tmp_path: Path) -> 
 def test_defaults_of_the_chart_are_those_of_the_agent(tmp_path: Path) -> None:
     ours, plain = read(with_agent(), tmp_path), AgentSettings(node="n1")
 
-    same = ("backend", "period", "floor_share", "on_stop", "as_dcgm", "metrics_port", "record", "manages")
+    same = ("backend", "meter", "period", "floor_share", "on_stop", "as_dcgm", "metrics_port", "record", "manages")
     assert {name: getattr(ours, name) for name in same} == {name: getattr(plain, name) for name in same}
     assert ours.controller.port == plain.controller.port
     about = read(with_agent(REDFISH), tmp_path).redfish
@@ -154,6 +154,19 @@ def test_a_bmc_is_reached_with_its_login_and_authority(tmp_path: Path) -> None:
     assert secrets[mounts[str(about.login)]] == "bmc"
     assert secrets[mounts[str(about.ca_file.parent)]] == "bmc-ca"
     assert {"ports": [{"port": 443, "protocol": "TCP"}], "to": [{"ipBlock": {"cidr": "10.7.0.0/16"}}]} in egress
+
+
+def test_the_meter_of_a_node_is_read_through_its_bmc_whatever_limits_its_devices(tmp_path: Path) -> None:
+    redfish = {**REDFISH["redfish"], "chassis": "DGX"}
+    objects = with_agent({"meter": True, "redfish": redfish})
+    settings = read(objects, tmp_path)
+    mounts = {mount["mountPath"] for mount in container(objects)["volumeMounts"]}
+
+    assert (settings.backend, settings.meter) == ("nvml", True)
+    assert settings.redfish is not None
+    assert settings.redfish.chassis == "DGX"
+    assert str(settings.redfish.login) in mounts
+    assert {"ports": [{"port": 443, "protocol": "TCP"}]} in objects["NetworkPolicy", "tonnage-agent"]["spec"]["egress"]
 
 
 def test_agents_find_every_replica_ready_or_not_and_the_leader_among_them() -> None:
@@ -261,6 +274,7 @@ def test_agents_are_scraped_under_the_names_of_their_nodes() -> None:
         ({"maxUnavailable": "all"}, "maxUnavailable"),
         ({"port": 0}, "port"),
         ({"backend": "redfish", **NODES}, "redfish.host"),
+        ({"meter": True}, "agent.meter needs agent.redfish.host"),
         ({"backend": "amdsmi"}, "nodeSelector"),
         ({"tls": {"agentSecret": "one"}}, "operatorSecret"),
     ],

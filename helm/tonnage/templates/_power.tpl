@@ -61,6 +61,11 @@ nvidia.com/gpu.present: "true"
 {{- end -}}
 {{- end }}
 
+{{/* "true" where the agent speaks with BMCs: to limit devices, or to read the node's meter. */}}
+{{- define "tonnage.agentAsksBmc" -}}
+{{- if or (eq .Values.agent.backend "redfish") .Values.agent.meter }}true{{ end }}
+{{- end }}
+
 {{/* What the agent reads. */}}
 {{- define "tonnage.agentSettings" -}}
 {{- $agent := .Values.agent }}
@@ -75,8 +80,12 @@ nvidia.com/gpu.present: "true"
 {{- $_ := set $settings "on_stop" $agent.onStop }}
 {{- $_ := set $settings "as_dcgm" $agent.asDcgm }}
 {{- $_ := set $settings "metrics_port" (int $agent.metricsPort) }}
-{{- if eq $agent.backend "redfish" }}
+{{- if include "tonnage.agentAsksBmc" . }}
+{{- $_ := set $settings "meter" $agent.meter }}
 {{- $bmc := dict "host" $agent.redfish.host "port" (int $agent.redfish.port) "login" "/etc/tonnage-bmc" "look_s" $agent.redfish.lookSeconds "rest_s" $agent.redfish.restSeconds "settles_s" $agent.redfish.settlesSeconds }}
+{{- with $agent.redfish.chassis }}
+{{- $_ := set $bmc "chassis" . }}
+{{- end }}
 {{- if $agent.redfish.caSecret }}
 {{- $_ := set $bmc "ca_file" "/etc/tonnage-bmc-ca/ca.crt" }}
 {{- end }}

@@ -1,0 +1,63 @@
+"""The node's meter: a thread asks the BMC now and then what the whole machine draws, so that nobody waits for a BMC."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+import structlog
+
+from power.devices import DeviceError
+
+log = structlog.get_logger(__name__)
+JITTER_SHARE = 0.25
+"""Looks are so much further apart at most, so that a fleet does not knock at once."""
+REST_S = 60.0
+"""After a look that failed: to find the meter takes a BMC as many requests as it has chassis."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeterReading:
+    """What the machine drew."""
+
+    watts: float
+    at_s: float
+    """By the agent's clock, before the BMC was asked: the earliest that it can be from."""
+
+
+class NodeMeter:
+    """`reading` is the newest there was, however old: whoever reads it knows by its instant. None: none yet."""
+
+    def __init__(self, read_w: Callable[[], float], clock: Callable[[], float], chance: Random, look_s: float) -> None:
+        """read_w: asks the meter; raises DeviceError."""
+        self._read_w, self._clock, self._chance, self._look_s = read_w, clock, chance, look_s
+        self._stop = threading.Event()
+        self._trouble = ""
+        self.reading: MeterReading | None = None
+
+    def start(self) -> None:
+        threading.Thread(target=self._look_on, name="meter", daemon=True).start()
+
+    def close(self) -> None:
+        self._stop.set()
+
+    def look(self) -> bool:
+        """Once; whether it was read. What cannot be read is said once."""
+        began_s = self._clock()
+        try:
+            self.reading = MeterReading(self._read_w(), began_s)
+        except DeviceError as error:
+            if not self._trouble:
+                log.warning("the node's meter cannot be read", why=str(error))
+            self._trouble = str(error)
+            return False
+        if self._trouble:
+            log.info("the node's meter is read again")
+        self._trouble = ""
+        return True
+
+    def _look_on(self) -> None:
+        while True:
+            rest_s = self._look_s if self.look() else max(self._look_s, REST_S)
+            if self._stop.wait(rest_s * (1 + self._chance.uniform(0.0, JITTER_SHARE))):
+                return
