@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.api.conditions import READY, condition_of
-from controller.api.power_domain import Culprit, HeldBack, PowerDomainStatus
-from controller.power_status import read
-from power.estimator import FAULT_WORDS, FAULTS
+from controller.api.power_domain import HeldBack, PowerDomainStatus
+from controller.power_status import fault_words, read
 
 Object = dict[str, Any]
 HEADERS = ("DOMAIN", "TYPE", "DRAW", "BUDGET", "HEADROOM", "DEVICES", "CAPPED", "STALE", "READY", "REASON")
@@ -89,7 +88,7 @@ def why(domains: Sequence[Domain], target: str) -> Why | None:
     }
     if not held and not wrong:
         return None
-    lines = [f"{one.device} on {one.node} {_fault(one)}." for one in wrong.values()]
+    lines = [f"{one.device} on {one.node} {fault_words(one.reason)}." for one in wrong.values()]
     lines += [_held_line(one, where.name) for where, one in held]
     lines += _first_to_give(domains, {one.limited_by for _, one in held})
     data = {
@@ -115,7 +114,7 @@ def _why_domain(domains: Sequence[Domain], named: Domain) -> Why:
         f"  {status.held_back_devices} of {status.devices} devices are held back, {status.stale_devices} are not heard"
     )
     lines += [f"  {each.type}: {each.status}, {each.reason}: {each.message}" for each in status.conditions]
-    lines += [f"  {each.device} on {each.node} {_fault(each)}" for each in status.culprits]
+    lines += [f"  {each.device} on {each.node} {fault_words(each.reason)}" for each in status.culprits]
     lines += [f"  {line}" for line in _by_class(held)]
     limits = {one.limited_by for one in held} - {named.name}
     lines += [f"  {name} above it is fuller: see `tonnage power explain {name}`" for name in sorted(limits) if name]
@@ -160,10 +159,6 @@ def _held_line(one: HeldBack, where: str) -> str:
         f"{one.need_watts:.0f} W: {one.limited_by or 'no domain'} cannot carry the other {short:.0f} W; "
         f"about {one.slower_share:.0%} slower."
     )
-
-
-def _fault(one: Culprit) -> str:
-    return FAULT_WORDS[FAULTS.index(one.reason)] if one.reason in FAULTS else one.reason
 
 
 def _watts(value: float | None) -> str:

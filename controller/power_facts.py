@@ -12,18 +12,24 @@ from power.admission import objections_to_floors
 from power.allocator import Allocator, AllocatorState
 from power.estimator import FAULTS, FINE, STALE
 from power.explain import held_back, speed_at, tightest
+from power.meters import AGREES
+from power.meters import FAULTS as METER_FAULTS
+from power.meters import STALE as METER_STALE
 
 SHOWN_CULPRITS = 16
 SHOWN_HELD = 128
 """As many as the status has room for."""
 LONGEST_UUID = 128
+METER = "meter"
+"""In the place of a device, where it is the node's own meter that is told of."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A device that is not as it was told to be, or silent."""
+    """A device that is not as it was told to be, or silent; or a meter that contradicts its devices."""
 
     device: str
+    """UUID, or METER."""
     node: str
     reason: str
 
@@ -61,6 +67,10 @@ class DomainFacts:
     unheard_nodes: tuple[str, ...]
     culprits: tuple[Suspect, ...]
     """The gravest first; so many as are shown."""
+    meters: tuple[Suspect, ...] = ()
+    """Meters that contradict their devices or cannot be believed; so many as are shown."""
+    unaccounted_w: float = 0.0
+    """What meters show that no device and nothing known accounts for; the budget is kept for so much less."""
     floors: str = ""
     """Why not even the floors of its devices fit; empty where they do."""
     short_w: Mapping[str, float] = field(default_factory=dict)
@@ -89,6 +99,8 @@ def facts_of(standing: PowerStanding) -> Mapping[str, DomainFacts]:
     headroom_w = standing.headroom_w()
     unheard = _unheard(standing, table)
     culprits = _culprits(told, allocator, state)
+    meters = _meters(told, standing)
+    unaccounted_w = _unaccounted_w(standing)
     floors = objections_to_floors(allocator.tree) if allocator is not None else {}
     facts = {}
     for number, name in enumerate(names):
@@ -107,6 +119,8 @@ def facts_of(standing: PowerStanding) -> Mapping[str, DomainFacts]:
             held=int(columns.held[number]),
             unheard_nodes=tuple(silent),
             culprits=culprits[number],
+            meters=meters[number],
+            unaccounted_w=unaccounted_w.get(name, 0.0),
             floors=floors[name].words if name in floors else "",
             short_w={each: float(watts[number]) for each, watts in columns.short_w.items()},
         )
@@ -251,3 +265,32 @@ def _culprits(
         for domain in mine:
             found[domain].append(one)
     return tuple(tuple(each) for each in found)
+
+
+def _meters(told: _Sums, standing: PowerStanding) -> tuple[tuple[Suspect, ...], ...]:
+    """For each domain told of the meters in it that something is with. One that is as silent as its node is not told
+    of: the devices are."""
+    found: tuple[list[Suspect], ...] = tuple([] for _ in range(told.share.shape[1]))
+    if standing.meters is None or standing.state is None:
+        return tuple(() for _ in found)
+    silent = set(told.table.devices.domain[standing.state.estimate.fault == STALE].tolist())
+    for row in np.flatnonzero(standing.meters.fault != AGREES).tolist():
+        fault = int(standing.meters.fault[row])
+        if fault == METER_STALE and row in silent:
+            continue
+        one = Suspect(METER, told.table.domains.names[row], METER_FAULTS[fault])
+        for domain in np.flatnonzero(told.share[row] > 0).tolist():
+            if len(found[domain]) < SHOWN_CULPRITS:
+                found[domain].append(one)
+    return tuple(tuple(each) for each in found)
+
+
+def _unaccounted_w(standing: PowerStanding) -> Mapping[str, float]:
+    """Domains with a budget, of which meters show more than is known → by how much."""
+    if standing.meters is None or standing.allocator is None:
+        return {}
+    tree, excess_w = standing.allocator.tree, standing.meters.excess_w
+    return {
+        tree.table.domains.names[int(tree.limit[limit])]: float(excess_w[limit])
+        for limit in np.flatnonzero(excess_w > 0).tolist()
+    }

@@ -169,6 +169,7 @@ class PowerLoop:
             reach=reach,
             allocator=watts.allocator,
             state=watts.state,
+            meters=watts.meters,
         )
 
 

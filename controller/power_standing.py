@@ -9,6 +9,7 @@ from controller.power_sight import Sight
 from controller.power_tree import PoweredNode, PowerTree
 from power.admission import headroom_w
 from power.allocator import Allocator, AllocatorState
+from power.meters import Meters
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +35,7 @@ class PowerStanding:
     allocator: Allocator | None = None
     """None while no device was told of."""
     state: AllocatorState | None = None
+    meters: Meters | None = None
 
     @property
     def nodes(self) -> Mapping[str, PoweredNode]:
@@ -43,7 +45,7 @@ class PowerStanding:
         """Domain and node → watts that may still be planned with in it; those without any limit are missing."""
         if self.allocator is None or self.state is None:
             return {}
-        return headroom_w(self.allocator, self.state)
+        return headroom_w(self.allocator, self.state, self.meters.excess_w if self.meters is not None else 0.0)
 
     def power_table(self) -> PowerTable | None:
         """What deciders get to see: the table with its leases as they are now, and the headroom."""

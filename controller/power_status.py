@@ -11,8 +11,9 @@ from cluster.plans import Reason
 from controller.api.conditions import ACCEPTED, DEGRADED, READY, ConditionStatus, condition_of, set_condition
 from controller.api.power_domain import Culprit, HeldBack, PowerDomainStatus
 from controller.mistakes import words_of
-from controller.power_facts import DomainFacts, Held, Suspect
+from controller.power_facts import SHOWN_CULPRITS, DomainFacts, Held, Suspect
 from controller.said import Said
+from power import meters
 from power.estimator import FAULT_WORDS, FAULTS
 
 MOVED_SHARE = 0.02
@@ -128,6 +129,12 @@ def _degraded(told: Told) -> Claim:
     if facts is not None and facts.suspects:
         heard = [each for each in facts.culprits if each.reason != FAULTS[1]]
         return "True", Reason("DevicesDisobey", f"{facts.suspects} devices, first {_suspect_words(heard[0])}")
+    if facts is not None and facts.meters:
+        many = f"{len(facts.meters)} meters, first " if len(facts.meters) > 1 else ""
+        words = f"{many}the {_suspect_words(facts.meters[0])}"
+        if facts.unaccounted_w:
+            words += f"; the budget is kept for {facts.unaccounted_w:.0f} W less"
+        return "True", Reason("MetersDisagree", words)
     if facts is not None and facts.stale:
         words = f"{facts.stale} of {facts.devices} devices are not heard and count at their worst case"
         return "True", Reason("DevicesSilent", words)
@@ -146,7 +153,10 @@ def _figures(told: Told) -> PowerDomainStatus:
         devices=facts.devices,
         stale_devices=facts.stale,
         capped_share=None if facts.held_share is None else round(facts.held_share, 4),
-        culprits=tuple(Culprit(device=e.device, node=e.node, reason=e.reason) for e in facts.culprits),
+        culprits=tuple(
+            Culprit(device=e.device, node=e.node, reason=e.reason)
+            for e in (*facts.culprits, *facts.meters)[:SHOWN_CULPRITS]
+        ),
         held_back_devices=facts.held,
         held_back=tuple(_held(each) for each in told.held),
     )
@@ -199,12 +209,16 @@ def _nodes(names: Sequence[str]) -> str:
 
 
 def _suspect_words(each: Suspect) -> str:
-    return f"{each.device} on {each.node}, which {_fault_words(each.reason)}"
+    return f"{each.device} on {each.node}, which {fault_words(each.reason)}"
 
 
 def _culprit_words(each: Culprit) -> str:
-    return f"{each.device} on {each.node} {_fault_words(each.reason)}"
+    return f"{each.device} on {each.node} {fault_words(each.reason)}"
 
 
-def _fault_words(reason: str) -> str:
-    return FAULT_WORDS[FAULTS.index(reason)] if reason in FAULTS else reason
+def fault_words(reason: str) -> str:
+    """What is with a device or a meter, as the end of a sentence that names it."""
+    return _FAULT_WORDS.get(reason, reason)
+
+
+_FAULT_WORDS = dict([*zip(FAULTS, FAULT_WORDS, strict=True), *zip(meters.FAULTS, meters.FAULT_WORDS, strict=True)])

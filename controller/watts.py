@@ -15,6 +15,7 @@ from power.allocator import Allocator, AllocatorState, Grants, allocator_of, fir
 from power.carrying import carried
 from power.lease_book import LeaseBook, answers, found_w, heard, readings_of, taken_over
 from power.lease_message import Inventory, Lease, Refusal, Report
+from power.meters import Metering, Meters, metered, metering_of, no_meters
 from power.rules import PowerRules
 from power.tree import tree_of
 
@@ -48,6 +49,9 @@ class Watts:
     _book: LeaseBook = field(init=False)
     allocator: Allocator | None = None
     """None while no device was told of."""
+    meters: Meters | None = None
+    """What nodes' meters say beside their devices; None before the first grant, and anew with each table."""
+    _metering: Metering | None = None
     _newest: int = 0
     """Number of the newest grant in this term."""
     _is_new: bool = True
@@ -97,11 +101,14 @@ class Watts:
         return for_s < (LISTEN_MOST_S if misses and self.table is None else LISTEN_S)
 
     def _granted(self, now_s: float) -> tuple[Lease, ...]:
-        if self.allocator is None or self.state is None or self.table is None:
+        if self.allocator is None or self.state is None or self.table is None or self._metering is None:
             return ()
         readings = readings_of(self._book, self.table)
         self.table = replace(self.table, readings=readings)
-        self.state, self.grants = step(self.allocator, self.state, readings, now_s)
+        before = self.meters or no_meters(self._metering)
+        self.meters = metered(self._metering, self.rules, before, self.state.estimate, readings, now_s)
+        budget_w = np.maximum(self.allocator.tree.budget_w - self.meters.excess_w, 0.0)
+        self.state, self.grants = step(self.allocator, self.state, readings, now_s, budget_w)
         self._newest = max(self._newest, int(self.state.book.sequence.max(initial=0)))
         told = self._unanswered | self._changed(self.grants)
         made = answers(self._book, self.table, self.grants, now_s, told)
@@ -153,6 +160,7 @@ class Watts:
         if state is not None and allocator is not None and self.state is not None and self.allocator is not None:
             state = carried(self.allocator, self.state, allocator, state)
         self.mistake, self.table, self.allocator, self.state = "", found, allocator, state
+        self.meters, self._metering = None, metering_of(allocator.tree) if allocator is not None else None
 
     def _numbered_on(self, found: PowerTable) -> PowerTable:
         """Sequence numbers go on: agents refuse lower ones."""

@@ -37,17 +37,18 @@ def objections_to_floors(tree: Tree) -> Mapping[str, Reason]:
     }
 
 
-def headroom_w(allocator: Allocator, state: AllocatorState) -> Mapping[str, float]:
+def headroom_w(allocator: Allocator, state: AllocatorState, excess_w: FloatArray | float = 0.0) -> Mapping[str, float]:
     """Domain → watts at the feed that more work may begin to draw in it; below 0 where it is short already.
 
     What the present draw and its measured spike leave, at the tightest limit that the domain draws through. Floors of
     devices at rest take nothing from it: they were admitted with the server, and a pod that starts there draws what
     they stand for. Where the floors of all that is admitted do not fit, what they lack is told instead, so that
-    nothing starts there until a server leaves or the budget grows.
+    nothing starts there until a server leaves or the budget grows. excess_w: shape (limits,), what meters show there
+    that nothing known accounts for.
     """
     tree = allocator.tree
     drawn_w = allocator.fixed_w + tree.through(tree.overhead * _leased_draw_w(tree, state))
-    left_w = tree.budget_w - drawn_w - state.spikes.spike_w
+    left_w = tree.budget_w - excess_w - drawn_w - state.spikes.spike_w
     lacking_w = tree.budget_w - floors_w(tree)
     left_w = np.where(lacking_w < -LEAST_OVER_W, np.minimum(left_w, lacking_w), left_w)
     share = reach_of(tree.table)[:, tree.limit]

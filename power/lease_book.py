@@ -3,7 +3,7 @@
 It keeps no watts: `power/allocator.py` decides those. This is the border between its columns and the messages of nodes.
 """
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -83,14 +83,29 @@ def readings_of(book: LeaseBook, table: PowerTable) -> PowerReadings:
         phase[row] = said.phase if said.phase in PHASES else PHASE_UNKNOWN
         if report.epoch == book.epoch:
             sequence[row] = min(max(report.sequence, -1), _HIGHEST)
+    meter_at_s, meter_w = _meters(book, heard_of)
     return replace(
         table.readings,
+        meter_at_s=meter_at_s,
+        meter_w=meter_w,
         at_s=np.array(at_s, dtype=np.float64),
         draw_w=np.array(draw_w, dtype=np.float64),
         cap_w=np.array(cap_w, dtype=np.float64),
         sequence=np.array(sequence, dtype=np.int64),
         phase=np.array(phase, dtype=np.int64),
     )
+
+
+def _meters(book: LeaseBook, heard_of: Sequence[HeardNode | None]) -> tuple[FloatArray, FloatArray]:
+    """When each domain's meter was read and what it showed, as nodes tell of their own."""
+    at_s, watts = np.full(len(heard_of), NEVER_S), np.zeros(len(heard_of))
+    for row, node in enumerate(heard_of):
+        if node is not None and (metered_w := node.report.meter_w) is not None:
+            report = node.report
+            is_timed = report.answered_epoch == book.epoch
+            at_s[row] = report.answered_s + report.since_s - report.meter_age_s if is_timed else NEVER_S
+            watts[row] = metered_w
+    return at_s, watts
 
 
 def found_w(book: LeaseBook, table: PowerTable) -> FloatArray:

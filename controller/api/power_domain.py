@@ -121,12 +121,14 @@ class PowerDomainSpec(Strict):
 
 
 class Culprit(Told):
-    """A device that is not as it was told to be, or of which nothing is known."""
+    """A device that is not as it was told to be, or of which nothing is known; or a meter that contradicts devices."""
 
-    device: str = Field(max_length=128, description="UUID.")
+    device: str = Field(max_length=128, description="UUID; `meter` for the meter of the whole node.")
     node: str = Field(max_length=253, description="Where it is.")
     reason: str = Field(
-        max_length=64, description="In one word: Stale, OverCap, NotEnforced, Stuck, Impossible, WrongUnit."
+        max_length=64,
+        description="In one word: Stale, OverCap, NotEnforced, Stuck, Impossible, WrongUnit; of meters MeterShowsMore, "
+        "MeterShowsLess, MeterStale, MeterImpossible, MeterWrongUnit.",
     )
 
 
@@ -166,7 +168,9 @@ class PowerDomainStatus(ObservedStatus):
         default=None, ge=0, le=1, description="Share of its devices that are held below what they would draw."
     )
     culprits: ListOf[Culprit] = Field(
-        default=(), max_length=16, description="Devices that do not obey, tell nonsense or are silent; the first ones."
+        default=(),
+        max_length=16,
+        description="Devices that do not obey, tell nonsense or are silent, then meters; the first ones.",
     )
     held_back_devices: int = Field(
         default=0, ge=0, le=10_000_000, description="Devices that are held below what they would draw."

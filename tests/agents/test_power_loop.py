@@ -23,6 +23,7 @@ from controller.power_sight import POWER_DOMAINS, PowerWatcher, Work
 from controller.said import Said
 from nodeagent.agent import Agent
 from nodeagent.link import Link
+from nodeagent.meter import MeterReading
 from nodeagent.rules import AgentRules
 from power.lease_message import Keys
 from power.mounted_keys import keys_of_node
@@ -68,6 +69,8 @@ class Cluster:
             watcher.see, lambda: self.leads, lambda: self.term, lambda: FLEET, self.clock, FAST, self.teller.tell
         )
         self.devices: dict[str, PretendDevice] = {}
+        self.metered_w: dict[str, float] = {}
+        """What nodes' own meters show; those that are not in it have none."""
         self.written: list[tuple[str, dict[str, Any]]] = []
         self.said: list[Said] = []
         self.samples: tuple[Sample, ...] = ()
@@ -118,7 +121,7 @@ class Cluster:
         keys, line = keys_of_node(FLEET, name), list[Link]()
         agent = Agent(
             name, "life", "boot", PretendDevices([device], self.clock), self.folder / name, AgentRules(period_s=0.1),
-            self.clock, lambda: keys, lambda message: line[0].say(message),
+            self.clock, lambda: keys, lambda message: line[0].say(message), lambda: self._metered(name),
         )  # fmt: skip
         await agent.start()
         chance = Random(1)  # noqa: S311 - spreads attempts
@@ -126,6 +129,9 @@ class Cluster:
         stack.callback(agent.close)
         self._begin(stack, agent.run(asyncio.Event()))
         self._begin(stack, line[0].keep_up())
+
+    def _metered(self, name: str) -> MeterReading | None:
+        return MeterReading(self.metered_w[name], self.clock()) if name in self.metered_w else None
 
     def _begin(self, stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -174,6 +180,27 @@ def test_a_budget_that_is_lowered_takes_watts_and_the_status_speaks_of_its_gener
         table = standing.power_table()
         assert table is not None
         assert set(table.headroom_w) == {"row", "rack", "n0", "n1"}
+
+    lived(story)
+
+
+def test_watts_that_a_nodes_meter_finds_are_named_and_kept_free_of_leases(tmp_path: Path) -> None:
+    async def story(stack: AsyncExitStack) -> None:
+        cluster = Cluster(tmp_path, row(1600.0), [node("n0", rack="a"), node("n1", rack="a")])
+        await cluster.start(stack, "n0", "n1")
+        await until(lambda: cluster.ready("row") == "True BudgetKept" and min(cluster.limits_w()) > 600)
+
+        # Somebody plugged in a thing: one device of 700 W at most and nothing else is known there.
+        cluster.metered_w["n0"] = 1000.0
+        await until(lambda: cluster.status("row").get("culprits"))
+        assert cluster.status("row")["culprits"] == [{"device": "meter", "node": "n0", "reason": "MeterShowsMore"}]
+        degraded = next(e for e in cluster.status("row")["conditions"] if e["type"] == "Degraded")
+        assert degraded["reason"] == "MetersDisagree"
+        await until(lambda: 1.05 * sum(cluster.limits_w()) <= 1300.0)
+        assert any(each.reason.code == "MeterShowsMore" for each in cluster.said)
+
+        cluster.metered_w["n0"] = 9000.0
+        await until(lambda: [e["reason"] for e in cluster.status("row")["culprits"]] == ["MeterImpossible"])
 
     lived(story)
 

@@ -36,6 +36,20 @@ def test_without_a_lease_of_this_controller_a_reading_has_no_age_and_a_number_me
     assert (seen.at_s[0], seen.sequence[0]) == (NEVER_S, -1)
 
 
+def test_a_nodes_meter_is_as_old_as_it_can_be_at_most_and_one_that_nobody_reads_is_none() -> None:
+    report = replace(REPORT, meter_w=1900.0, meter_age_s=4.0)
+    node = TABLE.domains.names.row("n1")
+
+    seen, other, without = (readings_of(after(each, epoch=epoch), TABLE) for each, epoch in
+                            ((report, 4), (report, 5), (REPORT, 4)))  # fmt: skip
+
+    assert node is not None
+    assert (seen.meter_at_s[node], seen.meter_w[node]) == (899.0, 1900.0)  # 900 + 3 - 4
+    assert np.flatnonzero(seen.meter_at_s > NEVER_S).tolist() == [node]
+    assert other.meter_at_s[node] == NEVER_S  # an instant of another controller's clock
+    assert (without.meter_at_s == NEVER_S).all()
+
+
 @pytest.mark.parametrize("sent_s", [50.0, 49.0], ids=["doubled", "reordered"])
 def test_doubled_and_reordered_reports_do_not_count(sent_s: float) -> None:
     _, refusal = heard(after(REPORT), replace(REPORT, sent_s=sent_s))

@@ -25,6 +25,7 @@ FINE = DomainFacts(
 )
 AT_S = 1_700_000_000.0
 LIAR = Suspect("g1", "n1", "OverCap")
+METER = Suspect("meter", "n1", "MeterShowsMore")
 
 
 def told(**facts: Any) -> Told:
@@ -59,12 +60,25 @@ def test_a_domain_that_fares_well_is_ready_and_not_degraded() -> None:
         ({"worst_w": 3300.0}, "OverBudget", "AsAsked"),
         ({"floors": "too much"}, "FloorsOverBudget", "FloorsOverBudget"),
         ({"suspects": 1, "culprits": (LIAR,)}, "BudgetKept", "DevicesDisobey"),
+        ({"meters": (METER,), "unaccounted_w": 400.0}, "BudgetKept", "MetersDisagree"),
+        ({"suspects": 1, "culprits": (LIAR,), "meters": (METER,)}, "BudgetKept", "DevicesDisobey"),
     ],
 )
 def test_what_is_wrong_is_the_reason(facts: dict[str, Any], ready: str, degraded: str) -> None:
     found = conditions(after({}, told(**facts)))
 
     assert (found["Ready"][1], found["Degraded"][1]) == (ready, degraded)
+
+
+def test_a_meter_that_shows_more_is_told_with_the_watts_that_are_kept_free() -> None:
+    status = after({}, told(meters=(METER,), unaccounted_w=400.0))
+    degraded = next(each for each in status["conditions"] if each["type"] == "Degraded")
+
+    assert degraded["message"] == (
+        "the meter on n1, which shows more than all that is known there can draw: look for devices that say too "
+        "little, and other loads; the budget is kept for 400 W less"
+    )
+    assert status["culprits"] == [{"device": "meter", "node": "n1", "reason": "MeterShowsMore"}]
 
 
 def test_a_mistaken_domain_says_so_and_the_others_that_those_before_stay() -> None:
