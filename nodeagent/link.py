@@ -14,10 +14,15 @@ from itertools import count
 from pathlib import Path
 from random import Random
 
+import structlog
+
 from power.framing import FrameError, framed, read_frame
 
+log = structlog.get_logger(__name__)
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 3.0
 """Between rounds of attempts. Shorter than a lease: a new leader is found before leases end."""
+TOLD_ROUNDS = 5
+"""After so many rounds in vain, some 5 s, it is said why: a leader that changes is found sooner."""
 CONNECT_S = 2.0
 QUIET_S = 8.0
 """A line on which nothing came for so long is given up: a connection whose other end is gone says nothing."""
@@ -54,6 +59,7 @@ class Link:
         self._node, self._host, self._port, self._hear, self._tls = node, host, port, hear, tls
         self._chance, self._introduce = chance, introduce
         self._writer: asyncio.StreamWriter | None = None
+        self._in_vain, self._why = 0, ""
 
     @property
     def is_up(self) -> bool:
@@ -68,15 +74,19 @@ class Link:
         """For ever: connect, listen, and after an end connect again."""
         waits = _waits(self._chance)
         while True:
+            self._in_vain += 1
             for address in await self._addresses():
                 if await self._listen(address):
                     waits = _waits(self._chance)
+            if self._in_vain == TOLD_ROUNDS:
+                log.warning("no line to a controller", host=self._host, port=self._port, why=self._why)
             await asyncio.sleep(next(waits))
 
     async def _addresses(self) -> list[str]:
         try:
             found = await asyncio.get_running_loop().getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-        except OSError:
+        except OSError as error:
+            self._why = f"{self._host}: {error}"
             return []
         addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
         self._chance.shuffle(addresses)
@@ -98,9 +108,14 @@ class Link:
             while True:
                 async with asyncio.timeout(QUIET_S):
                     message = await read_frame(reader)
-                has_heard = True
+                if self._in_vain >= TOLD_ROUNDS:
+                    log.info("there is a line to a controller again", address=address)
+                has_heard, self._in_vain = True, 0
                 self._hear(message)
-        except (OSError, EOFError, TimeoutError, FrameError):
+        except (OSError, EOFError, TimeoutError, FrameError) as error:
+            # Whoever does not lead ends the line without a word.
+            ended = isinstance(error, EOFError)
+            self._why = f"{address}: {'it ended the line' if ended else str(error) or 'no answer in time'}"
             return has_heard
         finally:
             self._writer = None

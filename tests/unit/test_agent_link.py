@@ -8,6 +8,8 @@ from random import Random
 from typing import Any
 
 import pytest
+import structlog
+import structlog.testing
 
 from cluster.errors import ConfigError
 from nodeagent.link import Link
@@ -85,6 +87,39 @@ def test_a_line_that_ended_is_made_again() -> None:
             await ended(talking)
 
         assert served.count(b"n1") >= 2
+
+    lived(story)
+
+
+def test_an_agent_that_finds_no_controller_says_why_once_and_when_there_is_one_again() -> None:
+    async def story() -> None:
+        served, heard = list[bytes](), asyncio.Queue[bytes]()
+        async with await leader(served, answers=1) as server:
+            port = port_of(server)
+        link = Link("n1", "127.0.0.1", port, heard.put_nowait, chance())
+        with structlog.testing.capture_logs() as lines:
+            talking = asyncio.create_task(link.keep_up())
+            while not lines:
+                await asyncio.sleep(0.05)
+            gone = asyncio.Event()
+
+            async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                writer.write(framed(b"lease"))
+                await reader.read()
+                writer.close()
+                await writer.wait_closed()
+                gone.set()
+
+            async with await asyncio.start_server(greet, "127.0.0.1", port):
+                await heard.get()
+                await ended(talking)
+                await gone.wait()
+
+        assert [line["event"] for line in lines] == [
+            "no line to a controller",
+            "there is a line to a controller again",
+        ]
+        assert "127.0.0.1" in lines[0]["why"]
 
     lived(story)
 
