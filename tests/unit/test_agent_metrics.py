@@ -7,6 +7,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, generate_latest
 
 from nodeagent.agent import Agent
+from nodeagent.meter import MeterReading
 from nodeagent.metrics import DCGM, AgentMetrics
 from nodeagent.rules import AgentRules
 from power.lease_message import Keys
@@ -17,13 +18,14 @@ KEYS = Keys("k", {"k": b"of a node"})
 
 
 def scraped(folder: Path, *, as_dcgm: bool = False) -> str:
-    """After one look of an agent with two devices, one of which fails."""
+    """After one look of an agent with a meter and two devices, one of which fails."""
 
     async def story() -> str:
         clock = lambda: 1000.0  # noqa: E731 - it stands
         devices = PretendDevices([PretendDevice("g0"), PretendDevice("g1", silent_from_s=0.0)], clock)
         agent = Agent(
-            *("n1", "life", "boot", devices, folder / "record", AgentRules(), clock, lambda: KEYS, lambda _: None)
+            *("n1", "life", "boot", devices, folder / "record", AgentRules(), clock, lambda: KEYS, lambda _: None),
+            lambda: MeterReading(1900.0, 995.0),
         )
         await agent.start()
         await agent.turn(looks=True)
@@ -45,6 +47,7 @@ def test_limits_draws_and_failures_are_told(tmp_path: Path) -> None:
     assert 'tonnage_agent_leases_refused_total{code="UnknownKey"} 1.0' in lines
     assert any(line.startswith('tonnage_agent_device_errors_total{code="Silent"}') for line in lines)
     assert "tonnage_agent_lease_remaining_seconds 0.0" in lines
+    assert "tonnage_agent_node_draw_watts 1900.0" in lines
 
 
 def test_dcgms_names_and_labels_are_told_where_they_are_asked_for(tmp_path: Path) -> None:
