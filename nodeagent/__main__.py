@@ -25,7 +25,7 @@ from nodeagent.out_of_band import Sparing
 from nodeagent.record import boot_id
 from nodeagent.rules import RESTORE_S, AgentRules
 from nodeagent.settings import AgentSettings, RedfishSettings, read_settings
-from power.devices import Backend, DeviceReading
+from power.devices import Backend, DeviceError, DeviceFacts, DeviceReading
 from power.lease_message import Keys
 from power.mounted_keys import MountedKeys, keys_of_node
 from power.redfish_meter import ChassisMeter
@@ -104,6 +104,50 @@ def devices(backend: str | None, config: Path | None, node: str | None) -> None:
         )
         may = f"{each.min_w:g} to {each.max_w:g} W" if each.can_limit else f"cannot be limited: {each.why_not}"
         click.echo(f"{each.uuid}  {each.model}  {may}, default {each.default_w:g} W; {now}")
+
+
+@main.command()
+@SETTINGS
+@NODE
+@click.option("--at-most", "at_most_mhz", type=click.FloatRange(min=0, min_open=True), metavar="MHZ")
+@click.option("--free", is_flag=True, help="Let the clocks go.")
+@click.pass_context
+def clocks(ctx: click.Context, config: Path, node: str | None, at_most_mhz: float | None, *, free: bool) -> None:
+    """Hold the clocks of this node's devices, by hand, or let them go.
+
+    For devices whose power cannot be limited, or to measure at one clock. The agent itself limits watts alone: a clock
+    bounds no draw. Nobody remembers that clocks are held, so let them go yourself; a reboot does, too.
+    """
+    if free == (at_most_mhz is not None):
+        raise click.UsageError("give --at-most MHZ or --free")
+    settings = read_settings(config, node)
+    backend = _backend(settings)
+    try:
+        facts = [each for each in backend.discover() if settings.manages is None or each.uuid in settings.manages]
+        failed = [each.uuid for each in facts if not _held(backend, each, at_most_mhz)]
+        seen = backend.read()
+    finally:
+        backend.close()
+    for each in facts:
+        reading = seen.get(each.uuid)
+        if each.uuid not in failed and isinstance(reading, DeviceReading) and reading.sm_clock_mhz is not None:
+            click.echo(f"{each.uuid}  {each.model}  now at {reading.sm_clock_mhz:g} MHz")
+    if failed:
+        ctx.exit(FAILED)
+
+
+def _held(backend: Backend, facts: DeviceFacts, at_most_mhz: float | None) -> bool:
+    """Whether the device took it; why not is told."""
+    if at_most_mhz is not None and facts.clocks_mhz and not facts.clocks_mhz[0] <= at_most_mhz <= facts.clocks_mhz[1]:
+        low, high = facts.clocks_mhz
+        click.echo(f"error: {facts.uuid}: its clocks are {low:g} to {high:g} MHz", err=True)
+        return False
+    try:
+        backend.set_clocks(facts.uuid, at_most_mhz)
+    except DeviceError as error:
+        click.echo(f"error: {facts.uuid}: {error}", err=True)
+        return False
+    return True
 
 
 async def _run(settings: AgentSettings) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from power.devices import LOST, REFUSED, SILENT, DeviceError, DeviceFacts, DeviceReading
 
 Clock = Callable[[], float]
+LOWEST_MHZ, HIGHEST_MHZ = 210.0, 1980.0
 
 
 @dataclass(slots=True)
@@ -40,7 +41,7 @@ class PretendDevice:
     overshoot_share: float = 0.03
     """Limiters react late: the draw may pass the limit by so much."""
     locked_mhz: float | None = None
-    """The clock that it is held at; for tests to look at, its draw does not follow."""
+    """The clock that it is held at. Its draw does not follow."""
     _steps: list[tuple[float, float]] = field(default_factory=list)
     """(from when, limit that is enforced), rising in time."""
     _told_w: float | None = None
@@ -56,7 +57,7 @@ class PretendDevice:
             max_w=self.max_w,
             default_w=self.default_w,
             can_limit=self.min_w < self.max_w,
-            clocks_mhz=(210.0, 1980.0),
+            clocks_mhz=(LOWEST_MHZ, HIGHEST_MHZ),
         )
 
     def enforced_w(self, now_s: float) -> float:
@@ -99,6 +100,8 @@ class PretendDevice:
             requested_w=told_w,
             energy_j=self._energy_j,
             busy_share=0.0 if drawn_w <= self.idle_w else 1.0,
+            sm_clock_mhz=HIGHEST_MHZ if self.locked_mhz is None else self.locked_mhz,
+            max_clock_mhz=HIGHEST_MHZ,
             throttled_by=("power_cap",) if self.wants_w(now_s) > self.enforced_w(now_s) else (),
         )
 

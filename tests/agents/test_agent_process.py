@@ -145,6 +145,22 @@ def bmc_on_loopback(folder: Path) -> Iterator[tuple[PretendBmc, dict[str, Any]]]
         server.shutdown()
 
 
+def test_clocks_are_held_and_let_go_by_hand_and_what_cannot_be_is_told_device_by_device(tmp_path: Path) -> None:
+    def clocks(*words: str) -> "subprocess.CompletedProcess[str]":
+        line = [*command("clocks", node(tmp_path)), *words]
+        return subprocess.run(line, check=False, capture_output=True, text=True)  # noqa: S603 - our own
+
+    held, free, wrong, unsaid = (
+        clocks(*words) for words in (("--at-most", "1410"), ("--free",), ("--at-most", "9"), ())
+    )
+
+    assert (held.returncode, free.returncode) == (0, 0)
+    assert held.stdout.count("now at 1410 MHz") == 2
+    assert free.stdout.count("now at 1980 MHz") == 2
+    assert (wrong.returncode, unsaid.returncode) == (1, 2)
+    assert f"error: {GPU}: its clocks are 210 to 1980 MHz" in wrong.stderr
+
+
 def test_an_agent_limits_devices_through_their_bmc_and_gives_back_what_was_found(tmp_path: Path) -> None:
     with bmc_on_loopback(tmp_path / "bmc") as (bmc, about):
         settings = settings_file(tmp_path / "agent", backend="redfish", redfish=about, on_stop="restore")
