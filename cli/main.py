@@ -41,7 +41,7 @@ VERBS = {
     "get": Verb("cli.get", "Show objects of a cluster in the server's columns."),
     "operator": Verb("cli.operator", "Run Tonnage as an operator on a cluster."),
     "plan": Verb("cli.plan", "Plan a fleet, of manifests or a cluster: instances, cost, placements, the rest."),
-    "power": Verb("cli.power", "Ask how many more servers a power budget carries."),
+    "power": Verb("cli.power", "Show power budgets, who is held back and why, and how many more servers fit."),
     "simulate": Verb("cli.simulate", "Replay traces on a pretend datacenter: placement, a day, power."),
     "top": Verb("cli.top", "Show how much is used, lost and idle, and what it costs."),
     "version": Verb("cli.version", "Print the version."),
@@ -104,7 +104,8 @@ def say_refused(error: TonnageError) -> None:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 def tonnage() -> None:
-    """Tonnage plans heterogeneous AI datacenters: which GPUs serve a model, and where every pod runs.
+    """Tonnage plans heterogeneous AI datacenters: which GPUs serve a model, where every pod runs, how many watts it may
+    draw.
 
     Data goes to standard output, words to standard error.
     """

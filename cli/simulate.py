@@ -118,8 +118,22 @@ def _command() -> str:
     type=click.Path(allow_dash=True),
     help="Manifest file, or folder of them; may be repeated. - reads standard input.",
 )
-@click.option("--hours", type=click.FloatRange(0, 24 * 7, min_open=True), default=24.0, show_default=True)
-@click.option("--step", "step_s", type=click.FloatRange(1, 3600), default=600.0, show_default=True, metavar="SECONDS")
+@click.option(
+    "--hours",
+    type=click.FloatRange(0, 24 * 7, min_open=True),
+    default=24.0,
+    show_default=True,
+    help="How long the day is, simulated.",
+)
+@click.option(
+    "--step",
+    "step_s",
+    type=click.FloatRange(1, 3600),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Simulated time from one cycle to the next.",
+)
 @click.option(
     "--load",
     type=click.FloatRange(0, 10, min_open=True),
@@ -147,7 +161,13 @@ def _command() -> str:
     metavar="SHARE",
     help="Empty nodes between plans where that pays, moving at most this share of the pods at a time.",
 )
-@click.option("--brain", type=click.Choice(["inline", "embedded"]), default="inline", show_default=True)
+@click.option(
+    "--brain",
+    type=click.Choice(["inline", "embedded"]),
+    default="inline",
+    show_default=True,
+    help="Who plans: this process, or an own Ray on this machine.",
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(0, 3600),

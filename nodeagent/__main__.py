@@ -60,7 +60,11 @@ def main() -> None:
 
 
 SETTINGS = click.option(
-    "--config", type=click.Path(path_type=Path), default=Path("/etc/tonnage/agent.yaml"), show_default=True
+    "--config",
+    type=click.Path(path_type=Path),
+    default=Path("/etc/tonnage/agent.yaml"),
+    show_default=True,
+    help="The agent's settings.",
 )
 NODE = click.option("--node", envvar="NODE_NAME", help="This node's name in the cluster. [env: NODE_NAME]")
 
@@ -109,7 +113,13 @@ def devices(backend: str | None, config: Path | None, node: str | None) -> None:
 @main.command()
 @SETTINGS
 @NODE
-@click.option("--at-most", "at_most_mhz", type=click.FloatRange(min=0, min_open=True), metavar="MHZ")
+@click.option(
+    "--at-most",
+    "at_most_mhz",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="MHZ",
+    help="Hold clocks at this or below.",
+)
 @click.option("--free", is_flag=True, help="Let the clocks go.")
 @click.pass_context
 def clocks(ctx: click.Context, config: Path, node: str | None, at_most_mhz: float | None, *, free: bool) -> None:

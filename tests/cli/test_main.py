@@ -3,13 +3,16 @@
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from cli.main import VERBS, tonnage
 from cluster.version import VERSION
+from nodeagent.__main__ import main as agent
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("numpy", "pydantic", "yaml", "rich", "pulp", "highspy", "matplotlib", "structlog")
@@ -32,6 +35,30 @@ def test_the_help_names_every_verb_and_the_exit_status() -> None:
 
     assert all(f"\n  {name} " in said for name in VERBS)
     assert "Exit status:" in said
+
+
+@pytest.mark.parametrize("program", [tonnage, agent], ids=["tonnage", "tonnage-agent"])
+def test_every_option_says_what_it_is_for(program: click.Group) -> None:
+    unsaid = [
+        f"{command} {option.opts[0]}"
+        for command, options in commands_of(program, click.Context(program), program.name or "")
+        for option in options
+        if isinstance(option, click.Option) and not option.help and "--output" not in option.opts
+    ]
+
+    assert unsaid == []
+
+
+def commands_of(
+    command: click.Command, context: click.Context, path: str
+) -> Iterator[tuple[str, Sequence[click.Parameter]]]:
+    """Every command below this one, with its options."""
+    yield path, command.params
+    for name in command.list_commands(context) if isinstance(command, click.Group) else ():
+        assert isinstance(command, click.Group)
+        below = command.get_command(context, name)
+        assert below is not None
+        yield from commands_of(below, click.Context(below, parent=context), f"{path} {name}")
 
 
 def test_an_unknown_verb_is_wrong_use() -> None:
