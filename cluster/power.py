@@ -139,6 +139,19 @@ class PowerReadings:
     """Shape (domains,)."""
 
 
+def never_read(devices: int, domains: int) -> PowerReadings:
+    """Before anything was heard of so many devices and so many domains."""
+    return PowerReadings(
+        at_s=np.full(devices, NEVER_S),
+        draw_w=np.zeros(devices),
+        cap_w=np.zeros(devices),
+        sequence=np.full(devices, -1),
+        phase=np.full(devices, PHASE_UNKNOWN),
+        meter_at_s=np.full(domains, NEVER_S),
+        meter_w=np.zeros(domains),
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PowerLeases:
     """What was granted, one entry per device."""

@@ -15,8 +15,8 @@ from cluster.power import (
     PowerClass,
     PowerDeviceTable,
     PowerLeases,
-    PowerReadings,
     PowerTable,
+    never_read,
 )
 from controller.api.power_domain import Breaker
 from controller.power_tree import Domains, PoweredNode, PowerTree, power_tree
@@ -69,7 +69,7 @@ def power_table(domains: Domains, nodes: Mapping[str, PoweredNode], inventories:
         classes=classes,
         gpu_types=tuple(sorted({found.model for *_, found in devices})),
         devices=_devices(devices, tree, row_of, class_rows),
-        readings=_never_read(len(devices), len(row_of)),
+        readings=never_read(len(devices), len(row_of)),
         leases=_no_leases(len(devices)),
         curves=tuple(_curve(breaker) for breaker in curves),
     )
@@ -193,18 +193,6 @@ def _curve(breaker: Breaker) -> BreakerCurve:
         over=tuple(point.over for point in breaker.curve),
         for_s=tuple(point.seconds for point in breaker.curve),
         cooling_s=breaker.cooling_seconds,
-    )
-
-
-def _never_read(devices: int, domains: int) -> PowerReadings:
-    return PowerReadings(
-        at_s=np.full(devices, NEVER_S),
-        draw_w=np.zeros(devices),
-        cap_w=np.zeros(devices),
-        sequence=np.full(devices, -1),
-        phase=np.full(devices, -1),
-        meter_at_s=np.full(domains, NEVER_S),
-        meter_w=np.zeros(domains),
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from cluster.errors import ConfigError
-from cluster.power import NEVER_S, PowerReadings, PowerTable
+from cluster.power import PowerTable, never_read
 from power.allocator import Allocator, AllocatorState, Grants, allocator_of, first_state, step
 from power.carrying import carried
 from power.lease_book import LeaseBook, answers, found_w, heard, readings_of, taken_over
@@ -148,9 +148,8 @@ class Watts:
         self._is_new = False
         try:
             table = self.table_of(self.inventories)
-            found = self._numbered_on(
-                taken_over(replace(table, readings=_unread(table)), found_w(self._book, table), self.epoch)
-            )
+            unread = replace(table, readings=never_read(len(table.devices), len(table.domains)))
+            found = self._numbered_on(taken_over(unread, found_w(self._book, table), self.epoch))
             tree_of(found)
             allocator = allocator_of(found, self.rules) if len(found.devices) else None
         except ConfigError as error:
@@ -166,16 +165,3 @@ class Watts:
         """Sequence numbers go on: agents refuse lower ones."""
         sequence = np.full(len(found.devices), self._newest)
         return replace(found, leases=replace(found.leases, sequence=sequence))
-
-
-def _unread(table: PowerTable) -> PowerReadings:
-    devices, domains = len(table.devices), len(table.domains)
-    return PowerReadings(
-        at_s=np.full(devices, NEVER_S),
-        draw_w=np.zeros(devices),
-        cap_w=np.zeros(devices),
-        sequence=np.full(devices, -1),
-        phase=np.full(devices, -1),
-        meter_at_s=np.full(domains, NEVER_S),
-        meter_w=np.zeros(domains),
-    )
