@@ -18,7 +18,7 @@ import structlog
 from cluster.version import VERSION
 from controller.brain_life import BrainLost, Life
 from controller.brain_peer import Peer
-from controller.brain_standing import UNWANTED, Fruit, Plea, Standing, planners_of
+from controller.brain_standing import UNWANTED, OpenRequest, Reply, Standing, planners_of
 from controller.brain_trust import Retries, Trust
 from controller.brain_wire import (
     Answer,
@@ -57,8 +57,8 @@ class Link:
         self._trust, self._retries = Trust(), Retries(chance)
         self._changed = Condition()
         self._standing = Standing()
-        self._plea: Plea | None = None
-        self._fruit: Fruit | None = None
+        self._open: OpenRequest | None = None
+        self._reply: Reply | None = None
         self._requests = 0
         self._ideas: dict[str, Idea] = {}
         self._memories: dict[str, bytes] = {}
@@ -76,22 +76,22 @@ class Link:
         with self._changed:
             return replace(self._standing, trusted=not self._trust.is_open)
 
-    def ask(self, frame: bytes, epoch: int, deadline_s: float) -> Fruit:
+    def ask(self, frame: bytes, epoch: int, deadline_s: float) -> Reply:
         """The brain's plan, or why there is none, within `deadline_s`."""
         with self._changed:
             if self._standing.state != "up":
-                return Fruit(reason=self._standing.state, words=self._standing.why)
+                return Reply(reason=self._standing.state, words=self._standing.why)
             if self._trust.is_open:
                 self._begin_trial(frame, epoch, deadline_s)
-                return Fruit(reason="distrusted", words="its last plans did not come in time; it is on trial")
-            plea = self._send_plea(frame, epoch, deadline_s)
-            self._changed.wait_for(lambda: self._fruit is not None or self._plea is not plea, deadline_s)
-            fruit, self._fruit = self._fruit, None
-            if fruit is None and self._plea is plea:
-                fruit = Fruit(reason="deadline", words="the brain was not done in time")
+                return Reply(reason="distrusted", words="its last plans did not come in time; it is on trial")
+            asked = self._send_request(frame, epoch, deadline_s)
+            self._changed.wait_for(lambda: self._reply is not None or self._open is not asked, deadline_s)
+            reply, self._reply = self._reply, None
+            if reply is None and self._open is asked:
+                reply = Reply(reason="deadline", words="the brain was not done in time")
                 self._trust.failed(self._clock())
-            self._plea = None
-            return fruit or Fruit(reason="lost", words=self._standing.why or "the brain was lost while it planned")
+            self._open = None
+            return reply or Reply(reason="lost", words=self._standing.why or "the brain was lost while it planned")
 
     def ideas(self) -> list[Idea]:
         """What has come out of slots since the last call: the newest of each, and each once."""
@@ -123,17 +123,17 @@ class Link:
 
     def _begin_trial(self, frame: bytes, epoch: int, deadline_s: float) -> None:
         """A request that nobody waits for, unless one is under way. Its plan in time brings trust back."""
-        plea = self._plea
-        if plea is None or plea.is_over(self._clock()):
-            self._send_plea(frame, epoch, deadline_s)
+        asked = self._open
+        if asked is None or asked.is_over(self._clock()):
+            self._send_request(frame, epoch, deadline_s)
 
-    def _send_plea(self, frame: bytes, epoch: int, deadline_s: float) -> Plea:
+    def _send_request(self, frame: bytes, epoch: int, deadline_s: float) -> OpenRequest:
         self._requests += 1
-        self._fruit = None
-        self._plea = Plea(self._requests, epoch, self._clock(), deadline_s)
+        self._reply = None
+        self._open = OpenRequest(self._requests, epoch, self._clock(), deadline_s)
         self._to_send.append((Ask(self._requests, epoch, deadline_s), frame))
         self._poke()
-        return self._plea
+        return self._open
 
     def _poke(self) -> None:
         with suppress(BlockingIOError, OSError):  # full: it is awake already; closed: it has ended
@@ -221,9 +221,9 @@ class Link:
             case Thinks(slot, reason, words):
                 self._keep(Idea(slot, body, reason, words))
             case Answer():
-                self._end_plea(message.request, message.epoch, Fruit(plan=body))
+                self._end_request(message.request, message.epoch, Reply(plan=body))
             case Failed():
-                self._end_plea(message.request, message.epoch, Fruit(reason=message.reason, words=message.words))
+                self._end_request(message.request, message.epoch, Reply(reason=message.reason, words=message.words))
             case _:
                 raise BrainLost("garbled", f"a brain does not say {type(message).__name__}")
 
@@ -237,18 +237,18 @@ class Link:
             if memory is not None:
                 self._memories[idea.slot] = memory
 
-    def _end_plea(self, request: int, epoch: int, fruit: Fruit) -> None:
+    def _end_request(self, request: int, epoch: int, reply: Reply) -> None:
         with self._changed:
-            plea = self._plea
-            if plea is None or (plea.request, plea.epoch) != (request, epoch) or plea.is_over(self._clock()):
+            asked = self._open
+            if asked is None or (asked.request, asked.epoch) != (request, epoch) or asked.is_over(self._clock()):
                 self._standing = replace(self._standing, late=self._standing.late + 1)
                 return
             was_trial = self._trust.is_open
-            if fruit.plan:
+            if reply.plan:
                 self._trust.succeeded()
             else:
                 self._trust.failed(self._clock())
-            self._plea, self._fruit = None, None if was_trial else fruit
+            self._open, self._reply = None, None if was_trial else reply
             self._changed.notify_all()
 
     def _look(self, life: Life) -> None:
@@ -268,7 +268,7 @@ class Link:
         """Nothing is under way with the brain that was; the next one is another."""
         with self._changed:
             self._standing = replace(self._standing, **changes, planners_up=0, planner_processes=(), slots_up=())  # type: ignore[arg-type]
-            self._plea = self._fruit = None
+            self._open = self._reply = None
             self._to_send.clear()
             self._trust.succeeded()
             self._changed.notify_all()

@@ -12,8 +12,8 @@ State = Literal["away", "starting", "up"]
 
 
 @dataclass(frozen=True, slots=True)
-class Plea:
-    """A request as the controller sees it."""
+class OpenRequest:
+    """A request to the brain that has not been answered."""
 
     request: int
     epoch: int
@@ -25,7 +25,7 @@ class Plea:
 
 
 @dataclass(frozen=True, slots=True)
-class Fruit:
+class Reply:
     """What a request brought: a plan's frame, or the reason why there is none."""
 
     plan: bytes = b""

@@ -82,11 +82,11 @@ class RayBrain:
             return Reason(standing.state, standing.why)
         frame = snapshot_frame(snapshot)
         self.counts.handover_s = self.clock() - began_s
-        fruit = self.link.ask(frame, self.epoch(), deadline_s - self.counts.handover_s)
-        if not fruit.plan:
-            return Reason(fruit.reason, fruit.words)
+        reply = self.link.ask(frame, self.epoch(), deadline_s - self.counts.handover_s)
+        if not reply.plan:
+            return Reason(reply.reason, reply.words)
         try:
-            plan = plan_from_frame(fruit.plan)
+            plan = plan_from_frame(reply.plan)
         except FrameError as error:
             return Reason("garbled", str(error))
         self.counts.plans["ray"] += 1
