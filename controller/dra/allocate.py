@@ -9,7 +9,7 @@ from cluster.errors import ActionError
 from controller.dra.asks import Ask, Request, matches
 from controller.dra.inventory import Inventory, Listed
 from controller.dra.objects import API, FINALIZER, MAX_RESERVATIONS, DeviceClass, DeviceId, ResourceClaim
-from controller.dra.selectors import SelectorError
+from controller.dra.undecided import SelectorError
 from controller.kube_request import MERGE_PATCH
 from controller.kube_write import Write
 from controller.sightings import EPOCH_ANNOTATION, SeenPod

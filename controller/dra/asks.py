@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from controller.dra.inventory import Inventory, Listed
 from controller.dra.objects import Attribute, DeviceClass, DeviceRequest, DeviceSelector, ResourceClaim
-from controller.dra.selectors import Selector, SelectorError, UnsupportedSelectorError, selector
+from controller.dra.selectors import Selector, selector
+from controller.dra.undecided import SelectorError, UnsupportedSelectorError
 
 
 class UnsupportedClaimError(ValueError):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from controller.dra.asks import Ask, fits
 from controller.dra.inventory import Inventory
 from controller.dra.pictured import FITS_LABEL
-from controller.dra.selectors import SelectorError
+from controller.dra.undecided import SelectorError
 
 KNOWN_ASKS = 64
 """More different asks than this are not remembered beyond the pods that have them. Chosen: a fleet has a dozen."""

@@ -11,53 +11,13 @@ and values of different types are never equal. Source: Kubernetes 1.36, dynamic-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
-from functools import lru_cache, total_ordering
+from functools import lru_cache
 from typing import Any
 
 from controller.api.quantity import quantity
+from controller.dra.cel_values import COMPARE, METHODS, Attributes, call, get, quantity_of, version_from, yes_or_no
 from controller.dra.objects import Attribute, Device
-
-
-class UnsupportedSelectorError(ValueError):
-    """The expression uses what is not supported here, or is no CEL at all."""
-
-
-class SelectorError(ValueError):
-    """The expression cannot be decided for this device, such as for an attribute that it lacks."""
-
-
-@total_ordering
-@dataclass(frozen=True, slots=True)
-class Version:
-    """A semantic version. Source: semver.org 2.0.0, section 11; builds do not order."""
-
-    core: tuple[int, int, int]
-    pre: tuple[str, ...] = ()
-
-    def __lt__(self, other: "Version") -> bool:
-        return self._key() < other._key()
-
-    def _key(self) -> tuple[Any, ...]:
-        # Numbers before words; a version without a pre-release after all of its pre-releases.
-        parts = tuple((0, int(p), "") if p.isdigit() else (1, 0, p) for p in self.pre)
-        return (self.core, not self.pre, parts)
-
-
-def version_from(text: str) -> Version:
-    match = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?", text)
-    if match is None:
-        raise SelectorError(f"{text!r} is no semantic version")
-    major, minor, patch, pre = match.groups()
-    return Version((int(major), int(minor), int(patch)), tuple(pre.split(".")) if pre else ())
-
-
-@dataclass(frozen=True, slots=True)
-class _Attributes:
-    """Values by domain; a domain that is not there is empty."""
-
-    by_domain: Mapping[str, Mapping[str, Any]]
-
+from controller.dra.undecided import SelectorError, UnsupportedSelectorError
 
 Eval = Callable[[Mapping[str, Any]], Any]
 
@@ -98,8 +58,8 @@ def _facts(driver: str, device: Device) -> dict[str, Any]:
     return {
         "driver": driver,
         "allowMultipleAllocations": device.allow_multiple_allocations,
-        "attributes": _Attributes(attributes),
-        "capacity": _Attributes(capacity),
+        "attributes": Attributes(attributes),
+        "capacity": Attributes(capacity),
     }
 
 
@@ -170,14 +130,14 @@ class _Parser:
         left = self._unary()
         if operator := self._took("==", "!=", "<", "<=", ">", ">=", "in"):
             right = self._unary()
-            compare = _COMPARE[operator]
+            compare = COMPARE[operator]
             return lambda v: compare(left(v), right(v))
         return left
 
     def _unary(self) -> Eval:
         if self._took("!"):
             inner = self._unary()
-            return lambda v: not _yes_or_no(inner(v))
+            return lambda v: not yes_or_no(inner(v))
         return self._reached()
 
     def _reached(self) -> Eval:
@@ -189,18 +149,18 @@ class _Parser:
     def _indexed(self, of: Eval) -> Eval:
         key = self.either()
         self.expect("]")
-        return lambda v: _get(of(v), key(v))
+        return lambda v: get(of(v), key(v))
 
     def _member(self, of: Eval) -> Eval:
         kind, name = self._next()
         if kind != "name":
             raise UnsupportedSelectorError(f"{name!r} in {self._text!r} is not supported")
         if not self._took("("):
-            return lambda v: _get(of(v), name)
+            return lambda v: get(of(v), name)
         arguments = self._arguments(")")
         if name not in METHODS:
             raise UnsupportedSelectorError(f"{name}() in {self._text!r} is not supported")
-        return lambda v: _call(name, of(v), [each(v) for each in arguments])
+        return lambda v: call(name, of(v), [each(v) for each in arguments])
 
     def _arguments(self, end: str) -> list[Eval]:
         found: list[Eval] = []
@@ -251,60 +211,15 @@ def _shortcut(left: Eval, right: Eval, *, decisive: bool) -> Eval:
 
     def run(v: Mapping[str, Any]) -> bool:
         try:
-            if _yes_or_no(left(v)) is decisive:
+            if yes_or_no(left(v)) is decisive:
                 return decisive
         except SelectorError:
-            if _yes_or_no(right(v)) is decisive:
+            if yes_or_no(right(v)) is decisive:
                 return decisive
             raise
-        return _yes_or_no(right(v))
+        return yes_or_no(right(v))
 
     return run
-
-
-def _yes_or_no(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise SelectorError(f"{value!r} is no yes or no")
-
-
-def _get(of: Any, key: Any) -> Any:
-    if isinstance(of, _Attributes):
-        return of.by_domain.get(str(key), {})
-    if isinstance(of, Mapping) and key in of:
-        return of[key]
-    raise SelectorError(f"there is no {key}")
-
-
-def _is_equal(a: Any, b: Any) -> bool:
-    return type(a) is type(b) and bool(a == b)
-
-
-def _is_less(a: Any, b: Any) -> bool:
-    if type(a) is not type(b) or not isinstance(a, int | str) or isinstance(a, bool):
-        raise SelectorError(f"{a!r} and {b!r} cannot be compared by < or >")
-    return bool(a < b)
-
-
-def _is_in(key: Any, of: Any) -> bool:
-    if isinstance(of, _Attributes):
-        return key in of.by_domain
-    if isinstance(of, Mapping):
-        return key in of
-    if isinstance(of, list):
-        return any(_is_equal(key, each) for each in of)
-    raise SelectorError(f"nothing can be in {of!r}")
-
-
-_COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
-    "==": _is_equal,
-    "!=": lambda a, b: not _is_equal(a, b),
-    "<": _is_less,
-    ">": lambda a, b: _is_less(b, a),
-    "<=": lambda a, b: not _is_less(b, a),
-    ">=": lambda a, b: not _is_less(a, b),
-    "in": _is_in,
-}
 
 
 def _has(inner: Eval) -> Eval:
@@ -318,53 +233,8 @@ def _has(inner: Eval) -> Eval:
     return run
 
 
-def _quantity(text: Any) -> Decimal:
-    try:
-        return quantity(str(text))
-    except ValueError as error:
-        raise SelectorError(str(error)) from error
-
-
 _FUNCTIONS: Mapping[str, Callable[[Eval], Eval]] = {
     "has": _has,
-    "quantity": lambda inner: lambda v: _quantity(inner(v)),
+    "quantity": lambda inner: lambda v: quantity_of(inner(v)),
     "semver": lambda inner: lambda v: version_from(str(inner(v))),
 }
-
-
-def _ordered(a: Any, b: Any) -> int:
-    if type(a) is not type(b) or not isinstance(a, Decimal | Version):
-        raise SelectorError(f"{a!r} and {b!r} cannot be compared")
-    return int(a > b) - int(a < b)
-
-
-def _matches(text: str, pattern: str) -> bool:
-    # RE2 has neither of these; what is left means the same to both.
-    if "(?" in pattern or re.search(r"\\\d", pattern):
-        raise SelectorError(f"the pattern {pattern!r} is not supported")
-    try:
-        return re.search(pattern, text) is not None
-    except re.error as error:
-        raise SelectorError(f"the pattern {pattern!r}: {error}") from error
-
-
-METHODS: Mapping[str, tuple[type | tuple[type, ...], int, Callable[..., Any]]] = {
-    "startsWith": (str, 1, str.startswith),
-    "endsWith": (str, 1, str.endswith),
-    "contains": (str, 1, lambda text, part: part in text),
-    "matches": (str, 1, _matches),
-    "lowerAscii": (str, 0, str.lower),
-    "upperAscii": (str, 0, str.upper),
-    "compareTo": ((Decimal, Version), 1, _ordered),
-    "isGreaterThan": ((Decimal, Version), 1, lambda a, b: _ordered(a, b) > 0),
-    "isLessThan": ((Decimal, Version), 1, lambda a, b: _ordered(a, b) < 0),
-}
-"""By name: of what they are methods, how many arguments they take, and what they do."""
-
-
-def _call(name: str, of: Any, arguments: list[Any]) -> Any:
-    kind, count, work = METHODS[name]
-    is_text = kind is str and not all(isinstance(each, str) for each in arguments)
-    if not isinstance(of, kind) or len(arguments) != count or is_text:
-        raise SelectorError(f"{of!r} has no {name}() of {arguments!r}")
-    return work(of, *arguments)

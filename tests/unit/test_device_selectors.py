@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from controller.dra.objects import Device
-from controller.dra.selectors import SelectorError, UnsupportedSelectorError, selector
+from controller.dra.selectors import selector
+from controller.dra.undecided import SelectorError, UnsupportedSelectorError
 from controller.kube_structs import object_from
 from tests.devices import DRIVER, device
 
