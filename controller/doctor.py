@@ -13,6 +13,7 @@ from controller.api.served import SERVED
 from controller.crds import crd
 from controller.kube_installation import Installation
 from controller.kube_placers import asked_placer, placer_name
+from controller.kube_refusals import NOT_INSTALLED
 from controller.kube_sightings import seen_pod
 from controller.kube_structs import Pod
 from controller.permissions import Permission
@@ -86,8 +87,9 @@ def examine(facts: Facts, now_s: float) -> tuple[Finding, ...]:
     found: list[Finding] = []
     for check, findings in checks.items():
         if check in facts.unread:
-            remedy = "ask as somebody who may (--as, --context), or grant it"
-            found.append(Finding(check, "unknown", f"could not be looked at: {facts.unread[check]}", remedy))
+            why = facts.unread[check]
+            remedy = INSTALL if NOT_INSTALLED in why else "ask as somebody who may (--as, --context), or grant it"
+            found.append(Finding(check, "unknown", f"could not be looked at: {why}", remedy))
         else:
             found += findings
     return tuple(found)
