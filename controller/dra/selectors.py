@@ -10,8 +10,10 @@ and values of different types are never equal. Source: Kubernetes 1.36, dynamic-
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from controller.api.quantity import quantity
@@ -90,13 +92,20 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
     yield "end", ""
 
 
+MOST_TOKENS, DEEPEST = 400, 20
+"""Chosen: far more than anybody writes by hand. Whoever may make a ResourceClaim writes expressions of 10,000 signs, and
+one that is deeper than Python's stack would end each cycle."""
+
+
 class _Parser:
     """By recursive descent, into functions of the variables."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = list(_tokens(text))
-        self._at = 0
+        self._tokens = list(islice(_tokens(text), MOST_TOKENS + 1))
+        if len(self._tokens) > MOST_TOKENS:
+            raise UnsupportedSelectorError(f"more than {MOST_TOKENS} words and signs are not supported")
+        self._at = self._depth = 0
 
     def _next(self) -> tuple[str, str]:
         token = self._tokens[self._at]
@@ -115,10 +124,19 @@ class _Parser:
             raise UnsupportedSelectorError(f"{found or 'the end'!r} in {self._text!r} is not supported")
 
     def either(self) -> Eval:
-        found = self._both()
-        while self._took("||"):
-            found = _shortcut(found, self._both(), decisive=True)
-        return found
+        with self._deeper():
+            found = self._both()
+            while self._took("||"):
+                found = _shortcut(found, self._both(), decisive=True)
+            return found
+
+    @contextmanager
+    def _deeper(self) -> Iterator[None]:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise UnsupportedSelectorError(f"more than {DEEPEST} parts within each other are not supported")
+        yield
+        self._depth -= 1
 
     def _both(self) -> Eval:
         found = self._compared()
@@ -136,7 +154,8 @@ class _Parser:
 
     def _unary(self) -> Eval:
         if self._took("!"):
-            inner = self._unary()
+            with self._deeper():
+                inner = self._unary()
             return lambda v: not yes_or_no(inner(v))
         return self._reached()
 

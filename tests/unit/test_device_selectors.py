@@ -93,11 +93,22 @@ def test_what_cannot_be_decided_is_an_error_and_no_answer(expression: str) -> No
         "1.5 < 2",
         "",
         "nobody.knows == 1",
+        "(" * 21 + "true" + ")" * 21,
+        "!" * 1200 + "true",
+        " && ".join(["true"] * 1500),
+        "device" + ".a" * 1200,
     ],
+    ids=lambda expression: expression[:40],
 )
 def test_what_is_not_supported_is_refused_before_any_device_is_looked_at(expression: str) -> None:
     with pytest.raises(UnsupportedSelectorError):
         selector(expression)
+
+
+def test_what_is_long_and_still_supported_is_decided() -> None:
+    assert decide(" && ".join(["true"] * 199))
+    assert decide("!" * 18 + "true")
+    assert decide("(" * 18 + "true" + ")" * 18)
 
 
 def test_a_list_as_a_value_cannot_be_decided() -> None:
