@@ -65,15 +65,20 @@ def _fullest(left: Sequence[int], shape: PodShape) -> tuple[int, ...]:
     return tuple(sorted(device for _, device in (fit + rest)[: shape.gpus]))
 
 
+def is_device_number(written: str) -> bool:
+    """Anybody may write annotations: Python reads no number of 5,000 digits, and no node has so many devices."""
+    return written.isascii() and written.isdigit() and len(written) < 10
+
+
 def _said(pod: Running, gpus_of_node: int) -> tuple[int, ...] | Mistake | None:
     """The devices that a pod names; None when it names none, the mistake when they cannot be."""
     written = pod.read.object.metadata.annotations.devices
     if written is None:
         return None
     parts = [part.strip() for part in written.split(",")]
-    numbers = sorted({int(part) for part in parts if part.isascii() and part.isdigit()})
+    numbers = sorted({int(part) for part in parts if is_device_number(part)})
     if len(numbers) < len(parts):
-        problem = f"is {written!r}"
+        problem = f"is {written[-80:]!r}"
         remedy = 'write different device numbers, like "0,3"'
     elif numbers[-1] >= gpus_of_node:
         problem = f"names device {numbers[-1]}"

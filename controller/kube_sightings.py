@@ -9,6 +9,7 @@ import msgspec
 from cluster.snapshot import Snapshot
 from controller.api.gpu_type import NodeLabel
 from controller.api.marks import SERVICE_LABEL
+from controller.devices_held import is_device_number
 from controller.kube_cache import Cache, Resource
 from controller.kube_placers import asked_placer
 from controller.kube_structs import Meta, OwnObject, Pod, Slim
@@ -150,7 +151,7 @@ def _numbers(written: str | None) -> tuple[int, ...]:
     if not written:
         return ()
     parts = written.split(",")
-    return tuple(int(part) for part in parts) if all(part.isascii() and part.isdigit() for part in parts) else ()
+    return tuple(int(part) for part in parts) if all(is_device_number(part) for part in parts) else ()
 
 
 @lru_cache(maxsize=4096)

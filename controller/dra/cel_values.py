@@ -28,12 +28,12 @@ class Version:
 
     def _key(self) -> tuple[Any, ...]:
         # Numbers before words; a version without a pre-release after all of its pre-releases.
-        parts = tuple((0, int(p), "") if p.isdigit() else (1, 0, p) for p in self.pre)
+        parts = tuple((0, int(p), "") if p.isdigit() and len(p) < 19 else (1, 0, p) for p in self.pre)
         return (self.core, not self.pre, parts)
 
 
 def version_from(text: str) -> Version:
-    match = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?", text)
+    match = re.fullmatch(r"(\d{1,18})\.(\d{1,18})\.(\d{1,18})(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?", text)
     if match is None:
         raise SelectorError(f"{text!r} is no semantic version")
     major, minor, patch, pre = match.groups()

@@ -76,7 +76,7 @@ def value_of(attribute: Attribute) -> Any:
 
 
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<op>&&|\|\||==|!=|<=|>=|[<>!()\[\],.])|(?P<int>-?\d+(?![\w.]))|(?P<name>[A-Za-z_]\w*)"""
+    r"""\s*(?:(?P<op>&&|\|\||==|!=|<=|>=|[<>!()\[\],.])|(?P<int>-?\d{1,19}(?![\w.]))|(?P<name>[A-Za-z_]\w*)"""
     r"""|(?P<text>"(?:[^"\\\n]|\\["'\\n t])*"|'(?:[^'\\\n]|\\["'\\nt])*'))"""
 )
 
@@ -93,8 +93,8 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
 
 
 MOST_TOKENS, DEEPEST = 400, 20
-"""Chosen: far more than anybody writes by hand. Whoever may make a ResourceClaim writes expressions of 10,000 signs, and
-one that is deeper than Python's stack would end each cycle."""
+"""Chosen: far more than anybody writes by hand. Whoever may make a ResourceClaim writes expressions of up to 10,000
+signs, and one that is deeper than Python's stack would end each cycle."""
 
 
 class _Parser:

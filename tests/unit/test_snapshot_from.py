@@ -110,6 +110,7 @@ def required(*expressions: Object) -> Object:
         ([node(gpus=2), pod(gpus=1, on="n1", annotations={DEVICES: "2"})], "names device 2; its node has the devices"),
         ([node(gpus=2), pod(gpus=1, on="n1", annotations={DEVICES: "0,1"})], "names 2 devices, the pod asks for 1"),
         ([node(gpus=2), pod(gpus=2, on="n1", annotations={DEVICES: "0,0"})], "is '0,0'; write different device"),
+        ([node(gpus=2), pod(gpus=1, on="n1", annotations={DEVICES: "1" * 5000})], "1'; write different device"),
         ([node(), pod(annotations={"tonnage.dev/movable": "yes"})], 'is \'yes\'; write "true" or "false"'),
         ([node(gpus=17)], "Node/n1, status.allocatable['nvidia.com/gpu']: is 17; count devices, 16 at most"),
         ([having(node(), "status", {})], "Node/n1, status.allocatable: is missing"),
