@@ -1,7 +1,7 @@
 """Quantities and lengths of time as Kubernetes writes them: `500m`, `1.5`, `16Gi`, `1e3`, `40ms`."""
 
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal, DecimalException
 from functools import lru_cache
 from math import ceil
 
@@ -54,7 +54,7 @@ def _parsed(text: str) -> Decimal:
     number, exponent, suffix = match.groups()
     try:
         value = Decimal(number + (exponent or "")) * _SUFFIX[suffix or ""]
-    except InvalidOperation:  # an exponent that no Decimal holds
+    except DecimalException:  # an exponent that no Decimal holds
         raise ValueError(f"is too large: {text!r}") from None
     if value < 0:
         raise ValueError(f"should not be negative, not {text!r}")

@@ -31,7 +31,24 @@ def test_a_quantity_has_its_exact_value(written: object, value: Decimal) -> None
 
 
 @pytest.mark.parametrize(
-    "written", ["", "1.5GB", "1 Gi x", "Gi", "1e", "0x10", "１", "1ki", True, None, [1], "1e99", "1E"]
+    "written",
+    [
+        "",
+        "1.5GB",
+        "1 Gi x",
+        "Gi",
+        "1e",
+        "0x10",
+        "１",
+        "1ki",
+        True,
+        None,
+        [1],
+        "1e99",
+        "1e1000000",
+        "1e9999999999999999999",
+        "1E",
+    ],
 )
 def test_what_kubernetes_refuses_is_no_quantity(written: object) -> None:
     with pytest.raises(ValueError, match=r"quantity|too large"):
