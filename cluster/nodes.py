@@ -1,5 +1,6 @@
 """Nodes as columns, and which of them a pod's shape may run on at all."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -83,16 +84,24 @@ def meets(labels: Labels, requirement: Requirement) -> bool:
         case "DoesNotExist":
             return value is None
         case "Gt":
-            return _integer(value) is not None and int(value or 0) > int(requirement.values[0])
+            have, bound = _integer(value), _bound(requirement)
+            return have is not None and bound is not None and have > bound
         case "Lt":
-            return _integer(value) is not None and int(value or 0) < int(requirement.values[0])
+            have, bound = _integer(value), _bound(requirement)
+            return have is not None and bound is not None and have < bound
+
+
+def _bound(requirement: Requirement) -> int | None:
+    """The API server takes any text here. Beyond one that is no integer nothing is, as kube-scheduler has it."""
+    return _integer(requirement.values[0]) if requirement.values else None
 
 
 def _integer(value: str | None) -> int | None:
-    try:
-        return None if value is None else int(value)
-    except ValueError:
-        return None
+    """As the API server reads 64 bits: no spaces, no thousands of digits."""
+    return int(value) if value is not None and _INTEGER.fullmatch(value) else None
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def tolerates_all(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> bool:

@@ -99,8 +99,10 @@ def _gpus(read: Read[Pod], ask: Amounts, findings: Findings) -> tuple[int, int, 
     if whole:
         problem = f"asks for a share while the containers ask for {' and '.join(whole)}"
         findings.mistake(read.mistake(here, problem, "ask for whole devices or for a share of one"))
-    if not share.isascii() or not share.isdigit() or not 1 <= int(share) <= WHOLE_GPU_MILLI:
-        findings.mistake(read.mistake(here, f"is {share!r}", f"write thousandths of one GPU, 1 to {WHOLE_GPU_MILLI}"))
+    # Its length first: Python refuses to read thousands of digits, and anybody may write an annotation.
+    if not (share.isascii() and share.isdigit() and len(share) < 10 and 1 <= int(share) <= WHOLE_GPU_MILLI):
+        remedy = f"write thousandths of one GPU, 1 to {WHOLE_GPU_MILLI}"
+        findings.mistake(read.mistake(here, f"is {share[:40]!r}", remedy))
         return 1, WHOLE_GPU_MILLI, ""
     return 1, int(share), ""
 

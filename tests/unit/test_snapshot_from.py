@@ -105,6 +105,7 @@ def required(*expressions: Object) -> Object:
         ),
         ([node("n1"), pod(on="n2")], "Pod/default/p1, spec.nodeName: there is no Node 'n2'; known: n1"),
         ([node(), pod(annotations={MILLI: "0"})], "is '0'; write thousandths of one GPU, 1 to 1000"),
+        ([node(), pod(annotations={MILLI: "1" * 5000})], f"is {'1' * 40!r}; write thousandths of one GPU"),
         ([node(), pod(annotations={MILLI: "30%"})], "is '30%'; write thousandths of one GPU"),
         ([node(), pod(gpus=1, annotations={MILLI: "300"})], "asks for a share while the containers ask for nvidia"),
         ([node(gpus=2), pod(gpus=1, on="n1", annotations={DEVICES: "2"})], "names device 2; its node has the devices"),
