@@ -312,8 +312,7 @@ def _decided(
     far_w = rules.calm_look_share * budget_w - allocator.fixed_w
     calm = clean and all_of(drawn_w < far_w)
     asks_w = _without_work(allocator, need_w, readings.phase) if calm else need_w
-    last_w = mean_w if calm else None
-    cap_w = _next_caps(allocator, trust, book, seen, asks_w, target_w, room_w, pool_w, last_w)
+    cap_w = _next_caps(allocator, trust, book, seen, asks_w, target_w, room_w, pool_w)
     if not all_of(state.book.met):
         cap_w = _as_found(allocator, state.book, book, readings, cap_w)
     burst = allocator.bursts if seen.clean else allocator.bursts & (seen.fault == FINE)
@@ -613,17 +612,13 @@ def _next_caps(
     target_w: FloatArray,
     room_w: FloatArray,
     pool_w: FloatArray,
-    last_w: FloatArray | None,
 ) -> FloatArray:
-    """The newest grant of every device: lowered at once, raised as far as what others are seen to hold leaves room.
-
-    last_w: see `_wanted`.
-    """
+    """The newest grant of every device: lowered at once, raised as far as what others are seen to hold leaves room."""
     tree = allocator.tree
     managed = tree.table.devices.managed
     held_w = _governed(allocator, seen.held_w)
     left_w = room_w - tree.at_worst(held_w)
-    wanted_w = _wanted(allocator, book.cap_w, need_w, target_w, room_w - pool_w, last_w)
+    wanted_w = _wanted(allocator, book.cap_w, need_w, target_w, room_w - pool_w)
     may_rise = book.ceiling_w <= book.cap_w
     lowered_w = np.minimum(wanted_w, book.cap_w)
     if not (seen.clean and allocator.all_managed):
@@ -653,19 +648,12 @@ def _as_clamped(
 
 
 def _wanted(
-    allocator: Allocator,
-    cap_w: FloatArray,
-    need_w: FloatArray,
-    target_w: FloatArray,
-    room_w: FloatArray,
-    last_w: FloatArray | None,
+    allocator: Allocator, cap_w: FloatArray, need_w: FloatArray, target_w: FloatArray, room_w: FloatArray
 ) -> FloatArray:
     """Where caps are to go now: targets, except that nobody is moved for nothing.
 
     Who has what it needs keeps what it has above that until others need the watts; then those give first that have
-    most too much. Far from every budget those give first that drew most of late (last_w, shape (devices,)): where
-    requests go round, the turn of who worked last comes last. Who must do with less than it needs is lowered at once,
-    and raised when it is worth it.
+    most too much. Who must do with less than it needs is lowered at once, and raised when it is worth it.
     """
     tree, rules, appetite = allocator.tree, allocator.rules, allocator.appetite
     band_w = rules.band_share * appetite.most_w
@@ -678,7 +666,7 @@ def _wanted(
     if all_of(missing_w <= 0):
         return wanted_w
     surplus_w = np.where(keeps, np.maximum(cap_w - target_w, 0.0), 0.0)
-    return np.where(_givers(tree, surplus_w, missing_w, last_w), target_w, wanted_w)
+    return np.where(_givers(tree, surplus_w, missing_w), target_w, wanted_w)
 
 
 def _governed(allocator: Allocator, cap_w: FloatArray) -> FloatArray:
@@ -686,27 +674,25 @@ def _governed(allocator: Allocator, cap_w: FloatArray) -> FloatArray:
     return cap_w if allocator.all_managed else np.where(allocator.tree.table.devices.managed, cap_w, 0.0)
 
 
-def _givers(tree: Tree, surplus_w: FloatArray, missing_w: FloatArray, last_w: FloatArray | None) -> BoolArray:
-    """The few devices whose surplus together makes up for what is missing at every limit, the largest first, or those
-    that drew most of late."""
+def _givers(tree: Tree, surplus_w: FloatArray, missing_w: FloatArray) -> BoolArray:
+    """The few devices whose surplus together makes up for what is missing at every limit, the largest first."""
     if tree.only_share is not None:
-        gives_w = tree.only_share * tree.burden * surplus_w
-        return _first_givers(gives_w, last_w, missing_w.item()) & (surplus_w > 0)
+        return _first_givers(tree.only_share * tree.burden * surplus_w, float(missing_w[0])) & (surplus_w > 0)
     chosen = np.zeros(tree.devices, dtype=bool)
     for limit in np.flatnonzero(missing_w > 0).tolist():
         on = tree.path_limit == limit
         device = tree.path_device[on]
         gives_w = tree.path_share[on] * tree.burden[device] * surplus_w[device]
         still_w = missing_w[limit] - gives_w[chosen[device]].sum()
-        if still_w > 0:
-            of_late_w = None if last_w is None else last_w[device]
-            chosen[device[_first_givers(np.where(chosen[device], 0.0, gives_w), of_late_w, still_w)]] = True
+        order = np.argsort(-np.where(chosen[device], 0.0, gives_w), kind="stable")
+        count = int(np.searchsorted(np.cumsum(gives_w[order]), still_w)) + 1 if still_w > 0 else 0
+        chosen[device[order[:count]]] = True
     return chosen & (surplus_w > 0)
 
 
-def _first_givers(gives_w: FloatArray, last_w: FloatArray | None, missing_w: float) -> BoolArray:
-    """Who gives first of those that together make up for what is missing at one limit."""
-    order = (-gives_w if last_w is None else np.where(gives_w > 0, -last_w, np.inf)).argsort(kind="stable")
+def _first_givers(gives_w: FloatArray, missing_w: float) -> BoolArray:
+    """The largest that together make up for what is missing at one limit."""
+    order = (-gives_w).argsort(kind="stable")
     chosen = np.zeros(len(gives_w), dtype=bool)
     chosen[order[: int(gives_w[order].cumsum().searchsorted(missing_w)) + 1]] = True
     return chosen
