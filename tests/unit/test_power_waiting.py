@@ -70,8 +70,8 @@ def test_caps_wait_for_their_next_look_while_the_row_is_far_from_its_budget() ->
         world.pass_time(2, (0, 1, 2))
         waits.append(world.decided_s)
 
-    assert max(waits) < RULES.calm_look_s or world.state.quiet is not None
-    assert sum(each > 0 for each in waits) >= 20
+    assert max(waits) < RULES.calm_look_s
+    assert sum(each > 0 for each in waits) >= 12
 
 
 @pytest.mark.parametrize("wrong", [{"draw_w": 450.0}, {"draw_w": 5.0}, {"age_s": 30.0}], ids=["much", "little", "old"])
@@ -114,7 +114,7 @@ def test_draws_that_waited_count_at_the_next_look() -> None:
             continue
         assert waits.state.mean_w == pytest.approx(counts.state.mean_w, abs=15.0)
         assert waits.state.spikes.spike_w == pytest.approx(counts.state.spikes.spike_w, rel=0.01)
-    assert waited >= 10
+    assert waited >= 8
 
 
 def test_an_idle_device_keeps_its_watts_until_others_need_them() -> None:
