@@ -22,6 +22,7 @@ from cluster.power import (
 )
 from power.appetite import Appetite, appetite_of, pieces
 from power.book import Book, confirmed, first_book, granted
+from power.brake import Braking, no_brake, watched
 from power.burst import burst_of, suspected
 from power.burst_room import BurstAccount, bounded, counted, first_account
 from power.estimator import FINE, OVER_CAP, STALE, Estimate, Trust, distrusting, estimate, first_trust, heard_anew
@@ -77,6 +78,7 @@ class AllocatorState:
     estimate: Estimate
     account: BurstAccount
     proof: Proof
+    braking: Braking
     quiet: Quiet | None
     """While readings stay within these bounds nothing is to be decided; None: something is under way."""
     started_s: float
@@ -147,6 +149,7 @@ def first_state(allocator: Allocator) -> AllocatorState:
         estimate=unknown,
         account=first_account(tree, allocator.rules, allocator.burst_j),
         proof=no_proof(tree.devices),
+        braking=no_brake(tree),
         quiet=None,
         started_s=NEVER_S,
         at_s=NEVER_S,
@@ -175,6 +178,9 @@ def step(
         state = replace(state, trust=heard_anew(state.trust, now_s))
     mean_w = _smoothed(allocator, state, readings, now_s)
     account, overdrew = counted(state.account, allocator.tree, allocator.rules, allocator.burst_j, readings)
+    braking = _braking(allocator, state, readings, budget_w, now_s)
+    if braking is not state.braking:
+        state = replace(state, braking=braking)
     ended = False
     if state.proof.running:
         proof, ends, lied = judged(state.proof, allocator.tree, allocator.rules, readings, now_s)
@@ -185,9 +191,9 @@ def step(
         (state.quiet is not None and is_quiet(state.quiet, allocator.rules, readings, mean_w, budget_w, now_s))
         or _can_wait(allocator, state, readings, budget_w, now_s)
     ):
-        spikes = _measured(allocator, state.spikes, readings.draw_w, now_s)
+        spikes = _measured(allocator, state.spikes, readings.draw_w, braking, now_s)
         account = _bounded(
-            allocator, account, spikes, readings.draw_w, readings, budget_w, state.book, state.usual_w, now_s
+            allocator, account, spikes, readings.draw_w, readings, budget_w, state.book, state.usual_w, braking, now_s
         )
         return _still(state, spikes, mean_w, account, now_s), _nothing_new(allocator, state.book, account, state.proof)
     return _decided(allocator, state, account, readings, now_s, budget_w, mean_w)
@@ -220,6 +226,7 @@ def _bounded(
     budget_w: FloatArray,
     book: Book,
     usual_w: FloatArray,
+    braking: Braking,
     now_s: float,
 ) -> BurstAccount:
     """Bounds on bursts by what is drawn, or is about to be drawn by those that were just given more."""
@@ -237,6 +244,25 @@ def _bounded(
         budget_w=budget_w,
         cap_w=book.cap_w,
         usual_w=usual_w,
+        braked=braking.under if braking.holds else None,
+        now_s=now_s,
+    )
+
+
+def _braking(
+    allocator: Allocator, state: AllocatorState, readings: PowerReadings, budget_w: FloatArray, now_s: float
+) -> Braking:
+    """Whether a hardware brake holds: by what devices at work draw, and what they usually draw under their leases."""
+    tree = allocator.tree
+    usual_w = np.minimum(state.book.cap_w, state.usual_w / (1 + allocator.rules.margin_share))
+    return watched(
+        state.braking,
+        tree,
+        draw_w=readings.draw_w,
+        at_work_w=np.where(readings.phase == PHASE_IDLE, 0.0, usual_w),
+        drawn_w=tree.through(tree.overhead * readings.draw_w) + allocator.fixed_w,
+        budget_w=budget_w,
+        let_go_s=allocator.rules.control_delay_s,
         now_s=now_s,
     )
 
@@ -260,11 +286,14 @@ def _decided(
     if seen.clean:
         held_w = np.maximum(book.ceiling_w, readings.cap_w)
         seen = Estimate(seen.draw_w, held_w, seen.believed, seen.fault, clean=True)
-    spikes = _measured(allocator, state.spikes, seen.draw_w, now_s) if seen.clean else state.spikes
+    braking = state.braking
+    spikes = _measured(allocator, state.spikes, seen.draw_w, braking, now_s) if seen.clean else state.spikes
     need_w = _needs(allocator, book, seen, readings, mean_w, state.need_w)
+    if braking.holds:
+        need_w = np.where(braking.slowed, state.need_w, need_w)
     rises_per_s = _rises(allocator, state, need_w, now_s)
     room_w = budget_w - allocator.fixed_w
-    usual_w = _usual(allocator, state, need_w, readings.phase, now_s)
+    usual_w = state.usual_w if braking.holds else _usual(allocator, state, need_w, readings.phase, now_s)
     reserve_w = _reserve(allocator, spikes, seen, need_w)
     target_w = _all_needs(allocator, trust, seen, need_w, readings.phase, room_w - reserve_w)
     if target_w is None:
@@ -299,7 +328,9 @@ def _decided(
     proof = state.proof if tests_w is None else with_tests(state.proof, tests_w, book, now_s)
     calm = seen.clean and trust.clean and not any_changed and book.settled and not proof.running
     quiet = quiet_while(allocator.tree, allocator.rules, book, need_w, budget_w, now_s) if calm else None
-    account = _bounded(allocator, account, spikes, seen.draw_w, readings, budget_w, book, usual_w, now_s)
+    account = _bounded(
+        allocator, account, spikes, seen.draw_w, readings, budget_w, book, usual_w, braking, now_s
+    )
     made = AllocatorState(
         book=book,
         trust=trust,
@@ -312,6 +343,7 @@ def _decided(
         estimate=seen,
         account=account,
         proof=proof,
+        braking=state.braking,
         quiet=quiet,
         started_s=state.started_s,
         at_s=now_s,
@@ -390,6 +422,7 @@ def _still(
         estimate=state.estimate,
         account=account,
         proof=state.proof,
+        braking=state.braking,
         quiet=state.quiet,
         started_s=state.started_s,
         at_s=now_s,
@@ -409,8 +442,13 @@ def _smoothed(allocator: Allocator, state: AllocatorState, readings: PowerReadin
     return state.mean_w + part * (draw_w - state.mean_w)
 
 
-def _measured(allocator: Allocator, spikes: Spikes, draw_w: FloatArray, now_s: float) -> Spikes:
-    """Spikes of what is believed alone: a device that falls silent counts for more at once, and draws no more."""
+def _measured(allocator: Allocator, spikes: Spikes, draw_w: FloatArray, braking: Braking, now_s: float) -> Spikes:
+    """Spikes of what is believed alone: a device that falls silent counts for more at once, and draws no more.
+
+    What a brake held down and lets go is no rise of needs.
+    """
+    if braking.holds:
+        return Spikes((), spikes.spike_w)
     tree, rules = allocator.tree, allocator.rules
     drawn_w = tree.through(tree.overhead * draw_w)
     return with_draw(spikes, drawn_w, now_s, rules.control_delay_s, rules.spike_memory_s)
