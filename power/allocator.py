@@ -22,6 +22,7 @@ from cluster.power import (
 )
 from power.appetite import Appetite, appetite_of, pieces
 from power.book import Book, confirmed, first_book, granted
+from power.brake import Braking, is_full, is_watched, no_brake, watched
 from power.burst import burst_of, suspected
 from power.burst_room import BurstAccount, bounded, counted, first_account
 from power.estimator import FINE, OVER_CAP, STALE, Estimate, Trust, distrusting, estimate, first_trust, heard_anew
@@ -81,6 +82,7 @@ class AllocatorState:
     estimate: Estimate
     account: BurstAccount
     proof: Proof
+    braking: Braking
     quiet: Quiet | None
     """While readings stay within these bounds nothing is to be decided; None: something is under way."""
     started_s: float
@@ -158,6 +160,7 @@ def first_state(allocator: Allocator) -> AllocatorState:
         estimate=unknown,
         account=first_account(tree, allocator.rules, allocator.burst_j),
         proof=no_proof(tree.devices),
+        braking=no_brake(tree),
         quiet=None,
         started_s=NEVER_S,
         at_s=NEVER_S,
@@ -186,7 +189,17 @@ def step(
     budget_w = allocator.tree.budget_w if budget_w is None else budget_w
     rules, quiet = allocator.rules, state.quiet
     drawn_w = allocator.tree.drawn(readings.draw_w)
-    if quiet is not None and state.told is not None and may_wait(quiet, rules, readings, drawn_w, budget_w, now_s):
+    ended, lied = False, allocator.tree.nobody
+    if state.proof.running:
+        proof, ends, lied = judged(state.proof, allocator.tree, rules, readings, now_s)
+        state, ended = replace(state, proof=proof), any_of(ends)
+    if (
+        quiet is not None
+        and state.told is not None
+        and not ended
+        and not is_watched(state.braking, now_s)
+        and may_wait(quiet, rules, readings, drawn_w, budget_w, now_s)
+    ):
         told = _nothing_new(allocator, state, state.account)
         waited = waited_on(state.waited, readings.draw_w, drawn_w, now_s)
         return _still(state, state.spikes, state.mean_w, state.account, waited, state.at_s, told), told
@@ -195,10 +208,11 @@ def step(
     draw_w = mean_since(state.waited, readings.draw_w)
     mean_w = _smoothed(allocator, state, draw_w, now_s)
     account, overdrew = counted(state.account, allocator.tree, rules, allocator.burst_j, readings, draw_w)
-    ended = False
-    if state.proof.running:
-        proof, ends, lied = judged(state.proof, allocator.tree, rules, readings, now_s)
-        state, ended, overdrew = replace(state, proof=proof), any_of(ends), overdrew | lied
+    braking = _braking(allocator, state, readings, drawn_w, budget_w, now_s)
+    if braking is not state.braking:
+        state = replace(state, braking=braking)
+    if ended:
+        overdrew = overdrew | lied
     if any_of(overdrew):
         state = replace(state, trust=distrusting(state.trust, overdrew, now_s + rules.distrust_s))
     elif (
@@ -209,7 +223,17 @@ def step(
     ):
         spikes = _measured(allocator, state, drawn_w, now_s)
         account = _bounded(
-            allocator, account, spikes, readings.draw_w, drawn_w, readings, budget_w, state.book, state.usual_w, now_s
+            allocator,
+            account,
+            spikes,
+            readings.draw_w,
+            drawn_w,
+            readings,
+            budget_w,
+            state.book,
+            state.usual_w,
+            braking,
+            now_s,
         )
         told = _nothing_new(allocator, state, account)
         return _still(state, spikes, mean_w, account, None, now_s, told), told
@@ -259,6 +283,7 @@ def _bounded(
     budget_w: FloatArray,
     book: Book,
     usual_w: FloatArray,
+    braking: Braking,
     now_s: float,
 ) -> BurstAccount:
     """Bounds on bursts by what is drawn, or is about to be drawn by those that were just given more.
@@ -281,6 +306,32 @@ def _bounded(
         budget_w=budget_w,
         cap_w=book.cap_w,
         usual_w=usual_w,
+        braked=braking.under if braking.holds else None,
+        now_s=now_s,
+    )
+
+
+def _braking(
+    allocator: Allocator,
+    state: AllocatorState,
+    readings: PowerReadings,
+    drawn_w: FloatArray,
+    budget_w: FloatArray,
+    now_s: float,
+) -> Braking:
+    """Whether a hardware brake holds: by what devices at work draw, and what they usually draw under their leases."""
+    drawn_w = drawn_w + allocator.fixed_w
+    if not is_watched(state.braking, now_s) and not any_of(is_full(drawn_w, budget_w)):
+        return state.braking
+    usual_w = np.minimum(state.book.cap_w, state.usual_w / (1 + allocator.rules.margin_share))
+    return watched(
+        state.braking,
+        allocator.tree,
+        draw_w=readings.draw_w,
+        at_work_w=np.where(readings.phase == PHASE_IDLE, 0.0, usual_w),
+        drawn_w=drawn_w,
+        budget_w=budget_w,
+        let_go_s=allocator.rules.control_delay_s,
         now_s=now_s,
     )
 
@@ -307,11 +358,14 @@ def _decided(
     if seen.clean and book is not state.book:
         held_w = np.maximum(book.ceiling_w, readings.cap_w)
         seen = Estimate(seen.draw_w, held_w, seen.believed, seen.fault, clean=True)
+    braking = state.braking
     spikes = _measured(allocator, state, drawn_w, now_s) if seen.clean else state.spikes
     need_w = _needs(allocator, book, seen, readings, mean_w, state)
+    if braking.holds:
+        need_w = np.where(braking.slowed, state.need_w, need_w)
     rises_per_s = state.rises_per_s if allocator.all_burst else _rises(allocator, state, need_w, now_s)
     room_w = budget_w - allocator.fixed_w
-    usual_w = _usual(allocator, state, need_w, readings, now_s)
+    usual_w = state.usual_w if braking.holds else _usual(allocator, state, need_w, readings, now_s)
     reserve_w = _reserve(allocator, spikes, seen, need_w)
     target_w = _all_needs(allocator, trust, seen, need_w, readings.phase, room_w - reserve_w)
     if target_w is None:
@@ -352,7 +406,9 @@ def _decided(
     quiet = _quiet(allocator, book, need_w, budget_w, far_w, now_s, settled=settled) if clean else None
     if not seen.clean:
         drawn_w = allocator.tree.drawn(seen.draw_w)
-    account = _bounded(allocator, account, spikes, seen.draw_w, drawn_w, readings, budget_w, book, usual_w, now_s)
+    account = _bounded(
+        allocator, account, spikes, seen.draw_w, drawn_w, readings, budget_w, book, usual_w, braking, now_s
+    )
     told = _grants(allocator, book, account, proof, changed)
     made = AllocatorState(
         book=book,
@@ -366,6 +422,7 @@ def _decided(
         estimate=seen,
         account=account,
         proof=proof,
+        braking=state.braking,
         quiet=quiet,
         started_s=state.started_s,
         at_s=now_s,
@@ -456,6 +513,7 @@ def _still(
         estimate=state.estimate,
         account=account,
         proof=state.proof,
+        braking=state.braking,
         quiet=state.quiet,
         started_s=state.started_s,
         at_s=at_s,
@@ -478,8 +536,13 @@ def _smoothed(allocator: Allocator, state: AllocatorState, draw_w: FloatArray, n
 
 
 def _measured(allocator: Allocator, state: AllocatorState, drawn_w: FloatArray, now_s: float) -> Spikes:
-    """Spikes of what is believed alone: a device that falls silent counts for more at once, and draws no more."""
+    """Spikes of what is believed alone: a device that falls silent counts for more at once, and draws no more.
+
+    What a brake held down and lets go is no rise of needs.
+    """
     rules, spikes = allocator.rules, state.spikes
+    if state.braking.holds:
+        return Spikes((), spikes.spike_w)
     for at_s, watts in state.waited.drawn_w if state.waited is not None else ():
         spikes = with_draw(spikes, watts, at_s, rules.control_delay_s, rules.spike_memory_s)
     return with_draw(spikes, drawn_w, now_s, rules.control_delay_s, rules.spike_memory_s)

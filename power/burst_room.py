@@ -98,18 +98,22 @@ def bounded(
     cap_w: FloatArray,
     usual_w: FloatArray,
     now_s: float,
+    braked: BoolArray | None = None,
 ) -> BurstAccount:
     """The account with bounds on the bursts that begin now.
 
     draw_w, cap_w, usual_w: shape (devices,): what each draws, its lease, and what it needs while it works.
     held_back: shape (devices,), who would draw more at once if it were let.
     drawn_w, spike_w, budget_w: shape (limits,): the draw, its largest rise within a control delay, the budget.
+    braked: shape (devices,), whose draw a hardware brake holds down (power/brake.py): the room is none, nobody bursts.
     """
     most_w = tree.table.devices.max_w
     back_s = _credit_back_s(account, tree, rules, rules.calm_share * budget_w - drawn_w)
     free_w = budget_w - drawn_w
     to_w, lifted_s = most_w, account.lifted_s
-    if account.bounds or any_of(free_w < rules.low_bursts_room * spike_w):
+    if braked is not None:
+        to_w, back_s = np.where(braked, cap_w, most_w), np.full(tree.devices, rules.credit_back_s)
+    elif account.bounds or any_of(free_w < rules.low_bursts_room * spike_w):
         low = tree.where_negative(free_w - rules.low_bursts_room * spike_w) & tree.below_first
         narrow = low | tree.where_negative(free_w - rules.bursts_room * spike_w)
         none = tree.where_negative(free_w - rules.no_low_bursts_room * spike_w) & tree.below_first
@@ -127,6 +131,10 @@ def bounded(
                 rooms_w = (free_w - rules.bursts_room * spike_w, free_w - rules.low_bursts_room * spike_w)
                 to_w = _lifted(tree, waits, had_w, to_w, draw_w, rooms_w)
                 lifted_s = now_s
+        squeezed = held_back & (to_w > cap_w + _MEANT_W)
+        if any_of(squeezed):
+            rooms_w = (free_w - rules.no_bursts_room * spike_w, free_w - rules.no_low_bursts_room * spike_w)
+            to_w = _fitted(tree, squeezed, cap_w, to_w, draw_w, usual_w, rooms_w)
         if to_w is not most_w and all_of(to_w == account.to_w):
             to_w = account.to_w  # the same array tells everyone after this that nothing changed
     bounds = to_w is not most_w
@@ -142,6 +150,31 @@ def _credit_back_s(account: BurstAccount, tree: Tree, rules: PowerRules, calm_w:
     if tree.only_share is not None and not calm[0] and all_of(account.back_s == rules.credit_back_s):
         return account.back_s
     return np.where(tree.least(calm_w) > 0, calm_s, rules.credit_back_s)
+
+
+def _fitted(
+    tree: Tree,
+    squeezed: BoolArray,
+    cap_w: FloatArray,
+    to_w: FloatArray,
+    draw_w: FloatArray,
+    usual_w: FloatArray,
+    rooms_w: tuple[FloatArray, FloatArray],
+) -> FloatArray:
+    """Bounds of those whom their leases hold back, lowered until what they all draw then, in watts, fits the room.
+
+    Credit bounds what they draw in joules. That does not keep them from drawing it all at the same moment, and who is
+    held back does. rooms_w: shape (limits,) each, for the first class and for all others.
+    """
+    taken_w = np.zeros(tree.limits)
+    goes_to_w = np.minimum(to_w, np.maximum(usual_w, cap_w))
+    for mine, room_w in zip((squeezed & (tree.rank == 0), squeezed & (tree.rank > 0)), rooms_w, strict=True):
+        surge_w = np.where(mine, np.maximum(goes_to_w - draw_w, 0.0), 0.0)
+        asked_w = tree.through(tree.overhead * surge_w)
+        share = np.minimum(tree.least(np.maximum(room_w - taken_w, 0.0) / np.maximum(asked_w, 1e-9)), 1.0)
+        to_w = np.where(mine & (share < 1), np.minimum(np.maximum(draw_w + share * surge_w, cap_w), to_w), to_w)
+        taken_w = taken_w + tree.through(tree.overhead * (share * surge_w))
+    return to_w
 
 
 def _lifted(

@@ -5,9 +5,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cluster.arrays import Array, IntArray
+from cluster.arrays import Array, FloatArray, IntArray, any_of
 from power.allocator import Allocator, AllocatorState
-from power.spike import Spikes
 
 Columns = TypeVar("Columns")
 
@@ -26,18 +25,24 @@ def carried(before: Allocator, state: AllocatorState, after: Allocator, fresh: A
         and (value := _carried(getattr(state, field.name), getattr(fresh, field.name), row)) is not None
     }
     trust = replace(kept.pop("trust"), looked_at_s=state.trust.looked_at_s, clean=state.trust.clean)
+    proof = kept.pop("proof")
     return replace(
         fresh,
         **kept,
         trust=trust,
-        spikes=_spikes(before, state.spikes, after, fresh.spikes),
+        proof=replace(proof, running=any_of(proof.asked_w < np.inf)),
+        spikes=replace(
+            fresh.spikes, spike_w=_of_limits(before, state.spikes.spike_w, after, fresh.spikes.spike_w)
+        ),  # its window begins anew: a device that came is no rise of the draw
+        # Who is held down by a brake shows in the next readings, where a domain was full a short while ago.
+        braking=replace(fresh.braking, full_s=_of_limits(before, state.braking.full_s, after, fresh.braking.full_s)),
         quiet=None,
         started_s=state.started_s,
         at_s=state.at_s,
     )
 
 
-_OWN = ("spikes", "quiet", "waited", "told", "started_s", "at_s")
+_OWN = ("spikes", "braking", "quiet", "waited", "told", "started_s", "at_s")
 """What is not of devices. Everything else is: columns, or dataclasses of columns."""
 
 
@@ -87,9 +92,9 @@ def _columns(old: Columns, new: Columns, row: IntArray) -> Columns:
     return replace(new, **arrays)  # type: ignore[type-var]
 
 
-def _spikes(before: Allocator, old: Spikes, after: Allocator, new: Spikes) -> Spikes:
-    """The window begins anew: a device that came is no rise of the draw."""
+def _of_limits(before: Allocator, old: FloatArray, after: Allocator, new: FloatArray) -> FloatArray:
+    """A column of limits, shape (limits,), by the names of their domains."""
     then, now = before.tree, after.tree
     known = {then.table.domains.names[int(row)]: limit for limit, row in enumerate(then.limit)}
     rows = [known.get(now.table.domains.names[int(row)], -1) for row in now.limit]
-    return replace(new, spike_w=_column(old.spike_w, new.spike_w, np.array(rows, dtype=np.int64)))
+    return _column(old, new, np.array(rows, dtype=np.int64))
