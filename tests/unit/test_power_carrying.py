@@ -91,3 +91,17 @@ def test_nobody_rises_while_a_new_device_was_not_seen_to_obey() -> None:
     # c counts at 400 W until it was seen to obey, which leaves nothing to raise anybody with.
     assert (grants.cap_w[:2] <= had_w[:2]).all()
     assert state.at_s == 11.0
+
+
+def test_a_test_of_obedience_goes_on_and_can_end() -> None:
+    """One that were forgotten half would keep its device from ever being tested again."""
+    before, state = lived(row_of([A, B], 500.0))
+    asked_w = np.array([120.0, np.inf])
+    state = replace(state, proof=replace(state.proof, asked_w=asked_w, running=True))
+
+    found = after(row_of([C, B, A], 900.0), before, state)
+    without = after(row_of([C, B], 900.0), before, state)
+
+    assert found.proof.running
+    assert found.proof.asked_w.tolist() == [np.inf, np.inf, 120.0]
+    assert not without.proof.running
