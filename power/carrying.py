@@ -13,9 +13,9 @@ Columns = TypeVar("Columns")
 
 def carried(before: Allocator, state: AllocatorState, after: Allocator, fresh: AllocatorState) -> AllocatorState:
     """The state for `after`: devices that are what they were keep all that was granted to them and learnt of them,
-            a liar its distrust; others begin as in `fresh`. Limits keep measured spikes, and when they were full, by name.
-    
-        Nothing is quiet: the next step decides anew.
+        a liar its distrust; others begin as in `fresh`. Limits keep measured spikes, and when they were full, by name.
+
+    Nothing is quiet: the next step decides anew.
     """
     row = _rows_before(before, after)
     kept = {
