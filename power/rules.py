@@ -55,7 +55,7 @@ class PowerRules:
     """With less room, only devices of the first class pass their leases."""
     no_bursts_room: float = 0.3
     """With less room, nobody passes its lease."""
-    calm_look_s: float = 6.0
+    calm_look_s: float = 4.0
     """While every domain is far from its budget, caps are moved so often at most: bursts carry who begins to work."""
     calm_look_share: float = 0.85
     """Of the budget: so far. Room for the largest rise within a control delay, which was about a tenth (Poisson)."""
