@@ -19,9 +19,10 @@ from cluster.power import (
     PowerReadings,
     PowerTable,
 )
-from power.allocator import AllocatorState, Grants, allocator_of, first_state, step
+from power.allocator import AllocatorState, Grants, allocator_of, first_state
 from power.estimator import FAULT_WORDS
 from power.rules import PowerRules
+from power.step import step
 from simulator.power.machine import Machine
 from simulator.power.policy import PERIOD_S, Orders, Policy, Readings
 from simulator.power.protection import ROW_BREAKER

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 
 from power.admission import headroom_w, objections_to_floors
-from power.allocator import Allocator, AllocatorState, allocator_of, first_state, step
+from power.allocator import Allocator, AllocatorState, allocator_of, first_state
 from power.explain import held_back, speed_at, tightest
 from power.rules import PowerRules
+from power.step import step
 from power.tree import tree_of
 from tests.watts import Device, Domain, power_table, row_of
 

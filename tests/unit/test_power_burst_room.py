@@ -7,12 +7,13 @@ import pytest
 
 from cluster.arrays import BoolArray, FloatArray
 from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_UNKNOWN, PowerReadings
-from power.allocator import _all_needs, _targets, allocator_of
+from power.allocator import allocator_of
 from power.appetite import pieces
 from power.burst import burst_of
 from power.burst_room import BurstAccount, bounded, counted, first_account
 from power.estimator import Estimate, first_trust
 from power.rules import PowerRules
+from power.targets import all_needs, targets
 from power.tree import Tree, tree_of
 from tests.watts import Device, no_readings, row_of
 
@@ -139,10 +140,10 @@ def test_where_all_needs_fit_the_short_way_grants_what_pouring_would(seed: int) 
     seen = Estimate(need_w, need_w, ~nobody, np.zeros(6, dtype=np.int64), clean=True)
     room_w, reserve_w, trust = allocator.tree.budget_w, np.array([100.0]), first_trust(allocator.tree)
 
-    short_w = _all_needs(allocator, trust, seen, need_w, phase, room_w - reserve_w)
+    short_w = all_needs(allocator, trust, seen, need_w, phase, room_w - reserve_w)
 
     width_w, level = pieces(allocator.appetite, need_w, need_w, phase, np.zeros(6))
-    poured_w = _targets(allocator, trust, seen, width_w, level, room_w, reserve_w)
+    poured_w = targets(allocator, trust, seen, width_w, level, room_w, reserve_w)
     assert short_w is None or short_w == pytest.approx(poured_w)
     needed_w = float((1.03 * np.where(phase == PHASE_IDLE, 100.0 + need_w - 200.0, need_w)).sum())
     assert (short_w is None) == (needed_w > float(room_w[0] - 100.0))
