@@ -57,7 +57,7 @@ class PowerRules:
     """With less room, nobody passes its lease."""
     calm_look_s: float = 4.0
     """While every domain is far from its budget, caps are moved so often at most: bursts carry who begins to work."""
-    calm_look_share: float = 0.75
+    calm_look_share: float = 0.85
     """Of the budget: so far. Room for the largest rise within a control delay, which was about a tenth (Poisson)."""
     margin_share: float = 0.05
     """Room over the present draw that belongs to the need (limiters and averages ripple by some per cent)."""
