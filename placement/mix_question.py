@@ -96,14 +96,11 @@ def stock_of(snapshot: Snapshot, services: Iterable[ModelService], widths: Itera
         return {t.name: Stock(t.inventory) for t in snapshot.gpu_types if t.inventory is not None}
     widths = sorted({width for width in widths if width > 1})
     services = tuple(services)
-    masks = _allowed(snapshot, services)
-    stock = {}
-    for name in snapshot.gpu_type_names:
-        anywhere = np.zeros(len(snapshot.nodes), dtype=bool)
-        for service in services:
-            anywhere |= masks[service.name, name]
-        stock[name] = _stock(snapshot, name, anywhere, {service.name for service in services}, widths)
-    return stock
+    anywhere = np.zeros(len(snapshot.nodes), dtype=bool)
+    for mask in _allowed(snapshot, services).values():
+        anywhere |= mask
+    devices = _whole_devices(snapshot, anywhere, {service.name for service in services})
+    return {name: _stock(snapshot, name, devices, widths) for name in snapshot.gpu_type_names}
 
 
 def with_narrower_stock(
@@ -131,7 +128,7 @@ def with_narrower_stock(
             narrow = f"{name} on nodes for {', '.join(owners)}"
             there = np.zeros(len(snapshot.nodes), dtype=bool)
             there[list(rows)] = True
-            found[narrow] = _stock(snapshot, name, there, set(owners), widths)
+            found[narrow] = _stock(snapshot, name, _whole_devices(snapshot, there, set(owners)), widths)
             for owner in owners:
                 within.setdefault((owner, name), []).append(narrow)
     told = (
@@ -175,10 +172,9 @@ def _allowed(snapshot: Snapshot, services: Iterable[ModelService]) -> dict[tuple
     return found
 
 
-def _stock(snapshot: Snapshot, gpu_type: str, allowed: BoolArray, owners: Set[str], widths: Sequence[int]) -> Stock:
-    """The devices of a type that are free on these nodes, and those that instances of the owners hold anywhere."""
-    of_type = snapshot.nodes.gpu_type == snapshot.gpu_type_names.index(gpu_type)
-    counts = _whole_devices(snapshot, allowed & of_type, owners)[of_type]
+def _stock(snapshot: Snapshot, gpu_type: str, devices: IntArray, widths: Sequence[int]) -> Stock:
+    """Of devices per node, shape (nodes,), those of one type."""
+    counts = devices[snapshot.nodes.gpu_type == snapshot.gpu_type_names.index(gpu_type)]
     return Stock(int(counts.sum()), {width: int((counts // width).sum()) for width in widths})
 
 
