@@ -10,11 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, all_of, any_of
-from cluster.power import (
-    NEVER_S,
-    PHASE_IDLE,
-    PowerReadings,
-)
+from cluster.power import NEVER_S, PHASE_IDLE, PowerReadings
 from power.allocator import MEANT_W, Allocator, AllocatorState, Grants
 from power.appetite import pieces
 from power.book import Book, confirmed, granted
