@@ -5,10 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.power import (
-    NEVER_S,
-    PowerTable,
-)
+from cluster.power import NEVER_S, PowerTable
 from power.appetite import Appetite, appetite_of
 from power.book import Book, first_book
 from power.brake import Braking, no_brake

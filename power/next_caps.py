@@ -3,9 +3,7 @@
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, all_of, any_of
-from cluster.power import (
-    PowerReadings,
-)
+from cluster.power import PowerReadings
 from power.allocator import MEANT_W, Allocator
 from power.book import Book
 from power.estimator import FINE, OVER_CAP, Estimate, Trust
