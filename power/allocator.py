@@ -65,6 +65,8 @@ class AllocatorState:
     """Where each cap should be, when everyone has confirmed."""
     mean_w: FloatArray
     """The draw, smoothed over some seconds."""
+    prompts: FloatArray
+    """Of the readings at work, so many hit a prompt (power/phases.py); shape (devices,)."""
     estimate: Estimate
     account: BurstAccount
     proof: Proof
@@ -137,12 +139,13 @@ def first_state(allocator: Allocator) -> AllocatorState:
     return AllocatorState(
         book=book,
         trust=first_trust(tree),
-        spikes=no_spikes(tree.limits),
+        spikes=no_spikes(allocator.rules.first_spike_share * tree.budget_w),
         need_w=table.devices.max_w,
         usual_w=table.devices.floor_w,
         rises_per_s=np.zeros(tree.devices),
         target_w=book.cap_w,
         mean_w=np.zeros(tree.devices),
+        prompts=np.zeros(tree.devices),
         estimate=unknown,
         account=first_account(tree, allocator.rules, allocator.burst_j),
         proof=no_proof(tree.devices),

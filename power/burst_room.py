@@ -1,8 +1,9 @@
 """How far bursts may go now, how fast their credit comes back, and who drew more than any burst explains.
 
 A burst is worth most when the row is calm and harms most when many begin together on a full one. So the nearer a domain
-draws to its budget, measured in the largest rise that it showed within a control delay, the lower bursts may go: first
-those of low classes, up to what the device needs in the long run, then everyone's; at last nobody passes its lease.
+draws to its budget, measured in the rise that a control delay may bring, the lower bursts end, low classes first: from
+the highest limit down to the useful floor, and at last to the lease. Bit by bit, because those who are stopped pile up
+work, and begin all of it together.
 """
 
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import numpy as np
 from cluster.arrays import BoolArray, FloatArray, all_of, any_of
 from cluster.power import NEVER_S, PowerReadings
 from power.burst import credit_after, overdrawn
+from power.room import Room
 from power.rules import PowerRules
 from power.tree import Tree
 
@@ -38,12 +40,16 @@ class BurstAccount:
     """When bounds were last lifted for devices that waited for it."""
     bounds: bool
     """Whether any burst is bounded."""
+    over_s: FloatArray
+    """Shape (limits,): when the draw was last above the budget."""
 
 
 def first_account(tree: Tree, rules: PowerRules, burst_j: FloatArray) -> BurstAccount:
     most_w = tree.table.devices.max_w
     back_s, at_s = np.full(tree.devices, rules.credit_back_s), np.full(tree.devices, NEVER_S)
-    return BurstAccount(burst_j, back_s, most_w, most_w, at_s, NEVER_S, bounds=False)
+    return BurstAccount(
+        burst_j, back_s, most_w, most_w, at_s, NEVER_S, bounds=False, over_s=np.full(tree.limits, NEVER_S)
+    )
 
 
 def counted(
@@ -82,7 +88,16 @@ def counted(
 
 
 def _counted(account: BurstAccount, credit_j: FloatArray, lease_w: FloatArray, at_s: FloatArray) -> BurstAccount:
-    return BurstAccount(credit_j, account.back_s, account.to_w, lease_w, at_s, account.lifted_s, bounds=account.bounds)
+    return BurstAccount(
+        credit_j=credit_j,
+        back_s=account.back_s,
+        to_w=account.to_w,
+        lease_w=lease_w,
+        at_s=at_s,
+        lifted_s=account.lifted_s,
+        bounds=account.bounds,
+        over_s=account.over_s,
+    )
 
 
 def bounded(
@@ -92,8 +107,9 @@ def bounded(
     *,
     draw_w: FloatArray,
     held_back: BoolArray,
+    to_lease: BoolArray,
     drawn_w: FloatArray,
-    spike_w: FloatArray,
+    room: Room,
     budget_w: FloatArray,
     cap_w: FloatArray,
     usual_w: FloatArray,
@@ -104,41 +120,66 @@ def bounded(
 
     draw_w, cap_w, usual_w: shape (devices,): what each draws, its lease, and what it needs while it works.
     held_back: shape (devices,), who would draw more at once if it were let.
-    drawn_w, spike_w, budget_w: shape (limits,): the draw, its largest rise within a control delay, the budget.
+    to_lease: shape (devices,), who is to keep to its lease as soon as room is scarce: it generates tokens, and has less
+    than it needs so that others have room. A burst would undo that, and its credit would be gone when its next prompt
+    begins.
+    drawn_w, budget_w: shape (limits,): the draw and the budget. room: what is free at each limit.
     braked: shape (devices,), whose draw a hardware brake holds down (power/brake.py): the room is none, nobody bursts.
     """
     most_w = tree.table.devices.max_w
-    back_s = _credit_back_s(account, tree, rules, rules.calm_share * budget_w - drawn_w)
-    free_w = budget_w - drawn_w
+    over_s = account.over_s
+    if any_of(drawn_w > budget_w):
+        over_s = np.where(drawn_w > budget_w, now_s, over_s)
+    cold = now_s - over_s > rules.credit_back_s
+    back_s = _credit_back_s(account, tree, rules, np.where(cold, rules.calm_share * budget_w - drawn_w, -1.0))
     to_w, lifted_s = most_w, account.lifted_s
     if braked is not None:
         to_w, back_s = np.where(braked, cap_w, most_w), np.full(tree.devices, rules.credit_back_s)
-    elif account.bounds or any_of(free_w < rules.low_bursts_room * spike_w):
-        low = tree.where_negative(free_w - rules.low_bursts_room * spike_w) & tree.below_first
-        narrow = low | tree.where_negative(free_w - rules.bursts_room * spike_w)
-        none = tree.where_negative(free_w - rules.no_low_bursts_room * spike_w) & tree.below_first
-        none |= tree.where_negative(free_w - rules.no_bursts_room * spike_w)
-        if any_of(narrow):
-            to_w = np.where(narrow, np.minimum(np.maximum(usual_w, cap_w), most_w), most_w)
-        if any_of(none):
-            to_w = np.where(none, cap_w, to_w)
+    elif account.bounds or any_of(room.beyond(rules.low_bursts_room) < 0):
+        to_w = np.where(to_lease, cap_w, _ends_w(tree, rules, room, cap_w))
         waits = held_back & (to_w > np.maximum(account.to_w, cap_w) + _MEANT_W)
         if any_of(waits):
             had_w = np.maximum(account.to_w, cap_w)
             if now_s < account.lifted_s + rules.control_delay_s:
                 to_w = np.where(waits, had_w, to_w)
             else:
-                rooms_w = (free_w - rules.bursts_room * spike_w, free_w - rules.low_bursts_room * spike_w)
+                rooms_w = (room.beyond(rules.bursts_room), room.beyond(rules.low_bursts_room))
                 to_w = _lifted(tree, waits, had_w, to_w, draw_w, rooms_w)
                 lifted_s = now_s
         squeezed = held_back & (to_w > cap_w + _MEANT_W)
         if any_of(squeezed):
-            rooms_w = (free_w - rules.no_bursts_room * spike_w, free_w - rules.no_low_bursts_room * spike_w)
+            rooms_w = (room.beyond(rules.floor_room), room.beyond(rules.low_floor_room))
             to_w = _fitted(tree, squeezed, cap_w, to_w, draw_w, usual_w, rooms_w)
-        if to_w is not most_w and all_of(to_w == account.to_w):
+        if all_of(to_w == most_w):
+            to_w = most_w
+        elif all_of(to_w == account.to_w):
             to_w = account.to_w  # the same array tells everyone after this that nothing changed
-    bounds = to_w is not most_w
-    return BurstAccount(account.credit_j, back_s, to_w, account.lease_w, account.at_s, lifted_s, bounds=bounds)
+    return BurstAccount(
+        credit_j=account.credit_j,
+        back_s=back_s,
+        to_w=to_w,
+        lease_w=account.lease_w,
+        at_s=account.at_s,
+        lifted_s=lifted_s,
+        bounds=to_w is not most_w,
+        over_s=over_s,
+    )
+
+
+def _ends_w(tree: Tree, rules: PowerRules, room: Room, cap_w: FloatArray) -> FloatArray:
+    """Where bursts end by the room alone, shape (devices,): from the lease over the floor to the highest limit."""
+    devices = tree.table.devices
+    start_w = np.minimum(np.maximum(cap_w, devices.floor_w), devices.max_w)
+    spikes = room.free_w / np.maximum(room.spike_w, _MEANT_W)
+
+    def ends_w(floor_room: float, bursts_room: float) -> FloatArray:
+        to_floor = tree.least(np.minimum(np.maximum(spikes / floor_room, 0.0), 1.0))
+        beyond = (spikes - floor_room) / (bursts_room - floor_room)
+        above = tree.least(np.minimum(np.maximum(beyond, 0.0), 1.0))
+        return cap_w + to_floor * (start_w - cap_w) + above * (devices.max_w - start_w)
+
+    first_w = ends_w(rules.floor_room, rules.bursts_room)
+    return np.where(tree.below_first, ends_w(rules.low_floor_room, rules.low_bursts_room), first_w)
 
 
 def _credit_back_s(account: BurstAccount, tree: Tree, rules: PowerRules, calm_w: FloatArray) -> FloatArray:

@@ -25,23 +25,32 @@ def carried(before: Allocator, state: AllocatorState, after: Allocator, fresh: A
         and (value := _carried(getattr(state, field.name), getattr(fresh, field.name), row)) is not None
     }
     trust = replace(kept.pop("trust"), looked_at_s=state.trust.looked_at_s, clean=state.trust.clean)
-    proof = kept.pop("proof")
+    proof, account = kept.pop("proof"), kept.pop("account")
+
+    def limits(old: FloatArray, new: FloatArray) -> FloatArray:
+        return _of_limits(before, old, after, new)
+
     return replace(
         fresh,
         **kept,
         trust=trust,
         proof=replace(proof, running=any_of(proof.asked_w < np.inf)),
+        account=replace(account, over_s=limits(state.account.over_s, fresh.account.over_s)),
         spikes=replace(
-            fresh.spikes, spike_w=_of_limits(before, state.spikes.spike_w, after, fresh.spikes.spike_w)
+            fresh.spikes,
+            spike_w=limits(state.spikes.spike_w, fresh.spikes.spike_w),
+            excess_w=limits(state.spikes.excess_w, fresh.spikes.excess_w),
         ),  # its window begins anew: a device that came is no rise of the draw
         # Who is held down by a brake shows in the next readings, where a domain was full a short while ago.
-        braking=replace(fresh.braking, full_s=_of_limits(before, state.braking.full_s, after, fresh.braking.full_s)),
+        braking=replace(fresh.braking, full_s=limits(state.braking.full_s, fresh.braking.full_s)),
         quiet=None,
         started_s=state.started_s,
         at_s=state.at_s,
     )
 
 
+_OF_LIMITS = ("over_s",)
+"""Columns that have one entry per limit, among others that have one per device."""
 _OWN = ("spikes", "braking", "quiet", "waited", "told", "started_s", "at_s")
 """What is not of devices. Everything else is: columns, or dataclasses of columns."""
 
@@ -87,7 +96,7 @@ def _columns(old: Columns, new: Columns, row: IntArray) -> Columns:
     arrays = {
         field.name: _column(getattr(old, field.name), value, row)
         for field in fields(new)  # type: ignore[arg-type]  # both are dataclasses of columns
-        if isinstance(value := getattr(new, field.name), np.ndarray)
+        if field.name not in _OF_LIMITS and isinstance(value := getattr(new, field.name), np.ndarray)
     }
     return replace(new, **arrays)  # type: ignore[type-var]
 

@@ -59,6 +59,7 @@ def still(
         rises_per_s=state.rises_per_s,
         target_w=state.target_w,
         mean_w=mean_w,
+        prompts=state.prompts,
         estimate=state.estimate,
         account=account,
         proof=state.proof,

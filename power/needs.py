@@ -1,5 +1,6 @@
 """What each device would draw if it were let, as far as readings tell, and by how much draws rise."""
 
+from dataclasses import replace
 from math import exp
 
 import numpy as np
@@ -38,10 +39,10 @@ def measured(allocator: Allocator, state: AllocatorState, drawn_w: FloatArray, n
     """
     rules, spikes = allocator.rules, state.spikes
     if state.braking.holds:
-        return Spikes((), spikes.spike_w)
+        return replace(spikes, window=())
     for at_s, watts in state.waited.drawn_w if state.waited is not None else ():
-        spikes = with_draw(spikes, watts, at_s, rules.control_delay_s, rules.spike_memory_s)
-    return with_draw(spikes, drawn_w, now_s, rules.control_delay_s, rules.spike_memory_s)
+        spikes = with_draw(spikes, watts, at_s, rules.control_delay_s, rules.spike_memory_s, rules.mean_s)
+    return with_draw(spikes, drawn_w, now_s, rules.control_delay_s, rules.spike_memory_s, rules.mean_s)
 
 
 def obeyed(allocator: Allocator, book: Book, readings: PowerReadings, seen: Estimate) -> BoolArray:
@@ -77,7 +78,7 @@ def needs(
     band_w = rules.band_share * appetite.most_w
     held_back = (draw_w >= rules.pinned_share * cap_w) & (readings.phase != PHASE_IDLE)
     computes = readings.phase == PHASE_COMPUTE_BOUND
-    more_w = np.where(computes, 1.0, rules.probe_share) * appetite.most_w
+    more_w = np.where(computes & ~brief, 1.0, rules.probe_share) * appetite.most_w  # a burst carries through a prompt
     wants_w = np.where(held_back, np.maximum(cap_w + more_w, state.usual_w), draw_w * (1 + rules.margin_share))
     if any_of(begins := computes & brief):
         has_it = cap_w >= state.usual_w - band_w
@@ -115,14 +116,6 @@ def usual(
     wants_w = np.maximum(readings.draw_w * (1 + rules.margin_share), appetite.floor_w)
     shown_w = np.where(free, np.minimum(wants_w, need_w), need_w)
     return np.where(steady, state.usual_w + part * (shown_w - state.usual_w), state.usual_w)
-
-
-def reserve(allocator: Allocator, spikes: Spikes, seen: Estimate, need_w: FloatArray) -> FloatArray:
-    """Watts at each limit that present needs leave alone: the measured spike, less what needs have over the draw."""
-    tree, rules = allocator.tree, allocator.rules
-    margin_w = tree.at_worst(need_w) - tree.drawn(seen.draw_w)
-    most_w = rules.reserve_most_share * tree.budget_w
-    return np.minimum(np.maximum(spikes.spike_w - np.maximum(margin_w, 0.0), 0.0), most_w)
 
 
 def without_work(allocator: Allocator, need_w: FloatArray, phase: IntArray) -> FloatArray:

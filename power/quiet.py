@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.arrays import FloatArray, all_of
-from cluster.power import PowerReadings
+from cluster.arrays import BoolArray, FloatArray, all_of, any_of
+from cluster.power import PHASE_IDLE, PowerReadings
 from power.book import Book
 from power.rules import PowerRules
 from power.tree import Tree
@@ -31,6 +31,8 @@ class Quiet:
     """Shape (limits,): while devices draw less through each, caps wait for the next look; None: they never wait."""
     look_s: float
     """When that is."""
+    lacks: BoolArray
+    """Shape (devices,): who has less than it usually needs at work, so that its work ends the waiting."""
     mean_w: tuple[FloatArray, FloatArray] | None
     """Least and most of the smoothed draws with which no cap moves; None while grants are under way."""
     until_s: float
@@ -55,6 +57,7 @@ def may_wait(
         quiet.far_w is not None
         and now_s < quiet.look_s
         and all_of(drawn_w < quiet.far_w)
+        and not any_of(quiet.lacks & (readings.phase != PHASE_IDLE))
         and all_of(budget_w == quiet.budget_w)
         and in_order(quiet, rules, readings, now_s)
     )

@@ -34,8 +34,9 @@ class PowerRules:
     """Of the bursts that breakers stand (power/burst.py), so much is used; 0 makes every lease a hard limit."""
     credit_back_s: float = 300.0
     """Credit for bursts that was used up is back after so long: no sooner than a breaker cools."""
-    calm_share: float = 0.88
-    """Of the budget: while fresh readings add up to less, the breaker is cold, and credit comes back sooner."""
+    calm_share: float = 0.97
+    """Of the budget: while fresh readings add up to less, and no domain was over its budget since, for as long as a
+    breaker cools, the breaker is cold, and credit comes back sooner."""
     calm_credit_back_s: float = 20.0
     """About one request: each may begin with a burst."""
     debt_forgiven_s: float = 60.0
@@ -47,26 +48,35 @@ class PowerRules:
     prove_cut_share: float = 0.15
     """A test asks for so much less than the device draws: more than meters and limiters err by. At work on tokens it
     is a thirtieth slower meanwhile."""
-    low_bursts_room: float = 3.0
-    """In measured spikes: with less room below a budget, bursts of all but the first class stay at what work needs."""
+    low_bursts_room: float = 1.5
+    """In measured spikes: with so much room below a budget bursts of all but the first class are free, with less they
+    end the lower the less there is."""
+    low_floor_room: float = 0.5
+    """With so little they end at the useful floor, where that is above the lease; with none, at the lease."""
     bursts_room: float = 0.8
-    """With less room those of the first class do, and no other device passes its lease."""
-    no_low_bursts_room: float = 0.5
-    """With less room, only devices of the first class pass their leases."""
-    no_bursts_room: float = 0.3
-    """With less room, nobody passes its lease."""
-    calm_look_s: float = 4.0
-    """While every domain is far from its budget, caps are moved so often at most: bursts carry who begins to work."""
+    floor_room: float = 0.3
+    """The same for bursts of the first class."""
+    calm_look_s: float = 8.0
+    """While every domain is far from its budget, caps are moved so often at most, unless one begins to work whose lease
+    is less than it usually needs."""
     calm_look_share: float = 0.85
     """Of the budget: so far. Room for the largest rise within a control delay, which was about a tenth (Poisson)."""
     margin_share: float = 0.05
     """Room over the present draw that belongs to the need (limiters and averages ripple by some per cent)."""
     band_share: float = 0.04
     """Caps are left alone while they are within this share of the highest limit of where they should be."""
-    reserve_most_share: float = 0.1
-    """The reserve for sudden needs never exceeds this share of a budget, however large a spike was."""
-    spike_memory_s: float = 86_400.0
-    """Time constant with which a measured spike is forgotten: a day, the period of demand."""
+    reserve_spikes: float = 1.3
+    """Room that present needs leave alone, in measured spikes: the largest of a day is not the largest that can be."""
+    alternating_share: float = 0.6
+    """Of the largest excess over the smoothed draw, so much is counted on where phases alternate (power/room.py)."""
+    reserve_most_share: float = 0.15
+    """The reserve never exceeds this share of a budget, however large a spike was."""
+    spike_memory_s: float = 604_800.0
+    """Time constant with which a measured spike is forgotten: a week, the longer period of demand. After calm days the
+    first full hour comes with the rises of full hours."""
+    first_spike_share: float = 0.08
+    """Of the budget: what spikes are taken to be before any was measured, as after a restart in a full hour. Rows of
+    inference servers rise by 7 to 12 % within a control delay."""
     rise_memory_s: float = 3600.0
     """Time constant with which a device's rises are forgotten."""
     culprit_periods: float = 3.0
@@ -82,4 +92,4 @@ class PowerRules:
             raise ConfigError(wrong)
 
 
-_MAY_BE_NOTHING = ("stuck_s", "burst_share", "prove_every_s")
+_MAY_BE_NOTHING = ("stuck_s", "burst_share", "prove_every_s", "first_spike_share")

@@ -14,16 +14,18 @@ from cluster.power import NEVER_S, PHASE_IDLE, PowerReadings
 from power.allocator import MEANT_W, Allocator, AllocatorState, Grants
 from power.appetite import pieces
 from power.book import Book, confirmed, granted
+from power.bounding import with_bounds
 from power.brake import Braking, is_full, is_watched, watched
 from power.burst import suspected
-from power.burst_room import BurstAccount, bounded, counted
+from power.burst_room import BurstAccount, counted
 from power.estimator import FINE, STALE, Estimate, distrusting, estimate, heard_anew
 from power.granting import grants, nothing_new, still, under_test
-from power.needs import measured, needs, obeyed, reserve, rises, smoothed, usual, without_work
+from power.needs import measured, needs, obeyed, rises, smoothed, usual, without_work
 from power.next_caps import as_found, next_caps
+from power.phases import lasting, prompts_share
 from power.proof import begun, judged, with_tests
 from power.quiet import UNTIL_S, Quiet, in_order, may_wait, quiet_means_w, rests
-from power.spike import Spikes
+from power.room import counted_excess_w, reserve
 from power.targets import all_needs, targets
 from power.waiting import mean_since, waited_on
 
@@ -63,6 +65,8 @@ def step(
         return still(state, state.spikes, state.mean_w, state.account, waited, state.at_s, told), told
     if state.at_s != NEVER_S and now_s - state.at_s > rules.stale_s:
         state = replace(state, trust=heard_anew(state.trust, now_s))
+    prompts = prompts_share(state.prompts, readings.phase, now_s - state.at_s)
+    state, readings = replace(state, prompts=prompts), lasting(prompts, readings, allocator.tree.table.devices.idle_w)
     draw_w = mean_since(state.waited, readings.draw_w)
     mean_w = smoothed(allocator, state, draw_w, now_s)
     account, overdrew = counted(state.account, allocator.tree, rules, allocator.burst_j, readings, draw_w)
@@ -80,18 +84,20 @@ def step(
         and not any_of(suspected(account.credit_j, allocator.burst_j))
     ):
         spikes = measured(allocator, state, drawn_w, now_s)
-        account = _bounded(
+        account = with_bounds(
             allocator,
             account,
             spikes,
-            readings.draw_w,
-            drawn_w,
+            counted_excess_w(allocator.tree, rules, spikes, state.prompts, readings),
             readings,
             budget_w,
             state.book,
-            state.usual_w,
             braking,
-            now_s,
+            draw_w=readings.draw_w,
+            drawn_w=drawn_w,
+            usual_w=state.usual_w,
+            short=state.target_w < state.need_w - MEANT_W,
+            now_s=now_s,
         )
         told = nothing_new(allocator, state, account)
         return still(state, spikes, mean_w, account, None, now_s, told), told
@@ -122,13 +128,14 @@ def _decided(
         seen = Estimate(seen.draw_w, held_w, seen.believed, seen.fault, clean=True)
     braking = state.braking
     spikes = measured(allocator, state, drawn_w, now_s) if seen.clean else state.spikes
+    excess_w = counted_excess_w(allocator.tree, rules, spikes, state.prompts, readings)
     need_w = needs(allocator, book, seen, readings, mean_w, state)
     if braking.holds:
         need_w = np.where(braking.slowed, state.need_w, need_w)
     rises_per_s = state.rises_per_s if allocator.all_burst else rises(allocator, state, need_w, now_s)
     room_w = budget_w - allocator.fixed_w
     usual_w = state.usual_w if braking.holds else usual(allocator, state, need_w, readings, now_s)
-    reserve_w = reserve(allocator, spikes, seen, need_w)
+    reserve_w = reserve(allocator.tree, rules, spikes, excess_w, draw_w=seen.draw_w, mean_w=mean_w, need_w=need_w)
     target_w = all_needs(allocator, trust, seen, need_w, readings.phase, room_w - reserve_w)
     if target_w is None:
         width_w, level = pieces(allocator.appetite, need_w, usual_w, readings.phase, rises_per_s)
@@ -165,11 +172,23 @@ def _decided(
         book = granted(book, cap_w, burst, changed, now_s)
     proof = state.proof if tests_w is None else with_tests(state.proof, tests_w, book, now_s)
     settled = not any_changed and book.settled and not proof.running
-    quiet = _quiet(allocator, book, need_w, budget_w, far_w, now_s, settled=settled) if clean else None
+    quiet = _quiet(allocator, book, need_w, usual_w, budget_w, far_w, now_s, settled=settled) if clean else None
     if not seen.clean:
         drawn_w = allocator.tree.drawn(seen.draw_w)
-    account = _bounded(
-        allocator, account, spikes, seen.draw_w, drawn_w, readings, budget_w, book, usual_w, braking, now_s
+    account = with_bounds(
+        allocator,
+        account,
+        spikes,
+        excess_w,
+        readings,
+        budget_w,
+        book,
+        braking,
+        draw_w=seen.draw_w,
+        drawn_w=drawn_w,
+        usual_w=usual_w,
+        short=target_w < need_w - MEANT_W,
+        now_s=now_s,
     )
     told = grants(allocator, book, account, proof, changed)
     made = AllocatorState(
@@ -181,6 +200,7 @@ def _decided(
         rises_per_s=rises_per_s,
         target_w=target_w,
         mean_w=mean_w,
+        prompts=state.prompts,
         estimate=seen,
         account=account,
         proof=proof,
@@ -199,6 +219,7 @@ def _quiet(
     allocator: Allocator,
     book: Book,
     need_w: FloatArray,
+    usual_w: FloatArray,
     budget_w: FloatArray,
     far_w: FloatArray,
     now_s: float,
@@ -209,8 +230,10 @@ def _quiet(
 
     far_w: shape (limits,), draws of devices with which a domain is far from its budget.
     Caps may wait for the next look where everybody may burst and has been seen to obey, and where all grants fit: a
-    budget that was cut waits for nothing.
+    budget that was cut waits for nothing. Grants under way are looked at before anybody could seem late with them.
     """
+    rules = allocator.rules
+    wait_s = rules.calm_look_s if book.settled else min(rules.calm_look_s, 2 * rules.control_delay_s)
     tree = allocator.tree
     fit = all_of(tree.at_worst(book.ceiling_w) <= budget_w - allocator.fixed_w)
     may_wait = allocator.all_burst and fit and all_of(book.met)
@@ -222,47 +245,10 @@ def _quiet(
         most_cap_w=book.ceiling_w + MEANT_W,
         budget_w=budget_w.copy(),
         far_w=far_w if may_wait else None,
-        look_s=now_s + allocator.rules.calm_look_s,
+        look_s=now_s + wait_s,
+        lacks=book.cap_w < usual_w - rules.band_share * allocator.appetite.most_w,
         mean_w=quiet_means_w(tree, allocator.rules, book, need_w) if settled else None,
         until_s=now_s + UNTIL_S,
-    )
-
-
-def _bounded(
-    allocator: Allocator,
-    account: BurstAccount,
-    spikes: Spikes,
-    draw_w: FloatArray,
-    drawn_w: FloatArray,
-    readings: PowerReadings,
-    budget_w: FloatArray,
-    book: Book,
-    usual_w: FloatArray,
-    braking: Braking,
-    now_s: float,
-) -> BurstAccount:
-    """Bounds on bursts by what is drawn, or is about to be drawn by those that were just given more.
-
-    drawn_w: shape (limits,), what these draws are through each.
-    """
-    tree, rules = allocator.tree, allocator.rules
-    held_back = (draw_w >= rules.pinned_share * readings.cap_w) & (readings.phase != PHASE_IDLE)
-    if any_of(held_back):
-        soon_w = np.where(held_back, np.maximum(draw_w, np.minimum(book.cap_w, usual_w)), draw_w)
-        drawn_w = tree.drawn(soon_w)
-    return bounded(
-        account,
-        tree,
-        rules,
-        draw_w=draw_w,
-        held_back=held_back,
-        drawn_w=drawn_w + allocator.fixed_w,
-        spike_w=spikes.spike_w,
-        budget_w=budget_w,
-        cap_w=book.cap_w,
-        usual_w=usual_w,
-        braked=braking.under if braking.holds else None,
-        now_s=now_s,
     )
 
 

@@ -17,7 +17,7 @@ PAIR = [Device("h", "n1", "high"), Device("l", "n2", "low")]
 
 def after(budget_w: float, draws_w: tuple[float, float], seconds: int = 20) -> tuple[Allocator, AllocatorState]:
     """A row of a high and a low device in a world that obeys."""
-    allocator = allocator_of(row_of(PAIR, budget_w), PowerRules(burst_share=0.0))
+    allocator = allocator_of(row_of(PAIR, budget_w), PowerRules(burst_share=0.0, first_spike_share=0.0))
     state, cap_w, sequence = first_state(allocator), np.array([400.0, 400.0]), np.array([-1, -1])
     for second in range(0, seconds, 2):
         seen = replace(

@@ -9,6 +9,7 @@ from cluster.arrays import FloatArray
 from power.brake import Braking, no_brake, watched
 from power.burst import burst_of
 from power.burst_room import bounded, first_account
+from power.room import Room
 from power.rules import PowerRules
 from power.tree import Tree, tree_of
 from tests.watts import Device, row_of
@@ -84,8 +85,9 @@ def bursts_to_w(*, drawn_w: float, braked: bool, held_back: bool = False) -> Flo
         RULES,
         draw_w=np.full(COUNT, 200.0),
         held_back=np.full(COUNT, held_back),
+        to_lease=table.nobody,
         drawn_w=np.array([drawn_w]),
-        spike_w=np.array([100.0]),
+        room=Room(np.array([BUDGET_W - drawn_w]), np.array([100.0])),
         budget_w=np.array([BUDGET_W]),
         cap_w=np.full(COUNT, 200.0),
         usual_w=np.full(COUNT, LEASE_W),

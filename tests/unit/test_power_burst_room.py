@@ -12,24 +12,30 @@ from power.appetite import pieces
 from power.burst import burst_of
 from power.burst_room import BurstAccount, bounded, counted, first_account
 from power.estimator import Estimate, first_trust
+from power.room import Room
 from power.rules import PowerRules
 from power.targets import all_needs, targets
 from power.tree import Tree, tree_of
 from tests.watts import Device, no_readings, row_of
 
 RULES = PowerRules(control_delay_s=6.0)
-LEASE_W, USUAL_W, MOST_W = 200.0, 300.0, 400.0
+LEASE_W, FLOOR_W, USUAL_W, MOST_W = 200.0, 250.0, 300.0, 400.0
 BUDGET_W = 2000.0
 SPIKE_W = 100.0
 
 
 def tree() -> Tree:
-    devices = [Device(f"g{n}", f"n{n}", "high" if n < 2 else "low") for n in range(4)]
+    devices = [Device(f"g{n}", f"n{n}", "high" if n < 2 else "low", floor_w=FLOOR_W) for n in range(4)]
     return tree_of(row_of(devices, BUDGET_W))
 
 
 def bounds_w(
-    account: BurstAccount, room_in_spikes: float, now_s: float, *, held_back: tuple[int, ...] = ()
+    account: BurstAccount,
+    room_in_spikes: float,
+    now_s: float,
+    *,
+    held_back: tuple[int, ...] = (),
+    to_lease: tuple[int, ...] = (),
 ) -> BurstAccount:
     """Bounds where so many measured spikes are free below the budget; every lease is 200 W and all draw that."""
     waiting: BoolArray = np.isin(np.arange(4), held_back)
@@ -39,8 +45,9 @@ def bounds_w(
         RULES,
         draw_w=np.full(4, LEASE_W),
         held_back=waiting,
+        to_lease=np.isin(np.arange(4), to_lease),
         drawn_w=np.array([BUDGET_W - room_in_spikes * SPIKE_W]),
-        spike_w=np.array([SPIKE_W]),
+        room=Room(np.array([room_in_spikes * SPIKE_W]), np.array([SPIKE_W])),
         budget_w=np.array([BUDGET_W]),
         cap_w=np.full(4, LEASE_W),
         usual_w=np.full(4, USUAL_W),
@@ -55,10 +62,12 @@ def fresh_account() -> BurstAccount:
 @pytest.mark.parametrize(
     ("room_in_spikes", "high_w", "low_w"),
     [
-        (3.0, MOST_W, MOST_W),
-        (1.0, MOST_W, USUAL_W),
-        (0.4, USUAL_W, LEASE_W),
-        (0.1, LEASE_W, LEASE_W),
+        (1.6, MOST_W, MOST_W),
+        (1.0, MOST_W, 325.0),  # halfway from the floor, 250 W, to the highest limit
+        (0.55, 325.0, 257.5),
+        (0.25, 241.67, 225.0),  # low: halfway from the lease, 200 W, to the floor
+        (0.0, LEASE_W, LEASE_W),
+        (-1.0, LEASE_W, LEASE_W),
     ],
 )
 def test_bursts_get_lower_the_less_room_there_is_and_those_of_low_classes_first(
@@ -66,16 +75,22 @@ def test_bursts_get_lower_the_less_room_there_is_and_those_of_low_classes_first(
 ) -> None:
     account = bounds_w(fresh_account(), room_in_spikes, 100.0)
 
-    assert account.to_w.tolist() == [high_w, high_w, low_w, low_w]
+    assert account.to_w == pytest.approx([high_w, high_w, low_w, low_w], abs=0.01)
+
+
+def test_who_is_to_keep_to_its_lease_does_as_soon_as_room_is_scarce() -> None:
+    assert bounds_w(fresh_account(), 1.6, 100.0, to_lease=(0, 2)).to_w.tolist() == [MOST_W] * 4
+    scarce = bounds_w(fresh_account(), 1.4, 100.0, to_lease=(0, 2))
+    assert scarce.to_w == pytest.approx([LEASE_W, MOST_W, LEASE_W, 385.0])
 
 
 def test_who_waited_is_let_burst_no_further_than_fits_the_first_class_first() -> None:
     """All four wait at their lease; 3 spikes are free. To 400 W the two of the first class would draw 400 W more.
 
-    They may take what is left beyond 0.8 spikes, 220 W, so 110 W each; beyond 3 spikes, the room of low classes, there
-    is nothing.
+    They may take what is left beyond 0.8 spikes, 220 W, so 110 W each; of what is left beyond 1.5
+    spikes, the room of low classes, nothing remains after that.
     """
-    closed = bounds_w(fresh_account(), 0.1, 100.0)
+    closed = bounds_w(fresh_account(), 0.0, 100.0)
 
     opened = bounds_w(closed, 3.0, 110.0, held_back=(0, 1, 2, 3))
 
@@ -84,7 +99,7 @@ def test_who_waited_is_let_burst_no_further_than_fits_the_first_class_first() ->
 
 def test_bounds_are_lifted_once_in_a_control_delay() -> None:
     """What was let draw more shows in a reading only a control delay later; until then its room would count twice."""
-    closed = bounds_w(fresh_account(), 0.1, 100.0)
+    closed = bounds_w(fresh_account(), 0.0, 100.0)
     once = bounds_w(closed, 3.0, 110.0, held_back=(0, 1))
 
     soon, later = (bounds_w(once, 3.0, at_s, held_back=(0, 1)) for at_s in (114.0, 116.0))
@@ -94,16 +109,25 @@ def test_bounds_are_lifted_once_in_a_control_delay() -> None:
 
 
 def test_who_does_not_wait_for_more_is_let_burst_at_once() -> None:
-    closed = bounds_w(fresh_account(), 0.1, 100.0)
+    closed = bounds_w(fresh_account(), 0.0, 100.0)
 
     assert bounds_w(closed, 3.0, 101.0).to_w.tolist() == [MOST_W] * 4
 
 
 def test_credit_comes_back_quickly_only_while_the_row_is_calm() -> None:
-    calm, busy = bounds_w(fresh_account(), 3.0, 100.0), bounds_w(fresh_account(), 1.0, 100.0)
+    calm, busy = bounds_w(fresh_account(), 1.0, 100.0), bounds_w(fresh_account(), 0.5, 100.0)
 
-    assert calm.back_s[0] == RULES.calm_credit_back_s  # it draws 1,700 W, 85 % of its budget: below 88 %
+    assert calm.back_s[0] == RULES.calm_credit_back_s  # it draws 1,900 W, 95 % of its budget: below 97 %
     assert busy.back_s[0] == RULES.credit_back_s
+
+
+def test_credit_comes_back_slowly_until_a_breaker_that_was_passed_has_cooled() -> None:
+    warm = bounds_w(fresh_account(), -0.1, 100.0)
+
+    soon, later = bounds_w(warm, 5.0, 110.0), bounds_w(warm, 5.0, 100.0 + RULES.credit_back_s + 1.0)
+
+    assert soon.back_s[0] == RULES.credit_back_s
+    assert later.back_s[0] == RULES.calm_credit_back_s
 
 
 def readings(at_s: float, draw_w: FloatArray) -> PowerReadings:

@@ -12,7 +12,7 @@ from power.rules import PowerRules
 from power.step import step
 from tests.watts import Device, row_of
 
-STRICT = PowerRules(burst_share=0.0)
+STRICT = PowerRules(burst_share=0.0, first_spike_share=0.0)
 DEVICES = [Device("a", "n1", floor_w=150.0), Device("b", "n2", floor_w=150.0), Device("c", "n3", floor_w=150.0)]
 
 
