@@ -230,10 +230,11 @@ def _quiet(
 
     far_w: shape (limits,), draws of devices with which a domain is far from its budget.
     Caps may wait for the next look where everybody may burst and has been seen to obey, and where all grants fit: a
-    budget that was cut waits for nothing. Grants under way are looked at before anybody could seem late with them.
+    budget that was cut waits for nothing. Grants under way are looked at once in a control delay: it must be seen in time
+    that they are obeyed, and that they are not.
     """
     rules = allocator.rules
-    wait_s = rules.calm_look_s if book.settled else min(rules.calm_look_s, 2 * rules.control_delay_s)
+    wait_s = rules.calm_look_s if book.settled else min(rules.calm_look_s, rules.control_delay_s)
     tree = allocator.tree
     fit = all_of(tree.at_worst(book.ceiling_w) <= budget_w - allocator.fixed_w)
     may_wait = allocator.all_burst and fit and all_of(book.met)
