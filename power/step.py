@@ -230,8 +230,8 @@ def _quiet(
 
     far_w: shape (limits,), draws of devices with which a domain is far from its budget.
     Caps may wait for the next look where everybody may burst and has been seen to obey, and where all grants fit: a
-    budget that was cut waits for nothing. Grants under way are looked at once in a control delay: it must be seen in time
-    that they are obeyed, and that they are not.
+    budget that was cut waits for nothing. Grants under way are looked at once in a control delay: whether they are
+    obeyed must be seen in time.
     """
     rules = allocator.rules
     wait_s = rules.calm_look_s if book.settled else min(rules.calm_look_s, rules.control_delay_s)
