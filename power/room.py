@@ -56,7 +56,7 @@ def counted_excess_w(
 
     prompts: shape (devices,), of `prompts_share`. Less than the largest that was seen counts where most that works
     alternates between its phases: such a draw is a sum of many that know nothing of each other, so its largest excess
-    in a day lies far out, and does not last.
+    in a week lies far out, and does not last.
     """
     alternates = alternate(prompts)
     if not any_of(alternates):
