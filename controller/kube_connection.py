@@ -109,7 +109,7 @@ class Connection:
                     async for line in each_line:
                         yield line
             finally:
-                answer.close()
+                _let_go(answer)
         except _RefusedError as refused:
             raise KubeReadError(doing, refused.refusal) from refused.__cause__
         except _BROKEN as error:
@@ -217,6 +217,15 @@ def _session(tls: SSLContext) -> aiohttp.ClientSession:
         cookie_jar=aiohttp.DummyCookieJar(),
         read_bufsize=READ_BUFFER_BYTES,
     )
+
+
+def _let_go(answer: aiohttp.ClientResponse) -> None:
+    """End a watch's line at once. To close it in all politeness is to wait for the server's word of it, which takes half
+    a minute where that is busy, and nobody waits for it: the line would outlive its event loop."""
+    line = answer.connection
+    if line is not None and line.transport is not None:
+        line.transport.abort()
+    answer.close()
 
 
 async def _check(answer: aiohttp.ClientResponse) -> None:

@@ -2,10 +2,14 @@
 
 import asyncio
 import json
+import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Future
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -17,6 +21,7 @@ from controller.kube_connection import Connection, connect, lines
 from controller.kube_credentials import Access, proxy_to
 from controller.kube_refusals import KubeReadError, KubeWriteError
 from controller.kube_request import APPLY_PATCH, Request, resource_of
+from tests.certificates import Authority
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -203,6 +208,49 @@ def test_a_watch_over_which_nothing_comes_is_broken_off(tmp_path: Path) -> None:
                 await anext(found)
 
     asyncio.run(test())
+
+
+def test_a_watch_that_is_left_ends_its_line_at_once_though_the_server_is_busy(tmp_path: Path) -> None:
+    """A server that says its last word over TLS late, as a busy one does, must not keep the line open."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server = Authority(tmp_path / "pki").vouches_for("localhost")
+    tls.load_cert_chain(server.certificate, server.key)
+    ended = Future[bytes]()
+
+    def serve(listening: socket.socket) -> None:
+        plain, _ = listening.accept()
+        under = socket.fromfd(plain.fileno(), socket.AF_INET, socket.SOCK_STREAM)
+        line = tls.wrap_socket(plain, server_side=True)
+        line.recv(65_536)
+        line.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n{}\n\r\n")
+        under.settimeout(10.0)
+        try:
+            while under.recv(65_536):  # without answering a word of it
+                pass
+            ended.set_result(b"")
+        except ConnectionError:
+            ended.set_result(b"")
+        except TimeoutError as error:
+            ended.set_exception(error)
+        finally:
+            under.close()
+            line.close()
+
+    async def talk(port: int) -> None:
+        where = Path(kubeconfig(tmp_path, f"https://localhost:{port}", token="secret"))  # noqa: S106
+        config = yaml.safe_load(where.read_text(encoding="utf-8"))
+        config["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = True
+        where.write_text(yaml.safe_dump(config), encoding="utf-8")
+        async with await connect(Access(kubeconfig=str(where)), time.monotonic) as connection:
+            async with aclosing(connection.watch("/api/v1/pods", {}, idle_s=5.0)) as events:
+                assert await anext(events) == b"{}"
+            await asyncio.wait_for(asyncio.wrap_future(ended), 5.0)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving = Thread(target=serve, args=(listening,), daemon=True)
+        serving.start()
+        asyncio.run(talk(listening.getsockname()[1]))
+        serving.join(5.0)
 
 
 def test_a_watch_that_is_refused_says_why(tmp_path: Path) -> None:
