@@ -220,8 +220,8 @@ def _session(tls: SSLContext) -> aiohttp.ClientSession:
 
 
 def _let_go(answer: aiohttp.ClientResponse) -> None:
-    """End a watch's line at once. To close it in all politeness is to wait for the server's word of it, which takes half
-    a minute where that is busy, and nobody waits for it: the line would outlive its event loop."""
+    """End a watch's line at once. To close it politely is to wait for the server's last word, up to half a minute where
+    that is busy, and nobody waits for it: the line would outlive its event loop."""
     line = answer.connection
     if line is not None and line.transport is not None:
         line.transport.abort()
