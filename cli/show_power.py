@@ -37,6 +37,7 @@ def record_of(run: Run, compared: Compared) -> dict[str, object]:
         "missed_goals": compared.missed(),
         "named": [list(one) for one in outcome.named],
         "disobeyed": [list(one) for one in outcome.disobeyed],
+        "offended": [list(one) for one in outcome.offended],
         "cpu_s": round(compared.cpu_s, 2),
     }
 

@@ -48,10 +48,12 @@ def no_proof(devices: int) -> Proof:
 
 
 def judged(
-    proof: Proof, tree: Tree, rules: PowerRules, readings: PowerReadings, now_s: float
+    proof: Proof, tree: Tree, rules: PowerRules, readings: PowerReadings, mixed: BoolArray, now_s: float
 ) -> tuple[Proof, BoolArray, BoolArray]:
     """The tests after these readings, whose ended now, and who lied in it.
 
+    mixed: shape (devices,), whose phases alternate or are not told: a test there meets prompts, too, so it is longer
+    until the next one.
     A test that shows nothing, because the work ended or nobody answers, ends without a verdict.
     """
     running = proof.asked_w < np.inf
@@ -67,7 +69,8 @@ def judged(
     if not ended.any():
         return Proof(proof.asked_w, proof.sequence, proof.since_s, said_s, proof.due_s, running=True), ended, lied
     shown = lied | (says & within & (readings.draw_w >= _PINNED_SHARE * proof.asked_w))
-    wait_s = np.where(shown, rules.prove_every_s, min(_AGAIN_S, rules.prove_every_s))
+    shown_s = np.where(mixed, rules.prove_mixed_every_s, rules.prove_every_s)
+    wait_s = np.where(shown, shown_s, min(_AGAIN_S, rules.prove_every_s))
     asked_w = np.where(ended, np.inf, proof.asked_w)
     left = Proof(
         asked_w=asked_w,

@@ -43,6 +43,8 @@ class PowerRules:
     """Time constant: who draws a twelfth above its limit for good is found, who errs by that now and then is not."""
     prove_every_s: float = 600.0
     """A device at work whose lease allows bursts is put to the test so often (power/proof.py); 0: never."""
+    prove_mixed_every_s: float = 1800.0
+    """So often where phases alternate or are not told: there a test slows prompts, too."""
     prove_share: float = 0.06
     """Of all devices, so many are under test at once at most, and one at least."""
     prove_cut_share: float = 0.15

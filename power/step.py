@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, all_of, any_of
-from cluster.power import NEVER_S, PHASE_IDLE, PowerReadings
+from cluster.power import NEVER_S, PHASE_IDLE, PHASE_UNKNOWN, PowerReadings
 from power.allocator import MEANT_W, Allocator, AllocatorState, Grants
 from power.appetite import pieces
 from power.book import Book, confirmed, granted
@@ -22,7 +22,7 @@ from power.estimator import FINE, STALE, Estimate, distrusting, estimate, heard_
 from power.granting import grants, nothing_new, still, under_test
 from power.needs import measured, needs, obeyed, rises, smoothed, usual, without_work
 from power.next_caps import as_found, next_caps
-from power.phases import lasting, prompts_share
+from power.phases import alternate, lasting, prompts_share
 from power.proof import begun, judged, with_tests
 from power.quiet import UNTIL_S, Quiet, in_order, may_wait, quiet_means_w, rests
 from power.room import counted_excess_w, reserve
@@ -51,7 +51,8 @@ def step(
     drawn_w = allocator.tree.drawn(readings.draw_w)
     ended, lied = False, allocator.tree.nobody
     if state.proof.running:
-        proof, ends, lied = judged(state.proof, allocator.tree, rules, readings, now_s)
+        mixed = alternate(state.prompts) | (readings.phase == PHASE_UNKNOWN)
+        proof, ends, lied = judged(state.proof, allocator.tree, rules, readings, mixed, now_s)
         state, ended = replace(state, proof=proof), any_of(ends)
     if (
         quiet is not None

@@ -45,6 +45,8 @@ class Agents:
         self._number, self.epoch = -1, 0
         self.disobeyed_s: dict[int, float] = {}
         """When a server first kept more than it was told, by server."""
+        self.told = (self.cap_w, self.burst_j, self.burst_w)
+        """What would be in force if all obeyed: limits, joules of bursts, watts that no burst passes."""
         self._nowhere: BoolArray = np.zeros(servers, dtype=np.bool_)
         self.changes = 0
         """Limits that changed, counted for each server."""
@@ -94,6 +96,8 @@ class Agents:
         if self.expired:
             clock, cap_w = np.ones(len(clock)), np.minimum(cap_w, self._safe_floor_w)
         said_w = cap_w
+        burst_j = self._no_burst_j if self.expired else self._wanted_burst_j
+        self.told = (cap_w, burst_j, self._wanted_burst_w)
         for number, (fault, struck) in enumerate(self._faults):
             if not fault.holds(now_s):
                 self._held.pop(number, None)
@@ -103,7 +107,7 @@ class Agents:
             for server in np.flatnonzero(cap_w > told_w).tolist():
                 self.disobeyed_s.setdefault(server, now_s)
         self.said_w = said_w
-        self._put(clock, cap_w, self._no_burst_j if self.expired else self._wanted_burst_j, self._wanted_burst_w)
+        self._put(clock, cap_w, burst_j, self._wanted_burst_w)
 
     def _distorted(
         self,

@@ -24,6 +24,8 @@ WORDS: dict[FaultKind, str] = {
     "reboot": "some servers come back at their default limit, and their agents a minute later",
     "budget-cut": "the row's budget is less by a share",
 }
+DISOBEYING: tuple[FaultKind, ...] = ("stuck", "clamped", "lying", "reboot")
+"""With these a server may draw more than it was told to."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import gc
 import heapq
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -12,8 +12,9 @@ import numpy as np
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.power import BreakerCurve
 from simulator.power.agents import AGENT_AFTER_BOOT_S, Agents
-from simulator.power.faults import Fault, edges_s
+from simulator.power.faults import DISOBEYING, Fault, edges_s
 from simulator.power.machine import Machine
+from simulator.power.offences import Offences
 from simulator.power.policy import PERIOD_S, Orders, Policy, Readings
 from simulator.power.protection import ROW_BREAKER, Brake, BrakeRules, BreakerHeat
 from simulator.power.requests import CLASSES, Requests
@@ -81,6 +82,8 @@ class Outcome:
     """(instant, server, why) of the servers that the policy found not to obey or not to be believed."""
     disobeyed: tuple[tuple[float, int], ...] = ()
     """(instant, server) of those that first kept a higher limit than they were told, by their faults."""
+    offended: tuple[tuple[float, int], ...] = ()
+    """(instant, server) of those that first drew more than their leases and bursts allow, by their faults."""
 
     @property
     def peak_w(self) -> float:
@@ -157,7 +160,9 @@ class _Trial:
                 server, clock=clock, cap_w=cap_w, burst_j=burst_j, burst_w=burst_w
             ),
         )
-        self.silent: list[tuple[Fault, BoolArray]] = [(f, f.strikes(count, seed)) for f in rules.faults]
+        self.struck: list[tuple[Fault, BoolArray]] = [(f, f.strikes(count, seed)) for f in rules.faults]
+        disobeying = [(fault, whom) for fault, whom in self.struck if fault.kind in DISOBEYING]
+        self.offences = Offences(disobeying, count, machine.highest_w) if disobeying else None
         self.brake, self.heat = Brake(rules.brake, rules.budget_w), BreakerHeat(rules.breaker, rules.budget_w)
         self.brake_share = machine.share_at(rules.brake.mhz)
         self.edges = list(edges_s(rules.faults))
@@ -239,6 +244,8 @@ class _Trial:
         self.brake.read(now_s, row_w)
         self.heat.read(PERIOD_S, row_w)
         self._count_limited()
+        if self.offences is not None:
+            self.offences.read(now_s, PERIOD_S, server_w, self.agents.told, self.row.credit_back_s)
         self.periods += 1
         readings = Readings(
             at_s=self.zeros + now_s,
@@ -261,7 +268,7 @@ class _Trial:
             self.frozen = self.frozen or true
             return replace(self.frozen, at_s=true.at_s, meter_at_s=now_s, sequence=true.sequence, cap_w=true.cap_w)
         self.frozen = None
-        for fault, struck in self.silent:
+        for fault, struck in self.struck:
             if fault.kind == "silent" and fault.holds(now_s):
                 true = replace(true, at_s=np.where(struck, fault.from_s, true.at_s))
         return true
@@ -312,7 +319,8 @@ class _Trial:
                 self._class_outcome(number, for_s, float(held.mean()) / for_s) for number, held in enumerate(held_s)
             ),
             named=tuple(sorted(self.named.values())),
-            disobeyed=tuple(sorted((at_s, server) for server, at_s in self.agents.disobeyed_s.items())),
+            disobeyed=_by_instant(self.agents.disobeyed_s),
+            offended=() if self.offences is None else _by_instant(self.offences.at_s),
         )
 
     def _class_outcome(self, number: int, for_s: float, held_share: float) -> ClassOutcome:
@@ -331,3 +339,7 @@ class _Trial:
             held_share=held_share,
             limited_share=float(self.limited_s[number]) / for_s,
         )
+
+
+def _by_instant(at_s: Mapping[int, float]) -> tuple[tuple[float, int], ...]:
+    return tuple(sorted((instant, server) for server, instant in at_s.items()))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cluster.arrays import BoolArray, FloatArray
-from cluster.power import PHASE_IDLE, PHASE_MEMORY_BOUND, PowerReadings
+from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_UNKNOWN, PowerReadings
 from power.allocator import Allocator, AllocatorState, Grants, allocator_of, first_state
 from power.estimator import FAULTS
 from power.rules import PowerRules
@@ -123,6 +123,20 @@ def test_few_are_tested_at_once_and_nobody_again_before_its_time() -> None:
     starts = (under[1:] & ~under[:-1]).sum(axis=0)
     assert starts.min() >= 2
     assert starts.max() <= 2400.0 / RULES.prove_every_s + 1
+
+
+@pytest.mark.parametrize("phase", [PHASE_UNKNOWN, None])
+def test_where_phases_alternate_or_are_not_told_tests_are_rarer(phase: int | None) -> None:
+    row = Row(honest)
+    while row.now_s < 2400.0:
+        mixed = np.random.default_rng(int(row.now_s)).choice([PHASE_COMPUTE_BOUND, PHASE_MEMORY_BOUND], COUNT)
+        row.phase = mixed if phase is None else np.full(COUNT, phase)
+        row.pass_time(PERIOD_S)
+
+    under = np.array([tests for _, _, tests, _ in row.seen])
+    assert under.any(axis=0).all()
+    late = np.array([at_s for at_s, *_ in row.seen]) > 600.0  # by then everyone was tested once
+    assert (under[late][1:] & ~under[late][:-1]).sum(axis=0).max() <= 1
 
 
 def test_nobody_is_tested_below_its_useful_floor() -> None:

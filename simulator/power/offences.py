@@ -1,0 +1,59 @@
+"""When a server first drew more than its lease and its bursts allow: before that no meter can tell it from an honest one.
+
+Beside each server that a fault strikes runs the account of an honest agent that was told the same.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cluster.arrays import BoolArray, FloatArray
+from power.burst import credit_after, may_burst
+from simulator.power.faults import Fault
+from simulator.power.row import AGENT_LOOKS_S
+
+_ERR_SHARE = 0.05
+"""Limiters and meters err by so much: a draw that passes a limit by less is no offence."""
+
+
+class Offences:
+    """Follows the draws of struck servers against what they were told. Nothing of it reaches the policy."""
+
+    def __init__(self, struck: Sequence[tuple[Fault, BoolArray]], servers: int, highest_w: float) -> None:
+        """struck: faults, and which servers each strikes. highest_w: what a server draws at most."""
+        self.at_s: dict[int, float] = {}
+        """When a server first drew what no honest one could have drawn, by server."""
+        self._struck, self._highest_w = struck, highest_w
+        self._credit_j: FloatArray = np.zeros(servers)
+        self._bursting: BoolArray = np.zeros(servers, dtype=np.bool_)
+        self._before: tuple[FloatArray, FloatArray] | None = None
+
+    def read(
+        self,
+        now_s: float,
+        for_s: float,
+        draw_w: FloatArray,
+        told: tuple[FloatArray, FloatArray, FloatArray],
+        credit_back_s: float,
+    ) -> None:
+        """After a period of so long with this mean draw, shape (servers,).
+
+        told: the limits, the joules of bursts above them and the watts that no burst passes, as they were told last,
+        shape (servers,) each. What was told before counts, too, where it allowed more: a period may begin with it.
+        """
+        cap_w, burst_j, burst_w = told
+        before_w, before_burst_w = self._before or (cap_w, burst_w)
+        self._before = (cap_w, burst_w)
+        lease_w = np.minimum(np.maximum(cap_w, before_w), self._highest_w) * (1 + _ERR_SHARE)
+        bursts_w = np.minimum(np.maximum(burst_w, before_burst_w), self._highest_w) * (1 + _ERR_SHARE)
+        most_w = np.maximum(lease_w, bursts_w)
+        bursting = may_burst(self._credit_j, self._bursting, burst_j)
+        looks_j = np.where(bursting | self._bursting, AGENT_LOOKS_S * (most_w - lease_w), 0.0)
+        may_j = np.where(bursting, np.maximum(self._credit_j, 0.0), 0.0) + looks_j
+        above_j = (draw_w - lease_w) * for_s
+        offends = (above_j > may_j) | (draw_w > most_w)
+        for fault, struck in self._struck:
+            for server in np.flatnonzero(offends & struck).tolist() if fault.holds(now_s) else ():
+                self.at_s.setdefault(server, now_s)
+        self._credit_j = np.maximum(credit_after(self._credit_j, draw_w, lease_w, burst_j, for_s, credit_back_s), 0.0)
+        self._bursting = may_burst(self._credit_j, bursting, burst_j)
