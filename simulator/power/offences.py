@@ -1,4 +1,4 @@
-"""When a server first drew more than its lease and its bursts allow: before that no meter can tell it from an honest one.
+"""When a server first drew more than its lease and its bursts allow: before that it looks like an honest one.
 
 Beside each server that a fault strikes runs the account of an honest agent that was told the same.
 """
