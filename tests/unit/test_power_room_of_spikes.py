@@ -95,8 +95,9 @@ def reserve_of(need_w: float, draw_w: float) -> float:
 
 
 def test_present_needs_leave_a_spike_and_more_than_that_less_their_own_margin() -> None:
-    """1.3 spikes of 200 W, less 5 % of the 800 W that are drawn."""
-    assert reserve_of(need_w=210.0, draw_w=200.0) == pytest.approx(260.0 - 40.0)
+    """The spike is 200 W, and the margin is 5 % of the 800 W that are drawn."""
+    assert reserve_of(need_w=210.0, draw_w=200.0) == pytest.approx(RULES.reserve_spikes * 200.0 - 40.0)
+    assert RULES.reserve_spikes > 1
 
 
 def test_what_a_device_needs_and_does_not_get_is_no_room_for_a_rise() -> None:
