@@ -35,7 +35,8 @@ class Allocator:
     fixed_w: FloatArray
     """Shape (limits,): watts that no lease governs: servers besides devices, and devices that opted out."""
     keeps_reserve: BoolArray
-    """Shape (levels, 1): which levels must leave the reserve alone: present needs, which are what will be drawn."""
+    """Shape (levels, 1): which levels must leave the reserve alone: present needs, which are what will be drawn, and the
+    useful floors of all but the first class, which a row gives up before it is over its budget for a moment."""
     burst_j: FloatArray
     """Shape (devices,): joules above its lease, for a device that may burst."""
     bursts: BoolArray
@@ -120,7 +121,7 @@ def allocator_of(table: PowerTable, rules: PowerRules | None = None) -> Allocato
         appetite=appetite,
         pouring=pouring_of(tree, appetite.levels),
         fixed_w=tree.other_w + tree.at_worst(opted_out),
-        keeps_reserve=((levels > int(tree.rank.max(initial=-1))) & (levels < appetite.first_room))[:, None],
+        keeps_reserve=((levels > 0) & (levels < appetite.first_room))[:, None],
         burst_j=burst_j,
         bursts=burst_j > 0,
         all_burst=bool((burst_j > 0).all()),

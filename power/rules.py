@@ -67,7 +67,7 @@ class PowerRules:
     """Room over the present draw that belongs to the need (limiters and averages ripple by some per cent)."""
     band_share: float = 0.04
     """Caps are left alone while they are within this share of the highest limit of where they should be."""
-    reserve_spikes: float = 1.15
+    reserve_spikes: float = 1.05
     """Room that present needs leave alone, in measured spikes: the largest one that was seen is not the largest."""
     alternating_share: float = 0.6
     """Of the largest excess over the smoothed draw, so much is counted on where phases alternate (power/room.py)."""
