@@ -8,9 +8,12 @@ import pytest
 from cluster.arrays import FloatArray
 from cluster.power import PHASE_MEMORY_BOUND
 from power.allocator import allocator_of, first_state
+from power.appetite import pieces
+from power.estimator import Estimate, first_trust
 from power.room import Room, counted_excess_w, reserve, room_of
 from power.rules import PowerRules
 from power.spike import Spikes, no_spikes, with_draw
+from power.targets import targets
 from power.tree import tree_of
 from tests.watts import Device, no_readings, row_of
 
@@ -117,3 +120,22 @@ def test_a_controller_that_starts_in_a_full_hour_does_not_take_the_row_for_one_t
     allocator = allocator_of(row_of([Device(f"g{n}", f"n{n}") for n in range(4)], 2000.0), RULES)
 
     assert first_state(allocator).spikes.spike_w == pytest.approx([RULES.first_spike_share * 2000.0])
+
+
+@pytest.mark.parametrize(("reserve_w", "low_w"), [(0.0, 200.0), (100.0, 150.0), (200.0, 100.0), (300.0, 100.0)])
+def test_on_a_row_that_is_full_at_its_floors_those_of_low_classes_give_way_to_the_reserve(
+    reserve_w: float, low_w: float
+) -> None:
+    """Two devices of each class, floors of 200 W, lowest limits of 100 W, a budget for the floors and no more."""
+    devices = [Device(f"g{n}", f"n{n}", power_class="high" if n < 2 else "low") for n in range(4)]
+    allocator = allocator_of(row_of(devices, 800.0), RULES)
+    need_w, phase = np.full(4, 400.0), np.full(4, PHASE_MEMORY_BOUND)
+    nobody = np.zeros(4, dtype=np.bool_)
+    seen = Estimate(need_w, need_w, ~nobody, np.zeros(4, dtype=np.int64), clean=True)
+    width_w, level = pieces(allocator.appetite, need_w, need_w, phase, np.zeros(4))
+
+    target_w = targets(
+        allocator, first_trust(allocator.tree), seen, width_w, level, np.array([800.0]), np.array([reserve_w])
+    )
+
+    assert target_w == pytest.approx([200.0, 200.0, low_w, low_w], abs=1.0)
