@@ -35,8 +35,8 @@ class Allocator:
     fixed_w: FloatArray
     """Shape (limits,): watts that no lease governs: servers besides devices, and devices that opted out."""
     keeps_reserve: BoolArray
-    """Shape (levels, 1): which levels must leave the reserve alone: present needs, which are what will be drawn, and the
-    useful floors of all but the first class, which a row gives up before it is over its budget for a moment."""
+    """Shape (levels, 1): which levels must leave the reserve alone: present needs, which are what will be drawn, and
+    the useful floors of all but the first class, which a row gives up before it is over its budget for a moment."""
     burst_j: FloatArray
     """Shape (devices,): joules above its lease, for a device that may burst."""
     bursts: BoolArray
