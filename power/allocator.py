@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.arrays import BoolArray, FloatArray, IntArray, any_of
 from cluster.power import NEVER_S, PowerTable
 from power.appetite import Appetite, appetite_of
 from power.book import Book, first_book
@@ -36,7 +36,8 @@ class Allocator:
     """Shape (limits,): watts that no lease governs: servers besides devices, and devices that opted out."""
     keeps_reserve: BoolArray
     """Shape (levels, 1): which levels must leave the reserve alone: present needs, which are what will be drawn, and
-    the useful floors of all but the first class, which a row gives up before it is over its budget for a moment."""
+    the useful floors of all but the first class where bursts are allowed: a row gives these up before it is over its
+    budget for a moment."""
     burst_j: FloatArray
     """Shape (devices,): joules above its lease, for a device that may burst."""
     bursts: BoolArray
@@ -115,13 +116,15 @@ def allocator_of(table: PowerTable, rules: PowerRules | None = None) -> Allocato
     burst_j = burst_of(tree, rules.burst_share)
     appetite = appetite_of(tree, burst_j > 0)
     levels = np.arange(appetite.levels)
+    ranks = int(tree.rank.max(initial=-1)) + 1
+    first_kept = 1 if any_of(burst_j > 0) else ranks  # under hard limits nobody draws more than its lease
     return Allocator(
         tree=tree,
         rules=rules,
         appetite=appetite,
         pouring=pouring_of(tree, appetite.levels),
         fixed_w=tree.other_w + tree.at_worst(opted_out),
-        keeps_reserve=((levels > 0) & (levels < appetite.first_room))[:, None],
+        keeps_reserve=((levels >= first_kept) & (levels < appetite.first_room))[:, None],
         burst_j=burst_j,
         bursts=burst_j > 0,
         all_burst=bool((burst_j > 0).all()),

@@ -122,13 +122,22 @@ def test_a_controller_that_starts_in_a_full_hour_does_not_take_the_row_for_one_t
     assert first_state(allocator).spikes.spike_w == pytest.approx([RULES.first_spike_share * 2000.0])
 
 
-@pytest.mark.parametrize(("reserve_w", "low_w"), [(0.0, 200.0), (100.0, 150.0), (200.0, 100.0), (300.0, 100.0)])
+HARD = replace(RULES, burst_share=0.0)
+
+
+@pytest.mark.parametrize(
+    ("rules", "reserve_w", "low_w"),
+    [(RULES, 0.0, 200.0), (RULES, 100.0, 150.0), (RULES, 200.0, 100.0), (RULES, 300.0, 100.0), (HARD, 300.0, 200.0)],
+)
 def test_on_a_row_that_is_full_at_its_floors_those_of_low_classes_give_way_to_the_reserve(
-    reserve_w: float, low_w: float
+    rules: PowerRules, reserve_w: float, low_w: float
 ) -> None:
-    """Two devices of each class, floors of 200 W, lowest limits of 100 W, a budget for the floors and no more."""
+    """Two devices of each class, floors of 200 W, lowest limits of 100 W, a budget for the floors and no more.
+
+    Under hard limits nobody draws more than its lease, and nothing is kept for it.
+    """
     devices = [Device(f"g{n}", f"n{n}", power_class="high" if n < 2 else "low") for n in range(4)]
-    allocator = allocator_of(row_of(devices, 800.0), RULES)
+    allocator = allocator_of(row_of(devices, 800.0), rules)
     need_w, phase = np.full(4, 400.0), np.full(4, PHASE_MEMORY_BOUND)
     nobody = np.zeros(4, dtype=np.bool_)
     seen = Estimate(need_w, need_w, ~nobody, np.zeros(4, dtype=np.int64), clean=True)
