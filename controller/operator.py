@@ -128,7 +128,7 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
             is_ours=is_ours,
             new_book=lambda: Book(settings.dra_drivers, lambda labels: placer_name(pools, labels) == "dra"),
         )
-        planned = PlannedPods()
+        planned = PlannedPods(learns_hours=settings.power.learn_hours)
         sightings = sightings_of(
             lambda: planned.with_power(observer.observe()), caches, deployments, allocates=allocates
         )

@@ -1,6 +1,6 @@
 """Power in the operator's process: who serves agents, who tells of it, and what planning gets to see."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,10 +21,13 @@ from controller.power_metrics import PowerTeller
 from controller.power_report import PowerReporter
 from controller.power_sight import POWER_DOMAINS, PowerWatcher, Work, work_of
 from controller.watt_tls import MountedTls
+from power.hours import Course, learned, told
 from power.mounted_keys import MountedKeys
 from power.rules import PowerRules
 
 log = structlog.get_logger(__name__)
+LEARN_EVERY_S = 60.0
+"""So often planning looks at what services draw: hours change slowly, and 60,000 pods cost milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +49,16 @@ class Lead:
 class PlannedPods:
     """What passes between planning and the fast loop: pods one way, watts the other. Whole values, for any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, learns_hours: bool = True) -> None:
+        """learns_hours: whether placement is told what services draw by the hour, so that it keeps peaks apart."""
         self.work = Work()
         """Of the newest snapshot; the one before while the cluster cannot be seen."""
         self.loop: PowerLoop | None = None
         """None: power is not enabled."""
+        self._learns_hours = learns_hours
+        self._courses: Mapping[str, Course] = {}
+        """What services were seen to draw by the hour, by this leader."""
+        self._learned_s = 0.0
 
     def probe(self) -> str | None:
         """Whether the fast loop still comes round; for the kubelet."""
@@ -62,7 +70,15 @@ class PlannedPods:
             return snapshot
         self.work = work_of(snapshot)
         standing = self.loop.standing
-        return replace(snapshot, power=standing.power_table()) if standing is not None else snapshot
+        power = standing.power_table() if standing is not None else None
+        if standing is None or power is None:
+            return snapshot
+        if self._learns_hours and snapshot.at_s - self._learned_s >= LEARN_EVERY_S:
+            wanted_w = standing.wanted_w()
+            if wanted_w is not None:
+                self._courses = learned(self._courses, snapshot, power, wanted_w)
+                self._learned_s = snapshot.at_s
+        return replace(snapshot, power=replace(power, courses=told(self._courses)))
 
 
 def domain_cache(settings: OperatorSettings) -> Cache[OwnObject] | None:

@@ -87,6 +87,9 @@ class PowerSettings(Part):
     """Life of a lease; an agent whose lease has ended goes to its floor by itself."""
     burst_share: float = Field(default=1.0, ge=0, le=1)
     """How much of the bursts that breakers stand may be used; 0 makes every lease a hard limit."""
+    learn_hours: bool = True
+    """Whether pods of services go where their hours stack least on the peaks of power domains. Until a leader has read
+    draws for a day, nothing is known."""
 
 
 class LimitSettings(Part):

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from cluster.arrays import FloatArray
 from cluster.power import PowerTable
 from controller.power_sight import Sight
@@ -46,6 +48,18 @@ class PowerStanding:
         if self.allocator is None or self.state is None:
             return {}
         return headroom_w(self.allocator, self.state, self.meters.excess_w if self.meters is not None else 0.0)
+
+    def wanted_w(self) -> FloatArray | None:
+        """What each device of the table draws, or would draw where its cap holds it back; NaN where it is not believed.
+
+        None while there is no table with devices.
+        """
+        if self.table is None or self.state is None or self.allocator is None:
+            return None
+        seen, rules = self.state.estimate, self.allocator.rules
+        held_back = seen.draw_w >= rules.pinned_share * self.state.book.cap_w
+        wanted_w = np.where(held_back, np.maximum(seen.draw_w, self.state.need_w), seen.draw_w)
+        return np.where(seen.believed, wanted_w, np.nan)
 
     def power_table(self) -> PowerTable | None:
         """What deciders get to see: the table with its leases as they are now, and the headroom."""

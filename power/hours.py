@@ -1,0 +1,142 @@
+"""What the GPUs of each service draw by the hour of the day (UTC), learnt from readings.
+
+Placement keeps peaks apart by these courses (placement/power_room.py). Only nodes tell whose every pod with GPUs
+belongs to one service: readings name devices by UUID and pods by number, so on mixed nodes nobody knows who draws what.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.pods import PENDING
+from cluster.power import PowerTable
+from cluster.power_floors import held_devices
+from cluster.snapshot import Snapshot
+
+HOURS = 24
+_HOUR_S = 3600.0
+_NEW_SHARE = 0.3
+"""What the newest day counts in the course of an hour: some days are remembered, no single one decides."""
+_LEAST_OF_HOUR_S = 600.0
+"""An hour that was seen for less says nothing: its readings may all be of one request."""
+_LONGEST_S = 300.0
+"""A reading stands for no longer than that: a controller that was away does not know what was drawn meanwhile."""
+_FORGOTTEN_S = 14 * 86_400.0
+"""A service that was not seen for so long is forgotten."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Course:
+    """What is known of one service. Draws are shares of the span from rest to the highest limit, 0..1."""
+
+    share: FloatArray
+    """Shape (HOURS,); NaN where no such hour was seen yet."""
+    hour: int
+    """The hour that is being seen, counted from the epoch."""
+    gpu_s: float
+    """GPU-seconds of readings in it."""
+    drawn_gpu_s: float
+    """The same, each weighted with its draw."""
+    seen_s: float
+    """Seconds of it that were seen."""
+    at_s: float
+    """When the service was seen last."""
+
+
+def learned(
+    before: Mapping[str, Course], snapshot: Snapshot, power: PowerTable, draw_w: FloatArray
+) -> Mapping[str, Course]:
+    """The courses after what this snapshot shows; the same one again teaches nothing.
+
+    draw_w: shape (devices,), what each device of the table draws or would draw if it were let; NaN where not known.
+    """
+    now_s = snapshot.at_s
+    made = {name: course for name, course in before.items() if now_s - course.at_s < _FORGOTTEN_S}
+    for name, (share, gpus) in _drawn(snapshot, power, draw_w).items():
+        made[name] = _with(made.get(name), share, gpus, now_s)
+    return made
+
+
+def told(courses: Mapping[str, Course]) -> Mapping[str, FloatArray]:
+    """Service → its course, of those that were seen in every hour of a day."""
+    return {name: course.share for name, course in courses.items() if not np.isnan(course.share).any()}
+
+
+def _with(course: Course | None, share: float, gpus: float, now_s: float) -> Course:
+    hour = int(now_s // _HOUR_S)
+    if course is None:
+        return Course(np.full(HOURS, np.nan), hour, 0.0, 0.0, 0.0, now_s)
+    if course.hour != hour:
+        course = Course(_closed(course), hour, 0.0, 0.0, 0.0, max(course.at_s, hour * _HOUR_S))
+    for_s = min(max(now_s - course.at_s, 0.0), _LONGEST_S)
+    return Course(
+        share=course.share,
+        hour=hour,
+        gpu_s=course.gpu_s + gpus * for_s,
+        drawn_gpu_s=course.drawn_gpu_s + share * gpus * for_s,
+        seen_s=course.seen_s + for_s,
+        at_s=now_s,
+    )
+
+
+def _closed(course: Course) -> FloatArray:
+    """The course with the hour that has ended in it."""
+    if course.seen_s < _LEAST_OF_HOUR_S or course.gpu_s <= 0:
+        return course.share
+    drawn, at = course.drawn_gpu_s / course.gpu_s, course.hour % HOURS
+    share = course.share.copy()
+    share[at] = drawn if np.isnan(share[at]) else share[at] + _NEW_SHARE * (drawn - share[at])
+    return share
+
+
+def _drawn(snapshot: Snapshot, power: PowerTable, draw_w: FloatArray) -> Mapping[str, tuple[float, float]]:
+    """Service → the mean draw of its GPUs and how many they are, on nodes that it has for itself."""
+    alone = _alone(snapshot)
+    held = held_devices(snapshot.free().gpu_milli, snapshot.nodes.gpus)
+    share, known = _busiest(snapshot, power, draw_w, held)
+    sums: dict[str, tuple[float, float]] = {}
+    for node, service in alone.items():
+        if known[node] and held[node]:
+            drawn, gpus = sums.get(service, (0.0, 0.0))
+            sums[service] = (drawn + float(share[node]) * float(held[node]), gpus + float(held[node]))
+    return {service: (drawn / gpus, gpus) for service, (drawn, gpus) in sums.items()}
+
+
+def _alone(snapshot: Snapshot) -> Mapping[int, str]:
+    """Node → the one service that holds its GPUs; nodes where others hold some, too, are missing."""
+    pods = snapshot.pods
+    holds = np.array([shape.gpus > 0 for shape in pods.shapes], dtype=np.bool_)
+    rows = np.flatnonzero((pods.node != PENDING) & (holds[pods.shape] if len(holds) else False))
+    owner_of: dict[int, str] = {}
+    for row, node in zip(rows.tolist(), pods.node[rows].tolist(), strict=True):
+        owner = pods.owner[row]
+        if owner_of.setdefault(node, owner) != owner:
+            owner_of[node] = ""
+    return {node: owner for node, owner in owner_of.items() if owner}
+
+
+def _busiest(snapshot: Snapshot, power: PowerTable, draw_w: FloatArray, held: IntArray) -> tuple[FloatArray, BoolArray]:
+    """The mean share that the busiest devices of each node draw, as many as hold pods, and whether all of it is known.
+
+    Shape (nodes,) each. Those that draw most are taken to be the ones that hold pods.
+    """
+    devices, domains = power.devices, len(power.domains)
+    span_w = np.maximum(devices.max_w - devices.idle_w, 1.0)
+    share = np.clip((draw_w - devices.idle_w) / span_w, 0.0, 1.0)
+    unknown = np.bincount(devices.domain, np.isnan(share) | ~devices.managed, domains) > 0
+    rows = [power.domains.names.row(name) for name in snapshot.nodes.names]
+    domain_of = np.array([-1 if row is None else row for row in rows], dtype=np.int64)
+    held_of = np.zeros(domains, dtype=np.int64)
+    inside = np.flatnonzero(domain_of >= 0)
+    held_of[domain_of[inside]] = held[inside]
+    order = np.lexsort((-np.nan_to_num(share), devices.domain))
+    domain = devices.domain[order]
+    place = np.arange(len(order)) - np.searchsorted(domain, domain, side="left")
+    counts = place < held_of[domain]
+    drawn = np.bincount(domain, np.where(counts, np.nan_to_num(share[order]), 0.0), domains)
+    number = np.bincount(domain, counts, domains)
+    known = ~unknown & (number == held_of) & (number > 0)
+    mean = np.append(drawn / np.maximum(number, 1), 0.0)
+    return mean[domain_of], np.append(known, False)[domain_of]
