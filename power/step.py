@@ -136,7 +136,17 @@ def _decided(
     rises_per_s = state.rises_per_s if allocator.all_burst else rises(allocator, state, need_w, now_s)
     room_w = budget_w - allocator.fixed_w
     usual_w = state.usual_w if braking.holds else usual(allocator, state, need_w, readings, now_s)
-    reserve_w = reserve(allocator.tree, rules, spikes, excess_w, draw_w=seen.draw_w, mean_w=mean_w, need_w=need_w)
+    reserve_w = reserve(
+        allocator.tree,
+        rules,
+        spikes,
+        excess_w,
+        draw_w=seen.draw_w,
+        mean_w=mean_w,
+        need_w=need_w,
+        asked_w=_asked_w(allocator, need_w, readings),
+        room_w=room_w,
+    )
     target_w = all_needs(allocator, trust, seen, need_w, readings.phase, room_w - reserve_w)
     if target_w is None:
         width_w, level = pieces(allocator.appetite, need_w, usual_w, readings.phase, rises_per_s)
@@ -214,6 +224,14 @@ def _decided(
         told=told,
     )
     return made, told
+
+
+def _asked_w(allocator: Allocator, need_w: FloatArray, readings: PowerReadings) -> FloatArray:
+    """What all needs at work take at worst, shape (limits,)."""
+    asked_w = without_work(allocator, need_w, readings.phase)
+    if not allocator.all_managed:
+        asked_w = np.where(allocator.tree.table.devices.managed, asked_w, 0.0)
+    return allocator.tree.at_worst(asked_w)
 
 
 def _quiet(

@@ -91,15 +91,30 @@ def test_less_of_an_excess_counts_where_most_that_works_alternates(alternating: 
     assert counted == pytest.approx(share * flutter.excess_w)
 
 
-def reserve_of(need_w: float, draw_w: float) -> float:
-    spikes = Spikes((), np.array([200.0]), np.array([300.0]))
-    same = np.full(4, draw_w)
-    return float(reserve(TREE, RULES, spikes, spikes.excess_w, draw_w=same, mean_w=same, need_w=np.full(4, need_w))[0])
+SPIKE_W, EXCESS_W = 200.0, 300.0
+
+
+def reserve_of(need_w: float, draw_w: float, room_w: float = 2000.0, rise_w: float = SPIKE_W) -> float:
+    """Of four devices that all draw and need the same."""
+    spikes = Spikes((), np.array([rise_w]), np.array([1.5 * rise_w]))
+    draws_w, needs_w = np.full(4, draw_w), np.full(4, need_w)
+    kept_w = reserve(
+        TREE,
+        RULES,
+        spikes,
+        spikes.excess_w,
+        draw_w=draws_w,
+        mean_w=draws_w,
+        need_w=needs_w,
+        asked_w=TREE.at_worst(needs_w),
+        room_w=np.array([room_w]),
+    )
+    return float(kept_w[0])
 
 
 def test_present_needs_leave_a_spike_and_more_than_that_less_their_own_margin() -> None:
-    """The spike is 200 W, and the margin is 5 % of the 800 W that are drawn."""
-    assert reserve_of(need_w=210.0, draw_w=200.0) == pytest.approx(RULES.reserve_spikes * 200.0 - 40.0)
+    """The margin is 5 % of the 800 W that are drawn."""
+    assert reserve_of(need_w=210.0, draw_w=200.0) == pytest.approx(RULES.reserve_spikes * SPIKE_W - 40.0)
     assert RULES.reserve_spikes > 1
 
 
@@ -107,13 +122,17 @@ def test_what_a_device_needs_and_does_not_get_is_no_room_for_a_rise() -> None:
     assert reserve_of(need_w=400.0, draw_w=200.0) == reserve_of(need_w=210.0, draw_w=200.0)
 
 
+@pytest.mark.parametrize(("short_w", "part"), [(-100.0, 0.0), (0.0, 0.0), (200.0, 0.5), (400.0, 1.0), (900.0, 1.0)])
+def test_the_more_needs_pass_what_the_reserve_leaves_the_smaller_it_is(short_w: float, part: float) -> None:
+    """Needs take 840 W, of which 40 are margin; two spikes are 400 W."""
+    room_w = 840.0 + RULES.reserve_spikes * SPIKE_W - short_w
+
+    kept = RULES.reserve_spikes + part * (RULES.short_reserve_spikes - RULES.reserve_spikes)
+    assert reserve_of(need_w=210.0, draw_w=200.0, room_w=room_w) == pytest.approx(kept * SPIKE_W - 40.0)
+
+
 def test_the_reserve_has_an_end() -> None:
-    spikes = Spikes((), np.array([1500.0]), np.array([1500.0]))
-    draws_w = np.full(4, 100.0)
-
-    kept_w = reserve(TREE, RULES, spikes, spikes.excess_w, draw_w=draws_w, mean_w=draws_w, need_w=draws_w)
-
-    assert kept_w == pytest.approx([RULES.reserve_most_share * 2000.0])
+    assert reserve_of(need_w=100.0, draw_w=100.0, rise_w=1500.0) == pytest.approx(RULES.reserve_most_share * 2000.0)
 
 
 def test_a_controller_that_starts_in_a_full_hour_does_not_take_the_row_for_one_that_never_rises() -> None:
