@@ -16,7 +16,7 @@ from power.rules import PowerRules
 from power.spike import Spikes
 from power.tree import Tree
 
-_SHORT_SPIKES = 1.65
+_SHORT_SPIKES = 1.5
 """By so many spikes needs pass what the reserve leaves where it is smallest."""
 _MEANT_W = 1.0
 

@@ -122,9 +122,9 @@ def test_what_a_device_needs_and_does_not_get_is_no_room_for_a_rise() -> None:
     assert reserve_of(need_w=400.0, draw_w=200.0) == reserve_of(need_w=210.0, draw_w=200.0)
 
 
-@pytest.mark.parametrize(("short_w", "part"), [(-100.0, 0.0), (0.0, 0.0), (165.0, 0.5), (330.0, 1.0), (900.0, 1.0)])
+@pytest.mark.parametrize(("short_w", "part"), [(-100.0, 0.0), (0.0, 0.0), (150.0, 0.5), (300.0, 1.0), (900.0, 1.0)])
 def test_the_more_needs_pass_what_the_reserve_leaves_the_smaller_it_is(short_w: float, part: float) -> None:
-    """Needs take 840 W, of which 40 are margin; 1.65 spikes are 330 W."""
+    """Needs take 840 W, of which 40 are margin; 1.5 spikes are 300 W."""
     room_w = 840.0 + RULES.reserve_spikes * SPIKE_W - short_w
 
     kept = RULES.reserve_spikes + part * (RULES.short_reserve_spikes - RULES.reserve_spikes)
