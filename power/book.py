@@ -24,9 +24,13 @@ class Book:
     """Number of the newest grant, -1 before the first. All grants of one moment share a number, and numbers rise, so a
     node's lease is numbered by the newest grant among its devices."""
     mark: IntArray
-    """A number that was the newest when the ceiling last fell: once it is confirmed, older grants are history."""
+    """The number of a grant that was not obeyed yet: once it is confirmed, older grants are history."""
     since_mark_w: FloatArray
-    """The largest grant from the mark on."""
+    """The largest grant from the mark on: who says to hold the mark, and keeps to this, holds none that is older."""
+    due_since_s: FloatArray
+    """Since when the device has been asked for what it was not yet seen to keep, however often it was asked anew."""
+    next_at_s: FloatArray
+    """When the first grant after the mark was sent; infinite for none."""
     before_w: FloatArray
     """The grant before the newest: readings may still show it."""
     granted_at_s: FloatArray
@@ -52,6 +56,8 @@ def first_book(leases: PowerLeases) -> Book:
         sequence=leases.sequence,
         mark=leases.sequence,
         since_mark_w=leases.cap_w,
+        due_since_s=np.full(len(leases.cap_w), NEVER_S),
+        next_at_s=np.full(len(leases.cap_w), np.inf),
         before_w=leases.cap_w,
         granted_at_s=np.full(len(leases.cap_w), NEVER_S),
         burst=np.zeros(len(leases.cap_w), dtype=bool),
@@ -60,12 +66,16 @@ def first_book(leases: PowerLeases) -> Book:
     )
 
 
-def confirmed(book: Book, heard: IntArray, obeyed: BoolArray) -> Book:
-    """After devices said which grant they hold (`heard`) and were seen to draw no more than it (`obeyed`)."""
+def confirmed(book: Book, heard: IntArray, obeyed: BoolArray, keeps_mark: BoolArray) -> Book:
+    """After devices said which grant they hold (`heard`) and were seen to draw no more than it.
+
+    obeyed: who keeps the newest grant; keeps_mark: who keeps `since_mark_w`, as one does that is lowered step by step
+    and always a step behind.
+    """
     if book.settled and all_of(book.met):
         return book
     newest = obeyed & (heard >= book.sequence)
-    past_mark = obeyed & (heard >= book.mark)
+    past_mark = newest | (keeps_mark & (heard >= book.mark))
     ceiling_w = np.where(newest, book.cap_w, np.where(past_mark, book.since_mark_w, book.ceiling_w))
     return Book(
         cap_w=book.cap_w,
@@ -73,6 +83,8 @@ def confirmed(book: Book, heard: IntArray, obeyed: BoolArray) -> Book:
         sequence=book.sequence,
         mark=np.where(past_mark, book.sequence, book.mark),
         since_mark_w=np.where(past_mark, book.cap_w, book.since_mark_w),
+        due_since_s=np.where(past_mark, np.minimum(book.next_at_s, book.granted_at_s), book.due_since_s),
+        next_at_s=np.where(past_mark, np.inf, book.next_at_s),
         before_w=book.before_w,
         granted_at_s=book.granted_at_s,
         burst=book.burst,
@@ -83,12 +95,16 @@ def confirmed(book: Book, heard: IntArray, obeyed: BoolArray) -> Book:
 
 def granted(book: Book, cap_w: FloatArray, burst: BoolArray, changed: BoolArray, at_s: float) -> Book:
     """After new grants were sent to the devices in `changed`."""
+    number = book.sequence.max(initial=-1) + 1
+    opens = changed & ~book.open
     return Book(
         cap_w=np.where(changed, cap_w, book.cap_w),
         ceiling_w=np.where(changed, np.maximum(book.ceiling_w, cap_w), book.ceiling_w),
-        sequence=np.where(changed, book.sequence.max(initial=-1) + 1, book.sequence),
-        mark=book.mark,
-        since_mark_w=np.where(changed, np.maximum(book.since_mark_w, cap_w), book.since_mark_w),
+        sequence=np.where(changed, number, book.sequence),
+        mark=np.where(opens, number, book.mark),
+        since_mark_w=np.where(opens, cap_w, np.where(changed, np.maximum(book.since_mark_w, cap_w), book.since_mark_w)),
+        due_since_s=np.where(opens, at_s, book.due_since_s),
+        next_at_s=np.where(opens, np.inf, np.where(changed, np.minimum(book.next_at_s, at_s), book.next_at_s)),
         before_w=np.where(changed, book.cap_w, book.before_w),
         granted_at_s=np.where(changed, at_s, book.granted_at_s),
         burst=np.where(changed, burst, book.burst),

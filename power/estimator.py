@@ -166,9 +166,9 @@ def _looked(rules: PowerRules, trust: Trust, readings: PowerReadings, idle_w: Fl
 
 
 def _late(rules: PowerRules, trust: Trust, book: Book, now_s: float) -> BoolArray:
-    """Devices that are heard and were not seen to obey long after a grant was sent."""
+    """Devices that are heard and were not seen to keep what they were asked for long ago, nor less."""
     return book.open & (
-        now_s - np.maximum(book.granted_at_s, trust.heard_since_s) >= rules.culprit_periods * rules.control_delay_s
+        now_s - np.maximum(book.due_since_s, trust.heard_since_s) >= rules.culprit_periods * rules.control_delay_s
     )
 
 

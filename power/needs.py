@@ -45,16 +45,26 @@ def measured(allocator: Allocator, state: AllocatorState, drawn_w: FloatArray, n
     return with_draw(spikes, drawn_w, now_s, rules.control_delay_s, rules.spike_memory_s, rules.mean_s)
 
 
-def obeyed(allocator: Allocator, book: Book, readings: PowerReadings, seen: Estimate) -> BoolArray:
-    """Who was seen to keep the newest grant: says to enforce no more, draws no more, and is believed."""
+def obeyed(allocator: Allocator, book: Book, readings: PowerReadings, seen: Estimate) -> tuple[BoolArray, BoolArray]:
+    """Who was seen to keep the newest grant, and who the largest since the mark (`Book`): says to enforce no more,
+    draws no more, and is believed.
+    """
     if book.settled:
-        return seen.believed
+        return seen.believed, seen.believed
+    newest = _keeps(allocator, book.cap_w, book.burst, readings) & (readings.at_s >= book.granted_at_s)
+    since_mark = _keeps(allocator, book.since_mark_w, allocator.bursts, readings)
+    if seen.clean:
+        return newest, since_mark
+    honest = seen.believed & (seen.fault != OVER_CAP)
+    return newest & honest, since_mark & honest
+
+
+def _keeps(allocator: Allocator, cap_w: FloatArray, bursts: BoolArray, readings: PowerReadings) -> BoolArray:
     devices, rules = allocator.tree.table.devices, allocator.rules
-    may_draw_w = np.where(book.burst, np.maximum(book.cap_w, devices.max_w), book.cap_w)
+    may_draw_w = np.where(bursts, np.maximum(cap_w, devices.max_w), cap_w)
     worst_w = may_draw_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + 5.0
-    says_so = (readings.cap_w <= book.cap_w + MEANT_W) & (readings.at_s >= book.granted_at_s)
-    obeyed: BoolArray = says_so & (readings.draw_w <= worst_w)
-    return obeyed if seen.clean else obeyed & seen.believed & (seen.fault != OVER_CAP)
+    keeps: BoolArray = (readings.cap_w <= cap_w + MEANT_W) & (readings.draw_w <= worst_w)
+    return keeps
 
 
 def needs(

@@ -123,7 +123,7 @@ def _decided(
     rules = allocator.rules
     fine = state.quiet is not None and in_order(state.quiet, rules, readings, now_s)
     trust, seen = estimate(allocator.tree, rules, state.trust, state.book, readings, now_s, in_order=fine)
-    book = confirmed(state.book, readings.sequence, obeyed(allocator, state.book, readings, seen))
+    book = confirmed(state.book, readings.sequence, *obeyed(allocator, state.book, readings, seen))
     if seen.clean and book is not state.book:
         held_w = np.maximum(book.ceiling_w, readings.cap_w)
         seen = Estimate(seen.draw_w, held_w, seen.believed, seen.fault, clean=True)
@@ -303,7 +303,8 @@ def _started(state: AllocatorState, now_s: float) -> AllocatorState:
     Who was not heard by this controller yet keeps what it has for as long as a reading may be old: a controller that
     starts anew must not throw a row to its floors.
     """
-    book = replace(state.book, granted_at_s=np.full(len(state.book.cap_w), now_s))
+    now: FloatArray = np.full(len(state.book.cap_w), now_s)
+    book = replace(state.book, granted_at_s=now, due_since_s=now)
     return replace(state, book=book, started_s=now_s)
 
 

@@ -1,0 +1,84 @@
+"""What the controller knows of the grants that are under way: what may still be held, and who is late since when."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster.power import NEVER_S, PowerLeases
+from power.book import Book, confirmed, first_book, granted
+
+PERIOD_S, DELAY_S = 2.0, 6.0
+
+
+@dataclass
+class World:
+    """One device that is lowered by 10 W every period, and hears of it three periods late."""
+
+    clamp_w: float = 0.0
+    """It enforces no less."""
+
+    def __post_init__(self) -> None:
+        first = PowerLeases(
+            np.array([400.0]), np.array([400.0]), sequence=np.array([0]), expires_at_s=np.array([NEVER_S])
+        )
+        yes = np.array([True])
+        self.now_s = 0.0
+        self.book = confirmed(first_book(first), np.array([0]), yes, yes)
+        self.sent = [(0.0, 0, 400.0)]
+
+    def lower(self) -> None:
+        cap_w = self.book.cap_w - 10.0
+        self.book = granted(self.book, cap_w, np.array([False]), np.array([True]), self.now_s)
+        self.sent.append((self.now_s, int(self.book.sequence[0]), float(cap_w[0])))
+
+    def hear(self) -> None:
+        at_s, number, cap_w = [each for each in self.sent if each[0] <= max(self.now_s - DELAY_S, 0.0)][-1]
+        holds_w = max(cap_w, self.clamp_w)
+        newest = np.array([holds_w <= self.book.cap_w[0] and at_s >= self.book.granted_at_s[0]])
+        keeps_mark = np.array([holds_w <= self.book.since_mark_w[0]])
+        self.book = confirmed(self.book, np.array([number]), newest, keeps_mark)
+        assert self.book.ceiling_w[0] >= holds_w
+
+    def pass_time(self, seconds: float) -> Book:
+        end_s = self.now_s + seconds
+        while self.now_s < end_s:
+            self.now_s += PERIOD_S
+            self.hear()
+            self.lower()
+        return self.book
+
+    @property
+    def late_s(self) -> float:
+        return float(self.now_s - self.book.due_since_s[0]) if self.book.open[0] else 0.0
+
+
+def test_who_is_always_a_step_behind_is_not_late_and_its_ceiling_follows() -> None:
+    world = World()
+
+    for _ in range(15):
+        book = world.pass_time(PERIOD_S)
+        assert world.late_s <= 2 * DELAY_S
+        if world.now_s > 2 * DELAY_S:
+            assert book.ceiling_w[0] <= book.cap_w[0] + 10.0 * 2 * DELAY_S / PERIOD_S
+
+
+def test_who_keeps_a_higher_limit_is_late_since_it_was_first_asked_for_less_however_often_it_is_asked_anew() -> None:
+    world = World(clamp_w=345.0)
+
+    world.pass_time(40.0)
+
+    first_asked_s = next(at_s for at_s, _, cap_w in world.sent if cap_w < 345.0)
+    assert world.book.ceiling_w[0] >= 345.0
+    assert world.book.due_since_s[0] <= first_asked_s
+
+
+def test_who_was_lowered_and_keeps_it_may_hold_no_more_than_the_newest_grant() -> None:
+    world = World()
+    world.pass_time(8.0)
+
+    for _ in range(8):
+        world.now_s += PERIOD_S
+        world.hear()
+
+    assert world.book.settled
+    assert world.book.ceiling_w[0] == world.book.cap_w[0]
