@@ -39,6 +39,7 @@ def shares(_context: click.Context, parameter: click.Parameter, value: str) -> t
 @click.option("--policy", callback=arguments.words, default="no-cap,polca,tonnage", help="Which policies.")
 @click.option("--seeds", callback=arguments.seeds, default="1-5", help="Seeds of the arrivals.")
 @click.option("--delay", type=click.FloatRange(0), help="Control delay of every policy, s. [2 in band, 40 out of band]")
+@click.option("--telemetry", type=click.FloatRange(0), help="So late readings come, s. [0.2 in band, 2 of meters]")
 @click.option("--batch", type=click.IntRange(1, 32), default=1, help="Requests that a server serves together.")
 @click.option("--mix", type=click.Choice(["chat", "code"]), default="chat", help="What is asked.")
 @click.option("--lengths", type=click.Path(path_type=Path), help="CSV of lengths for --mix code. [built-in quantiles]")
@@ -62,6 +63,7 @@ def main(
     policy: tuple[str, ...],
     seeds: tuple[int, ...],
     delay: float | None,
+    telemetry: float | None,
     batch: int,
     mix: str,
     lengths: Path | None,
@@ -88,6 +90,7 @@ def main(
         base_peak_share=peak,
         budget_w=budget_w,
         delay_s=delay,
+        telemetry_s=telemetry,
         batch=batch,
         peak_busy_share=busy,
         burstiness=burstiness,

@@ -25,6 +25,7 @@ def record_of(run: Run, compared: Compared) -> dict[str, object]:
         "servers": sum(outcome.servers),
         "days": round(outcome.for_s / DAY_S, 3),
         "delay_s": compared.delay_s,
+        "telemetry_s": compared.telemetry_s,
         "budget_w": round(outcome.budget_w, 1),
         "base_spike_40s_share": round(compared.base_spike_share, 4),
         "brakes": outcome.brakes,

@@ -58,6 +58,12 @@ _OPTIONS = (
         help="Control delay of every policy, s. [default: 2 in band, 40 out of band]",
     ),
     click.option(
+        "--telemetry",
+        "telemetry_s",
+        type=click.FloatRange(0),
+        help="So late readings come to every policy, s. [default: 0.2 in band, 2 of meters]",
+    ),
+    click.option(
         "--batch",
         type=click.IntRange(1, 32),
         default=1,

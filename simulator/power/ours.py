@@ -24,7 +24,7 @@ from power.estimator import FAULT_WORDS
 from power.rules import PowerRules
 from power.step import step
 from simulator.power.machine import Machine
-from simulator.power.policy import PERIOD_S, Orders, Policy, Readings
+from simulator.power.policy import PERIOD_S, Orders, Policy, Readings, periods_late
 from simulator.power.protection import ROW_BREAKER
 from simulator.power.requests import HIGH, LOW
 
@@ -53,6 +53,7 @@ class Tonnage:
         servers: tuple[int, ...],
         budget_w: float,
         delay_s: float,
+        telemetry_s: float,
         leases: PowerLeases | None = None,
     ) -> None:
         """leases: what the controller before this one had granted, as a status would tell; None for none."""
@@ -60,7 +61,8 @@ class Tonnage:
         self._machine, self._delay_s = machine, delay_s
         table = _table(machine, servers, budget_w)
         self._table = table if leases is None else replace(table, leases=leases)
-        self._rules = PowerRules(control_delay_s=delay_s + 2 * PERIOD_S, lease_s=delay_s + 10.0)
+        reaction_s = delay_s + (1 + periods_late(telemetry_s)) * PERIOD_S
+        self._rules = PowerRules(control_delay_s=reaction_s, lease_s=delay_s + 10.0)
         self._allocator = allocator_of(self._table, self._rules)
         self._state = first_state(self._allocator)
         self._budget_w: FloatArray = np.array([budget_w])
@@ -146,9 +148,14 @@ class Tonnage:
         return self._state
 
 
-def ours(name: str, machine: Machine, servers: tuple[int, ...], budget_w: float, delay_s: float) -> Policy:
-    """Tonnage for a row of so many servers of each class."""
-    return Tonnage(name, machine, servers, budget_w, delay_s)
+def ours(
+    name: str, machine: Machine, servers: tuple[int, ...], budget_w: float, delay_s: float, telemetry_s: float
+) -> Policy:
+    """Tonnage for a row of so many servers of each class.
+
+    telemetry_s: from the end of a period to its reading in the allocator's hands.
+    """
+    return Tonnage(name, machine, servers, budget_w, delay_s, telemetry_s)
 
 
 def _overshoot_share(machine: Machine) -> float:

@@ -10,6 +10,11 @@ PERIOD_S = 2.0
 """Telemetry and decisions come at this period; each reading is the mean of one period."""
 
 
+def periods_late(telemetry_s: float) -> int:
+    """By so many periods a reading comes after the end of its own: decisions are made when one ends."""
+    return round(telemetry_s / PERIOD_S)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Readings:
     """What telemetry says. Arrays have shape (servers,), numbered as in the row."""

@@ -23,6 +23,10 @@ POLICIES = (*BASELINES, *OURS)
 DELAY_S = {"tonnage": 2.0, "ladder": 2.0}
 """Control delay of each policy where none is asked for: in band through an agent; all others out of band."""
 OUT_OF_BAND_S = 40.0
+TELEMETRY_S = {"tonnage": 0.2, "ladder": 0.2}
+"""From the end of a period to its reading in a policy's hands: readings of agents come with their reports (the 99th
+percentile that `make bench-power-reaction` measured); all others are those of meters and management controllers."""
+METER_TELEMETRY_S = 2.0
 
 GOALS = {("low", 50): 5.0, ("low", 99): 50.0, ("high", 50): 1.0, ("high", 99): 5.0}
 """POLCA's goals: by how many percent the latency of each class may rise, at the median and the 99th percentile."""
@@ -50,6 +54,8 @@ class Study:
     """Instead of working the budget out from the row as it was planned."""
     delay_s: float | None = None
     """For every policy; None gives each its own."""
+    telemetry_s: float | None = None
+    """The same for how late readings come."""
     batch: int = 1
     peak_busy_share: float = 0.8
     burstiness: float = 1.0
@@ -79,6 +85,9 @@ class Study:
     def delay_of(self, policy: str) -> float:
         return DELAY_S.get(policy, OUT_OF_BAND_S) if self.delay_s is None else self.delay_s
 
+    def telemetry_of(self, policy: str) -> float:
+        return TELEMETRY_S.get(policy, METER_TELEMETRY_S) if self.telemetry_s is None else self.telemetry_s
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compared:
@@ -87,6 +96,7 @@ class Compared:
     extra_share: float
     seed: int
     delay_s: float
+    telemetry_s: float
     outcome: Outcome
     free: tuple[ClassOutcome, ...]
     """The classes where nothing was held back."""
@@ -152,6 +162,7 @@ def play(run: Run, study: Study) -> Compared:
         extra_share=extra_share,
         seed=run.seed,
         delay_s=study.delay_of(run.policy),
+        telemetry_s=study.telemetry_of(run.policy),
         outcome=outcome,
         free=free.classes,
         base_spike_share=spike_share,
@@ -181,17 +192,17 @@ def _requests(study: Study, servers: int, seed: int) -> Requests:
 
 
 def _trial(study: Study, servers: int, seed: int, policy: str, budget_w: float) -> Outcome:
-    delay_s = study.delay_of(policy)
+    delay_s, telemetry_s = study.delay_of(policy), study.telemetry_of(policy)
     own = servers_of(servers, study.low_share)
 
     def made(budget_w: float) -> Policy:
         if policy in OURS:
-            return ours(policy, study.machine, own, budget_w, delay_s)
+            return ours(policy, study.machine, own, budget_w, delay_s, telemetry_s)
         return baseline(policy, study.machine, own, budget_w, delay_s)
 
     return run_trial(
         study.machine,
-        _requests(replace(study, faults=(), brake=True, delay_s=None), servers, seed),
+        _requests(replace(study, faults=(), brake=True, delay_s=None, telemetry_s=None), servers, seed),
         own,
         batch=study.batch,
         for_s=study.curve().for_s,
@@ -199,6 +210,7 @@ def _trial(study: Study, servers: int, seed: int, policy: str, budget_w: float) 
         rules=Rules(
             budget_w=budget_w,
             delay_s=delay_s,
+            telemetry_s=telemetry_s,
             brake=BrakeRules(fitted=study.brake),
             faults=study.faults,
             safe_floor_w=safe_floor_w(study.machine, sum(own), budget_w),

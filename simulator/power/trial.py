@@ -15,7 +15,7 @@ from simulator.power.agents import AGENT_AFTER_BOOT_S, Agents
 from simulator.power.faults import DISOBEYING, Fault, edges_s
 from simulator.power.machine import Machine
 from simulator.power.offences import Offences
-from simulator.power.policy import PERIOD_S, Orders, Policy, Readings
+from simulator.power.policy import PERIOD_S, Orders, Policy, Readings, periods_late
 from simulator.power.protection import ROW_BREAKER, Brake, BrakeRules, BreakerHeat
 from simulator.power.requests import CLASSES, Requests
 from simulator.power.row import Row
@@ -187,7 +187,7 @@ class _Trial:
         self.named: dict[int, tuple[float, int, str]] = {}
 
     def run(self, for_s: float) -> Outcome:
-        late = round(self.rules.telemetry_s / PERIOD_S)
+        late = periods_late(self.rules.telemetry_s)
         pipe: list[Readings] = []
         for period in range(1, round(for_s / PERIOD_S) + 1):
             now_s = period * PERIOD_S
