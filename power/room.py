@@ -16,10 +16,6 @@ from power.rules import PowerRules
 from power.spike import Spikes
 from power.tree import Tree
 
-_SHORT_SPIKES = 1.5
-"""By so many spikes needs pass what the reserve leaves where it is smallest."""
-_MEANT_W = 1.0
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Room:
@@ -79,22 +75,16 @@ def reserve(
     draw_w: FloatArray,
     mean_w: FloatArray,
     need_w: FloatArray,
-    asked_w: FloatArray,
-    room_w: FloatArray,
 ) -> FloatArray:
     """Watts at each limit that present needs leave alone: so many measured spikes, less what needs have over the draw.
 
     excess_w: shape (limits,), the excess to count on. draw_w, mean_w, need_w: shape (devices,): draws, smoothed draws
     and needs. Only the margin over what is drawn counts: what a device needs and does not get is no room for any rise.
-    asked_w, room_w: shape (limits,): what all needs at work take at worst, and what all devices together may draw.
     """
     least_w: FloatArray = np.full(tree.limits, np.inf)
-    most, less = rules.reserve_spikes, max(rules.reserve_spikes - rules.short_reserve_spikes, 0.0)
     for drawn_w, rise_w in ((draw_w, spikes.spike_w), (mean_w, excess_w)):
         shown_w = np.minimum(need_w, drawn_w * (1 + rules.margin_share))
         margin_w = tree.at_worst(shown_w) - tree.drawn(drawn_w)
-        short = (asked_w + most * rise_w - room_w) / np.maximum(_SHORT_SPIKES * rise_w, _MEANT_W)
-        kept = most - less * np.minimum(np.maximum(short, 0.0), 1.0)
-        least_w = np.minimum(least_w, kept * rise_w - np.maximum(margin_w, 0.0))
+        least_w = np.minimum(least_w, rules.reserve_spikes * rise_w - np.maximum(margin_w, 0.0))
     most_w: FloatArray = rules.reserve_most_share * tree.budget_w
     return np.minimum(np.maximum(least_w, 0.0), most_w)

@@ -67,11 +67,8 @@ class PowerRules:
     """Room over the present draw that belongs to the need (limiters and averages ripple by some per cent)."""
     band_share: float = 0.04
     """Caps are left alone while they are within this share of the highest limit of where they should be."""
-    reserve_spikes: float = 1.3
+    reserve_spikes: float = 1.4
     """Room that present needs leave alone, in measured spikes: the largest one that was seen is not the largest."""
-    short_reserve_spikes: float = 1.05
-    """The same where needs pass what the first leaves by far (power/room.py), and in between by degrees: devices that
-    are held back begin with less, so rises are smaller there than the measured ones, and a watt costs more."""
     alternating_share: float = 0.6
     """Of the largest excess over the smoothed draw, so much is counted on where phases alternate (power/room.py)."""
     reserve_most_share: float = 0.15

@@ -144,8 +144,6 @@ def _decided(
         draw_w=seen.draw_w,
         mean_w=mean_w,
         need_w=need_w,
-        asked_w=_asked_w(allocator, need_w, readings),
-        room_w=room_w,
     )
     target_w = all_needs(allocator, trust, seen, need_w, readings.phase, room_w - reserve_w)
     if target_w is None:
@@ -224,14 +222,6 @@ def _decided(
         told=told,
     )
     return made, told
-
-
-def _asked_w(allocator: Allocator, need_w: FloatArray, readings: PowerReadings) -> FloatArray:
-    """What all needs at work take at worst, shape (limits,)."""
-    asked_w = without_work(allocator, need_w, readings.phase)
-    if not allocator.all_managed:
-        asked_w = np.where(allocator.tree.table.devices.managed, asked_w, 0.0)
-    return allocator.tree.at_worst(asked_w)
 
 
 def _quiet(

@@ -94,7 +94,7 @@ def test_less_of_an_excess_counts_where_most_that_works_alternates(alternating: 
 SPIKE_W, EXCESS_W = 200.0, 300.0
 
 
-def reserve_of(need_w: float, draw_w: float, room_w: float = 2000.0, rise_w: float = SPIKE_W) -> float:
+def reserve_of(need_w: float, draw_w: float, rise_w: float = SPIKE_W) -> float:
     """Of four devices that all draw and need the same."""
     spikes = Spikes((), np.array([rise_w]), np.array([1.5 * rise_w]))
     draws_w, needs_w = np.full(4, draw_w), np.full(4, need_w)
@@ -106,8 +106,6 @@ def reserve_of(need_w: float, draw_w: float, room_w: float = 2000.0, rise_w: flo
         draw_w=draws_w,
         mean_w=draws_w,
         need_w=needs_w,
-        asked_w=TREE.at_worst(needs_w),
-        room_w=np.array([room_w]),
     )
     return float(kept_w[0])
 
@@ -120,15 +118,6 @@ def test_present_needs_leave_a_spike_and_more_than_that_less_their_own_margin() 
 
 def test_what_a_device_needs_and_does_not_get_is_no_room_for_a_rise() -> None:
     assert reserve_of(need_w=400.0, draw_w=200.0) == reserve_of(need_w=210.0, draw_w=200.0)
-
-
-@pytest.mark.parametrize(("short_w", "part"), [(-100.0, 0.0), (0.0, 0.0), (150.0, 0.5), (300.0, 1.0), (900.0, 1.0)])
-def test_the_more_needs_pass_what_the_reserve_leaves_the_smaller_it_is(short_w: float, part: float) -> None:
-    """Needs take 840 W, of which 40 are margin; 1.5 spikes are 300 W."""
-    room_w = 840.0 + RULES.reserve_spikes * SPIKE_W - short_w
-
-    kept = RULES.reserve_spikes + part * (RULES.short_reserve_spikes - RULES.reserve_spikes)
-    assert reserve_of(need_w=210.0, draw_w=200.0, room_w=room_w) == pytest.approx(kept * SPIKE_W - 40.0)
 
 
 def test_the_reserve_has_an_end() -> None:
