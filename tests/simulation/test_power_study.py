@@ -1,6 +1,7 @@
 """A comparison of policies on one row, the question of headroom, and how both are told."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,19 @@ def test_a_run_is_repeatable() -> None:
     one, two = (play(Run(label_of(0.4), "polca", 1), SMALL).outcome for _ in range(2))
     assert np.array_equal(one.row_w, two.row_w)
     assert one.classes == two.classes
+
+
+def test_readings_come_in_band_as_late_as_reports_of_agents_and_out_of_band_as_those_of_meters() -> None:
+    assert {policy: SMALL.telemetry_of(policy) for policy in ("polca", "tonnage")} == {"polca": 2.0, "tonnage": 0.2}
+    assert {replace(SMALL, telemetry_s=4.0).telemetry_of(policy) for policy in POLICIES} == {4.0}
+
+
+def test_the_allocator_counts_on_readings_that_come_late() -> None:
+    soon, late = (
+        play(Run(label_of(0.4), "tonnage", 1), replace(SMALL, above_share=0.8, telemetry_s=telemetry_s)).outcome
+        for telemetry_s in (0.0, 6.0)
+    )
+    assert late.of_class("low").held_share > soon.of_class("low").held_share
 
 
 def test_every_mistake_of_a_study_is_named_at_once() -> None:
