@@ -28,7 +28,8 @@ class Book:
     since_mark_w: FloatArray
     """The largest grant from the mark on: who says to hold the mark, and keeps to this, holds none that is older."""
     due_since_s: FloatArray
-    """Since when the device has been asked for what it was not yet seen to keep, however often it was asked anew."""
+    """Since when the device has been asked for what it was not yet seen to keep, however often it was asked anew;
+    NEVER_S before it was asked for anything."""
     next_at_s: FloatArray
     """When the first grant after the mark was sent; infinite for none."""
     before_w: FloatArray
@@ -96,7 +97,7 @@ def confirmed(book: Book, heard: IntArray, obeyed: BoolArray, keeps_mark: BoolAr
 def granted(book: Book, cap_w: FloatArray, burst: BoolArray, changed: BoolArray, at_s: float) -> Book:
     """After new grants were sent to the devices in `changed`."""
     number = book.sequence.max(initial=-1) + 1
-    opens = changed & ~book.open
+    opens = changed & (~book.open | (book.due_since_s == NEVER_S))
     return Book(
         cap_w=np.where(changed, cap_w, book.cap_w),
         ceiling_w=np.where(changed, np.maximum(book.ceiling_w, cap_w), book.ceiling_w),

@@ -72,6 +72,16 @@ def test_who_keeps_a_higher_limit_is_late_since_it_was_first_asked_for_less_howe
     assert world.book.due_since_s[0] <= first_asked_s
 
 
+def test_a_device_that_is_new_is_due_since_its_first_grant() -> None:
+    one = np.array([0.0])
+    first = first_book(PowerLeases(one + 300.0, one + 300.0, np.array([-1]), one + NEVER_S))
+
+    book = granted(first, one + 250.0, np.array([False]), np.array([True]), 1000.0)
+
+    assert book.due_since_s == [1000.0]
+    assert book.ceiling_w == [300.0]
+
+
 def test_who_was_lowered_and_keeps_it_may_hold_no_more_than_the_newest_grant() -> None:
     world = World()
     world.pass_time(8.0)
