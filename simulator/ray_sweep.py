@@ -2,7 +2,6 @@
 
 import platform
 from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -45,26 +44,26 @@ class OnRay:
 
 
 def _results(ray: Any, runs: Sequence[K], play: Callable[[K], R]) -> Generator[tuple[int, R], None, None]:
+    """Results as they come. Whoever stops listening leaves Ray, and that ends all tasks that are still under way.
+
+    They are not cancelled one by one: a task that ends at the moment of its cancelling can end Ray's driver with it
+    (ray-project/ray pull request 54798).
+    """
     task = ray.remote(_played).options(num_cpus=1, max_retries=RETRIES)
     shared = ray.put(play)
     at_once = max(1, int(ray.cluster_resources().get("CPU", 1))) * TASKS_PER_CORE
     waiting = iter(enumerate(runs))
     flying: dict[Any, int] = {}
-    try:
-        while True:
-            while len(flying) < at_once and (following := next(waiting, None)):
-                number, run = following
-                flying[task.remote(shared, run)] = number
-            if not flying:
-                return
-            ready, _ = ray.wait(list(flying), num_returns=1, timeout=POLL_S)
-            for result in ready:
-                yield flying[result], _got(ray, result)
-                del flying[result]
-    finally:
-        for result in flying:
-            with suppress(Exception):  # Ray that is gone cannot cancel: then nothing runs any more
-                ray.cancel(result, force=True)
+    while True:
+        while len(flying) < at_once and (following := next(waiting, None)):
+            number, run = following
+            flying[task.remote(shared, run)] = number
+        if not flying:
+            return
+        ready, _ = ray.wait(list(flying), num_returns=1, timeout=POLL_S)
+        for result in ready:
+            yield flying[result], _got(ray, result)
+            del flying[result]
 
 
 def _played(play: Callable[[K], R], run: K) -> R:
