@@ -102,7 +102,8 @@ def begun(
     more than bursts explain by the controller's own account: all of them are tested at once, the others by turns.
 
     Only who works, is believed and in order, and holds its newest lease is tested. No test asks anybody below its
-    useful floor. In a prompt nobody is tested who keeps to its lease: it would cost more than among tokens.
+    useful floor, except those in debt whose lease is lower: without credit an honest one keeps to its lease. In a
+    prompt nobody is tested who keeps to its lease: it would cost more than among tokens.
     """
     due = proof.due_s <= now_s
     if rules.prove_every_s == 0 or not (due.any() or in_debt.any()):
@@ -110,6 +111,7 @@ def begun(
     devices, draw_w = tree.table.devices, readings.draw_w
     asked_w = np.minimum(book.cap_w, (1 - rules.prove_cut_share) * draw_w)
     asked_w = np.floor(np.maximum(asked_w, np.maximum(devices.floor_w, np.minimum(book.cap_w, trust.least_w))))
+    asked_w = np.where(in_debt, np.minimum(asked_w, book.cap_w), asked_w)
     can = bursts & book.burst & ~book.open & seen.believed & (seen.fault == FINE) & devices.managed
     can &= (readings.phase != PHASE_IDLE) & (asked_w <= book.cap_w) & (proof.asked_w == np.inf)
     can &= (readings.phase != PHASE_COMPUTE_BOUND) | (draw_w > book.cap_w)

@@ -167,6 +167,26 @@ def test_who_owes_more_than_a_burst_explains_is_tested_whoever_is_due() -> None:
     assert row.pass_time(20.0).named() == set()
 
 
+def test_who_owes_is_tested_at_its_lease_even_below_its_useful_floor() -> None:
+    """An idle device keeps its lowest limit; one that works on there without credit is to keep to it."""
+    row = Row(honest, floor_w=290.0)
+    devices = [Device(f"g{n}", f"n{n}", floor_w=290.0) for n in range(COUNT)]
+    row.allocator = allocator_of(row_of(devices, COUNT * 220.0), RULES)
+    row.state = first_state(row.allocator)
+    row.pass_time(200.0)
+    assert row.cap_w[7] < 290.0
+    assert not row.tested().any()
+    row.behaviour = lies
+    row.state = replace(
+        row.state, account=replace(row.state.account, credit_j=np.where(np.arange(COUNT) == 7, -500.0, 1000.0))
+    )
+
+    row.pass_time(PERIOD_S)
+
+    assert np.flatnonzero(row.state.proof.asked_w < 290.0).tolist() == [7]
+    assert "OverCap" in row.pass_time(10.0).named()
+
+
 def test_after_a_pause_of_the_controller_nobody_is_named_for_what_it_could_not_tell() -> None:
     """A grant was on its way when everything fell silent: nobody could confirm it."""
     row = Row(honest).pass_time(100.0)
