@@ -70,6 +70,14 @@ class Estimate:
     """Everyone is believed and fine."""
 
 
+def honest_w(tree: Tree, rules: PowerRules, limit_w: FloatArray) -> FloatArray:
+    """What a device that keeps a limit may be read to draw, its overshoot and the errors of meters included.
+
+    limit_w: shape (devices,).
+    """
+    return limit_w * ((1 + tree.table.devices.overshoot_share) * (1 + rules.tolerance_share)) + SLACK_W
+
+
 def first_trust(tree: Tree) -> Trust:
     nobody = np.zeros(tree.devices, dtype=bool)
     never = np.full(tree.devices, NEVER_S)
@@ -112,7 +120,7 @@ def estimate(
     fresh = (readings.at_s >= now_s - rules.stale_s) & (readings.at_s <= now_s + rules.control_delay_s)
     possible = (draw_w >= _SMALLEST_SHARE * devices.idle_w) & (draw_w <= _IMPOSSIBLE_SHARE * devices.max_w)
     may_draw_w = np.where(book.burst | book.open, np.maximum(held_w, devices.max_w), held_w)
-    obeys = draw_w <= may_draw_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + SLACK_W
+    obeys = draw_w <= honest_w(tree, rules, may_draw_w)
     enforces = readings.cap_w <= book.ceiling_w + SLACK_W
     if all_of(fresh & possible & obeys & enforces) and _nothing_else(rules, trust, book, now_s):
         return trust, Estimate(draw_w, held_w, fresh, np.zeros(tree.devices, dtype=np.int64), clean=True)
@@ -190,8 +198,8 @@ def _sorted_out(
     heard_since_s = np.where(fresh, np.where(trust.heard_since_s == np.inf, now_s, trust.heard_since_s), np.inf)
     trust = replace(trust, heard_since_s=heard_since_s)
     late = _late(rules, trust, book, now_s)
-    above_w = book.cap_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + SLACK_W
-    ignores = late & (readings.sequence >= book.sequence) & enforces & ~book.burst & (readings.draw_w > above_w)
+    ignores = late & (readings.sequence >= book.sequence) & enforces & ~book.burst
+    ignores &= readings.draw_w > honest_w(tree, rules, book.cap_w)
     offends = fresh & possible & (~obeys | ignores) & devices.managed
     until_s = np.where(offends, now_s + rules.distrust_s, trust.distrusted_until_s)
     distrusted = until_s > now_s

@@ -16,7 +16,7 @@ from cluster.power import (
 )
 from power.allocator import MEANT_W, Allocator, AllocatorState
 from power.book import Book
-from power.estimator import OVER_CAP, Estimate
+from power.estimator import OVER_CAP, Estimate, honest_w
 from power.spike import Spikes, with_draw
 
 
@@ -60,10 +60,10 @@ def obeyed(allocator: Allocator, book: Book, readings: PowerReadings, seen: Esti
 
 
 def _keeps(allocator: Allocator, cap_w: FloatArray, bursts: BoolArray, readings: PowerReadings) -> BoolArray:
-    devices, rules = allocator.tree.table.devices, allocator.rules
-    may_draw_w = np.where(bursts, np.maximum(cap_w, devices.max_w), cap_w)
-    worst_w = may_draw_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + 5.0
-    keeps: BoolArray = (readings.cap_w <= cap_w + MEANT_W) & (readings.draw_w <= worst_w)
+    tree = allocator.tree
+    may_draw_w = np.where(bursts, np.maximum(cap_w, tree.table.devices.max_w), cap_w)
+    draws_no_more = readings.draw_w <= honest_w(tree, allocator.rules, may_draw_w)
+    keeps: BoolArray = (readings.cap_w <= cap_w + MEANT_W) & draws_no_more
     return keeps
 
 

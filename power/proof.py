@@ -3,7 +3,7 @@
 A burst lets a device draw more than its lease, so one that says it keeps its lease and does not looks like one that
 bursts, for as long as there is room for bursts. So everyone at work is put to the test now and then, a few at a time: a
 lease below its present draw, above which it may not burst. An honest device is seen below it a control delay later. One
-that says that it holds the test, and draws more a control delay after it said so, lies.
+that says that it holds the test, and draws more when its limiter and its meter had time to show it, lies.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ import numpy as np
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.power import NEVER_S, PHASE_COMPUTE_BOUND, PHASE_IDLE, PowerReadings
 from power.book import Book
-from power.estimator import FINE, SLACK_W, Estimate, Trust
+from power.estimator import FINE, Estimate, Trust, honest_w
 from power.rules import PowerRules
 from power.tree import Tree
 
@@ -60,11 +60,10 @@ def judged(
     fresh = (readings.at_s >= now_s - rules.stale_s) & (readings.at_s <= now_s + rules.control_delay_s)
     says = running & fresh & (readings.sequence >= proof.sequence) & (readings.cap_w <= proof.asked_w + _MEANT_W)
     said_s = np.where(says, np.minimum(proof.said_s, readings.at_s), proof.said_s)
-    worst_w = _worst_w(tree, rules, proof.asked_w)
-    within = readings.draw_w <= worst_w
-    lied = says & ~within & (readings.at_s >= said_s + rules.control_delay_s)
+    within = readings.draw_w <= honest_w(tree, rules, proof.asked_w)
+    lied = says & ~within & (readings.at_s >= said_s + rules.settle_s)
     lied &= readings.draw_w <= tree.table.devices.max_w * 1.5
-    late = now_s - proof.since_s > (1 + rules.culprit_periods) * rules.control_delay_s
+    late = now_s - proof.since_s > (1 + rules.culprit_periods) * max(rules.control_delay_s, rules.settle_s)
     ended = running & (lied | (says & within) | late)
     if not ended.any():
         return Proof(proof.asked_w, proof.sequence, proof.since_s, said_s, proof.due_s, running=True), ended, lied
@@ -115,7 +114,7 @@ def begun(
     can = bursts & book.burst & ~book.open & seen.believed & (seen.fault == FINE) & devices.managed
     can &= (readings.phase != PHASE_IDLE) & (asked_w <= book.cap_w) & (proof.asked_w == np.inf)
     can &= (readings.phase != PHASE_COMPUTE_BOUND) | (draw_w > book.cap_w)
-    can &= draw_w > _worst_w(tree, rules, asked_w)
+    can &= draw_w > honest_w(tree, rules, asked_w)
     suspects = can & in_debt & (now_s - proof.since_s >= _AGAIN_S)
     by_turns = np.flatnonzero(can & due & ~suspects)
     free = max(1, int(rules.prove_share * tree.devices)) - int((proof.asked_w < np.inf).sum())
@@ -135,9 +134,3 @@ def with_tests(proof: Proof, tests_w: FloatArray, book: Book, now_s: float) -> P
         due_s=proof.due_s,
         running=True,
     )
-
-
-def _worst_w(tree: Tree, rules: PowerRules, limit_w: FloatArray) -> FloatArray:
-    """What an honest device may be read to draw under a limit."""
-    devices = tree.table.devices
-    return limit_w * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share)) + SLACK_W

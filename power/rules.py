@@ -12,6 +12,9 @@ class PowerRules:
     control_delay_s: float = 2.0
     """Seconds from a decision to its effect being read back. 2 in band (measured on limits and locked clocks: at the
     floor after 1 s, settled by 4 s); 40 out of band through a BMC."""
+    settle_s: float = 2.0
+    """From a limit that a device says to enforce to readings that show it: its limiter takes so long, and the mean that
+    its meter tells. However long orders travel."""
     stale_s: float = 10.0
     """A device that was not heard for so long is sent to its safe floor. 10 s: what a UPS gives after a feed failed."""
     lease_s: float = 10.0

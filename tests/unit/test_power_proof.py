@@ -89,6 +89,19 @@ def test_a_liar_is_named_within_three_control_delays_of_the_start_of_its_test() 
         assert named_s - began_s <= RULES.culprit_periods * RULES.control_delay_s
 
 
+@pytest.mark.parametrize(("settle_s", "named"), [(2.0, {"OverCap"}), (6.0, set())])
+def test_a_liar_whose_work_ends_is_judged_as_soon_as_its_limit_must_show(settle_s: float, named: set[str]) -> None:
+    """However long orders travel: a reading that settled counts, one that came before does not."""
+    row = Row(lies, replace(RULES, control_delay_s=6.0, settle_s=settle_s))
+    while not row.tested().any():
+        row.pass_time(PERIOD_S)
+    row.pass_time(2 * PERIOD_S)  # it says that it holds the test, and draws more for one period after that
+
+    row.phase = np.full(COUNT, PHASE_IDLE)
+
+    assert row.pass_time(60.0).named() == named
+
+
 @pytest.mark.parametrize("behaviour", [honest, errs])
 def test_an_honest_device_is_tested_and_never_named(behaviour: Behaviour) -> None:
     row = Row(behaviour).pass_time(2000.0)
