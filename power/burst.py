@@ -70,6 +70,7 @@ def overdrawn(credit_j: FloatArray, burst_j: FloatArray) -> BoolArray:
 def suspected(credit_j: FloatArray, burst_j: FloatArray) -> BoolArray:
     """Who owes more than an honest device does before its agent looks: to be put to the test, no verdict.
 
-    A tenth of a burst is the deepest that honest devices came in simulated days, with agents that look twice a second.
+    Honest devices owe up to a twenty-fifth of a burst before their agents look, and rarely more (0.07 in the hottest
+    simulated hours of five fortnights). A test at its lease takes nothing from one that has no credit left.
     """
-    return credit_j < -0.1 * burst_j
+    return credit_j < -0.05 * burst_j
