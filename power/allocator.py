@@ -13,6 +13,7 @@ from power.burst import burst_of
 from power.burst_room import BurstAccount, first_account
 from power.estimator import STALE, Estimate, Trust, first_trust
 from power.filling import Pouring, pouring_of
+from power.known_need import KnownNeed, nothing_known
 from power.proof import Proof, no_proof
 from power.quiet import Quiet
 from power.rules import PowerRules
@@ -62,6 +63,8 @@ class AllocatorState:
     """What each device would draw if it were let, with its margin; shape (devices,)."""
     usual_w: FloatArray
     """What each device needs when it works."""
+    known: KnownNeed
+    """What devices without bursts were seen to be content with."""
     rises_per_s: FloatArray
     target_w: FloatArray
     """Where each cap should be, when everyone has confirmed."""
@@ -146,6 +149,7 @@ def first_state(allocator: Allocator) -> AllocatorState:
         spikes=no_spikes(allocator.rules.first_spike_share * tree.budget_w),
         need_w=table.devices.max_w,
         usual_w=table.devices.floor_w,
+        known=nothing_known(tree.devices),
         rises_per_s=np.zeros(tree.devices),
         target_w=book.cap_w,
         mean_w=np.zeros(tree.devices),

@@ -56,6 +56,7 @@ def still(
         spikes=spikes,
         need_w=state.need_w,
         usual_w=state.usual_w,
+        known=state.known,
         rises_per_s=state.rises_per_s,
         target_w=state.target_w,
         mean_w=mean_w,

@@ -17,6 +17,7 @@ from cluster.power import (
 from power.allocator import MEANT_W, Allocator, AllocatorState
 from power.book import Book
 from power.estimator import OVER_CAP, Estimate, honest_w
+from power.known_need import KnownNeed, is_known, learnt
 from power.spike import Spikes, with_draw
 
 
@@ -74,9 +75,10 @@ def needs(
     readings: PowerReadings,
     mean_w: FloatArray,
     state: AllocatorState,
-) -> FloatArray:
-    """What each device would draw if it were let. One that its cap holds back is tried at what it usually needs when it
-    works, or at more; one that begins to work is known to need that soon.
+) -> tuple[FloatArray, KnownNeed]:
+    """What each device would draw if it were let, and what was learnt of that. One that its cap holds back is tried at
+    what it usually needs when it works, or at more; one that begins to work is known to need that soon. Without bursts
+    one that was content with some watts lately is tried at those first.
 
     Kept as it was while it moves little, so that a ripple of the draw moves no caps, and while the newest cap is too
     young to show in the readings: else a device that was just given more would seem not to want it.
@@ -95,10 +97,15 @@ def needs(
         soon_w = np.where(has_it, np.minimum(cap_w, state.usual_w), state.usual_w)
         wants_w = np.where(begins, np.maximum(wants_w, soon_w), wants_w)
     wants_w = np.minimum(np.maximum(wants_w, appetite.floor_w), appetite.most_w)
+    known = state.known
+    if not allocator.all_burst:
+        knows = held_back & ~book.burst & is_known(known, readings, cap_w, rules.known_s)
+        wants_w = np.where(knows, known.need_w, wants_w)
+        known = learnt(known, readings, wants_w, seen.believed & ~held_back)
     rises = (wants_w > before_w + band_w) | ((wants_w > before_w) & (draw_w > before_w))
     shows = readings.at_s > book.granted_at_s + 2 * rules.control_delay_s
     falls = (wants_w < before_w - band_w) & (shows | (draw_w < rules.pinned_share * book.before_w))
-    return np.where(rises | falls, wants_w, before_w)
+    return np.where(rises | falls, wants_w, before_w), known
 
 
 def rises(allocator: Allocator, state: AllocatorState, need_w: FloatArray, now_s: float) -> FloatArray:

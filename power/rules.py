@@ -31,6 +31,9 @@ class PowerRules:
     """From this share of its cap on, a device is taken to be held back by it: its need is not known, only more."""
     probe_share: float = 0.15
     """A device that its cap holds back is tried at this much more than its cap, as a share of its highest limit."""
+    known_s: float = 60.0
+    """A device without bursts that was content with some watts is not tried at more than that for so long while it has
+    less (power/known_need.py): where watts are short everyone would be moved for ever."""
     mean_s: float = 8.0
     """Time constant of the mean draw that a need is made of: longer than a prompt, shorter than a request."""
     burst_share: float = 1.0

@@ -130,7 +130,7 @@ def _decided(
     braking = state.braking
     spikes = measured(allocator, state, drawn_w, now_s) if seen.clean else state.spikes
     excess_w = counted_excess_w(allocator.tree, rules, spikes, state.prompts, readings)
-    need_w = needs(allocator, book, seen, readings, mean_w, state)
+    need_w, known = needs(allocator, book, seen, readings, mean_w, state)
     if braking.holds:
         need_w = np.where(braking.slowed, state.need_w, need_w)
     rises_per_s = state.rises_per_s if allocator.all_burst else rises(allocator, state, need_w, now_s)
@@ -206,6 +206,7 @@ def _decided(
         spikes=spikes,
         need_w=need_w,
         usual_w=usual_w,
+        known=known,
         rises_per_s=rises_per_s,
         target_w=target_w,
         mean_w=mean_w,
