@@ -136,7 +136,7 @@ bench-power: $(READY) ## Power (simulated): POLCA, no cap and Tonnage on one row
 	$(BIN)/python -m benchmarks.power --rate $(DATA)/power/servegen_rate_language_m-large.csv.gz \
 	  --extra 0.3,0.4,0.5 --policy no-cap,polca,tonnage --seeds 1-5 --jobs $(JOBS) --json
 	$(BIN)/python -m benchmarks.power --rate $(DATA)/power/servegen_rate_language_m-large.csv.gz \
-	  --extra 0.3 --burstiness 0.2 --policy no-cap,polca --seeds 1-5 --jobs $(JOBS) --json
+	  --extra 0.3 --burstiness 0.2 --policy no-cap,polca --seeds 1-2 --jobs $(JOBS) --json
 
 .PHONY: bench-power-reaction
 bench-power-reaction: $(READY) ## Power: from a breach in telemetry to a lower limit; 200 nodes x 8 GPUs on loopback (4 minutes)

@@ -39,7 +39,9 @@ def shares(_context: click.Context, parameter: click.Parameter, value: str) -> t
 @click.option("--policy", callback=arguments.words, default="no-cap,polca,tonnage", help="Which policies.")
 @click.option("--seeds", callback=arguments.seeds, default="1-5", help="Seeds of the arrivals.")
 @click.option("--delay", type=click.FloatRange(0), help="Control delay of every policy, s. [2 in band, 40 out of band]")
-@click.option("--telemetry", type=click.FloatRange(0), help="So late readings come, s. [0.2 in band, 2 of meters]")
+@click.option(
+    "--telemetry", type=click.FloatRange(0), help="So late readings come, s, in steps of 2. [0 in band, 2 of meters]"
+)
 @click.option("--batch", type=click.IntRange(1, 32), default=1, help="Requests that a server serves together.")
 @click.option("--mix", type=click.Choice(["chat", "code"]), default="chat", help="What is asked.")
 @click.option("--lengths", type=click.Path(path_type=Path), help="CSV of lengths for --mix code. [built-in quantiles]")

@@ -113,6 +113,12 @@ def probe_in_words(probe: Probe) -> str:
 
 def headroom_in_words(found: Headroom) -> str:
     """The answer to the question that is asked first."""
+    if found.more is None:
+        return (
+            f"Not even the row as planned, {found.planned} servers, is safe under {found.budget_w / 1000:.1f} kW with "
+            f"{found.policy} (simulated): {found.limited_by}.\n"
+            f"Its highest 2 s leave {found.margin_w / 1000:.1f} kW. Ask with a larger budget, or with fewer servers.\n"
+        )
     return (
         f"{found.more} more servers are safe on a row planned for {found.planned} ({found.more / found.planned:+.0%}), "
         f"under {found.policy} (simulated).\n"

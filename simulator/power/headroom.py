@@ -1,10 +1,12 @@
 """How many more servers are safe under a budget: the largest row that keeps every promise, and what stops the next."""
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 
 from simulator.power.study import Compared, Study, label_of, planned_budget, play, servers_with
-from simulator.sweep import Run
+from simulator.sweep import Run, Way, one_by_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,22 +25,23 @@ class Headroom:
 
     policy: str
     planned: int
-    safe: int
-    """Servers; the row as planned at least, which was not probed when it is the answer."""
+    safe: int | None
+    """Servers; None where not even the row as planned is safe."""
     guaranteed: int
     """So many servers cannot pass the budget even if all draw the most that the lowest clock allows: arithmetic."""
     budget_w: float
     """The smallest of the seeds."""
     margin_w: float
-    """Budget less the highest mean draw of 2 s of the safe row, over the seeds."""
+    """Budget less the highest mean draw of 2 s of the safe row, or else of the row as planned, over the seeds."""
     limited_by: str
-    """Which promise the next larger row that was tried breaks, or that the largest one asked about still keeps all."""
+    """Which promise the next larger row that was tried breaks, or that the largest one asked about still keeps all;
+    which one the row as planned breaks where it is not safe."""
     probes: tuple[Probe, ...]
     """In the order in which they were tried."""
 
     @property
-    def more(self) -> int:
-        return self.safe - self.planned
+    def more(self) -> int | None:
+        return None if self.safe is None else self.safe - self.planned
 
 
 def find_headroom(
@@ -48,16 +51,18 @@ def find_headroom(
     *,
     most_extra_share: float = 0.6,
     on_probe: Callable[[Probe], None] = lambda _: None,
+    way: Way = one_by_one,
 ) -> Headroom:
     """Halves the range between the row as planned and the largest one asked about until one server decides.
 
     Safe means: no brake, never a period of 2 s at the budget, and POLCA's latency goals for both classes, under every
     seed. It takes for granted that a smaller row is safer, which holds where more servers bring more load.
+    way: where the seeds of one size are played, and how many at a time.
     """
     probes: list[Probe] = []
 
     def tried(servers: int) -> Probe:
-        probe = _probe(study, policy, seeds, servers)
+        probe = _probe(study, policy, seeds, servers, way)
         probes.append(probe)
         on_probe(probe)
         return probe
@@ -73,11 +78,12 @@ def find_headroom(
             good, best = probe.servers, probe
     if best is None:
         best = tried(good)
+        stopped = best if best.broken else stopped
     budget_w = min(planned_budget(study, seed)[0] for seed in seeds)
     return Headroom(
         policy=policy,
         planned=study.base_servers,
-        safe=good,
+        safe=None if best.broken else good,
         guaranteed=int(budget_w // study.machine.floor_w),
         budget_w=budget_w,
         margin_w=min(run.outcome.budget_w - run.outcome.peak_w for run in best.runs),
@@ -86,14 +92,15 @@ def find_headroom(
     )
 
 
-def _probe(study: Study, policy: str, seeds: Sequence[int], servers: int) -> Probe:
+def _probe(study: Study, policy: str, seeds: Sequence[int], servers: int, way: Way) -> Probe:
     """Every seed until one breaks a promise: one is enough to refuse a size."""
     runs: list[Compared] = []
-    for seed in seeds:
-        label = label_of(servers / study.base_servers - 1)
-        runs.append(play(Run(label, policy, seed), study))
-        if broken := broken_promises(runs[-1]):
-            return Probe(servers, tuple(runs), broken)
+    label = label_of(servers / study.base_servers - 1)
+    with closing(way([Run(label, policy, seed) for seed in seeds], partial(play, study=study))) as finished:
+        for _, compared in finished:
+            runs.append(compared)
+            if broken := broken_promises(compared):
+                return Probe(servers, tuple(runs), broken)
     return Probe(servers, tuple(runs), ())
 
 

@@ -29,7 +29,7 @@ from simulator.power.protection import ROW_BREAKER
 from simulator.power.requests import HIGH, LOW
 
 OURS = ("tonnage", "tonnage-oob")
-"""The same allocator; `oob` is meant for limits that take 40 s."""
+"""The same allocator; `oob` is for limits that take 40 s, through management controllers: those know no bursts."""
 
 CLASSES = (PowerClass("low", 1, 1.0), PowerClass("high", 0, 4.0))
 FLOOR_MHZ = {LOW: 810.0, HIGH: 1110.0}
@@ -62,7 +62,11 @@ class Tonnage:
         table = _table(machine, servers, budget_w)
         self._table = table if leases is None else replace(table, leases=leases)
         reaction_s = delay_s + (1 + periods_late(telemetry_s)) * PERIOD_S
-        self._rules = PowerRules(control_delay_s=reaction_s, lease_s=delay_s + 10.0)
+        self._rules = PowerRules(
+            control_delay_s=reaction_s,
+            lease_s=delay_s + 10.0,
+            burst_share=0.0 if name == "tonnage-oob" else 1.0,
+        )
         self._allocator = allocator_of(self._table, self._rules)
         self._state = first_state(self._allocator)
         self._budget_w: FloatArray = np.array([budget_w])

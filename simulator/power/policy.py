@@ -11,7 +11,10 @@ PERIOD_S = 2.0
 
 
 def periods_late(telemetry_s: float) -> int:
-    """By so many periods a reading comes after the end of its own: decisions are made when one ends."""
+    """By so many periods a reading comes after the end of its own: decisions are made when one ends.
+
+    telemetry_s: a multiple of the period (`study.check_study`).
+    """
     return round(telemetry_s / PERIOD_S)
 
 

@@ -13,7 +13,7 @@ from simulator.power.demand import RateCurve, made_up_rates, read_rates
 from simulator.power.faults import Fault
 from simulator.power.machine import DGX_A100, Machine
 from simulator.power.ours import OURS, ours
-from simulator.power.policy import Policy
+from simulator.power.policy import PERIOD_S, Policy
 from simulator.power.protection import BrakeRules
 from simulator.power.requests import CHAT_MIX, CLASSES, Load, Requests, code_mix, draw_requests, servers_of
 from simulator.power.trial import ClassOutcome, Outcome, Rules, run_trial
@@ -23,9 +23,10 @@ POLICIES = (*BASELINES, *OURS)
 DELAY_S = {"tonnage": 2.0, "ladder": 2.0}
 """Control delay of each policy where none is asked for: in band through an agent; all others out of band."""
 OUT_OF_BAND_S = 40.0
-TELEMETRY_S = {"tonnage": 0.2, "ladder": 0.2}
-"""From the end of a period to its reading in a policy's hands: readings of agents come with their reports (the 99th
-percentile that `make bench-power-reaction` measured); all others are those of meters and management controllers."""
+TELEMETRY_S = {"tonnage": 0.0, "ladder": 0.0}
+"""From the end of a period to its reading in a policy's hands, in whole periods: readings of agents come with their
+reports, within a tenth of a period (the 99th percentile of `make bench-power-reaction`); all others are those of meters
+and management controllers."""
 METER_TELEMETRY_S = 2.0
 
 GOALS = {("low", 50): 5.0, ("low", 99): 50.0, ("high", 50): 1.0, ("high", 99): 5.0}
@@ -130,13 +131,21 @@ def extra_of(label: str) -> float:
     return float(label.strip("+ %")) / 100
 
 
-def check_study(study: Study, policies: tuple[str, ...]) -> None:
-    """Raises ConfigError with everything that is wrong, before any time is spent."""
+def check_study(study: Study, policies: tuple[str, ...], *, option: str = "--policy") -> None:
+    """Raises ConfigError with everything that is wrong, before any time is spent.
+
+    option: how the policies were asked for.
+    """
     mistakes = [
-        Mistake(f"--policy {name}", "there is no such policy", f"choose of {', '.join(POLICIES)}")
+        Mistake(f"{option} {name}", "there is no such policy", f"choose of {', '.join(POLICIES)}")
         for name in policies
         if name not in POLICIES
     ]
+    if study.telemetry_s is not None and study.telemetry_s % PERIOD_S:
+        late = f"readings are means of {PERIOD_S:g} s: give a multiple of that"
+        mistakes.append(Mistake("--telemetry", f"is {study.telemetry_s:g}", late))
+    if study.lengths is not None and study.mix != "code":
+        mistakes.append(Mistake("--lengths", f"are not used by the mix {study.mix!r}", "add --mix code"))
     for read in (study.curve, study.load):
         try:
             read()

@@ -14,6 +14,8 @@ from simulator.power.demand import RateCurve, made_up_rates, read_rates
 from simulator.power.faults import faults_from
 from simulator.power.headroom import find_headroom
 from simulator.power.machine import DGX_A100
+from simulator.power.ours import ours
+from simulator.power.policy import Readings
 from simulator.power.study import POLICIES, Study, check_study, extra_of, label_of, planned_budget, play
 from simulator.sweep import Run
 
@@ -74,8 +76,8 @@ def test_a_run_is_repeatable() -> None:
     assert one.classes == two.classes
 
 
-def test_readings_come_in_band_as_late_as_reports_of_agents_and_out_of_band_as_those_of_meters() -> None:
-    assert {policy: SMALL.telemetry_of(policy) for policy in ("polca", "tonnage")} == {"polca": 2.0, "tonnage": 0.2}
+def test_readings_come_at_once_in_band_and_as_late_as_those_of_meters_out_of_band() -> None:
+    assert {policy: SMALL.telemetry_of(policy) for policy in ("polca", "tonnage")} == {"polca": 2.0, "tonnage": 0.0}
     assert {replace(SMALL, telemetry_s=4.0).telemetry_of(policy) for policy in POLICIES} == {4.0}
 
 
@@ -91,6 +93,9 @@ def test_every_mistake_of_a_study_is_named_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         check_study(Study(rates=Path("/nowhere.csv"), mix="code", lengths=Path("/nor-here.csv")), ("polka",))
     assert len(caught.value.mistakes) == 3
+    with pytest.raises(ConfigError) as caught:
+        check_study(Study(telemetry_s=0.2, lengths=Path("/nowhere.csv")), ("polka",), option="--policies")
+    assert [each.place for each in caught.value.mistakes] == ["--policies polka", "--telemetry", "--lengths"]
 
 
 def test_faults_are_read_and_slips_are_named() -> None:
@@ -110,6 +115,43 @@ def test_headroom_lies_between_what_is_safe_and_what_is_not() -> None:
     assert found.margin_w > 0
     assert "brake" in found.limited_by
     assert found.guaranteed == int(found.budget_w // DGX_A100.floor_w)
+
+
+def test_where_the_row_as_planned_is_not_safe_headroom_says_so_and_why() -> None:
+    study = replace(SMALL, budget_w=20_000.0)
+    found = find_headroom(study, "no-cap", [1], most_extra_share=0.5)
+    assert (found.safe, found.more) == (None, None)
+    assert found.probes[-1].servers == study.base_servers
+    assert found.limited_by == "; ".join(found.probes[-1].broken)
+    assert found.margin_w < 0
+
+    command = ("power", "headroom", "--days", "1", "--servers", "8", "--seeds", "1", "--budget-w", "20000")
+    done = run(*command, "--policy", "no-cap", "--most", "0.5", "-o", "json", "--jobs", "1")
+    assert done.exit_code == 1, done.stderr
+    assert json.loads(done.stdout)["safe_servers"] is None
+
+
+def test_out_of_band_no_server_may_burst() -> None:
+    made = [
+        ours(name, DGX_A100, (4, 4), 40_000.0, delay_s, 0.0)
+        for name, delay_s in (("tonnage", 2.0), ("tonnage-oob", 40.0))
+    ]
+    now = Readings(
+        at_s=np.full(8, 2.0),
+        server_w=np.full(8, DGX_A100.idle_w),
+        meter_at_s=2.0,
+        row_w=8 * DGX_A100.idle_w,
+        cap_w=np.full(8, np.inf),
+        phase=np.zeros(8, dtype=np.int64),
+        sequence=np.full(8, -1),
+    )
+    in_band, out_of_band = (policy.step(2.0, now) for policy in made)
+    assert in_band is not None
+    assert in_band.burst_j is not None
+    assert (in_band.burst_j > 0).all()
+    assert out_of_band is not None
+    assert out_of_band.burst_j is not None
+    assert (out_of_band.burst_j == 0).all()
 
 
 def test_simulate_power_prints_json_of_every_run_and_writes_a_report(tmp_path: Path) -> None:
