@@ -7,7 +7,7 @@ what those draw that it holds down, and nobody passes its lease; afterwards burs
 bit.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,8 +31,10 @@ class Braking:
 
     full_s: FloatArray
     """Shape (limits,): when the draw was last near the budget."""
-    held_s: float
-    """When most was last held down."""
+    held_s: FloatArray
+    """Shape (limits,): when most was last held down."""
+    holding: BoolArray
+    """Shape (limits,): whose brake holds."""
     under: BoolArray
     """Shape (devices,): who draws through a limit whose brake holds."""
     slowed: BoolArray
@@ -41,8 +43,8 @@ class Braking:
 
 
 def no_brake(tree: Tree) -> Braking:
-    nobody = np.zeros(tree.devices, dtype=bool)
-    return Braking(np.full(tree.limits, NEVER_S), NEVER_S, nobody, nobody, holds=False)
+    never_s, nowhere = np.full(tree.limits, NEVER_S), np.zeros(tree.limits, dtype=bool)
+    return Braking(never_s, never_s, nowhere, tree.nobody, tree.nobody, holds=False)
 
 
 def is_watched(braking: Braking, now_s: float) -> bool:
@@ -67,7 +69,7 @@ def watched(
     let_go_s: float,
     now_s: float,
 ) -> Braking:
-    """What is seen of brakes now.
+    """What is seen of brakes now, each limit by itself.
 
     at_work_w: shape (devices,), what each draws at work under its lease; 0 for who has no work.
     drawn_w, budget_w: shape (limits,). let_go_s: so long after it was last seen a brake counts as holding, until all
@@ -77,13 +79,19 @@ def watched(
     full_s = np.where(full, now_s, before.full_s) if any_of(full) else before.full_s
     lately = full_s > now_s - _LASTS_S
     if not (lately.any() or before.holds):
-        return before if full_s is before.full_s else Braking(full_s, NEVER_S, before.under, before.slowed, holds=False)
+        return before if full_s is before.full_s else replace(before, full_s=full_s)
     slowed = draw_w < _SLOWED_SHARE * at_work_w
     low_w, all_w = tree.through(np.where(slowed, at_work_w, 0.0)), tree.through(at_work_w)
     there = lately & (low_w > _MOST_SHARE * all_w)
-    under = np.zeros(tree.devices, dtype=bool)
-    if there.any():
-        under[tree.path_device[there[tree.path_limit]]] = True
-        return Braking(full_s, now_s, under, slowed & under, holds=True)
-    holds = now_s - before.held_s <= let_go_s
-    return Braking(full_s, before.held_s, before.under if holds else under, under, holds=holds)
+    held_s = np.where(there, now_s, before.held_s)
+    holding = now_s - held_s <= let_go_s
+    return Braking(
+        full_s, held_s, holding, _through(tree, holding), slowed & _through(tree, there), holds=any_of(holding)
+    )
+
+
+def _through(tree: Tree, which: BoolArray) -> BoolArray:
+    """Devices that draw through any of these limits. which: shape (limits,)."""
+    made = np.zeros(tree.devices, dtype=bool)
+    made[tree.path_device[which[tree.path_limit]]] = True
+    return made

@@ -12,7 +12,7 @@ from power.burst_room import bounded, first_account
 from power.room import Room
 from power.rules import PowerRules
 from power.tree import Tree, tree_of
-from tests.watts import Device, row_of
+from tests.watts import Device, Domain, power_table, row_of
 
 RULES = PowerRules()
 COUNT, BUDGET_W, LEASE_W, BRAKED_W = 10, 3000.0, 300.0, 120.0
@@ -45,6 +45,7 @@ def test_a_brake_holds_when_a_row_that_was_full_draws_far_less_at_the_same_work(
     seen = after(full(), np.full(COUNT, BRAKED_W), 110.0)
 
     assert seen.holds
+    assert seen.holding.all()
     assert seen.under.all()
     assert seen.slowed.all()
 
@@ -75,6 +76,36 @@ def test_a_brake_counts_as_holding_until_all_that_it_held_down_shows() -> None:
     assert soon.holds
     assert not soon.slowed.any()
     assert not later.holds
+
+
+def test_a_brake_is_told_of_the_limit_that_it_holds_and_lets_go_there_alone() -> None:
+    """Two racks of 1500 W in a row that is never full: both were full, and are braked 5 s apart."""
+    racks = [Domain("row", 10_000.0), *(Domain(name, 1500.0, {"row": 1.0}) for name in ("a", "b"))]
+    two = tree_of(power_table(racks, [Device(f"g{n}", "a" if n < 5 else "b") for n in range(COUNT)]))
+    is_a = np.arange(COUNT) < 5
+
+    def seen(before: Braking, draw_w: FloatArray, now_s: float) -> Braking:
+        at_work_w, drawn_w = np.full(COUNT, LEASE_W), two.drawn(draw_w)
+        return watched(
+            before, two, draw_w=draw_w, at_work_w=at_work_w, drawn_w=drawn_w, budget_w=two.budget_w, let_go_s=6.0,
+            now_s=now_s,
+        )  # fmt: skip
+
+    at_work = seen(no_brake(two), np.full(COUNT, LEASE_W), 100.0)
+    first = seen(at_work, np.where(is_a, BRAKED_W, LEASE_W), 110.0)
+    second = seen(first, np.where(is_a, LEASE_W, BRAKED_W), 115.0)
+    third = seen(second, np.where(is_a, LEASE_W, BRAKED_W), 120.0)
+
+    assert [each.holding.tolist() for each in (at_work, first, second, third)] == [
+        [False, False, False],
+        [False, True, False],
+        [False, True, True],
+        [False, False, True],
+    ]
+    assert (first.under == is_a).all()
+    assert second.under.all()
+    assert (second.slowed == ~is_a).all()
+    assert (third.under == ~is_a).all()
 
 
 def bursts_to_w(*, drawn_w: float, braked: bool, held_back: bool = False) -> FloatArray:
