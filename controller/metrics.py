@@ -215,6 +215,12 @@ POWER = (
     ),
     Metric("tonnage_power_budget_watts", "gauge", "The budget that is kept.", ("power_domain",)),
     Metric(
+        "tonnage_power_brake",
+        "gauge",
+        "1 while a hardware brake is taken to hold clocks down: the draw was near the budget, most now draw far less.",
+        ("power_domain",),
+    ),
+    Metric(
         "tonnage_power_devices",
         "gauge",
         "Devices by how they fare: free (as they wish), held_back, stale (not heard), disobedient. Adds up to all.",

@@ -73,6 +73,8 @@ class DomainFacts:
     """What meters show that no device and nothing known accounts for; the budget is kept for so much less."""
     floors: str = ""
     """Why not even the floors of its devices fit; empty where they do."""
+    is_braked: bool = False
+    """A hardware brake is taken to hold down what draws through it (power/brake.py). Known of domains with a budget."""
     short_w: Mapping[str, float] = field(default_factory=dict)
     """Class → watts that its devices need and do not get; every class in use."""
 
@@ -102,6 +104,7 @@ def facts_of(standing: PowerStanding) -> Mapping[str, DomainFacts]:
     meters = _meters(told, standing)
     unaccounted_w = _unaccounted_w(standing)
     floors = objections_to_floors(allocator.tree) if allocator is not None else {}
+    braked = _braked(standing)
     facts = {}
     for number, name in enumerate(names):
         silent = [node for node in unheard if told.is_above(node, number)]
@@ -122,6 +125,7 @@ def facts_of(standing: PowerStanding) -> Mapping[str, DomainFacts]:
             meters=meters[number],
             unaccounted_w=unaccounted_w.get(name, 0.0),
             floors=floors[name].words if name in floors else "",
+            is_braked=name in braked,
             short_w={each: float(watts[number]) for each, watts in columns.short_w.items()},
         )
     return facts
@@ -294,3 +298,12 @@ def _unaccounted_w(standing: PowerStanding) -> Mapping[str, float]:
         tree.table.domains.names[int(tree.limit[limit])]: float(excess_w[limit])
         for limit in np.flatnonzero(excess_w > 0).tolist()
     }
+
+
+def _braked(standing: PowerStanding) -> frozenset[str]:
+    """Domains with a budget whose hardware brake is taken to hold."""
+    if standing.state is None or standing.allocator is None:
+        return frozenset()
+    tree = standing.allocator.tree
+    holding = tree.limit[standing.state.braking.holding]
+    return frozenset(tree.table.domains.names[row] for row in holding.tolist())

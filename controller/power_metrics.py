@@ -21,6 +21,7 @@ def samples_of(facts: Mapping[str, DomainFacts]) -> Iterator[Sample]:
             yield Sample("tonnage_power_headroom_watts", (name,), each.headroom_w)
         if each.budget_w is not None:
             yield Sample("tonnage_power_budget_watts", (name,), each.budget_w)
+        yield Sample("tonnage_power_brake", (name,), each.is_braked)
         states = {"stale": each.stale, "disobedient": each.suspects, "held_back": each.held}
         states["free"] = each.devices - sum(states.values())
         for state, count in states.items():

@@ -92,6 +92,11 @@ def said_of_change(name: str, before: Mapping[str, Any], after: Mapping[str, Any
 
 Claim = tuple[ConditionStatus, Reason]
 
+_BRAKE_WORDS = (
+    "a hardware brake seems to hold clocks down: the draw came near the budget, and most of what works draws far less "
+    "now; nobody bursts until it lets go. If it comes again, lower budgetWatts or move work away"
+)
+
 
 def _claims(told: Told) -> dict[str, Claim]:
     accepted: Claim = ("True", Reason("Valid", "its fields and the objects that it names are right"))
@@ -126,6 +131,8 @@ def _degraded(told: Told) -> Claim:
         return "True", Reason("NotUsed", told.unusable)
     if facts is not None and facts.floors:
         return "True", Reason("FloorsOverBudget", facts.floors)
+    if facts is not None and facts.is_braked:
+        return "True", Reason("BrakeHolds", _BRAKE_WORDS)
     if facts is not None and facts.suspects:
         heard = [each for each in facts.culprits if each.reason != FAULTS[1]]
         return "True", Reason("DevicesDisobey", f"{facts.suspects} devices, first {_suspect_words(heard[0])}")

@@ -40,6 +40,8 @@ class PretendDevice:
     """What it reports as its draw, whatever it draws."""
     overshoot_share: float = 0.03
     """Limiters react late: the draw may pass the limit by so much."""
+    brake_w: float | None = None
+    """What a hardware brake leaves it, whatever its limit; None while none is pulled."""
     locked_mhz: float | None = None
     """The clock that it is held at. Its draw does not follow."""
     _steps: list[tuple[float, float]] = field(default_factory=list)
@@ -66,8 +68,9 @@ class PretendDevice:
         return past[-1] if past else self.default_w
 
     def draw_w(self, now_s: float) -> float:
-        """What it draws now: its work's wish, held at the limit give or take the overshoot."""
-        return max(self.idle_w, min(self.wants_w(now_s), self.enforced_w(now_s) * (1 + self.overshoot_share)))
+        """What it draws now: its work's wish, held at the limit give or take the overshoot, and by the brake."""
+        limited_w = min(self.wants_w(now_s), self.enforced_w(now_s) * (1 + self.overshoot_share))
+        return max(self.idle_w, limited_w if self.brake_w is None else min(limited_w, self.brake_w))
 
     def reboot(self, now_s: float) -> None:
         """Limits are gone: a driver reload, a reset, a reboot."""

@@ -79,6 +79,13 @@ POWER = Board(
                         ),
                     ),
                 ),
+                Panel(
+                    "Hardware brake",
+                    "1 while a brake is taken to hold all clocks down, mostly for a minute: the draw came too near the "
+                    "budget.",
+                    COUNT,
+                    (Query(fleet("tonnage_power_brake", "power_domain", where=CHOSEN), "{{power_domain}}"),),
+                ),
             ),
         ),
         Row(

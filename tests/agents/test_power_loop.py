@@ -205,6 +205,38 @@ def test_watts_that_a_nodes_meter_finds_are_named_and_kept_free_of_leases(tmp_pa
     lived(story)
 
 
+def test_a_hardware_brake_is_told_of_the_domain_whose_budget_was_reached_until_it_lets_go(tmp_path: Path) -> None:
+    """Two devices at their floors of 350 W draw 3 % more, 721 of 750 W; the rack has no budget of its own."""
+
+    async def story(stack: AsyncExitStack) -> None:
+        cluster = Cluster(tmp_path, row(750.0), [node("n0", rack="a"), node("n1", rack="a")])
+
+        def brakes() -> dict[str, float]:
+            return {each.labels[0]: each.value for each in cluster.samples if each.name == "tonnage_power_brake"}
+
+        def degraded(name: str) -> str:
+            conditions = cluster.status(name).get("conditions", [])
+            return next((each["reason"] for each in conditions if each["type"] == "Degraded"), "")
+
+        await cluster.start(stack, "n0", "n1")
+        await until(lambda: cluster.ready("row") == "True BudgetKept" and cluster.status("row")["drawWatts"] > 715)
+        assert brakes() == {"row": 0.0, "rack": 0.0}
+
+        for device in cluster.devices.values():
+            device.brake_w = 150.0
+        await until(lambda: degraded("row") == "BrakeHolds")
+        assert brakes() == {"row": 1.0, "rack": 0.0}
+        assert degraded("rack") == "AsAsked"
+
+        for device in cluster.devices.values():
+            device.brake_w = None
+        await until(lambda: degraded("row") == "AsAsked")
+        assert brakes() == {"row": 0.0, "rack": 0.0}
+        assert [each.reason.code for each in cluster.said if each.name == "row"].count("BrakeHolds") == 1
+
+    lived(story)
+
+
 def test_only_who_leads_serves_and_a_new_term_takes_over(tmp_path: Path) -> None:
     async def story(stack: AsyncExitStack) -> None:
         cluster = Cluster(tmp_path, row(2000.0), [node("n0", rack="a")])

@@ -136,6 +136,7 @@ STORIES = (
         Story(alert, {f'tonnage_power_devices{{{ROW}, state="{state}"}}': gauge(0, 1)}, IN_ROW)
         for alert, state in (("TonnagePowerStale", "stale"), ("TonnagePowerDisobeyed", "disobedient"))
     ),
+    Story("TonnagePowerBrake", {f"tonnage_power_brake{{{ROW}}}": gauge(0, 1)}, IN_ROW),
     Story("TonnagePowerLoopStalled", {'tonnage_power_last_turn_timestamp_seconds{job="t"}': stopped_clock}),
     Story(
         "TonnagePowerForged",
