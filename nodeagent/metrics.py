@@ -1,12 +1,12 @@
 """What the agent tells Prometheus: its own state, and the devices' as DCGM would, where no DCGM exporter runs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from nodeagent.agent import Agent, Clock
-from power.devices import DeviceReading
+from power.devices import THROTTLES, DeviceReading
 
 DCGM: tuple[tuple[str, str, Callable[[DeviceReading], float | None]], ...] = (
     ("DCGM_FI_DEV_POWER_USAGE", "Power draw, watts.", lambda r: r.draw_w),
@@ -70,7 +70,7 @@ class AgentMetrics(Collector):
                 limit.add_metric([uuid], reading.limit_w)
         for uuid, watts in self._agent.draw_w.items():
             draw.add_metric([uuid], watts)
-        yield from (allowed, limit, draw)
+        yield from (allowed, limit, draw, _throttled(self._agent.readings))
 
     def _dcgm(self) -> Iterator[Metric]:
         for name, says, value in DCGM:
@@ -80,6 +80,18 @@ class AgentMetrics(Collector):
                     model = self._agent.facts[uuid].model
                     family.add_metric([str(number), uuid, f"nvidia{number}", model, self._node], told)
             yield family
+
+
+def _throttled(readings: Mapping[str, DeviceReading]) -> Metric:
+    """Every reason of every device whose back end tells any, so that one that is not there is seen to be away."""
+    family = GaugeMetricFamily(
+        "tonnage_agent_device_throttled", "1 while this holds the device's clocks down.", labels=["device", "reason"]
+    )
+    for uuid, reading in readings.items():
+        if reading.throttled_by is not None:
+            for reason in THROTTLES:
+                family.add_metric([uuid, reason], float(reason in reading.throttled_by))
+    return family
 
 
 def _counted(name: str, says: str, value: float) -> Metric:

@@ -31,6 +31,7 @@ class Manners(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     lost: bool = False
     clamps_to_w: tuple[float, float] | None = None
     frozen_draw_w: float | None = None
+    brake_w: float | None = None
 
 
 class ScriptedDevices:
@@ -109,5 +110,6 @@ def _behave(device: PretendDevice, manners: Manners, now_s: float) -> None:
     device.wants_w = lambda _: wants_w
     device.refuses, device.lies, device.stuck = manners.refuses, manners.lies, manners.stuck
     device.clamps_to_w, device.frozen_draw_w = manners.clamps_to_w, manners.frozen_draw_w
+    device.brake_w = manners.brake_w
     device.silent_from_s = now_s if manners.silent else None
     device.lost_from_s = now_s if manners.lost else None

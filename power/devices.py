@@ -31,6 +31,11 @@ BROKEN = "Broken"
 """Anything else that the library says."""
 
 
+THROTTLES = ("power_cap", "hw_slowdown", "thermal", "power_brake")
+"""What may hold a device's clocks down: its limit, the hardware for whatever cause, heat, the brake that power supplies
+pull by wire. Beside one of the last two, `hw_slowdown` says that the hardware did it."""
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
     """What a device is and can do, discovered, never assumed."""
@@ -74,8 +79,8 @@ class DeviceReading:
     sm_clock_mhz: float | None = None
     max_clock_mhz: float | None = None
     temperature_c: float | None = None
-    throttled_by: tuple[str, ...] = ()
-    """`power_cap`, `hw_slowdown`, `power_brake`, `thermal`."""
+    throttled_by: tuple[str, ...] | None = None
+    """What holds its clocks down, of THROTTLES; None where nobody tells."""
 
 
 class Backend(Protocol):

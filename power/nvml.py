@@ -104,7 +104,7 @@ class Nvml:
                 return error
             draw_mw = None
         busy = self._maybe(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
-        reasons = self._maybe(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)) or 0
+        reasons = self._maybe(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
         return DeviceReading(
             uuid=uuid,
             at_s=self._clock(),
@@ -119,7 +119,7 @@ class Nvml:
             temperature_c=_scaled(
                 self._maybe(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)), 1.0
             ),
-            throttled_by=tuple(word for bits, word in REASONS if reasons & bits),
+            throttled_by=None if reasons is None else tuple(word for bits, word in REASONS if reasons & bits),
         )
 
     def _handle(self, uuid: str) -> Any:

@@ -42,6 +42,8 @@ class PretendDevice:
     """Limiters react late: the draw may pass the limit by so much."""
     brake_w: float | None = None
     """What a hardware brake leaves it, whatever its limit; None while none is pulled."""
+    tells_throttles: bool = True
+    """Whether it says what holds its clocks down: AMD's and those behind a BMC do not."""
     locked_mhz: float | None = None
     """The clock that it is held at. Its draw does not follow."""
     _steps: list[tuple[float, float]] = field(default_factory=list)
@@ -105,8 +107,14 @@ class PretendDevice:
             busy_share=0.0 if drawn_w <= self.idle_w else 1.0,
             sm_clock_mhz=HIGHEST_MHZ if self.locked_mhz is None else self.locked_mhz,
             max_clock_mhz=HIGHEST_MHZ,
-            throttled_by=("power_cap",) if self.wants_w(now_s) > self.enforced_w(now_s) else (),
+            throttled_by=self._throttled_by(now_s),
         )
+
+    def _throttled_by(self, now_s: float) -> tuple[str, ...] | None:
+        if not self.tells_throttles:
+            return None
+        capped = ("power_cap",) if self.wants_w(now_s) > self.enforced_w(now_s) else ()
+        return capped if self.brake_w is None else (*capped, "hw_slowdown", "power_brake")
 
     def _check(self, now_s: float) -> None:
         if self.lost_from_s is not None and now_s >= self.lost_from_s:

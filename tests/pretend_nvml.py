@@ -33,7 +33,8 @@ class Gpu:
     least_mw: int = 200_000
     most_mw: int = 700_000
     draw_mw: int = 350_000
-    reasons: int = 0
+    reasons: int | None = 0
+    """Bits of what holds its clocks down; None: the driver does not tell."""
     is_lost: bool = False
     has_range: bool = True
     locked: tuple[int, int] | None = None
@@ -96,7 +97,7 @@ class PretendNvml:
             "nvmlDeviceGetPowerUsage": lambda gpu: gpu.draw_mw,
             "nvmlDeviceGetTotalEnergyConsumption": lambda _: 5_000,
             "nvmlDeviceGetUtilizationRates": lambda _: SimpleNamespace(gpu=90, memory=40),
-            "nvmlDeviceGetCurrentClocksEventReasons": lambda gpu: gpu.reasons,
+            "nvmlDeviceGetCurrentClocksEventReasons": _reasons,
         }
         if name in told:
             return lambda gpu: told[name](self._here(gpu))
@@ -112,3 +113,9 @@ class PretendNvml:
     def _as_root(self) -> None:
         if not self.is_root:
             raise NVMLError(CODES["NVML_ERROR_NO_PERMISSION"])
+
+
+def _reasons(gpu: Gpu) -> int:
+    if gpu.reasons is None:
+        raise NVMLError(CODES["NVML_ERROR_NOT_SUPPORTED"])
+    return gpu.reasons

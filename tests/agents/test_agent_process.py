@@ -203,17 +203,20 @@ def test_metrics_and_health_are_answered() -> None:
 
 
 def test_pretend_devices_follow_their_script(tmp_path: Path) -> None:
-    devices = ScriptedDevices("n1", 2, lambda: 5.0, tmp_path)
-    (tmp_path / "script.json").write_text('{"*": {"wants_w": 300}, "pretend-n1-1": {"blind": true}}')
+    devices = ScriptedDevices("n1", 3, lambda: 5.0, tmp_path)
+    script = '{"*": {"wants_w": 300}, "pretend-n1-1": {"blind": true}, "pretend-n1-2": {"brake_w": 120}}'
+    (tmp_path / "script.json").write_text(script)
     found = devices.read()
-    reading, blind = found[GPU], found["pretend-n1-1"]
+    reading, blind, braked = found[GPU], found["pretend-n1-1"], found["pretend-n1-2"]
 
     assert isinstance(reading, DeviceReading)
     assert reading.draw_w == 300.0
+    assert isinstance(braked, DeviceReading)
+    assert braked.draw_w == 120.0
     assert isinstance(blind, DeviceError)
     assert blind.code == SILENT
     assert devices.set_limit("pretend-n1-1", 250.0) == 250.0
-    assert limits_w(tmp_path) == {GPU: 700.0, "pretend-n1-1": 250.0}
+    assert limits_w(tmp_path) == {GPU: 700.0, "pretend-n1-1": 250.0, "pretend-n1-2": 700.0}
 
 
 def test_a_script_with_a_mistake_is_no_script(tmp_path: Path) -> None:

@@ -17,14 +17,15 @@ PAGE = (Path(__file__).parents[2] / "docs" / "power.md").read_text(encoding="utf
 KEYS = Keys("k", {"k": b"of a node"})
 
 
-def scraped(folder: Path, *, as_dcgm: bool = False) -> str:
-    """After one look of an agent with a meter and two devices, one of which fails."""
+def scraped(folder: Path, *devices: PretendDevice, as_dcgm: bool = False) -> str:
+    """After one look of an agent with a meter and, unless others are given, two devices, one of which fails."""
 
     async def story() -> str:
         clock = lambda: 1000.0  # noqa: E731 - it stands
-        devices = PretendDevices([PretendDevice("g0"), PretendDevice("g1", silent_from_s=0.0)], clock)
+        there = devices or (PretendDevice("g0"), PretendDevice("g1", silent_from_s=0.0))
+        backend = PretendDevices(there, clock)
         agent = Agent(
-            *("n1", "life", "boot", devices, folder / "record", AgentRules(), clock, lambda: KEYS, lambda _: None),
+            *("n1", "life", "boot", backend, folder / "record", AgentRules(), clock, lambda: KEYS, lambda _: None),
             lambda: MeterReading(1900.0, 995.0),
         )
         await agent.start()
@@ -48,6 +49,26 @@ def test_limits_draws_and_failures_are_told(tmp_path: Path) -> None:
     assert any(line.startswith('tonnage_agent_device_errors_total{code="Silent"}') for line in lines)
     assert "tonnage_agent_lease_remaining_seconds 0.0" in lines
     assert "tonnage_agent_node_draw_watts 1900.0" in lines
+
+
+def test_what_holds_clocks_down_is_told_by_reason_of_devices_that_tell(tmp_path: Path) -> None:
+    """A brake leaves g0 200 W; g1 tells nothing of its clocks; g2 wants 300 W under a limit of 700 W."""
+    braked = PretendDevice("g0", brake_w=200.0)
+    mute = PretendDevice("g1", tells_throttles=False)
+    free = PretendDevice("g2", wants_w=lambda _: 300.0)
+    lines = scraped(tmp_path, braked, mute, free).splitlines()
+
+    name = "tonnage_agent_device_throttled"
+    assert [line.removeprefix(name) for line in lines if line.startswith(f"{name}{{")] == [
+        '{device="g0",reason="power_cap"} 0.0',
+        '{device="g0",reason="hw_slowdown"} 1.0',
+        '{device="g0",reason="thermal"} 0.0',
+        '{device="g0",reason="power_brake"} 1.0',
+        '{device="g2",reason="power_cap"} 0.0',
+        '{device="g2",reason="hw_slowdown"} 0.0',
+        '{device="g2",reason="thermal"} 0.0',
+        '{device="g2",reason="power_brake"} 0.0',
+    ]
 
 
 def test_dcgms_names_and_labels_are_told_where_they_are_asked_for(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from power.devices import LOST, NO_LIBRARY, NO_PERMISSION, REFUSED, DeviceError, DeviceReading
+from power.devices import LOST, NO_LIBRARY, NO_PERMISSION, REFUSED, THROTTLES, DeviceError, DeviceReading
 from power.nvml import Nvml
 from tests.pretend_nvml import Gpu, PretendNvml
 
@@ -33,6 +33,15 @@ def test_readings_are_in_watts_and_say_what_holds_the_clock() -> None:
     assert (found.at_s, found.draw_w, found.limit_w, found.energy_j) == (12.0, 350.0, 700.0, 5.0)
     assert (found.busy_share, found.memory_busy_share) == (0.9, 0.4)
     assert found.throttled_by == ("power_cap", "power_brake")
+
+
+def test_what_holds_the_clock_is_told_in_the_words_for_it_or_not_at_all() -> None:
+    every, unknown = nvml(Gpu("GPU-1", reasons=0x1FF), Gpu("GPU-2", reasons=None)).read().values()
+
+    assert isinstance(every, DeviceReading)
+    assert every.throttled_by == THROTTLES
+    assert isinstance(unknown, DeviceReading)
+    assert unknown.throttled_by is None
 
 
 def test_a_lost_device_does_not_hide_the_others() -> None:

@@ -83,6 +83,18 @@ def test_a_clamping_device_says_what_it_made_of_it() -> None:
     assert reading(node).limit_w == 400.0
 
 
+def test_a_brake_holds_the_draw_whatever_the_limit_and_is_told_until_it_lets_go() -> None:
+    device = PretendDevice("g", wants_w=lambda _: 600.0, brake_w=200.0)
+    node, _ = devices(device)
+
+    braked = reading(node)
+    device.brake_w = None
+    free = reading(node)
+
+    assert (braked.draw_w, braked.limit_w, braked.throttled_by) == (200.0, 700.0, ("hw_slowdown", "power_brake"))
+    assert (free.draw_w, free.throttled_by) == (600.0, ())
+
+
 def test_a_reboot_forgets_limits() -> None:
     device = PretendDevice("g")
     node, watch = devices(device)
