@@ -42,9 +42,9 @@ from benchmarks.power_reaction_timeline import (
 )
 from cluster.errors import ConfigError, Mistake
 
-PERIOD_S, LEASE_S = 1.0, 10.0
+PERIOD_S, LEASE_S = 0.5, 10.0
 BREACH_S = 2.5
-"""So long a node's devices draw over their limits: two or three reports."""
+"""So long a node's devices draw over their limits: five reports."""
 DISTRUST_S = 8.0
 """In place of an hour, so that a rack is at rest again when it is its turn once more."""
 REST_S = 25.0

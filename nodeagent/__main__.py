@@ -180,9 +180,8 @@ async def _run(settings: AgentSettings) -> None:
         registry.register(
             AgentMetrics(agent, settings.node, clock, as_dcgm=settings.as_dcgm, is_linked=lambda: line[0].is_up)
         )
-        looks_s = max(HANGS_S, 10 * settings.period)
         server = serve(
-            settings.metrics_host, settings.metrics_port, registry, lambda: clock() - agent.looked_at_s < looks_s
+            settings.metrics_host, settings.metrics_port, registry, lambda: clock() - agent.looked_at_s < HANGS_S
         )
         talking = asyncio.create_task(line[0].keep_up())
         log.info("agent is up", node=settings.node, devices=len(agent.facts), metrics_port=server.server_port)

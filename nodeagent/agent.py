@@ -38,6 +38,8 @@ from power.previous import about_to_set, to_restore
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 Clock = Callable[[], float]
+LONGEST_GAP_S = 10.0
+"""Between looks so far apart, and before the first, a device's draw counts for so long: as long as a lease lives."""
 
 
 class Agent:
@@ -184,7 +186,7 @@ class Agent:
         draws = {uuid: mean_draw_w(before.get(uuid), each) for uuid, each in self.readings.items()}
         self.draw_w = {uuid: draw for uuid, draw in draws.items() if draw is not None}
         now_s = self._clock()
-        for_s = min(now_s - self.looked_at_s, 10 * self._rules.period_s)
+        for_s = min(now_s - self.looked_at_s, LONGEST_GAP_S)
         self.looked_at_s = now_s
         burst_j = bursts(self.holder, now_s)
         self._bursting = bursting_after(

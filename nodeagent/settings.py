@@ -72,8 +72,10 @@ class AgentSettings(Part):
     record: Path = Field(
         Path("/var/lib/tonnage/power.record"), description="On the host: limits that were found, and the lease."
     )
-    period: Annotated[float, Field(gt=0.05, le=60)] = Field(
-        1.0, description="Seconds between two looks at the devices."
+    period: Annotated[float, Field(gt=0.05, le=1)] = Field(
+        0.5,
+        description="Seconds between two looks at the devices. A burst ends at a look: between looks that are seconds "
+        "apart devices draw what no credit bounds, and breakers open.",
     )
     floor_share: Share = Field(0.5, description="Where devices go without a lease, as a share of their highest limit.")
     manages: list[str] | None = Field(None, description="UUIDs of devices that may be limited; all, if left out.")

@@ -11,6 +11,8 @@ from power.devices import DeviceReading
 
 TOLERANCE_W = 1.0
 """Devices round limits."""
+SHORTEST_MEAN_S = 0.2
+"""Between two readings of an energy counter: it is written some ten times a second. Agents look every half second."""
 MEMORY_BOUND_SHARE = 0.4
 """From this ratio of memory's busy time to the kernels' on, work is taken for memory-bound. Token generation reads all
 weights for each token and was seen above it, prompts and training below; a wrong guess costs optimality, not safety."""
@@ -109,6 +111,6 @@ def mean_draw_w(before: DeviceReading | None, now: DeviceReading) -> float | Non
     if before is None or before.energy_j is None or now.energy_j is None:
         return now.draw_w
     for_s, energy_j = now.at_s - before.at_s, now.energy_j - before.energy_j
-    if for_s < 0.5 or energy_j < 0:
+    if for_s < SHORTEST_MEAN_S or energy_j < 0:
         return now.draw_w
     return energy_j / for_s

@@ -59,7 +59,7 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an agent says, every second or two."""
+    """What an agent says after each look at its devices."""
 
     node: str
     life: str

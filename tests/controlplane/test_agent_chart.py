@@ -83,7 +83,7 @@ def test_their_account_can_do_nothing(installed: Kubectl) -> None:
 
 def test_keys_stay_over_upgrades_and_added_ones_too(installed: Kubectl) -> None:
     before = keys(installed)
-    upgrade(installed.kubeconfig, {**VALUES, "agent": {"enabled": True, "period": 2}})
+    upgrade(installed.kubeconfig, {**VALUES, "agent": {"enabled": True, "period": 1}})
     same = keys(installed)
     installed("patch", "secret/tonnage-power-keys", "-p", '{"stringData": {"2026-11-21": "' + "b" * 64 + '"}}')
     upgrade(installed.kubeconfig, VALUES)

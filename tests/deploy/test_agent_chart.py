@@ -115,12 +115,12 @@ def test_it_runs_a_command_that_there_is() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_agent_reads_what_the_chart_writes(backend: str, tmp_path: Path) -> None:
-    told = {"period": 2, "floorShare": 0.4, "onStop": "restore", "asDcgm": True, "port": 9500, "metricsPort": 9501}
+    told = {"period": 0.8, "floorShare": 0.4, "onStop": "restore", "asDcgm": True, "port": 9500, "metricsPort": 9501}
     objects = with_agent({**BACKENDS[backend], **told})
     settings = read(objects, tmp_path)
     mounts = {mount["mountPath"]: mount["name"] for mount in container(objects)["volumeMounts"]}
 
-    assert (settings.backend, settings.period, settings.floor_share) == (backend, 2.0, 0.4)
+    assert (settings.backend, settings.period, settings.floor_share) == (backend, 0.8, 0.4)
     assert (settings.on_stop, settings.as_dcgm, settings.metrics_port) == ("restore", True, 9501)
     assert (settings.controller.host, settings.controller.port) == (f"tonnage-power.{NAMESPACE}.svc", 9500)
     assert mounts[str(settings.keys)] == "keys"
@@ -268,6 +268,7 @@ def test_agents_are_scraped_under_the_names_of_their_nodes() -> None:
     [
         ({"backend": "luck"}, "backend"),
         ({"period": 0}, "period"),
+        ({"period": 2}, "period"),
         ({"floorShare": 2}, "floorShare"),
         ({"onStop": "lift"}, "onStop"),
         ({"recordPath": "var"}, "recordPath"),

@@ -25,14 +25,18 @@ CURVES = (
 @many
 @given(
     curve=st.sampled_from(CURVES),
+    looks_s=st.sampled_from((0.5, 1.0)),
     devices=st.integers(1, 6),
     crowded=st.floats(0.4, 0.95),
     moods=st.lists(st.tuples(st.sampled_from(("all", "none", "some", "lease")), st.integers(1, 240)), max_size=30),
 )
 def test_no_draw_that_leases_and_credit_allow_opens_a_cold_breaker(
-    curve: BreakerCurve, devices: int, crowded: float, moods: list[tuple[str, int]]
+    curve: BreakerCurve, looks_s: float, devices: int, crowded: float, moods: list[tuple[str, int]]
 ) -> None:
-    """All devices draw in step, which is the worst that they can do, with an agent that looks every half second."""
+    """All devices draw in step, which is the worst that they can do.
+
+    looks_s: between two looks of the agent, the default and the longest that its settings allow.
+    """
     budget_w = crowded * devices * 400.0
     table = replace(row_of([Device(f"g{n}", f"n{n}") for n in range(devices)], budget_w), curves=(curve,))
     burst_j = burst_of(tree_of(table), 1.0)
@@ -40,14 +44,14 @@ def test_no_draw_that_leases_and_credit_allow_opens_a_cold_breaker(
     heat = BreakerHeat(curve, budget_w)
     bursting = np.ones(devices, dtype=bool)
 
-    for mood, halves in moods:
-        for half in range(halves):
+    for mood, looks in moods:
+        for look in range(looks):
             bursting = may_burst(credit_j, bursting, burst_j)
             highest_w = np.where(bursting, 400.0, lease_w)
-            wants_w = {"all": 400.0, "none": 60.0, "some": 400.0 if half % 4 < 2 else 60.0, "lease": lease_w}[mood]
+            wants_w = {"all": 400.0, "none": 60.0, "some": 400.0 if look % 4 < 2 else 60.0, "lease": lease_w}[mood]
             draw_w = np.minimum(wants_w, highest_w)
-            credit_j = credit_after(credit_j, draw_w, lease_w, burst_j, 0.5, curve.cooling_s)
-            heat.read(0.5, float(draw_w.sum()))
+            credit_j = credit_after(credit_j, draw_w, lease_w, burst_j, looks_s, curve.cooling_s)
+            heat.read(looks_s, float(draw_w.sum()))
             assert heat.share < 1.0
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -211,6 +211,17 @@ def test_settings_name_every_mistake(tmp_path: Path) -> None:
 
     places = " ".join(mistake.place for mistake in wrong.value.mistakes)
     assert all(name in places for name in ("period", "floor_share", "unknown"))
+
+
+@pytest.mark.parametrize(("period", "fits"), [(0.5, True), (1, True), (1.5, False)])
+def test_an_agent_looks_once_a_second_at_least_since_bursts_end_at_looks(
+    tmp_path: Path, period: float, *, fits: bool
+) -> None:
+    path = tmp_path / "agent.yaml"
+    path.write_text(f"period: {period}\n")
+
+    with nullcontext() if fits else pytest.raises(ConfigError, match="period"):
+        assert read_settings(path, "n1").period == period
 
 
 def test_the_nodes_name_comes_from_outside_the_file(tmp_path: Path) -> None:
