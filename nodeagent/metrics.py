@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, UntypedMetricFamily
 from prometheus_client.registry import Collector
 
 from nodeagent.agent import Agent, Clock
@@ -15,8 +15,15 @@ DCGM: tuple[tuple[str, str, Callable[[DeviceReading], float | None]], ...] = (
     ("DCGM_FI_DEV_SM_CLOCK", "SM clock, MHz.", lambda r: r.sm_clock_mhz),
     ("DCGM_FI_DEV_GPU_TEMP", "Temperature, degrees Celsius.", lambda r: r.temperature_c),
     ("DCGM_FI_DEV_GPU_UTIL", "Utilisation, percent.", lambda r: None if r.busy_share is None else 100 * r.busy_share),
+    (
+        "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",
+        "Energy since the driver was loaded, millijoules.",
+        lambda r: None if r.energy_j is None else 1000 * r.energy_j,
+    ),
 )
-"""Name, help and value of DCGM's gauges that can be had without it; same names, labels and units."""
+"""Name, help and value of what DCGM tells that can be had without it; same names, labels and units."""
+UNTYPED = frozenset({"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"})
+"""It counts, but the library gives each counter the ending `_total`, which DCGM's name lacks."""
 
 
 class AgentMetrics(Collector):
@@ -74,7 +81,8 @@ class AgentMetrics(Collector):
 
     def _dcgm(self) -> Iterator[Metric]:
         for name, says, value in DCGM:
-            family = GaugeMetricFamily(name, says, labels=["gpu", "UUID", "device", "modelName", "Hostname"])
+            kind = UntypedMetricFamily if name in UNTYPED else GaugeMetricFamily
+            family = kind(name, says, labels=["gpu", "UUID", "device", "modelName", "Hostname"])
             for number, (uuid, reading) in enumerate(sorted(self._agent.readings.items())):
                 if (told := value(reading)) is not None and uuid in self._agent.facts:
                     model = self._agent.facts[uuid].model

@@ -18,10 +18,11 @@ KEYS = Keys("k", {"k": b"of a node"})
 
 
 def scraped(folder: Path, *devices: PretendDevice, as_dcgm: bool = False) -> str:
-    """After one look of an agent with a meter and, unless others are given, two devices, one of which fails."""
+    """After one look of an agent with a meter, 2 s after it found its devices: two, one of which fails, if not given."""
 
     async def story() -> str:
-        clock = lambda: 1000.0  # noqa: E731 - it stands
+        now_s = [998.0]
+        clock = lambda: now_s[0]  # noqa: E731 - it stands
         there = devices or (PretendDevice("g0"), PretendDevice("g1", silent_from_s=0.0))
         backend = PretendDevices(there, clock)
         agent = Agent(
@@ -29,6 +30,7 @@ def scraped(folder: Path, *devices: PretendDevice, as_dcgm: bool = False) -> str
             lambda: MeterReading(1900.0, 995.0),
         )
         await agent.start()
+        now_s[0] = 1000.0
         await agent.turn(looks=True)
         agent.hear(b"nothing that anybody signed")
         registry = CollectorRegistry()
@@ -79,6 +81,9 @@ def test_dcgms_names_and_labels_are_told_where_they_are_asked_for(tmp_path: Path
     assert power == [
         'DCGM_FI_DEV_POWER_USAGE{Hostname="n1",UUID="g0",device="nvidia0",gpu="0",modelName="Pretend H100"} 600.0'
     ]
+    energy = [line for line in text.splitlines() if line.startswith("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{")]
+    # 600 W for 2 s, in millijoules.
+    assert energy == [power[0].replace("POWER_USAGE", "TOTAL_ENERGY_CONSUMPTION").replace("600.0", "1.2e+06")]
     assert {name for name, *_ in DCGM} <= set(re.findall(r"DCGM_FI_DEV_[A-Z_]+", text))
 
 
