@@ -1,16 +1,18 @@
 """Settings of the agent: one file, checked before anything is touched."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from cluster.errors import ConfigError, Mistake
 
 Share = Annotated[float, Field(gt=0, le=1)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[float, Field(gt=0, le=3600)]
+_NO_BMC: Final = "no_bmc"
 
 
 class Part(BaseModel):
@@ -92,7 +94,7 @@ class AgentSettings(Part):
     def _has_a_bmc(self) -> "AgentSettings":
         if self.redfish is None and (self.backend == "redfish" or self.meter):
             what = "the back end redfish" if self.backend == "redfish" else "the node's meter"
-            raise ValueError(f"{what} needs `redfish`, with the host of the BMC at least")
+            raise PydanticCustomError(_NO_BMC, "{what} needs it, with the `host` of the BMC at least", {"what": what})
         return self
 
 
@@ -111,9 +113,11 @@ def read_settings(path: Path, node: str | None) -> AgentSettings:
     except ValidationError as error:
         raise ConfigError(
             tuple(
-                Mistake(
-                    f"settings {path}, {'.'.join(map(str, each['loc'])) or 'backend'}", each["msg"], "see docs/power.md"
-                )
-                for each in error.errors()
+                Mistake(f"settings {path}, {_place(each)}", each["msg"], "see docs/power.md") for each in error.errors()
             )
         ) from error
+
+
+def _place(error: ErrorDetails) -> str:
+    """The field; what is wrong between fields has none of its own."""
+    return "redfish" if error["type"] == _NO_BMC else ".".join(map(str, error["loc"]))

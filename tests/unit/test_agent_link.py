@@ -224,6 +224,23 @@ def test_an_agent_looks_once_a_second_at_least_since_bursts_end_at_looks(
         assert read_settings(path, "n1").period == period
 
 
+@pytest.mark.parametrize(
+    ("told", "what"), [("meter: true", "the node's meter"), ("backend: redfish", "the back end redfish")]
+)
+def test_who_is_to_ask_a_bmc_and_is_told_of_none_reads_which_setting_is_missing(
+    tmp_path: Path, told: str, what: str
+) -> None:
+    path = tmp_path / "agent.yaml"
+    path.write_text(told)
+
+    with pytest.raises(ConfigError) as wrong:
+        read_settings(path, "n1")
+
+    (mistake,) = wrong.value.mistakes
+    assert mistake.place.endswith(", redfish")
+    assert mistake.problem == f"{what} needs it, with the `host` of the BMC at least"
+
+
 def test_the_nodes_name_comes_from_outside_the_file(tmp_path: Path) -> None:
     path = tmp_path / "agent.yaml"
     path.write_text("node: other\n")
