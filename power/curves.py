@@ -1,5 +1,7 @@
 """Speed under a power limit, by GPU type and phase of work: published measurements, until a fleet has its own."""
 
+import re
+
 import numpy as np
 
 from cluster.arrays import FloatArray
@@ -9,7 +11,9 @@ PHASES = (PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_COMPUTE_BOUND, PHASE_UNKNOWN)
 """Rows of the tables made here. PHASE_UNKNOWN is -1, so a phase as an index finds its own row."""
 
 _ZEUS = "zeus power-limit sweep (ml-energy/zeus 75a8b93, Apache-2.0): median over its training runs"
-_MODEL = "fit: power above idle ∝ f^1.3, prompts ∝ f^0.9, tokens ∝ f^0.2; idle 0.2 of the limit (docs/power.md)"
+_MODEL = (
+    "fit: power above idle ∝ f^1.3, prompts ∝ f^0.9, tokens ∝ f^0.2; idle 0.2 of the limit (docs/power-simulation.md)"
+)
 
 PUBLISHED: tuple[SpeedUnderCap, ...] = (
     SpeedUnderCap(
@@ -29,19 +33,33 @@ PUBLISHED: tuple[SpeedUnderCap, ...] = (
         "", PHASE_MEMORY_BOUND, (0.25, 0.3, 0.4, 0.5, 0.6, 1.0), (0.726, 0.808, 0.899, 0.957, 1.0, 1.0), _MODEL
     ),
 )
-"""Entries without a GPU type hold where the type has none: tokens at 0.6 of the limit draw less than it and lose
+"""Entries without a GPU type hold where none is of the device's: tokens at 0.6 of the limit draw less than it and lose
 nothing. Splitwise's tables rate an H100 held at half its limit at 0.77 of its prompt speed and all of its token speed:
 faster than the fit, so the fit errs towards leaving watts where they are."""
 
 
+_FORM = r"(-(SXM\d*|PCI[Ee]|FHHL|DGXS|\d+GB))*"
+"""What NVIDIA hangs on the name of a type: form and memory. Anything else is another card, or a slice (`A40-8Q`)."""
+
+
 def speed_of(measured: tuple[SpeedUnderCap, ...], gpu_type: str, phase: int) -> SpeedUnderCap:
-    """What was measured here, else what was published of the type, else the fit. An unknown phase is the dearest."""
+    """What was measured here, else what was published of the type, else the fit. An unknown phase is the dearest.
+
+    gpu_type: as the device calls itself (NVML: `Tesla V100-SXM2-16GB`).
+    """
     phase = PHASE_COMPUTE_BOUND if phase in (PHASE_UNKNOWN, PHASE_IDLE) else phase
-    for wanted in (gpu_type, ""):
-        for known in (*measured, *PUBLISHED):
-            if known.phase == phase and known.gpu_type == wanted:
-                return known
-    raise AssertionError(f"the fit knows every phase; {phase} is none")
+    known = [each for each in (*measured, *PUBLISHED) if each.phase == phase]
+    fitting = [each for each in known if is_of(gpu_type, each.gpu_type)] or [
+        each for each in known if not each.gpu_type
+    ]
+    if not fitting:
+        raise AssertionError(f"the fit knows every phase; {phase} is none")
+    return fitting[0]
+
+
+def is_of(product: str, gpu_type: str) -> bool:
+    """Whether a product's name has this type as a word: `NVIDIA A40` is an A40, `NVIDIA RTX A4000` is none."""
+    return bool(gpu_type) and re.search(rf"(^|\s){re.escape(gpu_type)}{_FORM}(?!\S)", product) is not None
 
 
 def steepness(speed: SpeedUnderCap, knots: FloatArray) -> FloatArray:
