@@ -80,7 +80,9 @@ class AgentSettings(Part):
         "apart devices draw what no credit bounds, and breakers open.",
     )
     floor_share: Share = Field(0.5, description="Where devices go without a lease, as a share of their highest limit.")
-    manages: list[str] | None = Field(None, description="UUIDs of devices that may be limited; all, if left out.")
+    manages: list[str] | None = Field(
+        None, description="UUIDs of devices that may be limited; all, if left out. Those of other nodes mean nothing."
+    )
     on_stop: Literal["keep", "restore"] = Field(
         "keep",
         description="Whether SIGTERM gives devices back the limits that were found. A fleet that is over-subscribed "

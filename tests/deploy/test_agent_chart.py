@@ -138,6 +138,11 @@ def test_defaults_of_the_chart_are_those_of_the_agent(tmp_path: Path) -> None:
     assert (about.look_s, about.rest_s, about.settles_s, about.port) == (5.0, 10.0, 40.0, 443)
 
 
+@pytest.mark.parametrize("uuids", [["GPU-1", "GPU-2"], []])
+def test_devices_that_may_be_limited_are_named_and_an_empty_list_names_none(uuids: list[str], tmp_path: Path) -> None:
+    assert read(with_agent({"manages": uuids}), tmp_path).manages == uuids
+
+
 def test_a_bmc_is_reached_with_its_login_and_authority(tmp_path: Path) -> None:
     redfish = {**REDFISH["redfish"], "caSecret": "bmc-ca", "cidrs": ["10.7.0.0/16"]}
     objects = with_agent({**REDFISH, "redfish": redfish})
@@ -270,6 +275,8 @@ def test_agents_are_scraped_under_the_names_of_their_nodes() -> None:
         ({"period": 0}, "period"),
         ({"period": 2}, "period"),
         ({"floorShare": 2}, "floorShare"),
+        ({"manages": "GPU-1"}, "manages"),
+        ({"manages": [""]}, "manages"),
         ({"onStop": "lift"}, "onStop"),
         ({"recordPath": "var"}, "recordPath"),
         ({"maxUnavailable": "all"}, "maxUnavailable"),

@@ -289,6 +289,27 @@ def test_opted_out_devices_are_reported_and_never_touched(tmp_path: Path) -> Non
     lived(story)
 
 
+def test_devices_of_other_nodes_may_be_among_those_that_may_be_limited(tmp_path: Path) -> None:
+    """One list does for a fleet: what is not here means nothing here."""
+
+    async def story() -> None:
+        node = Node(tmp_path, gpu("a"), gpu("b"))
+        rules = AgentRules(manages=frozenset({"a", "of another node"}))
+        node.agent = Agent(
+            *("n1", "life-1", "boot-1", node.devices, tmp_path / "record", rules, node.watch, lambda: KEYS),
+            node.said.append,
+        )
+        await node.agent.start()
+        node.agent.hear(node.lease(await node.looks(), {"a": 600.0}))
+        await node.passes(1.0)
+        await node.agent.restore()
+
+        assert set(node.agent.holder.devices) == {"a"}
+        assert {uuid for uuid, _ in node.devices.orders} == {"a"}
+
+    lived(story)
+
+
 def test_a_device_that_does_not_answer_is_missing_from_the_report(tmp_path: Path) -> None:
     async def story() -> None:
         node = Node(tmp_path, gpu("a"), gpu("b", silent_from_s=1005.0))

@@ -77,6 +77,10 @@ nvidia.com/gpu.present: "true"
 {{- $settings := dict "backend" $agent.backend "controller" $controller "keys" "/etc/tonnage-keys" "record" "/var/lib/tonnage/power.record" }}
 {{- $_ := set $settings "period" $agent.period }}
 {{- $_ := set $settings "floor_share" $agent.floorShare }}
+{{- /* An empty list is not nothing: it lets no device be limited. */}}
+{{- if kindIs "slice" $agent.manages }}
+{{- $_ := set $settings "manages" $agent.manages }}
+{{- end }}
 {{- $_ := set $settings "on_stop" $agent.onStop }}
 {{- $_ := set $settings "as_dcgm" $agent.asDcgm }}
 {{- $_ := set $settings "metrics_port" (int $agent.metricsPort) }}
