@@ -6,7 +6,7 @@ lease has ended, whatever the reason, the devices go to their floor.
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,7 @@ from power.enforcing import (
 )
 from power.lease_holder import Holder, accepted, bursts, limits
 from power.lease_message import Keys, Lease, Refusal, Report, opened, sealed
-from power.previous import about_to_set, to_restore
+from power.previous import about_to_set, made_of_it, to_restore
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -209,10 +209,11 @@ class Agent:
         asked_w = {u: r.requested_w for u, r in self.readings.items() if r.requested_w is not None}
         lower, higher = orders(wanted_w, enforced_w, asked_w)
         if lower or higher:
-            await self._remember(self._about_to_set((*lower, *higher)))
+            await self._remember(self._about_to_set((*lower, *higher), enforced_w))
         answers = [await self._told(order) for order in lower]
         if None not in answers:
             answers += [await self._told(order) for order in higher]
+        await self._remember(self._made_of_them(zip((*lower, *higher), answers, strict=False)))
         enforced_w = {u: r.limit_w for u, r in self.readings.items() if r.limit_w is not None}
         if is_in_force(wanted_w, enforced_w):
             self._in_force = (holder.epoch, holder.sequence)
@@ -274,10 +275,17 @@ class Agent:
             self._on_disk = record
         self._record = replace(record, holder=self._record.holder or record.holder)
 
-    def _about_to_set(self, wanted: tuple[Order, ...]) -> Record:
+    def _about_to_set(self, wanted: tuple[Order, ...], enforced_w: Mapping[str, float]) -> Record:
         previous = dict(self._record.previous)
         for order in wanted:
-            previous[order.uuid] = about_to_set(previous[order.uuid], order.limit_w)
+            previous[order.uuid] = about_to_set(previous[order.uuid], order.limit_w, enforced_w.get(order.uuid))
+        return replace(self._record, previous=previous)
+
+    def _made_of_them(self, answers: Iterable[tuple[Order, float | None]]) -> Record:
+        previous = dict(self._record.previous)
+        for order, enforced_w in answers:
+            if enforced_w is not None:
+                previous[order.uuid] = made_of_it(previous[order.uuid], enforced_w)
         return replace(self._record, previous=previous)
 
     async def _device(self, call: Callable[[], T]) -> T:

@@ -7,6 +7,8 @@ from power.devices import DeviceFacts
 
 TOLERANCE_W = 1.0
 """Drivers round limits to whole watts or less."""
+EARLIER = 7
+"""More orders than a BMC is behind. Few: a limit of somebody else's that is like one of them passes for ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,9 @@ class Previous:
     """The limit that was found, which stopping and uninstalling restore: not the default."""
     last_set_w: float | None = None
     """The last limit that we asked for; tells our own limit from somebody else's after a crash."""
+    earlier_w: tuple[float, ...] = ()
+    """Others of ours that it may have, newest first: asked for before, or made by it of what was asked. A crash may
+    come before the last one is set, a device may refuse it or clamp it, a BMC may be some orders behind."""
 
 
 def taken_over(known: Mapping[str, Previous], facts: DeviceFacts, found_w: float | None) -> Previous:
@@ -28,13 +33,34 @@ def taken_over(known: Mapping[str, Previous], facts: DeviceFacts, found_w: float
     before = known.get(facts.uuid)
     if found_w is None:
         return before or Previous(facts.default_w)
-    is_ours = before is not None and before.last_set_w is not None and abs(found_w - before.last_set_w) <= TOLERANCE_W
-    return before if before is not None and is_ours else Previous(found_w)
+    return before if before is not None and any(_alike(found_w, each) for each in _ours(before)) else Previous(found_w)
 
 
-def about_to_set(previous: Previous, limit_w: float) -> Previous:
-    """What to write down before this limit is asked for."""
-    return replace(previous, last_set_w=limit_w)
+def about_to_set(previous: Previous, limit_w: float, enforced_w: float | None = None) -> Previous:
+    """What to write down before this limit is asked for. enforced_w: what the device was seen to enforce last.
+
+    If that is ours it stays among ours, however many orders the device refuses.
+    """
+    ours = _ours(previous)
+    kept = [each for each in ours if enforced_w is not None and _alike(each, enforced_w)]
+    others = [each for each in dict.fromkeys((*kept, *ours)) if each != limit_w]
+    return replace(previous, last_set_w=limit_w, earlier_w=tuple(others[:EARLIER]))
+
+
+def made_of_it(previous: Previous, enforced_w: float) -> Previous:
+    """What to write down when a device that was told a limit enforces this: one that clamps made it of ours."""
+    if any(_alike(enforced_w, each) for each in _ours(previous)):
+        return previous
+    return replace(previous, earlier_w=(enforced_w, *previous.earlier_w)[:EARLIER])
+
+
+def _ours(previous: Previous) -> tuple[float, ...]:
+    """Limits that the device may have from us."""
+    return () if previous.last_set_w is None else (previous.last_set_w, *previous.earlier_w)
+
+
+def _alike(one_w: float, other_w: float) -> bool:
+    return abs(one_w - other_w) <= TOLERANCE_W
 
 
 def to_restore(previous: Previous, facts: DeviceFacts) -> float | None:

@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cluster.errors import ConfigError
 from nodeagent.record import Record, read_record, write_record
 from power.devices import DeviceFacts
 from power.lease_holder import Holder
-from power.previous import Previous, about_to_set, taken_over, to_restore
+from power.previous import Previous, about_to_set, made_of_it, taken_over, to_restore
 
 H100 = DeviceFacts("GPU-1", "H100", "pretend", min_w=200, max_w=700, default_w=700, can_limit=True)
 
@@ -29,6 +30,35 @@ def test_after_a_crash_our_own_limit_is_not_taken_for_theirs() -> None:
     again = taken_over({"GPU-1": crashed}, H100, 300.4)
 
     assert to_restore(again, H100) == 500.0
+
+
+def test_after_a_crash_before_an_order_was_set_the_one_before_it_is_ours() -> None:
+    crashed = about_to_set(about_to_set(taken_over({}, H100, 500.0), 400.0), 300.0, 400.0)
+
+    assert to_restore(taken_over({"GPU-1": crashed}, H100, 400.0), H100) == 500.0
+
+
+def test_a_limit_that_is_ours_stays_ours_however_many_orders_the_device_refuses() -> None:
+    refusing = about_to_set(taken_over({}, H100, 500.0), 400.0)
+    for refused_w in range(300, 320):
+        refusing = about_to_set(refusing, float(refused_w), 400.0)
+
+    assert to_restore(taken_over({"GPU-1": refusing}, H100, 400.0), H100) == 500.0
+
+
+def test_what_a_device_made_of_our_limit_is_ours() -> None:
+    clamped = made_of_it(about_to_set(taken_over({}, H100, 500.0), 200.0), 300.0)
+
+    assert to_restore(taken_over({"GPU-1": clamped}, H100, 300.0), H100) == 500.0
+
+
+def test_a_record_of_before_goes_on() -> None:
+    """Written by an agent that remembered the last limit alone."""
+    old = msgspec.msgpack.encode({"previous": {"GPU-1": {"limit_w": 500.0, "last_set_w": 300.0}}, "boot": "b"})
+
+    known = msgspec.msgpack.decode(old, type=Record).previous
+
+    assert to_restore(taken_over(known, H100, 300.0), H100) == 500.0
 
 
 def test_a_limit_that_somebody_set_meanwhile_is_theirs() -> None:
