@@ -11,7 +11,7 @@ class PowerRules:
 
     control_delay_s: float = 2.0
     """Seconds from a decision to its effect being read back. 2 in band (measured on limits and locked clocks: at the
-    floor after 1 s, settled by 4 s); 40 out of band through a BMC."""
+    floor after 1 s, settled by 4 s); 45 through a BMC: a limit is at work after 40, a look comes after 5."""
     settle_s: float = 2.0
     """From a limit that a device says to enforce to readings that show it: its limiter takes so long, and the mean that
     its meter tells. However long orders travel."""
