@@ -6,6 +6,7 @@ lease has ended, whatever the reason, the devices go to their floor.
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -29,6 +30,7 @@ from power.enforcing import (
     is_in_force,
     mean_draw_w,
     orders,
+    so_long_before,
     told_w,
 )
 from power.lease_holder import Holder, accepted, bursts, limits
@@ -38,6 +40,8 @@ from power.previous import about_to_set, made_of_it, to_restore
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 Clock = Callable[[], float]
+PAST_LOOKS = 20
+"""Remembered, for means: settings allow twenty looks a second."""
 LONGEST_GAP_S = 10.0
 """Between looks so far apart, and before the first, a device's draw counts for so long: as long as a lease lives."""
 
@@ -74,6 +78,7 @@ class Agent:
         self._bursting = Bursting()
         self._was_leased = False
         self.readings: Mapping[str, DeviceReading] = {}
+        self._past: deque[tuple[float, Mapping[str, DeviceReading]]] = deque(maxlen=PAST_LOOKS)
         self.draw_w: Mapping[str, float] = {}
         self.counts = AgentCounts({}, {})
         self.looked_at_s = float("-inf")
@@ -182,10 +187,12 @@ class Agent:
         for each in found.values():
             if isinstance(each, DeviceError):
                 self._failed(each)
-        before, self.readings = self.readings, {u: r for u, r in found.items() if isinstance(r, DeviceReading)}
+        self.readings = {u: r for u, r in found.items() if isinstance(r, DeviceReading)}
+        now_s = self._clock()
+        before = so_long_before(self._past, now_s, self._rules.mean_s) or {}
+        self._past.append((now_s, self.readings))
         draws = {uuid: mean_draw_w(before.get(uuid), each) for uuid, each in self.readings.items()}
         self.draw_w = {uuid: draw for uuid, draw in draws.items() if draw is not None}
-        now_s = self._clock()
         for_s = min(now_s - self.looked_at_s, LONGEST_GAP_S)
         self.looked_at_s = now_s
         burst_j = bursts(self.holder, now_s)

@@ -67,9 +67,7 @@ class AgentMetrics(Collector):
         limit = GaugeMetricFamily(
             "tonnage_agent_device_limit_watts", "The limit that is enforced now.", labels=["device"]
         )
-        draw = GaugeMetricFamily(
-            "tonnage_agent_device_draw_watts", "Mean draw between the last two looks.", labels=["device"]
-        )
+        draw = GaugeMetricFamily("tonnage_agent_device_draw_watts", "Mean draw of the last second.", labels=["device"])
         for uuid, watts in self._agent.allowed_w().items():
             allowed.add_metric([uuid], watts)
         for uuid, reading in self._agent.readings.items():

@@ -13,6 +13,9 @@ class AgentRules:
     period_s: float = 0.5
     """Between two looks at the devices, each followed by a report. What a device draws above its lease is counted at
     looks, so whoever looks seldom ends bursts late (tests/properties/test_power_bursts.py)."""
+    mean_s: float = 1.0
+    """Draws are means over so long, or one period if that is longer. Energy counters are written some ten times a
+    second: over a second a mean errs by a tenth at most, over half a second by a fifth."""
     floor_share: float = 0.5
     """Where devices go without a lease, as a share of their highest limit (not below their lowest)."""
     manages: frozenset[str] | None = None

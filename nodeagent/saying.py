@@ -36,7 +36,7 @@ def heard_of(
     bursting: Bursting,
     now_s: float,
 ) -> Iterator[tuple[str, Heard]]:
-    """Each device that tells its draw and its limit. draw_w: mean draws since the look before, by device."""
+    """Each device that tells its draw and its limit. draw_w: mean draws of the last second, by device."""
     for uuid, each in readings.items():
         if uuid not in draw_w or each.limit_w is None:
             continue

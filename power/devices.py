@@ -71,7 +71,7 @@ class DeviceReading:
     requested_w: float | None = None
     """The limit that was asked for in band; differs from `limit_w` when a BMC or the brake holds it lower."""
     energy_j: float | None = None
-    """Counter since the driver was loaded; its difference is the true mean draw between two looks."""
+    """Counter since the driver was loaded; its difference is the true mean draw between two readings."""
     busy_share: float | None = None
     """Share of the last sample period in which any kernel ran, 0..1."""
     memory_busy_share: float | None = None

@@ -1,7 +1,8 @@
 """From what a node may draw to what its devices are told, lower first, then raise; and what counts as in force."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -9,10 +10,11 @@ from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, P
 from power.burst import credit_after, may_burst
 from power.devices import DeviceReading
 
+R = TypeVar("R")
 TOLERANCE_W = 1.0
 """Devices round limits."""
 SHORTEST_MEAN_S = 0.2
-"""Between two readings of an energy counter: it is written some ten times a second. Agents look every half second."""
+"""Energy counters are written some ten times a second: over less they tell nothing."""
 MEMORY_BOUND_SHARE = 0.4
 """From this ratio of memory's busy time to the kernels' on, work is taken for memory-bound. Token generation reads all
 weights for each token and was seen above it, prompts and training below; a wrong guess costs optimality, not safety."""
@@ -101,6 +103,14 @@ def phase_of(reading: DeviceReading) -> int:
     if memory is None:
         return PHASE_UNKNOWN
     return PHASE_MEMORY_BOUND if memory / busy >= MEMORY_BOUND_SHARE else PHASE_COMPUTE_BOUND
+
+
+def so_long_before(past: Sequence[tuple[float, R]], now_s: float, for_s: float) -> R | None:
+    """Of what was read at these instants, oldest first, the newest that is about so old, or the oldest that there is:
+    where a mean until now begins.
+    """
+    old_enough = [each for at_s, each in past if now_s - at_s >= 0.95 * for_s]
+    return old_enough[-1] if old_enough else past[0][1] if past else None
 
 
 def mean_draw_w(before: DeviceReading | None, now: DeviceReading) -> float | None:

@@ -126,7 +126,7 @@ class Row:
         self, node: str, device: PretendDevice, port: int, stop: asyncio.Event, tasks: list["asyncio.Task[None]"]
     ) -> None:
         backend = PretendDevices([device], self.clock)
-        rules = AgentRules(period_s=0.1)
+        rules = AgentRules(period_s=0.1, mean_s=0.1)
         keys = keys_of_node(FLEET, node)
         say = lambda message: self.links[node].say(message)  # noqa: E731 - the link is made after the agent
         agent = Agent(node, "life", "boot", backend, self.folder / node, rules, self.clock, lambda: keys, say)

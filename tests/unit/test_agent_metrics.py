@@ -18,7 +18,7 @@ KEYS = Keys("k", {"k": b"of a node"})
 
 
 def scraped(folder: Path, *devices: PretendDevice, as_dcgm: bool = False) -> str:
-    """After one look of an agent with a meter, 2 s after it found its devices: two, one of which fails, if not given."""
+    """After one look of an agent with a meter, 2 s after it found its devices; by default two, one of which fails."""
 
     async def story() -> str:
         now_s = [998.0]

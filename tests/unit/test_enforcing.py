@@ -3,7 +3,7 @@
 import pytest
 
 from power.devices import DeviceReading
-from power.enforcing import mean_draw_w
+from power.enforcing import mean_draw_w, so_long_before
 
 
 def reading(at_s: float, energy_j: float | None, draw_w: float = 650.0) -> DeviceReading:
@@ -30,3 +30,13 @@ def test_the_mean_between_two_looks_is_that_of_the_energy_counter_though_a_look_
 )
 def test_where_the_counter_tells_nothing_the_device_does(before: DeviceReading | None, now: DeviceReading) -> None:
     assert mean_draw_w(before, now) == 650.0
+
+
+def test_means_are_taken_over_a_second_however_often_anybody_looks() -> None:
+    looks = [(10.0 + 0.5 * n, f"look {n}") for n in range(5)]
+
+    assert so_long_before(looks, 12.5, 1.0) == "look 3"
+    assert so_long_before(looks, 12.49, 1.0) == "look 3"  # a look that came a little early
+    assert so_long_before(looks, 12.4, 1.0) == "look 2"
+    assert so_long_before(looks[:1], 10.5, 1.0) == "look 0"
+    assert so_long_before([], 10.0, 1.0) is None
