@@ -120,8 +120,9 @@ class Cluster:
         device = self.devices[name] = PretendDevice(f"g-{name}", obeys_after_s=0.0)
         keys, line = keys_of_node(FLEET, name), list[Link]()
         agent = Agent(
-            name, "life", "boot", PretendDevices([device], self.clock), self.folder / name, AgentRules(period_s=0.1, mean_s=0.1),
-            self.clock, lambda: keys, lambda message: line[0].say(message), lambda: self._metered(name),
+            name, "life", "boot", PretendDevices([device], self.clock), self.folder / name,
+            AgentRules(period_s=0.1, mean_s=0.1), self.clock, lambda: keys,
+            lambda message: line[0].say(message), lambda: self._metered(name),
         )  # fmt: skip
         await agent.start()
         chance = Random(1)  # noqa: S311 - spreads attempts
