@@ -36,9 +36,9 @@ class Allocator:
     fixed_w: FloatArray
     """Shape (limits,): watts that no lease governs: servers besides devices, and devices that opted out."""
     keeps_reserve: BoolArray
-    """Shape (levels, 1): which levels must leave the reserve alone: present needs, which are what will be drawn, and
-    the useful floors of all but the first class where bursts are allowed: a row gives these up before it is over its
-    budget for a moment."""
+    """Shape (levels, 1): which levels must leave the reserve alone where bursts are allowed: present needs, which are
+    what will be drawn, and the useful floors of all but the first class: a row gives these up before it is over its
+    budget for a moment. Under hard limits none."""
     burst_j: FloatArray
     """Shape (devices,): joules above its lease, for a device that may burst."""
     bursts: BoolArray
@@ -119,8 +119,8 @@ def allocator_of(table: PowerTable, rules: PowerRules | None = None) -> Allocato
     burst_j = burst_of(tree, rules.burst_share)
     appetite = appetite_of(tree, burst_j > 0)
     levels = np.arange(appetite.levels)
-    ranks = int(tree.rank.max(initial=-1)) + 1
-    first_kept = 1 if any_of(burst_j > 0) else ranks  # under hard limits nobody draws more than its lease
+    # Under hard limits nobody draws more than its lease: nothing is kept from those who need it.
+    first_kept = 1 if any_of(burst_j > 0) else appetite.first_room
     return Allocator(
         tree=tree,
         rules=rules,

@@ -13,6 +13,7 @@ from power.estimator import Estimate, first_trust
 from power.room import Room, counted_excess_w, reserve, room_of
 from power.rules import PowerRules
 from power.spike import Spikes, no_spikes, with_draw
+from power.step import step
 from power.targets import targets
 from power.tree import tree_of
 from tests.watts import Device, no_readings, row_of
@@ -156,3 +157,24 @@ def test_on_a_row_that_is_full_at_its_floors_those_of_low_classes_give_way_to_th
     )
 
     assert target_w == pytest.approx([200.0, 200.0, low_w, low_w], abs=1.0)
+
+
+def test_under_hard_limits_nothing_is_kept_from_those_who_need_it() -> None:
+    """All have risen together, as after a restart of the controller, and all want more than there is."""
+    rules = PowerRules(stuck_s=0.0, burst_share=0.0)
+    allocator = allocator_of(row_of([Device(f"g{n}", f"n{n}", floor_w=100.0) for n in range(4)], 1200.0), rules)
+    state, cap_w, sequence = first_state(allocator), np.full(4, 100.0), np.full(4, -1)
+    for second in range(0, 120, 2):
+        readings = replace(
+            allocator.tree.table.readings,
+            at_s=np.full(4, float(second)),
+            draw_w=np.minimum(cap_w, 390.0),
+            cap_w=cap_w,
+            sequence=sequence,
+            phase=np.full(4, PHASE_MEMORY_BOUND),
+        )
+        state, grants = step(allocator, state, readings, float(second))
+        cap_w, sequence = grants.cap_w, grants.sequence
+
+    assert state.spikes.spike_w[0] > 0.1 * 1200.0
+    assert allocator.tree.at_worst(cap_w)[0] > 0.97 * 1200.0
