@@ -33,7 +33,11 @@ def nothing_known(devices: int) -> KnownNeed:
 
 
 def learnt(known: KnownNeed, readings: PowerReadings, need_w: FloatArray, content: BoolArray) -> KnownNeed:
-    """After these readings. content: shape (devices,), who is believed and not held back; need_w: what they need."""
+    """After these readings.
+
+    content: shape (devices,), who is believed and not held back, by a draw that shows what its newest limit made of it.
+    need_w: what they need.
+    """
     return KnownNeed(
         need_w=np.where(content, need_w, known.need_w),
         at_s=np.where(content, readings.at_s, known.at_s),

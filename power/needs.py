@@ -97,14 +97,16 @@ def needs(
         soon_w = np.where(has_it, np.minimum(cap_w, state.usual_w), state.usual_w)
         wants_w = np.where(begins, np.maximum(wants_w, soon_w), wants_w)
     wants_w = np.minimum(np.maximum(wants_w, appetite.floor_w), appetite.most_w)
+    shows = (readings.at_s > book.granted_at_s + 2 * rules.control_delay_s) | (
+        draw_w < rules.pinned_share * book.before_w
+    )
     known = state.known
     if not allocator.all_burst:
         knows = held_back & ~book.burst & is_known(known, readings, cap_w, rules.known_s)
         wants_w = np.where(knows, known.need_w, wants_w)
-        known = learnt(known, readings, wants_w, seen.believed & ~held_back)
+        known = learnt(known, readings, wants_w, seen.believed & ~held_back & shows)
     rises = (wants_w > before_w + band_w) | ((wants_w > before_w) & (draw_w > before_w))
-    shows = readings.at_s > book.granted_at_s + 2 * rules.control_delay_s
-    falls = (wants_w < before_w - band_w) & (shows | (draw_w < rules.pinned_share * book.before_w))
+    falls = (wants_w < before_w - band_w) & shows
     return np.where(rises | falls, wants_w, before_w), known
 
 

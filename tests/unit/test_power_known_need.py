@@ -19,7 +19,7 @@ class Rack:
     """One device that is content with little and two that want all, where watts are short, and others opted out."""
 
     def __init__(self) -> None:
-        domains = [Domain("row", 2436.0), Domain("r0", 1e15, {"row": 1.0})]
+        domains = [Domain("row", 2250.0), Domain("r0", 1e15, {"row": 1.0})]
         kinds = [("low", 700.0, 0.0, 0.0), *[("low", 300.0, 0.0, 0.25)] * 2]
         kinds += [*[("high", 300.0, 0.0, 0.0)] * 4, ("high", 300.0, 0.05, 0.25)]  # opted out: they only count
         devices = [
@@ -65,7 +65,7 @@ def test_a_device_that_wants_little_does_not_keep_its_rack_moving() -> None:
     rack = Rack()
     rack.pass_time(10.0)
 
-    assert rack.pass_time(RULES.known_s) <= 3
+    assert rack.pass_time(RULES.known_s) <= 6  # where nothing is known 17
 
 
 def test_who_wants_more_than_it_was_content_with_gets_it_when_that_is_forgotten() -> None:
