@@ -104,7 +104,8 @@ def needs(
     if not allocator.all_burst:
         knows = held_back & ~book.burst & is_known(known, readings, cap_w, rules.known_s)
         wants_w = np.where(knows, known.need_w, wants_w)
-        known = learnt(known, readings, wants_w, seen.believed & ~held_back & shows)
+        rests = draw_w <= mean_w * (1 + rules.margin_share)  # a mean of the last second is behind a limit that rose
+        known = learnt(known, readings, wants_w, seen.believed & ~held_back & shows & rests)
     rises = (wants_w > before_w + band_w) | ((wants_w > before_w) & (draw_w > before_w))
     falls = (wants_w < before_w - band_w) & shows
     return np.where(rises | falls, wants_w, before_w), known
