@@ -32,6 +32,7 @@ from benchmarks.power_reaction_fleet import (
     rack_budget_w,
 )
 from benchmarks.power_reaction_timeline import (
+    NEVER,
     Change,
     Order,
     allowed_by,
@@ -194,7 +195,9 @@ class Story:
         await asyncio.gather(*living, return_exceptions=True)
         first_s, enough_s = zip(*(self._answered(breach) for breach in self.broken), strict=True)
         with_agent = [(breach, node_name(breach.rack * NODES_PER_RACK)) for breach in self.broken]
-        set_s = [lowered_after(self._orders(node), each.at_s) for each, node in with_agent if node in self.real]
+        lowered_s = [lowered_after(self._orders(node), each.at_s) for each, node in with_agent if node in self.real]
+        # A node at its floor, or below what it is asked for, is not asked for less by this breach.
+        set_s = [each for each in lowered_s if each <= BREACH_S] or [NEVER]
         dead_s = [at_floor_after(self._orders(node), FLOOR_W, killed_at_s) for node in self.real]
         return {
             "nodes": self.racks * NODES_PER_RACK,
@@ -203,7 +206,8 @@ class Story:
             "breaches": len(self.broken),
             **{f"command_{name}_s": value for name, value in spread(first_s).items()},
             **{f"back_in_budget_{name}_s": value for name, value in spread(enough_s).items()},
-            "limits_set": len(set_s),
+            "breaches_with_agent": len(lowered_s),
+            "limits_set": sum(each < NEVER for each in set_s),
             **{f"limit_set_{name}_s": value for name, value in spread(set_s).items()},
             "blind_to_floor_max_s": round(max(blind_s), 2),
             "killed_to_floor_max_s": round(max(dead_s), 2),
