@@ -215,7 +215,7 @@ def headroom(
     Safe is a size with which, under every seed, the brake is never pulled, no period of 2 s reaches the budget, and
     latency keeps within POLCA's goals (low class: P50 +5 %, P99 +50 %; high class: P50 +1 %, P99 +5 %). Sizes are
     simulated one after the other, halving the range: five or six. The load grows with the servers. Under `tonnage` a
-    fortnight of 56 servers takes three to eight minutes of a core; `--worst-day` and `--above 0.62` ask what matters most
+    fortnight of 56 servers takes 3 to 8 minutes of a core; `--worst-day` and `--above 0.62` ask what matters most
     in half a minute. Exits 1 where not even the row as planned is safe.
 
     \b
