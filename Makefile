@@ -53,7 +53,7 @@ check: $(READY) ## Style, types, import contracts, generated files up to date
 
 .PHONY: crds
 crds: $(READY) ## Make deploy/crds and docs/manifests.md from the kinds in controller/api
-	$(BIN)/python -m controller.crds
+	$(BIN)/python -m controller.api.crds
 	$(BIN)/python -m controller.api.reference > docs/manifests.md
 
 .PHONY: format

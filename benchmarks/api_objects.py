@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from controller.api.marks import API_VERSION
+from controller.api.labels import API_VERSION
 
 Object = dict[str, Any]
 

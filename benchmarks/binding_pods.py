@@ -8,7 +8,7 @@ import numpy as np
 
 from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.workloads import PodShape
-from controller.api.marks import API_VERSION
+from controller.api.labels import API_VERSION
 from simulator.generate import GIB, MIB, pod_classes
 from simulator.openb_facts import MIXES, NODE_KINDS
 

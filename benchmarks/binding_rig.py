@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from benchmarks.binding_pods import GPU_MODELS, Workload, gpu_type_objects, pod_object
+from controller.api.crds import crd
 from controller.api.kinds import OWN_KINDS
-from controller.crds import crd
 from controller.kube_connection import Connection, connect
 from controller.kube_credentials import Access
 from controller.kube_refusals import KubeWriteError

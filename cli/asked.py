@@ -60,7 +60,7 @@ def is_category(cluster: Cluster, word: str) -> bool:
 
 def _category(word: str) -> str:
     """`all` is the category of Tonnage's kinds here; kubectl's `all` are pods, services and their like."""
-    from controller.api.marks import CATEGORY
+    from controller.api.labels import CATEGORY
 
     return CATEGORY if word == "all" else word
 

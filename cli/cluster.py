@@ -168,7 +168,7 @@ def _contexts(ctx: click.Context, _: str) -> list[str]:
 def kinds_and_names(ctx: click.Context, incomplete: str) -> list[str]:
     """Kinds for the first word (of our category first), `KIND/NAME` when it has a slash, names for the words behind."""
     from controller import kube_objects
-    from controller.api.marks import CATEGORY
+    from controller.api.labels import CATEGORY
 
     words = ctx.params.get("what") or ()
     kind = incomplete.partition("/")[0] if "/" in incomplete else (words[0] if words else "")

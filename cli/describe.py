@@ -108,7 +108,7 @@ async def _related(cluster: Cluster, resource: "ApiResource", obj: Object) -> "R
 
 async def _pods(cluster: Cluster, obj: Object, within: str) -> list[Object]:
     from controller import kube_objects
-    from controller.api.marks import GANG_LABEL, SERVICE_LABEL
+    from controller.api.labels import GANG_LABEL, SERVICE_LABEL
 
     name = obj["metadata"]["name"]
     match obj["kind"]:

@@ -8,7 +8,7 @@ from cli.ages import since
 from cli.columns import columns
 from cli.event_rows import HEADERS, in_order, row
 from cli.output import yaml_text
-from controller.api.marks import API_VERSION, CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION
+from controller.api.labels import API_VERSION, CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION
 from controller.service_deployments import GPU_TYPE_LABEL
 
 Object = dict[str, Any]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cli.ages import UNKNOWN, epoch_s, human_duration, since
-from controller.api.marks import API_VERSION
+from controller.api.labels import API_VERSION
 from controller.kube_events import REPORTER
 
 Event = dict[str, Any]

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from cluster.errors import ConfigError, Mistake
+from controller.api.crds import crd
 from controller.api.kinds import OWN_KINDS, Kind
-from controller.api.marks import GROUP, VERSION
-from controller.api.served import SERVED
-from controller.crds import crd
-from controller.meant import meant
+from controller.api.labels import GROUP, VERSION
+from controller.api.printer_columns import SERVED
+from controller.api.suggestions import meant
 
 Schema = dict[str, Any]
 

@@ -7,13 +7,13 @@ from itertools import product
 from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.workloads import PodShape, Requirement
 from controller.api import quantity
-from controller.api.marks import GPU_MILLI_ANNOTATION, GPU_TYPES_ANNOTATION
+from controller.api.labels import GPU_MILLI_ANNOTATION, GPU_TYPES_ANNOTATION
+from controller.api.suggestions import meant
 from controller.findings import Findings
 from controller.fleet_from import GPU_RESOURCES, TypeIndex
 from controller.kept_to import terms_of, tolerations_of
 from controller.kube_structs import Amount, Pod, Resources
 from controller.manifests import Read
-from controller.meant import meant
 
 Amounts = Mapping[str, Decimal]
 

@@ -7,16 +7,16 @@ from datetime import datetime
 from typing import Any, Literal
 
 from cluster.snapshot import Snapshot
+from controller.api.crds import crd
 from controller.api.kinds import OWN_KINDS
-from controller.api.marks import GROUP, VERSION
-from controller.api.served import SERVED
-from controller.crds import crd
+from controller.api.labels import GROUP, VERSION
+from controller.api.printer_columns import SERVED
+from controller.api.rbac import Permission
 from controller.kube_installation import Installation
 from controller.kube_placers import asked_placer, placer_name
 from controller.kube_refusals import NOT_INSTALLED
 from controller.kube_sightings import seen_pod
 from controller.kube_structs import Pod
-from controller.permissions import Permission
 
 Object = dict[str, Any]
 Verdict = Literal["ok", "warning", "failure", "unknown"]

@@ -11,7 +11,7 @@ from cluster.plans import Plan, Reason, ServicePlan, Step
 from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, ModelService, PodShape
-from controller.meant import meant
+from controller.api.suggestions import meant
 from placement.explanation import Explanation
 from placement.explanation import explain as explain_seat
 from placement.packer import Packer

@@ -12,7 +12,7 @@ from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.api.conditions import DEGRADED, PLANNED, READY, ConditionStatus, set_condition
 from controller.api.gang import GangStatus
-from controller.api.served import gang_selector
+from controller.api.printer_columns import gang_selector
 
 
 @dataclass(frozen=True, slots=True)

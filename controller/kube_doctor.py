@@ -9,14 +9,14 @@ from typing import Any, TypeVar
 from cluster.errors import ObservationError
 from controller import kube_objects
 from controller.api.kinds import OWN_KINDS
-from controller.api.marks import GROUP
-from controller.api.served import SERVED
+from controller.api.labels import GROUP
+from controller.api.printer_columns import SERVED
+from controller.api.rbac import Permission, needed
 from controller.doctor import Facts
 from controller.kube_connection import Connection
 from controller.kube_installation import Installation, find_installation
 from controller.kube_look import Look, look
 from controller.kube_refusals import KubeReadError, KubeWriteError
-from controller.permissions import Permission, needed
 
 T = TypeVar("T")
 Object = dict[str, Any]

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from cluster.errors import ActionError
-from controller.api.marks import API_VERSION
+from controller.api.labels import API_VERSION
 from controller.kube_apply import Applier
 from controller.kube_request import MERGE_PATCH
 from controller.kube_write import Write

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from cluster.errors import ActionError
-from controller.api.marks import API_VERSION
+from controller.api.labels import API_VERSION
 from controller.kube_refusals import KubeWriteError
 from controller.kube_write import Write, Writer
 from controller.sightings import EPOCH_ANNOTATION

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from cluster.errors import Mistake, ObservationError
 from cluster.snapshot import Snapshot
 from controller.api.kinds import NODE_KIND, POD_KIND, kind_of
-from controller.api.marks import API_VERSION
+from controller.api.labels import API_VERSION
 from controller.dra.book import Book
 from controller.dra.objects import API as RESOURCE_API
 from controller.dra.objects import DeviceClass, ResourceClaim, ResourceSlice

@@ -6,7 +6,7 @@ from http import HTTPStatus
 import msgspec
 
 from cluster.errors import ActionError, ObservationError
-from controller.api.marks import GROUP
+from controller.api.labels import GROUP
 
 NOT_INSTALLED = "Tonnage's kinds are not installed: kubectl apply --server-side -f deploy/crds, or install the chart"
 _NOT_SERVED = b"404 page not found"

@@ -11,7 +11,7 @@ from cluster.errors import ActionError
 from cluster.plans import Plan, ServicePlan
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
-from controller.api.marks import API_VERSION
+from controller.api.labels import API_VERSION
 from controller.kube_apply import Job
 from controller.kube_request import APPLY_PATCH
 from controller.kube_write import Write

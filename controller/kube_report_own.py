@@ -11,8 +11,9 @@ from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.api.conditions import ACCEPTED, ObservedStatus, set_condition
 from controller.api.kinds import kind_of
-from controller.api.marks import API_VERSION
-from controller.api.served import SERVED
+from controller.api.labels import API_VERSION
+from controller.api.printer_columns import SERVED
+from controller.api.validation_messages import words_of
 from controller.gang_status import GangFacts, facts_of_gangs, gang_status_after
 from controller.kube_apply import Job
 from controller.kube_observe import Caches, Observer
@@ -21,7 +22,6 @@ from controller.kube_report import STATUS_MANAGER
 from controller.kube_request import APPLY_PATCH
 from controller.kube_structs import OwnObject
 from controller.kube_write import Write
-from controller.mistakes import words_of
 
 Status = Mapping[str, Any]
 

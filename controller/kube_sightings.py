@@ -8,7 +8,7 @@ import msgspec
 
 from cluster.snapshot import Snapshot
 from controller.api.gpu_type import NodeLabel
-from controller.api.marks import SERVICE_LABEL
+from controller.api.labels import SERVICE_LABEL
 from controller.devices_held import is_device_number
 from controller.kube_cache import Cache, Resource
 from controller.kube_placers import asked_placer

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from controller.api.marks import (
+from controller.api.labels import (
     CHOSEN_NODE_ANNOTATION,
     DEVICES_ANNOTATION,
     GANG_LABEL,

@@ -13,14 +13,14 @@ from controller.api.flaw import Path
 from controller.api.gang import Gang
 from controller.api.gpu_type import GPUType
 from controller.api.kinds import KINDS, NODE_KIND, OWN_KINDS, POD_KIND, Kind, kind_of
-from controller.api.marks import API_VERSION
+from controller.api.labels import API_VERSION
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
-from controller.api.pruned import pruned
+from controller.api.pruning import pruned
+from controller.api.suggestions import meant
+from controller.api.validation_messages import mistake_from
 from controller.documents import Document, dotted, read_documents
 from controller.kube_structs import Node, Pod, object_from
-from controller.meant import meant
-from controller.mistakes import mistake_from
 
 SAID_ELSEWHERE = frozenset({("scheduling.k8s.io/v1", "PriorityClass")})
 """Passed over without a note: the API server writes the number of its class into each pod."""

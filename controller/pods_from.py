@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from cluster.errors import Mistake
 from cluster.workloads import PodShape
-from controller.api.marks import MOVABLE_ANNOTATION
+from controller.api.labels import MOVABLE_ANNOTATION
 from controller.asked import requested, shape_from
 from controller.findings import Findings
 from controller.fleet_from import GPU_RESOURCES, TypeIndex

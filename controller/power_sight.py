@@ -10,7 +10,7 @@ from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.api import quantity
 from controller.api.kinds import kind_of
-from controller.api.marks import API_VERSION
+from controller.api.labels import API_VERSION
 from controller.api.power_domain import PowerDomainSpec
 from controller.kube_cache import Cache, Resource
 from controller.kube_own import own_from

@@ -10,7 +10,7 @@ from cluster.errors import Mistake
 from cluster.plans import Reason
 from controller.api.conditions import ACCEPTED, DEGRADED, READY, ConditionStatus, condition_of, set_condition
 from controller.api.power_domain import Culprit, HeldBack, PowerDomainStatus
-from controller.mistakes import words_of
+from controller.api.validation_messages import words_of
 from controller.power_facts import SHOWN_CULPRITS, DomainFacts, Held, Suspect
 from controller.said import Said
 from power import meters

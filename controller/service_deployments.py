@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from cluster.workloads import ModelService
-from controller.api.marks import API_VERSION, SERVICE_LABEL
+from controller.api.labels import API_VERSION, SERVICE_LABEL
 from controller.dra.objects import API as RESOURCE_API
 from controller.kube_request import APPLY_PATCH
 from controller.kube_write import Write

@@ -11,10 +11,10 @@ from cluster.errors import Mistake
 from cluster.pods import PENDING, PodTable
 from cluster.snapshot import Snapshot
 from controller.api.flaw import Path
-from controller.api.marks import GANG_LABEL, SERVICE_LABEL
+from controller.api.labels import GANG_LABEL, SERVICE_LABEL
+from controller.api.suggestions import meant
 from controller.findings import Findings
 from controller.manifests import Manifests, Note
-from controller.meant import meant
 from controller.picture import Picture, Seen
 
 

@@ -9,8 +9,8 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+from controller.api.crds import crd
 from controller.api.kinds import OWN_KINDS
-from controller.crds import crd
 from tests.manifests import OURS
 
 Object = dict[str, Any]

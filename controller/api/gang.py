@@ -8,7 +8,7 @@ from pydantic import Field
 from controller.api.conditions import ObservedStatus
 from controller.api.fields import LabelKey, Strict
 from controller.api.flaw import Flaw
-from controller.api.marks import GANG_LABEL
+from controller.api.labels import GANG_LABEL
 from controller.api.metadata import ApiVersion, OwnMeta
 from controller.api.rule import Rule, fits_label
 

@@ -9,7 +9,7 @@ from controller.api.fields import Loose, Strict
 from controller.api.flaw import Flaw
 from controller.api.gang import Gang
 from controller.api.gpu_type import GPUType
-from controller.api.marks import API_VERSION
+from controller.api.labels import API_VERSION
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
 from controller.api.node import Node

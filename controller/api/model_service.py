@@ -22,7 +22,7 @@ from controller.api.fields import (
     keyed_by,
 )
 from controller.api.flaw import Flaw, Path, column_flaws, repeat_flaws, row_flaws
-from controller.api.marks import SERVICE_LABEL
+from controller.api.labels import SERVICE_LABEL
 from controller.api.metadata import ApiVersion, OwnMeta
 from controller.api.model_profile import Edges, Matrix, rising
 from controller.api.rule import Rule, fits_label, unchanging

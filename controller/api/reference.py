@@ -8,13 +8,13 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from controller.api import marks
+from controller.api import labels
 from controller.api.conditions import ACCEPTED, DEGRADED, PLANNED, READY
 from controller.api.kinds import OWN_KINDS, Kind
-from controller.api.marks import CATEGORY
-from controller.api.pruned import model_in
+from controller.api.labels import CATEGORY
+from controller.api.printer_columns import SERVED
+from controller.api.pruning import model_in
 from controller.api.quantity import duration
-from controller.api.served import SERVED
 
 Schema = dict[str, Any]
 
@@ -86,19 +86,19 @@ POD = {
     ),
     "`spec.nodeName`": "it runs there",
     "`status.phase`": "`Succeeded` and `Failed` hold nothing",
-    f"label `{marks.GANG_LABEL}`": "the Gang that it is a member of, in the same namespace",
-    f"label `{marks.SERVICE_LABEL}`": (
+    f"label `{labels.GANG_LABEL}`": "the Gang that it is a member of, in the same namespace",
+    f"label `{labels.SERVICE_LABEL}`": (
         "the ModelService that it is an instance of, in the same namespace; an instance names its one GPUType"
     ),
-    f'annotation `{marks.GPU_MILLI_ANNOTATION}: "300"`': (
+    f'annotation `{labels.GPU_MILLI_ANNOTATION}: "300"`': (
         "a share of one GPU, in thousandths, instead of whole devices"
     ),
-    f'annotation `{marks.GPU_TYPES_ANNOTATION}: "a100,h100"`': "the GPUTypes that it may run on",
-    f'annotation `{marks.DEVICES_ANNOTATION}: "0,3"`': (
+    f'annotation `{labels.GPU_TYPES_ANNOTATION}: "a100,h100"`': "the GPUTypes that it may run on",
+    f'annotation `{labels.DEVICES_ANNOTATION}: "0,3"`': (
         "which devices a running pod holds. Where it is missing, the fullest devices that fit are assumed, the largest "
         "ask first, with a note"
     ),
-    f'annotation `{marks.MOVABLE_ANNOTATION}: "true"`': (
+    f'annotation `{labels.MOVABLE_ANNOTATION}: "true"`': (
         'it may be stopped and started elsewhere to make room. Instances of a service may unless they say `"false"`; '
         'other pods may not unless they say `"true"`'
     ),

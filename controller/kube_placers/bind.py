@@ -7,7 +7,7 @@ it. The annotations of a Binding reach the pod in the same write as its node, so
 from collections.abc import Mapping
 
 from cluster.actions import Bind
-from controller.api.marks import CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION
+from controller.api.labels import CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION
 from controller.kube_placers.placing import Allocate
 from controller.kube_write import Write
 from controller.sightings import EPOCH_ANNOTATION, SCHEDULER_NAME, SeenPod

@@ -16,8 +16,8 @@ import msgspec
 from cluster.actions import Move
 from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
+from controller.api.crds import crd
 from controller.api.kinds import OWN_KINDS
-from controller.crds import crd
 from controller.kube_apply import Applier
 from controller.kube_cache import Cache
 from controller.kube_connection import Connection, connect

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from cluster.errors import Mistake
+from controller.api.crds import FOLDER
 from controller.api.kinds import OWN_KINDS
-from controller.api.served import SERVED
-from controller.crds import FOLDER
+from controller.api.printer_columns import SERVED
 from controller.documents import read_documents
 from controller.gang_status import GangFacts
 from controller.kube_report_own import own_status_jobs

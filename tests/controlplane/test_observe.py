@@ -18,7 +18,7 @@ import yaml
 
 from cluster.errors import ObservationError
 from cluster.pods import PENDING
-from controller.crds import FOLDER
+from controller.api.crds import FOLDER
 from controller.kube_connection import Connection, connect
 from controller.kube_credentials import Access
 from controller.kube_observe import Caches, Observer, empty_caches, follow

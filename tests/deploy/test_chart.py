@@ -11,9 +11,9 @@ import yaml
 
 from cli.main import tonnage
 from cluster.version import VERSION
+from controller.api.rbac import needed
 from controller.kube_placers import PLACERS
 from controller.operator_settings import read_settings
-from controller.permissions import needed
 from deploy.chart_files import DEPLOY
 from tests.deploy.helm import CHART, NAMESPACE, RefusedError, Values, lint_findings, rendered
 

@@ -8,9 +8,9 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from controller.api.crds import crd, files, write
 from controller.api.kinds import OWN_KINDS, Kind
 from controller.api.schema import structural
-from controller.crds import crd, files, write
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "crds"
 

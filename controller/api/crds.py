@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions of our kinds, made from their models; `python -m controller.crds` writes deploy/crds."""
+"""CustomResourceDefinitions of our kinds, from their models. `python -m controller.api.crds` writes deploy/crds."""
 
 import sys
 from pathlib import Path
@@ -7,9 +7,9 @@ from typing import Any
 import yaml
 
 from controller.api.kinds import OWN_KINDS, Kind
-from controller.api.marks import CATEGORY, GROUP, VERSION
+from controller.api.labels import CATEGORY, GROUP, VERSION
+from controller.api.printer_columns import SERVED, Column, Served
 from controller.api.schema import structural
-from controller.api.served import SERVED, Column, Served
 
 FOLDER = Path("deploy") / "crds"
 HEAD = "# Made by `make crds` from controller/api; a test fails when it is out of date.\n"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from controller.api.marks import API_VERSION
+from controller.api.labels import API_VERSION
 
 OURS = API_VERSION.partition("/")[0]
 

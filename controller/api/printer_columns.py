@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from controller.api.marks import GANG_LABEL
+from controller.api.labels import GANG_LABEL
 
 
 @dataclass(frozen=True, slots=True)

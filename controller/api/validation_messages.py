@@ -8,8 +8,8 @@ from pydantic import BaseModel
 from cluster.errors import Mistake
 from controller.api.fields import DNS_LABEL_PATTERN, LABEL_PATTERN, LABEL_VALUE_PATTERN, NAME_PATTERN
 from controller.api.flaw import Path
-from controller.api.pruned import model_in
-from controller.meant import meant
+from controller.api.pruning import model_in
+from controller.api.suggestions import meant
 
 SHOWN = 5
 """Mistakes in one message; an object with more has them named after these are mended."""
