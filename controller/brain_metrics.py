@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controller.aside import SlotCounts
-from controller.meter import Meter
+from controller.metrics.registry import Meter
 from controller.ray_brain import RayBrain
 
 Labels = tuple[str, ...]

@@ -11,7 +11,7 @@ from cluster.plans import Certificate
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.cycle import Cycle
-from controller.meter import Sample
+from controller.metrics.registry import Sample
 from placement.fragmentation import Fragmentation, typical_pods
 
 ALWAYS_SEEN = ("nodes", "pods")

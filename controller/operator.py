@@ -31,8 +31,8 @@ from controller.kube_request import Request
 from controller.kube_sightings import DEPLOYMENTS, is_ours
 from controller.kube_structs import OwnObject
 from controller.loop_thread import LoopThread
-from controller.meter import Meter, count_request, foresee_requests
-from controller.metrics_endpoint import metrics_endpoint
+from controller.metrics.endpoint import metrics_endpoint
+from controller.metrics.registry import Meter, count_request, foresee_requests
 from controller.operator_brain import OnRay, brain_of, on_ray
 from controller.operator_power import Clocks, Lead, PlannedPods, domain_cache, power_reporter, serving_watts
 from controller.operator_settings import OperatorSettings

@@ -13,7 +13,7 @@ from controller.brain_peer import ChildBrain, Peer, RemoteBrain, secret_from
 from controller.decide import Decisions
 from controller.gang_rollback import TakesGangsBack
 from controller.kube_lease import Leadership
-from controller.meter import Meter
+from controller.metrics.registry import Meter
 from controller.occupants import aside_of
 from controller.operator_settings import OperatorSettings
 from controller.ray_brain import RayBrain

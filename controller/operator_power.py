@@ -14,7 +14,7 @@ from controller.kube_events import AT_A_TIME, Events
 from controller.kube_observe import Caches
 from controller.kube_structs import OwnObject
 from controller.loop_thread import LoopThread
-from controller.meter import Meter
+from controller.metrics.registry import Meter
 from controller.operator_settings import OperatorSettings
 from controller.power_loop import PowerLoop
 from controller.power_metrics import PowerTeller

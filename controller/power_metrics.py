@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from controller.meter import Meter, Sample
+from controller.metrics.registry import Meter, Sample
 from controller.power_facts import DomainFacts
 from controller.power_loop import PowerLoop
 

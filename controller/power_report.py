@@ -14,7 +14,7 @@ from controller.kube_cache import Cache
 from controller.kube_own import by_object
 from controller.kube_report_own import own_status_write
 from controller.kube_structs import OwnObject
-from controller.meter import Sample
+from controller.metrics.registry import Sample
 from controller.power_facts import DomainFacts, Held, facts_of, held_of
 from controller.power_metrics import samples_of
 from controller.power_standing import PowerStanding

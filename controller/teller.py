@@ -13,7 +13,7 @@ from controller.decide import Clock
 from controller.fleet_metrics import left_behind, pending_since, samples_of
 from controller.guard import REASONS
 from controller.logs import log_cycle
-from controller.meter import Meter
+from controller.metrics.registry import Meter
 from controller.world import Undone
 from placement.batch.proposal import CERTIFICATE
 

@@ -14,7 +14,7 @@ from controller.kube_apply import Job, Sent
 from controller.kube_cache import Cache
 from controller.kube_observe import NODES
 from controller.kube_structs import Node, OwnObject
-from controller.meter import Meter, Sample
+from controller.metrics.registry import Meter, Sample
 from controller.power_facts import facts_of, held_of
 from controller.power_loop import PowerLoop
 from controller.power_metrics import PowerTeller, samples_of

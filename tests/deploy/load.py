@@ -15,7 +15,7 @@ from controller.brain import InlineBrain
 from controller.cycle import run_cycle
 from controller.decide import Decisions
 from controller.guard import Limits
-from controller.meter import Meter, count_request
+from controller.metrics.registry import Meter, count_request
 from controller.power_facts import DomainFacts
 from controller.power_metrics import samples_of
 from controller.teller import Teller

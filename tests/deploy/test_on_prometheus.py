@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import generate_latest
 
-from controller.meter import Meter
-from controller.metrics import METRICS
-from controller.metrics_endpoint import metrics_endpoint
+from controller.metrics.endpoint import metrics_endpoint
+from controller.metrics.registry import Meter
+from controller.metrics.table import METRICS
 from deploy.dashboards.boards import BOARDS
 from tests.deploy.answers import alert_lacks, panel_lacks, variable_lacks
 from tests.deploy.expressions import ALERTS, DEPLOY, PANELS, RULES, VARIABLES

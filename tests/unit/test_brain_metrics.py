@@ -10,7 +10,7 @@ from controller.brain_link import Link
 from controller.brain_metrics import BrainTeller
 from controller.brain_scripted import ScriptedBrain
 from controller.decide import Decisions
-from controller.meter import Meter
+from controller.metrics.registry import Meter
 from controller.ray_brain import RayBrain
 
 

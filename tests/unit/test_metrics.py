@@ -21,9 +21,9 @@ from controller.brain import InlineBrain
 from controller.cycle import Cycle, run_cycle
 from controller.decide import Decisions
 from controller.guard import Limits
-from controller.meter import Meter, count_request
-from controller.metrics import METRICS
-from controller.metrics_endpoint import metrics_endpoint
+from controller.metrics.endpoint import metrics_endpoint
+from controller.metrics.registry import Meter, count_request
+from controller.metrics.table import METRICS
 from controller.teller import Teller
 from controller.world import Outcome, Undone
 from simulator.world import Fault, SimulatedWorld

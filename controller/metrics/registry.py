@@ -18,7 +18,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from cluster.version import VERSION
-from controller.metrics import BATCH, BRAIN, FLEET, LOOP, POWER, POWER_LOOP, PROCESS, SERVICES, Metric
+from controller.metrics.table import BATCH, BRAIN, FLEET, LOOP, POWER, POWER_LOOP, PROCESS, SERVICES, Metric
 
 
 @dataclass(frozen=True, slots=True)

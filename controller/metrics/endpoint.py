@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from prometheus_client import start_http_server
 
 from cluster.errors import ConfigError, Mistake
-from controller.meter import Meter
+from controller.metrics.registry import Meter
 
 
 @contextmanager
