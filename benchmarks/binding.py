@@ -23,7 +23,7 @@ from benchmarks.binding_round import arrival_round, backlog_round
 from benchmarks.binding_running import running_record
 from benchmarks.contenders import CONTENDERS, Contender
 from cluster.errors import ConfigError, ControlPlaneError, Mistake
-from controller.kube_refusals import KubeReadError
+from controller.kube.errors import KubeReadError
 from simulator.controlplane.build_progress import progress_on
 from simulator.controlplane.folder import Folder
 from simulator.controlplane.programs import Programs, control_plane_programs

@@ -12,9 +12,9 @@ import msgspec
 from benchmarks.binding_pods import GPU_MODELS, Workload, gpu_type_objects, pod_object
 from controller.api.crds import crd
 from controller.api.kinds import OWN_KINDS
-from controller.kube_connection import Connection, connect
-from controller.kube_credentials import Access
-from controller.kube_refusals import KubeWriteError
+from controller.kube.connection import Connection, connect
+from controller.kube.credentials import Access
+from controller.kube.errors import KubeWriteError
 from simulator.controlplane.commands import API_SERVER, ETCD, Settings
 from simulator.controlplane.folder import Folder
 from simulator.controlplane.programs import Programs

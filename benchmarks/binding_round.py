@@ -14,9 +14,9 @@ from benchmarks.binding_tally import Cpu, Tally, cpu_s, tallied
 from benchmarks.contenders import Contender, Running
 from benchmarks.packed import packed
 from cluster.errors import ControlPlaneError
-from controller.kube_connection import Connection
-from controller.kube_refusals import KubeReadError, KubeWriteError
-from controller.kube_request import MERGE_PATCH
+from controller.kube.connection import Connection
+from controller.kube.errors import KubeReadError, KubeWriteError
+from controller.kube.request import MERGE_PATCH
 from simulator.controlplane import processes
 from simulator.controlplane.commands import API_SERVER, ETCD
 from simulator.controlplane.server import process_of

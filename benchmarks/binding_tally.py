@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from cluster.errors import ControlPlaneError
-from controller.kube_connection import Connection
+from controller.kube.connection import Connection
 
 IDLE_S = 600.0
 

@@ -13,7 +13,7 @@ from cli.manifest_objects import Manifest, manifests_in
 from cluster.errors import ConfigError, Mistake, TonnageError
 
 if TYPE_CHECKING:
-    from controller.kube_discovery import ApiResource
+    from controller.kube.discovery import ApiResource
 
 Object = dict[str, Any]
 
@@ -73,7 +73,7 @@ def apply(
 async def _applied(
     cluster: Cluster, manifests: tuple[Manifest, ...], namespace: str | None, dry_run: str, output: str, *, force: bool
 ) -> bool:
-    from controller.kube_refusals import KubeReadError, KubeWriteError
+    from controller.kube.errors import KubeReadError, KubeWriteError
 
     _check_namespaces(manifests, namespace)
     done: list[Applied] = []
@@ -109,7 +109,7 @@ async def resource_of(cluster: Cluster, manifest: Manifest) -> "tuple[Cluster, A
 
     Raises TonnageError when there is no such kind.
     """
-    from controller.kube_discovery import discover
+    from controller.kube.discovery import discover
 
     resource = cluster.discovered.of_kind(manifest.api_version, manifest.kind)
     if resource is None:
@@ -122,17 +122,17 @@ async def resource_of(cluster: Cluster, manifest: Manifest) -> "tuple[Cluster, A
 
 
 async def _one(cluster: Cluster, manifest: Manifest, resource: "ApiResource", dry_run: str, *, force: bool) -> Applied:
-    from controller import kube_objects
+    from controller.kube import crud
 
     content = manifest.content
     namespace = manifest.namespace or cluster.namespace
     if resource.is_namespaced:
         content = {**content, "metadata": {**content["metadata"], "namespace": namespace}}
     path = resource.path(namespace, manifest.name)
-    before = await kube_objects.read_if_there(cluster.connection, path)
+    before = await crud.read_if_there(cluster.connection, path)
     if dry_run == "client":
         return Applied(before, overlaid(before or {}, content))
-    after = await kube_objects.apply(cluster.connection, path, content, force=force, dry_run=dry_run == "server")
+    after = await crud.apply(cluster.connection, path, content, force=force, dry_run=dry_run == "server")
     return Applied(before, after)
 
 
@@ -170,7 +170,7 @@ def _say_applied(made: Applied, dry_run: str, output: str) -> None:
 
 def _say_conflict(error: Any, manifest: Manifest) -> bool:
     """Who owns what, and what helps; False when the error is no conflict of owners."""
-    from controller.kube_objects import owners_in_conflict
+    from controller.kube.crud import owners_in_conflict
 
     conflicts = list(owners_in_conflict(error.refusal))
     if not conflicts:

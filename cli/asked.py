@@ -7,7 +7,7 @@ from cli.cluster import Cluster
 from cluster.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
-    from controller.kube_discovery import ApiResource
+    from controller.kube.discovery import ApiResource
 
 Object = dict[str, Any]
 

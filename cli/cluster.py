@@ -13,9 +13,9 @@ import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:  # half a second of imports that `--help` does not wait for
-    from controller.kube_connection import Connection
-    from controller.kube_credentials import Access
-    from controller.kube_discovery import Discovered
+    from controller.kube.connection import Connection
+    from controller.kube.credentials import Access
+    from controller.kube.discovery import Discovered
 
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -50,8 +50,8 @@ Work = Callable[[Cluster], Awaitable[T]]
 
 def on_cluster(target: Target, work: Work[T]) -> T:
     """Connect, learn what the server serves, do the work. Raises ConfigError, KubeReadError, KubeWriteError."""
-    from controller.kube_connection import connect
-    from controller.kube_discovery import discover
+    from controller.kube.connection import connect
+    from controller.kube.discovery import discover
 
     async def run() -> T:
         async with await connect(target.access, time.monotonic, warned=_warn) as connection:
@@ -88,7 +88,7 @@ def target_from(
     timeout_s: float,
     namespace: str | None = None,
 ) -> Target:
-    from controller.kube_credentials import Access
+    from controller.kube.credentials import Access
 
     who = user or Impersonated("")
     access = Access(
@@ -149,17 +149,17 @@ def ask(ctx: click.Context, work: Work[list[str]]) -> list[str]:
 
 
 def _namespaces(ctx: click.Context, _: str) -> list[str]:
-    from controller import kube_objects
+    from controller.kube import crud
 
     async def names(cluster: Cluster) -> list[str]:
-        found = await kube_objects.list_all(cluster.connection, "/api/v1/namespaces")
+        found = await crud.list_all(cluster.connection, "/api/v1/namespaces")
         return [each["metadata"]["name"] for each in found]
 
     return ask(ctx, names)
 
 
 def _contexts(ctx: click.Context, _: str) -> list[str]:
-    from controller.kube_library import list_kube_config_contexts
+    from controller.kube.library import list_kube_config_contexts
 
     contexts, _active = list_kube_config_contexts(config_file=ctx.params.get("kubeconfig") or None)
     return [each["name"] for each in contexts]
@@ -167,8 +167,8 @@ def _contexts(ctx: click.Context, _: str) -> list[str]:
 
 def kinds_and_names(ctx: click.Context, incomplete: str) -> list[str]:
     """Kinds for the first word (of our category first), `KIND/NAME` when it has a slash, names for the words behind."""
-    from controller import kube_objects
     from controller.api.labels import CATEGORY
+    from controller.kube import crud
 
     words = ctx.params.get("what") or ()
     kind = incomplete.partition("/")[0] if "/" in incomplete else (words[0] if words else "")
@@ -178,7 +178,7 @@ def kinds_and_names(ctx: click.Context, incomplete: str) -> list[str]:
         if not kind:
             return list(dict.fromkeys([r.plural for r in served.in_category(CATEGORY)] + list(served.words())))
         resource = served.named(kind.split(",")[-1])
-        objects = await kube_objects.list_all(cluster.connection, resource.collection(cluster.namespace))
+        objects = await crud.list_all(cluster.connection, resource.collection(cluster.namespace))
         prefix = f"{kind}/" if "/" in incomplete else ""
         return [prefix + each["metadata"]["name"] for each in objects]
 
@@ -196,10 +196,10 @@ def complete_nodes(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 def _nodes(ctx: click.Context, _: str) -> list[str]:
-    from controller import kube_objects
+    from controller.kube import crud
 
     async def names(cluster: Cluster) -> list[str]:
-        found = await kube_objects.list_all(cluster.connection, "/api/v1/nodes")
+        found = await crud.list_all(cluster.connection, "/api/v1/nodes")
         return [each["metadata"]["name"] for each in found]
 
     return ask(ctx, names)

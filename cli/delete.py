@@ -21,7 +21,7 @@ from cli.main import FAILED, say_refused
 from cluster.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
-    from controller.kube_discovery import ApiResource
+    from controller.kube.discovery import ApiResource
 
 Object = dict[str, Any]
 CASCADES = ("background", "foreground", "orphan")
@@ -122,7 +122,7 @@ async def _doomed(
     from cli.apply import resource_of
     from cli.asked import asked_for
     from cli.manifest_objects import manifests_in
-    from controller import kube_objects
+    from controller.kube import crud
 
     for manifest in manifests_in(files) if files else ():
         cluster, resource = await resource_of(cluster, manifest)
@@ -135,21 +135,21 @@ async def _doomed(
         if not asked.names:
             path = asked.resource.collection(cluster.namespace)
             query = {"labelSelector": selector} if selector else {}
-            for obj in await kube_objects.list_all(cluster.connection, path, query):
+            for obj in await crud.list_all(cluster.connection, path, query):
                 yield Doomed(asked.resource, cluster.namespace, obj["metadata"]["name"])
 
 
 async def _deleted(cluster: Cluster, doomed: Doomed, how: How) -> bool:
     """Whether it is gone, or was asked to go as `how` says. Tells what happened."""
-    from controller import kube_objects
-    from controller.kube_refusals import KubeReadError, KubeWriteError
+    from controller.kube import crud
+    from controller.kube.errors import KubeReadError, KubeWriteError
 
     try:
-        before = await kube_objects.read(cluster.connection, doomed.path)
+        before = await crud.read(cluster.connection, doomed.path)
         if how.dry_run == "client":
             _say(doomed, "deleted", how)
             return True
-        answer = await kube_objects.delete(
+        answer = await crud.delete(
             cluster.connection,
             doomed.path,
             cascade=how.cascade.capitalize(),
@@ -159,7 +159,7 @@ async def _deleted(cluster: Cluster, doomed: Doomed, how: How) -> bool:
         is_gone = answer.get("kind") == "Status" or how.dry_run == "server"
         if not is_gone and how.wait:
             async with asyncio.timeout(how.timeout_s or None):
-                await kube_objects.until_gone(cluster.connection, doomed.path, before["metadata"]["uid"])
+                await crud.until_gone(cluster.connection, doomed.path, before["metadata"]["uid"])
             is_gone = True
     except (KubeReadError, KubeWriteError) as error:
         if error.refusal.status == 404 and how.ignore_not_found:

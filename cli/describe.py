@@ -13,7 +13,7 @@ from cluster.errors import ConfigError, Mistake
 if TYPE_CHECKING:
     from cli.asked import Asked
     from cli.describe_page import Related
-    from controller.kube_discovery import ApiResource
+    from controller.kube.discovery import ApiResource
 
 Object = dict[str, Any]
 
@@ -55,7 +55,7 @@ def describe(
 async def _described(cluster: Cluster, what: tuple[str, ...], selector: str | None) -> bool:
     from cli.asked import asked_for
     from cli.describe_page import page
-    from controller.kube_refusals import KubeReadError
+    from controller.kube.errors import KubeReadError
 
     is_whole, pages = True, []
     for asked in asked_for(cluster, what):
@@ -78,37 +78,37 @@ async def _described(cluster: Cluster, what: tuple[str, ...], selector: str | No
 
 
 async def _read(cluster: Cluster, asked: "Asked", selector: str | None) -> list[Object]:
-    from controller import kube_objects
+    from controller.kube import crud
 
     if asked.names:
         paths = (asked.resource.path(cluster.namespace, name) for name in asked.names)
-        return [await kube_objects.read(cluster.connection, path) for path in paths]
+        return [await crud.read(cluster.connection, path) for path in paths]
     query = {"labelSelector": selector} if selector else {}
-    return await kube_objects.list_all(cluster.connection, asked.resource.collection(cluster.namespace), query)
+    return await crud.list_all(cluster.connection, asked.resource.collection(cluster.namespace), query)
 
 
 async def _related(cluster: Cluster, resource: "ApiResource", obj: Object) -> "Related":
     from cli.describe_page import Related
-    from controller import kube_objects
+    from controller.kube import crud
 
     metadata = obj["metadata"]
     within = f"/namespaces/{metadata.get('namespace') or 'default'}"
     path = f"/apis/events.k8s.io/v1{within}/events"
     about = f"regarding.kind={resource.kind},regarding.name={metadata['name']}"
-    events = await kube_objects.list_all(cluster.connection, path, {"fieldSelector": about})
+    events = await crud.list_all(cluster.connection, path, {"fieldSelector": about})
     pods = await _pods(cluster, obj, within)
     waiting = any(not pod["spec"].get("nodeName") for pod in pods)
     by_name: dict[str, list[Object]] = {}
     if waiting:
         query = {"fieldSelector": "regarding.kind=Pod,type=Warning"}
-        for event in await kube_objects.list_all(cluster.connection, path, query):
+        for event in await crud.list_all(cluster.connection, path, query):
             by_name.setdefault(event["regarding"].get("name", ""), []).append(event)
     return Related(tuple(events), tuple(pods), by_name)
 
 
 async def _pods(cluster: Cluster, obj: Object, within: str) -> list[Object]:
-    from controller import kube_objects
     from controller.api.labels import GANG_LABEL, SERVICE_LABEL
+    from controller.kube import crud
 
     name = obj["metadata"]["name"]
     match obj["kind"]:
@@ -120,4 +120,4 @@ async def _pods(cluster: Cluster, obj: Object, within: str) -> list[Object]:
             path, query = "/api/v1/pods", {"fieldSelector": f"spec.nodeName={name}"}
         case _:
             return []
-    return await kube_objects.list_all(cluster.connection, path, query)
+    return await crud.list_all(cluster.connection, path, query)

@@ -48,7 +48,7 @@ def doctor(
 def _facts(target: Any) -> "Facts":
     from asyncio import run
 
-    from controller.kube_connection import connect
+    from controller.kube.connection import connect
     from controller.kube_doctor import gather_facts
 
     async def work() -> "Facts":

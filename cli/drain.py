@@ -76,14 +76,14 @@ async def _drained(
     cluster: Cluster, node: str, consent: Any, policy: str, dry_run: str, grace_s: int | None, within_s: float
 ) -> bool:
     from cli.planning import packer_of
-    from controller import kube_objects
     from controller.drain import Guest, guests, what_if
+    from controller.kube import crud
     from controller.kube_drain import cordon, evict_all
     from controller.kube_look import look
 
-    await kube_objects.read(cluster.connection, f"/api/v1/nodes/{node}")  # NotFound is told before anything else
+    await crud.read(cluster.connection, f"/api/v1/nodes/{node}")  # NotFound is told before anything else
     on_node = {"fieldSelector": f"spec.nodeName={node}"}
-    found = guests(await kube_objects.list_all(cluster.connection, "/api/v1/pods", on_node), consent)
+    found = guests(await crud.list_all(cluster.connection, "/api/v1/pods", on_node), consent)
     leaving = [guest for guest in found if guest.fate == "leaves"]
     seen = (await look(cluster.connection, time.time)).seen()
     _print(found, what_if(seen.snapshot, node, leaving, packer_of(policy)))

@@ -75,8 +75,8 @@ def events(
 
 async def _show(cluster: Cluster, how: How) -> None:
     from cli.event_rows import HEADERS, in_order, is_ours, row
-    from controller import kube_objects
-    from controller.kube_refusals import KubeReadError
+    from controller.kube import crud
+    from controller.kube.errors import KubeReadError
 
     kind = cluster.discovered.named(how.about[0]).kind if how.about else ""
     namespace = "" if how.all_namespaces else cluster.namespace
@@ -105,9 +105,9 @@ async def _show(cluster: Cluster, how: How) -> None:
     is_first = True
     while True:
         found, version = [], ""
-        async with aclosing(kube_objects.list_pages(cluster.connection, path, query)) as pages:
+        async with aclosing(crud.list_pages(cluster.connection, path, query)) as pages:
             async for page in pages:
-                version = kube_objects.list_version(page)
+                version = crud.list_version(page)
                 api = {"apiVersion": "events.k8s.io/v1", "kind": "Event"}
                 found += [{**api, **item} for item in page.get("items") or () if is_asked(item)]
         found = [without_managed_fields(event) for event in in_order(found)]
@@ -122,10 +122,10 @@ async def _show(cluster: Cluster, how: How) -> None:
             return
         is_first = False
         try:
-            async with aclosing(kube_objects.follow(cluster.connection, path, query, version)) as each:
+            async with aclosing(crud.follow(cluster.connection, path, query, version)) as each:
                 async for what, event in each:
                     if what != "DELETED" and is_asked(event):
                         put([without_managed_fields(event)])
         except KubeReadError as error:
-            if not kube_objects.must_list_again(error):
+            if not crud.must_list_again(error):
                 raise

@@ -24,7 +24,7 @@ from cluster.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
     from cli.custom_columns import CustomColumns
-    from controller.kube_discovery import ApiResource
+    from controller.kube.discovery import ApiResource
 
 Object = dict[str, Any]
 
@@ -122,7 +122,7 @@ async def shown(cluster: Cluster, what: tuple[str, ...], how: How) -> bool:
 
 
 async def _tables(cluster: Cluster, asked: list[Asked], how: How, *, with_kind: bool) -> bool:
-    from controller.kube_objects import TABLE
+    from controller.kube.crud import TABLE
 
     is_whole, has_rows, is_named = True, False, any(each.names for each in asked)
     for number, each in enumerate(asked):
@@ -180,14 +180,14 @@ def _say_nothing_found(cluster: Cluster, asked: list[Asked], how: How) -> None:
 
 async def _pages(cluster: Cluster, asked: Asked, how: How, accept: str) -> AsyncGenerator[Object | None, None]:
     """Lists page by page, or named objects one by one; None for one that could not be had, which was told."""
-    from controller import kube_objects
-    from controller.kube_refusals import KubeReadError
+    from controller.kube import crud
+    from controller.kube.errors import KubeReadError
 
     namespace = "" if how.all_namespaces else cluster.namespace
     if not asked.names:
         path, query = asked.resource.collection(namespace), dict(how.selectors)
         query |= _with_objects(how)
-        async with aclosing(kube_objects.list_pages(cluster.connection, path, query, accept)) as pages:
+        async with aclosing(crud.list_pages(cluster.connection, path, query, accept)) as pages:
             async for page in pages:
                 yield page
         return
@@ -196,14 +196,14 @@ async def _pages(cluster: Cluster, asked: Asked, how: How, accept: str) -> Async
     for name in asked.names:
         try:
             path = asked.resource.path(namespace, name)
-            yield kube_objects.decoded(path, await cluster.connection.read(path, accept=accept))
+            yield crud.decoded(path, await cluster.connection.read(path, accept=accept))
         except KubeReadError as error:
             say_refused(error)
             yield None
 
 
 async def _objects(cluster: Cluster, asked: list[Asked], how: How, *, is_list: bool) -> bool:
-    from controller.kube_request import JSON
+    from controller.kube.request import JSON
 
     found: list[Object] = []
     is_whole = True
@@ -242,9 +242,9 @@ def _custom(how: How) -> tuple["CustomColumns", Sheet]:
 
 
 async def _watched(cluster: Cluster, asked: Asked, how: How) -> bool:
-    from controller import kube_objects
-    from controller.kube_refusals import KubeReadError
-    from controller.kube_request import JSON
+    from controller.kube import crud
+    from controller.kube.errors import KubeReadError
+    from controller.kube.request import JSON
 
     namespace = "" if how.all_namespaces else cluster.namespace
     path, query = asked.resource.collection(namespace), dict(how.selectors)
@@ -254,20 +254,20 @@ async def _watched(cluster: Cluster, asked: Asked, how: How) -> bool:
     if how.sort_by:
         click.echo("warning: --sort-by is for what is there; changes are shown as they come", err=True)
         query |= _with_objects(how)
-    accept = kube_objects.TABLE if how.output.is_table else JSON
+    accept = crud.TABLE if how.output.is_table else JSON
     look = replace(how.look, namespaces=how.look.namespaces and asked.resource.is_namespaced)
     printed, is_shown = _printer(how, Sheet(look)), not how.watch_only
     while True:
-        listed, version = await kube_objects.list_with_version(cluster.connection, path, query, accept)
+        listed, version = await crud.list_with_version(cluster.connection, path, query, accept)
         for obj in _in_order(listed, asked.resource, how) if is_shown else ():
             printed(obj)
         try:
-            events = kube_objects.follow(cluster.connection, path, query, version, accept)
+            events = crud.follow(cluster.connection, path, query, version, accept)
             async with aclosing(events) as each_event:
                 async for _, obj in each_event:
                     printed(obj)  # also what was deleted, as it was last, which is kubectl's habit
         except KubeReadError as error:
-            if not kube_objects.must_list_again(error):
+            if not crud.must_list_again(error):
                 raise
             # What changed meanwhile is shown by the list: nothing of it may be missed.
             is_shown = True

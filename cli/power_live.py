@@ -76,13 +76,13 @@ def explain(
 
 def _listed(target: Target) -> "tuple[Domain, ...]":
     from cli.power_show import domains_of
-    from controller import kube_objects
+    from controller.kube import crud
 
     found: list[dict[str, Any]] = []
 
     async def work(cluster: Cluster) -> bool:
         path = cluster.discovered.named("powerdomains").collection("")
-        found.extend(await kube_objects.list_all(cluster.connection, path))
+        found.extend(await crud.list_all(cluster.connection, path))
         return True
 
     on_cluster(target, work)

@@ -12,7 +12,7 @@ from controller.api.suggestions import meant
 from controller.findings import Findings
 from controller.fleet_from import GPU_RESOURCES, TypeIndex
 from controller.kept_to import terms_of, tolerations_of
-from controller.kube_structs import Amount, Pod, Resources
+from controller.kube.structs import Amount, Pod, Resources
 from controller.manifests import Read
 
 Amounts = Mapping[str, Decimal]

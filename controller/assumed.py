@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from cluster.actions import Bind
-from controller.sightings import SeenPod
+from controller.kube.cluster_view import SeenPod
 
 ASSUMED_FOR_S = 30.0
 """After so long without confirmation a bind is taken not to have happened. Watches lag by milliseconds; this outlasts a

@@ -12,8 +12,8 @@ from cluster.snapshot import Snapshot
 from controller.brain import Brain
 from controller.dra.allocate import deallocation_writes
 from controller.dra.objects import ResourceClaim
-from controller.kube_apply import Job
-from controller.sightings import SeenPod
+from controller.kube.cluster_view import SeenPod
+from controller.kube.sender import Job
 
 log = structlog.get_logger("devices")
 

@@ -12,11 +12,11 @@ from controller.api.kinds import OWN_KINDS
 from controller.api.labels import GROUP, VERSION
 from controller.api.printer_columns import SERVED
 from controller.api.rbac import Permission
+from controller.kube.errors import NOT_INSTALLED
+from controller.kube.structs import Pod
 from controller.kube_installation import Installation
 from controller.kube_placers import asked_placer, placer_name
-from controller.kube_refusals import NOT_INSTALLED
 from controller.kube_sightings import seen_pod
-from controller.kube_structs import Pod
 
 Object = dict[str, Any]
 Verdict = Literal["ok", "warning", "failure", "unknown"]

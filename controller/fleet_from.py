@@ -13,7 +13,7 @@ from cluster.nodes import NodeTable, Taint
 from controller.api import quantity
 from controller.api.gpu_type import GPUType
 from controller.findings import Findings
-from controller.kube_structs import Node
+from controller.kube.structs import Node
 from controller.manifests import Read
 
 GPU_RESOURCES = ("amd.com/gpu", "nvidia.com/gpu")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, get_args
 
 from cluster.workloads import Operator, Requirement, Terms, Toleration
-from controller.kube_structs import Keeping, SelectorRequirement
+from controller.kube.structs import Keeping, SelectorRequirement
 
 Complain = Callable[[str, str], None]
 """Takes what is wrong with the affinity, and what would be right."""

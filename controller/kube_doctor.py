@@ -7,16 +7,16 @@ from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 from cluster.errors import ObservationError
-from controller import kube_objects
 from controller.api.kinds import OWN_KINDS
 from controller.api.labels import GROUP
 from controller.api.printer_columns import SERVED
 from controller.api.rbac import Permission, needed
 from controller.doctor import Facts
-from controller.kube_connection import Connection
+from controller.kube import crud
+from controller.kube.connection import Connection
+from controller.kube.errors import KubeReadError, KubeWriteError
 from controller.kube_installation import Installation, find_installation
 from controller.kube_look import Look, look
-from controller.kube_refusals import KubeReadError, KubeWriteError
 
 T = TypeVar("T")
 Object = dict[str, Any]
@@ -57,7 +57,7 @@ async def gather_facts(connection: Connection, clock: Callable[[], float] = time
     allowed = await tried("rbac", _allowed(connection, installation), {})
     metrics = await tried("metrics", _metrics(connection, installation), {})
     return Facts(
-        server_version=str(kube_objects.decoded("/version", answer.body).get("gitVersion", "")),
+        server_version=str(crud.decoded("/version", answer.body).get("gitVersion", "")),
         skew_s=skew_s(answer.headers.get("date"), at_s),
         crds=crds,
         installation=installation,
@@ -94,7 +94,7 @@ async def _crds(connection: Connection) -> dict[str, Object]:
     for kind in OWN_KINDS:
         name = f"{SERVED[kind.name].plural}.{GROUP}"
         path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
-        if (stored := await kube_objects.read_if_there(connection, path)) is not None:
+        if (stored := await crud.read_if_there(connection, path)) is not None:
             found[name] = stored
     return found
 
@@ -102,12 +102,12 @@ async def _crds(connection: Connection) -> dict[str, Object]:
 async def _lease(connection: Connection, installation: Installation) -> Object | None:
     namespace, name = installation.lease
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
-    return await kube_objects.read_if_there(connection, path)
+    return await crud.read_if_there(connection, path)
 
 
 async def _slices(connection: Connection) -> int | None:
     try:
-        return len(await kube_objects.list_all(connection, "/apis/resource.k8s.io/v1/resourceslices"))
+        return len(await crud.list_all(connection, "/apis/resource.k8s.io/v1/resourceslices"))
     except KubeReadError as error:
         if error.refusal.status == NOT_FOUND:
             return None
@@ -140,7 +140,7 @@ async def _may(connection: Connection, permission: Permission, account: str) -> 
         spec |= {"user": account, "groups": groups}
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}
     answer = await connection.write("POST", f"{REVIEWS}/{kind.lower()}s", body)
-    return bool(kube_objects.decoded(REVIEWS, answer).get("status", {}).get("allowed"))
+    return bool(crud.decoded(REVIEWS, answer).get("status", {}).get("allowed"))
 
 
 async def _metrics(connection: Connection, installation: Installation) -> dict[str, str]:

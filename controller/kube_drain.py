@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from controller import kube_objects
 from controller.drain import Guest
-from controller.kube_connection import Connection
-from controller.kube_refusals import KubeReadError, KubeWriteError
-from controller.kube_request import MERGE_PATCH
+from controller.kube import crud
+from controller.kube.connection import Connection
+from controller.kube.errors import KubeReadError, KubeWriteError
+from controller.kube.request import MERGE_PATCH
 
 Object = dict[str, Any]
 Tell = Callable[[Guest, str], None]
@@ -24,9 +24,9 @@ TOO_MANY_REQUESTS, NOT_FOUND, CONFLICT = 429, 404, 409
 async def cordon(connection: Connection, node: str, *, dry_run: bool = False) -> bool:
     """Close a node; False when it was closed already. Raises KubeReadError, KubeWriteError."""
     path = f"/api/v1/nodes/{node}"
-    if (await kube_objects.read(connection, path)).get("spec", {}).get("unschedulable"):
+    if (await crud.read(connection, path)).get("spec", {}).get("unschedulable"):
         return False
-    query = {"fieldManager": kube_objects.FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
+    query = {"fieldManager": crud.FIELD_MANAGER, **({"dryRun": "All"} if dry_run else {})}
     await connection.write("PATCH", path, {"spec": {"unschedulable": True}}, query, MERGE_PATCH)
     return True
 
@@ -86,7 +86,7 @@ async def _evict(
         tell(guest, "would be evicted")
         return True
     try:
-        await kube_objects.until_gone(connection, path, guest.uid, pause)
+        await crud.until_gone(connection, path, guest.uid, pause)
     except KubeReadError as error:
         tell(guest, f"failed: {error.refusal.words}")
         return False
@@ -95,7 +95,7 @@ async def _evict(
 
 
 async def _is_gone(connection: Connection, path: str, guest: Guest) -> bool:
-    seen = await kube_objects.read_if_there(connection, path)
+    seen = await crud.read_if_there(connection, path)
     return seen is None or seen["metadata"]["uid"] != guest.uid
 
 

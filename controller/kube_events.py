@@ -12,11 +12,11 @@ import structlog
 
 from cluster.errors import ActionError
 from controller.api.labels import API_VERSION
-from controller.kube_apply import Applier
-from controller.kube_request import MERGE_PATCH
-from controller.kube_write import Write
+from controller.kube.cluster_view import EPOCH_ANNOTATION
+from controller.kube.request import MERGE_PATCH
+from controller.kube.sender import Applier
+from controller.kube.write import Write
 from controller.said import Said
-from controller.sightings import EPOCH_ANNOTATION
 
 log = structlog.get_logger(__name__)
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 
-from controller import kube_objects
-from controller.kube_connection import Connection
+from controller.kube import crud
+from controller.kube.connection import Connection
+from controller.kube.errors import KubeReadError
 from controller.kube_placers import DEFAULT_POOLS, Pool
-from controller.kube_refusals import KubeReadError
 from controller.operator_settings import LeaseSettings
 
 Object = dict[str, Any]
@@ -58,9 +58,9 @@ async def find_installation(connection: Connection) -> Installation:
     """Look for it in all namespaces. Raises KubeReadError only when the server does not answer."""
     query = {"labelSelector": LABELS}
     try:
-        deployments = await kube_objects.list_all(connection, "/apis/apps/v1/deployments", query)
-        pods = await kube_objects.list_all(connection, "/api/v1/pods", query)
-        maps = await kube_objects.list_all(connection, "/api/v1/configmaps", query)
+        deployments = await crud.list_all(connection, "/apis/apps/v1/deployments", query)
+        pods = await crud.list_all(connection, "/api/v1/pods", query)
+        maps = await crud.list_all(connection, "/api/v1/configmaps", query)
     except KubeReadError as error:
         if error.refusal.status != 403:  # forbidden
             raise

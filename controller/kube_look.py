@@ -8,8 +8,8 @@ from typing import Any
 
 from cluster.errors import Mistake
 from cluster.snapshot import Snapshot
-from controller.kube_cache import Cache
-from controller.kube_connection import Connection
+from controller.kube.cache import Cache
+from controller.kube.connection import Connection
 from controller.kube_installation import Installation
 from controller.kube_observe import Caches, Observer, empty_caches
 from controller.kube_placers import asked_placer

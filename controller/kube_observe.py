@@ -15,11 +15,11 @@ from controller.dra.book import Book
 from controller.dra.objects import API as RESOURCE_API
 from controller.dra.objects import DeviceClass, ResourceClaim, ResourceSlice
 from controller.findings import Findings
-from controller.kube_cache import Cache, Resource
-from controller.kube_connection import Transport
+from controller.kube.cache import Cache, Resource
+from controller.kube.connection import Transport
+from controller.kube.reflector import Rhythm, Surroundings, reflect
+from controller.kube.structs import Node, OwnObject, Pod
 from controller.kube_own import own_from
-from controller.kube_reflector import Rhythm, Surroundings, reflect
-from controller.kube_structs import Node, OwnObject, Pod
 from controller.manifests import Note, Read
 from controller.picture import Picture, Seen
 from controller.snapshot_from import note_snapshot

@@ -8,7 +8,7 @@ import msgspec
 from cluster.errors import Mistake
 from controller.api.kinds import Kind
 from controller.api.pruning import known_part
-from controller.kube_structs import OwnObject
+from controller.kube.structs import OwnObject
 from controller.manifests import Read, checked, place_in_cluster
 
 

@@ -12,11 +12,11 @@ from cluster.plans import Plan, ServicePlan
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.api.labels import API_VERSION
-from controller.kube_apply import Job
-from controller.kube_request import APPLY_PATCH
-from controller.kube_write import Write
+from controller.kube.cluster_view import SeenService, Sightings
+from controller.kube.request import APPLY_PATCH
+from controller.kube.sender import Job
+from controller.kube.write import Write
 from controller.service_status import Facts, status_after
-from controller.sightings import SeenService, Sightings
 from controller.world import Outcome
 
 log = structlog.get_logger(__name__)

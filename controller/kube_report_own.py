@@ -15,13 +15,13 @@ from controller.api.labels import API_VERSION
 from controller.api.printer_columns import SERVED
 from controller.api.validation_messages import words_of
 from controller.gang_status import GangFacts, facts_of_gangs, gang_status_after
-from controller.kube_apply import Job
+from controller.kube.request import APPLY_PATCH
+from controller.kube.sender import Job
+from controller.kube.structs import OwnObject
+from controller.kube.write import Write
 from controller.kube_observe import Caches, Observer
 from controller.kube_own import by_object
 from controller.kube_report import STATUS_MANAGER
-from controller.kube_request import APPLY_PATCH
-from controller.kube_structs import OwnObject
-from controller.kube_write import Write
 
 Status = Mapping[str, Any]
 

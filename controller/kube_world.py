@@ -9,13 +9,13 @@ from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.account import Account
 from controller.assumed import Assumed
-from controller.kube_apply import Applier, Job, Sent, may_have_happened
+from controller.kube.cluster_view import EPOCH_ANNOTATION, SeenDeployment, Sightings
+from controller.kube.sender import Applier, Job, Sent, may_have_happened
+from controller.kube.write import Write
 from controller.kube_placers import Pool, asked_placer, placing_writes
 from controller.kube_placers.placing import Allocate, no_claims
-from controller.kube_write import Write
 from controller.service_deployments import Instance, content_of, deployment_writes
 from controller.service_status import scaled_at_s
-from controller.sightings import EPOCH_ANNOTATION, SeenDeployment, Sightings
 from controller.under_way import with_deployed, with_what_is_under_way
 from controller.ways import Standing, Ways, WaysOfServices
 from controller.world import Outcome

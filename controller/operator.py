@@ -17,20 +17,20 @@ from controller.claim_keeping import TellsOfClaims
 from controller.cycle import run_cycle
 from controller.dra.book import Book
 from controller.guard import Limits
-from controller.kube_apply import Applier
-from controller.kube_cache import Cache
-from controller.kube_connection import Connection, connect
-from controller.kube_credentials import Access
-from controller.kube_fence import Fence
-from controller.kube_lease import Leadership
+from controller.kube.cache import Cache
+from controller.kube.connection import Connection, connect
+from controller.kube.credentials import Access
+from controller.kube.fence import Fence
+from controller.kube.leader_election import Leadership
+from controller.kube.loop_thread import LoopThread
+from controller.kube.reflector import Surroundings
+from controller.kube.request import Request
+from controller.kube.sender import Applier
+from controller.kube.structs import OwnObject
 from controller.kube_observe import Caches, Observer, empty_caches, follow
 from controller.kube_placers import asked_placer, placer_name
-from controller.kube_reflector import Surroundings
 from controller.kube_report_own import reports_on
-from controller.kube_request import Request
 from controller.kube_sightings import DEPLOYMENTS, is_ours
-from controller.kube_structs import OwnObject
-from controller.loop_thread import LoopThread
 from controller.metrics.endpoint import metrics_endpoint
 from controller.metrics.registry import Meter, count_request, foresee_requests
 from controller.operator_brain import OnRay, brain_of, on_ray

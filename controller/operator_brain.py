@@ -12,7 +12,7 @@ from controller.brain_metrics import BrainTeller
 from controller.brain_peer import ChildBrain, Peer, RemoteBrain, secret_from
 from controller.decide import Decisions
 from controller.gang_rollback import TakesGangsBack
-from controller.kube_lease import Leadership
+from controller.kube.leader_election import Leadership
 from controller.metrics.registry import Meter
 from controller.occupants import aside_of
 from controller.operator_settings import OperatorSettings

@@ -8,12 +8,12 @@ from pathlib import Path
 import structlog
 
 from cluster.snapshot import Snapshot
-from controller.kube_apply import Applier
-from controller.kube_cache import Cache
+from controller.kube.cache import Cache
+from controller.kube.loop_thread import LoopThread
+from controller.kube.sender import Applier
+from controller.kube.structs import OwnObject
 from controller.kube_events import AT_A_TIME, Events
 from controller.kube_observe import Caches
-from controller.kube_structs import OwnObject
-from controller.loop_thread import LoopThread
 from controller.metrics.registry import Meter
 from controller.operator_settings import OperatorSettings
 from controller.power_loop import PowerLoop

@@ -22,7 +22,7 @@ from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
 from controller.findings import Findings
 from controller.fleet_from import NODE_NAME_FIELD, NodeRow, TypeIndex, node_row, node_table, types_from
-from controller.kube_structs import Node, Pod
+from controller.kube.structs import Node, Pod
 from controller.manifests import Read
 from controller.pod_columns import Dangling, PodColumns, PodView
 from controller.pods_from import pod_row

@@ -19,7 +19,7 @@ from cluster.pods import PENDING, PodTable, device_mask
 from cluster.workloads import PodShape
 from controller.devices_held import Held, Running, devices_held
 from controller.findings import Findings
-from controller.kube_structs import Pod
+from controller.kube.structs import Pod
 from controller.manifests import Read
 from controller.pods_from import REMARKS, PodRow
 

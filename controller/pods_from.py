@@ -11,7 +11,7 @@ from controller.asked import requested, shape_from
 from controller.findings import Findings
 from controller.fleet_from import GPU_RESOURCES, TypeIndex
 from controller.kept_to import matches_node_names
-from controller.kube_structs import Pod
+from controller.kube.structs import Pod
 from controller.manifests import Read
 
 SYSTEM_PRIORITY = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}

@@ -9,11 +9,11 @@ import msgspec
 import structlog
 
 from cluster.errors import ActionError, Mistake
-from controller.kube_apply import Job, Sent
-from controller.kube_cache import Cache
+from controller.kube.cache import Cache
+from controller.kube.sender import Job, Sent
+from controller.kube.structs import OwnObject
 from controller.kube_own import by_object
 from controller.kube_report_own import own_status_write
-from controller.kube_structs import OwnObject
 from controller.metrics.registry import Sample
 from controller.power_facts import DomainFacts, Held, facts_of, held_of
 from controller.power_metrics import samples_of

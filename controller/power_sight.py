@@ -12,9 +12,9 @@ from controller.api import quantity
 from controller.api.kinds import kind_of
 from controller.api.labels import API_VERSION
 from controller.api.power_domain import PowerDomainSpec
-from controller.kube_cache import Cache, Resource
+from controller.kube.cache import Cache, Resource
+from controller.kube.structs import Node, OwnObject
 from controller.kube_own import own_from
-from controller.kube_structs import Node, OwnObject
 from controller.manifests import Read
 from controller.power_table import PRODUCT_LABELS
 from controller.power_tree import CLASS_LABEL, Domains, PoweredNode

@@ -10,15 +10,15 @@ import msgspec
 from cluster.workloads import ModelService
 from controller.api.labels import API_VERSION, SERVICE_LABEL
 from controller.dra.objects import API as RESOURCE_API
-from controller.kube_request import APPLY_PATCH
-from controller.kube_write import Write
-from controller.sightings import (
+from controller.kube.cluster_view import (
     EPOCH_ANNOTATION,
     PLACEMENT_GATE,
     SCHEDULER_NAME,
     SeenGpuType,
     SeenService,
 )
+from controller.kube.request import APPLY_PATCH
+from controller.kube.write import Write
 
 FIELD_MANAGER = "tonnage"
 CLAIM_NAME = "gpus"

@@ -19,7 +19,7 @@ from controller.api.suggestions import meant
 from controller.findings import Findings
 from controller.fleet_from import TypeIndex
 from controller.kept_to import terms_of, tolerations_of
-from controller.kube_structs import Keeping, object_from
+from controller.kube.structs import Keeping, object_from
 from controller.manifests import Read
 
 

@@ -7,7 +7,7 @@ from cluster.actions import Bind, Evict
 from cluster.plans import Phase, Plan, Reason, Step, Unplaced
 from cluster.snapshot import Snapshot, without_pods
 from controller.brain import Brain
-from controller.sightings import SeenDeployment, SeenPod
+from controller.kube.cluster_view import SeenDeployment, SeenPod
 
 
 def with_what_is_under_way(

@@ -7,7 +7,7 @@ import msgspec
 
 from controller.dra.book import Book
 from controller.dra.objects import DeviceClass, ResourceClaim, ResourceSlice
-from controller.kube_structs import Node, Pod, object_from
+from controller.kube.structs import Node, Pod, object_from
 
 DRIVER = "gpu.nvidia.com"
 DRIVERS = {DRIVER: "nvidia.com/gpu"}

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controller.kube_refusals import Refusal
+from controller.kube.errors import Refusal
 
 Object = dict[str, Any]
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.kube_refusals import KubeWriteError, Refusal
-from controller.kube_request import JSON
-from controller.kube_write import Write
+from controller.kube.errors import KubeWriteError, Refusal
+from controller.kube.request import JSON
+from controller.kube.write import Write
 
 
 def refused(status: int, retry_after_s: float | None = None) -> KubeWriteError:

@@ -10,9 +10,9 @@ from controller.dra.asks import Ask, Request, matches
 from controller.dra.inventory import Inventory, Listed
 from controller.dra.objects import API, FINALIZER, MAX_RESERVATIONS, DeviceClass, DeviceId, ResourceClaim
 from controller.dra.undecided import SelectorError
-from controller.kube_request import MERGE_PATCH
-from controller.kube_write import Write
-from controller.sightings import EPOCH_ANNOTATION, SeenPod
+from controller.kube.cluster_view import EPOCH_ANNOTATION, SeenPod
+from controller.kube.request import MERGE_PATCH
+from controller.kube.write import Write
 
 
 def path_of(claim: ResourceClaim) -> str:

@@ -28,9 +28,9 @@ from controller.dra.pictured import (
     withholder_of,
 )
 from controller.dra.pod_claims import Use, uses_of
-from controller.kube_structs import Node, Pod
-from controller.kube_write import Write
-from controller.sightings import SeenPod
+from controller.kube.cluster_view import SeenPod
+from controller.kube.structs import Node, Pod
+from controller.kube.write import Write
 
 
 @dataclass

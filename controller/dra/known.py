@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from controller.dra.objects import DeviceClass, DeviceId, ResourceClaim, ResourceSlice
 from controller.dra.pod_claims import uses_of
-from controller.kube_structs import Node, Pod
+from controller.kube.structs import Node, Pod
 
 Kept = TypeVar("Kept")
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from controller.kube_structs import Amount, Meta, NodeSelector, Slim, Unread
+from controller.kube.structs import Amount, Meta, NodeSelector, Slim, Unread
 
 API = "/apis/resource.k8s.io/v1"
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec.structs import replace
 
 from controller.dra.inventory import Inventory
-from controller.kube_structs import (
+from controller.kube.structs import (
     Container,
     Node,
     Pod,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from controller.kube_structs import Pod
+from controller.kube.structs import Pod
 
 
 @dataclass(frozen=True, slots=True)

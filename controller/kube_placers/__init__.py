@@ -6,10 +6,10 @@ from typing import Protocol
 
 from cluster.actions import Bind
 from cluster.errors import ActionError
+from controller.kube.cluster_view import SeenPod
+from controller.kube.write import Write
 from controller.kube_placers import bind, dra, gate
 from controller.kube_placers.placing import Allocate, no_claims
-from controller.kube_write import Write
-from controller.sightings import SeenPod
 
 
 class Placer(Protocol):

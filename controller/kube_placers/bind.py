@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 from cluster.actions import Bind
 from controller.api.labels import CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION
+from controller.kube.cluster_view import EPOCH_ANNOTATION, SCHEDULER_NAME, SeenPod
+from controller.kube.write import Write
 from controller.kube_placers.placing import Allocate
-from controller.kube_write import Write
-from controller.sightings import EPOCH_ANNOTATION, SCHEDULER_NAME, SeenPod
 
 
 def waits_for_it(pod: SeenPod) -> bool:

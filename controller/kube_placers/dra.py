@@ -9,10 +9,10 @@ devices of these nodes.
 from collections.abc import Mapping
 
 from cluster.actions import Bind
+from controller.kube.cluster_view import SeenPod
+from controller.kube.write import Write
 from controller.kube_placers import bind, gate
 from controller.kube_placers.placing import Allocate
-from controller.kube_write import Write
-from controller.sightings import SeenPod
 
 
 def waits_for_it(pod: SeenPod) -> bool:

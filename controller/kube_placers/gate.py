@@ -9,11 +9,11 @@ from collections.abc import Mapping
 
 from cluster.actions import Bind
 from cluster.errors import ActionError
+from controller.kube.cluster_view import PLACEMENT_GATE, SCHEDULER_NAME, SeenPod
+from controller.kube.request import MERGE_PATCH
+from controller.kube.write import Write
 from controller.kube_placers.bind import placed_annotations
 from controller.kube_placers.placing import Allocate
-from controller.kube_request import MERGE_PATCH
-from controller.kube_write import Write
-from controller.sightings import PLACEMENT_GATE, SCHEDULER_NAME, SeenPod
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 

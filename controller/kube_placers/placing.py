@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from cluster.actions import Bind
 from cluster.errors import ActionError
-from controller.kube_write import Write
-from controller.sightings import SeenPod
+from controller.kube.cluster_view import SeenPod
+from controller.kube.write import Write
 
 Allocate = Callable[[SeenPod, Bind, int], list[Write]]
 """The writes, stamped with the Lease's epoch, that make a pod's claims hold the devices of a bind. Raises ActionError

@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 
-from controller.kube_library import ApiClient, Configuration, load_kube_config
+from controller.kube.library import ApiClient, Configuration, load_kube_config
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"

@@ -42,7 +42,7 @@ def nobody(tmp_path: Path) -> Path:
 def test_a_get_loads_neither_what_plans_nor_our_kinds_nor_the_blocking_client(nobody: Path) -> None:
     loaded = loaded_by("get", "pods", "--kubeconfig", str(nobody))
 
-    assert "controller.kube_connection" in loaded, "it got as far as the connection"
+    assert "controller.kube.connection" in loaded, "it got as far as the connection"
     assert not loaded & (PLANNING | KINDS | BLOCKING_CLIENT)
 
 

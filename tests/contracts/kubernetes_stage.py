@@ -18,17 +18,17 @@ from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
 from controller.api.crds import crd
 from controller.api.kinds import OWN_KINDS
-from controller.kube_apply import Applier
-from controller.kube_cache import Cache
-from controller.kube_connection import Connection, connect
-from controller.kube_credentials import Access
+from controller.kube.cache import Cache
+from controller.kube.connection import Connection, connect
+from controller.kube.credentials import Access
+from controller.kube.errors import KubeWriteError
+from controller.kube.loop_thread import LoopThread
+from controller.kube.reflector import Surroundings
+from controller.kube.sender import Applier
 from controller.kube_observe import Caches, Observer, empty_caches, follow
 from controller.kube_placers import Pool
-from controller.kube_reflector import Surroundings
-from controller.kube_refusals import KubeWriteError
 from controller.kube_sightings import DEPLOYMENTS, CachedSightings, is_ours
 from controller.kube_world import KubernetesWorld
-from controller.loop_thread import LoopThread
 from tests import manifests
 from tests.contracts.stage import Stage
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-from controller.kube_connection import connect
-from controller.kube_credentials import Access
-from controller.kube_refusals import KubeWriteError
+from controller.kube.connection import connect
+from controller.kube.credentials import Access
+from controller.kube.errors import KubeWriteError
 
 PAUSE_S = 0.5
 ALIVE = 10

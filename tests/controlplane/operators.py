@@ -16,8 +16,8 @@ from typing import Any
 
 import yaml
 
-from controller.kube_connection import connect
-from controller.kube_credentials import Access
+from controller.kube.connection import connect
+from controller.kube.credentials import Access
 
 ROOT = Path(__file__).parents[2]
 

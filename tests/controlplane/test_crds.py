@@ -14,9 +14,9 @@ from controller.api.kinds import OWN_KINDS
 from controller.api.printer_columns import SERVED
 from controller.documents import read_documents
 from controller.gang_status import GangFacts
+from controller.kube.structs import OwnObject
+from controller.kube.write import Write
 from controller.kube_report_own import own_status_jobs
-from controller.kube_structs import OwnObject
-from controller.kube_write import Write
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.programs import Programs
 from simulator.controlplane.server import ControlPlane

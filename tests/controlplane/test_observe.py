@@ -19,12 +19,12 @@ import yaml
 from cluster.errors import ObservationError
 from cluster.pods import PENDING
 from controller.api.crds import FOLDER
-from controller.kube_connection import Connection, connect
-from controller.kube_credentials import Access
+from controller.kube.connection import Connection, connect
+from controller.kube.credentials import Access
+from controller.kube.errors import KubeWriteError
+from controller.kube.reflector import Rhythm, Surroundings
+from controller.kube.request import APPLY_PATCH, MERGE_PATCH, Request
 from controller.kube_observe import Caches, Observer, empty_caches, follow
-from controller.kube_reflector import Rhythm, Surroundings
-from controller.kube_refusals import KubeWriteError
-from controller.kube_request import APPLY_PATCH, MERGE_PATCH, Request
 from controller.manifests import read_manifests
 from controller.snapshot_from import snapshot_from
 from simulator.controlplane import processes

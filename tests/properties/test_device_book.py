@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from controller.dra.book import Book
 from controller.dra.pictured import FITS_LABEL
-from controller.kube_structs import Node, Pod
+from controller.kube.structs import Node, Pod
 from tests.devices import DRIVER, DRIVERS, claim, device_class, devices, node, pod, request, slice_on
 
 NODES = {name: [node(name), node(name, {"pool": "dra"}), node(name, {"pool": "dra"}, cpu="1")] for name in ("a", "b")}

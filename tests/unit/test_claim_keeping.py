@@ -6,7 +6,7 @@ from cluster.actions import Bind
 from cluster.plans import Phase, Plan, Reason, Step
 from controller.claim_keeping import TakesAllocationsBack, TellsOfClaims
 from controller.dra.objects import ResourceClaim
-from controller.sightings import SeenPod
+from controller.kube.cluster_view import SeenPod
 from tests.builders import node, world
 from tests.devices import claim
 from tests.pretend_sightings import Clock

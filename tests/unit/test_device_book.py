@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from cluster.errors import ActionError
 from controller.dra.book import Book
 from controller.dra.pictured import DEVICE_TAINT, FITS_LABEL, NODE_LABEL
-from controller.kube_structs import MadeClaim, Node, Pod, PodStatus
-from controller.sightings import SeenPod
+from controller.kube.cluster_view import SeenPod
+from controller.kube.structs import MadeClaim, Node, Pod, PodStatus
 from tests.devices import DRIVER, book, claim, device, devices, node, pod, request, see, slice_on
 
 

@@ -7,7 +7,7 @@ import pytest
 from controller.dra.objects import Device
 from controller.dra.selectors import selector
 from controller.dra.undecided import SelectorError, UnsupportedSelectorError
-from controller.kube_structs import object_from
+from controller.kube.structs import object_from
 from tests.devices import DRIVER, device
 
 H100 = object_from(

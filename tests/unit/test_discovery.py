@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cluster.errors import ObservationError
-from controller.kube_discovery import Discovered, discovered
+from controller.kube.discovery import Discovered, discovered
 
 
 def group(name: str, *versions: tuple[str, list[dict[str, Any]]], freshness: str = "Current") -> dict[str, Any]:

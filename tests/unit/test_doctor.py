@@ -10,9 +10,9 @@ from controller.api.crds import crd
 from controller.api.kinds import OWN_KINDS
 from controller.api.rbac import needed
 from controller.doctor import Facts, Finding, examine
+from controller.kube.structs import Pod, PodMeta, PodSpec
 from controller.kube_doctor import skew_s
 from controller.kube_installation import Installation
-from controller.kube_structs import Pod, PodMeta, PodSpec
 from tests.builders import node, world
 
 NOW_S = 1_800_000_000.0

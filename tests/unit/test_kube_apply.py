@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from cluster.errors import ActionError
-from controller.kube_apply import Applier, Job, NotLeadingError, may_have_happened
-from controller.kube_write import Write
+from controller.kube.sender import Applier, Job, NotLeadingError, may_have_happened
+from controller.kube.write import Write
 from tests.kube_writer import ScriptedWriter, refused
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from controller.kube_cache import Cache
+from controller.kube.cache import Cache
+from controller.kube.errors import KubeReadError, Refusal
+from controller.kube.structs import Node, Pod
 from controller.kube_observe import NODES, PODS
-from controller.kube_refusals import KubeReadError, Refusal
-from controller.kube_structs import Node, Pod
 from tests.kube import CUT, EXPIRED, added, bookmark, deleted, error, event, listed, modified
 from tests.manifests import node, pod
 

@@ -17,10 +17,10 @@ import yaml
 from aiohttp import web
 
 from cluster.errors import ActionError, ConfigError, ObservationError
-from controller.kube_connection import Connection, connect, lines
-from controller.kube_credentials import Access, proxy_to
-from controller.kube_refusals import KubeReadError, KubeWriteError
-from controller.kube_request import APPLY_PATCH, Request, resource_of
+from controller.kube.connection import Connection, connect, lines
+from controller.kube.credentials import Access, proxy_to
+from controller.kube.errors import KubeReadError, KubeWriteError
+from controller.kube.request import APPLY_PATCH, Request, resource_of
 from tests.certificates import Authority
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -13,10 +13,10 @@ import pytest
 from aiohttp import web
 
 from cluster.errors import ConfigError
-from controller.kube_connection import Connection, connect
-from controller.kube_credentials import Access
-from controller.kube_refusals import KubeReadError
-from controller.loop_thread import LoopThread
+from controller.kube.connection import Connection, connect
+from controller.kube.credentials import Access
+from controller.kube.errors import KubeReadError
+from controller.kube.loop_thread import LoopThread
 from simulator.controlplane.folder import AUTHORITY, SERVER
 from simulator.controlplane.pki import write_pki
 from tests.unit.test_kube_connection import kubeconfig, talking_to

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from cluster.plans import Reason
-from controller.kube_apply import Applier
+from controller.kube.sender import Applier
+from controller.kube.write import Write
 from controller.kube_events import AT_A_TIME, LONGEST_NOTE, Events
-from controller.kube_write import Write
 from controller.said import Said
 from tests.kube_writer import ScriptedWriter, refused
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from controller.kube_apply import Applier, Job, NotLeadingError, may_have_happened
-from controller.kube_fence import SETTLE_S, WITHIN_S, Fence, is_fenced
-from controller.kube_refusals import KubeWriteError, Refusal
-from controller.kube_write import Write
+from controller.kube.errors import KubeWriteError, Refusal
+from controller.kube.fence import SETTLE_S, WITHIN_S, Fence, is_fenced
+from controller.kube.sender import Applier, Job, NotLeadingError, may_have_happened
+from controller.kube.write import Write
 from tests.kube_writer import ScriptedWriter, refused
 
 DENIED = "ValidatingAdmissionPolicy 'tonnage-fence' denied request: tonnage.dev/epoch is 3, that of the Lease is 4"

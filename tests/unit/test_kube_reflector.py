@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from controller.kube_cache import Cache
+from controller.kube.cache import Cache
+from controller.kube.errors import Refusal
+from controller.kube.fake_transport import Listed, Refused, ScriptedTransport, ScriptOverError, Watched
+from controller.kube.reflector import Rhythm, Surroundings, reflect
+from controller.kube.structs import Node
 from controller.kube_observe import NODES
-from controller.kube_reflector import Rhythm, Surroundings, reflect
-from controller.kube_refusals import Refusal
-from controller.kube_scripted import Listed, Refused, ScriptedTransport, ScriptOverError, Watched
-from controller.kube_structs import Node
 from tests.kube import CUT, EXPIRED, added, bookmark, deleted, error, listed, modified
 from tests.manifests import node
 

@@ -7,9 +7,9 @@ from cluster.errors import ActionError
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
-from controller.kube_write import Write
+from controller.kube.cluster_view import SeenDeployment, SeenPod, SeenService
+from controller.kube.write import Write
 from controller.service_deployments import Instance, content_of, deployment_name
-from controller.sightings import SeenDeployment, SeenPod, SeenService
 from controller.under_way import without_pods_to_come
 from tests.builders import node, pod, world
 from tests.kube_writer import ScriptedWriter, refused

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.lease import LeaseRecord, Standing
+from controller.kube.lease import LeaseRecord, Standing
 
 
 def leading(now_s: float = 0.0, identity: str = "a") -> Standing:

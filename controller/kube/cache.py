@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from controller.kube_refusals import KubeReadError, Refusal, Status
-from controller.kube_structs import Event, ListMeta, Meta, Page, Slim
+from controller.kube.errors import KubeReadError, Refusal, Status
+from controller.kube.structs import Event, ListMeta, Meta, Page, Slim
 
 Item = TypeVar("Item", bound=Slim)
 

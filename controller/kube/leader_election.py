@@ -9,10 +9,10 @@ import msgspec
 import structlog
 
 from cluster.errors import ActionError, ObservationError
-from controller.kube_refusals import KubeReadError, KubeWriteError
-from controller.kube_structs import Lease
-from controller.kube_write import Writer
-from controller.lease import LeaseRecord, LeaseTimes, Standing
+from controller.kube.errors import KubeReadError, KubeWriteError
+from controller.kube.lease import LeaseRecord, LeaseTimes, Standing
+from controller.kube.structs import Lease
+from controller.kube.write import Writer
 
 log = structlog.get_logger(__name__)
 

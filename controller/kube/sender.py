@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from cluster.errors import ActionError
-from controller.kube_fence import is_fenced
-from controller.kube_refusals import KubeWriteError, Refusal
-from controller.kube_structs import Meta, Slim
-from controller.kube_write import Write, Writer
+from controller.kube.errors import KubeWriteError, Refusal
+from controller.kube.fence import is_fenced
+from controller.kube.structs import Meta, Slim
+from controller.kube.write import Write, Writer
 
 REQUEST_TIMEOUT_S = 4.0
 """A write is given up after so long. Below the difference between a Lease's duration and its renew deadline (5 s):

@@ -8,9 +8,9 @@ from typing import Never
 
 import structlog
 
-from controller.kube_cache import Cache, Item, is_version_lost
-from controller.kube_connection import Transport
-from controller.kube_refusals import KubeReadError, Refusal
+from controller.kube.cache import Cache, Item, is_version_lost
+from controller.kube.connection import Transport
+from controller.kube.errors import KubeReadError, Refusal
 
 log = structlog.get_logger(__name__)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from controller.kube_request import JSON
+from controller.kube.request import JSON
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from urllib.request import getproxies, proxy_bypass
 from yaml import YAMLError
 
 from cluster.errors import ConfigError, Mistake
-from controller.kube_library import (
+from controller.kube.library import (
     ConfigException,
     Configuration,
     InClusterConfigLoader,

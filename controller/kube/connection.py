@@ -11,10 +11,10 @@ import aiohttp
 import msgspec
 
 from cluster.version import VERSION
-from controller.kube_credentials import Access, Credentials, credentials
-from controller.kube_library import ConfigException
-from controller.kube_refusals import KubeReadError, KubeWriteError, Refusal, refusal_of, warning_text
-from controller.kube_request import JSON, Body, Query, Request, resource_of, verb_of
+from controller.kube.credentials import Access, Credentials, credentials
+from controller.kube.errors import KubeReadError, KubeWriteError, Refusal, refusal_of, warning_text
+from controller.kube.library import ConfigException
+from controller.kube.request import JSON, Body, Query, Request, resource_of, verb_of
 
 
 class Transport(Protocol):

@@ -3,8 +3,8 @@
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 
-from controller.kube_refusals import KubeReadError, Refusal
-from controller.kube_request import Query
+from controller.kube.errors import KubeReadError, Refusal
+from controller.kube.request import Query
 
 
 class ScriptOverError(Exception):

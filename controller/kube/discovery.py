@@ -9,9 +9,9 @@ import msgspec
 from cluster.errors import ObservationError
 from controller.api.labels import CATEGORY
 from controller.api.suggestions import meant
-from controller.kube_connection import Connection
-from controller.kube_refusals import NOT_INSTALLED
-from controller.kube_structs import Slim
+from controller.kube.connection import Connection
+from controller.kube.errors import NOT_INSTALLED
+from controller.kube.structs import Slim
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 """All groups in one answer. Stable since Kubernetes 1.30, the oldest that the chart allows."""

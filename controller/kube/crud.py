@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from cluster.errors import ObservationError
-from controller.kube_cache import is_version_lost
-from controller.kube_connection import Connection
-from controller.kube_refusals import KubeReadError, Refusal, Status
-from controller.kube_request import APPLY_PATCH, JSON, Query
+from controller.kube.cache import is_version_lost
+from controller.kube.connection import Connection
+from controller.kube.errors import KubeReadError, Refusal, Status
+from controller.kube.request import APPLY_PATCH, JSON, Query
 
 Object = dict[str, Any]
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from cluster.errors import ActionError
 from controller.api.labels import API_VERSION
-from controller.kube_refusals import KubeWriteError
-from controller.kube_write import Write, Writer
-from controller.sightings import EPOCH_ANNOTATION
+from controller.kube.cluster_view import EPOCH_ANNOTATION
+from controller.kube.errors import KubeWriteError
+from controller.kube.write import Write, Writer
 
 REFUSED = f"{EPOCH_ANNOTATION} is "
 """How the policy's message begins; by it such a refusal is told from one of RBAC."""
