@@ -14,7 +14,7 @@ KINDS = ("Gang", "ModelService", "Node", "Pod")
 def _targets(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Completes KIND/NAME with the objects in the files that -f already names, or with the kinds alone."""
     from cluster.errors import ConfigError
-    from controller.manifests import read_manifests
+    from controller.objects.manifests import read_manifests
 
     try:
         read = read_manifests(ctx.params.get("files") or ())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cluster.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
-    from controller.documents import Document
+    from controller.objects.documents import Document
 
 Object = dict[str, Any]
 
@@ -41,7 +41,7 @@ class Manifest:
 
 def manifests_in(files: Sequence[str]) -> tuple[Manifest, ...]:
     """The objects of files and folders, in their order. Raises ConfigError with every mistake in every one."""
-    from controller.documents import read_documents
+    from controller.objects.documents import read_documents
 
     documents, mistakes = read_documents(files, sys.stdin)
     made: list[Manifest] = []
@@ -60,7 +60,7 @@ def manifests_in(files: Sequence[str]) -> tuple[Manifest, ...]:
 def _mistakes(document: "Document") -> Sequence[Mistake]:
     from controller.api.kinds import OWN_KINDS, kind_of
     from controller.api.pruning import pruned
-    from controller.manifests import checked
+    from controller.objects.manifests import checked
 
     content = document.content
     if not isinstance(content, Mapping):

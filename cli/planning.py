@@ -15,7 +15,7 @@ from cli.cluster import Cluster, Target, on_cluster
 if TYPE_CHECKING:
     from cluster.plans import Plan
     from cluster.snapshot import Snapshot
-    from controller.manifests import Note
+    from controller.objects.manifests import Note
     from controller.snapshot_from import Observed
     from placement.packer import Packer
 
@@ -45,7 +45,7 @@ def planned(files: Sequence[str], decide: Decide, stdin: TextIO | None = None) -
 
 def read(files: Sequence[str], stdin: TextIO | None = None) -> "Observed":
     """The cluster that these files describe. Raises ConfigError with every mistake in them."""
-    from controller.manifests import read_manifests
+    from controller.objects.manifests import read_manifests
     from controller.snapshot_from import snapshot_from
 
     with _without_collecting():
@@ -59,7 +59,7 @@ def planned_on(target: Target, decide: Decide) -> Planned:
     """
     from controller.kube_installation import find_installation
     from controller.kube_look import look
-    from controller.manifests import Note
+    from controller.objects.manifests import Note
 
     async def work(cluster: Cluster) -> Planned:
         installation = await find_installation(cluster.connection)

@@ -48,7 +48,7 @@ def top(
     one_origin(files, context=context, kubeconfig=kubeconfig, **{"as": user})
     if files:
         from controller.kube_placers import DEFAULT_POOLS
-        from controller.manifests import read_manifests
+        from controller.objects.manifests import read_manifests
         from controller.snapshot_from import snapshot_from
 
         observed = snapshot_from(read_manifests(files, sys.stdin))

@@ -8,7 +8,7 @@ from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.workloads import PodShape
 from controller.api.labels import DEVICES_ANNOTATION
 from controller.kube.structs import Pod
-from controller.manifests import Read
+from controller.objects.manifests import Read
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from cluster.hardware import MAX_GPUS_PER_NODE, GpuType
 from cluster.nodes import NodeTable, Taint
 from controller.api import quantity
 from controller.api.gpu_type import GPUType
-from controller.findings import Findings
 from controller.kube.structs import Node
-from controller.manifests import Read
+from controller.objects.findings import Findings
+from controller.objects.manifests import Read
 
 GPU_RESOURCES = ("amd.com/gpu", "nvidia.com/gpu")
 

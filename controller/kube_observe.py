@@ -14,13 +14,13 @@ from controller.api.labels import API_VERSION
 from controller.dra.book import Book
 from controller.dra.objects import API as RESOURCE_API
 from controller.dra.objects import DeviceClass, ResourceClaim, ResourceSlice
-from controller.findings import Findings
 from controller.kube.cache import Cache, Resource
 from controller.kube.connection import Transport
 from controller.kube.reflector import Rhythm, Surroundings, reflect
 from controller.kube.structs import Node, OwnObject, Pod
-from controller.kube_own import own_from
-from controller.manifests import Note, Read
+from controller.objects.findings import Findings
+from controller.objects.manifests import Note, Read
+from controller.objects.own_objects import own_from
 from controller.picture import Picture, Seen
 from controller.snapshot_from import note_snapshot
 

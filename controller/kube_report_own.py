@@ -20,8 +20,8 @@ from controller.kube.sender import Job
 from controller.kube.structs import OwnObject
 from controller.kube.write import Write
 from controller.kube_observe import Caches, Observer
-from controller.kube_own import by_object
 from controller.kube_report import STATUS_MANAGER
+from controller.objects.own_objects import by_object
 
 Status = Mapping[str, Any]
 

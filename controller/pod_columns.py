@@ -18,9 +18,9 @@ from cluster.nodes import NodeTable
 from cluster.pods import PENDING, PodTable, device_mask
 from cluster.workloads import PodShape
 from controller.devices_held import Held, Running, devices_held
-from controller.findings import Findings
 from controller.kube.structs import Pod
-from controller.manifests import Read
+from controller.objects.findings import Findings
+from controller.objects.manifests import Read
 from controller.pods_from import REMARKS, PodRow
 
 Key = TypeVar("Key", bound=Hashable)

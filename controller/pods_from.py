@@ -8,11 +8,11 @@ from cluster.errors import Mistake
 from cluster.workloads import PodShape
 from controller.api.labels import MOVABLE_ANNOTATION
 from controller.asked import requested, shape_from
-from controller.findings import Findings
 from controller.fleet_from import GPU_RESOURCES, TypeIndex
 from controller.kept_to import matches_node_names
 from controller.kube.structs import Pod
-from controller.manifests import Read
+from controller.objects.findings import Findings
+from controller.objects.manifests import Read
 
 SYSTEM_PRIORITY = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 """The two priority classes that every cluster has. Source: Kubernetes documentation, "Guaranteed scheduling"."""

@@ -12,9 +12,9 @@ from cluster.errors import ActionError, Mistake
 from controller.kube.cache import Cache
 from controller.kube.sender import Job, Sent
 from controller.kube.structs import OwnObject
-from controller.kube_own import by_object
 from controller.kube_report_own import own_status_write
 from controller.metrics.registry import Sample
+from controller.objects.own_objects import by_object
 from controller.power_facts import DomainFacts, Held, facts_of, held_of
 from controller.power_metrics import samples_of
 from controller.power_standing import PowerStanding

@@ -14,8 +14,8 @@ from controller.api.labels import API_VERSION
 from controller.api.power_domain import PowerDomainSpec
 from controller.kube.cache import Cache, Resource
 from controller.kube.structs import Node, OwnObject
-from controller.kube_own import own_from
-from controller.manifests import Read
+from controller.objects.manifests import Read
+from controller.objects.own_objects import own_from
 from controller.power_table import PRODUCT_LABELS
 from controller.power_tree import CLASS_LABEL, Domains, PoweredNode
 

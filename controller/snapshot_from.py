@@ -13,8 +13,8 @@ from cluster.snapshot import Snapshot
 from controller.api.flaw import Path
 from controller.api.labels import GANG_LABEL, SERVICE_LABEL
 from controller.api.suggestions import meant
-from controller.findings import Findings
-from controller.manifests import Manifests, Note
+from controller.objects.findings import Findings
+from controller.objects.manifests import Manifests, Note
 from controller.picture import Picture, Seen
 
 

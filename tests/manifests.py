@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from controller.manifests import read_manifests
+from controller.objects.manifests import read_manifests
 from controller.snapshot_from import Observed, snapshot_from
 
 Object = dict[str, Any]

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 PLANNING = {"numpy", "pulp", "highspy", "ray", "matplotlib", "prometheus_client"}
-KINDS = {"controller.api.fields", "controller.api.metadata", "controller.manifests"}
+KINDS = {"controller.api.fields", "controller.api.metadata", "controller.objects.manifests"}
 BLOCKING_CLIENT = {"kubernetes.client", "kubernetes.config", "kubernetes.dynamic", "requests", "urllib3", "oauthlib"}
 
 

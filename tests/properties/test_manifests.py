@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.errors import ConfigError, Mistake
-from controller.manifests import read_manifests
+from controller.objects.manifests import read_manifests
 from controller.snapshot_from import snapshot_from
 from tests.manifests import Object, gang, gpu_type, node, pod, profile, service
 

@@ -7,7 +7,7 @@ from cluster.pods import PENDING, device_numbers
 from controller.kube.errors import Refusal
 from controller.kube.structs import Pod
 from controller.kube_observe import Observer, empty_caches
-from controller.kube_own import by_object
+from controller.objects.own_objects import by_object
 from tests.kube import Object, as_stored, bookmark, listed
 from tests.live import Live
 from tests.manifests import gang, gpu_type, having, node, pod, profile, service

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from cluster.errors import ConfigError
-from controller.manifests import Manifests, read_manifests
+from controller.objects.manifests import Manifests, read_manifests
 from tests.manifests import OURS, gang, gpu_type, having, node, pod, profile, service, written
 
 

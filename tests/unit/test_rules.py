@@ -8,7 +8,7 @@ import pytest
 
 from cluster.errors import ConfigError
 from controller.api.kinds import OWN_KINDS
-from controller.manifests import Manifests, read_manifests
+from controller.objects.manifests import Manifests, read_manifests
 from tests.crd_cases import (
     FULL,
     LARGEST,

@@ -19,8 +19,8 @@ from controller.api.model_service import ModelService
 from controller.api.pruning import pruned
 from controller.api.suggestions import meant
 from controller.api.validation_messages import mistake_from
-from controller.documents import Document, dotted, read_documents
 from controller.kube.structs import Node, Pod, object_from
+from controller.objects.documents import Document, dotted, read_documents
 
 SAID_ELSEWHERE = frozenset({("scheduling.k8s.io/v1", "PriorityClass")})
 """Passed over without a note: the API server writes the number of its class into each pod."""

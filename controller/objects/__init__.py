@@ -1,0 +1,1 @@
+"""Kubernetes objects and where each was read: from files or from watches."""
