@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cluster.plans import Plan
     from cluster.snapshot import Snapshot
     from controller.objects.manifests import Note
-    from controller.snapshot_from import Observed
+    from controller.snapshot.from_manifests import Observed
     from placement.packer import Packer
 
 Decide = Callable[["Snapshot"], "Plan"]
@@ -46,7 +46,7 @@ def planned(files: Sequence[str], decide: Decide, stdin: TextIO | None = None) -
 def read(files: Sequence[str], stdin: TextIO | None = None) -> "Observed":
     """The cluster that these files describe. Raises ConfigError with every mistake in them."""
     from controller.objects.manifests import read_manifests
-    from controller.snapshot_from import snapshot_from
+    from controller.snapshot.from_manifests import snapshot_from
 
     with _without_collecting():
         return snapshot_from(read_manifests(files, stdin))

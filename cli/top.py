@@ -13,7 +13,7 @@ from cli.planning import one_origin, say
 if TYPE_CHECKING:
     from cluster.snapshot import Snapshot
     from controller.kube_placers import Pool
-    from controller.snapshot_from import Observed
+    from controller.snapshot.from_manifests import Observed
     from controller.usage import ServiceUsage, Usage
 
 Document = dict[str, Any]
@@ -49,7 +49,7 @@ def top(
     if files:
         from controller.kube_placers import DEFAULT_POOLS
         from controller.objects.manifests import read_manifests
-        from controller.snapshot_from import snapshot_from
+        from controller.snapshot.from_manifests import snapshot_from
 
         observed = snapshot_from(read_manifests(files, sys.stdin))
         pools: tuple[Pool, ...] = DEFAULT_POOLS

@@ -14,8 +14,8 @@ from controller.kube_installation import Installation
 from controller.kube_observe import Caches, Observer, empty_caches
 from controller.kube_placers import asked_placer
 from controller.kube_sightings import is_ours, seen_pod
-from controller.picture import Seen
-from controller.snapshot_from import Observed
+from controller.snapshot.builder import Seen
+from controller.snapshot.from_manifests import Observed
 from controller.ways import Ways
 
 

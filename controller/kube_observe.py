@@ -21,8 +21,8 @@ from controller.kube.structs import Node, OwnObject, Pod
 from controller.objects.findings import Findings
 from controller.objects.manifests import Note, Read
 from controller.objects.own_objects import own_from
-from controller.picture import Picture, Seen
-from controller.snapshot_from import note_snapshot
+from controller.snapshot.builder import Picture, Seen
+from controller.snapshot.from_manifests import note_snapshot
 
 T = TypeVar("T")
 

@@ -9,12 +9,12 @@ import msgspec
 from cluster.snapshot import Snapshot
 from controller.api.gpu_type import NodeLabel
 from controller.api.labels import SERVICE_LABEL
-from controller.devices_held import is_device_number
 from controller.kube.cache import Cache, Resource
 from controller.kube.cluster_view import SCHEDULER_NAME, SeenDeployment, SeenGpuType, SeenPod, SeenService
 from controller.kube.structs import Meta, OwnObject, Pod, Slim
 from controller.kube_placers import asked_placer
 from controller.service_deployments import CONTENT_ANNOTATION, GPU_TYPE_LABEL
+from controller.snapshot.device_assignment import is_device_number
 
 
 class _DeploymentLabels(Slim, frozen=True, rename=None):

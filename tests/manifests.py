@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from controller.objects.manifests import read_manifests
-from controller.snapshot_from import Observed, snapshot_from
+from controller.snapshot.from_manifests import Observed, snapshot_from
 
 Object = dict[str, Any]
 OURS = "tonnage.dev/v1alpha1"

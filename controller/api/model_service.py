@@ -73,7 +73,7 @@ class TemplateContainer(Open):
 
 class TemplateSpec(Open):
     """A pod's spec of core/v1. Besides containers, what keeps its pods to some nodes is read when the mix is planned
-    (controller/kept_to.py); the rest is looked at only when the pods are made."""
+    (controller/snapshot/node_affinity.py); the rest is looked at only when the pods are made."""
 
     containers: Annotated[ListOf[TemplateContainer], Field(min_length=1, max_length=64), keyed_by("name")] = Field(
         description="Containers of core/v1; the first one gets the GPUs."

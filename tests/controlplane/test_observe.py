@@ -26,7 +26,7 @@ from controller.kube.reflector import Rhythm, Surroundings
 from controller.kube.request import APPLY_PATCH, MERGE_PATCH, Request
 from controller.kube_observe import Caches, Observer, empty_caches, follow
 from controller.objects.manifests import read_manifests
-from controller.snapshot_from import snapshot_from
+from controller.snapshot.from_manifests import snapshot_from
 from simulator.controlplane import processes
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.programs import Programs

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cluster.errors import ConfigError, Mistake
 from controller.objects.manifests import read_manifests
-from controller.snapshot_from import snapshot_from
+from controller.snapshot.from_manifests import snapshot_from
 from tests.manifests import Object, gang, gpu_type, node, pod, profile, service
 
 FLEET = [

@@ -8,7 +8,7 @@ from cluster.errors import ConfigError
 from cluster.nodes import eligible_nodes
 from cluster.pods import PENDING, device_numbers
 from cluster.workloads import PodShape, Requirement, Toleration
-from controller.snapshot_from import Observed
+from controller.snapshot.from_manifests import Observed
 from tests.builders import GIB
 from tests.manifests import Object, gang, gpu_type, having, node, observed, pod, profile, service
 

@@ -16,11 +16,11 @@ from controller.api import quantity
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService, ServiceDemand
 from controller.api.suggestions import meant
-from controller.fleet_from import TypeIndex
-from controller.kept_to import terms_of, tolerations_of
 from controller.kube.structs import Keeping, object_from
 from controller.objects.findings import Findings
 from controller.objects.manifests import Read
+from controller.snapshot.node_affinity import terms_of, tolerations_of
+from controller.snapshot.nodes import TypeIndex
 
 
 def profiles_from(

@@ -9,11 +9,11 @@ from cluster.workloads import PodShape, Requirement
 from controller.api import quantity
 from controller.api.labels import GPU_MILLI_ANNOTATION, GPU_TYPES_ANNOTATION
 from controller.api.suggestions import meant
-from controller.fleet_from import GPU_RESOURCES, TypeIndex
-from controller.kept_to import terms_of, tolerations_of
 from controller.kube.structs import Amount, Pod, Resources
 from controller.objects.findings import Findings
 from controller.objects.manifests import Read
+from controller.snapshot.node_affinity import terms_of, tolerations_of
+from controller.snapshot.nodes import GPU_RESOURCES, TypeIndex
 
 Amounts = Mapping[str, Decimal]
 

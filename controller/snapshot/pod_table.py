@@ -17,11 +17,11 @@ from cluster.errors import Mistake
 from cluster.nodes import NodeTable
 from cluster.pods import PENDING, PodTable, device_mask
 from cluster.workloads import PodShape
-from controller.devices_held import Held, Running, devices_held
 from controller.kube.structs import Pod
 from controller.objects.findings import Findings
 from controller.objects.manifests import Read
-from controller.pods_from import REMARKS, PodRow
+from controller.snapshot.device_assignment import Held, Running, devices_held
+from controller.snapshot.pods import REMARKS, PodRow
 
 Key = TypeVar("Key", bound=Hashable)
 

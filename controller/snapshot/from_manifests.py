@@ -15,7 +15,7 @@ from controller.api.labels import GANG_LABEL, SERVICE_LABEL
 from controller.api.suggestions import meant
 from controller.objects.findings import Findings
 from controller.objects.manifests import Manifests, Note
-from controller.picture import Picture, Seen
+from controller.snapshot.builder import Picture, Seen
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from decimal import Decimal
 from cluster.errors import Mistake
 from cluster.workloads import PodShape
 from controller.api.labels import MOVABLE_ANNOTATION
-from controller.asked import requested, shape_from
-from controller.fleet_from import GPU_RESOURCES, TypeIndex
-from controller.kept_to import matches_node_names
 from controller.kube.structs import Pod
 from controller.objects.findings import Findings
 from controller.objects.manifests import Read
+from controller.snapshot.node_affinity import matches_node_names
+from controller.snapshot.nodes import GPU_RESOURCES, TypeIndex
+from controller.snapshot.pod_requests import requested, shape_from
 
 SYSTEM_PRIORITY = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 """The two priority classes that every cluster has. Source: Kubernetes documentation, "Guaranteed scheduling"."""

@@ -20,13 +20,13 @@ from controller.api.gang import Gang as GangObject
 from controller.api.gpu_type import GPUType
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
-from controller.fleet_from import NODE_NAME_FIELD, NodeRow, TypeIndex, node_row, node_table, types_from
 from controller.kube.structs import Node, Pod
 from controller.objects.findings import Findings
 from controller.objects.manifests import Read
-from controller.pod_columns import Dangling, PodColumns, PodView
-from controller.pods_from import pod_row
-from controller.services_from import profiles_from, service_from, sound_services, with_instances_counted
+from controller.snapshot.nodes import NODE_NAME_FIELD, NodeRow, TypeIndex, node_row, node_table, types_from
+from controller.snapshot.pod_table import Dangling, PodColumns, PodView
+from controller.snapshot.pods import pod_row
+from controller.snapshot.services import profiles_from, service_from, sound_services, with_instances_counted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
