@@ -11,9 +11,9 @@ from cluster.errors import Mistake, ObservationError
 from cluster.snapshot import Snapshot
 from controller.api.kinds import NODE_KIND, POD_KIND, kind_of
 from controller.api.labels import API_VERSION
-from controller.dra.book import Book
 from controller.dra.objects import API as RESOURCE_API
 from controller.dra.objects import DeviceClass, ResourceClaim, ResourceSlice
+from controller.dra.translation import Book
 from controller.kube.cache import Cache, Resource
 from controller.kube.connection import Transport
 from controller.kube.reflector import Rhythm, Surroundings, reflect

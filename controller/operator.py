@@ -15,7 +15,7 @@ from cluster.errors import ObservationError
 from controller.brain import Brain
 from controller.claim_keeping import TellsOfClaims
 from controller.cycle import run_cycle
-from controller.dra.book import Book
+from controller.dra.translation import Book
 from controller.guard import Limits
 from controller.kube.cache import Cache
 from controller.kube.connection import Connection, connect

@@ -9,7 +9,7 @@ from cluster.errors import ActionError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.claim_keeping import DeviceTroubles, TakesAllocationsBack
-from controller.dra.book import Book
+from controller.dra.translation import Book
 from controller.kube.cache import Cache
 from controller.kube.leader_election import Leadership
 from controller.kube.loop_thread import LoopThread

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from controller.dra.book import Book
 from controller.dra.objects import DeviceClass, ResourceClaim, ResourceSlice
+from controller.dra.translation import Book
 from controller.kube.structs import Node, Pod, object_from
 
 DRIVER = "gpu.nvidia.com"

@@ -11,7 +11,7 @@ from functools import total_ordering
 from typing import Any
 
 from controller.api.quantity import quantity
-from controller.dra.patterns import found_in
+from controller.dra.regex import found_in
 from controller.dra.undecided import SelectorError
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import yaml
 
-from controller.dra.allocate import deallocation_writes
+from controller.dra.allocation import deallocation_writes
 from controller.dra.objects import ResourceClaim
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.programs import Programs

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller.dra.book import Book
-from controller.dra.pictured import FITS_LABEL
+from controller.dra.rewriting import FITS_LABEL
+from controller.dra.translation import Book
 from controller.kube.structs import Node, Pod
 from tests.devices import DRIVER, DRIVERS, claim, device_class, devices, node, pod, request, slice_on
 

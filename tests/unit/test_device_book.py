@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from cluster.errors import ActionError
-from controller.dra.book import Book
-from controller.dra.pictured import DEVICE_TAINT, FITS_LABEL, NODE_LABEL
+from controller.dra.rewriting import DEVICE_TAINT, FITS_LABEL, NODE_LABEL
+from controller.dra.translation import Book
 from controller.kube.cluster_view import SeenPod
 from controller.kube.structs import MadeClaim, Node, Pod, PodStatus
 from tests.devices import DRIVER, book, claim, device, devices, node, pod, request, see, slice_on

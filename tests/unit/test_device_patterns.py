@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.dra.patterns import found_in
+from controller.dra.regex import found_in
 from controller.dra.undecided import SelectorError
 
 

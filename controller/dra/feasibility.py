@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
-from controller.dra.asks import Ask, fits
 from controller.dra.inventory import Inventory
-from controller.dra.pictured import FITS_LABEL
+from controller.dra.requests import Ask, fits
+from controller.dra.rewriting import FITS_LABEL
 from controller.dra.undecided import SelectorError
 
 KNOWN_ASKS = 64

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 from cluster.errors import ActionError, Mistake
 from cluster.plans import Reason
-from controller.dra.allocate import allocation_writes, chosen, reservation_writes
-from controller.dra.asks import Ask, UnsupportedClaimError, ask_of
-from controller.dra.fitting import Fitting
+from controller.dra.allocation import allocation_writes, chosen, reservation_writes
+from controller.dra.feasibility import Fitting
 from controller.dra.inventory import Inventory, inventory_from
-from controller.dra.known import Known
 from controller.dra.objects import ResourceClaim
-from controller.dra.pictured import (
+from controller.dra.pod_claims import Use, uses_of
+from controller.dra.requests import Ask, UnsupportedClaimError, ask_of
+from controller.dra.rewriting import (
     NODE_LABEL,
     asking,
     holder_of,
@@ -27,7 +27,7 @@ from controller.dra.pictured import (
     waiting,
     withholder_of,
 )
-from controller.dra.pod_claims import Use, uses_of
+from controller.dra.watched import Known
 from controller.kube.cluster_view import SeenPod
 from controller.kube.structs import Node, Pod
 from controller.kube.write import Write

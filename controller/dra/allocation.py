@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from cluster.errors import ActionError
-from controller.dra.asks import Ask, Request, matches
 from controller.dra.inventory import Inventory, Listed
 from controller.dra.objects import API, FINALIZER, MAX_RESERVATIONS, DeviceClass, DeviceId, ResourceClaim
+from controller.dra.requests import Ask, Request, matches
 from controller.dra.undecided import SelectorError
 from controller.kube.cluster_view import EPOCH_ANNOTATION, SeenPod
 from controller.kube.request import MERGE_PATCH
