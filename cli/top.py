@@ -12,7 +12,7 @@ from cli.planning import one_origin, say
 
 if TYPE_CHECKING:
     from cluster.snapshot import Snapshot
-    from controller.kube_placers import Pool
+    from controller.placers.pools import Pool
     from controller.snapshot.from_manifests import Observed
     from controller.usage import ServiceUsage, Usage
 
@@ -47,8 +47,8 @@ def top(
     """
     one_origin(files, context=context, kubeconfig=kubeconfig, **{"as": user})
     if files:
-        from controller.kube_placers import DEFAULT_POOLS
         from controller.objects.manifests import read_manifests
+        from controller.placers.pools import DEFAULT_POOLS
         from controller.snapshot.from_manifests import snapshot_from
 
         observed = snapshot_from(read_manifests(files, sys.stdin))

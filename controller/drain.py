@@ -10,7 +10,7 @@ from cluster.cordon import cordoned
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.api.labels import CHOSEN_NODE_ANNOTATION, GANG_LABEL, SERVICE_LABEL
-from controller.kube_placers.gate import HOSTNAME_LABEL
+from controller.placers.gate import HOSTNAME_LABEL
 from placement.pack import pack
 from placement.packer import Packer
 

@@ -9,8 +9,8 @@ import yaml
 from controller.kube import crud
 from controller.kube.connection import Connection
 from controller.kube.errors import KubeReadError
-from controller.kube_placers import DEFAULT_POOLS, Pool
 from controller.operator_settings import LeaseSettings
+from controller.placers.pools import DEFAULT_POOLS, Pool
 
 Object = dict[str, Any]
 

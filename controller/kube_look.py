@@ -12,11 +12,11 @@ from controller.kube.cache import Cache
 from controller.kube.connection import Connection
 from controller.kube_installation import Installation
 from controller.kube_observe import Caches, Observer, empty_caches
-from controller.kube_placers import asked_placer
 from controller.kube_sightings import is_ours, seen_pod
+from controller.placers.pool_affinity import Ways
+from controller.placers.pools import asked_placer
 from controller.snapshot.builder import Seen
 from controller.snapshot.from_manifests import Observed
-from controller.ways import Ways
 
 
 @dataclass(frozen=True, slots=True, eq=False)

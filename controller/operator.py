@@ -28,7 +28,6 @@ from controller.kube.request import Request
 from controller.kube.sender import Applier
 from controller.kube.structs import OwnObject
 from controller.kube_observe import Caches, Observer, empty_caches, follow
-from controller.kube_placers import asked_placer, placer_name
 from controller.kube_report_own import reports_on
 from controller.kube_sightings import DEPLOYMENTS, is_ours
 from controller.metrics.endpoint import metrics_endpoint
@@ -37,6 +36,7 @@ from controller.operator_brain import OnRay, brain_of, on_ray
 from controller.operator_power import Clocks, Lead, PlannedPods, domain_cache, power_reporter, serving_watts
 from controller.operator_settings import OperatorSettings
 from controller.operator_world import kubernetes_world, pools_of, sightings_of
+from controller.placers.pools import asked_placer, placer_name
 from controller.probes import probes_endpoint
 from controller.teller import Teller
 from controller.world import World

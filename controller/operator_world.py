@@ -16,12 +16,12 @@ from controller.kube.loop_thread import LoopThread
 from controller.kube.sender import Applier
 from controller.kube_events import AT_A_TIME, Events
 from controller.kube_observe import Caches, Observer
-from controller.kube_placers import Pool
 from controller.kube_report import log_unwritten, status_jobs
 from controller.kube_report_own import OwnJobs
 from controller.kube_sightings import CachedSightings, Deployment
 from controller.kube_world import KubernetesWorld
 from controller.operator_settings import OperatorSettings
+from controller.placers.pools import Pool
 from controller.said import gangs_of, said_of
 from controller.world import Outcome
 

@@ -8,9 +8,9 @@ from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
 from controller.kube.cluster_view import SeenDeployment, SeenGpuType, SeenPod, SeenService
 from controller.kube.sender import Applier
-from controller.kube_placers import Pool
-from controller.kube_placers.placing import Allocate, no_claims
 from controller.kube_world import KubernetesWorld
+from controller.placers.claims import Allocate, no_claims
+from controller.placers.pools import Pool
 from tests.kube_writer import ScriptedWriter
 
 A100 = SeenGpuType("nvidia.com/gpu.product", ("NVIDIA-A100-SXM4-80GB",), "nvidia.com/gpu")

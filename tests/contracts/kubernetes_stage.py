@@ -26,9 +26,9 @@ from controller.kube.loop_thread import LoopThread
 from controller.kube.reflector import Surroundings
 from controller.kube.sender import Applier
 from controller.kube_observe import Caches, Observer, empty_caches, follow
-from controller.kube_placers import Pool
 from controller.kube_sightings import DEPLOYMENTS, CachedSightings, is_ours
 from controller.kube_world import KubernetesWorld
+from controller.placers.pools import Pool
 from tests import manifests
 from tests.contracts.stage import Stage
 

@@ -3,7 +3,7 @@
 import pytest
 
 from controller import usage
-from controller.kube_placers import Pool
+from controller.placers.pools import Pool
 from tests.builders import node, pod, world
 from tests.mixes import service
 

@@ -12,8 +12,8 @@ from cluster.errors import ActionError
 from controller.kube.cluster_view import PLACEMENT_GATE, SCHEDULER_NAME, SeenPod
 from controller.kube.request import MERGE_PATCH
 from controller.kube.write import Write
-from controller.kube_placers.bind import placed_annotations
-from controller.kube_placers.placing import Allocate
+from controller.placers.bind import placed_annotations
+from controller.placers.claims import Allocate
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 

@@ -8,8 +8,8 @@ from cluster.actions import Bind
 from cluster.errors import ActionError
 from controller.kube.cluster_view import SeenPod
 from controller.kube.write import Write
-from controller.kube_placers import bind, dra, gate
-from controller.kube_placers.placing import Allocate, no_claims
+from controller.placers import bind, dra, gate
+from controller.placers.claims import Allocate, no_claims
 
 
 class Placer(Protocol):

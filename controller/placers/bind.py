@@ -10,7 +10,7 @@ from cluster.actions import Bind
 from controller.api.labels import CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION
 from controller.kube.cluster_view import EPOCH_ANNOTATION, SCHEDULER_NAME, SeenPod
 from controller.kube.write import Write
-from controller.kube_placers.placing import Allocate
+from controller.placers.claims import Allocate
 
 
 def waits_for_it(pod: SeenPod) -> bool:

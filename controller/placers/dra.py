@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from cluster.actions import Bind
 from controller.kube.cluster_view import SeenPod
 from controller.kube.write import Write
-from controller.kube_placers import bind, gate
-from controller.kube_placers.placing import Allocate
+from controller.placers import bind, gate
+from controller.placers.claims import Allocate
 
 
 def waits_for_it(pod: SeenPod) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from cluster.nodes import NodeTable, meets_terms
 from cluster.snapshot import Snapshot
 from cluster.workloads import WAY_LABEL, ModelService, PodShape, on_way
-from controller.kube_placers import Pool, placer_name
+from controller.placers.pools import Pool, placer_name
 
 WayOfPod = Callable[[str], str | None]
 """How a pending pod (`namespace/name`) asks to be placed; None where it does not ask (any more)."""
