@@ -24,14 +24,14 @@ from cluster.arrays import Names
 from cluster.plans import Certificate, Plan
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
-from controller.brain import InlineBrain
-from controller.brain_link import Link
-from controller.brain_peer import ChildBrain
+from controller.brain.frames import plan_frame, plan_from_frame, snapshot_frame, snapshot_from_frame
+from controller.brain.inline import InlineBrain
+from controller.brain.launcher import ChildBrain
+from controller.brain.on_ray.ray_session import RayStart
+from controller.brain.remote import RayBrain
+from controller.brain.supervisor import Link
 from controller.decide import Decisions
-from controller.frames import plan_frame, plan_from_frame, snapshot_frame, snapshot_from_frame
 from controller.kube_observe import Observer, empty_caches, settle_heap
-from controller.ray_brain import RayBrain
-from controller.ray_start import RayStart
 from placement.mix_plan import MixSettings
 
 Record = Mapping[str, object]

@@ -19,10 +19,10 @@ from benchmarks.arguments import refusing_bad_input, write_lines
 from benchmarks.chaos_faults import FAULTS, Fault, Scene, brain_server
 from benchmarks.chaos_nodes import ray_nodes
 from benchmarks.random_clusters import random_cluster
-from controller.brain_link import Link
-from controller.brain_peer import RemoteBrain, secret_from
+from controller.brain.launcher import RemoteBrain, secret_from
+from controller.brain.remote import RayBrain
+from controller.brain.supervisor import Link
 from controller.decide import Decisions
-from controller.ray_brain import RayBrain
 from placement.mix_plan import MixSettings
 
 Record = Mapping[str, object]

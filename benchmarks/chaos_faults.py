@@ -204,7 +204,7 @@ def meddler() -> None:
     """In that process: says when the first calls are sent. Calls that end are followed by others, to whom is there."""
     import ray
 
-    from controller.ray_start import NAMESPACE
+    from controller.brain.on_ray.ray_session import NAMESPACE
 
     address, each_s = os.environ["MEDDLE"].split()
     ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="error")

@@ -9,10 +9,10 @@ import click
 import structlog
 
 from cluster.errors import ConfigError, Mistake
-from controller.brain_peer import ChildBrain, secret_from
-from controller.brain_server import BrainServer
+from controller.brain.launcher import ChildBrain, secret_from
+from controller.brain.on_ray.ray_session import RayStart
+from controller.brain.server import BrainServer
 from controller.logs import configure_logs
-from controller.ray_start import RayStart
 
 
 @click.group()

@@ -19,10 +19,10 @@ from cli.planning import read, say
 from cli.tables import table
 from cluster.errors import ConfigError, Mistake
 from cluster.version import VERSION
-from controller.aside import ThinksAside
-from controller.brain import Brain, InlineBrain
+from controller.brain.background import aside_of, occupants_of
+from controller.brain.inline import Brain, InlineBrain
+from controller.brain.with_background import ThinksAside
 from controller.decide import Decisions
-from controller.occupants import aside_of, occupants_of
 from placement.policies import POLICIES
 from simulator.day import HOUR_S, DaySettings, Moment, check_day, live
 from simulator.day_report import as_html, summary_of
@@ -86,10 +86,10 @@ def _thinking(name: str, decisions: Decisions) -> Iterator[Brain]:
     if name == "inline":
         yield ThinksAside(InlineBrain(decisions, time.monotonic), occupants_of(decisions), time.monotonic)
         return
-    from controller.brain_link import Link
-    from controller.brain_peer import ChildBrain
-    from controller.ray_brain import RayBrain
-    from controller.ray_start import RayStart
+    from controller.brain.launcher import ChildBrain
+    from controller.brain.on_ray.ray_session import RayStart
+    from controller.brain.remote import RayBrain
+    from controller.brain.supervisor import Link
 
     link = Link(ChildBrain(RayStart(folder="")), decisions, Random(decisions.seed).random)  # noqa: S311 - spreads restarts
     brain = RayBrain(link, decisions, time.monotonic, lambda: 1)

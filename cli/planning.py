@@ -99,7 +99,7 @@ def _without_collecting() -> Iterator[None]:
 
 def decider(policy: str, deadline_s: float, move_share: float = 0.0) -> Decide:
     """What the product would do, guarded as it would be, on this machine's clock."""
-    from controller.brain import InlineBrain
+    from controller.brain.inline import InlineBrain
     from controller.decide import Decisions
     from controller.guard import Limits, guard
 

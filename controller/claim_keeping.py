@@ -9,7 +9,7 @@ from cluster.actions import Bind
 from cluster.errors import Mistake
 from cluster.plans import Plan, Reason, Unplaced
 from cluster.snapshot import Snapshot
-from controller.brain import Brain
+from controller.brain.inline import Brain
 from controller.dra.allocation import deallocation_writes
 from controller.dra.objects import ResourceClaim
 from controller.kube.cluster_view import SeenPod

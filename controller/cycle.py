@@ -7,7 +7,7 @@ from itertools import pairwise
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.apply import carry_out
-from controller.brain import Brain
+from controller.brain.inline import Brain
 from controller.decide import Clock
 from controller.guard import Limits, guard
 from controller.world import Outcome, World

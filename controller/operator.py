@@ -12,7 +12,7 @@ from threading import Event
 import structlog
 
 from cluster.errors import ObservationError
-from controller.brain import Brain
+from controller.brain.inline import Brain
 from controller.claim_keeping import TellsOfClaims
 from controller.cycle import run_cycle
 from controller.dra.translation import Book

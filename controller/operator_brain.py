@@ -5,19 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from controller.aside import ThinksAside
-from controller.brain import Brain, InlineBrain
-from controller.brain_link import Link
-from controller.brain_metrics import BrainTeller
-from controller.brain_peer import ChildBrain, Peer, RemoteBrain, secret_from
+from controller.brain.background import aside_of
+from controller.brain.inline import Brain, InlineBrain
+from controller.brain.launcher import ChildBrain, Peer, RemoteBrain, secret_from
+from controller.brain.metrics import BrainTeller
+from controller.brain.on_ray.ray_session import RayStart
+from controller.brain.remote import RayBrain
+from controller.brain.supervisor import Link
+from controller.brain.with_background import ThinksAside
 from controller.decide import Decisions
 from controller.gang_rollback import TakesGangsBack
 from controller.kube.leader_election import Leadership
 from controller.metrics.registry import Meter
-from controller.occupants import aside_of
 from controller.operator_settings import OperatorSettings
-from controller.ray_brain import RayBrain
-from controller.ray_start import RayStart
 from controller.stuck_releases import OnItsWay, TakesReleasesBack
 from controller.under_way import AwaitsPods
 from placement.batch.ladder import BatchSettings

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from cluster.actions import Bind, Evict
 from cluster.plans import Phase, Plan, Reason, Step, Unplaced
 from cluster.snapshot import Snapshot, without_pods
-from controller.brain import Brain
+from controller.brain.inline import Brain
 from controller.kube.cluster_view import SeenDeployment, SeenPod
 
 

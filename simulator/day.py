@@ -14,7 +14,7 @@ from cluster.nodes import eligible_nodes
 from cluster.pods import PENDING, PodTable
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
-from controller.brain import Brain
+from controller.brain.inline import Brain
 from controller.cycle import Cycle, run_cycle
 from controller.guard import Limits
 from simulator.world import SimulatedWorld

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from cluster.errors import ConfigError, Mistake
 from cluster.version import VERSION
-from controller.ray_join import EMBEDDED, joined
+from controller.brain.on_ray.join import EMBEDDED, joined
 from simulator.shelf import code_digest
 from simulator.sweep import K, SweepStopped
 

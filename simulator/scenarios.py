@@ -13,7 +13,7 @@ from cluster.nodes import NodeTable
 from cluster.plans import Plan
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
-from controller.brain import InlineBrain
+from controller.brain.inline import InlineBrain
 from controller.decide import Decisions
 from controller.guard import Limits, guard
 

@@ -11,7 +11,7 @@ from cluster.actions import Action, Bind
 from cluster.errors import ObservationError
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
-from controller.brain import InlineBrain
+from controller.brain.inline import InlineBrain
 from controller.cycle import run_cycle
 from controller.decide import Decisions
 from controller.guard import Limits

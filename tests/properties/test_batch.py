@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from benchmarks.plan_check import wrongs
 from cluster.arrays import IntArray
 from cluster.snapshot import Snapshot
-from controller.brain import InlineBrain
+from controller.brain.inline import InlineBrain
 from controller.decide import Decisions
 from controller.guard import Limits, guard
 from placement.batch.bound import ceilings

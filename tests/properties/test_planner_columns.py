@@ -4,10 +4,10 @@ shares."""
 from hypothesis import given, settings
 
 from cluster.snapshot import Snapshot
-from controller.brain import InlineBrain
+from controller.brain.frames import plan_from_frame, snapshot_frame
+from controller.brain.inline import InlineBrain
+from controller.brain.planner import Planner, joined
 from controller.decide import Decisions
-from controller.frames import plan_from_frame, snapshot_frame
-from controller.planner import Planner, joined
 from tests.properties.batches import batches
 
 WHOLE = Decisions(planner="columns", policy="bestfit")

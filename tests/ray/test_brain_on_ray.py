@@ -13,9 +13,9 @@ import pytest
 from benchmarks.brain import DECISIONS, embedded, plans_alike
 from benchmarks.chaos_nodes import parents
 from benchmarks.random_clusters import random_cluster
-from controller.brain import InlineBrain
-from controller.brain_peer import ChildBrain
-from controller.ray_brain import RayBrain
+from controller.brain.inline import InlineBrain
+from controller.brain.launcher import ChildBrain
+from controller.brain.remote import RayBrain
 
 LONG_S = 60.0
 SHORT_S = 2.0

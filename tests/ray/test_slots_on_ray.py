@@ -12,13 +12,13 @@ import pytest
 from benchmarks.brain import DECISIONS, embedded
 from cluster.actions import Move
 from cluster.snapshot import Snapshot
+from controller.brain.background import aside_of
+from controller.brain.background_frames import THINK_S, Idea, thought_from_frame
+from controller.brain.frames import plan_from_frame, snapshot_frame
+from controller.brain.on_ray.background_pool import SlotCrew
+from controller.brain.on_ray.join import EMBEDDED, joined
+from controller.brain.on_ray.planner_pool import Crew
 from controller.decide import Decisions
-from controller.frames import plan_from_frame, snapshot_frame
-from controller.occupants import aside_of
-from controller.ray_crew import Crew
-from controller.ray_join import EMBEDDED, joined
-from controller.ray_slots import SlotCrew
-from controller.slots import THINK_S, Idea, thought_from_frame
 from placement.defragment import MovePrice
 from tests.builders import node, pod, world
 from tests.occupants import DIES, FAILS, STALLS, Counting, snapshot_that

@@ -9,7 +9,7 @@ from cluster.errors import ConfigError
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
-from controller.brain import InlineBrain
+from controller.brain.inline import InlineBrain
 from controller.decide import Decisions
 from simulator.day import DaySettings, Moment, check_day, live, tide
 from simulator.world import SimulatedWorld

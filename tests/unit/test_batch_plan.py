@@ -7,7 +7,7 @@ from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.batches import Warmth
-from controller.brain import InlineBrain
+from controller.brain.inline import InlineBrain
 from controller.decide import Decisions, decide
 from placement.batch.columns import Memory
 from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch, rung_for

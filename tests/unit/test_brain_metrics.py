@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.aside import SlotCounts
-from controller.brain_link import Link
-from controller.brain_metrics import BrainTeller
-from controller.brain_scripted import ScriptedBrain
+from controller.brain.fake_brain import ScriptedBrain
+from controller.brain.metrics import BrainTeller
+from controller.brain.remote import RayBrain
+from controller.brain.supervisor import Link
+from controller.brain.with_background import SlotCounts
 from controller.decide import Decisions
 from controller.metrics.registry import Meter
-from controller.ray_brain import RayBrain
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from threading import Event, Thread
 
 import pytest
 
-from controller.brain_peer import RemoteBrain, secret_from
-from controller.brain_server import BrainServer
-from controller.brain_wire import prove
+from controller.brain.launcher import RemoteBrain, secret_from
+from controller.brain.server import BrainServer
+from controller.brain.wire import prove
 
 TOKEN = b"correct horse battery"
 

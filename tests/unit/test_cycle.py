@@ -10,7 +10,7 @@ from cluster.actions import Bind, Scale
 from cluster.errors import ObservationError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.brain import InlineBrain
+from controller.brain.inline import InlineBrain
 from controller.cycle import STAGES, Cycle, run_cycle
 from controller.decide import Decisions
 from controller.guard import Limits

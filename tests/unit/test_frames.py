@@ -10,7 +10,7 @@ from cluster.demand import LengthGrid
 from cluster.plans import Certificate, Phase, Plan, Reason, Refused, Routing, ServicePlan, Step, Unplaced
 from cluster.record import plan_to_json
 from cluster.workloads import Gang
-from controller.frames import FrameError, plan_frame, plan_from_frame, snapshot_frame, snapshot_from_frame
+from controller.brain.frames import FrameError, plan_frame, plan_from_frame, snapshot_frame, snapshot_from_frame
 from tests.builders import node, pod, world
 from tests.mixes import profile, service
 from tests.snapshots import plain
@@ -82,7 +82,7 @@ def test_a_plan_crosses_with_every_field() -> None:
 
 
 def test_no_field_of_a_plan_is_left_behind() -> None:
-    # Plans are taken apart by hand in controller/frames.py: who adds a field adds it there, above, and here.
+    # Plans are taken apart by hand in controller/brain/frames.py: who adds a field adds it there, above, and here.
     known = {
         Plan: {"phases", "unplaced", "services", "refused", "certificates"},
         Phase: {"name", "steps", "whole"},

@@ -17,7 +17,7 @@ from cluster.errors import ConfigError, ObservationError
 from cluster.plans import Reason, Step
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
-from controller.brain import InlineBrain
+from controller.brain.inline import InlineBrain
 from controller.cycle import Cycle, run_cycle
 from controller.decide import Decisions
 from controller.guard import Limits

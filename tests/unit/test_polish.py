@@ -5,13 +5,13 @@ from dataclasses import replace
 from cluster.actions import Bind, Move
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.aside import PATIENCE, ThinksAside
-from controller.brain import InlineBrain
+from controller.brain.background import occupants_of
+from controller.brain.background_frames import Idea, thought_frame
+from controller.brain.inline import InlineBrain
+from controller.brain.with_background import PATIENCE, ThinksAside
 from controller.decide import Decisions
 from controller.guard import Limits, guard
-from controller.occupants import occupants_of
 from controller.polish import Polish
-from controller.slots import Idea, thought_frame
 from placement.batch.question import HostPrice
 from placement.defragment import MovePrice
 from tests.builders import node, pod, world

@@ -9,13 +9,13 @@ import pytest
 
 from cluster.actions import Bind
 from cluster.snapshot import Snapshot
-from controller.brain import InlineBrain
-from controller.brain_life import SILENT_S
-from controller.brain_link import PATIENCE_S, Link
-from controller.brain_scripted import Mood, ScriptedBrain
-from controller.brain_trust import FAILURES
+from controller.brain.circuit_breaker import FAILURES
+from controller.brain.fake_brain import Mood, ScriptedBrain
+from controller.brain.inline import InlineBrain
+from controller.brain.remote import RayBrain
+from controller.brain.session import SILENT_S
+from controller.brain.supervisor import PATIENCE_S, Link
 from controller.decide import Decisions
-from controller.ray_brain import RayBrain
 from controller.service_status import PLANNED_LOCALLY
 from tests.builders import node, pod, world
 from tests.mixes import profile, service

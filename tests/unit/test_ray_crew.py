@@ -4,12 +4,12 @@ import pytest
 
 from cluster.actions import Bind
 from cluster.snapshot import Snapshot
-from controller.brain import InlineBrain
+from controller.brain.frames import plan_from_frame, snapshot_frame
+from controller.brain.inline import InlineBrain
+from controller.brain.on_ray.fake_ray import Mood, ScriptedRay
+from controller.brain.on_ray.planner_pool import Crew, NoPlan
+from controller.brain.on_ray.supervised_actors import BIRTH_S, SILENT_S, STALLED_S
 from controller.decide import Decisions
-from controller.frames import plan_from_frame, snapshot_frame
-from controller.ray_crew import Crew, NoPlan
-from controller.ray_posts import BIRTH_S, SILENT_S, STALLED_S
-from controller.ray_scripted import Mood, ScriptedRay
 from tests.builders import node, pod, world
 from tests.snapshots import plain
 

@@ -14,7 +14,9 @@ def run_hidden(code: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, "-c", HIDE + code], cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603
 
 
-@pytest.mark.parametrize("module", ["controller.operator", "controller.ray_brain", "controller.ray_crew", "cli.main"])
+@pytest.mark.parametrize(
+    "module", ["controller.operator", "controller.brain.remote", "controller.brain.on_ray.planner_pool", "cli.main"]
+)
 def test_it_can_be_imported_without_ray(module: str) -> None:
     run = run_hidden(f"import {module}")
 
@@ -27,7 +29,7 @@ def test_what_hides_ray_hides_it() -> None:
 
 def test_a_brain_process_without_ray_says_what_is_missing() -> None:
     code = (
-        "from controller.ray_start import RayStart, connect\n"
+        "from controller.brain.on_ray.ray_session import RayStart, connect\n"
         "from cluster.errors import ConfigError\n"
         "try:\n    connect(RayStart(folder='/nowhere'))\n"
         "except ConfigError as error:\n    print(error)"

@@ -16,11 +16,13 @@ from threading import Condition, Thread
 import structlog
 
 from cluster.version import VERSION
-from controller.brain_life import BrainLost, Life
-from controller.brain_peer import Peer
-from controller.brain_standing import UNWANTED, OpenRequest, Reply, Standing, planners_of
-from controller.brain_trust import Retries, Trust
-from controller.brain_wire import (
+from controller.brain.background_frames import Idea, memory_of
+from controller.brain.circuit_breaker import Retries, Trust
+from controller.brain.frames import FrameError
+from controller.brain.launcher import Peer
+from controller.brain.session import BrainLost, Life
+from controller.brain.state import UNWANTED, OpenRequest, Reply, Standing, planners_of
+from controller.brain.wire import (
     Answer,
     Ask,
     Begin,
@@ -35,8 +37,6 @@ from controller.brain_wire import (
     written,
 )
 from controller.decide import Clock, Decisions
-from controller.frames import FrameError
-from controller.slots import Idea, memory_of
 
 log = structlog.get_logger(__name__)
 

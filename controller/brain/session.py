@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from controller.brain_wire import Inbox, Message, WireError
+from controller.brain.wire import Inbox, Message, WireError
 
 SILENT_S = 5.0
 """A brain that says nothing for so long is frozen; it answers pings also while it plans."""

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from controller.aside import SlotCounts
+from controller.brain.remote import RayBrain
+from controller.brain.with_background import SlotCounts
 from controller.metrics.registry import Meter
-from controller.ray_brain import RayBrain
 
 Labels = tuple[str, ...]
 

@@ -15,8 +15,8 @@ from typing import Protocol
 
 import msgspec
 
-from controller.brain_wire import prove
-from controller.ray_start import RayStart, environment
+from controller.brain.on_ray.ray_session import RayStart, environment
+from controller.brain.wire import prove
 
 CONNECT_S = 3.0
 FAREWELL_S = 5.0
@@ -41,7 +41,7 @@ class ChildBrain:
 
     start: RayStart = field(default_factory=lambda: RayStart(folder=""))
     process: "subprocess.Popen[bytes] | None" = None
-    command: tuple[str, ...] = (sys.executable, "-m", "controller.ray_process")
+    command: tuple[str, ...] = (sys.executable, "-m", "controller.brain.on_ray.process")
     given: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     folder: str = ""
     """Where the child that runs keeps Ray's files."""
@@ -95,7 +95,7 @@ class ChildBrain:
 
 @dataclass(slots=True)
 class RemoteBrain:
-    """A brain server (controller/brain_server.py); it starts a brain for each controller that connects."""
+    """A brain server (controller/brain/server.py); it starts a brain for each controller that connects."""
 
     address: str
     """`host:port`."""

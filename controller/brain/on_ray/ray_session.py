@@ -2,7 +2,7 @@
 
 Ray takes much from the environment and from files in the home directory. Here everything that matters is said outright:
 a home and a temporary directory of its own, the token, and how soon a silent node is given up. A command that uses Ray
-for a while and then ends joins it in its own process instead (controller/ray_join.py).
+for a while and then ends joins it in its own process instead (controller/brain/on_ray/join.py).
 """
 
 import os
@@ -48,7 +48,7 @@ def environment(start: RayStart, given: Mapping[str, str]) -> dict[str, str]:
     given: the parent's. Its credentials stay behind: nothing in a Ray process talks to Kubernetes.
     """
     kept = {k: v for k, v in given.items() if not k.startswith(("RAY_", "KUBE", "TONNAGE_"))}
-    here = str(Path(__file__).resolve().parents[1])
+    here = str(Path(__file__).resolve().parents[3])
     return {
         **kept,
         **({} if start.address else SILENT_NODE),

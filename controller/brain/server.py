@@ -13,8 +13,8 @@ from threading import Lock, Thread
 
 import structlog
 
-from controller.brain_peer import keep_alive
-from controller.brain_wire import prove
+from controller.brain.launcher import keep_alive
+from controller.brain.wire import prove
 
 log = structlog.get_logger(__name__)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cluster.version import VERSION
-from controller.ray_actors import HEALTH
+from controller.brain.on_ray.actors import HEALTH
 
 Clock = Callable[[], float]
 

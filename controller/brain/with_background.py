@@ -12,10 +12,10 @@ import structlog
 
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.brain import Brain
+from controller.brain.background_frames import Idea, Occupant, Thought, thought_from_frame
+from controller.brain.frames import FrameError
+from controller.brain.inline import Brain
 from controller.decide import Clock
-from controller.frames import FrameError
-from controller.slots import Idea, Occupant, Thought, thought_from_frame
 
 log = structlog.get_logger(__name__)
 

@@ -1,7 +1,7 @@
 """The brain on Ray, as the loop sees it: a plan by the deadline, from Ray or, while that is away, from this process.
 
 A Ray outage costs optimality, never function: past the deadline, or while there is no brain, the local heuristic plans
-at once. This file imports no Ray; a process of its own does (controller/ray_process.py).
+at once. This file imports no Ray; a process of its own does (controller/brain/on_ray/process.py).
 """
 
 from collections import Counter
@@ -12,11 +12,11 @@ import structlog
 
 from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
-from controller.brain import InlineBrain
-from controller.brain_link import Link
-from controller.brain_standing import Standing
+from controller.brain.frames import FrameError, plan_from_frame, snapshot_frame
+from controller.brain.inline import InlineBrain
+from controller.brain.state import Standing
+from controller.brain.supervisor import Link
 from controller.decide import Clock, Decisions
-from controller.frames import FrameError, plan_from_frame, snapshot_frame
 from controller.service_status import PLANNED_LOCALLY
 
 log = structlog.get_logger(__name__)

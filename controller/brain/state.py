@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from controller.brain_wire import Pong, Ready
+from controller.brain.wire import Pong, Ready
 
 UNWANTED = "no brain is wanted here: this replica does not lead"
 

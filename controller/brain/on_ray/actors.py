@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from cluster.version import VERSION
+from controller.brain.background_frames import Occupant, thought_over
+from controller.brain.planner import Planner
 from controller.decide import Decisions
-from controller.planner import Planner
-from controller.slots import Occupant, thought_over
 
 PENDING_CALLS = 4
 """A planner has one call to answer at a time, and pings; who has more waiting should plan without it."""

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.frames import Buffer, FrameError, plan_frame, plan_from_frame, snapshot_from_frame
+from controller.brain.frames import Buffer, FrameError, plan_frame, plan_from_frame, snapshot_from_frame
 
 THINK_S = 5.0
 """What an occupant may take. Chosen: the loop's own deadline for a plan."""
@@ -37,7 +37,7 @@ class Idea:
     slot: str
     frame: bytes = b""
     reason: str = ""
-    """`deadline`, `error`, `garbled`, `queue_full`, or why its actor was replaced (`controller.ray_posts.Useless`)."""
+    """`deadline`, `error`, `garbled`, `queue_full`, or why its actor was replaced (`controller.brain.on_ray.supervised_actors.Useless`)."""
     words: str = ""
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from controller.frames import Buffer
+from controller.brain.frames import Buffer
 
 
 @dataclass(frozen=True, slots=True)

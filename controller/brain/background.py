@@ -4,11 +4,11 @@ A forecaster or an analyser of faults takes its seat here: a class with `Occupan
 Everything else about it (an actor, its deadline, its successor, its metrics) is there.
 """
 
-from controller.aside import ThinksAside
+from controller.brain.background_frames import Occupant
+from controller.brain.remote import RayBrain
+from controller.brain.with_background import ThinksAside
 from controller.decide import Decisions
 from controller.polish import Polish
-from controller.ray_brain import RayBrain
-from controller.slots import Occupant
 
 
 def occupants_of(decisions: Decisions) -> tuple[Occupant, ...]:

@@ -99,7 +99,7 @@ class Thinks(msgspec.Struct, tag=True, frozen=True):
 
     slot: str
     reason: str = ""
-    """Of `controller.slots.Idea`."""
+    """Of `controller.brain.background_frames.Idea`."""
     words: str = ""
 
 

@@ -1,6 +1,6 @@
 """The crew: the planners on Ray that a brain process drives, and how a plan is got from them by a deadline.
 
-One thread owns it. How planners are watched and replaced is told in controller/ray_posts.py.
+One thread owns it. How planners are watched and replaced is told in controller/brain/on_ray/supervised_actors.py.
 """
 
 import secrets
@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from controller.brain.on_ray.actors import hire
+from controller.brain.on_ray.shared_snapshot import SnapshotHolder
+from controller.brain.on_ray.supervised_actors import TICK_S, Clock, Lost, Mistaken, Post, Posts, QueueFull
+from controller.brain.planner import joined
 from controller.decide import Decisions
-from controller.planner import joined
-from controller.ray_actors import hire
-from controller.ray_posts import TICK_S, Clock, Lost, Mistaken, Post, Posts, QueueFull
-from controller.snapshot_holder import SnapshotHolder
 
 PLANNING_SHARE = 0.8
 """Of what is left of a deadline, for planning itself: the rest is for plans on their way."""

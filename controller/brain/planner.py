@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from controller.batches import Warmth
+from controller.brain.frames import Buffer, plan_frame, plan_from_frame, snapshot_from_frame
 from controller.decide import Clock, Decisions, decide, pack_share, scale
-from controller.frames import Buffer, plan_frame, plan_from_frame, snapshot_from_frame
 from placement.shares import shares_of
 
 

@@ -9,7 +9,10 @@ from threading import Event, Thread
 from typing import Literal
 
 from cluster.version import VERSION
-from controller.brain_wire import (
+from controller.brain.background import occupants_of
+from controller.brain.background_frames import thought_over
+from controller.brain.planner import Planner
+from controller.brain.wire import (
     Answer,
     Ask,
     Begin,
@@ -24,9 +27,6 @@ from controller.brain_wire import (
     receive,
     send,
 )
-from controller.occupants import occupants_of
-from controller.planner import Planner
-from controller.slots import thought_over
 
 Mood = Literal["well", "late", "mute", "wrong_request", "wrong_epoch", "garbage", "dead"]
 """well: plans. late: plans, and answers when `let_go` is set. mute: hears and says nothing, as a frozen process.

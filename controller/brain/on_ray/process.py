@@ -19,7 +19,12 @@ import msgspec
 
 from cluster.errors import TonnageError
 from cluster.version import VERSION
-from controller.brain_wire import (
+from controller.brain.background import occupants_of
+from controller.brain.frames import FrameError
+from controller.brain.on_ray.background_pool import SlotCrew
+from controller.brain.on_ray.planner_pool import Crew, NoPlan
+from controller.brain.on_ray.ray_session import RayStart, connect
+from controller.brain.wire import (
     Answer,
     Ask,
     Begin,
@@ -34,11 +39,6 @@ from controller.brain_wire import (
     receive,
     send,
 )
-from controller.frames import FrameError
-from controller.occupants import occupants_of
-from controller.ray_crew import Crew, NoPlan
-from controller.ray_slots import SlotCrew
-from controller.ray_start import RayStart, connect
 
 UP_WITHIN_S = 60.0
 """For the planners to come up; the controller gives up on the process sooner."""

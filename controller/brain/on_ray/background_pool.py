@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from controller.frames import FrameError
-from controller.ray_actors import hire_for_slot
-from controller.ray_posts import Clock, Lost, Mistaken, Post, Posts, QueueFull
-from controller.slots import THINK_S, Idea, Occupant, memory_of
-from controller.snapshot_holder import Held
+from controller.brain.background_frames import THINK_S, Idea, Occupant, memory_of
+from controller.brain.frames import FrameError
+from controller.brain.on_ray.actors import hire_for_slot
+from controller.brain.on_ray.shared_snapshot import Held
+from controller.brain.on_ray.supervised_actors import Clock, Lost, Mistaken, Post, Posts, QueueFull
 
 
 @dataclass(slots=True)
