@@ -22,7 +22,7 @@ from benchmarks.random_clusters import random_cluster
 from controller.brain.launcher import RemoteBrain, secret_from
 from controller.brain.remote import RayBrain
 from controller.brain.supervisor import Link
-from controller.decide import Decisions
+from controller.deciders.pipeline import Decisions
 from placement.mix_plan import MixSettings
 
 Record = Mapping[str, object]

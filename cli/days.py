@@ -22,7 +22,7 @@ from cluster.version import VERSION
 from controller.brain.background import aside_of, occupants_of
 from controller.brain.inline import Brain, InlineBrain
 from controller.brain.with_background import ThinksAside
-from controller.decide import Decisions
+from controller.deciders.pipeline import Decisions
 from placement.policies import POLICIES
 from simulator.day import HOUR_S, DaySettings, Moment, check_day, live
 from simulator.day_report import as_html, summary_of

@@ -100,7 +100,7 @@ def _without_collecting() -> Iterator[None]:
 def decider(policy: str, deadline_s: float, move_share: float = 0.0) -> Decide:
     """What the product would do, guarded as it would be, on this machine's clock."""
     from controller.brain.inline import InlineBrain
-    from controller.decide import Decisions
+    from controller.deciders.pipeline import Decisions
     from controller.guard import Limits, guard
 
     brain = InlineBrain(Decisions(policy=policy, move_share=move_share), clock=time.monotonic)
@@ -109,7 +109,7 @@ def decider(policy: str, deadline_s: float, move_share: float = 0.0) -> Decide:
 
 def packer_of(policy: str) -> "Callable[[Snapshot], Packer]":
     """Makes the packing engine that `decider` places pods with."""
-    from controller.decide import Decisions, packer_for
+    from controller.deciders.pipeline import Decisions, packer_for
 
     return lambda snapshot: packer_for(snapshot, Decisions(policy=policy))
 

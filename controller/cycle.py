@@ -8,7 +8,7 @@ from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.apply import carry_out
 from controller.brain.inline import Brain
-from controller.decide import Clock
+from controller.deciders.pipeline import Clock
 from controller.guard import Limits, guard
 from controller.world import Outcome, World
 

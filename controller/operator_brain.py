@@ -13,12 +13,12 @@ from controller.brain.on_ray.ray_session import RayStart
 from controller.brain.remote import RayBrain
 from controller.brain.supervisor import Link
 from controller.brain.with_background import ThinksAside
-from controller.decide import Decisions
-from controller.gang_rollback import TakesGangsBack
+from controller.deciders.gang_rollback import TakesGangsBack
+from controller.deciders.gate_timeout import OnItsWay, TakesReleasesBack
+from controller.deciders.pipeline import Decisions
 from controller.kube.leader_election import Leadership
 from controller.metrics.registry import Meter
 from controller.operator_settings import OperatorSettings
-from controller.stuck_releases import OnItsWay, TakesReleasesBack
 from controller.under_way import AwaitsPods
 from placement.batch.ladder import BatchSettings
 from placement.mix_plan import MixSettings

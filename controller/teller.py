@@ -9,7 +9,7 @@ from cluster.actions import Action, Bind
 from cluster.errors import ObservationError
 from cluster.plans import Certificate
 from controller.cycle import STAGES, Cycle
-from controller.decide import Clock
+from controller.deciders.pipeline import Clock
 from controller.fleet_metrics import left_behind, pending_since, samples_of
 from controller.guard import REASONS
 from controller.logs import log_cycle
@@ -26,7 +26,7 @@ RESULT_OF = {
 STUCK = "stuck"
 """What became of a step that was to take back what stands half done, and failed."""
 TAKES_BACK = ("GangTakenBack", "NotBound")
-"""Why such a step is planned (controller/gang_rollback.py, controller/stuck_releases.py)."""
+"""Why such a step is planned (controller/deciders/gang_rollback.py, controller/deciders/gate_timeout.py)."""
 
 PLANNERS = ("ray", "local")
 FALLBACKS = ("away", "starting", "distrusted", "deadline", "lost")

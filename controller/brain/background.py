@@ -7,8 +7,8 @@ Everything else about it (an actor, its deadline, its successor, its metrics) is
 from controller.brain.background_frames import Occupant
 from controller.brain.remote import RayBrain
 from controller.brain.with_background import ThinksAside
-from controller.decide import Decisions
-from controller.polish import Polish
+from controller.deciders.consolidation import Polish
+from controller.deciders.pipeline import Decisions
 
 
 def occupants_of(decisions: Decisions) -> tuple[Occupant, ...]:

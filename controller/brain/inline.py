@@ -5,8 +5,8 @@ from typing import Protocol
 
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.batches import Warmth
-from controller.decide import Clock, Decisions, decide
+from controller.deciders.batch import Warmth
+from controller.deciders.pipeline import Clock, Decisions, decide
 
 
 class Brain(Protocol):

@@ -16,7 +16,7 @@ from controller.brain.frames import FrameError, plan_from_frame, snapshot_frame
 from controller.brain.inline import InlineBrain
 from controller.brain.state import Standing
 from controller.brain.supervisor import Link
-from controller.decide import Clock, Decisions
+from controller.deciders.pipeline import Clock, Decisions
 from controller.service_status import PLANNED_LOCALLY
 
 log = structlog.get_logger(__name__)

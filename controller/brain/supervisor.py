@@ -36,7 +36,7 @@ from controller.brain.wire import (
     Thinks,
     written,
 )
-from controller.decide import Clock, Decisions
+from controller.deciders.pipeline import Clock, Decisions
 
 log = structlog.get_logger(__name__)
 

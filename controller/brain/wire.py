@@ -14,7 +14,7 @@ from hashlib import sha256
 
 import msgspec
 
-from controller.decide import Decisions
+from controller.deciders.pipeline import Decisions
 
 PROTOCOL = 2
 """Raised whenever two versions could misunderstand each other."""

@@ -15,7 +15,7 @@ from cluster.snapshot import Snapshot
 from controller.brain.background_frames import Idea, Occupant, Thought, thought_from_frame
 from controller.brain.frames import FrameError
 from controller.brain.inline import Brain
-from controller.decide import Clock
+from controller.deciders.pipeline import Clock
 
 log = structlog.get_logger(__name__)
 

@@ -8,7 +8,7 @@ from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
 from controller.apply import carry_out
 from controller.cycle import stopped
-from controller.gang_rollback import TakesGangsBack, half_started
+from controller.deciders.gang_rollback import TakesGangsBack, half_started
 from controller.guard import Limits, guard
 from placement.draft import effective_priority
 from placement.pack import pack

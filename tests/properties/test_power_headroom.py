@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from cluster.plans import Plan
 from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
-from controller.batches import Warmth
-from controller.decide import Decisions, decide
+from controller.deciders.batch import Warmth
+from controller.deciders.pipeline import Decisions, decide
 from controller.guard import Limits, guard
 from placement.defragment import MovePrice
 from placement.pack import pack

@@ -18,7 +18,7 @@ from controller.brain.frames import plan_from_frame, snapshot_frame
 from controller.brain.on_ray.background_pool import SlotCrew
 from controller.brain.on_ray.join import EMBEDDED, joined
 from controller.brain.on_ray.planner_pool import Crew
-from controller.decide import Decisions
+from controller.deciders.pipeline import Decisions
 from placement.defragment import MovePrice
 from tests.builders import node, pod, world
 from tests.occupants import DIES, FAILS, STALLS, Counting, snapshot_that

@@ -6,9 +6,9 @@ from cluster.actions import Bind, Move
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
-from controller.batches import Warmth
 from controller.brain.inline import InlineBrain
-from controller.decide import Decisions, decide
+from controller.deciders.batch import Warmth
+from controller.deciders.pipeline import Decisions, decide
 from placement.batch.columns import Memory
 from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch, rung_for
 from placement.batch.reading import SYSTEM_PRIORITY, batch_of

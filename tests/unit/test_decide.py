@@ -5,7 +5,7 @@ from dataclasses import replace
 from cluster.actions import Move
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.decide import Decisions, decide
+from controller.deciders.pipeline import Decisions, decide
 from controller.guard import Limits, guard
 from placement.defragment import MovePrice
 from tests.builders import node, pod, world

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from cluster.workloads import Gang
-from controller.decide import Decisions, packer_for
+from controller.deciders.pipeline import Decisions, packer_for
 from controller.drain import Consent, Guest, guests, what_if
 from tests.builders import node, pod, world
 

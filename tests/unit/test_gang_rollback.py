@@ -6,7 +6,7 @@ from cluster.actions import Bind, Evict
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
-from controller.gang_rollback import TakesGangsBack, half_started
+from controller.deciders.gang_rollback import TakesGangsBack, half_started
 from tests.builders import node, pod, world
 from tests.pretend_sightings import Clock
 

@@ -9,9 +9,9 @@ from controller.brain.background import occupants_of
 from controller.brain.background_frames import Idea, thought_frame
 from controller.brain.inline import InlineBrain
 from controller.brain.with_background import PATIENCE, ThinksAside
-from controller.decide import Decisions
+from controller.deciders.consolidation import Polish
+from controller.deciders.pipeline import Decisions
 from controller.guard import Limits, guard
-from controller.polish import Polish
 from placement.batch.question import HostPrice
 from placement.defragment import MovePrice
 from tests.builders import node, pod, world

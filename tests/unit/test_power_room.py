@@ -13,8 +13,8 @@ from cluster.arrays import FloatArray
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
-from controller.batches import Warmth
-from controller.decide import Decisions, decide
+from controller.deciders.batch import Warmth
+from controller.deciders.pipeline import Decisions, decide
 from controller.explain import explain
 from controller.guard import Limits, guard
 from placement.explanation import EXPECTED_PEAK

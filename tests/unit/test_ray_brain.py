@@ -15,7 +15,7 @@ from controller.brain.inline import InlineBrain
 from controller.brain.remote import RayBrain
 from controller.brain.session import SILENT_S
 from controller.brain.supervisor import PATIENCE_S, Link
-from controller.decide import Decisions
+from controller.deciders.pipeline import Decisions
 from controller.service_status import PLANNED_LOCALLY
 from tests.builders import node, pod, world
 from tests.mixes import profile, service

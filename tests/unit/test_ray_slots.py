@@ -7,7 +7,7 @@ from controller.brain.on_ray.fake_ray import ScriptedActor, ScriptedRay
 from controller.brain.on_ray.planner_pool import Crew
 from controller.brain.on_ray.shared_snapshot import SnapshotHolder
 from controller.brain.on_ray.supervised_actors import SILENT_S, STALLED_S
-from controller.decide import Decisions
+from controller.deciders.pipeline import Decisions
 from tests.occupants import FAILS, Counting, snapshot_that
 
 

@@ -10,7 +10,7 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.brain.frames import plan_from_frame, snapshot_frame
 from controller.brain.planner import Planner, joined
-from controller.decide import Decisions, decide
+from controller.deciders.pipeline import Decisions, decide
 from placement.shares import shares_of
 from tests.builders import Node, node, pod, world
 from tests.properties.fleets import fleets

@@ -7,7 +7,7 @@ import pytest
 from cluster.actions import Evict
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.stuck_releases import TakesReleasesBack
+from controller.deciders.gate_timeout import TakesReleasesBack
 from tests.builders import node, pod, world
 from tests.pretend_sightings import Clock
 

@@ -8,7 +8,7 @@ from cluster.cordon import cordoned
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from cluster.workloads import ModelService, Requirement
-from controller.decide import Decisions, decide
+from controller.deciders.pipeline import Decisions, decide
 from controller.kube.cluster_view import PLACEMENT_GATE, SeenDeployment, SeenPod, SeenService
 from controller.placers.pool_affinity import Standing, Ways
 from controller.placers.pools import Pool

@@ -12,7 +12,7 @@ import numpy as np
 from cluster.version import VERSION
 from controller.brain.background_frames import Occupant, thought_over
 from controller.brain.planner import Planner
-from controller.decide import Decisions
+from controller.deciders.pipeline import Decisions
 
 PENDING_CALLS = 4
 """A planner has one call to answer at a time, and pings; who has more waiting should plan without it."""

@@ -8,7 +8,7 @@ from typing import Literal
 from cluster.plans import Plan
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
-from controller.batches import Warmth, pack_batch
+from controller.deciders.batch import Warmth, pack_batch
 from placement.batch.consolidate import consolidated
 from placement.batch.ladder import BatchSettings
 from placement.defragment import MovePrice, defragmented
@@ -51,7 +51,7 @@ class Decisions:
     that nobody expected costs more trust than a fragment costs dollars. The planner `packing` moves pods to mend
     fragments, the planner `columns` to empty nodes."""
     polish_share: float = 0.0
-    """Like `move_share`, but looked for beside plans, in a slot of the brain (controller/polish.py): nodes are emptied
+    """Like `move_share`, but looked for beside plans, in a slot of the brain (controller/deciders/consolidation.py): nodes are emptied
     where that pays, without making a plan late. Off unless asked for."""
     move_price: MovePrice = field(default_factory=MovePrice)
     """What a move must save."""

@@ -1,0 +1,1 @@
+"""Deciders and their order: pure functions of a snapshot, for every brain."""
