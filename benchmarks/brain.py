@@ -31,7 +31,7 @@ from controller.brain.on_ray.ray_session import RayStart
 from controller.brain.remote import RayBrain
 from controller.brain.supervisor import Link
 from controller.deciders.pipeline import Decisions
-from controller.kube_observe import Observer, empty_caches, settle_heap
+from controller.kube_world.observer import Observer, empty_caches, settle_heap
 from placement.mix_plan import MixSettings
 
 Record = Mapping[str, object]

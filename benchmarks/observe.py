@@ -14,7 +14,7 @@ from rich.table import Table
 from benchmarks import api_objects, arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
 from controller.kube.cache import Cache
-from controller.kube_observe import Caches, Observer, empty_caches, settle_heap
+from controller.kube_world.observer import Caches, Observer, empty_caches, settle_heap
 
 Record = Mapping[str, object]
 

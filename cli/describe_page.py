@@ -9,7 +9,7 @@ from cli.columns import columns
 from cli.event_rows import HEADERS, in_order, row
 from cli.output import yaml_text
 from controller.api.labels import API_VERSION, CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION
-from controller.service_deployments import GPU_TYPE_LABEL
+from controller.kube_world.deployments import GPU_TYPE_LABEL
 
 Object = dict[str, Any]
 

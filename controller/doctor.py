@@ -15,7 +15,7 @@ from controller.api.rbac import Permission
 from controller.kube.errors import NOT_INSTALLED
 from controller.kube.structs import Pod
 from controller.kube_installation import Installation
-from controller.kube_sightings import seen_pod
+from controller.kube_world.cached_view import seen_pod
 from controller.placers.pools import asked_placer, placer_name
 
 Object = dict[str, Any]

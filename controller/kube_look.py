@@ -11,8 +11,8 @@ from cluster.snapshot import Snapshot
 from controller.kube.cache import Cache
 from controller.kube.connection import Connection
 from controller.kube_installation import Installation
-from controller.kube_observe import Caches, Observer, empty_caches
-from controller.kube_sightings import is_ours, seen_pod
+from controller.kube_world.cached_view import is_ours, seen_pod
+from controller.kube_world.observer import Caches, Observer, empty_caches
 from controller.placers.pool_affinity import Ways
 from controller.placers.pools import asked_placer
 from controller.snapshot.builder import Seen

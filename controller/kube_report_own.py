@@ -19,8 +19,8 @@ from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Job
 from controller.kube.structs import OwnObject
 from controller.kube.write import Write
-from controller.kube_observe import Caches, Observer
 from controller.kube_report import STATUS_MANAGER
+from controller.kube_world.observer import Caches, Observer
 from controller.objects.own_objects import by_object
 
 Status = Mapping[str, Any]

@@ -13,7 +13,6 @@ import structlog
 
 from cluster.errors import ObservationError
 from controller.brain.inline import Brain
-from controller.claim_keeping import TellsOfClaims
 from controller.cycle import run_cycle
 from controller.dra.translation import Book
 from controller.guard import Limits
@@ -27,9 +26,10 @@ from controller.kube.reflector import Surroundings
 from controller.kube.request import Request
 from controller.kube.sender import Applier
 from controller.kube.structs import OwnObject
-from controller.kube_observe import Caches, Observer, empty_caches, follow
 from controller.kube_report_own import reports_on
-from controller.kube_sightings import DEPLOYMENTS, is_ours
+from controller.kube_world.cached_view import DEPLOYMENTS, is_ours
+from controller.kube_world.claim_cleanup import TellsOfClaims
+from controller.kube_world.observer import Caches, Observer, empty_caches, follow
 from controller.metrics.endpoint import metrics_endpoint
 from controller.metrics.registry import Meter, count_request, foresee_requests
 from controller.operator_brain import OnRay, brain_of, on_ray

@@ -17,9 +17,9 @@ from controller.deciders.gang_rollback import TakesGangsBack
 from controller.deciders.gate_timeout import OnItsWay, TakesReleasesBack
 from controller.deciders.pipeline import Decisions
 from controller.kube.leader_election import Leadership
+from controller.kube_world.in_flight import AwaitsPods
 from controller.metrics.registry import Meter
 from controller.operator_settings import OperatorSettings
-from controller.under_way import AwaitsPods
 from placement.batch.ladder import BatchSettings
 from placement.mix_plan import MixSettings
 

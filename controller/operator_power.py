@@ -13,7 +13,7 @@ from controller.kube.loop_thread import LoopThread
 from controller.kube.sender import Applier
 from controller.kube.structs import OwnObject
 from controller.kube_events import AT_A_TIME, Events
-from controller.kube_observe import Caches
+from controller.kube_world.observer import Caches
 from controller.metrics.registry import Meter
 from controller.operator_settings import OperatorSettings
 from controller.power_loop import PowerLoop

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from controller.kube.cache import Cache
-from controller.kube_observe import Caches, Observer, empty_caches
+from controller.kube_world.observer import Caches, Observer, empty_caches
 from tests.kube import Object, as_stored, deleted, listed, modified
 
 

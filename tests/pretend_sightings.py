@@ -8,7 +8,7 @@ from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
 from controller.kube.cluster_view import SeenDeployment, SeenGpuType, SeenPod, SeenService
 from controller.kube.sender import Applier
-from controller.kube_world import KubernetesWorld
+from controller.kube_world.world import KubernetesWorld
 from controller.placers.claims import Allocate, no_claims
 from controller.placers.pools import Pool
 from tests.kube_writer import ScriptedWriter

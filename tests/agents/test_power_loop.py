@@ -13,7 +13,7 @@ import pytest
 from controller.kube.cache import Cache
 from controller.kube.sender import Job, Sent
 from controller.kube.structs import Node, OwnObject
-from controller.kube_observe import NODES
+from controller.kube_world.observer import NODES
 from controller.metrics.registry import Meter, Sample
 from controller.power_facts import facts_of, held_of
 from controller.power_loop import PowerLoop

@@ -25,9 +25,9 @@ from controller.kube.errors import KubeWriteError
 from controller.kube.loop_thread import LoopThread
 from controller.kube.reflector import Surroundings
 from controller.kube.sender import Applier
-from controller.kube_observe import Caches, Observer, empty_caches, follow
-from controller.kube_sightings import DEPLOYMENTS, CachedSightings, is_ours
-from controller.kube_world import KubernetesWorld
+from controller.kube_world.cached_view import DEPLOYMENTS, CachedSightings, is_ours
+from controller.kube_world.observer import Caches, Observer, empty_caches, follow
+from controller.kube_world.world import KubernetesWorld
 from controller.placers.pools import Pool
 from tests import manifests
 from tests.contracts.stage import Stage

@@ -24,7 +24,7 @@ from controller.kube.credentials import Access
 from controller.kube.errors import KubeWriteError
 from controller.kube.reflector import Rhythm, Surroundings
 from controller.kube.request import APPLY_PATCH, MERGE_PATCH, Request
-from controller.kube_observe import Caches, Observer, empty_caches, follow
+from controller.kube_world.observer import Caches, Observer, empty_caches, follow
 from controller.objects.manifests import read_manifests
 from controller.snapshot.from_manifests import snapshot_from
 from simulator.controlplane import processes

@@ -4,7 +4,7 @@ import pytest
 
 from cluster.actions import Action, Bind, Evict, Scale
 from cluster.errors import ActionError
-from controller.account import Account
+from controller.kube_world.capacity_check import Account
 from tests.builders import node, pod, world
 
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from cluster.actions import Bind
 from cluster.plans import Phase, Plan, Reason, Step
-from controller.claim_keeping import TakesAllocationsBack, TellsOfClaims
 from controller.dra.objects import ResourceClaim
 from controller.kube.cluster_view import SeenPod
+from controller.kube_world.claim_cleanup import TakesAllocationsBack, TellsOfClaims
 from tests.builders import node, world
 from tests.devices import claim
 from tests.pretend_sightings import Clock

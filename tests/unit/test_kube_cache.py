@@ -5,7 +5,7 @@ import pytest
 from controller.kube.cache import Cache
 from controller.kube.errors import KubeReadError, Refusal
 from controller.kube.structs import Node, Pod
-from controller.kube_observe import NODES, PODS
+from controller.kube_world.observer import NODES, PODS
 from tests.kube import CUT, EXPIRED, added, bookmark, deleted, error, event, listed, modified
 from tests.manifests import node, pod
 

@@ -6,7 +6,7 @@ from cluster.errors import ObservationError
 from cluster.pods import PENDING, device_numbers
 from controller.kube.errors import Refusal
 from controller.kube.structs import Pod
-from controller.kube_observe import Observer, empty_caches
+from controller.kube_world.observer import Observer, empty_caches
 from controller.objects.own_objects import by_object
 from tests.kube import Object, as_stored, bookmark, listed
 from tests.live import Live

@@ -11,7 +11,7 @@ from controller.kube.errors import Refusal
 from controller.kube.fake_transport import Listed, Refused, ScriptedTransport, ScriptOverError, Watched
 from controller.kube.reflector import Rhythm, Surroundings, reflect
 from controller.kube.structs import Node
-from controller.kube_observe import NODES
+from controller.kube_world.observer import NODES
 from tests.kube import CUT, EXPIRED, added, bookmark, deleted, error, listed, modified
 from tests.manifests import node
 

@@ -9,8 +9,8 @@ from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.kube.cluster_view import SeenDeployment, SeenPod, SeenService
 from controller.kube.write import Write
-from controller.service_deployments import Instance, content_of, deployment_name
-from controller.under_way import without_pods_to_come
+from controller.kube_world.deployments import Instance, content_of, deployment_name
+from controller.kube_world.in_flight import without_pods_to_come
 from tests.builders import node, pod, world
 from tests.kube_writer import ScriptedWriter, refused
 from tests.mixes import profile, service

@@ -10,10 +10,10 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import ModelService, Requirement
 from controller.deciders.pipeline import Decisions, decide
 from controller.kube.cluster_view import PLACEMENT_GATE, SeenDeployment, SeenPod, SeenService
+from controller.kube_world.deployments import Instance, content_of
+from controller.kube_world.in_flight import without_pods_to_come
 from controller.placers.pool_affinity import Standing, Ways
 from controller.placers.pools import Pool
-from controller.service_deployments import Instance, content_of
-from controller.under_way import without_pods_to_come
 from placement.mix_question import stock_of
 from tests.builders import Node, node, pod, world
 from tests.kube_writer import ScriptedWriter

@@ -12,8 +12,8 @@ from controller.api.labels import SERVICE_LABEL
 from controller.kube.cache import Cache, Resource
 from controller.kube.cluster_view import SCHEDULER_NAME, SeenDeployment, SeenGpuType, SeenPod, SeenService
 from controller.kube.structs import Meta, OwnObject, Pod, Slim
+from controller.kube_world.deployments import CONTENT_ANNOTATION, GPU_TYPE_LABEL
 from controller.placers.pools import asked_placer
-from controller.service_deployments import CONTENT_ANNOTATION, GPU_TYPE_LABEL
 from controller.snapshot.device_assignment import is_device_number
 
 

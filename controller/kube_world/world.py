@@ -7,17 +7,17 @@ from cluster.actions import Action, Bind, Evict, Move, Scale, SetPowerLease
 from cluster.errors import ActionError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.account import Account
-from controller.assumed import Assumed
 from controller.kube.cluster_view import EPOCH_ANNOTATION, SeenDeployment, Sightings
 from controller.kube.sender import Applier, Job, Sent, may_have_happened
 from controller.kube.write import Write
+from controller.kube_world.assumed import Assumed
+from controller.kube_world.capacity_check import Account
+from controller.kube_world.deployments import Instance, content_of, deployment_writes
+from controller.kube_world.in_flight import with_deployed, with_what_is_under_way
 from controller.placers.claims import Allocate, no_claims
 from controller.placers.pool_affinity import Standing, Ways, WaysOfServices
 from controller.placers.pools import Pool, asked_placer, placing_writes
-from controller.service_deployments import Instance, content_of, deployment_writes
 from controller.service_status import scaled_at_s
-from controller.under_way import with_deployed, with_what_is_under_way
 from controller.world import Outcome
 
 T = TypeVar("T")
