@@ -12,7 +12,7 @@ from cluster.errors import ConfigError, Mistake
 from controller.brain.launcher import ChildBrain, secret_from
 from controller.brain.on_ray.ray_session import RayStart
 from controller.brain.server import BrainServer
-from controller.logs import configure_logs
+from controller.report.logs import configure_logs
 
 
 @click.group()

@@ -5,7 +5,7 @@ from typing import Any
 
 from cli.ages import UNKNOWN, epoch_s, human_duration, since
 from controller.api.labels import API_VERSION
-from controller.kube_events import REPORTER
+from controller.report.events import REPORTER
 
 Event = dict[str, Any]
 

@@ -9,9 +9,9 @@ from typing import Any
 import click
 import structlog
 
-from controller.logs import configure_logs
 from controller.operator import Operator, operate
 from controller.operator_settings import as_yaml, read_settings
+from controller.report.logs import configure_logs
 
 
 @click.group()

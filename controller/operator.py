@@ -26,7 +26,6 @@ from controller.kube.reflector import Surroundings
 from controller.kube.request import Request
 from controller.kube.sender import Applier
 from controller.kube.structs import OwnObject
-from controller.kube_report_own import reports_on
 from controller.kube_world.cached_view import DEPLOYMENTS, is_ours
 from controller.kube_world.claim_cleanup import TellsOfClaims
 from controller.kube_world.observer import Caches, Observer, empty_caches, follow
@@ -38,7 +37,8 @@ from controller.operator_settings import OperatorSettings
 from controller.operator_world import kubernetes_world, pools_of, sightings_of
 from controller.placers.pools import asked_placer, placer_name
 from controller.probes import probes_endpoint
-from controller.teller import Teller
+from controller.report.cycle_reporter import Teller
+from controller.report.own_statuses import reports_on
 from controller.world import World
 
 STUCK_AFTER_S = 120.0

@@ -12,7 +12,6 @@ from controller.kube.cache import Cache
 from controller.kube.loop_thread import LoopThread
 from controller.kube.sender import Applier
 from controller.kube.structs import OwnObject
-from controller.kube_events import AT_A_TIME, Events
 from controller.kube_world.observer import Caches
 from controller.metrics.registry import Meter
 from controller.operator_settings import OperatorSettings
@@ -20,6 +19,7 @@ from controller.power_loop import PowerLoop
 from controller.power_metrics import PowerTeller
 from controller.power_report import PowerReporter
 from controller.power_sight import POWER_DOMAINS, PowerWatcher, Work, work_of
+from controller.report.events import AT_A_TIME, Events
 from controller.watt_tls import MountedTls
 from power.hours import Course, learned, told
 from power.mounted_keys import MountedKeys

@@ -12,7 +12,6 @@ from cluster.errors import ActionError, Mistake
 from controller.kube.cache import Cache
 from controller.kube.sender import Job, Sent
 from controller.kube.structs import OwnObject
-from controller.kube_report_own import own_status_write
 from controller.metrics.registry import Sample
 from controller.objects.own_objects import by_object
 from controller.power_facts import DomainFacts, Held, facts_of, held_of
@@ -20,7 +19,8 @@ from controller.power_metrics import samples_of
 from controller.power_standing import PowerStanding
 from controller.power_status import FIGURES_EVERY_S, Told, said_of_change, status_after
 from controller.power_tree import lineage
-from controller.said import Said
+from controller.report.decisions import Said
+from controller.report.own_statuses import own_status_write
 
 log = structlog.get_logger(__name__)
 Status = dict[str, Any]

@@ -12,7 +12,7 @@ from controller.api.conditions import ACCEPTED, DEGRADED, READY, ConditionStatus
 from controller.api.power_domain import Culprit, HeldBack, PowerDomainStatus
 from controller.api.validation_messages import words_of
 from controller.power_facts import SHOWN_CULPRITS, DomainFacts, Held, Suspect
-from controller.said import Said
+from controller.report.decisions import Said
 from power import meters
 from power.estimator import FAULT_WORDS, FAULTS
 

@@ -9,9 +9,9 @@ import numpy as np
 from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
-from controller.fleet_metrics import stranded_devices
 from controller.placers.pools import Pool
 from controller.plan_diff import cost_per_hour
+from controller.report.fleet_metrics import stranded_devices
 
 NO_TYPE = "-"
 """Of nodes without GPUs, or with GPUs of a type that nobody described."""

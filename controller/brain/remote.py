@@ -17,7 +17,7 @@ from controller.brain.inline import InlineBrain
 from controller.brain.state import Standing
 from controller.brain.supervisor import Link
 from controller.deciders.pipeline import Clock, Decisions
-from controller.service_status import PLANNED_LOCALLY
+from controller.report.service_status import PLANNED_LOCALLY
 
 log = structlog.get_logger(__name__)
 

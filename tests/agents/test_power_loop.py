@@ -20,7 +20,7 @@ from controller.power_loop import PowerLoop
 from controller.power_metrics import PowerTeller, samples_of
 from controller.power_report import PowerReporter
 from controller.power_sight import POWER_DOMAINS, PowerWatcher, Work
-from controller.said import Said
+from controller.report.decisions import Said
 from nodeagent.agent import Agent
 from nodeagent.link import Link
 from nodeagent.meter import MeterReading

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from cli.main import tonnage
 from cluster.plans import Reason
-from controller.kube_events import Said, Series, event_write
+from controller.report.events import Said, Series, event_write
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.programs import Programs
 from simulator.controlplane.server import ControlPlane

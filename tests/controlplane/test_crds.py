@@ -12,11 +12,11 @@ from cluster.errors import Mistake
 from controller.api.crds import FOLDER
 from controller.api.kinds import OWN_KINDS
 from controller.api.printer_columns import SERVED
-from controller.gang_status import GangFacts
 from controller.kube.structs import OwnObject
 from controller.kube.write import Write
-from controller.kube_report_own import own_status_jobs
 from controller.objects.documents import read_documents
+from controller.report.gang_status import GangFacts
+from controller.report.own_statuses import own_status_jobs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.programs import Programs
 from simulator.controlplane.server import ControlPlane

@@ -18,7 +18,7 @@ from controller.guard import Limits
 from controller.metrics.registry import Meter, count_request
 from controller.power_facts import DomainFacts
 from controller.power_metrics import samples_of
-from controller.teller import Teller
+from controller.report.cycle_reporter import Teller
 from simulator.world import SimulatedWorld
 from tests.builders import node, pod, world
 from tests.mixes import profile, service

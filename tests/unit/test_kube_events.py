@@ -10,8 +10,8 @@ import pytest
 from cluster.plans import Reason
 from controller.kube.sender import Applier
 from controller.kube.write import Write
-from controller.kube_events import AT_A_TIME, LONGEST_NOTE, Events
-from controller.said import Said
+from controller.report.decisions import Said
+from controller.report.events import AT_A_TIME, LONGEST_NOTE, Events
 from tests.kube_writer import ScriptedWriter, refused
 
 

@@ -7,9 +7,9 @@ import msgspec
 
 from cluster.errors import Mistake
 from cluster.plans import Plan
-from controller.gang_status import GangFacts
 from controller.kube.structs import OwnObject
-from controller.kube_report_own import own_status_jobs, reports_on
+from controller.report.gang_status import GangFacts
+from controller.report.own_statuses import own_status_jobs, reports_on
 from tests.crd_cases import FULL, having
 from tests.live import Live
 from tests.manifests import gang, gpu_type, node, pod, profile

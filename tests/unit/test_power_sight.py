@@ -5,10 +5,10 @@ from typing import Any
 from cluster.plans import Reason
 from controller.kube.cache import Cache
 from controller.kube.structs import Node, OwnObject
-from controller.kube_events import Series, event_name, event_write, series_write
 from controller.kube_world.observer import NODES
 from controller.power_sight import POWER_DOMAINS, PowerWatcher, Sight, Work, work_of
-from controller.said import Said
+from controller.report.decisions import Said
+from controller.report.events import Series, event_name, event_write, series_write
 from tests.builders import node, pod, world
 from tests.kube import Object, listed
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cluster.plans import Certificate, Reason, ServicePlan
-from controller.service_status import PLANNED_LOCALLY, Facts, scaled_at_s, status_after
+from controller.report.service_status import PLANNED_LOCALLY, Facts, scaled_at_s, status_after
 
 PLAN = ServicePlan("ns/chat", {"a100": 2}, 6.0, None, Certificate(6.0, 5.0, "HiGHS", 0.1))
 FACTS = Facts(generation=3, asked={"a100": 2}, running={"a100": 2}, makes_pods=True, undone=None)

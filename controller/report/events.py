@@ -16,7 +16,7 @@ from controller.kube.cluster_view import EPOCH_ANNOTATION
 from controller.kube.request import MERGE_PATCH
 from controller.kube.sender import Applier
 from controller.kube.write import Write
-from controller.said import Said
+from controller.report.decisions import Said
 
 log = structlog.get_logger(__name__)
 

@@ -14,14 +14,14 @@ from controller.api.kinds import kind_of
 from controller.api.labels import API_VERSION
 from controller.api.printer_columns import SERVED
 from controller.api.validation_messages import words_of
-from controller.gang_status import GangFacts, facts_of_gangs, gang_status_after
 from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Job
 from controller.kube.structs import OwnObject
 from controller.kube.write import Write
-from controller.kube_report import STATUS_MANAGER
 from controller.kube_world.observer import Caches, Observer
 from controller.objects.own_objects import by_object
+from controller.report.gang_status import GangFacts, facts_of_gangs, gang_status_after
+from controller.report.statuses import STATUS_MANAGER
 
 Status = Mapping[str, Any]
 

@@ -10,10 +10,10 @@ from cluster.errors import ObservationError
 from cluster.plans import Certificate
 from controller.cycle import STAGES, Cycle
 from controller.deciders.pipeline import Clock
-from controller.fleet_metrics import left_behind, pending_since, samples_of
 from controller.guard import REASONS
-from controller.logs import log_cycle
 from controller.metrics.registry import Meter
+from controller.report.fleet_metrics import left_behind, pending_since, samples_of
+from controller.report.logs import log_cycle
 from controller.world import Undone
 from placement.batch.proposal import CERTIFICATE
 

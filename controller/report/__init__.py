@@ -1,0 +1,1 @@
+"""Reports of each cycle: Events, statuses, metrics, logs."""
