@@ -11,8 +11,8 @@ import click
 import numpy as np
 
 from benchmarks.power_reaction_fleet import table_of
-from controller.watts import Watts
-from controller.watts_link import WattServer
+from controller.power.agent_server import WattServer
+from controller.power.term import Watts
 from power.mounted_keys import MountedKeys
 from power.rules import PowerRules
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from controller.watt_tls import MountedTls
-from controller.watts import Watts
-from controller.watts_link import WattServer
+from controller.power.agent_server import WattServer
+from controller.power.agent_tls import MountedTls
+from controller.power.term import Watts
 from nodeagent.link import Link, Tls
 from power.lease_message import Inventory, Keys, sealed
 from power.mounted_keys import keys_of_node

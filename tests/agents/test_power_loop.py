@@ -15,11 +15,11 @@ from controller.kube.sender import Job, Sent
 from controller.kube.structs import Node, OwnObject
 from controller.kube_world.observer import NODES
 from controller.metrics.registry import Meter, Sample
-from controller.power_facts import facts_of, held_of
-from controller.power_loop import PowerLoop
-from controller.power_metrics import PowerTeller, samples_of
-from controller.power_report import PowerReporter
-from controller.power_sight import POWER_DOMAINS, PowerWatcher, Work
+from controller.power.domain_facts import facts_of, held_of
+from controller.power.loop import PowerLoop
+from controller.power.metrics import PowerTeller, samples_of
+from controller.power.reporter import PowerReporter
+from controller.power.watcher import POWER_DOMAINS, PowerWatcher, Work
 from controller.report.decisions import Said
 from nodeagent.agent import Agent
 from nodeagent.link import Link

@@ -20,8 +20,8 @@ from cluster.power import (
     PowerReadings,
     PowerTable,
 )
-from controller.watts import Watts
-from controller.watts_link import WattServer
+from controller.power.agent_server import WattServer
+from controller.power.term import Watts
 from nodeagent.agent import Agent
 from nodeagent.link import Link
 from nodeagent.rules import AgentRules

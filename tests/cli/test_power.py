@@ -3,8 +3,8 @@
 from typing import Any
 
 from cli.power_show import as_data, domains_of, rows, why
-from controller.power_facts import DomainFacts, Held, Suspect
-from controller.power_status import Told, status_after
+from controller.power.domain_facts import DomainFacts, Held, Suspect
+from controller.power.domain_status import Told, status_after
 
 AT_S = 1_700_000_000.0
 HELD = Held("g1", "n1", "low", 400.0, 640.0, "row", AT_S, 0.1)

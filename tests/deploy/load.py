@@ -16,8 +16,8 @@ from controller.cycle import run_cycle
 from controller.deciders.pipeline import Decisions
 from controller.guard import Limits
 from controller.metrics.registry import Meter, count_request
-from controller.power_facts import DomainFacts
-from controller.power_metrics import samples_of
+from controller.power.domain_facts import DomainFacts
+from controller.power.metrics import samples_of
 from controller.report.cycle_reporter import Teller
 from simulator.world import SimulatedWorld
 from tests.builders import node, pod, world

@@ -6,7 +6,7 @@ from cluster.plans import Reason
 from controller.kube.cache import Cache
 from controller.kube.structs import Node, OwnObject
 from controller.kube_world.observer import NODES
-from controller.power_sight import POWER_DOMAINS, PowerWatcher, Sight, Work, work_of
+from controller.power.watcher import POWER_DOMAINS, PowerWatcher, Sight, Work, work_of
 from controller.report.decisions import Said
 from controller.report.events import Series, event_name, event_write, series_write
 from tests.builders import node, pod, world

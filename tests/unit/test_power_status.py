@@ -7,8 +7,8 @@ import pytest
 
 from cluster.errors import Mistake
 from controller.api.power_domain import PowerDomainStatus
-from controller.power_facts import DomainFacts, Held, Suspect
-from controller.power_status import Told, said_of_change, status_after
+from controller.power.domain_facts import DomainFacts, Held, Suspect
+from controller.power.domain_status import Told, said_of_change, status_after
 
 FINE = DomainFacts(
     draw_w=2400.0,

@@ -7,8 +7,8 @@ import pytest
 from cluster.errors import ConfigError
 from cluster.power import UNLIMITED_W
 from controller.api.power_domain import PowerDomainSpec
-from controller.power_table import UNHEARD_GPU_W, power_table, sound, unheard
-from controller.power_tree import CLASS_LABEL, PoweredNode, power_tree
+from controller.power.domain_tree import CLASS_LABEL, PoweredNode, power_tree
+from controller.power.power_table import UNHEARD_GPU_W, power_table, sound, unheard
 from power.lease_message import Found, Inventory
 from power.tree import reach_of
 

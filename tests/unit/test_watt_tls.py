@@ -7,7 +7,7 @@ import pytest
 from cryptography import x509
 
 from cluster.errors import ConfigError
-from controller.watt_tls import LOOK_S, MountedTls
+from controller.power.agent_tls import LOOK_S, MountedTls
 from tests.certificates import Authority, Pair
 
 

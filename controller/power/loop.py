@@ -12,12 +12,12 @@ from functools import partial
 import structlog
 
 from cluster.errors import ConfigError, Mistake
-from controller.power_sight import Sight
-from controller.power_standing import PowerStanding
-from controller.power_table import PRODUCT_LABELS, power_table, sound, unheard
-from controller.power_tree import PowerTree, power_tree
-from controller.watts import TableOf, Watts
-from controller.watts_link import WattCounts, WattServer
+from controller.power.agent_server import WattCounts, WattServer
+from controller.power.domain_tree import PowerTree, power_tree
+from controller.power.loop_state import PowerStanding
+from controller.power.power_table import PRODUCT_LABELS, power_table, sound, unheard
+from controller.power.term import TableOf, Watts
+from controller.power.watcher import Sight
 from power.lease_message import Inventory, Keys
 from power.rules import PowerRules
 from power.tree import reach_of

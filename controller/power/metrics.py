@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from controller.metrics.registry import Meter, Sample
-from controller.power_facts import DomainFacts
-from controller.power_loop import PowerLoop
+from controller.power.domain_facts import DomainFacts
+from controller.power.loop import PowerLoop
 
 REFUSALS = ("Forged", "UnknownKey", "Unreadable", "OtherNode", "OtherLife", "Replayed")
 """Why messages of agents are refused; their counters start at 0."""

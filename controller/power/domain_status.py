@@ -11,7 +11,7 @@ from cluster.plans import Reason
 from controller.api.conditions import ACCEPTED, DEGRADED, READY, ConditionStatus, condition_of, set_condition
 from controller.api.power_domain import Culprit, HeldBack, PowerDomainStatus
 from controller.api.validation_messages import words_of
-from controller.power_facts import SHOWN_CULPRITS, DomainFacts, Held, Suspect
+from controller.power.domain_facts import SHOWN_CULPRITS, DomainFacts, Held, Suspect
 from controller.report.decisions import Said
 from power import meters
 from power.estimator import FAULT_WORDS, FAULTS

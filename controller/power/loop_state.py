@@ -7,8 +7,8 @@ import numpy as np
 
 from cluster.arrays import FloatArray
 from cluster.power import PowerTable
-from controller.power_sight import Sight
-from controller.power_tree import PoweredNode, PowerTree
+from controller.power.domain_tree import PoweredNode, PowerTree
+from controller.power.watcher import Sight
 from power.admission import headroom_w
 from power.allocator import Allocator, AllocatorState
 from power.meters import Meters

@@ -14,11 +14,11 @@ from controller.kube.sender import Job, Sent
 from controller.kube.structs import OwnObject
 from controller.metrics.registry import Sample
 from controller.objects.own_objects import by_object
-from controller.power_facts import DomainFacts, Held, facts_of, held_of
-from controller.power_metrics import samples_of
-from controller.power_standing import PowerStanding
-from controller.power_status import FIGURES_EVERY_S, Told, said_of_change, status_after
-from controller.power_tree import lineage
+from controller.power.domain_facts import DomainFacts, Held, facts_of, held_of
+from controller.power.domain_status import FIGURES_EVERY_S, Told, said_of_change, status_after
+from controller.power.domain_tree import lineage
+from controller.power.loop_state import PowerStanding
+from controller.power.metrics import samples_of
 from controller.report.decisions import Said
 from controller.report.own_statuses import own_status_write
 

@@ -16,8 +16,8 @@ from controller.kube.cache import Cache, Resource
 from controller.kube.structs import Node, OwnObject
 from controller.objects.manifests import Read
 from controller.objects.own_objects import own_from
-from controller.power_table import PRODUCT_LABELS
-from controller.power_tree import CLASS_LABEL, Domains, PoweredNode
+from controller.power.domain_tree import CLASS_LABEL, Domains, PoweredNode
+from controller.power.power_table import PRODUCT_LABELS
 
 POWER_DOMAINS = Resource("power_domains", f"/apis/{API_VERSION}/powerdomains", OwnObject, is_namespaced=False)
 

@@ -19,7 +19,7 @@ from cluster.power import (
     never_read,
 )
 from controller.api.power_domain import Breaker
-from controller.power_tree import Domains, PoweredNode, PowerTree, power_tree
+from controller.power.domain_tree import Domains, PoweredNode, PowerTree, power_tree
 from power.lease_message import Found, Inventory
 
 PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from controller.watts import Watts
+from controller.power.term import Watts
 from power.framing import FrameError, framed, read_frame
 from power.lease_message import Inventory, Keys, Lease, Refusal, Report, opened, sealed
 from power.mounted_keys import keys_of_node

@@ -7,7 +7,7 @@ import numpy as np
 
 from cluster.arrays import Array, BoolArray, FloatArray, IntArray
 from cluster.power import UNLIMITED_W, PowerTable
-from controller.power_standing import PowerStanding
+from controller.power.loop_state import PowerStanding
 from power.admission import objections_to_floors
 from power.allocator import Allocator, AllocatorState
 from power.estimator import FAULTS, FINE, STALE
