@@ -185,8 +185,8 @@ def _say_conflict(error: Any, manifest: Manifest) -> bool:
 async def _say_plan_change(cluster: Cluster, objects: list[Object]) -> None:
     """How the plan for the whole cluster changes with these objects; silent where none of them is planned from."""
     from controller.api.kinds import OWN_KINDS
-    from controller.kube_installation import find_installation
-    from controller.kube_look import look
+    from controller.queries.installation import find_installation
+    from controller.queries.list_once import look
 
     planned_from = {(kind.api_version, kind.name) for kind in OWN_KINDS if kind.is_planned_from}
     ours = [each for each in objects if (each.get("apiVersion"), each.get("kind")) in planned_from]
@@ -195,7 +195,7 @@ async def _say_plan_change(cluster: Cluster, objects: list[Object]) -> None:
     from cli.colors import echo_difference
     from cli.planning import DEFAULT_DEADLINE_S, DEFAULT_POLICY, decider
     from cli.show_diff import change_lines
-    from controller.plan_diff import plan_diff
+    from controller.queries.plan_diff import plan_diff
 
     seen, decide = await look(cluster.connection, time.time), decider(DEFAULT_POLICY, DEFAULT_DEADLINE_S)
     installation = await find_installation(cluster.connection)

@@ -9,7 +9,7 @@ from cli.cluster import Impersonated, access_options, target_from
 from cli.main import FAILED
 
 if TYPE_CHECKING:
-    from controller.doctor import Facts, Finding
+    from controller.queries.doctor import Facts, Finding
 
 MANY = {"warning": "warnings", "failure": "failures"}
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failure": ("✗", "red"), "unknown": ("?", "yellow")}
@@ -32,7 +32,7 @@ def doctor(
     Every finding says what to do. Exits with 1 when something fails; warnings and what could not be looked at do not
     count.
     """
-    from controller.doctor import examine
+    from controller.queries.doctor import examine
 
     findings = examine(_facts(target_from(kubeconfig, context, user, timeout_s)), time.time())
     if output == "table":
@@ -49,7 +49,7 @@ def _facts(target: Any) -> "Facts":
     from asyncio import run
 
     from controller.kube.connection import connect
-    from controller.kube_doctor import gather_facts
+    from controller.queries.cluster_facts import gather_facts
 
     async def work() -> "Facts":
         async with await connect(target.access, time.monotonic) as connection:

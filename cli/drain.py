@@ -61,7 +61,7 @@ def drain(
     (kube-scheduler decides for pods of its own.) --dry-run=client stops there; --dry-run=server also asks the server
     whether it would evict each of them. `kubectl uncordon NODE` opens the node again.
     """
-    from controller.drain import Consent
+    from controller.queries.drain import Consent
 
     consent = Consent(ignore_daemonsets, force, delete_emptydir_data)
 
@@ -76,10 +76,10 @@ async def _drained(
     cluster: Cluster, node: str, consent: Any, policy: str, dry_run: str, grace_s: int | None, within_s: float
 ) -> bool:
     from cli.planning import packer_of
-    from controller.drain import Guest, guests, what_if
     from controller.kube import crud
-    from controller.kube_drain import cordon, evict_all
-    from controller.kube_look import look
+    from controller.queries.drain import Guest, guests, what_if
+    from controller.queries.evict_node import cordon, evict_all
+    from controller.queries.list_once import look
 
     await crud.read(cluster.connection, f"/api/v1/nodes/{node}")  # NotFound is told before anything else
     on_node = {"fieldSelector": f"spec.nodeName={node}"}

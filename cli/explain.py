@@ -57,8 +57,8 @@ def explain(
     namespace is that of -n, or `default`. A pod is looked at with all else as planned.
     """
     from cli import show_why
-    from controller.explain import explain as why
-    from controller.explain import kind_and_name
+    from controller.queries.explain import explain as why
+    from controller.queries.explain import kind_and_name
 
     if "/" not in target and not files:
         from cli.field_words import field_text

@@ -57,9 +57,9 @@ def planned_on(target: Target, decide: Decide) -> Planned:
 
     Only pods that wait for Tonnage are placed: others are left to their own scheduler.
     """
-    from controller.kube_installation import find_installation
-    from controller.kube_look import look
     from controller.objects.manifests import Note
+    from controller.queries.installation import find_installation
+    from controller.queries.list_once import look
 
     async def work(cluster: Cluster) -> Planned:
         installation = await find_installation(cluster.connection)

@@ -6,7 +6,7 @@ from typing import Any
 
 from cli.output import yaml_text
 from cli.show_plan import figure, instances, money, reason_document
-from controller.plan_diff import PlanDiff, PodChange, ServiceChange
+from controller.queries.plan_diff import PlanDiff, PodChange, ServiceChange
 
 Document = dict[str, Any]
 

@@ -21,7 +21,7 @@ def show_diff(made: Planned) -> None:
     """Print what a plan would change to standard output."""
     from cli.colors import echo_difference
     from cli.show_diff import plan_lines
-    from controller.plan_diff import plan_diff
+    from controller.queries.plan_diff import plan_diff
 
     echo_difference(plan_lines(plan_diff(made.snapshot, made.plan)))
 
@@ -38,7 +38,7 @@ def show(made: Planned, output: str, *, timings: bool = False, with_changes: boo
     data = document(made, timings=timings)
     if with_changes:
         from cli import show_diff as difference
-        from controller.plan_diff import plan_diff
+        from controller.queries.plan_diff import plan_diff
 
         data["changes"] = difference.document(plan_diff(made.snapshot, made.plan))
     click.echo(written(data, output), nl=False)

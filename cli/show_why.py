@@ -10,7 +10,7 @@ from cli.show_plan import figure, instances, money, reason_document, routes, wri
 from cli.tables import Row, table
 from cluster.pods import device_numbers
 from cluster.workloads import PodShape
-from controller.explain import GangWhy, NodeWhy, PodWhy, ServiceWhy, Why
+from controller.queries.explain import GangWhy, NodeWhy, PodWhy, ServiceWhy, Why
 
 Document = dict[str, Any]
 

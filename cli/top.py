@@ -13,8 +13,8 @@ from cli.planning import one_origin, say
 if TYPE_CHECKING:
     from cluster.snapshot import Snapshot
     from controller.placers.pools import Pool
+    from controller.queries.usage import ServiceUsage, Usage
     from controller.snapshot.from_manifests import Observed
-    from controller.usage import ServiceUsage, Usage
 
 Document = dict[str, Any]
 
@@ -66,8 +66,8 @@ def top(
 
 
 async def _seen(cluster: Cluster) -> "tuple[Observed, tuple[Pool, ...]]":
-    from controller.kube_installation import find_installation
-    from controller.kube_look import look
+    from controller.queries.installation import find_installation
+    from controller.queries.list_once import look
 
     seen = await look(cluster.connection, time.time)
     return seen.seen(), (await find_installation(cluster.connection)).pools
@@ -75,7 +75,7 @@ async def _seen(cluster: Cluster) -> "tuple[Observed, tuple[Pool, ...]]":
 
 def document(snapshot: "Snapshot", what: str, pools: "Sequence[Pool]", sort_by: str = "name") -> Document:
     """The rows and their total as plain data."""
-    from controller import usage
+    from controller.queries import usage
 
     if what == "services":
         services = sorted(usage.of_services(snapshot), key=_service_order(sort_by))

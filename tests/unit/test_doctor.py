@@ -9,10 +9,10 @@ import pytest
 from controller.api.crds import crd
 from controller.api.kinds import OWN_KINDS
 from controller.api.rbac import needed
-from controller.doctor import Facts, Finding, examine
 from controller.kube.structs import Pod, PodMeta, PodSpec
-from controller.kube_doctor import skew_s
-from controller.kube_installation import Installation
+from controller.queries.cluster_facts import skew_s
+from controller.queries.doctor import Facts, Finding, examine
+from controller.queries.installation import Installation
 from tests.builders import node, world
 
 NOW_S = 1_800_000_000.0

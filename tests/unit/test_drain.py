@@ -6,7 +6,7 @@ import pytest
 
 from cluster.workloads import Gang
 from controller.deciders.pipeline import Decisions, packer_for
-from controller.drain import Consent, Guest, guests, what_if
+from controller.queries.drain import Consent, Guest, guests, what_if
 from tests.builders import node, pod, world
 
 OWNED = {"ownerReferences": [{"kind": "ReplicaSet", "controller": True}]}

@@ -2,7 +2,7 @@
 
 from cluster.actions import Bind, Evict, Move, Scale
 from cluster.plans import Phase, Plan, Reason, ServicePlan, Step, Unplaced
-from controller.plan_diff import plan_diff
+from controller.queries.plan_diff import plan_diff
 from tests.builders import node, pod, world
 from tests.mixes import service
 

@@ -15,8 +15,8 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.deciders.batch import Warmth
 from controller.deciders.pipeline import Decisions, decide
-from controller.explain import explain
 from controller.guard import Limits, guard
+from controller.queries.explain import explain
 from placement.explanation import EXPECTED_PEAK
 from placement.pack import pack
 from placement.packer import Packer

@@ -2,8 +2,8 @@
 
 import pytest
 
-from controller import usage
 from controller.placers.pools import Pool
+from controller.queries import usage
 from tests.builders import node, pod, world
 from tests.mixes import service
 

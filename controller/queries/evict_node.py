@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from controller.drain import Guest
 from controller.kube import crud
 from controller.kube.connection import Connection
 from controller.kube.errors import KubeReadError, KubeWriteError
 from controller.kube.request import MERGE_PATCH
+from controller.queries.drain import Guest
 
 Object = dict[str, Any]
 Tell = Callable[[Guest, str], None]

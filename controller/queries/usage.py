@@ -10,7 +10,7 @@ from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.placers.pools import Pool
-from controller.plan_diff import cost_per_hour
+from controller.queries.plan_diff import cost_per_hour
 from controller.report.fleet_metrics import stranded_devices
 
 NO_TYPE = "-"

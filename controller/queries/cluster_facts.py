@@ -11,12 +11,12 @@ from controller.api.kinds import OWN_KINDS
 from controller.api.labels import GROUP
 from controller.api.printer_columns import SERVED
 from controller.api.rbac import Permission, needed
-from controller.doctor import Facts
 from controller.kube import crud
 from controller.kube.connection import Connection
 from controller.kube.errors import KubeReadError, KubeWriteError
-from controller.kube_installation import Installation, find_installation
-from controller.kube_look import Look, look
+from controller.queries.doctor import Facts
+from controller.queries.installation import Installation, find_installation
+from controller.queries.list_once import Look, look
 
 T = TypeVar("T")
 Object = dict[str, Any]

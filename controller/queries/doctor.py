@@ -14,9 +14,9 @@ from controller.api.printer_columns import SERVED
 from controller.api.rbac import Permission
 from controller.kube.errors import NOT_INSTALLED
 from controller.kube.structs import Pod
-from controller.kube_installation import Installation
 from controller.kube_world.cached_view import seen_pod
 from controller.placers.pools import asked_placer, placer_name
+from controller.queries.installation import Installation
 
 Object = dict[str, Any]
 Verdict = Literal["ok", "warning", "failure", "unknown"]

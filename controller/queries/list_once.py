@@ -10,11 +10,11 @@ from cluster.errors import Mistake
 from cluster.snapshot import Snapshot
 from controller.kube.cache import Cache
 from controller.kube.connection import Connection
-from controller.kube_installation import Installation
 from controller.kube_world.cached_view import is_ours, seen_pod
 from controller.kube_world.observer import Caches, Observer, empty_caches
 from controller.placers.pool_affinity import Ways
 from controller.placers.pools import asked_placer
+from controller.queries.installation import Installation
 from controller.snapshot.builder import Seen
 from controller.snapshot.from_manifests import Observed
 
