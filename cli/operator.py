@@ -9,9 +9,9 @@ from typing import Any
 import click
 import structlog
 
-from controller.operator import Operator, operate
-from controller.operator_settings import as_yaml, read_settings
+from controller.process.main import Operator, operate
 from controller.report.logs import configure_logs
+from controller.settings import as_yaml, read_settings
 
 
 @click.group()

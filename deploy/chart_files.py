@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from controller.operator_settings import OperatorSettings
+from controller.settings import OperatorSettings
 
 DEPLOY = Path(__file__).parent
 CHART = DEPLOY.parent / "helm" / "tonnage"

@@ -9,8 +9,8 @@ import yaml
 from controller.kube import crud
 from controller.kube.connection import Connection
 from controller.kube.errors import KubeReadError
-from controller.operator_settings import LeaseSettings
 from controller.placers.pools import DEFAULT_POOLS, Pool
+from controller.settings import LeaseSettings
 
 Object = dict[str, Any]
 

@@ -12,8 +12,8 @@ import yaml
 from cli.main import tonnage
 from cluster.version import VERSION
 from controller.api.rbac import needed
-from controller.operator_settings import read_settings
 from controller.placers.pools import PLACERS
+from controller.settings import read_settings
 from deploy.chart_files import DEPLOY
 from tests.deploy.helm import CHART, NAMESPACE, RefusedError, Values, lint_findings, rendered
 

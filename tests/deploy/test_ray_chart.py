@@ -10,7 +10,7 @@ import yaml
 
 from cli.main import tonnage
 from controller.brain.on_ray.ray_session import SILENT_NODE
-from controller.operator_settings import read_settings
+from controller.settings import read_settings
 from deploy.constraints import pinned
 from tests.deploy.helm import CHART, RefusedError, Values, rendered
 

@@ -9,10 +9,10 @@ import pytest
 from cluster.arrays import FloatArray
 from cluster.power import PowerTable
 from cluster.snapshot import Snapshot
-from controller.operator_power import LEARN_EVERY_S, PlannedPods
 from controller.power.domain_tree import power_tree
 from controller.power.loop_state import PowerStanding
 from controller.power.watcher import Sight
+from controller.process.wire_power import LEARN_EVERY_S, PlannedPods
 from power.allocator import allocator_of, first_state
 from power.hours import HOURS, Course, learned, told
 from power.rules import PowerRules

@@ -19,7 +19,7 @@ from controller.deciders.pipeline import Decisions
 from controller.kube.leader_election import Leadership
 from controller.kube_world.in_flight import AwaitsPods
 from controller.metrics.registry import Meter
-from controller.operator_settings import OperatorSettings
+from controller.settings import OperatorSettings
 from placement.batch.ladder import BatchSettings
 from placement.mix_plan import MixSettings
 

@@ -14,13 +14,13 @@ from controller.kube.sender import Applier
 from controller.kube.structs import OwnObject
 from controller.kube_world.observer import Caches
 from controller.metrics.registry import Meter
-from controller.operator_settings import OperatorSettings
 from controller.power.agent_tls import MountedTls
 from controller.power.loop import PowerLoop
 from controller.power.metrics import PowerTeller
 from controller.power.reporter import PowerReporter
 from controller.power.watcher import POWER_DOMAINS, PowerWatcher, Work, work_of
 from controller.report.events import AT_A_TIME, Events
+from controller.settings import OperatorSettings
 from power.hours import Course, learned, told
 from power.mounted_keys import MountedKeys
 from power.rules import PowerRules

@@ -31,14 +31,14 @@ from controller.kube_world.claim_cleanup import TellsOfClaims
 from controller.kube_world.observer import Caches, Observer, empty_caches, follow
 from controller.metrics.endpoint import metrics_endpoint
 from controller.metrics.registry import Meter, count_request, foresee_requests
-from controller.operator_brain import OnRay, brain_of, on_ray
-from controller.operator_power import Clocks, Lead, PlannedPods, domain_cache, power_reporter, serving_watts
-from controller.operator_settings import OperatorSettings
-from controller.operator_world import kubernetes_world, pools_of, sightings_of
 from controller.placers.pools import asked_placer, placer_name
-from controller.probes import probes_endpoint
+from controller.process.probes import probes_endpoint
+from controller.process.wire_brain import OnRay, brain_of, on_ray
+from controller.process.wire_power import Clocks, Lead, PlannedPods, domain_cache, power_reporter, serving_watts
+from controller.process.wire_world import kubernetes_world, pools_of, sightings_of
 from controller.report.cycle_reporter import Teller
 from controller.report.own_statuses import reports_on
+from controller.settings import OperatorSettings
 from controller.world import World
 
 STUCK_AFTER_S = 120.0

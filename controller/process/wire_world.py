@@ -17,12 +17,12 @@ from controller.kube_world.cached_view import CachedSightings, Deployment
 from controller.kube_world.claim_cleanup import DeviceTroubles, TakesAllocationsBack
 from controller.kube_world.observer import Caches, Observer
 from controller.kube_world.world import KubernetesWorld
-from controller.operator_settings import OperatorSettings
 from controller.placers.pools import Pool
 from controller.report.decisions import gangs_of, said_of
 from controller.report.events import AT_A_TIME, Events
 from controller.report.own_statuses import OwnJobs
 from controller.report.statuses import log_unwritten, status_jobs
+from controller.settings import OperatorSettings
 from controller.world import Outcome
 
 
