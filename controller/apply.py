@@ -4,7 +4,7 @@ from typing import assert_never
 
 from cluster.actions import Action, Bind, Evict, Move, Scale, SetPowerLease
 from cluster.plans import Phase, Plan, Reason, Step
-from controller.world import Outcome, Undone, World
+from controller.ports import Outcome, Undone, World
 
 
 def carry_out(world: World, plan: Plan) -> Outcome:

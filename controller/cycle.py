@@ -10,7 +10,7 @@ from controller.apply import carry_out
 from controller.brain.inline import Brain
 from controller.deciders.pipeline import Clock
 from controller.guard import Limits, guard
-from controller.world import Outcome, World
+from controller.ports import Outcome, World
 
 STAGES = ("observe", "plan", "guard", "apply", "report")
 

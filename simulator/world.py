@@ -12,7 +12,7 @@ from cluster.plans import Plan
 from cluster.pods import PENDING, PodTable, device_numbers
 from cluster.snapshot import Snapshot, without_pods
 from cluster.workloads import Gang
-from controller.world import Outcome
+from controller.ports import Outcome
 
 Fault = Callable[[Action], str | None]
 """Says why an action fails in this world, or None to let it happen."""

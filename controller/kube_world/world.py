@@ -17,8 +17,8 @@ from controller.kube_world.in_flight import with_deployed, with_what_is_under_wa
 from controller.placers.claims import Allocate, no_claims
 from controller.placers.pool_affinity import Standing, Ways, WaysOfServices
 from controller.placers.pools import Pool, asked_placer, placing_writes
+from controller.ports import Outcome
 from controller.report.service_status import scaled_at_s
-from controller.world import Outcome
 
 T = TypeVar("T")
 

@@ -32,6 +32,7 @@ from controller.kube_world.observer import Caches, Observer, empty_caches, follo
 from controller.metrics.endpoint import metrics_endpoint
 from controller.metrics.registry import Meter, count_request, foresee_requests
 from controller.placers.pools import asked_placer, placer_name
+from controller.ports import World
 from controller.process.probes import probes_endpoint
 from controller.process.wire_brain import OnRay, brain_of, on_ray
 from controller.process.wire_power import Clocks, Lead, PlannedPods, domain_cache, power_reporter, serving_watts
@@ -39,7 +40,6 @@ from controller.process.wire_world import kubernetes_world, pools_of, sightings_
 from controller.report.cycle_reporter import Teller
 from controller.report.own_statuses import reports_on
 from controller.settings import OperatorSettings
-from controller.world import World
 
 STUCK_AFTER_S = 120.0
 """A loop that has not come round for so long is restarted by the kubelet. Twice the longest deadline of planning."""

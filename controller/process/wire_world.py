@@ -18,12 +18,12 @@ from controller.kube_world.claim_cleanup import DeviceTroubles, TakesAllocations
 from controller.kube_world.observer import Caches, Observer
 from controller.kube_world.world import KubernetesWorld
 from controller.placers.pools import Pool
+from controller.ports import Outcome
 from controller.report.decisions import gangs_of, said_of
 from controller.report.events import AT_A_TIME, Events
 from controller.report.own_statuses import OwnJobs
 from controller.report.statuses import log_unwritten, status_jobs
 from controller.settings import OperatorSettings
-from controller.world import Outcome
 
 
 def pools_of(settings: OperatorSettings) -> tuple[Pool, ...]:

@@ -12,9 +12,9 @@ from controller.cycle import STAGES, Cycle
 from controller.deciders.pipeline import Clock
 from controller.guard import REASONS
 from controller.metrics.registry import Meter
+from controller.ports import Undone
 from controller.report.fleet_metrics import left_behind, pending_since, samples_of
 from controller.report.logs import log_cycle
-from controller.world import Undone
 from placement.batch.proposal import CERTIFICATE
 
 RESULT_OF = {

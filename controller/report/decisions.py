@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cluster.actions import Action, Bind, Evict, Move, Scale, SetPowerLease
 from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
-from controller.world import Outcome, Undone
+from controller.ports import Outcome, Undone
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from controller.kube.cluster_view import SeenService, Sightings
 from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Job
 from controller.kube.write import Write
+from controller.ports import Outcome
 from controller.report.service_status import Facts, status_after
-from controller.world import Outcome
 
 log = structlog.get_logger(__name__)
 

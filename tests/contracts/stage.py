@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from cluster.actions import Action, Move
 from cluster.snapshot import Snapshot
-from controller.world import World
+from controller.ports import World
 from simulator.world import SimulatedWorld
 
 MAY_BE_DECLINED: frozenset[type[Action]] = frozenset({Move})

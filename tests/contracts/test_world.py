@@ -6,7 +6,7 @@ from cluster.actions import Action, Bind, Evict, Move, Scale
 from cluster.errors import ActionError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.world import Outcome
+from controller.ports import Outcome
 from tests.builders import node, pod, world
 from tests.contracts.stage import Start
 from tests.mixes import profile, service

@@ -14,7 +14,7 @@ from controller.brain.inline import InlineBrain
 from controller.cycle import STAGES, Cycle, run_cycle
 from controller.deciders.pipeline import Decisions
 from controller.guard import Limits
-from controller.world import Outcome
+from controller.ports import Outcome
 from simulator.world import Fault, SimulatedWorld
 from tests.builders import Pod, node, pod, world
 from tests.mixes import profile, service

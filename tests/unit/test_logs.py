@@ -12,8 +12,8 @@ import structlog
 from cluster.actions import Bind, Evict
 from cluster.plans import Plan, Reason, Refused, Step
 from controller.cycle import Cycle
+from controller.ports import Outcome, Undone
 from controller.report.logs import Format, Level, configure_logs, log_cycle
-from controller.world import Outcome, Undone
 from tests.builders import node, pod, world
 
 

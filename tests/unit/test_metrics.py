@@ -24,8 +24,8 @@ from controller.guard import Limits
 from controller.metrics.endpoint import metrics_endpoint
 from controller.metrics.registry import Meter, count_request
 from controller.metrics.table import METRICS
+from controller.ports import Outcome, Undone
 from controller.report.cycle_reporter import Teller
-from controller.world import Outcome, Undone
 from simulator.world import Fault, SimulatedWorld
 from tests.builders import node, pod, world
 from tests.mixes import profile, service

@@ -3,8 +3,8 @@
 from cluster.actions import Bind, Evict
 from cluster.plans import Phase, Plan, Reason, Step, Unplaced
 from cluster.workloads import Gang
+from controller.ports import Outcome, Undone
 from controller.report.decisions import gangs_of, said_of
-from controller.world import Outcome, Undone
 from tests.builders import node, pod, world
 
 WHY = Reason("LeastCost", "least cost")
