@@ -37,7 +37,7 @@ class Idea:
     slot: str
     frame: bytes = b""
     reason: str = ""
-    """`deadline`, `error`, `garbled`, `queue_full`, or why its actor was replaced (`controller.brain.on_ray.supervised_actors.Useless`)."""
+    """`deadline`, `error`, `garbled`, `queue_full`, or why its actor was replaced (`supervised_actors.Useless`)."""
     words: str = ""
 
 

@@ -51,7 +51,7 @@ class Decisions:
     that nobody expected costs more trust than a fragment costs dollars. The planner `packing` moves pods to mend
     fragments, the planner `columns` to empty nodes."""
     polish_share: float = 0.0
-    """Like `move_share`, but looked for beside plans, in a slot of the brain (controller/deciders/consolidation.py): nodes are emptied
+    """Like `move_share`, but looked for beside plans, in a slot of the brain (consolidation.py): nodes are emptied
     where that pays, without making a plan late. Off unless asked for."""
     move_price: MovePrice = field(default_factory=MovePrice)
     """What a move must save."""

@@ -1,1 +1,1 @@
-"""The API server: connection, reads, watches, writes, leader election. Only here are kubernetes and aiohttp imported."""
+"""The API server: connection, reads, watches, writes, election. Only here kubernetes and aiohttp are imported."""
