@@ -27,7 +27,7 @@ from cluster.snapshot import Snapshot
 from controller.brain.frames import plan_frame, plan_from_frame, snapshot_frame, snapshot_from_frame
 from controller.brain.inline import InlineBrain
 from controller.brain.launcher import ChildBrain
-from controller.brain.on_ray.ray_session import RayStart
+from controller.brain.on_ray.ray_start import RayStart
 from controller.brain.remote import RayBrain
 from controller.brain.supervisor import Link
 from controller.deciders.pipeline import Decisions

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controller.brain.on_ray.ray_session import SILENT_NODE
+from controller.brain.on_ray.ray_start import SILENT_NODE
 
 PATIENCE_S = 90.0
 STORE_BYTES = 80 * 2**20

@@ -1,7 +1,7 @@
 """Cases of the mix benchmark: one workload at one SLO and rate, the question it makes, and the line it prints."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks.profiles import ProfileSet
 from benchmarks.textbook_mix import TextbookAnswer, solve_textbook
+from cluster.clock import Clock
 from cluster.demand import ThroughputProfile
 from cluster.plans import Reason
 from placement.mix import MixAnswer, MixQuestion, Need, Stock, mix_cost
@@ -16,8 +17,6 @@ from placement.mix_check import violations
 from placement.mix_question import offer_of
 from placement.mix_solve import answer_mix
 from placement.mix_start import best_single_type
-
-Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import structlog
 
 from cluster.errors import ConfigError, Mistake
 from controller.brain.launcher import ChildBrain, secret_from
-from controller.brain.on_ray.ray_session import RayStart
+from controller.brain.on_ray.ray_start import RayStart
 from controller.brain.server import BrainServer
 from controller.report.logs import configure_logs
 

@@ -20,9 +20,10 @@ from cli.tables import table
 from cluster.errors import ConfigError, Mistake
 from cluster.version import VERSION
 from controller.brain.background import aside_of, occupants_of
-from controller.brain.inline import Brain, InlineBrain
+from controller.brain.inline import InlineBrain
 from controller.brain.with_background import ThinksAside
 from controller.deciders.pipeline import Decisions
+from controller.ports import Brain
 from placement.policies import POLICIES
 from simulator.day import HOUR_S, DaySettings, Moment, check_day, live
 from simulator.day_report import as_html, summary_of
@@ -87,7 +88,7 @@ def _thinking(name: str, decisions: Decisions) -> Iterator[Brain]:
         yield ThinksAside(InlineBrain(decisions, time.monotonic), occupants_of(decisions), time.monotonic)
         return
     from controller.brain.launcher import ChildBrain
-    from controller.brain.on_ray.ray_session import RayStart
+    from controller.brain.on_ray.ray_start import RayStart
     from controller.brain.remote import RayBrain
     from controller.brain.supervisor import Link
 

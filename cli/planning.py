@@ -15,7 +15,7 @@ from cli.cluster import Cluster, Target, on_cluster
 if TYPE_CHECKING:
     from cluster.plans import Plan
     from cluster.snapshot import Snapshot
-    from controller.objects.manifests import Note
+    from controller.objects.read import Note
     from controller.snapshot.from_manifests import Observed
     from placement.packer import Packer
 
@@ -57,7 +57,7 @@ def planned_on(target: Target, decide: Decide) -> Planned:
 
     Only pods that wait for Tonnage are placed: others are left to their own scheduler.
     """
-    from controller.objects.manifests import Note
+    from controller.objects.read import Note
     from controller.queries.installation import find_installation
     from controller.queries.list_once import look
 

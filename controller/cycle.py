@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from cluster.clock import Clock
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.apply import carry_out
-from controller.brain.inline import Brain
-from controller.deciders.pipeline import Clock
 from controller.guard import Limits, guard
-from controller.ports import Outcome, World
+from controller.ports import Brain, Outcome, World
 
 STAGES = ("observe", "plan", "guard", "apply", "report")
 

@@ -44,3 +44,15 @@ class World(Protocol):
     def report(self, plan: Plan, outcome: Outcome) -> None:
         """Tell people: what was done and why, what was not and why."""
         ...
+
+
+class Brain(Protocol):
+    """Same snapshot and seed, same plan, whoever thinks."""
+
+    def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
+        """A plan for this snapshot, at most `deadline_s` from now."""
+        ...
+
+
+PLANNED_LOCALLY = "PlannedLocally"
+"""Code of a plan's note: the brain that should have made it was not available."""

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import structlog
 
+from cluster.clock import Clock
 from nodeagent.counts import AgentCounts
 from nodeagent.meter import MeterReading
 from nodeagent.record import Record, read_record, write_record
@@ -39,7 +40,6 @@ from power.previous import about_to_set, made_of_it, to_restore
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
-Clock = Callable[[], float]
 PAST_LOOKS = 20
 """Remembered, for means: settings allow twenty looks a second."""
 LONGEST_GAP_S = 10.0

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Mapping
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, UntypedMetricFamily
 from prometheus_client.registry import Collector
 
-from nodeagent.agent import Agent, Clock
+from cluster.clock import Clock
+from nodeagent.agent import Agent
 from power.devices import THROTTLES, DeviceReading
 
 DCGM: tuple[tuple[str, str, Callable[[DeviceReading], float | None]], ...] = (

@@ -8,13 +8,14 @@ left out.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from cluster.clock import Clock
 from cluster.plans import Reason
 from cluster.snapshot import Snapshot
 from placement.headroom import room_needed
 from placement.instances import fit_into_instances
 from placement.mix import Mix, MixAnswer, MixQuestion, Need, Offer, Stock, mix_cost, pool_load, total_cost
 from placement.mix_question import need_of
-from placement.mix_solve import Clock, answer_mix
+from placement.mix_solve import answer_mix
 from placement.mix_start import best_single_type, stock_after
 
 CENT = 0.005

@@ -6,13 +6,14 @@ from dataclasses import replace
 import numpy as np
 
 from cluster.actions import Scale
+from cluster.clock import Clock
 from cluster.plans import Phase, Plan, Reason, ServicePlan
 from cluster.snapshot import Snapshot
 from cluster.workloads import ModelService
 from placement.mix import Mix, MixAnswer, MixQuestion, Need, Stock, mix_cost
 from placement.mix_plan import routing_of
 from placement.mix_question import need_of
-from placement.mix_solve import Clock, answer_mix
+from placement.mix_solve import answer_mix
 
 
 def held(snapshot: Snapshot, plan: Plan, *, hold_s: float, deadline_s: float, clock: Clock) -> Plan:

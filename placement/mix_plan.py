@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cluster.actions import Scale
+from cluster.clock import Clock
 from cluster.errors import Mistake
 from cluster.plans import Certificate, Phase, Plan, Reason, Routing, ServicePlan, Step
 from cluster.snapshot import Snapshot
@@ -17,7 +18,7 @@ from placement.mix_explain import explain
 from placement.mix_mistakes import gpu_type_mistakes, profile_mistakes, service_mistakes
 from placement.mix_question import need_of, stock_of, with_narrower_stock
 from placement.mix_search import certain_shortage
-from placement.mix_solve import Clock, answer_mix, first_unserved
+from placement.mix_solve import answer_mix, first_unserved
 from placement.mix_start import best_single_type, greedy_mix, stock_after
 
 SOLVING_SHARE = 0.6

@@ -1,19 +1,16 @@
 """From a question to an answer by a deadline: search, fit into instances, keep what runs, certify."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from cluster.arrays import IntArray
+from cluster.clock import Clock
 from cluster.plans import Certificate, Reason
 from placement.instances import fit_into_instances
 from placement.mix import Mix, MixAnswer, MixQuestion, Need, objective_of, total_cost
 from placement.mix_check import is_feasible
 from placement.mix_search import Found, Mixes, mixes_on, search
-
-Clock = Callable[[], float]
-"""Seconds from any fixed instant; only differences count."""
 
 KEEPING_SHARE = 0.2
 """Share of the deadline kept for asking whether what runs would do as well. Chosen: mostly a tenth is enough."""

@@ -6,9 +6,9 @@ Everything follows from the clock and from what is asked of them: the same calls
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cluster.clock import Clock
 from power.devices import LOST, REFUSED, SILENT, DeviceError, DeviceFacts, DeviceReading
 
-Clock = Callable[[], float]
 LOWEST_MHZ, HIGHEST_MHZ = 210.0, 1980.0
 
 

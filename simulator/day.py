@@ -14,9 +14,9 @@ from cluster.nodes import eligible_nodes
 from cluster.pods import PENDING, PodTable
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
-from controller.brain.inline import Brain
 from controller.cycle import Cycle, run_cycle
 from controller.guard import Limits
+from controller.ports import Brain
 from simulator.world import SimulatedWorld
 
 HOUR_S = 3600.0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
+from cluster.clock import Clock
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
 from placement.fragmentation import Fragmentation, typical_pods
@@ -15,8 +16,6 @@ from placement.running import Room, Running
 from simulator.arrivals import gpu_milli_of
 from simulator.shortage import scarcest
 
-Clock = Callable[[], float]
-"""Seconds that only grow, as `time.perf_counter` gives them."""
 MakeRoom = Callable[[Packer, Running, PodShape, int], Room | None]
 """Finds room for a shape that fits nowhere by moving at most so many running pods. Leaves the packer as it was."""
 POINTS_PCT = (80, 90, 100, 110, 130)

@@ -1,12 +1,13 @@
 """Scenarios: a fleet as it might be (other demand, prices, nodes, policy) and what the plan would be there."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cluster.arrays import IntArray, Names
+from cluster.clock import Clock
 from cluster.demand import Slo
 from cluster.errors import ConfigError, Mistake
 from cluster.nodes import NodeTable
@@ -16,8 +17,6 @@ from cluster.snapshot import Snapshot
 from controller.brain.inline import InlineBrain
 from controller.deciders.pipeline import Decisions
 from controller.guard import Limits, guard
-
-Clock = Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)

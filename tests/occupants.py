@@ -7,7 +7,7 @@ from threading import Event
 from cluster.actions import Evict
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
-from controller.brain.background_frames import Thought
+from controller.deciders.background import Thought
 from tests.builders import node, pod, world
 
 FAILS, STALLS, DIES = "fails", "stalls", "dies"

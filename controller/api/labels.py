@@ -24,3 +24,14 @@ CHOSEN_NODE_ANNOTATION = "tonnage.dev/node"
 """On a pod that Tonnage placed: the node that it chose, also while kube-scheduler has not bound it yet."""
 MOVABLE_ANNOTATION = "tonnage.dev/movable"
 """On a pod: "true" when it may be stopped here and started elsewhere to make room."""
+PLACEMENT_GATE = "tonnage.dev/placement"
+"""The scheduling gate of pods that kube-scheduler binds after Tonnage has chosen the node."""
+SCHEDULER_NAME = "tonnage"
+"""spec.schedulerName of pods that Tonnage binds itself."""
+EPOCH_ANNOTATION = "tonnage.dev/epoch"
+"""On what a leader wrote: the leaseTransitions of its Lease."""
+
+
+def is_device_number(written: str) -> bool:
+    """Anybody may write annotations: Python reads no number of 5,000 digits, and no node has so many devices."""
+    return written.isascii() and written.isdigit() and len(written) < 10

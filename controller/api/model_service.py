@@ -1,10 +1,10 @@
 """ModelService: a model behind an endpoint: what arrives, what is promised, and what an instance needs besides GPUs."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from controller.api.conditions import ObservedStatus
 from controller.api.fields import (
@@ -245,3 +245,11 @@ RULES = (
 
 SETS = (_type_flaws, _container_flaws)
 """What the types of the lists see to on the API server."""
+
+
+def status_from(before: Mapping[str, Any]) -> ModelServiceStatus:
+    """The status that stands there; one that cannot be read, because somebody else wrote it, is made anew."""
+    try:
+        return ModelServiceStatus.model_validate(before)
+    except ValidationError:
+        return ModelServiceStatus()

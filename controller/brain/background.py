@@ -4,9 +4,9 @@ A forecaster or an analyser of faults takes its seat here: a class with `Occupan
 Everything else about it (an actor, its deadline, its successor, its metrics) is there.
 """
 
-from controller.brain.background_frames import Occupant
 from controller.brain.remote import RayBrain
 from controller.brain.with_background import ThinksAside
+from controller.deciders.background import Occupant
 from controller.deciders.consolidation import Polish
 from controller.deciders.pipeline import Decisions
 

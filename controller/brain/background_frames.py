@@ -5,29 +5,13 @@ the last time; what it thinks comes back when it is done, and the loop takes it 
 occupant knows is in what it is given, so one that was lost is replaced by another that goes on where it was.
 """
 
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
-from cluster.plans import Plan
-from cluster.snapshot import Snapshot
 from controller.brain.frames import Buffer, FrameError, plan_frame, plan_from_frame, snapshot_from_frame
+from controller.deciders.background import LARGEST_MEMORY, Occupant, Thought
 
-THINK_S = 5.0
-"""What an occupant may take. Chosen: the loop's own deadline for a plan."""
-LARGEST_MEMORY = 1 << 20
-"""Bytes. It travels with every thought, to the controller and back: what is larger belongs into a resource's status."""
 _LENGTH = 8
 """Bytes that say how long the memory is, before a thought's plan."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Thought:
-    """What an occupant makes of a snapshot."""
-
-    plan: Plan = field(default_factory=Plan)
-    """What it proposes. Nothing is carried out for having been proposed: see `Occupant.adopt`."""
-    memory: bytes = b""
-    """What it wants to be given the next time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +23,6 @@ class Idea:
     reason: str = ""
     """`deadline`, `error`, `garbled`, `queue_full`, or why its actor was replaced (`supervised_actors.Useless`)."""
     words: str = ""
-
-
-class Occupant(Protocol):
-    """Who sits in a slot. Pure: same snapshot and memory, same thought, as long as the deadline cuts nothing short."""
-
-    @property
-    def name(self) -> str:
-        """The slot's, in metrics and logs."""
-        ...
-
-    def think(self, snapshot: Snapshot, memory: bytes, deadline_s: float) -> Thought:
-        """memory: of its last thought, empty at first; one that it cannot read is to be taken for none."""
-        ...
-
-    def adopt(self, snapshot: Snapshot, proposed: Plan) -> Plan:
-        """What of a proposal is still right in this snapshot, which is a later one than it was made for. Quick."""
-        ...
 
 
 def thought_over(occupant: Occupant, frame: Buffer, memory: bytes, deadline_s: float) -> bytes:

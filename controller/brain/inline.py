@@ -1,20 +1,12 @@
 """Brains: what turns a snapshot into a plan by a deadline."""
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from cluster.clock import Clock
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.deciders.batch import Warmth
-from controller.deciders.pipeline import Clock, Decisions, decide
-
-
-class Brain(Protocol):
-    """Same snapshot and seed, same plan, whoever thinks."""
-
-    def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
-        """A plan for this snapshot, at most `deadline_s` from now."""
-        ...
+from controller.deciders.pipeline import Decisions, decide
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from controller.brain.on_ray.ray_session import RayStart, environment
+from controller.brain.on_ray.ray_start import RayStart, environment
 from controller.brain.wire import prove
 
 CONNECT_S = 3.0

@@ -4,9 +4,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from cluster.clock import Clock
 from controller.brain.frames import Buffer, plan_frame, plan_from_frame, snapshot_from_frame
 from controller.deciders.batch import Warmth
-from controller.deciders.pipeline import Clock, Decisions, decide, pack_share, scale
+from controller.deciders.pipeline import Decisions, decide, pack_share, scale
 from placement.shares import shares_of
 
 

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
+from cluster.clock import Clock
 from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
 from controller.brain.frames import FrameError, plan_from_frame, snapshot_frame
 from controller.brain.inline import InlineBrain
 from controller.brain.state import Standing
 from controller.brain.supervisor import Link
-from controller.deciders.pipeline import Clock, Decisions
-from controller.report.service_status import PLANNED_LOCALLY
+from controller.deciders.pipeline import Decisions
+from controller.ports import PLANNED_LOCALLY
 
 log = structlog.get_logger(__name__)
 

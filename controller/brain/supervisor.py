@@ -15,6 +15,7 @@ from threading import Condition, Thread
 
 import structlog
 
+from cluster.clock import Clock
 from cluster.version import VERSION
 from controller.brain.background_frames import Idea, memory_of
 from controller.brain.circuit_breaker import Retries, Trust
@@ -36,7 +37,7 @@ from controller.brain.wire import (
     Thinks,
     written,
 )
-from controller.deciders.pipeline import Clock, Decisions
+from controller.deciders.pipeline import Decisions
 
 log = structlog.get_logger(__name__)
 

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
+from cluster.clock import Clock
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.brain.background_frames import Idea, Occupant, Thought, thought_from_frame
+from controller.brain.background_frames import Idea, thought_from_frame
 from controller.brain.frames import FrameError
-from controller.brain.inline import Brain
-from controller.deciders.pipeline import Clock
+from controller.deciders.background import Occupant, Thought
+from controller.ports import Brain
 
 log = structlog.get_logger(__name__)
 

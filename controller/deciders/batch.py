@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from cluster.clock import Clock
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from placement.batch.columns import Memory
@@ -13,9 +14,6 @@ from placement.batch.ladder import BatchSettings, plan_batch, seated
 from placement.batch.proposal import certified, proposed, seats_to_keep
 from placement.pack import Stopwatch, pack
 from placement.packer import Packer
-
-Clock = Callable[[], float]
-"""Monotonic, seconds."""
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from cluster.actions import Move
 from cluster.plans import Plan
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
-from controller.brain.background_frames import Thought
+from controller.deciders.background import Thought
 from placement.batch.consolidate import candidates, emptying
 from placement.batch.question import HostPrice
 from placement.defragment import MovePrice

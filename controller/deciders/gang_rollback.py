@@ -9,7 +9,7 @@ from cluster.actions import Bind, Evict
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
-from controller.brain.inline import Brain
+from controller.ports import Brain
 
 
 def half_started(snapshot: Snapshot) -> dict[str, tuple[int, ...]]:

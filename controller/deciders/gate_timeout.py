@@ -7,7 +7,7 @@ from cluster.actions import Evict
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
-from controller.brain.inline import Brain
+from controller.ports import Brain
 
 OnItsWay = Callable[[str], bool]
 """Whether a pod (`namespace/name`) has lost its gate and is not bound yet."""

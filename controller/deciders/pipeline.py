@@ -1,10 +1,10 @@
 """The order of the deciders: each sees the cluster as the ones before it want it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
+from cluster.clock import Clock
 from cluster.plans import Plan
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
@@ -20,9 +20,6 @@ from placement.packer import Packer
 from placement.policies import policy_named
 from placement.policy import Knowledge
 from placement.shares import shares_of
-
-Clock = Callable[[], float]
-"""Monotonic, seconds."""
 
 MIX_SHARE = 0.5
 """Share of the deadline that the mix may take. Chosen: it needs a tenth of it in practice, packing what is pending."""

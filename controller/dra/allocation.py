@@ -6,11 +6,12 @@ from typing import Any
 import msgspec
 
 from cluster.errors import ActionError
+from controller.api.labels import EPOCH_ANNOTATION
 from controller.dra.inventory import Inventory, Listed
 from controller.dra.objects import API, FINALIZER, MAX_RESERVATIONS, DeviceClass, DeviceId, ResourceClaim
 from controller.dra.requests import Ask, Request, matches
 from controller.dra.undecided import SelectorError
-from controller.kube.cluster_view import EPOCH_ANNOTATION, SeenPod
+from controller.kube.cluster_view import SeenPod
 from controller.kube.request import MERGE_PATCH
 from controller.kube.write import Write
 

@@ -6,13 +6,6 @@ from typing import Any, Protocol
 
 from cluster.snapshot import Snapshot
 
-PLACEMENT_GATE = "tonnage.dev/placement"
-"""The scheduling gate of pods that kube-scheduler binds after Tonnage has chosen the node."""
-SCHEDULER_NAME = "tonnage"
-"""spec.schedulerName of pods that Tonnage binds itself."""
-EPOCH_ANNOTATION = "tonnage.dev/epoch"
-"""On what a leader wrote: the leaseTransitions of its Lease."""
-
 
 @dataclass(frozen=True, slots=True)
 class SeenPod:

@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from cluster.errors import ActionError
-from controller.api.labels import API_VERSION
-from controller.kube.cluster_view import EPOCH_ANNOTATION
+from controller.api.labels import API_VERSION, EPOCH_ANNOTATION
 from controller.kube.errors import KubeWriteError
 from controller.kube.write import Write, Writer
 

@@ -8,13 +8,12 @@ import msgspec
 
 from cluster.snapshot import Snapshot
 from controller.api.gpu_type import NodeLabel
-from controller.api.labels import SERVICE_LABEL
+from controller.api.labels import SCHEDULER_NAME, SERVICE_LABEL, is_device_number
 from controller.kube.cache import Cache, Resource
-from controller.kube.cluster_view import SCHEDULER_NAME, SeenDeployment, SeenGpuType, SeenPod, SeenService
+from controller.kube.cluster_view import SeenDeployment, SeenGpuType, SeenPod, SeenService
 from controller.kube.structs import Meta, OwnObject, Pod, Slim
 from controller.kube_world.deployments import CONTENT_ANNOTATION, GPU_TYPE_LABEL
 from controller.placers.pools import asked_placer
-from controller.snapshot.device_assignment import is_device_number
 
 
 class _DeploymentLabels(Slim, frozen=True, rename=None):

@@ -1,36 +1,19 @@
 """Claims of pods beyond placing them: why pods wait for theirs, and allocations that came to nothing."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import structlog
 
 from cluster.actions import Bind
 from cluster.errors import Mistake
-from cluster.plans import Plan, Reason, Unplaced
-from cluster.snapshot import Snapshot
-from controller.brain.inline import Brain
+from cluster.plans import Plan
 from controller.dra.allocation import deallocation_writes
 from controller.dra.objects import ResourceClaim
 from controller.kube.cluster_view import SeenPod
 from controller.kube.sender import Job
 
 log = structlog.get_logger("devices")
-
-
-@dataclass(frozen=True, slots=True)
-class TellsOfClaims:
-    """A brain that also says of pods that wait for Tonnage why their claims keep them out of the plan."""
-
-    brain: Brain
-    reasons: Callable[[], Mapping[str, Reason]]
-    """By pod; also of pods that are not Tonnage's."""
-    is_ours: Callable[[str], bool]
-
-    def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
-        plan = self.brain.plan(snapshot, deadline_s)
-        waiting = [(pod, why) for pod, why in sorted(self.reasons().items()) if self.is_ours(pod)]
-        return replace(plan, unplaced=(*plan.unplaced, *(Unplaced(f"Pod/{pod}", why) for pod, why in waiting)))
 
 
 @dataclass(frozen=True, slots=True)

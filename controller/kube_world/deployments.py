@@ -8,15 +8,9 @@ from typing import Any
 import msgspec
 
 from cluster.workloads import ModelService
-from controller.api.labels import API_VERSION, SERVICE_LABEL
+from controller.api.labels import API_VERSION, EPOCH_ANNOTATION, PLACEMENT_GATE, SCHEDULER_NAME, SERVICE_LABEL
 from controller.dra.objects import API as RESOURCE_API
-from controller.kube.cluster_view import (
-    EPOCH_ANNOTATION,
-    PLACEMENT_GATE,
-    SCHEDULER_NAME,
-    SeenGpuType,
-    SeenService,
-)
+from controller.kube.cluster_view import SeenGpuType, SeenService
 from controller.kube.request import APPLY_PATCH
 from controller.kube.write import Write
 

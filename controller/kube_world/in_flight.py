@@ -1,12 +1,10 @@
 """The cluster as the loop should plan on it: what the watches saw, less what is not ours, plus what is under way."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from cluster.actions import Bind, Evict
-from cluster.plans import Phase, Plan, Reason, Step, Unplaced
+from cluster.actions import Bind
 from cluster.snapshot import Snapshot, without_pods
-from controller.brain.inline import Brain
 from controller.kube.cluster_view import SeenDeployment, SeenPod
 
 
@@ -61,36 +59,3 @@ def with_deployed(
 
 def _sorted(replicas: Mapping[str, int] | None) -> dict[str, int] | None:
     return dict(sorted(replicas.items())) if replicas else None
-
-
-@dataclass(frozen=True, slots=True)
-class AwaitsPods:
-    """A brain whose plans act only on pods that exist."""
-
-    brain: Brain
-
-    def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
-        return without_pods_to_come(snapshot, self.brain.plan(snapshot, deadline_s))
-
-
-def without_pods_to_come(snapshot: Snapshot, plan: Plan) -> Plan:
-    """The plan without binds of pods that do not exist yet: whoever owns them has to make them first.
-
-    Deciders plan on instances as soon as a Scale asks for them, under names that they make up. Nothing is stopped for
-    them either: which eviction makes room for whom is not told, so all of them wait for the next cycle.
-    """
-
-    def is_to_come(step: Step) -> bool:
-        return isinstance(step.action, Bind) and step.action.pod not in snapshot.pods.names
-
-    waiting = [step.action.pod for step in plan.steps() if is_to_come(step) and isinstance(step.action, Bind)]
-    if not waiting:
-        return plan
-    phases = []
-    for phase in plan.phases:
-        kept = tuple(step for step in phase.steps if not is_to_come(step) and not isinstance(step.action, Evict))
-        if kept:
-            phases.append(Phase(phase.name, kept, phase.whole))
-    why = Reason("AwaitsPod", "it was asked for in this cycle; it is placed as soon as its owner has made it")
-    unplaced = tuple(Unplaced(f"Pod/{pod}", why) for pod in waiting)
-    return replace(plan, phases=tuple(phases), unplaced=plan.unplaced + unplaced)

@@ -19,8 +19,8 @@ from controller.kube.connection import Transport
 from controller.kube.reflector import Rhythm, Surroundings, reflect
 from controller.kube.structs import Node, OwnObject, Pod
 from controller.objects.findings import Findings
-from controller.objects.manifests import Note, Read
 from controller.objects.own_objects import own_from
+from controller.objects.read import Note, Read
 from controller.snapshot.builder import Picture, Seen
 from controller.snapshot.from_manifests import note_snapshot
 

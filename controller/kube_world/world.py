@@ -7,18 +7,19 @@ from cluster.actions import Action, Bind, Evict, Move, Scale, SetPowerLease
 from cluster.errors import ActionError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.kube.cluster_view import EPOCH_ANNOTATION, SeenDeployment, Sightings
+from controller.api.labels import EPOCH_ANNOTATION
+from controller.kube.cluster_view import SeenDeployment, Sightings
 from controller.kube.sender import Applier, Job, Sent, may_have_happened
 from controller.kube.write import Write
 from controller.kube_world.assumed import Assumed
 from controller.kube_world.capacity_check import Account
 from controller.kube_world.deployments import Instance, content_of, deployment_writes
 from controller.kube_world.in_flight import with_deployed, with_what_is_under_way
+from controller.kube_world.last_scaled import scaled_at_s
 from controller.placers.claims import Allocate, no_claims
 from controller.placers.pool_affinity import Standing, Ways, WaysOfServices
 from controller.placers.pools import Pool, asked_placer, placing_writes
 from controller.ports import Outcome
-from controller.report.service_status import scaled_at_s
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from cluster.errors import ConfigError, Mistake
 from cluster.plans import Reason
-from controller.objects.manifests import Note
+from controller.objects.read import Note
 
 
 class Findings:

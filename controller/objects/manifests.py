@@ -1,15 +1,12 @@
 """Manifests: files that people wrote, as objects whose every field is right, or all mistakes at once."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TextIO, TypeVar
-
-from pydantic import ValidationError
+from typing import Any, TextIO
 
 from cluster.errors import ConfigError, Mistake
 from cluster.plans import Reason
-from controller.api.flaw import Path
 from controller.api.gang import Gang
 from controller.api.gpu_type import GPUType
 from controller.api.kinds import KINDS, NODE_KIND, OWN_KINDS, POD_KIND, Kind, kind_of
@@ -18,60 +15,16 @@ from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
 from controller.api.pruning import pruned
 from controller.api.suggestions import meant
-from controller.api.validation_messages import mistake_from
 from controller.kube.structs import Node, Pod, object_from
-from controller.objects.documents import Document, dotted, read_documents
+from controller.objects.documents import Document, read_documents
+from controller.objects.read import Note, Read, checked
 
 SAID_ELSEWHERE = frozenset({("scheduling.k8s.io/v1", "PriorityClass")})
 """Passed over without a note: the API server writes the number of its class into each pod."""
 
-Object = TypeVar("Object", bound=GPUType | ModelProfile | ModelService | Gang | Node | Pod)
 
 _STRUCTS: Mapping[type, type[Any]] = {NODE_KIND.model: Node, POD_KIND.model: Pod}
 """Kinds of core/v1: their models say what is wrong in a manifest; what is right goes on as the API server's would."""
-
-
-@dataclass(frozen=True, slots=True)
-class Read(Generic[Object]):
-    """An object and where it was read."""
-
-    object: Object
-    kind: Kind
-    document: Document | None = None
-    """None: in the cluster itself."""
-
-    @property
-    def name(self) -> str:
-        """`name`, or `namespace/name` where the kind has namespaces."""
-        metadata = self.object.metadata
-        return f"{metadata.namespace}/{metadata.name}" if self.kind.is_namespaced else metadata.name
-
-    @property
-    def who(self) -> str:
-        return f"{self.kind.name}/{self.name}"
-
-    def mistake(self, path: Path, problem: str, remedy: str = "") -> Mistake:
-        return Mistake(self.place(path), problem, remedy)
-
-    def place(self, path: Path = ()) -> str:
-        return place_in_cluster(self.who, path) if self.document is None else self.document.place(self.who, path)
-
-
-def place_in_cluster(who: str, path: Path = ()) -> str:
-    """Where to look: `ModelService/chat/llama, spec.demand`."""
-    return ", ".join(part for part in (who, dotted(path)) if part)
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """Something that the reader of a plan should know, although it stops nothing."""
-
-    about: str
-    """`Node/gpu-1`, `Gang/default/train`, or a file."""
-    reason: Reason
-
-    def __str__(self) -> str:
-        return f"{self.about}: {self.reason.words}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,25 +140,6 @@ def _validated(document: Document, kind: Kind) -> Iterator[Read[Any] | Mistake]:
     if not kind.is_namespaced and "namespace" in made.metadata.model_fields_set:
         yield read.mistake(("metadata", "namespace"), f"a {kind.name} has no namespace", "remove the line")
     yield read
-
-
-def checked(content: Any, kind: Kind, place_of: Callable[[Path], str]) -> Iterator[Any | Mistake]:
-    """What is wrong with an object, and the object itself when at least each field by itself is right."""
-    try:
-        made = kind.model.model_validate(content)
-    except ValidationError as error:
-        for wrong in _apart(error.errors(include_url=False)):
-            yield mistake_from(wrong, place_of, kind.model)
-        return
-    for flaw in kind.flaws(made):
-        yield Mistake(place_of(flaw.path), flaw.problem, flaw.remedy)
-    yield made
-
-
-def _apart(errors: Sequence[Any]) -> Iterator[Any]:
-    """Without "too short" of a list whose items were dropped because they are wrong themselves."""
-    deeper = {error["loc"][:depth] for error in errors for depth in range(len(error["loc"]))}
-    return (error for error in errors if not (error["type"] == "too_short" and error["loc"] in deeper))
 
 
 def _name_in(content: Mapping[str, Any], kind: Kind) -> str:

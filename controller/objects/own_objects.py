@@ -9,7 +9,7 @@ from cluster.errors import Mistake
 from controller.api.kinds import Kind
 from controller.api.pruning import known_part
 from controller.kube.structs import OwnObject
-from controller.objects.manifests import Read, checked, place_in_cluster
+from controller.objects.read import Read, checked, place_in_cluster
 
 
 def own_from(name: str, kind: Kind, obj: OwnObject) -> Read[Any] | tuple[Mistake, ...]:

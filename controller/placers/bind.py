@@ -7,8 +7,8 @@ it. The annotations of a Binding reach the pod in the same write as its node, so
 from collections.abc import Mapping
 
 from cluster.actions import Bind
-from controller.api.labels import CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION
-from controller.kube.cluster_view import EPOCH_ANNOTATION, SCHEDULER_NAME, SeenPod
+from controller.api.labels import CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION, EPOCH_ANNOTATION, SCHEDULER_NAME
+from controller.kube.cluster_view import SeenPod
 from controller.kube.write import Write
 from controller.placers.claims import Allocate
 

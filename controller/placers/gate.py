@@ -9,7 +9,8 @@ from collections.abc import Mapping
 
 from cluster.actions import Bind
 from cluster.errors import ActionError
-from controller.kube.cluster_view import PLACEMENT_GATE, SCHEDULER_NAME, SeenPod
+from controller.api.labels import PLACEMENT_GATE, SCHEDULER_NAME
+from controller.kube.cluster_view import SeenPod
 from controller.kube.request import MERGE_PATCH
 from controller.kube.write import Write
 from controller.placers.bind import placed_annotations

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from cluster.clock import Clock
 from controller.power.term import Watts
 from power.framing import FrameError, framed, read_frame
 from power.lease_message import Inventory, Keys, Lease, Refusal, Report, opened, sealed
 from power.mounted_keys import keys_of_node
 
 log = structlog.get_logger(__name__)
-Clock = Callable[[], float]
 
 HELLO_S = 5.0
 """For a caller to say who it is."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from cluster.errors import Mistake
 from controller.api.power_domain import PowerDomainSpec, ServiceClass
 from controller.api.suggestions import meant
-from controller.objects.manifests import place_in_cluster
+from controller.objects.read import place_in_cluster
 
 CLASS_LABEL = "tonnage.dev/power-class"
 """On a node: the name of its class of service; it goes before the priority of the node's pods."""

@@ -11,6 +11,7 @@ from functools import partial
 
 import structlog
 
+from cluster.clock import Clock
 from cluster.errors import ConfigError, Mistake
 from controller.power.agent_server import WattCounts, WattServer
 from controller.power.domain_tree import PowerTree, power_tree
@@ -23,7 +24,6 @@ from power.rules import PowerRules
 from power.tree import reach_of
 
 log = structlog.get_logger(__name__)
-Clock = Callable[[], float]
 
 LOOK_S = 0.5
 """So often domains, nodes and pods are looked at anew. A budget that was lowered is in force half a second, one turn

@@ -14,8 +14,8 @@ from controller.api.labels import API_VERSION
 from controller.api.power_domain import PowerDomainSpec
 from controller.kube.cache import Cache, Resource
 from controller.kube.structs import Node, OwnObject
-from controller.objects.manifests import Read
 from controller.objects.own_objects import own_from
+from controller.objects.read import Read
 from controller.power.domain_tree import CLASS_LABEL, Domains, PoweredNode
 from controller.power.power_table import PRODUCT_LABELS
 

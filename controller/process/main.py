@@ -12,8 +12,8 @@ from threading import Event
 import structlog
 
 from cluster.errors import ObservationError
-from controller.brain.inline import Brain
 from controller.cycle import run_cycle
+from controller.deciders.unallocated_claims import TellsOfClaims
 from controller.dra.translation import Book
 from controller.guard import Limits
 from controller.kube.cache import Cache
@@ -27,12 +27,11 @@ from controller.kube.request import Request
 from controller.kube.sender import Applier
 from controller.kube.structs import OwnObject
 from controller.kube_world.cached_view import DEPLOYMENTS, is_ours
-from controller.kube_world.claim_cleanup import TellsOfClaims
 from controller.kube_world.observer import Caches, Observer, empty_caches, follow
 from controller.metrics.endpoint import metrics_endpoint
 from controller.metrics.registry import Meter, count_request, foresee_requests
 from controller.placers.pools import asked_placer, placer_name
-from controller.ports import World
+from controller.ports import Brain, World
 from controller.process.probes import probes_endpoint
 from controller.process.wire_brain import OnRay, brain_of, on_ray
 from controller.process.wire_power import Clocks, Lead, PlannedPods, domain_cache, power_reporter, serving_watts

@@ -6,19 +6,20 @@ from pathlib import Path
 from random import Random
 
 from controller.brain.background import aside_of
-from controller.brain.inline import Brain, InlineBrain
+from controller.brain.inline import InlineBrain
 from controller.brain.launcher import ChildBrain, Peer, RemoteBrain, secret_from
 from controller.brain.metrics import BrainTeller
-from controller.brain.on_ray.ray_session import RayStart
+from controller.brain.on_ray.ray_start import RayStart
 from controller.brain.remote import RayBrain
 from controller.brain.supervisor import Link
 from controller.brain.with_background import ThinksAside
+from controller.deciders.awaiting_pods import AwaitsPods
 from controller.deciders.gang_rollback import TakesGangsBack
 from controller.deciders.gate_timeout import OnItsWay, TakesReleasesBack
 from controller.deciders.pipeline import Decisions
 from controller.kube.leader_election import Leadership
-from controller.kube_world.in_flight import AwaitsPods
 from controller.metrics.registry import Meter
+from controller.ports import Brain
 from controller.settings import OperatorSettings
 from placement.batch.ladder import BatchSettings
 from placement.mix_plan import MixSettings

@@ -6,10 +6,10 @@ from typing import get_args
 from structlog.typing import FilteringBoundLogger
 
 from cluster.actions import Action, Bind
+from cluster.clock import Clock
 from cluster.errors import ObservationError
 from cluster.plans import Certificate
 from controller.cycle import STAGES, Cycle
-from controller.deciders.pipeline import Clock
 from controller.guard import REASONS
 from controller.metrics.registry import Meter
 from controller.ports import Undone

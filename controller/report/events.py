@@ -11,8 +11,7 @@ from typing import Any
 import structlog
 
 from cluster.errors import ActionError
-from controller.api.labels import API_VERSION
-from controller.kube.cluster_view import EPOCH_ANNOTATION
+from controller.api.labels import API_VERSION, EPOCH_ANNOTATION
 from controller.kube.request import MERGE_PATCH
 from controller.kube.sender import Applier
 from controller.kube.write import Write

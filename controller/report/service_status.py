@@ -4,20 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
 from cluster.plans import Reason, Routing, ServicePlan
 from controller.api.conditions import ACCEPTED, DEGRADED, PLANNED, READY, ConditionStatus, set_condition
-from controller.api.model_service import ModelServiceStatus, RoutingStatus, RoutingWeights
+from controller.api.model_service import ModelServiceStatus, RoutingStatus, RoutingWeights, status_from
+from controller.ports import PLANNED_LOCALLY
 
 DIGITS = 6
 """To which figures are rounded: a status that differs in the last bit would be written in every cycle."""
 
 NOT_ACCEPTED = ("BadInput",)
 """Codes of refusals that say that the service itself is wrong, not that the fleet lacks something."""
-
-PLANNED_LOCALLY = "PlannedLocally"
-"""Code of a plan's note: the brain that should have made it was not available."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +37,7 @@ def status_after(before: Mapping[str, Any], plan: ServicePlan, facts: Facts, at_
 
     at_s: now, seconds since the epoch.
     """
-    old = _read(before)
+    old = status_from(before)
     asked = {name: count for name, count in sorted(facts.asked.items()) if count}
     running = {name: count for name, count in sorted(facts.running.items()) if count}
     conditions = old.conditions
@@ -65,19 +61,6 @@ def status_after(before: Mapping[str, Any], plan: ServicePlan, facts: Facts, at_
         else round(max(0.0, 1 - bound / plan.cost_per_hour) if plan.cost_per_hour else 0.0, DIGITS),
         routing=_routing(plan.routing) if plan.routing else None,
     ).plain()
-
-
-def scaled_at_s(status: Mapping[str, Any]) -> float | None:
-    """When the replicas that this status tells of last changed, seconds since the epoch."""
-    return _read(status).last_scale_time
-
-
-def _read(before: Mapping[str, Any]) -> ModelServiceStatus:
-    """The status that stands there; one that cannot be read, because somebody else wrote it, is made anew."""
-    try:
-        return ModelServiceStatus.model_validate(before)
-    except ValidationError:
-        return ModelServiceStatus()
 
 
 def _bound(old: ModelServiceStatus, plan: ServicePlan, facts: Facts) -> float | None:

@@ -22,7 +22,7 @@ from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
 from controller.kube.structs import Node, Pod
 from controller.objects.findings import Findings
-from controller.objects.manifests import Read
+from controller.objects.read import Read
 from controller.snapshot.nodes import NODE_NAME_FIELD, NodeRow, TypeIndex, node_row, node_table, types_from
 from controller.snapshot.pod_table import Dangling, PodColumns, PodView
 from controller.snapshot.pods import pod_row

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from cluster.errors import Mistake
 from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.workloads import PodShape
-from controller.api.labels import DEVICES_ANNOTATION
+from controller.api.labels import DEVICES_ANNOTATION, is_device_number
 from controller.kube.structs import Pod
-from controller.objects.manifests import Read
+from controller.objects.read import Read
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,6 @@ def _fullest(left: Sequence[int], shape: PodShape) -> tuple[int, ...]:
     fit = sorted((free, device) for device, free in enumerate(left) if free >= shape.gpu_milli)
     rest = sorted((-free, device) for device, free in enumerate(left) if free < shape.gpu_milli)
     return tuple(sorted(device for _, device in (fit + rest)[: shape.gpus]))
-
-
-def is_device_number(written: str) -> bool:
-    """Anybody may write annotations: Python reads no number of 5,000 digits, and no node has so many devices."""
-    return written.isascii() and written.isdigit() and len(written) < 10
 
 
 def _said(pod: Running, gpus_of_node: int) -> tuple[int, ...] | Mistake | None:

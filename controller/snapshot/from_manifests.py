@@ -14,7 +14,8 @@ from controller.api.flaw import Path
 from controller.api.labels import GANG_LABEL, SERVICE_LABEL
 from controller.api.suggestions import meant
 from controller.objects.findings import Findings
-from controller.objects.manifests import Manifests, Note
+from controller.objects.manifests import Manifests
+from controller.objects.read import Note
 from controller.snapshot.builder import Picture, Seen
 
 

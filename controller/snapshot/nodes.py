@@ -14,7 +14,7 @@ from controller.api import quantity
 from controller.api.gpu_type import GPUType
 from controller.kube.structs import Node
 from controller.objects.findings import Findings
-from controller.objects.manifests import Read
+from controller.objects.read import Read
 
 GPU_RESOURCES = ("amd.com/gpu", "nvidia.com/gpu")
 

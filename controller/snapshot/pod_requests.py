@@ -11,7 +11,7 @@ from controller.api.labels import GPU_MILLI_ANNOTATION, GPU_TYPES_ANNOTATION
 from controller.api.suggestions import meant
 from controller.kube.structs import Amount, Pod, Resources
 from controller.objects.findings import Findings
-from controller.objects.manifests import Read
+from controller.objects.read import Read
 from controller.snapshot.node_affinity import terms_of, tolerations_of
 from controller.snapshot.nodes import GPU_RESOURCES, TypeIndex
 

@@ -9,7 +9,7 @@ from cluster.workloads import PodShape
 from controller.api.labels import MOVABLE_ANNOTATION
 from controller.kube.structs import Pod
 from controller.objects.findings import Findings
-from controller.objects.manifests import Read
+from controller.objects.read import Read
 from controller.snapshot.node_affinity import matches_node_names
 from controller.snapshot.nodes import GPU_RESOURCES, TypeIndex
 from controller.snapshot.pod_requests import requested, shape_from

@@ -18,7 +18,7 @@ from controller.api.model_service import ModelService, ServiceDemand
 from controller.api.suggestions import meant
 from controller.kube.structs import Keeping, object_from
 from controller.objects.findings import Findings
-from controller.objects.manifests import Read
+from controller.objects.read import Read
 from controller.snapshot.node_affinity import terms_of, tolerations_of
 from controller.snapshot.nodes import TypeIndex
 

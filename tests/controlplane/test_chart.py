@@ -13,7 +13,7 @@ import yaml
 from click.testing import CliRunner
 
 from cli.main import tonnage
-from controller.kube.cluster_view import PLACEMENT_GATE
+from controller.api.labels import PLACEMENT_GATE
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.programs import Programs
 from tests.agent_process import running, settings_file, write_keys

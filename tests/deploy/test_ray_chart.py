@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from cli.main import tonnage
-from controller.brain.on_ray.ray_session import SILENT_NODE
+from controller.brain.on_ray.ray_start import SILENT_NODE
 from controller.settings import read_settings
 from deploy.constraints import pinned
 from tests.deploy.helm import CHART, RefusedError, Values, rendered

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 from cluster.actions import Bind
 from cluster.plans import Phase, Plan, Reason, Step
+from controller.deciders.unallocated_claims import TellsOfClaims
 from controller.dra.objects import ResourceClaim
 from controller.kube.cluster_view import SeenPod
-from controller.kube_world.claim_cleanup import TakesAllocationsBack, TellsOfClaims
+from controller.kube_world.claim_cleanup import TakesAllocationsBack
 from tests.builders import node, world
 from tests.devices import claim
 from tests.pretend_sightings import Clock

@@ -7,10 +7,10 @@ from cluster.errors import ActionError
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
+from controller.deciders.awaiting_pods import without_pods_to_come
 from controller.kube.cluster_view import SeenDeployment, SeenPod, SeenService
 from controller.kube.write import Write
 from controller.kube_world.deployments import Instance, content_of, deployment_name
-from controller.kube_world.in_flight import without_pods_to_come
 from tests.builders import node, pod, world
 from tests.kube_writer import ScriptedWriter, refused
 from tests.mixes import profile, service

@@ -6,7 +6,8 @@ import pytest
 
 from cluster.actions import Bind
 from cluster.errors import ActionError
-from controller.kube.cluster_view import PLACEMENT_GATE, SeenPod
+from controller.api.labels import PLACEMENT_GATE
+from controller.kube.cluster_view import SeenPod
 from controller.placers.pools import Pool, asked_placer, placer_name, placing_writes
 
 BOUND_BY_US = SeenPod("ns/p", "u1", "7", scheduler_name="tonnage")

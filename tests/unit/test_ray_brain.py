@@ -16,7 +16,7 @@ from controller.brain.remote import RayBrain
 from controller.brain.session import SILENT_S
 from controller.brain.supervisor import PATIENCE_S, Link
 from controller.deciders.pipeline import Decisions
-from controller.report.service_status import PLANNED_LOCALLY
+from controller.ports import PLANNED_LOCALLY
 from tests.builders import node, pod, world
 from tests.mixes import profile, service
 from tests.snapshots import plain

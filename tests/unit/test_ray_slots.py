@@ -1,12 +1,13 @@
 """Slots on Ray: who sits in one may fail, stall or die, and goes on where it was; no plan waits for it."""
 
-from controller.brain.background_frames import LARGEST_MEMORY, THINK_S, Idea, Thought, thought_from_frame
+from controller.brain.background_frames import Idea, thought_from_frame
 from controller.brain.frames import plan_from_frame, snapshot_frame
 from controller.brain.on_ray.background_pool import SlotCrew
 from controller.brain.on_ray.fake_ray import ScriptedActor, ScriptedRay
 from controller.brain.on_ray.planner_pool import Crew
 from controller.brain.on_ray.shared_snapshot import SnapshotHolder
 from controller.brain.on_ray.supervised_actors import SILENT_S, STALLED_S
+from controller.deciders.background import LARGEST_MEMORY, THINK_S, Thought
 from controller.deciders.pipeline import Decisions
 from tests.occupants import FAILS, Counting, snapshot_that
 

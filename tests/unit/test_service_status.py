@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from cluster.plans import Certificate, Reason, ServicePlan
-from controller.report.service_status import PLANNED_LOCALLY, Facts, scaled_at_s, status_after
+from controller.kube_world.last_scaled import scaled_at_s
+from controller.ports import PLANNED_LOCALLY
+from controller.report.service_status import Facts, status_after
 
 PLAN = ServicePlan("ns/chat", {"a100": 2}, 6.0, None, Certificate(6.0, 5.0, "HiGHS", 0.1))
 FACTS = Facts(generation=3, asked={"a100": 2}, running={"a100": 2}, makes_pods=True, undone=None)

@@ -8,10 +8,11 @@ from cluster.cordon import cordoned
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from cluster.workloads import ModelService, Requirement
+from controller.api.labels import PLACEMENT_GATE
+from controller.deciders.awaiting_pods import without_pods_to_come
 from controller.deciders.pipeline import Decisions, decide
-from controller.kube.cluster_view import PLACEMENT_GATE, SeenDeployment, SeenPod, SeenService
+from controller.kube.cluster_view import SeenDeployment, SeenPod, SeenService
 from controller.kube_world.deployments import Instance, content_of
-from controller.kube_world.in_flight import without_pods_to_come
 from controller.placers.pool_affinity import Standing, Ways
 from controller.placers.pools import Pool
 from placement.mix_question import stock_of

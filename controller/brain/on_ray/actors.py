@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from cluster.version import VERSION
-from controller.brain.background_frames import Occupant, thought_over
+from controller.brain.background_frames import thought_over
 from controller.brain.planner import Planner
+from controller.deciders.background import Occupant
 from controller.deciders.pipeline import Decisions
 
 PENDING_CALLS = 4

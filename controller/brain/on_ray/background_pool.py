@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from controller.brain.background_frames import THINK_S, Idea, Occupant, memory_of
+from cluster.clock import Clock
+from controller.brain.background_frames import Idea, memory_of
 from controller.brain.frames import FrameError
 from controller.brain.on_ray.actors import hire_for_slot
 from controller.brain.on_ray.shared_snapshot import Held
-from controller.brain.on_ray.supervised_actors import Clock, Lost, Mistaken, Post, Posts, QueueFull
+from controller.brain.on_ray.supervised_actors import Lost, Mistaken, Post, Posts, QueueFull
+from controller.deciders.background import THINK_S, Occupant
 
 
 @dataclass(slots=True)

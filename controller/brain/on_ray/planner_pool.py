@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from cluster.clock import Clock
 from controller.brain.on_ray.actors import hire
 from controller.brain.on_ray.shared_snapshot import SnapshotHolder
-from controller.brain.on_ray.supervised_actors import TICK_S, Clock, Lost, Mistaken, Post, Posts, QueueFull
+from controller.brain.on_ray.supervised_actors import TICK_S, Lost, Mistaken, Post, Posts, QueueFull
 from controller.brain.planner import joined
 from controller.deciders.pipeline import Decisions
 

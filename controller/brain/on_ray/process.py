@@ -23,7 +23,8 @@ from controller.brain.background import occupants_of
 from controller.brain.frames import FrameError
 from controller.brain.on_ray.background_pool import SlotCrew
 from controller.brain.on_ray.planner_pool import Crew, NoPlan
-from controller.brain.on_ray.ray_session import RayStart, connect
+from controller.brain.on_ray.ray_session import connect
+from controller.brain.on_ray.ray_start import RayStart
 from controller.brain.wire import (
     Answer,
     Ask,

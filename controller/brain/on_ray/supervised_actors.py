@@ -9,10 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from cluster.clock import Clock
 from cluster.version import VERSION
 from controller.brain.on_ray.actors import HEALTH
-
-Clock = Callable[[], float]
 
 PING_EVERY_S = 1.0
 PING_LOST_EVERY_S = 0.1

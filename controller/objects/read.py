@@ -1,0 +1,83 @@
+"""Objects and where each was read: files and the cluster alike, so that a mistake names its place."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pydantic import ValidationError
+
+from cluster.errors import Mistake
+from cluster.plans import Reason
+from controller.api.flaw import Path
+from controller.api.gang import Gang
+from controller.api.gpu_type import GPUType
+from controller.api.kinds import Kind
+from controller.api.model_profile import ModelProfile
+from controller.api.model_service import ModelService
+from controller.api.validation_messages import mistake_from
+from controller.kube.structs import Node, Pod
+from controller.objects.documents import Document, dotted
+
+Object = TypeVar("Object", bound=GPUType | ModelProfile | ModelService | Gang | Node | Pod)
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Generic[Object]):
+    """An object and where it was read."""
+
+    object: Object
+    kind: Kind
+    document: Document | None = None
+    """None: in the cluster itself."""
+
+    @property
+    def name(self) -> str:
+        """`name`, or `namespace/name` where the kind has namespaces."""
+        metadata = self.object.metadata
+        return f"{metadata.namespace}/{metadata.name}" if self.kind.is_namespaced else metadata.name
+
+    @property
+    def who(self) -> str:
+        return f"{self.kind.name}/{self.name}"
+
+    def mistake(self, path: Path, problem: str, remedy: str = "") -> Mistake:
+        return Mistake(self.place(path), problem, remedy)
+
+    def place(self, path: Path = ()) -> str:
+        return place_in_cluster(self.who, path) if self.document is None else self.document.place(self.who, path)
+
+
+def place_in_cluster(who: str, path: Path = ()) -> str:
+    """Where to look: `ModelService/chat/llama, spec.demand`."""
+    return ", ".join(part for part in (who, dotted(path)) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that the reader of a plan should know, although it stops nothing."""
+
+    about: str
+    """`Node/gpu-1`, `Gang/default/train`, or a file."""
+    reason: Reason
+
+    def __str__(self) -> str:
+        return f"{self.about}: {self.reason.words}"
+
+
+def checked(content: Any, kind: Kind, place_of: Callable[[Path], str]) -> Iterator[Any | Mistake]:
+    """What is wrong with an object, and the object itself when at least each field by itself is right."""
+    try:
+        made = kind.model.model_validate(content)
+    except ValidationError as error:
+        for wrong in _apart(error.errors(include_url=False)):
+            yield mistake_from(wrong, place_of, kind.model)
+        return
+    for flaw in kind.flaws(made):
+        yield Mistake(place_of(flaw.path), flaw.problem, flaw.remedy)
+    yield made
+
+
+def _apart(errors: Sequence[Any]) -> Iterator[Any]:
+    """Without "too short" of a list whose items were dropped because they are wrong themselves."""
+    deeper = {error["loc"][:depth] for error in errors for depth in range(len(error["loc"]))}
+    return (error for error in errors if not (error["type"] == "too_short" and error["loc"] in deeper))
