@@ -10,7 +10,7 @@ from rich.console import Console
 
 from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
-from cli.show_power import in_words, record_of, table_of
+from cli.printing.power_study_output import in_words, record_of, table_of
 from simulator.power.faults import faults_from
 from simulator.power.study import Compared, Study, check_study, label_of, play
 from simulator.sweep import Processes, Progress, Run, runs_of, sweep

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from cli.machine import cores, machine_in_words
-from cli.tables import table
+from cli.inputs.machine import cores, machine_in_words
+from cli.printing.tables import table
 from simulator.contest import Rules, play
 from simulator.generate import generate, trace_of
 from simulator.openb_prices import OPENB_PRICES

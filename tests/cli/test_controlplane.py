@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.controlplane import settings_from
 from cli.main import tonnage
+from cli.verbs.controlplane import settings_from
 from simulator.controlplane.commands import Ports, Settings
 from simulator.controlplane.folder import Folder
 from simulator.controlplane.server import State

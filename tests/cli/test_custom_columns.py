@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from cli.custom_columns import custom_columns
-from cli.server_table import Look, Sheet
+from cli.printing.custom_columns import custom_columns
+from cli.printing.server_table import Look, Sheet
 from cluster.errors import ConfigError
 
 OBJECT: Any = {

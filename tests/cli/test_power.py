@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cli.power_show import as_data, domains_of, rows, why
+from cli.printing.power_domain_output import as_data, domains_of, rows, why
 from controller.power.domain_facts import DomainFacts, Held, Suspect
 from controller.power.domain_status import Told, status_after
 

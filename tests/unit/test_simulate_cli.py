@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from cli.contest import prices_from, seeds_from
+from cli.inputs.contest import prices_from, seeds_from
 from cli.main import tonnage
-from cli.show_simulation import widest_that_fits
+from cli.printing.placement_output import widest_that_fits
 from cluster.errors import ConfigError
 from simulator.generate import generate, write_openb_csv
 from tests.summaries import summary

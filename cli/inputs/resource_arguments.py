@@ -1,0 +1,72 @@
+"""What the kinds and names on a command line mean, as kubectl reads them."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from cli.inputs.cluster import Cluster
+from cluster.errors import ConfigError, Mistake
+
+if TYPE_CHECKING:
+    from controller.kube.discovery import ApiResource
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One resource, and the objects of it that are wanted."""
+
+    resource: "ApiResource"
+    names: tuple[str, ...] = ()
+    """Empty: all."""
+
+
+def asked_for(cluster: Cluster, what: tuple[str, ...]) -> list[Asked]:
+    """What the words of a command line mean, as kubectl reads them. Raises ConfigError."""
+    if any("/" in word for word in what):
+        wrong = [word for word in what if word.count("/") != 1 or not all(word.split("/"))]
+        if wrong:
+            problem = "stands beside KIND/NAME and is none"
+            raise ConfigError(Mistake(wrong[0], problem, "write KIND NAME NAME, or KIND/NAME KIND/NAME"))
+        pairs = [word.split("/") for word in what]
+        named: dict[str, Asked] = {}
+        for kind, name in pairs:
+            resource = cluster.discovered.named(kind)
+            before = named.get(resource.full_name, Asked(resource))
+            named[resource.full_name] = replace(before, names=(*before.names, name))
+        return list(named.values())
+    kinds, names = what[0].split(","), what[1:]
+    resources: dict[str, ApiResource] = {}
+    for kind in filter(None, kinds):
+        for resource in of_word(cluster, kind):
+            resources.setdefault(resource.full_name, resource)
+    if not resources:
+        raise ConfigError(Mistake(what[0], "names no kind", "write modelservices, gangs, nodes, ..."))
+    if names and is_category(cluster, what[0]):
+        raise ConfigError(Mistake(what[0], "is a category of kinds, which has no names", "name one kind"))
+    return [Asked(resource, names) for resource in resources.values()]
+
+
+def of_word(cluster: Cluster, word: str) -> "tuple[ApiResource, ...]":
+    """A kind, or all kinds of a category. Raises ConfigError."""
+    if is_category(cluster, word):
+        return cluster.discovered.in_category(_category(word))
+    return (cluster.discovered.named(word),)
+
+
+def is_category(cluster: Cluster, word: str) -> bool:
+    return bool(cluster.discovered.in_category(_category(word)))
+
+
+def _category(word: str) -> str:
+    """`all` is the category of Tonnage's kinds here; kubectl's `all` are pods, services and their like."""
+    from controller.api.labels import CATEGORY
+
+    return CATEGORY if word == "all" else word
+
+
+def name_of(obj: Object) -> str:
+    """`modelservice.tonnage.dev/chat`."""
+    group = str(obj.get("apiVersion", "")).rpartition("/")[0]
+    kind = str(obj.get("kind", "")).lower()
+    return f"{kind}.{group}/{obj['metadata']['name']}" if group else f"{kind}/{obj['metadata']['name']}"

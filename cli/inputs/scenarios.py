@@ -1,0 +1,159 @@
+"""From the words of `tonnage whatif` to scenarios, and what came of them."""
+
+import math
+import pickle
+import re
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import msgspec
+
+from cli.inputs.contest import obstacle, seeds_from
+from cli.printing.progress import progress_on
+from cluster.errors import ConfigError, Mistake, tried
+from cluster.snapshot import Snapshot
+from placement.policies import POLICIES
+from simulator.scenarios import Answer, Scenario, answered, changed
+from simulator.shelf import Shelf, code_digest, digest_of
+from simulator.sweep import Progress, Swept, Way, sweep
+
+Choices = tuple[tuple[str, float], ...]
+"""One combination: a value for each GPU type that has several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line asks for, in its own words."""
+
+    demand: str
+    slo: str
+    price: tuple[str, ...]
+    nodes: tuple[str, ...]
+    policies: str
+    seeds: str
+    deadline_s: float
+    report: Path | None = None
+    results: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Scenarios and their answers."""
+
+    scenarios: tuple[Scenario, ...]
+    swept: Swept[Scenario, Answer]
+    started_at: datetime
+    wall_s: float
+
+
+def asked_of(asked: Asked) -> tuple[Scenario, ...]:
+    """Every combination, the fleet as it is first. Raises ConfigError with every mistake in the words."""
+    mistakes: list[Mistake] = []
+
+    no_factors: tuple[float, ...] = ()
+    demands = tried(lambda: _factors("--demand", asked.demand), no_factors, mistakes)
+    slos = tried(lambda: _factors("--slo", asked.slo), no_factors, mistakes)
+    no_choice: tuple[Choices, ...] = ((),)
+    prices = tried(lambda: _by_type("--price", asked.price, least=0.0), no_choice, mistakes)
+    nodes = tried(lambda: _by_type("--nodes", asked.nodes, whole=True), no_choice, mistakes)
+    no_seeds: tuple[int, ...] = ()
+    seeds = tried(lambda: seeds_from(asked.seeds), no_seeds, mistakes)
+    policies = tuple(dict.fromkeys(name.strip() for name in asked.policies.split(",")))
+    mistakes += [
+        Mistake(f"--policies {name!r}", "there is no such policy", f"choose of {', '.join(POLICIES)}")
+        for name in policies
+        if name not in POLICIES
+    ]
+    if asked.report is not None and (found := obstacle(asked.report)):
+        mistakes.append(Mistake(f"--report {asked.report}", found, "name a file in a folder you may write to"))
+    if mistakes:
+        raise ConfigError(tuple(mistakes))
+    scenarios = [
+        Scenario(policy, demand, slo, price, tuple((name, int(count)) for name, count in more if count), seed)
+        for policy, seed, slo, price, more, demand in product(policies, seeds, slos, prices, nodes, demands)
+    ]
+    return tuple(dict.fromkeys([Scenario(policies[0], seed=seeds[0]), *scenarios]))
+
+
+def outcome_of(scenarios: Sequence[Scenario], asked: Asked, snapshot: Snapshot, way: Way) -> Outcome:
+    """Plans every scenario, with progress on standard error. Raises ConfigError before any time is spent."""
+    mistakes: list[Mistake] = []
+    for scenario in scenarios:
+        try:
+            changed(snapshot, scenario)
+        except ConfigError as error:
+            mistakes += [mistake for mistake in error.mistakes if mistake not in mistakes]
+    if mistakes:
+        raise ConfigError(tuple(mistakes))
+    started_at, began = datetime.now(UTC), time.perf_counter()
+    play = partial(answered, snapshot=snapshot, deadline_s=asked.deadline_s, clock=time.monotonic)
+    with progress_on(sys.stderr, len(scenarios), _in_words) as on_done:
+        swept = sweep(scenarios, play, way=way, shelf=_shelf(asked, snapshot), on_done=on_done)
+    return Outcome(tuple(scenarios), swept, started_at, time.perf_counter() - began)
+
+
+def _shelf(asked: Asked, snapshot: Snapshot) -> Shelf[Scenario, Answer] | None:
+    if asked.results is None:
+        return None
+    # The same manifests read by the same code give the same bytes.
+    same = digest_of(pickle.dumps(snapshot), code_digest(), repr(asked.deadline_s))
+
+    def from_bytes(data: bytes) -> Answer:
+        try:
+            return msgspec.json.decode(data, type=Answer)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"no answer: {error}") from error
+
+    return Shelf(
+        asked.results, lambda run: f"whatif-{digest_of(repr(run), same)}.json", msgspec.json.encode, from_bytes
+    )
+
+
+def _in_words(progress: Progress[Scenario, Answer]) -> str:
+    return f"{in_words(progress.run)}: ${progress.result.services_per_hour:,.2f}/h for services"
+
+
+def in_words(scenario: Scenario) -> str:
+    """What differs from the fleet as it is."""
+    parts = [
+        *([f"demand × {scenario.demand:g}"] if scenario.demand != 1 else []),
+        *([f"time per token × {scenario.slo:g}"] if scenario.slo != 1 else []),
+        *(f"{name} at ${price:g}" for name, price in scenario.prices),
+        *(f"{count:+d} nodes of {name}" for name, count in scenario.nodes),
+    ]
+    return ", ".join(parts) or "as it is"
+
+
+def _factors(option: str, text: str) -> tuple[float, ...]:
+    return tuple(dict.fromkeys(_number(option, part, least=0.0) for part in text.split(",")))
+
+
+def _by_type(
+    option: str, texts: Sequence[str], *, least: float = -math.inf, whole: bool = False
+) -> tuple[Choices, ...]:
+    """`A100=2,3` and `H100=4` → ((A100, 2), (H100, 4)) and ((A100, 3), (H100, 4))."""
+    choices = []
+    for text in texts:
+        name, is_there, values = text.partition("=")
+        if not is_there or not name.strip():
+            raise ConfigError(Mistake(f"{option} {text}", "names no GPU type", "write TYPE=VALUE,VALUE"))
+        numbers = [_number(f"{option} {name.strip()}", part, least=least, whole=whole) for part in values.split(",")]
+        choices.append([(name.strip(), number) for number in dict.fromkeys(numbers)])
+    names = [of_type[0][0] for of_type in choices]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ConfigError(Mistake(f"{option} {twice[0]}", "is given twice", "write all its values in one option"))
+    return tuple(product(*choices))
+
+
+def _number(option: str, text: str, *, least: float, whole: bool = False) -> float:
+    form = r"[+-]?\d{1,6}" if whole else r"\d{1,9}(\.\d*)?|\.\d+"
+    if not re.fullmatch(form, text.strip()) or float(text) < least:
+        helps = "write whole numbers such as +4,-2" if whole else "write numbers such as 0.5,1,2"
+        raise ConfigError(Mistake(option, f"{text.strip()!r} is no number for it", helps))
+    return float(text)

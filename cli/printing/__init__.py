@@ -1,0 +1,1 @@
+"""Output of commands: tables, pages, columns, documents, differences, progress."""

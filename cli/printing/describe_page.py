@@ -1,0 +1,232 @@
+"""The page that `tonnage describe` prints of one object, from it and what belongs to it. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cli.printing.ages import since
+from cli.printing.columns import columns
+from cli.printing.event_rows import HEADERS, in_order, row
+from cli.printing.object_output import yaml_text
+from controller.api.labels import API_VERSION, CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION
+from controller.kube_world.deployments import GPU_TYPE_LABEL
+
+Object = dict[str, Any]
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""A copy of the whole object in one line; kubectl leaves it out of its pages, too."""
+NONE = "<none>"
+
+
+@dataclass(frozen=True, slots=True)
+class Related:
+    """What a page tells besides the object itself."""
+
+    events: tuple[Object, ...] = ()
+    """Of the object."""
+    pods: tuple[Object, ...] = ()
+    """Its instances, members, or what runs on it."""
+    pod_events: Mapping[str, Sequence[Object]] | None = None
+    """Events of those pods, by name."""
+
+
+def page(obj: Object, related: Related, now_s: float) -> str:
+    """All there is to tell; sections that are empty are left out."""
+    sections = [_head(obj, now_s), *_of_kind(obj), *_placements(related)]
+    status = obj.get("status") or {}
+    sections.append(_titled("Conditions", _conditions(status.get("conditions") or (), now_s)))
+    sections.append(_titled("Events", _events(related.events, now_s)) or "Events:  " + NONE + "\n")
+    return "".join(section for section in sections if section)
+
+
+def _head(obj: Object, now_s: float) -> str:
+    metadata = obj["metadata"]
+    observed = (obj.get("status") or {}).get("observedGeneration")
+    rows: list[tuple[str, str]] = [("Name", metadata["name"])]
+    if metadata.get("namespace"):
+        rows.append(("Namespace", metadata["namespace"]))
+    annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != LAST_APPLIED}
+    rows += _listed("Labels", metadata.get("labels") or {}) + _listed("Annotations", annotations)
+    rows.append(("Kind", f"{obj['kind']} ({obj['apiVersion']})"))
+    rows.append(
+        ("Created", f"{metadata.get('creationTimestamp')} ({since(metadata.get('creationTimestamp'), now_s)} ago)")
+    )
+    if "generation" in metadata and obj["apiVersion"] == API_VERSION:
+        seen = "not seen by Tonnage yet" if observed is None else f"Tonnage has seen {observed}"
+        rows.append(("Generation", f"{metadata['generation']} ({seen})"))
+    if metadata.get("deletionTimestamp"):
+        held = ", ".join(metadata.get("finalizers") or ()) or "nothing"
+        rows.append(("Deleting", f"since {metadata['deletionTimestamp']}, held by {held}"))
+    return _pairs(rows)
+
+
+def _listed(name: str, values: Mapping[str, str]) -> list[tuple[str, str]]:
+    lines = [f"{key}={value}" for key, value in sorted(values.items())] or [NONE]
+    return [(name if number == 0 else "", line) for number, line in enumerate(lines)]
+
+
+def _pairs(rows: Sequence[tuple[str, str]]) -> str:
+    width = max((len(name) for name, _ in rows), default=0) + 3
+    return "".join(f"{(name + ':') if name else '':<{width}}{value}\n" for name, value in rows)
+
+
+def _titled(title: str, text: str) -> str:
+    return f"{title}:\n" + "".join(f"  {line}\n" for line in text.splitlines()) if text else ""
+
+
+def _of_kind(obj: Object) -> Iterator[str]:
+    match obj["kind"]:
+        case "ModelService":
+            yield from _service(obj)
+        case "Gang":
+            yield from _gang(obj)
+        case "Node":
+            yield from _node(obj)
+        case "Pod":
+            yield from _pod(obj)
+        case _:
+            yield _titled("Spec", yaml_text(obj.get("spec") or {}))
+            told = {k: v for k, v in (obj.get("status") or {}).items() if k not in ("conditions", "observedGeneration")}
+            yield _titled("Status", yaml_text(told) if told else "")
+
+
+def _service(obj: Object) -> Iterator[str]:
+    spec, status = obj["spec"], obj.get("status") or {}
+    demand = spec.get("demand")
+    asked = f"{demand['requestsPerSecond']:g} requests per second" if demand else "unknown: nobody has measured it"
+    yield _pairs(
+        [
+            ("Model", spec["model"]),
+            ("Promise", ", ".join(f"{name} {value}" for name, value in sorted(spec["slo"].items()))),
+            ("Demand", asked),
+            ("GPU types", ", ".join(spec.get("gpuTypes") or ()) or "all that have a profile"),
+            ("Prices", "spot" if spec.get("spot") else "on demand"),
+            ("Cost", _cost(status)),
+        ]
+    )
+    asked_for, running = status.get("replicas") or {}, status.get("running") or {}
+    rows = [(name, str(asked_for.get(name, 0)), str(running.get(name, 0))) for name in sorted({*asked_for, *running})]
+    yield _titled("Mix", columns(("GPU TYPE", "WANTED", "RUNNING"), rows)) or "Mix:  not planned yet\n"
+    yield _titled("Routing (shares of requests)", _routing(status.get("routing")))
+
+
+def _cost(status: Mapping[str, Any]) -> str:
+    if "costPerHour" not in status:
+        return "not planned yet"
+    cost = f"${status['costPerHour']:,.2f} per hour"
+    if status.get("boundPerHour") is None:
+        return f"{cost}, nothing is proven about cheaper mixes"
+    return f"{cost}; no mix costs less than ${status['boundPerHour']:,.2f} (gap {100 * status.get('gap', 0.0):.2f} %)"
+
+
+def _routing(routing: Mapping[str, Any] | None) -> str:
+    if not routing:
+        return ""
+    weights = routing.get("weights") or ()
+    rows = []
+    for i, prompt in enumerate(routing["inputTokens"]):
+        for j, answer in enumerate(routing["outputTokens"]):
+            shares = [float(each["share"][i][j]) for each in weights]
+            if any(shares):
+                rows.append((f"≤ {prompt}", f"≤ {answer}", *(f"{100 * s:.4g} %" if s else "-" for s in shares)))
+    return columns(("PROMPT TOKENS", "ANSWER TOKENS", *(each["gpuType"] for each in weights)), rows)
+
+
+def _gang(obj: Object) -> Iterator[str]:
+    spec, status = obj["spec"], obj.get("status") or {}
+    topology = spec.get("topology") or {}
+    there = f"{status.get('members', 0)} there, {status.get('running', 0)} run, " if status else "not counted yet, "
+    yield _pairs(
+        [
+            (
+                "Members",
+                f"{there}{spec['minMembers']} needed",
+            ),
+            ("Within", topology.get("within") or "anywhere"),
+            ("Prefers", f"as few {topology['preferWithin']} as can be" if topology.get("preferWithin") else NONE),
+        ]
+    )
+
+
+def _node(obj: Object) -> Iterator[str]:
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    taints = [f"{t['key']}={t.get('value', '')}:{t['effect']}" for t in spec.get("taints") or ()]
+    has = status.get("allocatable") or {}
+    yield _pairs(
+        [
+            ("Schedulable", "no: it is cordoned" if spec.get("unschedulable") else "yes"),
+            ("Taints", ", ".join(taints) or NONE),
+            ("Allocatable", ", ".join(f"{name} {amount}" for name, amount in sorted(has.items())) or NONE),
+        ]
+    )
+
+
+def _pod(obj: Object) -> Iterator[str]:
+    spec, status = obj["spec"], obj.get("status") or {}
+    notes = obj["metadata"].get("annotations") or {}
+    gates = ", ".join(gate["name"] for gate in spec.get("schedulingGates") or ())
+    yield _pairs(
+        [
+            ("Phase", status.get("phase", "Unknown")),
+            ("Node", spec.get("nodeName") or NONE),
+            ("Chosen node", notes.get(CHOSEN_NODE_ANNOTATION) or NONE),
+            ("Devices", notes.get(DEVICES_ANNOTATION) or NONE),
+            ("Scheduler", spec.get("schedulerName") or NONE),
+            ("Gates", gates or NONE),
+            ("Priority", str(spec.get("priority", 0))),
+        ]
+    )
+
+
+def _placements(related: Related) -> Iterator[str]:
+    placed = [pod for pod in related.pods if pod["spec"].get("nodeName")]
+    waiting = [pod for pod in related.pods if not pod["spec"].get("nodeName")]
+    rows = [
+        (
+            pod["metadata"]["name"],
+            pod["spec"]["nodeName"],
+            (pod["metadata"].get("annotations") or {}).get(DEVICES_ANNOTATION) or "-",
+            (pod["metadata"].get("labels") or {}).get(GPU_TYPE_LABEL) or "-",
+            (pod.get("status") or {}).get("phase", "Unknown"),
+        )
+        for pod in placed
+    ]
+    yield _titled("Placements", columns(("POD", "NODE", "DEVICES", "GPU TYPE", "PHASE"), rows))
+    why = [
+        (pod["metadata"]["name"], _why(pod, (related.pod_events or {}).get(pod["metadata"]["name"], ())))
+        for pod in waiting
+    ]
+    yield _titled("Not placed", columns(("POD", "WHY"), why))
+
+
+def _why(pod: Object, events: Iterable[Object]) -> str:
+    """What was said last of a pod that waits."""
+    said = [event for event in in_order(events) if event.get("type") == "Warning"]
+    if said:
+        return f"{said[-1].get('reason')}: {said[-1].get('note', '')}"
+    if pod["spec"].get("schedulingGates"):
+        return "waits for " + ", ".join(gate["name"] for gate in pod["spec"]["schedulingGates"])
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] != "True":
+            return f"{condition.get('reason', 'Unknown')}: {condition.get('message', '')}"
+    return f"waits for {pod['spec'].get('schedulerName') or 'a scheduler'}"
+
+
+def _conditions(conditions: Iterable[Mapping[str, Any]], now_s: float) -> str:
+    rows = [
+        (
+            str(each["type"]),
+            str(each["status"]),
+            str(each.get("reason") or "-"),
+            since(each.get("lastTransitionTime"), now_s),
+            " ".join(str(each.get("message") or "").split()),
+        )
+        for each in conditions
+    ]
+    return columns(("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE"), rows)
+
+
+def _events(events: Iterable[Object], now_s: float) -> str:
+    rows = [row(event, now_s) for event in in_order(events)]
+    keep = [n for n, name in enumerate(HEADERS) if name != "OBJECT"]
+    return columns([HEADERS[n] for n in keep], ([cells[n] for n in keep] for cells in rows))

@@ -1,0 +1,145 @@
+"""Differences in print: of a plan to the cluster as it is, and of objects before and after."""
+
+import difflib
+from collections.abc import Iterator
+from typing import Any
+
+from cli.printing.object_output import yaml_text
+from cli.printing.plan_output import figure, instances, money, reason_document
+from controller.queries.plan_diff import PlanDiff, PodChange, ServiceChange
+
+Document = dict[str, Any]
+
+NOISE = ("managedFields", "resourceVersion", "uid", "creationTimestamp", "generation")
+"""metadata that the server keeps, and nobody writes."""
+
+
+def plan_lines(diff: PlanDiff) -> Iterator[str]:
+    """`+` starts, `-` stops, `>` moves, `~` is scaled, `!` cannot be; the last line sums up."""
+    for service in diff.services:
+        if service.is_change or service.is_refused:
+            yield from _service(service)
+    for pod in diff.pods:
+        yield _pod(pod)
+    for workload, reason in diff.left_over:
+        yield f"! {workload}: {reason.words}"
+    yield summary(diff)
+
+
+def _service(change: ServiceChange) -> Iterator[str]:
+    if change.is_refused:
+        yield f"! ModelService/{change.service}: {change.reason.words if change.reason else 'no plan'}"
+        return
+    yield (
+        f"~ ModelService/{change.service}: {instances(dict(change.before))} → {instances(dict(change.after))}, "
+        f"${money(change.cost_before)} → ${money(change.cost_after)} per hour"
+    )
+    if change.reason:
+        yield f"    {change.reason.words}"
+
+
+def _pod(change: PodChange) -> str:
+    devices = f", devices {','.join(map(str, change.devices))}" if change.devices else ""
+    match change.node_before, change.node_after:
+        case None, node:
+            return f"+ Pod/{change.pod} → {node}{devices}: {change.reason.words}"
+        case node, None:
+            return f"- Pod/{change.pod} leaves {node}: {change.reason.words}"
+        case before, after:
+            return f"> Pod/{change.pod}: {before} → {after}{devices}: {change.reason.words}"
+
+
+def summary(diff: PlanDiff) -> str:
+    if diff.is_empty and not diff.left_over:
+        return f"Nothing would change; services cost ${money(diff.cost_after)} per hour."
+    starts = sum(1 for pod in diff.pods if pod.node_before is None)
+    stops = sum(1 for pod in diff.pods if pod.node_after is None)
+    scaled = sum(1 for service in diff.services if service.is_change)
+    moves = len(diff.pods) - starts - stops
+    return (
+        f"{starts} pods would start, {stops} stop, {moves} move; {scaled} services scaled; {len(diff.left_over)} left "
+        f"over; services ${money(diff.cost_before)} → ${money(diff.cost_after)} per hour."
+    )
+
+
+def document(diff: PlanDiff) -> Document:
+    """For machines: stands beside the plan as `changes`."""
+    return {
+        "cost_per_hour_before": figure(diff.cost_before),
+        "cost_per_hour_after": figure(diff.cost_after),
+        "services": [
+            {
+                "name": each.service,
+                "before": dict(each.before),
+                "after": dict(each.after),
+                "cost_per_hour_before": figure(each.cost_before),
+                "cost_per_hour_after": figure(each.cost_after),
+                "reason": reason_document(each.reason) if each.reason else None,
+            }
+            for each in diff.services
+        ],
+        "pods": [
+            {
+                "pod": each.pod,
+                "node_before": each.node_before,
+                "node_after": each.node_after,
+                "devices": list(each.devices),
+                "reason": reason_document(each.reason),
+            }
+            for each in diff.pods
+        ],
+    }
+
+
+def object_lines(name: str, before: Document | None, after: Document | None) -> list[str]:
+    """A unified difference of two states of one object; empty when they say the same."""
+    now, then = (yaml_text(written(each)).splitlines() if each else [] for each in (before, after))
+    return list(difflib.unified_diff(now, then, f"{name} (now)", f"{name} (then)", lineterm=""))
+
+
+def written(obj: Document) -> Document:
+    """An object without what the server keeps in it."""
+    metadata = {key: value for key, value in obj.get("metadata", {}).items() if key not in NOISE}
+    return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": metadata}
+
+
+def change_lines(before: PlanDiff, after: PlanDiff) -> Iterator[str]:
+    """How one plan differs from another: what it wants of each service, and where each pod would be."""
+    wanted = {each.service: each for each in before.services}
+    is_same = True
+    for service in after.services:
+        was = wanted.pop(service.service, None)
+        if was is None or (was.after, was.is_refused) != (service.after, service.is_refused):
+            is_same = False
+            yield _wish(was, service)
+    yield from (f"- ModelService/{name} is planned no longer" for name in wanted)
+    fates, elsewhere = {pod.pod: pod for pod in before.pods}, 0
+    for pod in after.pods:
+        fate = fates.pop(pod.pod, None)
+        if fate is None or (fate.node_after is None) != (pod.node_after is None):
+            is_same = False
+            yield _pod(pod)
+        else:
+            elsewhere += fate.node_after != pod.node_after
+    for fate in fates.values():
+        is_same = False
+        yield f"  Pod/{fate.pod} would be left as it is; before: {_pod(fate)}"
+    if elsewhere:
+        is_same = False
+        yield f"  {elsewhere} pods would go to another node than before"
+    known = {workload for workload, _ in before.left_over}
+    for workload, reason in after.left_over:
+        if workload not in known:
+            is_same = False
+            yield f"! {workload}: {reason.words}"
+    if is_same and not wanted:
+        yield "not at all"
+    yield f"services ${money(before.cost_after)} → ${money(after.cost_after)} per hour once planned"
+
+
+def _wish(was: ServiceChange | None, now: ServiceChange) -> str:
+    if now.is_refused:
+        return f"! ModelService/{now.service}: {now.reason.words if now.reason else 'no plan'}"
+    sign, mix = ("+", "new") if was is None else ("~", instances(dict(was.after)))
+    cost = f"${money(was.cost_after if was else 0.0)} → ${money(now.cost_after)} per hour"
+    return f"{sign} ModelService/{now.service}: {mix} → {instances(dict(now.after))}, {cost}"

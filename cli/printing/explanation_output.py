@@ -1,0 +1,229 @@
+"""An explanation in print."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, assert_never
+
+import click
+import numpy as np
+
+from cli.printing.plan_output import figure, instances, money, reason_document, routes, written
+from cli.printing.tables import Row, table
+from cluster.pods import device_numbers
+from cluster.workloads import PodShape
+from controller.queries.explain import GangWhy, NodeWhy, PodWhy, ServiceWhy, Why
+
+Document = dict[str, Any]
+
+GIB = 2**30
+
+
+def show(why: Why, output: str) -> None:
+    """Print an explanation to standard output as `table`, `json` or `yaml`."""
+    if output != "table":
+        click.echo(written(document(why), output), nl=False)
+        return
+    for part in tables(why):
+        click.echo(part)
+
+
+def document(why: Why) -> Document:
+    match why:
+        case ServiceWhy():
+            return _service(why)
+        case PodWhy():
+            return _pod(why)
+        case GangWhy():
+            return _gang(why)
+        case NodeWhy():
+            return _node(why)
+        case _:
+            assert_never(why)
+
+
+def _service(why: ServiceWhy) -> Document:
+    service, plan = why.service, why.plan
+    return {
+        "service": service.name,
+        "model": service.model,
+        "tpot_ms": figure(service.slo.tpot_s * 1000),
+        "requests_per_second": None if service.demand is None else figure(service.demand.rate_per_s),
+        "instances": dict(sorted(plan.instances.items())),
+        "cost_per_hour": figure(plan.cost_per_hour),
+        "bound": figure(plan.certificate.bound) if plan.certificate else None,
+        "reasons": [reason_document(note) for note in plan.notes],
+        "refusal": reason_document(plan.refusal) if plan.refusal else None,
+        "routing": list(routes(plan)),
+    }
+
+
+def _pod(why: PodWhy) -> Document:
+    candidates = [
+        {
+            "node": why.nodes[candidate.node],
+            "devices": list(device_numbers(candidate.devices)),
+            "cost": figure(candidate.cost),
+            "terms": {name: figure(value) for name, value in candidate.terms.items()},
+        }
+        for candidate in why.seats.candidates
+    ]
+    return {
+        "pod": why.name,
+        "asks": _asks(why.shape),
+        "priority": why.priority,
+        "gang": why.gang,
+        "node_before": why.node_before,
+        "node_after": why.node_after,
+        "devices": list(why.devices),
+        "reason": reason_document(why.reason) if why.reason else None,
+        "candidates": candidates,
+        "shortage": reason_document(why.seats.shortage) if why.seats.shortage else None,
+    }
+
+
+def _asks(shape: PodShape) -> Document:
+    return {
+        "cpu_milli": shape.cpu_milli,
+        "memory_bytes": shape.memory_bytes,
+        "gpus": shape.gpus,
+        "gpu_milli": shape.gpu_milli,
+        "gpu_types": list(shape.gpu_types),
+    }
+
+
+def _gang(why: GangWhy) -> Document:
+    return {
+        "gang": why.gang.name,
+        "min_members": why.gang.min_members,
+        "within": why.gang.within,
+        "prefer_within": why.gang.prefer_within,
+        "domains": list(why.domains),
+        "members": [{"pod": pod, "node": node, "devices": list(devices)} for pod, node, devices in why.members],
+        "reason": reason_document(why.reason) if why.reason else None,
+        "one_member": _pod(why.seat) if why.seat else None,
+    }
+
+
+def _node(why: NodeWhy) -> Document:
+    return {
+        "node": why.name,
+        "gpu_type": why.gpu_type,
+        "schedulable": why.schedulable,
+        "pods": [{"pod": pod, "devices": list(devices), "plan": plan} for pod, devices, plan in why.pods],
+        "free": {
+            "cpu_milli": why.free_cpu_milli,
+            "memory_bytes": why.free_memory_bytes,
+            "gpu_milli": list(why.free_gpu_milli),
+        },
+    }
+
+
+def tables(why: Why) -> Iterator[str]:
+    match why:
+        case ServiceWhy():
+            yield from _service_tables(why)
+        case PodWhy():
+            yield from _pod_tables(why)
+        case GangWhy():
+            yield from _gang_tables(why)
+        case NodeWhy():
+            yield from _node_tables(why)
+        case _:
+            assert_never(why)
+
+
+def _service_tables(why: ServiceWhy) -> Iterator[str]:
+    service, plan = why.service, why.plan
+    asked = "unknown demand" if service.demand is None else f"{service.demand.rate_per_s:g} requests per second"
+    yield f"{service.name}: {service.model}, {asked}, {service.slo.label} per output token"
+    if plan.refusal:
+        yield f"Not planned: {plan.refusal.words}.\n"
+        return
+    yield f"{instances(dict(sorted(plan.instances.items())))} for ${money(plan.cost_per_hour)} per hour\n"
+    yield table(("WHY", ""), ((note.code, note.words) for note in plan.notes))
+    if plan.routing is not None:
+        types = [name for n, name in enumerate(plan.routing.gpu_types) if np.any(plan.routing.weight[:, :, n] > 0)]
+        rows = (
+            (
+                f"≤ {route['input_tokens']}",
+                f"≤ {route['output_tokens']}",
+                *(_percent(route["shares"], t) for t in types),
+            )
+            for route in routes(plan)
+        )
+        yield table(("PROMPT TOKENS", "ANSWER TOKENS", *(f"% TO {name}" for name in types)), rows)
+
+
+def _percent(shares: Mapping[str, float], name: str) -> str:
+    return f"{100 * shares[name]:.4g}" if name in shares else "-"
+
+
+def _pod_tables(why: PodWhy) -> Iterator[str]:
+    yield f"{why.name}: {_words(why.shape)}, priority {why.priority}"
+    yield f"{_fate(why)}{': ' + why.reason.words if why.reason else ''}\n"
+    if why.seats.shortage:
+        if why.reason and why.reason.words == why.seats.shortage.words:
+            return
+        yield f"With everything else as planned, {why.seats.shortage.words}.\n"
+        return
+    if not why.seats.candidates:
+        return
+    terms = list(dict.fromkeys(name for candidate in why.seats.candidates for name in candidate.terms))
+    alone = f"By itself, without the rest of {why.gang}" if why.gang else "With everything else as planned"
+    yield f"{alone}, the best nodes for it; the least cost wins:"
+    yield table(("", "NODE", "DEVICES", "COST", *(name.upper() for name in terms)), _candidate_rows(why, terms))
+
+
+def _fate(why: PodWhy) -> str:
+    devices = f", devices {','.join(map(str, why.devices))}" if why.devices else ""
+    match why.node_before, why.node_after:
+        case None, None:
+            return "Not placed"
+        case None, node:
+            return f"Starts on {node}{devices}"
+        case node, None:
+            return f"Leaves {node}"
+        case before, after if before == after:
+            return f"Stays on {after}{devices}"
+        case before, after:
+            return f"Moves from {before} to {after}{devices}"
+
+
+def _candidate_rows(why: PodWhy, terms: list[str]) -> Iterator[Row]:
+    for candidate in why.seats.candidates:
+        node = why.nodes[candidate.node]
+        devices = ",".join(map(str, device_numbers(candidate.devices))) or "-"
+        parts = (f"{candidate.terms.get(name, 0):.5g}" for name in terms)
+        yield ("→" if node == why.node_after else "", node, devices, f"{candidate.cost:.5g}", *parts)
+
+
+def _words(shape: PodShape) -> str:
+    if shape.gpus and not shape.is_whole_gpu:
+        gpu = f"{shape.gpu_milli / 10:g} % of a GPU"
+    else:
+        gpu = f"{shape.gpus} GPU{'s' if shape.gpus != 1 else ''}"
+    types = f" ({' or '.join(shape.gpu_types)})" if shape.gpu_types else ""
+    return f"{gpu}{types}, {shape.cpu_milli / 1000:g} cores, {shape.memory_bytes / GIB:.4g} GiB"
+
+
+def _gang_tables(why: GangWhy) -> Iterator[str]:
+    gang = why.gang
+    label = gang.within or gang.prefer_within
+    near = f", {'all within one' if gang.within else 'in as few as can be of'} {label}" if label else ""
+    yield f"{gang.name}: at least {gang.min_members} members together{near}"
+    if why.reason:
+        yield f"Held back: {why.reason.words}"
+    if why.domains:
+        yield f"{label}: {', '.join(why.domains)}"
+    rows = ((pod, node or "-", ",".join(map(str, devices)) or "-") for pod, node, devices in why.members)
+    yield "\n" + table(("MEMBER", "NODE", "DEVICES"), rows)
+    if why.seat:
+        yield from _pod_tables(why.seat)
+
+
+def _node_tables(why: NodeWhy) -> Iterator[str]:
+    yield f"{why.name}: {why.gpu_type or 'no GPU type'}{'' if why.schedulable else ', nothing new starts here'}"
+    gpus = ", ".join(f"{free / 10:g} %" for free in why.free_gpu_milli)
+    free = f"{why.free_cpu_milli / 1000:g} cores, {why.free_memory_bytes / GIB:.4g} GiB"
+    yield f"Free once the plan is done: {free}{', of its GPUs ' + gpus if gpus else ''}\n"
+    rows = ((pod, ",".join(map(str, devices)) or "-", plan) for pod, devices, plan in why.pods)
+    yield table(("POD", "DEVICES", "PLAN"), rows)

@@ -1,0 +1,94 @@
+"""`-o`: how objects from the cluster are printed, as kubectl prints them."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from cluster.errors import ConfigError, Mistake
+
+FORMATS = ("table", "wide", "json", "yaml", "name")
+JSONPATH = "jsonpath="
+CUSTOM_COLUMNS = "custom-columns="
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    format: str = "table"
+    """One of FORMATS, `jsonpath` or `custom-columns`."""
+    template: str = ""
+    """Of jsonpath, or the columns."""
+
+    @property
+    def is_table(self) -> bool:
+        return self.format in ("table", "wide")
+
+
+def output_from(value: str | Output) -> Output:
+    """What `-o` says. Raises click.BadParameter."""
+    if isinstance(value, Output):
+        return value
+    if value.startswith(JSONPATH):
+        return Output("jsonpath", value.removeprefix(JSONPATH))
+    if value.startswith(CUSTOM_COLUMNS):
+        return Output("custom-columns", value.removeprefix(CUSTOM_COLUMNS))
+    if value not in FORMATS:
+        known = f"{', '.join(FORMATS)}, {CUSTOM_COLUMNS}COLUMNS and {JSONPATH}TEMPLATE"
+        hint = "'-o' / '--output'"
+        raise click.BadParameter(f"{value!r} is none of {known}", param_hint=hint)
+    return Output(value)
+
+
+output_option = click.option(
+    "-o",
+    "--output",
+    type=output_from,
+    default="table",
+    metavar="FORMAT",
+    help=f"{'|'.join(FORMATS)}|{JSONPATH}TEMPLATE|{CUSTOM_COLUMNS}HEADER:PATH,... (with get). "
+    "json is the stable one. [default: table]",
+)
+
+
+def as_list(objects: Sequence[Object]) -> Object:
+    """Several objects as one, as kubectl shows them."""
+    return {"apiVersion": "v1", "items": list(objects), "kind": "List", "metadata": {"resourceVersion": ""}}
+
+
+def without_managed_fields(obj: Object) -> Object:
+    """Who owns which field fills pages and is asked for by few; kubectl leaves it out, too."""
+    metadata = {key: value for key, value in obj.get("metadata", {}).items() if key != "managedFields"}
+    return {**obj, "metadata": metadata}
+
+
+def text_of(obj: Object, output: Output) -> str:
+    """An object, or a list of them, in one of the formats that are no table. Raises ConfigError."""
+    match output.format:
+        case "json":
+            return go_json(obj) + "\n"
+        case "yaml":
+            return yaml_text(obj)
+        case "jsonpath":
+            from cli.printing.jsonpath import jsonpath
+
+            return jsonpath(output.template)(obj)
+        case _:
+            raise ConfigError(Mistake(f"-o {output.format}", "does not print these", "it is for get"))
+
+
+def yaml_text(obj: Object) -> str:
+    import yaml
+
+    return str(yaml.safe_dump(obj, sort_keys=True, allow_unicode=True, width=10_000))
+
+
+def go_json(obj: Object) -> str:
+    """JSON as Go's encoder writes it: keys in order, and no sign that HTML could take for its own."""
+    text = json.dumps(obj, indent=4, sort_keys=True, ensure_ascii=False)
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text

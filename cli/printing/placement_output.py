@@ -1,0 +1,171 @@
+"""Prints what a simulation found: a table for people, JSON for programs, a report for the wall."""
+
+import io
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from shutil import get_terminal_size
+
+import numpy as np
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+
+from cli.verbs.simulate_placement import Outcome
+from cluster.arrays import FloatArray
+from cluster.version import VERSION
+from simulator.columns import Column, columns_for, number_in_words
+from simulator.contest import Rules
+from simulator.report import Circumstances, Trace, headline, render_report
+from simulator.summary import PolicySummary, Spread, summarise
+
+POINTS_PCT = (80, 90, 100, 110)
+"""Points of arrived demand at which JSON has figures, besides the end of the replay (130 % or just before)."""
+
+PIPED_WIDTH = 160
+"""Wide enough for all columns where there is no terminal to fit into."""
+
+
+def as_table(outcome: Outcome) -> str:
+    """One table for each trace, and its result in a sentence."""
+    page = io.StringIO()
+    width = get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH
+    console = Console(file=page, width=width, no_color=not sys.stdout.isatty(), highlight=False)
+    for trace in _traces(outcome):
+        mine = [s for s in summaries_of(outcome) if s.trace == trace.name]
+        if not mine:
+            continue
+        console.print(f"{trace.name}: {trace.nodes:,} nodes, {trace.gpus:,} GPUs (simulated)", style="bold")
+        console.print(widest_that_fits(mine, console))
+        console.print("Allocated and at work at 100 % arrived demand, stranded at 90 %; mean over seeds ± sd.")
+        if trace.bound_pct is not None:
+            console.print(f"No policy can allocate more than {trace.bound_pct:.2f} % at 100 % arrived (proven).")
+        console.print(headline(trace, mine) + "\n")
+    return page.getvalue()
+
+
+def widest_that_fits(summaries: Sequence[PolicySummary], console: Console) -> Table:
+    """The whole table; where the terminal is narrow, without deviations, then with the main columns alone."""
+    columns = columns_for(summaries)
+    tables = (
+        _table(summaries, columns, with_sd=True),
+        _table(summaries, columns, with_sd=False),
+        _table(summaries, [column for column in columns if column.main], with_sd=False),
+    )
+    unbounded = console.options.update(width=10_000)  # asked with its own width, a console never says "more than that"
+    fitting = (t for t in tables if Measurement.get(console, unbounded, t).maximum <= console.width)
+    return next(fitting, tables[-1])
+
+
+def _table(summaries: Sequence[PolicySummary], columns: Sequence[Column], *, with_sd: bool) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="none")
+    table.add_column("policy", no_wrap=True)
+    table.add_column("seeds", justify="right", no_wrap=True)
+    for column in columns:
+        table.add_column(column.short, justify="right", no_wrap=True)
+    for summary in summaries:
+        cells = (_spread(Spread.of(c.values(summary)), c.digits, with_sd=with_sd) for c in columns)
+        table.add_row(summary.policy, str(len(summary.seeds)), *cells)
+    return table
+
+
+def _spread(spread: Spread, digits: int, *, with_sd: bool) -> str:
+    deviation = f" ± {number_in_words(spread.sd, digits)}" if with_sd and math.isfinite(spread.sd) else ""
+    return number_in_words(spread.mean, digits) + deviation
+
+
+def as_json(outcome: Outcome) -> str:
+    """The stable form. For one input and seed only `decision_ms` and `upkeep_s` differ from run to run.
+
+    Figures that do not exist (a deviation over one seed, dollars without prices) are null.
+    """
+    record = {
+        "record": 1,
+        "simulated": True,
+        "stopped": outcome.swept.stopped or None,
+        "prices_per_hour": dict(outcome.contest.prices),
+        "rules": asdict(outcome.contest.rules),
+        "traces": [_trace_record(trace) for trace in _traces(outcome)],
+        "policies": [_policy_record(summary) for summary in summaries_of(outcome)],
+        "missing": [{"trace": r.trace, "policy": r.policy, "seed": r.seed} for r in outcome.swept.missing],
+    }
+    return json.dumps(record, indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+def _trace_record(trace: Trace) -> Mapping[str, object]:
+    bound = None if trace.bound_pct is None else {"100": round(trace.bound_pct, 6)}
+    sizes = {"nodes": trace.nodes, "gpus": trace.gpus, "pods": trace.pods}
+    return {"name": trace.name, **sizes, "allocation_bound_pct": bound}
+
+
+def _policy_record(summary: PolicySummary) -> Mapping[str, object]:
+    def at_points(rows: FloatArray) -> Mapping[str, object]:
+        reached = [point for point in POINTS_PCT if point <= summary.arrived_pct[-1]]
+        points = {str(point): _spread_record(summary.at(rows, point)) for point in reached}
+        return {**points, "end": _spread_record(rows[:, -1])}
+
+    return {
+        "trace": summary.trace,
+        "policy": summary.policy,
+        "seeds": list(summary.seeds),
+        "allocation_pct": at_points(summary.allocation_pct),
+        "fragmentation_pct": at_points(summary.fragmentation_pct),
+        "stranded_pct": at_points(summary.stranded_pct),
+        "allocated_dollars_per_hour": at_points(summary.allocated_per_hour),
+        "stranded_dollars_per_hour": at_points(summary.stranded_per_hour),
+        "decision_ms": {
+            "mean": _spread_record(summary.decision_mean_ms),
+            "p50": _spread_record(summary.quantile_ms(0.5)),
+            "p99": _spread_record(summary.quantile_ms(0.99)),
+        },
+        "unplaced": {reason: _spread_record(counts) for reason, counts in summary.unplaced.items()},
+        "upkeep_s": _spread_record(summary.upkeep_s),
+        "moved": _spread_record(summary.moved.astype(np.float64)),
+    }
+
+
+def _spread_record(values: FloatArray) -> Mapping[str, float | None]:
+    spread = Spread.of(values)
+    return {name: round(v, 6) if math.isfinite(v) else None for name, v in (("mean", spread.mean), ("sd", spread.sd))}
+
+
+def as_html(outcome: Outcome, *, command: str, machine: str) -> str:
+    """The report (simulator/report.py)."""
+    about = Circumstances(
+        command=command,
+        started_at=f"{outcome.started_at:%Y-%m-%d %H:%M} UTC",
+        wall_s=outcome.wall_s,
+        machine=machine,
+        version=VERSION,
+        rules=_in_words(outcome.contest.rules),
+        prices=outcome.contest.prices,
+        prices_source=outcome.contest.prices_source,
+        stopped=outcome.swept.stopped,
+    )
+    return render_report(summaries_of(outcome), _traces(outcome), about)
+
+
+def _in_words(rules: Rules) -> tuple[str, ...]:
+    renamed = ("node names are dealt out at random",) if rules.rename_nodes else ()
+    moves = (f"at most {rules.move_share:.1%} of the pods move to make room for others",) if rules.move_share else ()
+    return renamed + moves
+
+
+def summaries_of(outcome: Outcome) -> tuple[PolicySummary, ...]:
+    return summarise(outcome.swept.done, priced=any(outcome.contest.prices.values()))
+
+
+def _traces(outcome: Outcome) -> list[Trace]:
+    return [
+        Trace(
+            name=name,
+            nodes=len(trace.nodes),
+            gpus=int(trace.nodes.gpus.sum()),
+            pods=len(trace.pods),
+            source=outcome.contest.sources[name],
+            bound_pct=outcome.bound_pct.get(name),
+        )
+        for name, trace in outcome.contest.traces.items()
+    ]

@@ -1,0 +1,226 @@
+"""A plan in print: a stable document for machines, tables for people."""
+
+import json
+from collections.abc import Iterable, Iterator
+from math import isfinite
+from typing import Any, assert_never
+
+import click
+import numpy as np
+
+from cli.inputs.planning import Planned
+from cli.printing.tables import Row, table
+from cluster.actions import Action, Bind, Evict, Move, Scale, SetPowerLease
+from cluster.plans import Certificate, Plan, Reason, ServicePlan, Step
+from cluster.record import RECORD
+
+Document = dict[str, Any]
+
+
+def show_diff(made: Planned) -> None:
+    """Print what a plan would change to standard output."""
+    from cli.printing.colors import echo_difference
+    from cli.printing.differences import plan_lines
+    from controller.queries.plan_diff import plan_diff
+
+    echo_difference(plan_lines(plan_diff(made.snapshot, made.plan)))
+
+
+def show(made: Planned, output: str, *, timings: bool = False, with_changes: bool = False) -> None:
+    """Print a plan to standard output as `table`, `json` or `yaml`.
+
+    with_changes: beside the plan stands what it would change in a cluster that runs.
+    """
+    if output == "table":
+        for part in tables(made):
+            click.echo(part)
+        return
+    data = document(made, timings=timings)
+    if with_changes:
+        from cli.printing import differences as difference
+        from controller.queries.plan_diff import plan_diff
+
+        data["changes"] = difference.document(plan_diff(made.snapshot, made.plan))
+    click.echo(written(data, output), nl=False)
+
+
+def written(data: Document, output: str) -> str:
+    """The text of a document; the same document gives the same text."""
+    if output == "json":
+        return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    import yaml
+
+    return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120))
+
+
+def left_over(plan: Plan) -> bool:
+    """Whether anything that was asked for is not in the plan."""
+    return bool(plan.unplaced or plan.refused or any(service.refusal for service in plan.services))
+
+
+def document(made: Planned, *, timings: bool = False) -> Document:
+    """The plan as plain data. It holds nothing that differs between two runs on the same input, unless `timings`."""
+    plan = made.plan
+    cost = sum(service.cost_per_hour for service in plan.services)
+    bound = _total_bound(plan)
+    return {
+        "record": RECORD,
+        "cost_per_hour": figure(cost),
+        "bound": figure(bound),
+        "gap": figure(None if bound is None else Certificate(cost, bound, "", 0.0).gap),
+        "services": [_service(each, timings=timings) for each in sorted(plan.services, key=lambda s: s.service)],
+        "scale": [_step(step) for step in plan.steps() if isinstance(step.action, Scale)],
+        "evictions": [_step(step) for step in plan.steps() if isinstance(step.action, Evict)],
+        "moves": [_step(step) for step in plan.steps() if isinstance(step.action, Move)],
+        "placements": [_step(step) for step in plan.steps() if isinstance(step.action, Bind)],
+        "unplaced": [{"workload": each.workload, "reason": reason_document(each.reason)} for each in plan.unplaced],
+        "refused": [
+            {
+                "action": type(each.step.action).__name__,
+                **_action(each.step.action),
+                "reason": reason_document(each.reason),
+            }
+            for each in plan.refused
+        ],
+        "certificates": {name: _certificate(each, timings=timings) for name, each in sorted(plan.certificates.items())},
+        "notes": [{"about": note.about, "reason": reason_document(note.reason)} for note in made.notes],
+    }
+
+
+def figure(value: float | None) -> float | None:
+    """A number as it is written: nine places, twelve digits: beyond what is known, and hiding how machines add."""
+    if value is None or not isfinite(value):
+        return None
+    return float(f"{round(float(value), 9):.12g}") + 0.0  # + 0.0 turns -0.0 into 0.0
+
+
+def _total_bound(plan: Plan) -> float | None:
+    """What all services together cost at least; None when nothing proves it."""
+    whole = plan.certificates.get("mix")
+    if whole is not None:
+        return whole.bound
+    served = [service for service in plan.services if service.refusal is None]
+    if any(service.certificate is None for service in served):
+        return None
+    return sum(service.certificate.bound for service in served if service.certificate)
+
+
+def _service(service: ServicePlan, *, timings: bool) -> Document:  # handed on from `document`
+    certificate = service.certificate
+    return {
+        "name": service.service,
+        "instances": dict(sorted(service.instances.items())),
+        "cost_per_hour": figure(service.cost_per_hour),
+        **(_certificate(certificate, timings=timings) if certificate else {"bound": None, "gap": None, "solver": None}),
+        "routing": list(routes(service)),
+        "notes": [reason_document(note) for note in service.notes],
+        "refusal": reason_document(service.refusal) if service.refusal else None,
+    }
+
+
+def routes(service: ServicePlan) -> Iterator[Document]:
+    """One entry per bucket that has demand: the longest lengths in it, and the share that each type gets."""
+    routing = service.routing
+    if routing is None:
+        return
+    for i, j in np.argwhere(routing.weight.sum(axis=2) > 0).tolist():
+        shares = zip(routing.gpu_types, routing.weight[i, j].tolist(), strict=True)
+        yield {
+            "input_tokens": routing.grid.input_tokens[i],
+            "output_tokens": routing.grid.output_tokens[j],
+            "shares": {name: figure(share) for name, share in sorted(shares) if share > 0},
+        }
+
+
+def _certificate(certificate: Certificate, *, timings: bool) -> Document:
+    made: Document = {
+        "bound": figure(certificate.bound),
+        "gap": figure(certificate.gap),
+        "solver": certificate.solver,
+    }
+    return made | ({"seconds": figure(certificate.seconds)} if timings else {})
+
+
+def _step(step: Step) -> Document:
+    return {**_action(step.action), "reason": reason_document(step.reason)}
+
+
+def _action(action: Action) -> Document:
+    match action:
+        case Bind():
+            return {"pod": action.pod, "node": action.node, "devices": list(action.devices)}
+        case Move():
+            devices = list(action.devices)
+            return {"pod": action.pod, "from_node": action.from_node, "node": action.node, "devices": devices}
+        case Evict():
+            return {"pod": action.pod, "node": action.node}
+        case Scale():
+            return {"service": action.service, "instances": dict(sorted(action.instances.items()))}
+        case SetPowerLease():
+            caps_w = {name: figure(cap_w) for name, cap_w in sorted(action.caps_w.items())}
+            lease = {"epoch": action.epoch, "sequence": action.sequence, "for_s": figure(action.for_s)}
+            return {"node": action.node, "caps_w": caps_w, **lease}
+        case _:
+            assert_never(action)
+
+
+def reason_document(reason: Reason) -> Document:
+    figures = {name: figure(value) for name, value in sorted(reason.figures.items())}
+    return {"code": reason.code, "words": reason.words, "figures": figures}
+
+
+def tables(made: Planned) -> Iterator[str]:
+    """What people read: services, what changes for pods, what is left over, and one line that sums it up."""
+    plan, data = made.plan, document(made)
+    if plan.services:
+        yield table(("SERVICE", "INSTANCES", "$/HOUR", "BOUND", "GAP", "SOLVER"), _service_rows(data["services"]))
+    if data["evictions"]:
+        yield table(
+            ("STOPPED", "NODE", "WHY"), ((e["pod"], e["node"], e["reason"]["words"]) for e in data["evictions"])
+        )
+    if data["moves"]:
+        moves = ((m["pod"], f"{m['from_node']} → {m['node']}", m["reason"]["words"]) for m in data["moves"])
+        yield table(("MOVED", "NODES", "WHY"), moves)
+    if data["placements"]:
+        yield table(("POD", "NODE", "DEVICES", "WHY"), _placement_rows(data["placements"]))
+    if data["unplaced"]:
+        yield table(("NOT PLACED", "WHY"), ((u["workload"], u["reason"]["words"]) for u in data["unplaced"]))
+    if data["refused"]:
+        rows = ((f"{r['action']} {r.get('pod') or r.get('service')}", r["reason"]["words"]) for r in data["refused"])
+        yield table(("REFUSED", "WHY"), rows)
+    yield _summary(data)
+
+
+def _service_rows(services: Iterable[Document]) -> Iterator[Row]:
+    for service in services:
+        refusal = service["refusal"]
+        yield (
+            service["name"],
+            refusal["words"] if refusal else instances(service["instances"]),
+            "-" if refusal else money(service["cost_per_hour"]),
+            money(service["bound"]),
+            "-" if service["gap"] is None else f"{service['gap']:.2%}",
+            service["solver"] or "-",
+        )
+
+
+def instances(counts: dict[str, int]) -> str:
+    """`3 × a10g + 1 × a100`."""
+    return " + ".join(f"{count} × {name}" for name, count in counts.items() if count) or "none"
+
+
+def money(dollars: float | None) -> str:
+    return "-" if dollars is None else f"{dollars:,.2f}"
+
+
+def _placement_rows(placements: Iterable[Document]) -> Iterator[Row]:
+    for each in placements:
+        yield each["pod"], each["node"], ",".join(map(str, each["devices"])) or "-", each["reason"]["words"]
+
+
+def _summary(data: Document) -> str:
+    parts = [f"{len(data['placements'])} pods placed", f"{len(data['unplaced'])} workloads not placed"]
+    if data["services"]:
+        proven = "no bound" if data["bound"] is None else f"at least {money(data['bound'])} is proven"
+        parts.append(f"services cost ${money(data['cost_per_hour'])} per hour ({proven})")
+    return "; ".join(parts) + "."

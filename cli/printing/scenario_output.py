@@ -1,0 +1,166 @@
+"""Prints what scenarios came to: a table for people, JSON for programs, a report for the wall."""
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from cli.inputs.machine import machine_in_words
+from cli.inputs.scenarios import Outcome, in_words
+from cli.printing.plan_output import figure, money
+from cli.printing.tables import table
+from cluster.version import VERSION
+from simulator.charts import Chart, colour, dash, drawn
+from simulator.page import Legend, Page, PageTable, render
+from simulator.scenarios import Answer, Scenario
+
+COLUMNS = (
+    "SCENARIO",
+    "$/HOUR",
+    "$ AGAINST TODAY",
+    "$ PROVEN",
+    "GPUS AT WORK",
+    "$ IDLE",
+    "RUNNING",
+    "NO PLACE",
+    "REFUSED",
+)
+TERMS = {
+    "$ per hour": "What all instances of all services cost.",
+    "proven": "What the services cost at least, whoever plans them.",
+    "at work": "GPUs that a pod holds after the plan, of all that the fleet has; half a GPU counts as half.",
+    "idle": "Price of the GPUs that nothing runs on.",
+    "no place": "Pods that wait after the plan.",
+    "refused": "Services for which there is no plan that keeps the promise; they stay as they are.",
+}
+
+
+def as_table(outcome: Outcome) -> str:
+    """One line for each scenario, the fleet as it is first."""
+    return table(COLUMNS, _rows(outcome))
+
+
+def _rows(outcome: Outcome) -> list[tuple[str, ...]]:
+    today = outcome.swept.done[0][1]
+    several = _several(outcome)
+    return [
+        (
+            _name(scenario, several),
+            money(answer.services_per_hour),
+            f"{answer.services_per_hour - today.services_per_hour:+,.2f}",
+            money(answer.bound_per_hour),
+            f"{answer.gpus_used:,.1f} of {answer.gpus:,}",
+            money(answer.idle_per_hour),
+            str(answer.running),
+            str(answer.unplaced),
+            str(answer.refused_services),
+        )
+        for scenario, answer in outcome.swept.done
+    ]
+
+
+def _several(outcome: Outcome) -> tuple[bool, bool]:
+    """Whether policies, and seeds, differ between scenarios: then they belong to the names."""
+    return len({s.policy for s in outcome.scenarios}) > 1, len({s.seed for s in outcome.scenarios}) > 1
+
+
+def _name(scenario: Scenario, several: tuple[bool, bool]) -> str:
+    policy = f", {scenario.policy}" if several[0] else ""
+    return in_words(scenario) + policy + (f", seed {scenario.seed}" if several[1] else "")
+
+
+def as_json(outcome: Outcome) -> str:
+    """The stable form: the same input gives the same text."""
+    record = {
+        "record": 1,
+        "simulated": True,
+        "stopped": outcome.swept.stopped or None,
+        "scenarios": [
+            {"scenario": _plain(scenario), **{name: figure(value) for name, value in asdict(answer).items()}}
+            for scenario, answer in outcome.swept.done
+        ],
+        "missing": [_plain(scenario) for scenario in outcome.swept.missing],
+    }
+    return json.dumps(record, indent=2, allow_nan=False) + "\n"
+
+
+def _plain(scenario: Scenario) -> dict[str, object]:
+    return asdict(scenario) | {"prices": dict(scenario.prices), "nodes": dict(scenario.nodes)}
+
+
+def as_html(outcome: Outcome) -> str:
+    """The report: the table, and what it looks like."""
+    today = outcome.swept.done[0][1]
+    rows = tuple(_rows(outcome))
+    lines = _lines_of(outcome)
+    return render(
+        Page(
+            title="What if",
+            lead="Plans for a fleet as it might be. Nothing was changed anywhere.",
+            facts=(
+                ("ran", f"{outcome.started_at:%Y-%m-%d %H:%M} UTC, {outcome.wall_s:.1f} s"),
+                ("command", shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
+                ("machine", machine_in_words()),
+                ("version", f"Tonnage {VERSION}"),
+            ),
+            headline=f"As it is, the services cost ${money(today.services_per_hour)} per hour, {today.running} pods "
+            f"run and {today.unplaced} have no place.",
+            tables=(PageTable("One line for each scenario, the fleet as it is first.", COLUMNS, rows),),
+            charts=(
+                _chart(outcome, "Cost", "Dollars per hour of all services.", lambda a: a.services_per_hour),
+                _chart(outcome, "Pods without a place", "Pods that wait after the plan.", lambda a: a.unplaced),
+            ),
+            terms=TERMS,
+            made_by="tonnage whatif",
+            legend=tuple(
+                Legend(name, f"var(--policy-{n % 7})", " ".join(f"{2 * d:g}" for d in dash(n)[1] or ()))
+                for n, name in enumerate(lines)
+            )
+            if len(lines) > 1
+            else (),
+            warning=outcome.swept.stopped and f"the sweep ended early ({outcome.swept.stopped})",
+        )
+    )
+
+
+def _lines_of(outcome: Outcome) -> dict[str, list[tuple[float, Answer]]]:
+    """Scenarios that differ in demand alone make one line; empty when demand is the same everywhere."""
+    if len({scenario.demand for scenario, _ in outcome.swept.done}) < 2:
+        return {}
+    several = _several(outcome)
+    lines: dict[str, list[tuple[float, Answer]]] = {}
+    for scenario, answer in outcome.swept.done:
+        lines.setdefault(_name(replace(scenario, demand=1.0), several), []).append((scenario.demand, answer))
+    return {name: sorted(line, key=lambda point: point[0]) for name, line in lines.items() if len(line) > 1}
+
+
+def _chart(outcome: Outcome, title: str, says: str, value: Callable[[Answer], float]) -> Chart:
+    lines = _lines_of(outcome)
+    if lines:
+        return Chart(title, f"{says} By demand.", drawn(title, lambda axes: _draw_lines(axes, lines, value, says)))
+    names = [_name(scenario, _several(outcome)) for scenario, _ in outcome.swept.done]
+    values = [value(answer) for _, answer in outcome.swept.done]
+    return Chart(title, f"{says} By scenario.", drawn(title, lambda axes: _draw_bars(axes, names, values, says)))
+
+
+def _draw_lines(
+    axes: Axes, lines: dict[str, list[tuple[float, Answer]]], value: Callable[[Answer], float], says: str
+) -> None:
+    for number, line in enumerate(lines.values()):
+        along, up = np.array([(demand, value(answer)) for demand, answer in line]).T
+        axes.plot(along, up, color=colour(number), linestyle=dash(number), marker="o", markersize=4)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("demand, times today's")
+    axes.set_ylabel(says.rstrip(".").lower())
+
+
+def _draw_bars(axes: Axes, names: Sequence[str], values: Sequence[float], says: str) -> None:
+    axes.barh(np.arange(len(names)), values, color=colour(0))
+    axes.set_yticks(np.arange(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_xlabel(says.rstrip(".").lower())

@@ -1,0 +1,171 @@
+"""`tonnage controlplane`: a real control plane on this machine, to try Tonnage without a cluster."""
+
+import json
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cli.main import FAILED
+
+if TYPE_CHECKING:  # what stands behind these is imported once the options are known to be right
+    from simulator.controlplane.commands import Settings
+    from simulator.controlplane.folder import Folder
+    from simulator.controlplane.programs import Programs
+    from simulator.controlplane.server import ControlPlane, ProcessStatus
+
+folder_option = click.option(
+    "--dir",
+    "path",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Folder of the control plane; another folder is another one. [default: ~/.local/state/tonnage/controlplane]",
+)
+
+
+@click.group()
+def controlplane() -> None:
+    """Run a real Kubernetes control plane on this machine, with simulated GPU nodes.
+
+    Upstream's etcd, API server, scheduler and controller manager on loopback, with RBAC. The first start builds them,
+    which takes some minutes; docs/controlplane.md tells more.
+    """
+
+
+@controlplane.command(epilog='eval "$(tonnage controlplane up --nodes 50)" && kubectl get nodes')
+@folder_option
+@click.option("--nodes", type=click.IntRange(min=0), help="Simulate so many nodes of a generated fleet.")
+@click.option(
+    "--nodes-from",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Simulate the nodes of these manifests, such as examples/nodes.yaml.",
+)
+@click.option("--seed", type=int, help="Of the generated fleet.")
+@click.option(
+    "--dra-driver",
+    metavar="DRIVER",
+    help="Publish the generated GPUs in ResourceSlices of this driver, such as gpu.nvidia.com, for ResourceClaims.",
+)
+@click.option("--node-lifecycle/--no-node-lifecycle", default=None, help="Evict pods from nodes that fall silent.")
+@click.option("--dry-run", is_flag=True, help="Print the command lines that would be run, and run none.")
+def up(path: Path | None, nodes: int | None, nodes_from: Path | None, *, dry_run: bool, **asked: object) -> None:
+    """Start it, or what is missing of it; return when it serves.
+
+    Options that are left out stay as they were at the last start. Prints the line that points kubectl at it.
+    """
+    from simulator.controlplane.build_progress import progress_on
+    from simulator.controlplane.programs import control_plane_programs
+    from simulator.controlplane.server import up as start
+
+    if nodes is not None and nodes_from is not None:
+        raise click.UsageError("--nodes makes a fleet up and --nodes-from reads one: give one of them")
+    folder = folder_at(path)
+    settings = settings_from(folder, nodes=nodes, nodes_from=nodes_from, **asked)
+    programs = control_plane_programs(on_progress=progress_on(sys.stderr))
+    if dry_run:
+        click.echo(commands_as_text(folder, settings, programs), nl=False)
+        return
+    made = start(folder, settings, programs, on_step=_say)
+    for line in in_words(made, programs):
+        _say(line)
+    click.echo(f"export KUBECONFIG={shlex.quote(str(made.kubeconfig))}")
+
+
+@controlplane.command()
+@folder_option
+@click.option("--delete", is_flag=True, help="Delete the folder too: the cluster with all objects in it, and the logs.")
+@click.option("--dry-run", is_flag=True, help="Say what would be stopped.")
+def down(path: Path | None, *, delete: bool, dry_run: bool) -> None:
+    """Stop it. The cluster's objects are there again at the next start, unless they are deleted."""
+    from simulator.controlplane.server import down as stop
+    from simulator.controlplane.server import status as status_of
+
+    folder = folder_at(path)
+    if dry_run:
+        for process in status_of(folder):
+            _say(f"would stop {process.name} (pid {process.pid})")
+        _say(f"would delete {folder.path}" if delete else f"would keep {folder.path}")
+        return
+    stopped = stop(folder, delete=delete, on_step=_say)
+    _say(f"stopped {len(stopped)} processes" if stopped else "nothing was running")
+
+
+@controlplane.command()
+@folder_option
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.pass_context
+def status(ctx: click.Context, path: Path | None, output: str) -> None:
+    """Show what runs. Exit with 1 when nothing does, or something does not serve."""
+    from simulator.controlplane.server import status as status_of
+
+    folder = folder_at(path)
+    found = status_of(folder)
+    click.echo(status_as_json(folder, found) if output == "json" else status_as_table(found), nl=False)
+    if not found:
+        _say(f"nothing runs in {folder.path}; start it with: tonnage controlplane up")
+    if not found or not all(process.ready for process in found):
+        ctx.exit(FAILED)
+
+
+def folder_at(path: Path | None) -> "Folder":
+    from simulator.controlplane.folder import Folder, default_folder
+
+    return Folder((path or default_folder()).absolute())
+
+
+def settings_from(
+    folder: "Folder", *, nodes: int | None = None, nodes_from: Path | None = None, **asked: object
+) -> "Settings":
+    """The settings of the last start, changed by what was asked for now."""
+    from simulator.controlplane.commands import Settings
+    from simulator.controlplane.server import state_of
+
+    before = state_of(folder)
+    settings = before.settings if before is not None else Settings()
+    if nodes is not None:
+        settings = replace(settings, nodes=nodes, manifests="")
+    if nodes_from is not None:
+        settings = replace(settings, nodes=0, manifests=str(nodes_from.absolute()))
+    told = {name: value for name, value in asked.items() if value is not None}
+    return replace(settings, **told)  # type: ignore[arg-type]  # click gives each option its declared type
+
+
+def commands_as_text(folder: "Folder", settings: "Settings", programs: "Programs") -> str:
+    from simulator.controlplane.server import planned
+
+    lines = planned(folder, settings, programs).values()
+    return "".join(shlex.join(map(str, line)) + "\n" for line in lines)
+
+
+def in_words(made: "ControlPlane", programs: "Programs") -> list[str]:
+    lines = [f"not started: {reason}" for reason in made.missing.values()]
+    began = f"ready in {made.ready_in_s:.1f} s" if made.started else "was running already"
+    lines.append(f"{made.url} {began}; logs in {made.folder.log_of('kube-apiserver').parent}")
+    if kubectl := programs.path.get("kubectl"):
+        lines.append(f"kubectl of the same release: {kubectl}")
+    return lines
+
+
+def status_as_table(found: "tuple[ProcessStatus, ...]") -> str:
+    from cli.printing.tables import table
+
+    rows = [
+        (p.name, "yes" if p.ready else "no", str(p.pid), f"{p.memory_bytes / 1e6:.0f} MB", str(p.log)) for p in found
+    ]
+    return table(("process", "serves", "pid", "memory", "log"), rows) if rows else ""
+
+
+def status_as_json(folder: "Folder", found: "tuple[ProcessStatus, ...]") -> str:
+    processes = [
+        {"name": p.name, "ready": p.ready, "pid": p.pid, "memoryBytes": p.memory_bytes, "log": str(p.log)}
+        for p in found
+    ]
+    return json.dumps({"kubeconfig": str(folder.kubeconfig), "processes": processes}, indent=2) + "\n"
+
+
+def _say(words: str) -> None:
+    click.echo(words, err=True)

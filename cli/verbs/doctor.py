@@ -1,0 +1,81 @@
+"""`tonnage doctor`: whether Tonnage can work on a cluster, and what to do where it cannot."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.inputs.cluster import Impersonated, access_options, target_from
+from cli.main import FAILED
+
+if TYPE_CHECKING:
+    from controller.queries.doctor import Facts, Finding
+
+MANY = {"warning": "warnings", "failure": "failures"}
+SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failure": ("✗", "red"), "unknown": ("?", "yellow")}
+
+
+@click.command(epilog="tonnage doctor && echo ready")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@access_options
+@click.pass_context
+def doctor(
+    ctx: click.Context,
+    output: str,
+    context: str | None,
+    kubeconfig: str | None,
+    user: Impersonated | None,
+    timeout_s: float,
+) -> None:
+    """Check an installation: server, clock, CRDs, rights, operator, Lease, metrics, nodes, waiting pods, DRA.
+
+    Every finding says what to do. Exits with 1 when something fails; warnings and what could not be looked at do not
+    count.
+    """
+    from controller.queries.doctor import examine
+
+    findings = examine(_facts(target_from(kubeconfig, context, user, timeout_s)), time.time())
+    if output == "table":
+        _print(findings)
+    else:
+        from cli.printing.plan_output import written
+
+        click.echo(written(document(findings), output), nl=False)
+    if any(finding.verdict == "failure" for finding in findings):
+        ctx.exit(FAILED)
+
+
+def _facts(target: Any) -> "Facts":
+    from asyncio import run
+
+    from controller.kube.connection import connect
+    from controller.queries.cluster_facts import gather_facts
+
+    async def work() -> "Facts":
+        async with await connect(target.access, time.monotonic) as connection:
+            return await gather_facts(connection)
+
+    return run(work())
+
+
+def document(findings: "tuple[Finding, ...]") -> dict[str, Any]:
+    return {
+        "is_healthy": not any(finding.verdict == "failure" for finding in findings),
+        "findings": [{"check": f.check, "verdict": f.verdict, "words": f.words, "remedy": f.remedy} for f in findings],
+    }
+
+
+def _print(findings: "tuple[Finding, ...]") -> None:
+    from cli.printing.colors import are_wanted
+
+    colored = are_wanted()
+    for finding in findings:
+        sign, color = SIGNS[finding.verdict]
+        click.echo(f"{click.style(sign, fg=color) if colored else sign} {finding.check:<9} {finding.words}")
+        if finding.remedy:
+            click.echo(f"{'':<12}→ {finding.remedy}")
+    counts = {verdict: sum(1 for f in findings if f.verdict == verdict) for verdict in SIGNS}
+    told = {verdict: count for verdict, count in counts.items() if count}
+    click.echo(
+        ", ".join(f"{count} {MANY.get(verdict, verdict) if count > 1 else verdict}" for verdict, count in told.items())
+    )

@@ -1,0 +1,64 @@
+"""`tonnage plan`: what would be done about a fleet, from its manifests or as its cluster is."""
+
+import sys
+
+import click
+
+from cli.inputs.cluster import Impersonated, access_options, target_from
+from cli.inputs.planning import decider, one_origin, planned, planned_on, planning_options, say
+from cli.main import FAILED
+
+
+@click.command(epilog="kubectl get nodes,pods -A -o json | tonnage plan -f - -f gpu-types.yaml")
+@planning_options
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml", "diff"]),
+    help="diff: what would change. [default: table for files, diff for a cluster]",
+)
+@click.option(
+    "--move-share",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    metavar="SHARE",
+    help="Move at most this share of the running pods, such as 0.02, where that saves more than it costs. [default: 0]",
+)
+@click.option("--timings", is_flag=True, help="Add the seconds that solving took, which differ from run to run.")
+@click.option("--fail-on-unplaced", is_flag=True, help="Exit with 1 when anything could not be placed or served.")
+@access_options
+@click.pass_context
+def plan(
+    ctx: click.Context,
+    files: tuple[str, ...],
+    deadline_s: float,
+    policy: str,
+    output: str | None,
+    move_share: float,
+    context: str | None,
+    kubeconfig: str | None,
+    user: Impersonated | None,
+    timeout_s: float,
+    *,
+    timings: bool,
+    fail_on_unplaced: bool,
+) -> None:
+    """Plan a fleet: GPU mix and routing of every service, a place for every pod, and what is left over.
+
+    Reads GPUType, ModelProfile, ModelService and Gang of tonnage.dev/v1alpha1, and Node and Pod of v1: from files
+    (-f), else from the cluster of the kubeconfig, as the operator would see it now. Nothing is changed anywhere.
+    """
+    from cli.printing import plan_output
+
+    one_origin(files, context=context, kubeconfig=kubeconfig, **{"as": user})
+    decide = decider(policy, deadline_s, move_share)
+    target = target_from(kubeconfig, context, user, timeout_s)
+    made = planned(files, decide, sys.stdin) if files else planned_on(target, decide)
+    say(made.notes)
+    output = output or ("table" if files else "diff")
+    if output == "diff":
+        plan_output.show_diff(made)
+    else:
+        plan_output.show(made, output, timings=timings, with_changes=not files)
+    if fail_on_unplaced and plan_output.left_over(made.plan):
+        ctx.exit(FAILED)

@@ -1,0 +1,89 @@
+"""`tonnage power status` and `tonnage power explain`: watts as the statuses of a cluster's PowerDomains tell them."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.inputs.cluster import Cluster, Impersonated, Target, cluster_options, on_cluster, target_from
+from cli.main import FAILED
+from cli.printing.columns import columns
+
+if TYPE_CHECKING:
+    from cli.printing.power_domain_output import Domain
+
+OUTPUT = click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+
+
+@click.command(epilog="tonnage power status")
+@OUTPUT
+@cluster_options
+@click.pass_context
+def status(
+    ctx: click.Context,
+    output: str,
+    namespace: str | None,
+    context: str | None,
+    kubeconfig: str | None,
+    user: Impersonated | None,
+    timeout_s: float,
+) -> None:
+    """Show draw, budget and headroom of every power domain, in watts, and who is capped or silent.
+
+    Exit status 1 when a domain is not Ready.
+    """
+    from cli.printing.power_domain_output import HEADERS, as_data, rows
+
+    domains = _listed(target_from(kubeconfig, context, user, timeout_s, namespace))
+    lines = list(rows(domains))
+    if output == "json":
+        click.echo(json.dumps(as_data(domains), indent=2))
+    elif lines:
+        click.echo(columns(HEADERS, lines), nl=False)
+    else:
+        click.echo("No power domains found.", err=True)
+    if any(line[HEADERS.index("READY")] != "True" for line in lines):
+        ctx.exit(FAILED)
+
+
+@click.command(epilog="tonnage power explain rack-7")
+@click.argument("target", metavar="DOMAIN|NODE|DEVICE")
+@OUTPUT
+@cluster_options
+@click.pass_context
+def explain(
+    ctx: click.Context,
+    target: str,
+    output: str,
+    namespace: str | None,
+    context: str | None,
+    kubeconfig: str | None,
+    user: Impersonated | None,
+    timeout_s: float,
+) -> None:
+    """Say why devices have the watts they have: which domain is short, which class gives first, who does not obey.
+
+    DEVICE is a UUID. Statuses list the 128 devices of each domain that lack most; of others nothing is said.
+    """
+    from cli.printing.power_domain_output import why
+
+    found = why(_listed(target_from(kubeconfig, context, user, timeout_s, namespace)), target)
+    if found is None:
+        click.echo(f"{target} is no power domain, and no status names it: it is not held back, or not listed", err=True)
+        ctx.exit(FAILED)
+    click.echo(json.dumps(found.data, indent=2) if output == "json" else "\n".join(found.lines))
+
+
+def _listed(target: Target) -> "tuple[Domain, ...]":
+    from cli.printing.power_domain_output import domains_of
+    from controller.kube import crud
+
+    found: list[dict[str, Any]] = []
+
+    async def work(cluster: Cluster) -> bool:
+        path = cluster.discovered.named("powerdomains").collection("")
+        found.extend(await crud.list_all(cluster.connection, path))
+        return True
+
+    on_cluster(target, work)
+    return domains_of(found)

@@ -1,0 +1,112 @@
+"""Running a day in a pretend datacenter and telling what came of it."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+
+import click
+
+from cli.inputs.contest import obstacle
+from cli.inputs.machine import machine_in_words
+from cli.inputs.planning import read, say
+from cli.printing.day_progress import watching
+from cli.printing.tables import table
+from cluster.errors import ConfigError, Mistake
+from cluster.version import VERSION
+from controller.brain.background import aside_of, occupants_of
+from controller.brain.inline import InlineBrain
+from controller.brain.with_background import ThinksAside
+from controller.deciders.pipeline import Decisions
+from controller.ports import Brain
+from placement.policies import POLICIES
+from simulator.day import HOUR_S, DaySettings, Moment, check_day, live
+from simulator.day_report import as_html, summary_of
+from simulator.report import write_report
+
+RAY_STARTS_S = 60.0
+
+
+def lived(
+    files: Sequence[str],
+    settings: DaySettings,
+    *,
+    policy: str,
+    polish: float,
+    brain: str,
+    seconds: float,
+    report: Path | None,
+    output: str,
+    command: str,
+) -> None:
+    """Lives through the day with progress on standard error, prints it in figures, writes the report."""
+    mistakes = []
+    if policy not in POLICIES:
+        mistakes.append(Mistake(f"--policy {policy}", "there is no such policy", f"choose of {', '.join(POLICIES)}"))
+    if report is not None and (found := obstacle(report)):
+        mistakes.append(Mistake(f"--report {report}", found, "name a file in a folder you may write to"))
+    if mistakes:
+        raise ConfigError(tuple(mistakes))
+    observed = read(files, sys.stdin)
+    check_day(observed.snapshot, settings)
+    say(observed.notes)
+    started_at, began = datetime.now(UTC), time.perf_counter()
+    pace_s = seconds / max(1.0, settings.hours * HOUR_S / settings.step_s)
+    moments: list[Moment] = []
+    with (
+        _thinking(brain, Decisions(policy=policy, polish_share=polish, seed=settings.seed)) as mind,
+        watching(sys.stderr, brain, pace_s) as show,
+    ):
+        for moment in live(observed.snapshot, mind, settings, time.perf_counter):
+            moments.append(moment)
+            show(moment)
+    figures = summary_of(moments)
+    click.echo(_json(moments) if output == "json" else table(("THE DAY (SIMULATED)", "FIGURE"), figures), nl=False)
+    if report is not None:
+        wall_s = time.perf_counter() - began
+        facts = (
+            ("ran", f"{started_at:%Y-%m-%d %H:%M} UTC, {wall_s:.1f} s"),
+            ("command", command),
+            ("seed", str(settings.seed)),
+            ("brain", brain),
+            ("machine", machine_in_words()),
+            ("version", f"Tonnage {VERSION}"),
+        )
+        write_report(report, as_html(moments, facts))
+        click.echo(f"report: {report}", err=True)
+
+
+@contextmanager
+def _thinking(name: str, decisions: Decisions) -> Iterator[Brain]:
+    """The brain of that name, up. Raises ConfigError when Ray does not come up."""
+    if name == "inline":
+        yield ThinksAside(InlineBrain(decisions, time.monotonic), occupants_of(decisions), time.monotonic)
+        return
+    from controller.brain.launcher import ChildBrain
+    from controller.brain.on_ray.ray_start import RayStart
+    from controller.brain.remote import RayBrain
+    from controller.brain.supervisor import Link
+
+    link = Link(ChildBrain(RayStart(folder="")), decisions, Random(decisions.seed).random)  # noqa: S311 - spreads restarts
+    brain = RayBrain(link, decisions, time.monotonic, lambda: 1)
+    try:
+        brain.lead(leads=True)
+        until_s = time.monotonic() + RAY_STARTS_S
+        while brain.standing.state != "up":
+            if time.monotonic() > until_s:
+                why = brain.standing.why or "it does not say why"
+                raise ConfigError(Mistake("--brain embedded", f"is not up: {why}", "leave --brain out"))
+            time.sleep(0.1)
+        yield aside_of(brain, decisions)
+    finally:
+        brain.close()
+
+
+def _json(moments: Sequence[Moment]) -> str:
+    record = {"record": 1, "simulated": True, "moments": [asdict(moment) for moment in moments]}
+    return json.dumps(record, indent=2) + "\n"

@@ -1,0 +1,51 @@
+"""Running a contest of policies with progress for whoever waits, and what came of it."""
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from cli.inputs.contest import Contest
+from cli.printing.progress import progress_on, replay_in_words
+from simulator.contest import bounds_of, play
+from simulator.replay import Replay
+from simulator.replay_file import from_bytes, to_bytes
+from simulator.shelf import Shelf, code_digest, digest_of
+from simulator.sweep import Run, Swept, Way, sweep
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was asked for and what came of it."""
+
+    contest: Contest
+    swept: Swept[Run, Replay]
+    bound_pct: Mapping[str, float]
+    """The most that any policy could have allocated at 100 % arrived, by trace, mean over the seeds."""
+    started_at: datetime
+    wall_s: float
+
+
+def simulated(contest: Contest, way: Way, results: Path | None = None) -> Outcome:
+    """Runs the contest, with progress on standard error. results: a folder that keeps finished replays."""
+    started_at, began = datetime.now(UTC), time.perf_counter()
+    with progress_on(sys.stderr, len(contest.runs), replay_in_words) as on_done:
+        replay = partial(play, traces=contest.traces, rules=contest.rules)
+        swept = sweep(contest.runs, replay, way=way, shelf=shelf_of(contest, results), on_done=on_done)
+    bounds = bounds_of([run for run, _ in swept.done], contest.traces)
+    return Outcome(contest, swept, bounds, started_at, time.perf_counter() - began)
+
+
+def shelf_of(contest: Contest, folder: Path | None) -> Shelf[Run, Replay] | None:
+    """Where the contest's replays are kept, by all that decides them: content of the trace, rules and code."""
+    if folder is None:
+        return None
+    same = digest_of(repr(contest.rules), code_digest())
+
+    def name_of(run: Run) -> str:
+        return f"{run.trace}-{run.policy}-{run.seed}-{digest_of(contest.digests[run.trace], same)}.npz"
+
+    return Shelf(folder, name_of, to_bytes, from_bytes)

@@ -1,0 +1,182 @@
+"""`tonnage top`: how much of a fleet is used, lost and idle, and what it costs."""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.inputs.cluster import Cluster, Impersonated, access_options, on_cluster, target_from
+from cli.inputs.planning import one_origin, say
+
+if TYPE_CHECKING:
+    from cluster.snapshot import Snapshot
+    from controller.placers.pools import Pool
+    from controller.queries.usage import ServiceUsage, Usage
+    from controller.snapshot.from_manifests import Observed
+
+Document = dict[str, Any]
+
+WHAT = ("nodes", "gpus", "services", "pools")
+
+
+@click.command(epilog="tonnage top gpus")
+@click.argument("what", type=click.Choice(WHAT))
+@click.option("-f", "--filename", "files", multiple=True, type=click.Path(allow_dash=True),
+              help="Manifest file or folder instead of a cluster; may be repeated.")  # fmt: skip
+@click.option("--sort-by", type=click.Choice(["name", "used", "idle"]), default="name", show_default=True,
+              help="used: the fullest first; idle: the most dollars per hour that nobody uses first.")  # fmt: skip
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
+@access_options
+def top(
+    what: str,
+    files: tuple[str, ...],
+    sort_by: str,
+    output: str,
+    context: str | None,
+    kubeconfig: str | None,
+    user: Impersonated | None,
+    timeout_s: float,
+) -> None:
+    """Show what is used and what it costs: by node, GPU type, service, or pool of nodes.
+
+    USED are devices that pods hold, by what they asked for. STRANDED are idle devices that the usual pods of this
+    cluster cannot use, because too little CPU, memory or GPU is left beside them; CLOSED are idle ones on cordoned or
+    broken nodes. Dollars are on-demand prices of the GPUTypes; IDLE $/H is what nobody uses.
+    """
+    one_origin(files, context=context, kubeconfig=kubeconfig, **{"as": user})
+    if files:
+        from controller.objects.manifests import read_manifests
+        from controller.placers.pools import DEFAULT_POOLS
+        from controller.snapshot.from_manifests import snapshot_from
+
+        observed = snapshot_from(read_manifests(files, sys.stdin))
+        pools: tuple[Pool, ...] = DEFAULT_POOLS
+    else:
+        observed, pools = on_cluster(target_from(kubeconfig, context, user, timeout_s), _seen)
+    say(observed.notes)
+    data = document(observed.snapshot, what, pools, sort_by)
+    if output == "table":
+        click.echo(text(data, what), nl=False)
+        return
+    from cli.printing.plan_output import written
+
+    click.echo(written(data, output), nl=False)
+
+
+async def _seen(cluster: Cluster) -> "tuple[Observed, tuple[Pool, ...]]":
+    from controller.queries.installation import find_installation
+    from controller.queries.list_once import look
+
+    seen = await look(cluster.connection, time.time)
+    return seen.seen(), (await find_installation(cluster.connection)).pools
+
+
+def document(snapshot: "Snapshot", what: str, pools: "Sequence[Pool]", sort_by: str = "name") -> Document:
+    """The rows and their total as plain data."""
+    from controller.queries import usage
+
+    if what == "services":
+        services = sorted(usage.of_services(snapshot), key=_service_order(sort_by))
+        cost = sum(each.cost_per_hour for each in services)
+        return {"services": [_service(each) for each in services], "total": {"cost_per_hour": _figure(cost)}}
+    rows = {
+        "nodes": lambda: usage.of_nodes(snapshot),
+        "gpus": lambda: usage.of_types(snapshot),
+        "pools": lambda: usage.of_pools(snapshot, pools),
+    }[what]()
+    orders: dict[str, Callable[[Usage], Any]] = {
+        "name": lambda _: 0,
+        "used": lambda u: -u.used_share,
+        "idle": lambda u: -u.idle_cost_per_hour,
+    }
+    return {what: [_usage(each) for each in sorted(rows, key=orders[sort_by])], "total": _usage(usage.total(rows))}
+
+
+def _service_order(sort_by: str) -> "Callable[[ServiceUsage], Any]":
+    return (lambda s: s.name) if sort_by == "name" else (lambda s: (-s.cost_per_hour, s.name))
+
+
+def _usage(usage: "Usage") -> Document:
+    return {
+        "name": usage.name,
+        "gpu_type": usage.gpu_type,
+        "schedulable": usage.schedulable,
+        "nodes": usage.nodes,
+        "pods": usage.pods,
+        "gpus": usage.gpus,
+        "gpus_used": _figure(usage.used),
+        "gpus_free": _figure(usage.free),
+        "gpus_stranded": _figure(usage.stranded),
+        "gpus_closed": _figure(usage.closed),
+        "gpus_used_share": _figure(usage.used_share),
+        "cpu_share": _figure(usage.cpu_share),
+        "memory_share": _figure(usage.memory_share),
+        "cost_per_hour": _figure(usage.cost_per_hour),
+        "idle_cost_per_hour": _figure(usage.idle_cost_per_hour),
+    }
+
+
+def _service(service: "ServiceUsage") -> Document:
+    return {
+        "name": service.name,
+        "model": service.model,
+        "wanted": dict(sorted(service.wanted.items())),
+        "running": dict(sorted(service.running.items())),
+        "cost_per_hour": _figure(service.cost_per_hour),
+    }
+
+
+def _figure(value: float) -> float | None:
+    from cli.printing.plan_output import figure
+
+    return figure(value)
+
+
+def text(data: Document, what: str) -> str:
+    """The rows in columns, the total below."""
+    from cli.printing.columns import columns
+
+    if what == "services":
+        from cli.printing.plan_output import instances, money
+
+        rows = [
+            (
+                each["name"],
+                each["model"],
+                instances(each["wanted"]),
+                str(sum(each["wanted"].values())),
+                str(sum(each["running"].values())),
+                money(each["cost_per_hour"]),
+            )
+            for each in data["services"]
+        ]
+        rows.append(("total", "", "", "", "", money(data["total"]["cost_per_hour"])))
+        return columns(("SERVICE", "MODEL", "MIX", "WANTED", "RUNNING", "$/H"), rows)
+    of_node = what == "nodes"
+    named = {"nodes": "NODE", "gpus": "GPU TYPE", "pools": "POOL"}[what]
+    second = "GPU TYPE" if of_node else "NODES"
+    headers = (named, second, "PODS", "GPUS", "USED", "USED%", "FREE", "STRANDED", "CLOSED", "CPU%", "MEM%", "$/H",
+               "IDLE $/H")  # fmt: skip
+    return columns(headers, [_row(each, of_node=of_node) for each in (*data[what], data["total"])])
+
+
+def _row(usage: Document, *, of_node: bool) -> Sequence[str]:
+    from cli.printing.plan_output import money
+
+    closed = " (closed)" if of_node and not usage["schedulable"] else ""
+    devices = (usage[f"gpus_{state}"] for state in ("free", "stranded", "closed"))
+    return (
+        usage["name"] + closed,
+        usage["gpu_type"] if of_node else str(usage["nodes"]),
+        str(usage["pods"]),
+        str(usage["gpus"]),
+        f"{usage['gpus_used']:.4g}",
+        f"{100 * usage['gpus_used_share']:.0f}%",
+        *(f"{count:.4g}" if count > 0.0005 else "0" for count in devices),
+        f"{100 * usage['cpu_share']:.0f}%",
+        f"{100 * usage['memory_share']:.0f}%",
+        money(usage["cost_per_hour"]),
+        money(usage["idle_cost_per_hour"]),
+    )
