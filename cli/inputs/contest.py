@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import product
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from simulator.contest import Rules, check_contest
 from simulator.generate import generate, trace_of
 from simulator.openb import read_trace
 from simulator.openb_prices import OPENB_PRICES, OPENB_PRICES_SOURCE
+from simulator.replay import Replay
 from simulator.shelf import digest_of
-from simulator.sweep import Run, runs_of
+from simulator.sweep import Run, Swept, runs_of
 
 MOST_SEEDS = 1000
 """Nobody means more; a slip such as 1-1000000000 would fill the memory."""
@@ -183,3 +185,15 @@ def obstacle(report: Path) -> str:
     if not folder.is_dir():
         return f"{folder} is no folder"
     return "" if os.access(folder, os.W_OK) else f"{folder} may not be written to"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was asked for and what came of it."""
+
+    contest: Contest
+    swept: Swept[Run, Replay]
+    bound_pct: Mapping[str, float]
+    """The most that any policy could have allocated at 100 % arrived, by trace, mean over the seeds."""
+    started_at: datetime
+    wall_s: float

@@ -1,27 +1,18 @@
 """From the words of `tonnage whatif` to scenarios, and what came of them."""
 
 import math
-import pickle
 import re
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import partial
+from datetime import datetime
 from itertools import product
 from pathlib import Path
 
-import msgspec
-
 from cli.inputs.contest import obstacle, seeds_from
-from cli.printing.progress import progress_on
 from cluster.errors import ConfigError, Mistake, tried
-from cluster.snapshot import Snapshot
 from placement.policies import POLICIES
-from simulator.scenarios import Answer, Scenario, answered, changed
-from simulator.shelf import Shelf, code_digest, digest_of
-from simulator.sweep import Progress, Swept, Way, sweep
+from simulator.scenarios import Answer, Scenario
+from simulator.sweep import Swept
 
 Choices = tuple[tuple[str, float], ...]
 """One combination: a value for each GPU type that has several."""
@@ -79,44 +70,6 @@ def asked_of(asked: Asked) -> tuple[Scenario, ...]:
         for policy, seed, slo, price, more, demand in product(policies, seeds, slos, prices, nodes, demands)
     ]
     return tuple(dict.fromkeys([Scenario(policies[0], seed=seeds[0]), *scenarios]))
-
-
-def outcome_of(scenarios: Sequence[Scenario], asked: Asked, snapshot: Snapshot, way: Way) -> Outcome:
-    """Plans every scenario, with progress on standard error. Raises ConfigError before any time is spent."""
-    mistakes: list[Mistake] = []
-    for scenario in scenarios:
-        try:
-            changed(snapshot, scenario)
-        except ConfigError as error:
-            mistakes += [mistake for mistake in error.mistakes if mistake not in mistakes]
-    if mistakes:
-        raise ConfigError(tuple(mistakes))
-    started_at, began = datetime.now(UTC), time.perf_counter()
-    play = partial(answered, snapshot=snapshot, deadline_s=asked.deadline_s, clock=time.monotonic)
-    with progress_on(sys.stderr, len(scenarios), _in_words) as on_done:
-        swept = sweep(scenarios, play, way=way, shelf=_shelf(asked, snapshot), on_done=on_done)
-    return Outcome(tuple(scenarios), swept, started_at, time.perf_counter() - began)
-
-
-def _shelf(asked: Asked, snapshot: Snapshot) -> Shelf[Scenario, Answer] | None:
-    if asked.results is None:
-        return None
-    # The same manifests read by the same code give the same bytes.
-    same = digest_of(pickle.dumps(snapshot), code_digest(), repr(asked.deadline_s))
-
-    def from_bytes(data: bytes) -> Answer:
-        try:
-            return msgspec.json.decode(data, type=Answer)
-        except msgspec.MsgspecError as error:
-            raise ValueError(f"no answer: {error}") from error
-
-    return Shelf(
-        asked.results, lambda run: f"whatif-{digest_of(repr(run), same)}.json", msgspec.json.encode, from_bytes
-    )
-
-
-def _in_words(progress: Progress[Scenario, Answer]) -> str:
-    return f"{in_words(progress.run)}: ${progress.result.services_per_hour:,.2f}/h for services"
 
 
 def in_words(scenario: Scenario) -> str:

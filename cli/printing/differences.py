@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cli.printing.object_output import yaml_text
-from cli.printing.plan_output import figure, instances, money, reason_document
+from cli.printing.plan_figures import figure, instances, money, reason_document
 from controller.queries.plan_diff import PlanDiff, PodChange, ServiceChange
 
 Document = dict[str, Any]

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from cli.verbs.simulate_placement import Outcome
+from cli.inputs.contest import Outcome
 from cluster.arrays import FloatArray
 from cluster.version import VERSION
 from simulator.columns import Column, columns_for, number_in_words

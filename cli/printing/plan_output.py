@@ -2,19 +2,16 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from math import isfinite
-from typing import Any, assert_never
+from typing import assert_never
 
 import click
-import numpy as np
 
 from cli.inputs.planning import Planned
+from cli.printing.plan_figures import Document, figure, instances, money, reason_document, routes
 from cli.printing.tables import Row, table
 from cluster.actions import Action, Bind, Evict, Move, Scale, SetPowerLease
-from cluster.plans import Certificate, Plan, Reason, ServicePlan, Step
+from cluster.plans import Certificate, Plan, ServicePlan, Step
 from cluster.record import RECORD
-
-Document = dict[str, Any]
 
 
 def show_diff(made: Planned) -> None:
@@ -87,13 +84,6 @@ def document(made: Planned, *, timings: bool = False) -> Document:
     }
 
 
-def figure(value: float | None) -> float | None:
-    """A number as it is written: nine places, twelve digits: beyond what is known, and hiding how machines add."""
-    if value is None or not isfinite(value):
-        return None
-    return float(f"{round(float(value), 9):.12g}") + 0.0  # + 0.0 turns -0.0 into 0.0
-
-
 def _total_bound(plan: Plan) -> float | None:
     """What all services together cost at least; None when nothing proves it."""
     whole = plan.certificates.get("mix")
@@ -116,20 +106,6 @@ def _service(service: ServicePlan, *, timings: bool) -> Document:  # handed on f
         "notes": [reason_document(note) for note in service.notes],
         "refusal": reason_document(service.refusal) if service.refusal else None,
     }
-
-
-def routes(service: ServicePlan) -> Iterator[Document]:
-    """One entry per bucket that has demand: the longest lengths in it, and the share that each type gets."""
-    routing = service.routing
-    if routing is None:
-        return
-    for i, j in np.argwhere(routing.weight.sum(axis=2) > 0).tolist():
-        shares = zip(routing.gpu_types, routing.weight[i, j].tolist(), strict=True)
-        yield {
-            "input_tokens": routing.grid.input_tokens[i],
-            "output_tokens": routing.grid.output_tokens[j],
-            "shares": {name: figure(share) for name, share in sorted(shares) if share > 0},
-        }
 
 
 def _certificate(certificate: Certificate, *, timings: bool) -> Document:
@@ -162,11 +138,6 @@ def _action(action: Action) -> Document:
             return {"node": action.node, "caps_w": caps_w, **lease}
         case _:
             assert_never(action)
-
-
-def reason_document(reason: Reason) -> Document:
-    figures = {name: figure(value) for name, value in sorted(reason.figures.items())}
-    return {"code": reason.code, "words": reason.words, "figures": figures}
 
 
 def tables(made: Planned) -> Iterator[str]:
@@ -202,15 +173,6 @@ def _service_rows(services: Iterable[Document]) -> Iterator[Row]:
             "-" if service["gap"] is None else f"{service['gap']:.2%}",
             service["solver"] or "-",
         )
-
-
-def instances(counts: dict[str, int]) -> str:
-    """`3 × a10g + 1 × a100`."""
-    return " + ".join(f"{count} × {name}" for name, count in counts.items() if count) or "none"
-
-
-def money(dollars: float | None) -> str:
-    return "-" if dollars is None else f"{dollars:,.2f}"
 
 
 def _placement_rows(placements: Iterable[Document]) -> Iterator[Row]:

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from cli.inputs.machine import machine_in_words
 from cli.inputs.scenarios import Outcome, in_words
-from cli.printing.plan_output import figure, money
+from cli.printing.plan_figures import figure, money
 from cli.printing.tables import table
 from cluster.version import VERSION
 from simulator.charts import Chart, colour, dash, drawn

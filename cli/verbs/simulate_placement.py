@@ -2,31 +2,17 @@
 
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from cli.inputs.contest import Contest
+from cli.inputs.contest import Contest, Outcome
 from cli.printing.progress import progress_on, replay_in_words
 from simulator.contest import bounds_of, play
 from simulator.replay import Replay
 from simulator.replay_file import from_bytes, to_bytes
 from simulator.shelf import Shelf, code_digest, digest_of
-from simulator.sweep import Run, Swept, Way, sweep
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What was asked for and what came of it."""
-
-    contest: Contest
-    swept: Swept[Run, Replay]
-    bound_pct: Mapping[str, float]
-    """The most that any policy could have allocated at 100 % arrived, by trace, mean over the seeds."""
-    started_at: datetime
-    wall_s: float
+from simulator.sweep import Run, Way, sweep
 
 
 def simulated(contest: Contest, way: Way, results: Path | None = None) -> Outcome:

@@ -129,7 +129,7 @@ def _service(service: "ServiceUsage") -> Document:
 
 
 def _figure(value: float) -> float | None:
-    from cli.printing.plan_output import figure
+    from cli.printing.plan_figures import figure
 
     return figure(value)
 
@@ -139,7 +139,7 @@ def text(data: Document, what: str) -> str:
     from cli.printing.columns import columns
 
     if what == "services":
-        from cli.printing.plan_output import instances, money
+        from cli.printing.plan_figures import instances, money
 
         rows = [
             (
@@ -163,7 +163,7 @@ def text(data: Document, what: str) -> str:
 
 
 def _row(usage: Document, *, of_node: bool) -> Sequence[str]:
-    from cli.printing.plan_output import money
+    from cli.printing.plan_figures import money
 
     closed = " (closed)" if of_node and not usage["schedulable"] else ""
     devices = (usage[f"gpus_{state}"] for state in ("free", "stranded", "closed"))

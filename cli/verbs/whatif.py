@@ -49,8 +49,9 @@ def whatif(ctx: click.Context, /, files: tuple[str, ...], output: str, **asked: 
     Every combination of what is given is planned once; the first line is the fleet as it is. Nothing is changed
     anywhere.
     """
-    from cli.inputs.scenarios import Asked, asked_of, outcome_of
+    from cli.inputs.scenarios import Asked, asked_of
     from cli.printing.scenario_output import as_html, as_json, as_table
+    from cli.verbs.whatif_run import outcome_of
     from simulator.report import write_report
 
     jobs, ray = asked.pop("jobs"), asked.pop("ray")

@@ -1,0 +1,46 @@
+"""Figures of a plan: numbers, money, instances, reasons and routes, as every document and table writes them."""
+
+from collections.abc import Iterator
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from cluster.plans import Reason, ServicePlan
+
+Document = dict[str, Any]
+
+
+def figure(value: float | None) -> float | None:
+    """A number as it is written: nine places, twelve digits: beyond what is known, and hiding how machines add."""
+    if value is None or not isfinite(value):
+        return None
+    return float(f"{round(float(value), 9):.12g}") + 0.0  # + 0.0 turns -0.0 into 0.0
+
+
+def routes(service: ServicePlan) -> Iterator[Document]:
+    """One entry per bucket that has demand: the longest lengths in it, and the share that each type gets."""
+    routing = service.routing
+    if routing is None:
+        return
+    for i, j in np.argwhere(routing.weight.sum(axis=2) > 0).tolist():
+        shares = zip(routing.gpu_types, routing.weight[i, j].tolist(), strict=True)
+        yield {
+            "input_tokens": routing.grid.input_tokens[i],
+            "output_tokens": routing.grid.output_tokens[j],
+            "shares": {name: figure(share) for name, share in sorted(shares) if share > 0},
+        }
+
+
+def reason_document(reason: Reason) -> Document:
+    figures = {name: figure(value) for name, value in sorted(reason.figures.items())}
+    return {"code": reason.code, "words": reason.words, "figures": figures}
+
+
+def instances(counts: dict[str, int]) -> str:
+    """`3 × a10g + 1 × a100`."""
+    return " + ".join(f"{count} × {name}" for name, count in counts.items() if count) or "none"
+
+
+def money(dollars: float | None) -> str:
+    return "-" if dollars is None else f"{dollars:,.2f}"

@@ -1,0 +1,56 @@
+"""Planning of scenarios, with progress on standard error and finished answers kept in a folder."""
+
+import pickle
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+
+import msgspec
+
+from cli.inputs.scenarios import Asked, Outcome, in_words
+from cli.printing.progress import progress_on
+from cluster.errors import ConfigError, Mistake
+from cluster.snapshot import Snapshot
+from simulator.scenarios import Answer, Scenario, answered, changed
+from simulator.shelf import Shelf, code_digest, digest_of
+from simulator.sweep import Progress, Way, sweep
+
+
+def outcome_of(scenarios: Sequence[Scenario], asked: Asked, snapshot: Snapshot, way: Way) -> Outcome:
+    """Plans every scenario, with progress on standard error. Raises ConfigError before any time is spent."""
+    mistakes: list[Mistake] = []
+    for scenario in scenarios:
+        try:
+            changed(snapshot, scenario)
+        except ConfigError as error:
+            mistakes += [mistake for mistake in error.mistakes if mistake not in mistakes]
+    if mistakes:
+        raise ConfigError(tuple(mistakes))
+    started_at, began = datetime.now(UTC), time.perf_counter()
+    play = partial(answered, snapshot=snapshot, deadline_s=asked.deadline_s, clock=time.monotonic)
+    with progress_on(sys.stderr, len(scenarios), _in_words) as on_done:
+        swept = sweep(scenarios, play, way=way, shelf=_shelf(asked, snapshot), on_done=on_done)
+    return Outcome(tuple(scenarios), swept, started_at, time.perf_counter() - began)
+
+
+def _shelf(asked: Asked, snapshot: Snapshot) -> Shelf[Scenario, Answer] | None:
+    if asked.results is None:
+        return None
+    # The same manifests read by the same code give the same bytes.
+    same = digest_of(pickle.dumps(snapshot), code_digest(), repr(asked.deadline_s))
+
+    def from_bytes(data: bytes) -> Answer:
+        try:
+            return msgspec.json.decode(data, type=Answer)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"no answer: {error}") from error
+
+    return Shelf(
+        asked.results, lambda run: f"whatif-{digest_of(repr(run), same)}.json", msgspec.json.encode, from_bytes
+    )
+
+
+def _in_words(progress: Progress[Scenario, Answer]) -> str:
+    return f"{in_words(progress.run)}: ${progress.result.services_per_hour:,.2f}/h for services"
