@@ -204,7 +204,7 @@ class Fleet:
                 agent.act(self.now_s, self.weather.actuation_s)
                 self._send("report", node, agent.report(self.draws_w, self.now_s))
         for controller in self.controllers:
-            for lease in controller.deciders.pipeline(self.now_s, budget_w):
+            for lease in controller.decide(self.now_s, budget_w):
                 self.leases.append(lease)
                 self._send("lease", lease.node, sealed(lease, KEYS, lease.node))
 
