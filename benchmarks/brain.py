@@ -32,7 +32,7 @@ from controller.brain.remote import RayBrain
 from controller.brain.supervisor import Link
 from controller.deciders.pipeline import Decisions
 from controller.kube_world.observer import Observer, empty_caches, settle_heap
-from placement.mix_plan import MixSettings
+from placement.mix.planner import MixSettings
 
 Record = Mapping[str, object]
 

@@ -23,7 +23,7 @@ from controller.brain.launcher import RemoteBrain, secret_from
 from controller.brain.remote import RayBrain
 from controller.brain.supervisor import Link
 from controller.deciders.pipeline import Decisions
-from placement.mix_plan import MixSettings
+from placement.mix.planner import MixSettings
 
 Record = Mapping[str, object]
 

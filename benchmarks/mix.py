@@ -18,8 +18,8 @@ from benchmarks.mix_replay import Replay, replay_case
 from benchmarks.profiles import ProfileSet, read_profiles
 from benchmarks.roofline import random_profiles, roofline_profiles
 from cluster.errors import ConfigError, Mistake
-from placement.headroom import IDLE_SHARE
-from placement.mix import Stock
+from placement.mix.headroom import IDLE_SHARE
+from placement.mix.problem import Stock
 
 SLICES_PER_BUCKET = 20
 """Of the made-up sizes: 12x2000 is 100 buckets of 20 slices."""

@@ -12,11 +12,11 @@ from benchmarks.textbook_mix import TextbookAnswer, solve_textbook
 from cluster.clock import Clock
 from cluster.demand import ThroughputProfile
 from cluster.plans import Reason
-from placement.mix import MixAnswer, MixQuestion, Need, Stock, mix_cost
-from placement.mix_check import violations
-from placement.mix_question import offer_of
-from placement.mix_solve import answer_mix
-from placement.mix_start import best_single_type
+from placement.mix.feasibility import violations
+from placement.mix.heuristics import best_single_type
+from placement.mix.optimizer import answer_mix
+from placement.mix.problem import MixAnswer, MixQuestion, Need, Stock, mix_cost
+from placement.mix.problem_builder import offer_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from cluster.snapshot import Snapshot
-from placement.make_room import make_room
-from placement.order import content_rank
-from placement.packer import Packer
+from placement.engine.node_order import content_rank
+from placement.engine.packer import Packer
+from placement.engine.policy import Knowledge
+from placement.moves.relocation import make_room
 from placement.policies import policy_named
-from placement.policy import Knowledge
 from simulator.arrivals import published_stream
 from simulator.bounds import bound_pct
 from simulator.openb import read_trace

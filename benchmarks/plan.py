@@ -17,10 +17,10 @@ from benchmarks.plan_check import Seat, usd_per_hour, wrongs
 from benchmarks.plan_rivals import Outcome, best_fit_decreasing, direct_model
 from cluster.errors import ConfigError, Mistake
 from cluster.snapshot import Snapshot
-from placement.batch.columns import Memory
 from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch
+from placement.batch.lp.columns import Memory
+from placement.batch.problem_builder import batch_of
 from placement.batch.proposal import proposed
-from placement.batch.reading import batch_of
 
 PODS_PER_NODE = 10
 CHURN_SHARE = 0.02

@@ -10,8 +10,8 @@ import numpy as np
 import pulp
 
 from cluster.arrays import FloatArray
-from placement.batch.question import Batch
-from placement.solving import solve
+from placement.batch.problem import Batch
+from placement.mix.pulp_solver import solve
 
 
 @dataclass(frozen=True, slots=True)

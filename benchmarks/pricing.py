@@ -19,10 +19,10 @@ from cli.inputs.machine import machine_in_words
 from cluster.arrays import IntArray
 from cluster.snapshot import Snapshot
 from controller.brain.on_ray.join import EMBEDDED, joined
-from placement.batch.columns import Memory
 from placement.batch.ladder import BatchPlan, BatchSettings, Pools, one_pool, plan_batch
-from placement.batch.pricing import Pricers, PricingAnswer, PricingTask, price_in_turn, price_pool
-from placement.batch.question import Batch
+from placement.batch.lp.columns import Memory
+from placement.batch.lp.pricing import Pricers, PricingAnswer, PricingTask, price_in_turn, price_pool
+from placement.batch.problem import Batch
 
 PATIENCE_S = 60.0
 CHURN = 0.02

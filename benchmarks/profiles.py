@@ -19,7 +19,7 @@ import numpy as np
 from cluster.arrays import FloatArray
 from cluster.demand import LengthGrid, Slo
 from cluster.errors import ConfigError, Mistake
-from placement.mix_mistakes import HISTOGRAM_TOLERANCE
+from placement.mix.validation import HISTOGRAM_TOLERANCE
 
 GIVEN = "given"
 """The name of the only workload and SLO of a file that names none."""

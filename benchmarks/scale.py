@@ -19,10 +19,10 @@ from cluster.errors import ConfigError, Mistake
 from cluster.nodes import NodeTable
 from cluster.pods import PodTable
 from cluster.snapshot import Snapshot
-from placement.order import content_rank
-from placement.packer import Packer
+from placement.engine.node_order import content_rank
+from placement.engine.packer import Packer
+from placement.engine.policy import Knowledge
 from placement.policies import POLICIES, policy_named
-from placement.policy import Knowledge
 from simulator.arrivals import gpu_milli_of, published_stream
 from simulator.generate import generate, trace_of
 from simulator.openb import read_trace

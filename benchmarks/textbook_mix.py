@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import pulp
 
-from placement.mix import MixQuestion
-from placement.solving import cbc
+from placement.mix.problem import MixQuestion
+from placement.mix.pulp_solver import cbc
 
 
 @dataclass(frozen=True, slots=True)

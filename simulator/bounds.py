@@ -6,9 +6,9 @@ import numpy as np
 
 from cluster.arrays import IntArray
 from cluster.snapshot import Snapshot
-from placement.bound import allocation_bound
-from placement.classes import class_of
-from placement.fleet_kinds import kinds_of
+from placement.prices.allocation_bound import allocation_bound
+from placement.prices.node_kinds import kinds_of
+from placement.prices.pod_classes import class_of
 from simulator.arrivals import gpu_milli_of
 
 

@@ -10,9 +10,9 @@ from cluster.arrays import FloatArray, IntArray
 from cluster.clock import Clock
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
-from placement.fragmentation import Fragmentation, typical_pods
-from placement.packer import Choice, Packer
-from placement.running import Room, Running
+from placement.engine.packer import Choice, Packer
+from placement.moves.running_pods import Room, Running
+from placement.policies.fragmentation import Fragmentation, typical_pods
 from simulator.arrivals import gpu_milli_of
 from simulator.shortage import scarcest
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from cluster.workloads import PodShape
-from placement.packer import Packer
+from placement.engine.packer import Packer
 
 NO_SUCH_NODE = "no node of a kind that it accepts"
 CPU = "CPU"

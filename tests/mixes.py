@@ -7,9 +7,9 @@ import numpy as np
 
 from cluster.demand import Demand, LengthGrid, Slo, ThroughputProfile
 from cluster.workloads import ModelService
-from placement.mix import MixAnswer, MixQuestion, Need, Stock
-from placement.mix_question import offer_of
-from placement.mix_solve import answer_mix
+from placement.mix.optimizer import answer_mix
+from placement.mix.problem import MixAnswer, MixQuestion, Need, Stock
+from placement.mix.problem_builder import offer_of
 
 Table = Sequence[Sequence[float]]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cluster.snapshot import Snapshot
     from controller.objects.read import Note
     from controller.snapshot.from_manifests import Observed
-    from placement.packer import Packer
+    from placement.engine.packer import Packer
 
 Decide = Callable[["Snapshot"], "Plan"]
 Command = TypeVar("Command", bound=Callable[..., Any])

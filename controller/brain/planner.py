@@ -8,7 +8,7 @@ from cluster.clock import Clock
 from controller.brain.frames import Buffer, plan_frame, plan_from_frame, snapshot_from_frame
 from controller.deciders.batch import Warmth
 from controller.deciders.pipeline import Decisions, decide, pack_share, scale
-from placement.shares import shares_of
+from placement.partition import shares_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ import numpy as np
 from cluster.clock import Clock
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from placement.batch.columns import Memory
 from placement.batch.headroom import within_headroom
 from placement.batch.ladder import BatchSettings, plan_batch, seated
+from placement.batch.lp.columns import Memory
 from placement.batch.proposal import certified, proposed, seats_to_keep
-from placement.pack import Stopwatch, pack
-from placement.packer import Packer
+from placement.engine.packer import Packer
+from placement.packing.planner import Stopwatch, pack
 
 
 @dataclass(slots=True)

@@ -13,9 +13,9 @@ from cluster.plans import Plan
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.deciders.background import Thought
-from placement.batch.consolidate import candidates, emptying
-from placement.batch.question import HostPrice
-from placement.defragment import MovePrice
+from placement.batch.consolidation import candidates, emptying
+from placement.batch.problem import HostPrice
+from placement.moves.defragmentation import MovePrice
 
 MOST_TRIED = 400
 """Nodes that one thought looks at: two seconds at 1,000 nodes. The next thought goes on behind them."""

@@ -9,17 +9,17 @@ from cluster.plans import Plan
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.deciders.batch import Warmth, pack_batch
-from placement.batch.consolidate import consolidated
+from placement.batch.consolidation import consolidated
 from placement.batch.ladder import BatchSettings
-from placement.defragment import MovePrice, defragmented
-from placement.mix_hold import held
-from placement.mix_plan import MixSettings, plan_mix
-from placement.order import content_rank
-from placement.pack import Stopwatch, pack
-from placement.packer import Packer
+from placement.engine.node_order import content_rank
+from placement.engine.packer import Packer
+from placement.engine.policy import Knowledge
+from placement.mix.planner import MixSettings, plan_mix
+from placement.mix.stabilization import held
+from placement.moves.defragmentation import MovePrice, defragmented
+from placement.packing.planner import Stopwatch, pack
+from placement.partition import shares_of
 from placement.policies import policy_named
-from placement.policy import Knowledge
-from placement.shares import shares_of
 
 MIX_SHARE = 0.5
 """Share of the deadline that the mix may take. Chosen: it needs a tenth of it in practice, packing what is pending."""
@@ -55,7 +55,7 @@ class Decisions:
     seed: int = 0
     """Of all chance in deciding: the same snapshot and seed make the same plan."""
     shares: int = 1
-    """Into how many parts the fleet is divided at most, which are packed apart (`placement.shares`). Parts that share
+    """Into how many parts the fleet is divided at most, which are packed apart (`placement.partition`). Parts that share
     no pod lose nothing by it; what is learned of the mix of pods is learned in each part for itself."""
 
 

@@ -22,7 +22,7 @@ from controller.metrics.registry import Meter
 from controller.ports import Brain
 from controller.settings import OperatorSettings
 from placement.batch.ladder import BatchSettings
-from placement.mix_plan import MixSettings
+from placement.mix.planner import MixSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.api.labels import CHOSEN_NODE_ANNOTATION, GANG_LABEL, SERVICE_LABEL
 from controller.placers.gate import HOSTNAME_LABEL
-from placement.pack import pack
-from placement.packer import Packer
+from placement.engine.packer import Packer
+from placement.packing.planner import pack
 
 Object = dict[str, Any]
 Fate = Literal["leaves", "stays", "blocks"]

@@ -12,9 +12,9 @@ from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, ModelService, PodShape
 from controller.api.suggestions import meant
-from placement.explanation import Explanation
-from placement.explanation import explain as explain_seat
-from placement.packer import Packer
+from placement.engine.explanation import Explanation
+from placement.engine.explanation import explain as explain_seat
+from placement.engine.packer import Packer
 
 PackerOf = Callable[[Snapshot], Packer]
 

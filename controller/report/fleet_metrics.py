@@ -12,7 +12,7 @@ from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.cycle import Cycle
 from controller.metrics.registry import Sample
-from placement.fragmentation import Fragmentation, typical_pods
+from placement.policies.fragmentation import Fragmentation, typical_pods
 
 ALWAYS_SEEN = ("nodes", "pods")
 

@@ -10,9 +10,9 @@ from cluster.arrays import IntArray
 from cluster.pods import device_numbers
 from cluster.power_floors import PowerFloors, held_devices
 from cluster.snapshot import Snapshot
-from placement.batch.near import Seats
-from placement.draft import effective_priority
-from placement.ledger import Ledger
+from placement.batch.gang_topology import Seats
+from placement.engine.ledger import Ledger
+from placement.packing.draft import effective_priority
 
 
 def within_headroom(snapshot: Snapshot, seats: Seats) -> tuple[Seats, IntArray]:

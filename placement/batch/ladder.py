@@ -18,20 +18,20 @@ import numpy as np
 
 from cluster.arrays import IntArray
 from cluster.snapshot import Snapshot
-from placement.batch.columns import Columns, Memory, distinct, remembered
-from placement.batch.dealing import Table, deal_by_best_fit
-from placement.batch.improve import improved
-from placement.batch.near import Seats, all_seats, could_be_asked_for, gangs_with_a_place, no_seats, seat_near
-from placement.batch.polish import polished
-from placement.batch.pricing import Pricers, price_in_turn
-from placement.batch.question import Batch, HostPrice
-from placement.batch.reading import batch_of
-from placement.batch.relaxation import Relaxed, relaxed
+from placement.batch.assignment_table import Table, deal_by_best_fit
+from placement.batch.gang_topology import Seats, all_seats, could_be_asked_for, gangs_with_a_place, no_seats, seat_near
+from placement.batch.local_search import improved
+from placement.batch.lp.column_generation import Effort, Found, known_bound, search
+from placement.batch.lp.columns import Columns, Memory, distinct, remembered
+from placement.batch.lp.integer_bound import whole_bound
+from placement.batch.lp.pricing import Pricers, price_in_turn
+from placement.batch.lp.relaxation import Relaxed, relaxed
+from placement.batch.pod_assignment import seat_pods
+from placement.batch.problem import Batch, HostPrice
+from placement.batch.problem_builder import batch_of
+from placement.batch.restricted_master import polished
 from placement.batch.rounding import rounded
-from placement.batch.search import Effort, Found, known_bound, search
 from placement.batch.targets import deal_by_targets
-from placement.batch.who import seat_pods
-from placement.batch.whole_bound import whole_bound
 
 Rung = Literal["best-fit", "relaxation", "columns", "polish"]
 

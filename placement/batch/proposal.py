@@ -7,11 +7,11 @@ from cluster.arrays import IntArray
 from cluster.plans import Certificate, Phase, Plan, Reason, Step
 from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
+from placement.batch.gang_topology import Seats, could_be_asked_for
 from placement.batch.ladder import BatchPlan, seated
-from placement.batch.near import Seats, could_be_asked_for
-from placement.batch.question import HostPrice
-from placement.batch.reading import batch_of
-from placement.draft import effective_priority
+from placement.batch.problem import HostPrice
+from placement.batch.problem_builder import batch_of
+from placement.packing.draft import effective_priority
 
 CERTIFICATE = "batch"
 """The name of the certificate: dollars an hour that a batch costs, and what it costs at least."""

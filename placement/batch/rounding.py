@@ -4,11 +4,11 @@ import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
 from cluster.snapshot import Free
-from placement.batch.columns import Columns
-from placement.batch.dealing import Table
-from placement.batch.program import Entries, Program, joined
-from placement.batch.question import Batch
-from placement.batch.search import Effort, Found, pattern_entries
+from placement.batch.assignment_table import Table
+from placement.batch.lp.column_generation import Effort, Found, pattern_entries
+from placement.batch.lp.columns import Columns
+from placement.batch.lp.highs_program import Entries, Program, joined
+from placement.batch.problem import Batch
 
 WHOLE = 1e-6
 """A fraction this near to a whole number is one."""

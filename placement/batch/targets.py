@@ -3,9 +3,9 @@
 import numpy as np
 
 from cluster.snapshot import Free
-from placement.batch.dealing import Table
-from placement.batch.question import Batch
-from placement.batch.relaxation import Relaxed
+from placement.batch.assignment_table import Table
+from placement.batch.lp.relaxation import Relaxed
+from placement.batch.problem import Batch
 
 
 def deal_by_targets(batch: Batch, free: Free, relaxation: Relaxed) -> Table:

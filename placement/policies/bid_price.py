@@ -13,17 +13,17 @@ import numpy as np
 from cluster.arrays import FloatArray, IntArray
 from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.workloads import PodShape
-from placement.arrival_mix import ArrivalMix
-from placement.bid_settings import BidSettings
-from placement.classes import ClassShares, class_of
-from placement.fleet_kinds import FleetKinds
-from placement.fragmentation import Fragmentation, PodMix
-from placement.ledger import Ledger
-from placement.options import options
+from placement.engine.ledger import Ledger
+from placement.engine.policy import Policy, Rated
+from placement.policies.device_candidates import options
 from placement.policies.fgd import Fgd
-from placement.policy import Policy, Rated
-from placement.price_book import PriceBook, idle_gpus_by_type, prices_for
-from placement.turnover import Turnover
+from placement.policies.fragmentation import Fragmentation, PodMix
+from placement.prices.arrival_mix import ArrivalMix
+from placement.prices.bid_settings import BidSettings
+from placement.prices.node_kinds import FleetKinds
+from placement.prices.pod_classes import ClassShares, class_of
+from placement.prices.price_book import PriceBook, idle_gpus_by_type, prices_for
+from placement.prices.turnover import Turnover
 
 FIRST_PRICES_PODS = 64
 """Arrivals before the first prices are made of them; then whenever what is known of the mix has doubled, and at once

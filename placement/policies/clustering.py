@@ -4,10 +4,10 @@ import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
 from cluster.workloads import PodShape
-from placement.devices import tightest_devices
-from placement.ledger import Ledger
-from placement.policies.published import WIDEST_GPU_MILLI
-from placement.policy import Policy, Rated
+from placement.engine.device_fit import tightest_devices
+from placement.engine.ledger import Ledger
+from placement.engine.policy import Policy, Rated
+from placement.policies.score_scale import WIDEST_GPU_MILLI
 
 BAND = 25
 

@@ -2,10 +2,10 @@
 
 from cluster.arrays import FloatArray, IntArray
 from cluster.workloads import PodShape
-from placement.devices import tightest_devices
-from placement.ledger import Ledger
-from placement.policies.published import WIDEST_CPU_MILLI, WIDEST_GPU_MILLI, whole_points
-from placement.policy import Policy, Rated
+from placement.engine.device_fit import tightest_devices
+from placement.engine.ledger import Ledger
+from placement.engine.policy import Policy, Rated
+from placement.policies.score_scale import WIDEST_CPU_MILLI, WIDEST_GPU_MILLI, whole_points
 
 
 class DotProduct(Policy):

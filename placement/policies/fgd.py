@@ -6,11 +6,11 @@ import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
 from cluster.workloads import PodShape
-from placement.fragmentation import Fragmentation, class_of, typical_pods
-from placement.ledger import Ledger
-from placement.options import options
-from placement.policies.published import whole_points
-from placement.policy import Policy, Rated
+from placement.engine.ledger import Ledger
+from placement.engine.policy import Policy, Rated
+from placement.policies.device_candidates import options
+from placement.policies.fragmentation import Fragmentation, class_of, typical_pods
+from placement.policies.score_scale import whole_points
 
 
 class Fgd(Policy):

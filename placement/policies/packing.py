@@ -5,9 +5,9 @@ import numpy as np
 from cluster.arrays import FloatArray, IntArray
 from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.workloads import PodShape
-from placement.devices import tightest_devices
-from placement.ledger import Ledger
-from placement.policy import Policy, Rated
+from placement.engine.device_fit import tightest_devices
+from placement.engine.ledger import Ledger
+from placement.engine.policy import Policy, Rated
 
 MOST_POINTS = 100
 

@@ -4,9 +4,9 @@ import numpy as np
 
 from cluster.arrays import IntArray
 from cluster.workloads import PodShape
-from placement.devices import tightest_devices
-from placement.ledger import Ledger
-from placement.policy import Policy, Rated
+from placement.engine.device_fit import tightest_devices
+from placement.engine.ledger import Ledger
+from placement.engine.policy import Policy, Rated
 
 
 class Random(Policy):

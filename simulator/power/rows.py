@@ -22,8 +22,8 @@ from cluster.power import (
 )
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
-from placement.packer import Packer
-from placement.policy import Policy
+from placement.engine.packer import Packer
+from placement.engine.policy import Policy
 from simulator.power.demand import RateCurve
 from simulator.power.machine import Machine
 from simulator.power.policy import PERIOD_S

@@ -10,7 +10,7 @@ from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from placement.batch.ladder import BatchPlan
-from placement.batch.question import Batch
+from placement.batch.problem import Batch
 from tests.builders import Node, Pod, node, pod, world
 
 PRICES = {"A100": 2.0, "L4": 0.5}

@@ -11,12 +11,12 @@ from cluster.snapshot import Snapshot
 from controller.brain.inline import InlineBrain
 from controller.deciders.pipeline import Decisions
 from controller.guard import Limits, guard
-from placement.batch.bound import ceilings
-from placement.batch.columns import Memory
 from placement.batch.ladder import BatchSettings, Rung, plan_batch
-from placement.batch.pricing import PricingTask, price_pool
-from placement.batch.question import Batch
-from placement.batch.reading import batch_of
+from placement.batch.lp.bound import ceilings
+from placement.batch.lp.columns import Memory
+from placement.batch.lp.pricing import PricingTask, price_pool
+from placement.batch.problem import Batch
+from placement.batch.problem_builder import batch_of
 from tests.properties.batches import batches, cheapest, seats_of, tiny_batches
 
 RUNGS: tuple[Rung, ...] = ("best-fit", "relaxation", "columns", "polish")

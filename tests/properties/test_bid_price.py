@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.snapshot import Snapshot
-from placement.bound import allocation_bound
-from placement.classes import class_of, shares_of
-from placement.defragment import MovePrice, defragmented, running_in
-from placement.fleet_kinds import kinds_of
-from placement.make_room import make_room
-from placement.packer import Packer
+from placement.engine.packer import Packer
+from placement.engine.policy import Knowledge
+from placement.moves.defragmentation import MovePrice, defragmented, running_in
+from placement.moves.relocation import make_room
 from placement.policies import POLICIES
 from placement.policies.bid_price import BidPrice
-from placement.policy import Knowledge
+from placement.prices.allocation_bound import allocation_bound
+from placement.prices.node_kinds import kinds_of
+from placement.prices.pod_classes import class_of, shares_of
 from tests.builders import Node, Pod, node, shape, world
 
 ASKS = ((0, 0), (1, 200), (1, 500), (1, 810), (1, 1000), (2, 1000), (4, 1000))

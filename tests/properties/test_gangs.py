@@ -7,8 +7,8 @@ from cluster.plans import Plan
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
-from placement.pack import pack
-from placement.packer import Packer
+from placement.engine.packer import Packer
+from placement.packing.planner import pack
 from placement.policies.best_fit import BestFit
 from tests.builders import Node, Pod, node, pod, world
 

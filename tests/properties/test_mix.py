@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from benchmarks.textbook_mix import solve_textbook
 from cluster.plans import Reason
 from cluster.workloads import ModelService, Requirement
-from placement.instances import instance_limit, pack_pool
-from placement.mix import MixAnswer, MixQuestion, mix_cost, total_cost
-from placement.mix_check import violations
-from placement.mix_plan import MixSettings, plan_mix
-from placement.mix_solve import answer_mix
-from placement.mix_start import best_single_type
+from placement.mix.feasibility import violations
+from placement.mix.heuristics import best_single_type
+from placement.mix.instance_packing import instance_limit, pack_pool
+from placement.mix.optimizer import answer_mix
+from placement.mix.planner import MixSettings, plan_mix
+from placement.mix.problem import MixAnswer, MixQuestion, mix_cost, total_cost
 from tests.builders import node, world
 from tests.mixes import need, profile, question, service, still
 

@@ -10,9 +10,9 @@ from controller.apply import carry_out
 from controller.cycle import stopped
 from controller.deciders.gang_rollback import TakesGangsBack, half_started
 from controller.guard import Limits, guard
-from placement.draft import effective_priority
-from placement.pack import pack
-from placement.packer import Packer
+from placement.engine.packer import Packer
+from placement.packing.draft import effective_priority
+from placement.packing.planner import pack
 from placement.policies.best_fit import BestFit
 from simulator.world import SimulatedWorld
 from tests.properties.fleets import fleets, with_importance_shuffled

@@ -13,9 +13,9 @@ from cluster.snapshot import Snapshot
 from controller.deciders.batch import Warmth
 from controller.deciders.pipeline import Decisions, decide
 from controller.guard import Limits, guard
-from placement.defragment import MovePrice
-from placement.pack import pack
-from placement.packer import Packer
+from placement.engine.packer import Packer
+from placement.moves.defragmentation import MovePrice
+from placement.packing.planner import pack
 from placement.policies.best_fit import BestFit
 from tests.properties.fleets import fleets, with_importance_shuffled
 from tests.watts import Device, Domain, power_table

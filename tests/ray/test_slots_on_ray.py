@@ -20,7 +20,7 @@ from controller.brain.on_ray.join import EMBEDDED, joined
 from controller.brain.on_ray.planner_pool import Crew
 from controller.deciders.background import THINK_S
 from controller.deciders.pipeline import Decisions
-from placement.defragment import MovePrice
+from placement.moves.defragmentation import MovePrice
 from tests.builders import node, pod, world
 from tests.occupants import DIES, FAILS, STALLS, Counting, snapshot_that
 

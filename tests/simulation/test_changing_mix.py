@@ -8,10 +8,10 @@ import pytest
 from cluster.arrays import IntArray
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
-from placement.order import content_rank
-from placement.packer import Packer
+from placement.engine.node_order import content_rank
+from placement.engine.packer import Packer
+from placement.engine.policy import Knowledge
 from placement.policies import policy_named
-from placement.policy import Knowledge
 from simulator.generate import generate, trace_of
 from simulator.replay import Conditions, Curve, replay
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from cluster.snapshot import Snapshot
-from placement.bound import allocation_bound
-from placement.classes import class_of
-from placement.fleet_kinds import kinds_of
-from placement.make_room import make_room
-from placement.order import content_rank
-from placement.packer import Packer
+from placement.engine.node_order import content_rank
+from placement.engine.packer import Packer
+from placement.engine.policy import Knowledge
+from placement.moves.relocation import make_room
 from placement.policies import policy_named
-from placement.policy import Knowledge
+from placement.prices.allocation_bound import allocation_bound
+from placement.prices.node_kinds import kinds_of
+from placement.prices.pod_classes import class_of
 from simulator.arrivals import published_stream
 from simulator.openb import read_trace
 from simulator.replay import Conditions, Replay, replay

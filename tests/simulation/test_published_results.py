@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placement.order import content_rank
-from placement.packer import Packer
+from placement.engine.node_order import content_rank
+from placement.engine.packer import Packer
+from placement.engine.policy import Knowledge
 from placement.policies import policy_named
-from placement.policy import Knowledge
 from simulator.arrivals import published_stream
 from simulator.openb import read_trace
 from simulator.replay import replay

@@ -9,10 +9,10 @@ from cluster.workloads import Gang
 from controller.brain.inline import InlineBrain
 from controller.deciders.batch import Warmth
 from controller.deciders.pipeline import Decisions, decide
-from placement.batch.columns import Memory
 from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch, rung_for
-from placement.batch.reading import SYSTEM_PRIORITY, batch_of
-from placement.defragment import MovePrice
+from placement.batch.lp.columns import Memory
+from placement.batch.problem_builder import SYSTEM_PRIORITY, batch_of
+from placement.moves.defragmentation import MovePrice
 from tests.builders import GIB, node, pod, world
 
 RACK = "topology.tonnage.dev/rack"

@@ -5,15 +5,15 @@ import pytest
 
 from cluster.arrays import IntArray
 from cluster.snapshot import Snapshot
-from placement.bid_settings import BidSettings
-from placement.classes import ClassShares, class_of, shares_from, shares_of
-from placement.fleet_kinds import kinds_of
-from placement.fragmentation import Fragmentation, typical_pods
-from placement.ledger import Ledger
-from placement.packer import Packer
+from placement.engine.ledger import Ledger
+from placement.engine.packer import Packer
 from placement.policies.bid_price import FIRST_PRICES_PODS, BidPrice
 from placement.policies.fgd import Fgd
-from placement.price_book import PriceBook, prices_for
+from placement.policies.fragmentation import Fragmentation, typical_pods
+from placement.prices.bid_settings import BidSettings
+from placement.prices.node_kinds import kinds_of
+from placement.prices.pod_classes import ClassShares, class_of, shares_from, shares_of
+from placement.prices.price_book import PriceBook, prices_for
 from tests.builders import Node, node, pod, shape, world
 
 HALF, WHOLE, CPU_ONLY = shape(1, 500, cpu_milli=4000), shape(1, cpu_milli=8000), shape(0, cpu_milli=8000)

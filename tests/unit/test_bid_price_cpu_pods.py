@@ -1,8 +1,8 @@
 """Pods without GPUs leave the nodes with GPUs to those that need them."""
 
-from placement.packer import Packer
+from placement.engine.packer import Packer
+from placement.engine.policy import Knowledge
 from placement.policies import policy_named
-from placement.policy import Knowledge
 from tests.builders import node, shape, world
 
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.arrays import IntArray
-from placement.bound import allocation_bound
-from placement.classes import PodClass
-from placement.fleet_kinds import FleetKinds, kinds_of
-from placement.gpu_patterns import best_patterns, single_size_patterns
+from placement.prices.allocation_bound import allocation_bound
+from placement.prices.gpu_patterns import best_patterns, single_size_patterns
+from placement.prices.node_kinds import FleetKinds, kinds_of
+from placement.prices.pod_classes import PodClass
 from tests.builders import Node, node, world
 
 

@@ -7,9 +7,9 @@ from cluster.actions import Move
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.guard import Limits, guard
-from placement.batch.consolidate import consolidated
-from placement.batch.question import HostPrice
-from placement.defragment import MovePrice
+from placement.batch.consolidation import consolidated
+from placement.batch.problem import HostPrice
+from placement.moves.defragmentation import MovePrice
 from tests.builders import Node, Pod, node, pod, world
 
 FREE = MovePrice(per_pod_usd=0.0, per_gpu_usd=0.0, stay_h=1.0)

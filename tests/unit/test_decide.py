@@ -7,7 +7,7 @@ from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.deciders.pipeline import Decisions, decide
 from controller.guard import Limits, guard
-from placement.defragment import MovePrice
+from placement.moves.defragmentation import MovePrice
 from tests.builders import node, pod, world
 
 CHEAP = Decisions(move_share=0.5, move_price=MovePrice(per_pod_usd=0.01, per_gpu_usd=0.01, stay_h=24.0))

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from cluster.workloads import PodShape
-from placement.classes import PodClass, shares_from
-from placement.expectation import expectation_of
-from placement.fragmentation import Fragmentation, PodMix
+from placement.policies.fragmentation import Fragmentation, PodMix
+from placement.prices.expectation import expectation_of
+from placement.prices.pod_classes import PodClass, shares_from
 
 MIX = shares_from(
     [

@@ -1,10 +1,10 @@
 """Why a pod goes where it goes, and what was short where when it goes nowhere."""
 
 from cluster.nodes import Taint
-from placement.explanation import explain
-from placement.packer import Packer
+from placement.engine.explanation import explain
+from placement.engine.packer import Packer
+from placement.engine.policy import Knowledge
 from placement.policies import POLICIES, policy_named
-from placement.policy import Knowledge
 from tests.builders import GIB, node, pod, shape, world
 
 

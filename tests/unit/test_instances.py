@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from placement.instances import fit_into_instances, pack_pool
-from placement.mix import Mix
+from placement.mix.instance_packing import fit_into_instances, pack_pool
+from placement.mix.problem import Mix
 from tests.mixes import answered, counts, need, question
 
 THREE_BUCKETS = {"A100": (1.0, ((1.0, 1.0, 1.0),))}

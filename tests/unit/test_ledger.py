@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from placement.ledger import Ledger
+from placement.engine.ledger import Ledger
 from tests.builders import GIB, node, pod, shape, world
 
 

@@ -8,8 +8,8 @@ import pytest
 from cluster.actions import Scale
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from placement.mix_hold import held
-from placement.mix_plan import plan_mix
+from placement.mix.planner import plan_mix
+from placement.mix.stabilization import held
 from tests.builders import node, world
 from tests.mixes import profile, service
 

@@ -5,7 +5,7 @@ from cluster.nodes import Taint
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from cluster.workloads import ModelService, Requirement, Toleration
-from placement.mix_plan import MixSettings, plan_mix
+from placement.mix.planner import MixSettings, plan_mix
 from tests.builders import Node, node, pod, world
 from tests.mixes import profile, service, still
 

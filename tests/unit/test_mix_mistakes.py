@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cluster.demand import LengthGrid
-from placement.mix_mistakes import mix_mistakes
+from placement.mix.validation import mix_mistakes
 from tests.builders import world
 from tests.mixes import demand, profile, service
 

@@ -14,8 +14,8 @@ from cluster.plans import Plan, ServicePlan
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from cluster.workloads import ModelService
-from placement.mix_plan import MixSettings, plan_mix
-from placement.mix_question import stock_of
+from placement.mix.planner import MixSettings, plan_mix
+from placement.mix.problem_builder import stock_of
 from tests.builders import Node, node, pod, world
 from tests.mixes import demand, grid, profile, service, still
 

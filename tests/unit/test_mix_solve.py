@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from cluster.plans import Reason
-from placement.mix import Stock
-from placement.mix_check import violations
-from placement.mix_search import shortage
-from placement.mix_solve import answer_mix
+from placement.mix.feasibility import violations
+from placement.mix.optimizer import answer_mix
+from placement.mix.problem import Stock
+from placement.mix.search import shortage
 from tests.mixes import WORKED_EXAMPLE, answered, counts, need, question, still
 
 SHARE = ((0.2, 0.1), (0.5, 0.2))

@@ -5,14 +5,14 @@ import numpy as np
 from cluster.actions import Move
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
-from placement.classes import shares_of
-from placement.defragment import MovePrice, defragmented, movable_rows, running_in
-from placement.fleet_kinds import kinds_of
-from placement.make_room import make_room
-from placement.packer import Packer
+from placement.engine.packer import Packer
+from placement.engine.policy import Policy
+from placement.moves.defragmentation import MovePrice, defragmented, movable_rows, running_in
+from placement.moves.relocation import make_room
 from placement.policies.best_fit import BestFit
 from placement.policies.bid_price import BidPrice
-from placement.policy import Policy
+from placement.prices.node_kinds import kinds_of
+from placement.prices.pod_classes import shares_of
 from tests.builders import node, pod, shape, world
 
 HALF, WHOLE, PAIR = shape(1, 500, cpu_milli=4000), shape(1, cpu_milli=4000), shape(2, cpu_milli=8000)

@@ -6,7 +6,7 @@ import pytest
 
 from cluster.errors import ConfigError
 from cluster.workloads import PodShape
-from placement.fragmentation import typical_pods
+from placement.policies.fragmentation import typical_pods
 from simulator.openb import read_trace
 
 GIB = 2**30

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from cluster.nodes import Taint
-from placement.order import content_rank
+from placement.engine.node_order import content_rank
 from tests.builders import Node, node, pod, world
 
 

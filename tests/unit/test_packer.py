@@ -10,11 +10,11 @@ from cluster.nodes import Taint
 from cluster.pods import device_numbers
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape, Toleration
-from placement.ledger import Ledger
-from placement.order import content_rank
-from placement.packer import Choice, Packer
+from placement.engine.ledger import Ledger
+from placement.engine.node_order import content_rank
+from placement.engine.packer import Choice, Packer
+from placement.engine.policy import Knowledge, Policy, Rated
 from placement.policies import POLICIES, policy_named
-from placement.policy import Knowledge, Policy, Rated
 from tests.builders import GIB, Node, node, pod, shape, world
 
 SHAPES = (

@@ -12,8 +12,8 @@ from controller.brain.with_background import PATIENCE, ThinksAside
 from controller.deciders.consolidation import Polish
 from controller.deciders.pipeline import Decisions
 from controller.guard import Limits, guard
-from placement.batch.question import HostPrice
-from placement.defragment import MovePrice
+from placement.batch.problem import HostPrice
+from placement.moves.defragmentation import MovePrice
 from tests.builders import node, pod, world
 from tests.occupants import FAILS, STALLS, Counting, snapshot_that
 from tests.snapshots import plain

@@ -17,11 +17,11 @@ from controller.deciders.batch import Warmth
 from controller.deciders.pipeline import Decisions, decide
 from controller.guard import Limits, guard
 from controller.queries.explain import explain
-from placement.explanation import EXPECTED_PEAK
-from placement.pack import pack
-from placement.packer import Packer
+from placement.engine.explanation import EXPECTED_PEAK
+from placement.engine.packer import Packer
+from placement.packing.planner import pack
+from placement.partition import shares_of
 from placement.policies.best_fit import BestFit
-from placement.shares import shares_of
 from power.burst import credit_after, overdrawn
 from simulator.power.demand import made_up_rates
 from simulator.power.machine import DGX_A100

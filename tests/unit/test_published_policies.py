@@ -7,10 +7,10 @@ from cluster.arrays import IntArray
 from cluster.errors import ConfigError
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
-from placement.packer import Choice, Packer
+from placement.engine.packer import Choice, Packer
+from placement.engine.policy import Knowledge
 from placement.policies import POLICIES, policy_named
 from placement.policies.fgd import gradient_points
-from placement.policy import Knowledge
 from tests.builders import node, pod, shape, world
 
 A_SHARE = shape(gpus=1, gpu_milli=500, cpu_milli=1000)

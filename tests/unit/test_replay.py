@@ -7,11 +7,11 @@ import pytest
 
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
-from placement.order import content_rank
-from placement.packer import Choice, Packer
+from placement.engine.node_order import content_rank
+from placement.engine.packer import Choice, Packer
+from placement.engine.policy import Knowledge
+from placement.moves.running_pods import Room, Running
 from placement.policies import policy_named
-from placement.policy import Knowledge
-from placement.running import Room, Running
 from simulator.arrivals import published_stream
 from simulator.renaming import with_renamed_nodes
 from simulator.replay import Conditions, Replay, replay

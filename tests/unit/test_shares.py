@@ -11,7 +11,7 @@ from cluster.workloads import Gang
 from controller.brain.frames import plan_from_frame, snapshot_frame
 from controller.brain.planner import Planner, joined
 from controller.deciders.pipeline import Decisions, decide
-from placement.shares import shares_of
+from placement.partition import shares_of
 from tests.builders import Node, node, pod, world
 from tests.properties.fleets import fleets
 from tests.snapshots import plain

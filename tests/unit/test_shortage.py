@@ -4,9 +4,9 @@ import pytest
 
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
-from placement.packer import Packer
+from placement.engine.packer import Packer
+from placement.engine.policy import Knowledge
 from placement.policies import policy_named
-from placement.policy import Knowledge
 from simulator import shortage as short
 from tests.builders import GIB, node, pod, shape, world
 

@@ -5,7 +5,7 @@ import math
 import pulp
 import pytest
 
-from placement.solving import solve
+from placement.mix.pulp_solver import solve
 
 SOLVERS = pytest.mark.parametrize("solver", ["HiGHS", "CBC"])
 

@@ -15,7 +15,7 @@ from controller.kube.cluster_view import SeenDeployment, SeenPod, SeenService
 from controller.kube_world.deployments import Instance, content_of
 from controller.placers.pool_affinity import Standing, Ways
 from controller.placers.pools import Pool
-from placement.mix_question import stock_of
+from placement.mix.problem_builder import stock_of
 from tests.builders import Node, node, pod, world
 from tests.kube_writer import ScriptedWriter
 from tests.mixes import profile, service, still

@@ -1,0 +1,165 @@
+"""Gangs that must or should be near each other: seated whole, before the batch, where that opens fewest dollars."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster.arrays import BoolArray, IntArray
+from cluster.pods import PENDING
+from cluster.snapshot import Snapshot
+from placement.batch.assignment_table import Table
+from placement.batch.problem import Batch
+
+MOST_TRIES = 8
+"""Domains in which a gang of unequal pods is tried. Equal pods need one: their room is counted exactly."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Seats:
+    """Who sits where: rows of the pod table, nodes, and device bit masks. Each of shape (seats,)."""
+
+    row: IntArray
+    node: IntArray
+    devices: IntArray
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+def no_seats() -> Seats:
+    nothing = np.zeros(0, dtype=np.int64)
+    return Seats(nothing, nothing, nothing)
+
+
+def all_seats(parts: Sequence[Seats]) -> Seats:
+    if not parts:
+        return no_seats()
+    return Seats(
+        np.concatenate([p.row for p in parts]),
+        np.concatenate([p.node for p in parts]),
+        np.concatenate([p.devices for p in parts]),
+    )
+
+
+def could_be_asked_for(snapshot: Snapshot) -> BoolArray:
+    """The pods that wait, without gangs that have too few members to start wherever they went. Shape (pods,)."""
+    pods, gangs = snapshot.pods, snapshot.gangs
+    members = np.bincount(pods.gang[pods.gang >= 0], minlength=len(gangs) + 1)
+    few = np.array([members[g] < gang.min_members for g, gang in enumerate(gangs)] + [False], dtype=np.bool_)
+    asked: BoolArray = (pods.node == PENDING) & ~few[pods.gang]  # gang -1, none, is the last entry
+    return asked
+
+
+def gangs_with_a_place(snapshot: Snapshot) -> list[int]:
+    """Gangs that wait and name a label to be within, those that come first in service first."""
+    pods = snapshot.pods
+    waiting = np.unique(pods.gang[could_be_asked_for(snapshot) & (pods.gang >= 0)]).tolist()
+    bound = [g for g in waiting if snapshot.gangs[g].within or snapshot.gangs[g].prefer_within]
+    return sorted(bound, key=lambda g: (-gang_priority(snapshot, g), -int((pods.gang == g).sum()), g))
+
+
+def gang_priority(snapshot: Snapshot, gang: int) -> int:
+    """A gang is served by its most important member's priority, or by its own."""
+    wanted = snapshot.gangs[gang].priority
+    return max(wanted, int(snapshot.pods.priority[snapshot.pods.gang == gang].max(initial=wanted)))
+
+
+def seat_near(snapshot: Snapshot, batch: Batch, table: Table, gangs: Sequence[int]) -> Seats:
+    """Seats for those of the gangs that can start whole where they must; the others hold nothing.
+
+    Members that a gang does not need come along as far as they fit in the same place.
+    """
+    number = {shape: c for c, shape in enumerate(batch.shapes)}
+    class_of = np.array([number.get(shape, -1) for shape in snapshot.pods.shapes], dtype=np.int64)
+    domains: dict[str, IntArray] = {}
+    for gang in gangs:
+        for label in (snapshot.gangs[gang].within, snapshot.gangs[gang].prefer_within):
+            if label and label not in domains:
+                domains[label] = snapshot.nodes.domain(label)
+    return all_seats([_seat_gang(snapshot, table, class_of, gang, domains) for gang in gangs])
+
+
+def _seat_gang(snapshot: Snapshot, table: Table, class_of: IntArray, gang: int, domains: dict[str, IntArray]) -> Seats:
+    pods, wanted = snapshot.pods, snapshot.gangs[gang]
+    members = pods.gang == gang
+    running = members & (pods.node != PENDING)
+    rows = np.flatnonzero(members & (pods.node == PENDING))
+    need = max(0, wanted.min_members - int(running.sum()))
+    counts = _by_class(table, class_of[pods.shape[rows]])
+    prefer = domains[wanted.prefer_within] if wanted.prefer_within else None
+    anywhere = np.ones(len(snapshot.nodes), dtype=np.bool_)
+    places = [anywhere]
+    if wanted.within:
+        domain = domains[wanted.within]
+        at = np.unique(domain[pods.node[running]]).tolist()
+        values = at if at else _cheapest_first(table, counts, domain)
+        places = [domain == value for value in values if value >= 0]
+    for place in places:
+        before = [len(table.seats(c).node) for c, _ in counts]
+        _seat_in(table, counts, place, prefer)
+        got = [len(table.seats(c).node) - start for (c, _), start in zip(counts, before, strict=True)]
+        if sum(got) >= max(need, 1):
+            return _seats_of(table, counts, before, class_of[pods.shape[rows]], rows)
+        for (c, _), start in zip(counts, before, strict=True):
+            table.take_back(c, range(start, len(table.seats(c).node)))
+    return no_seats()
+
+
+def _by_class(table: Table, classes: IntArray) -> list[tuple[int, int]]:
+    """(class, members) in the order of dealing."""
+    count = np.bincount(classes, minlength=len(table.order))
+    return [(c, int(count[c])) for c in table.order.tolist() if count[c]]
+
+
+def _seat_in(table: Table, counts: list[tuple[int, int]], place: BoolArray, prefer: IntArray | None) -> None:
+    """Seats in a place; with a preferred label, one value after the other, the cheapest first."""
+    left = dict(counts)
+    if prefer is not None:
+        values = np.unique(prefer[place & (prefer >= 0)]).tolist()
+        while values and any(left.values()):
+            best = _cheapest_first(table, [(c, n) for c, n in left.items() if n], np.where(place, prefer, -1))
+            value = next((v for v in best if v in values), values[0])
+            values.remove(value)
+            for c in left:
+                left[c] -= table.fit(c, left[c], place & (prefer == value)) if left[c] else 0
+    for c, count in left.items():
+        if count:
+            table.fit(c, count, place)
+
+
+def _cheapest_first(table: Table, counts: list[tuple[int, int]], domain: IntArray) -> list[int]:
+    """Values of a label by what seating the largest members there would open, dollars an hour; those with too little
+    room last, the roomiest of them first. At most MOST_TRIES."""
+    if not counts:
+        return []
+    c, wanted = counts[0]
+    nodes = np.flatnonzero(table.batch.eligible[c] & (domain >= 0))
+    copies = table.room.copies(table.batch.shapes[c], nodes)
+    nodes, copies = nodes[copies > 0], copies[copies > 0]
+    if not len(nodes):
+        return []
+    order = table.preference(nodes, copies, wanted)
+    order = order[np.argsort(domain[nodes[order]], kind="stable")]
+    nodes, copies = nodes[order], copies[order]
+    value, first, number = np.unique(domain[nodes], return_index=True, return_inverse=True)
+    before = np.cumsum(copies) - copies
+    before -= before[first][number]
+    opens = (before < wanted) & ~table.room.running[nodes]
+    usd = np.bincount(number, weights=np.where(opens, table.batch.node_usd[nodes], 0.0), minlength=len(value))
+    room = np.bincount(number, weights=copies, minlength=len(value))
+    short = room < wanted
+    ranked = np.lexsort((value, np.where(short, -room, room), np.where(short, 0.0, usd), short))
+    return [int(v) for v in value[ranked[:MOST_TRIES]]]
+
+
+def _seats_of(
+    table: Table, counts: list[tuple[int, int]], before: list[int], classes: IntArray, rows: IntArray
+) -> Seats:
+    """The seats that were dealt since, given to the gang's members of each class in table order."""
+    parts = []
+    for (c, _), start in zip(counts, before, strict=True):
+        dealt = table.seats(c)
+        node, devices = dealt.node[start:], dealt.devices[start:]
+        parts.append(Seats(rows[classes == c][: len(node)], node, devices))
+    return all_seats(parts)

@@ -1,0 +1,224 @@
+"""The third rung: column generation. Patterns of pods per node are found as they are needed, until none would help.
+
+The restricted program (`question.py`, with the patterns found so far and without whole numbers) gives prices, pricing
+gives for each kind the pattern that is worth most under them and a ceiling, and the ceilings a bound (`bound.py`).
+Pools of nodes price side by side; the program that joins them is one of some hundred columns, so what crosses pools
+(pods that may go to several, nodes that several want) is decided exactly, and the answer is the same however kinds are
+dealt to pools.
+
+Source of the smoothing of prices: Wentges, International Transactions in Operational Research 4 (1997).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cluster.arrays import FloatArray, IntArray
+from placement.batch.lp.bound import Prices, ceilings, group_ceilings, kind_ceilings, proven_usd
+from placement.batch.lp.columns import Columns, Memory, Proof, recalled, told_of
+from placement.batch.lp.highs_program import Entries, Program, joined
+from placement.batch.lp.pricing import Pricers, PricingAnswer, PricingTask
+from placement.batch.lp.relaxation import Relaxed
+from placement.batch.problem import Batch
+
+SMOOTHING = 0.5
+"""Weight of the best prices so far in the prices that are tried: the program's own jump about. Chosen: 0.3 to 0.7 need
+about as many rounds."""
+
+
+LOOSEST = 5e-3
+"""Pricing stops this near its proof while the search is young, and at a tenth of the remaining distance later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much work a search may do, in counts: the same work on every machine."""
+
+    rounds: int = 30
+    """Rounds of pricing at most."""
+    enough: float = 2.5e-3
+    """Relative distance between the program and the bound at which it stops. Chosen: rounding costs twice as much."""
+    dives: int = 1
+    """Ways of rounding that are tried."""
+    last_nodes: int = 3
+    """So many of the last nodes of a dive are also tried without: what they run may fit beside the others."""
+    tries: int = 20
+    """Nodes that are emptied on trial at the end, to see whether their pods fit cheaper elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """The last restricted program, and what was proven on the way."""
+
+    columns: Columns
+    nodes: FloatArray
+    """λ, fractions included. Shape (columns,)."""
+    in_group: FloatArray
+    """z, shape (classes, groups)."""
+    left_out: FloatArray
+    """s, shape (classes,)."""
+    usd: float
+    """The program's optimum."""
+    bound_usd: float
+    """Dollars an hour that every plan costs at least."""
+    prices: Prices
+    proofs: tuple[Proof, ...]
+    """The best first."""
+    rounds: int
+
+
+def search(
+    batch: Batch,
+    start: Columns,
+    relaxation: Relaxed,
+    memory: Memory,
+    pools: Sequence[IntArray],
+    pricers: Pricers,
+    effort: Effort,
+) -> Found:
+    """Generate columns until the program is within `effort.enough` of the bound, or the work is used up.
+
+    start: patterns to begin with. pools: the kinds of each pool. The memory's proofs count from the beginning.
+    """
+    columns = recalled(memory, batch).plus(start.pattern, start.kind)
+    master = Master(batch, columns)
+    nodes, in_group, left_out, usd, prices = master.solve()
+    bound, best, proofs = known_bound(batch, relaxation, memory.proofs)
+    most = most_in_patterns(batch)
+    rounds = 0
+    while rounds < effort.rounds and usd - bound > effort.enough * usd:
+        tried = prices.pod_usd if best is None else SMOOTHING * best + (1 - SMOOTHING) * prices.pod_usd
+        pattern, ceiling = _priced(batch, tried, most, pools, pricers, min(LOOSEST, 0.1 * (usd - bound) / usd))
+        rounds += 1
+        in_groups = ceilings(tried, batch.ask, batch.group_room, batch.group_copies, prices.group_resource_usd)
+        proven = proven_usd(batch, tried, ceiling, in_groups)
+        if proven > bound or not proofs:
+            proofs = (Proof(batch.shapes, batch.kinds, tried, ceiling, most), *proofs)
+        if proven > bound:
+            bound, best = proven, tried
+        grown = columns.plus(pattern, np.arange(len(batch.kinds)))
+        if len(grown) == len(columns):
+            if best is None or tried is prices.pod_usd:
+                break  # Prices of the program itself bring nothing new: this is its optimum over all patterns.
+            best = None
+            continue
+        master.add(Columns(grown.pattern[len(columns) :], grown.kind[len(columns) :]))
+        columns = grown
+        nodes, in_group, left_out, usd, prices = master.solve()
+    return Found(columns, nodes, in_group, left_out, usd, min(bound, usd), prices, proofs, rounds)
+
+
+def most_in_patterns(batch: Batch) -> IntArray:
+    """The most pods of a class that a pattern may have: what fits, but not many more than wait. Shape (classes, kinds).
+
+    The number that wait is rounded up to a power of two, so that ceilings hold while it changes a little.
+    """
+    about = 2 ** np.ceil(np.log2(np.maximum(batch.pods, 1))).astype(np.int64)
+    most: IntArray = np.minimum(batch.kind_copies, about[:, None])
+    return most
+
+
+def known_bound(
+    batch: Batch, relaxation: Relaxed, proofs: Sequence[Proof]
+) -> tuple[float, FloatArray | None, tuple[Proof, ...]]:
+    """The best bound without any search, its prices, and the proofs, the best first.
+
+    Of the relaxation, and of proofs made for this question or for one like it; None where the relaxation's own is best.
+    """
+    bound, best = relaxation.bound_usd, None
+    proven = []
+    for proof in proofs:
+        pod_usd, ceiling = told_of(proof, batch)
+        prices = replace(relaxation.prices, pod_usd=pod_usd)
+        ceiling = np.minimum(ceiling, kind_ceilings(batch, prices))
+        proven.append(proven_usd(batch, pod_usd, ceiling, group_ceilings(batch, prices)))
+        if proven[-1] > bound:
+            bound, best = proven[-1], pod_usd
+    order = sorted(range(len(proven)), key=lambda number: (-proven[number], number))
+    return bound, best, tuple(proofs[number] for number in order)
+
+
+def _priced(
+    batch: Batch, pod_usd: FloatArray, most: IntArray, pools: Sequence[IntArray], pricers: Pricers, gap: float
+) -> tuple[IntArray, FloatArray]:
+    """The worthiest pattern and the ceiling of every kind, in the order of kinds."""
+    gpus = np.array([shape.gpus for shape in batch.shapes], dtype=np.int64)
+    milli = np.array([shape.gpu_milli for shape in batch.shapes], dtype=np.int64)
+    devices = np.array([key.gpus for key in batch.kinds], dtype=np.int64)
+    tasks = [
+        PricingTask(
+            pod_usd,
+            batch.ask,
+            gpus,
+            milli,
+            batch.kind_room[pool],
+            devices[pool],
+            most[:, pool],
+            batch.kind_usd[pool],
+            gap,
+        )
+        for pool in pools
+    ]
+    answers: Sequence[PricingAnswer] = pricers(tasks)
+    pattern = np.zeros((len(batch.kinds), len(batch.shapes)), dtype=np.int64)
+    ceiling = np.full(len(batch.kinds), np.inf)
+    for pool, answer in zip(pools, answers, strict=True):
+        pattern[pool], ceiling[pool] = answer.pattern, answer.ceiling
+    return pattern, ceiling
+
+
+class Master:
+    """The restricted program in the solver. Rows: demand, nodes of each kind, room of each group."""
+
+    def __init__(self, batch: Batch, columns: Columns) -> None:
+        self.batch = batch
+        classes, resources = batch.ask.shape
+        kinds, groups = len(batch.kinds), len(batch.group_room)
+        self.classes, self.kinds = classes, kinds
+        self.cg, self.g = np.nonzero(batch.group_copies)
+        in_use = len(self.cg)
+        self.first_pattern = classes + in_use
+        group_row = classes + kinds + np.arange(groups * resources).reshape(groups, resources)
+        self.group_row = group_row
+        z = classes + np.arange(in_use)
+        self.program = Program(
+            cost=np.concatenate([batch.left_out_usd, np.zeros(in_use)]),
+            upper=np.concatenate([np.full(classes, np.inf), batch.group_copies[self.cg, self.g].astype(np.float64)]),
+            row_lower=np.concatenate([batch.pods, np.full(kinds + groups * resources, -np.inf)]).astype(np.float64),
+            row_upper=np.concatenate([np.full(classes, np.inf), batch.kind_nodes, batch.group_room.reshape(-1)]),
+            entries=joined(
+                Entries(np.arange(classes), np.arange(classes), np.ones(classes)),
+                Entries(self.cg, z, np.ones(in_use)),
+                Entries(group_row[self.g].reshape(-1), np.repeat(z, resources), batch.ask[self.cg].reshape(-1)),
+            ),
+        )
+        self.add(columns)
+
+    def add(self, columns: Columns) -> None:
+        """Offer these patterns too."""
+        if len(columns):
+            self.program.add_columns(self.batch.kind_usd[columns.kind], pattern_entries(columns, self.classes))
+
+    def solve(self) -> tuple[FloatArray, FloatArray, FloatArray, float, Prices]:
+        """λ, z, s, the optimum and its prices."""
+        if not self.program.solve():
+            raise RuntimeError("planning a batch: HiGHS found no optimum of the restricted program")
+        value, dual = self.program.values, self.program.row_duals
+        in_group = np.zeros(self.batch.group_copies.shape)
+        in_group[self.cg, self.g] = value[self.classes : self.first_pattern]
+        prices = Prices(
+            pod_usd=np.clip(dual[: self.classes], 0.0, self.batch.left_out_usd),
+            kind_resource_usd=np.zeros((self.kinds, self.batch.ask.shape[1])),
+            group_resource_usd=np.maximum(-dual[self.group_row], 0.0),
+        )
+        return value[self.first_pattern :], in_group, value[: self.classes], self.program.objective, prices
+
+
+def pattern_entries(columns: Columns, classes: int) -> Entries:
+    """Coefficients of patterns: pods of each class, and one node of the kind."""
+    column, c = np.nonzero(columns.pattern)
+    return joined(
+        Entries(c, column, columns.pattern[column, c].astype(np.float64)),
+        Entries(classes + columns.kind, np.arange(len(columns)), np.ones(len(columns))),
+    )

@@ -1,0 +1,123 @@
+"""Patterns that were found, and what the next question keeps of them: columns, and ceilings with their prices.
+
+Neither depends on how many pods wait: a pattern stays a pattern, and a ceiling under given prices stays a ceiling. So
+after a little churn the bound is there before anything was solved, and most columns of the optimum are too.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cluster.arrays import FloatArray, IntArray
+from cluster.workloads import PodShape
+from placement.batch.problem import Batch, KindKey
+
+Counts = tuple[tuple[PodShape, int], ...]
+"""Pods per shape on one node, without zeros."""
+
+COLUMNS_PER_KIND = 40
+"""Columns that are kept of a kind, the likeliest to be of use again. 24 classes on 9 kinds have 25 in an optimum."""
+
+MOST_PROOFS = 3
+"""Sets of prices whose ceilings are kept; the best of them serves."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """Patterns of one question."""
+
+    pattern: IntArray
+    """Shape (columns, classes)."""
+    kind: IntArray
+    """Shape (columns,)."""
+
+    def plus(self, pattern: IntArray, kind: IntArray) -> "Columns":
+        """With these too; those that are there already are not there twice."""
+        return distinct(np.concatenate([self.pattern, pattern]), np.concatenate([self.kind, kind]))
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+
+def distinct(pattern: IntArray, kind: IntArray) -> Columns:
+    """Each pattern of a kind once, in order of first sight; empty ones not at all."""
+    rows = np.concatenate([kind[:, None], pattern], axis=1)
+    _, first = np.unique(rows, axis=0, return_index=True)
+    first = np.sort(first)
+    first = first[pattern[first].any(axis=1)]
+    return Columns(pattern[first], kind[first])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Proof:
+    """Ceilings under one set of prices, with the names of what they speak of."""
+
+    shapes: tuple[PodShape, ...]
+    kinds: tuple[KindKey, ...]
+    pod_usd: FloatArray
+    """Shape (shapes,)."""
+    ceiling: FloatArray
+    """Shape (kinds,)."""
+    most: IntArray
+    """The most pods of a shape that a pattern could have when the ceiling was proven. Shape (shapes, kinds)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a planner keeps from one question to the next: plain data, whoever holds it.
+
+    The same question with the same memory has the same answer, in any process. Losing it costs time, nothing else.
+    """
+
+    columns: Mapping[KindKey, tuple[Counts, ...]] = field(default_factory=dict)
+    proofs: tuple[Proof, ...] = ()
+
+
+def recalled(memory: Memory, batch: Batch) -> Columns:
+    """The columns of a memory that mean something here: shapes and kinds still there, and fitting."""
+    number = {shape: c for c, shape in enumerate(batch.shapes)}
+    pattern, kind = [], []
+    for k, key in enumerate(batch.kinds):
+        for counts in memory.columns.get(key, ()):
+            row = [0] * len(number)
+            for shape, count in counts:
+                if shape in number:
+                    row[number[shape]] = count
+            pattern.append(row)
+            kind.append(k)
+    patterns = np.array(pattern, dtype=np.int64).reshape(len(kind), len(number))
+    kinds = np.array(kind, dtype=np.int64)
+    fits = (patterns <= batch.kind_copies.T[kinds]).all(axis=1)
+    return distinct(patterns[fits], kinds[fits])
+
+
+def remembered(batch: Batch, columns: Columns, proofs: tuple[Proof, ...], pod_usd: FloatArray) -> Memory:
+    """A memory of the columns of each kind that are worth most under these prices, shape (classes,), and of proofs."""
+    kept: dict[KindKey, list[Counts]] = {}
+    worth = columns.pattern @ pod_usd
+    for k, key in enumerate(batch.kinds):
+        mine = np.flatnonzero(columns.kind == k)
+        for row in mine[np.argsort(-worth[mine], kind="stable")][:COLUMNS_PER_KIND].tolist():
+            pattern = columns.pattern[row].tolist()
+            counts = tuple((shape, count) for shape, count in zip(batch.shapes, pattern, strict=True) if count)
+            kept.setdefault(key, []).append(counts)
+    return Memory({key: tuple(patterns) for key, patterns in kept.items()}, proofs[:MOST_PROOFS])
+
+
+def told_of(proof: Proof, batch: Batch) -> tuple[FloatArray, FloatArray]:
+    """A proof's prices and ceilings in the order of this question; infinite where the proof says nothing of a kind.
+
+    Shapes that it does not know are worth nothing under its prices, so they raise no ceiling. A kind that may now run
+    more pods of a shape than a pattern had when the ceiling was proven has none.
+    """
+    shape_row = {shape: row for row, shape in enumerate(proof.shapes)}
+    kind_row = {key: row for row, key in enumerate(proof.kinds)}
+    twice = len(kind_row) < len(proof.kinds) or len(set(batch.kinds)) < len(batch.kinds)
+    c = np.array([shape_row.get(shape, -1) for shape in batch.shapes], dtype=np.int64)
+    k = np.array([-1 if twice else kind_row.get(key, -1) for key in batch.kinds], dtype=np.int64)
+    pod_usd = np.append(proof.pod_usd, 0.0)[c]
+    ceiling = np.append(proof.ceiling, np.inf)[k]
+    most = np.pad(proof.most, ((0, 1), (0, 1)))[c][:, k]
+    more = (pod_usd > 0)[:, None] & (np.minimum(batch.kind_copies, batch.pods[:, None]) > most)
+    return pod_usd, np.where(more.any(axis=0), np.inf, ceiling)

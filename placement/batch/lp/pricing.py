@@ -1,0 +1,148 @@
+"""Which pods on one node are worth most under prices: a bounded knapsack of several resources, solved to the proof.
+
+For each kind k: max Σ_c π_c n_c subject to Σ_c ask_cr n_c ≤ room_kr, n_c ≤ most_ck, n_c whole. The answer is the next
+column of column generation, the proven bound the ceiling U_k of `bound.py`. Kinds know nothing of each other, so they
+are priced side by side: a task is arrays, an answer is arrays, and both cross process boundaries as they are.
+
+Sources: Gilmore and Gomory, Operations Research 9 (1961); Desaulniers et al., Column Generation, 2005, chapter 1.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster.arrays import FloatArray, IntArray
+from cluster.hardware import WHOLE_GPU_MILLI
+from placement.batch.lp.bound import ceilings
+from placement.batch.lp.highs_program import Program, dense
+
+MOST_NODES = 2_000
+"""Of the solver's search for one kind. Two dozen classes need one node nearly always; past the limit the proven bound
+is still a bound, only a looser one."""
+
+SAFETY = 1e-7
+"""Added to a solver's ceiling, relative: its tolerances may let it be too low by less than this."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PricingTask:
+    """What one pool is asked: the kinds that it prices, and the prices."""
+
+    pod_usd: FloatArray
+    """π, shape (classes,)."""
+    ask: FloatArray
+    """Shape (classes, resources)."""
+    gpus: IntArray
+    """Devices that a pod asks, shape (classes,)."""
+    gpu_milli: IntArray
+    """Thousandths of each, shape (classes,)."""
+    room: FloatArray
+    """Shape (kinds, resources)."""
+    devices: IntArray
+    """Of one node, shape (kinds,)."""
+    most: IntArray
+    """Most pods of a class in a pattern, shape (classes, kinds)."""
+    usd: FloatArray
+    """Dollars an hour of a node, shape (kinds,): a pattern that is worth less is of no use."""
+    gap: float
+    """Relative distance between pattern and ceiling at which the search for a kind stops."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PricingAnswer:
+    """For each kind of the task: a pattern that is worth most or nearly, and what none exceeds."""
+
+    pattern: IntArray
+    """Shape (kinds, classes)."""
+    ceiling: FloatArray
+    """Shape (kinds,)."""
+
+
+Pricers = Callable[[Sequence[PricingTask]], Sequence[PricingAnswer]]
+"""Answers one task per pool, in the order of the tasks: in turn, or each on a worker of its own."""
+
+
+def price_in_turn(tasks: Sequence[PricingTask]) -> Sequence[PricingAnswer]:
+    """All pools in this process."""
+    return [price_pool(task) for task in tasks]
+
+
+def price_pool(task: PricingTask) -> PricingAnswer:
+    """Price every kind of a pool. Twenty-four classes: 5 to 10 ms a kind."""
+    answers = [_price_kind(task, k) for k in range(len(task.room))]
+    return PricingAnswer(
+        pattern=np.array([pattern for pattern, _ in answers], dtype=np.int64).reshape(len(answers), len(task.pod_usd)),
+        ceiling=np.array([ceiling for _, ceiling in answers], dtype=np.float64),
+    )
+
+
+def _price_kind(task: PricingTask, k: int) -> tuple[IntArray, float]:
+    pattern = np.zeros(len(task.pod_usd), dtype=np.int64)
+    worth = np.flatnonzero((task.most[:, k] > 0) & (task.pod_usd > 0))
+    most = ceiling_of_fractions(task, k, worth)
+    if most <= task.usd[k]:
+        return pattern, most
+    program = _knapsack(task, k, worth, whole=True)
+    if program.solve():
+        pattern[worth] = np.round(program.values).astype(np.int64)
+        fit_into_node(pattern, task, k)
+    proven = -program.proven * (1 + SAFETY) + SAFETY if np.isfinite(program.proven) else most
+    return pattern, min(most, proven)
+
+
+def ceiling_of_fractions(task: PricingTask, k: int, worth: IntArray) -> float:
+    """What pods on a node could be worth if they could be cut: often already less than the node costs."""
+    if not len(worth):
+        return 0.0
+    program = _knapsack(task, k, worth, whole=False)
+    usd = np.maximum(-program.row_duals, 0.0) if program.solve() else np.zeros(task.ask.shape[1])
+    return float(
+        ceilings(task.pod_usd[worth], task.ask[worth], task.room[k : k + 1], task.most[worth][:, k : k + 1], usd[None])[
+            0
+        ]
+    )
+
+
+def _knapsack(task: PricingTask, k: int, worth: IntArray, *, whole: bool) -> Program:
+    resources = np.arange(task.ask.shape[1])
+    return Program(
+        cost=-task.pod_usd[worth],
+        upper=task.most[worth, k].astype(np.float64),
+        row_lower=np.full(len(resources), -np.inf),
+        row_upper=task.room[k],
+        entries=dense(resources, task.ask[worth]),
+        whole=whole,
+        most_nodes=MOST_NODES,
+        gap=task.gap,
+    )
+
+
+def fit_into_node(pattern: IntArray, task: PricingTask, k: int) -> None:
+    """Take pods out of a pattern until an empty node runs it: shares that fit in sum need not fit device by device."""
+    while (task.ask.T @ pattern > task.room[k] + 1e-9).any() or not fits_devices(
+        pattern, task.gpus, task.gpu_milli, int(task.devices[k])
+    ):
+        there = np.flatnonzero(pattern)
+        # The cheapest goes first; among classes without GPUs that only helps where a tolerance was overstepped.
+        shared = there[(task.gpus[there] > 0) & (task.gpu_milli[there] < WHOLE_GPU_MILLI)]
+        among = shared if len(shared) and (task.ask.T @ pattern <= task.room[k] + 1e-9).all() else there
+        pattern[among[task.pod_usd[among].argmin()]] -= 1
+
+
+def fits_devices(pattern: IntArray, gpus: IntArray, gpu_milli: IntArray, devices: int) -> bool:
+    """Whether dealing finds devices for a pattern on an idle node: whole ones first, then shares, large before small,
+    each onto the fullest that take it. May say no where another way of sharing exists, never yes where none does."""
+    left = [WHOLE_GPU_MILLI] * devices
+    shares = np.flatnonzero((pattern > 0) & (gpus > 0))
+    for c in sorted(shares.tolist(), key=lambda c: (gpu_milli[c] != WHOLE_GPU_MILLI, -gpus[c], -gpu_milli[c], c)):
+        size, wide = int(gpu_milli[c]), int(gpus[c])
+        for _ in range(int(pattern[c])):
+            able = [d for d in range(devices) if left[d] >= size]
+            if len(able) < wide:
+                return False
+            fullest_first = wide == 1 or size == WHOLE_GPU_MILLI
+            able.sort(key=lambda d: left[d] if fullest_first else -left[d])
+            for d in able[:wide]:
+                left[d] -= size
+    return True

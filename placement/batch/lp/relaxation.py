@@ -1,0 +1,158 @@
+"""The second rung: the batch as a linear program over classes and kinds, in milliseconds: prices, targets, a bound.
+
+As in `question.py`, with the patterns of a kind replaced by what its nodes have all together:
+
+Variables  y_k ≥ 0: nodes of kind k that run;  x_ck ≥ 0: pods on them;  z_cg, s_c as there
+Objective  min Σ_k usd_k y_k + Σ_c u_c s_c
+Subject to Σ_k x_ck + Σ_g z_cg + s_c ≥ d_c         demand;   dual π_c
+           Σ_c ask_cr x_ck ≤ room_kr y_k            resources of a kind
+           x_ck ≤ copies_ck y_k                      no node runs more than fit on it when it is empty
+           Σ_c ask_cr z_cg ≤ room_gr                 resources of a group
+           y_k ≤ N_k,  z_cg ≤ copies_cg
+
+Every plan is a point of it, so its optimum is a bound; what is returned as the bound follows from the duals by
+arithmetic (`bound.py`), so it does not hang on the solver's tolerances.
+
+The same program in whole numbers is a better bound, and dearer; `whole_bound.py` asks for it in small pools.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster.arrays import FloatArray
+from placement.batch.lp.bound import Prices, group_ceilings, kind_ceilings, proven_usd
+from placement.batch.lp.highs_program import Entries, Program, joined
+from placement.batch.problem import Batch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Relaxed:
+    """The program's answer."""
+
+    bound_usd: float
+    """Dollars an hour that every plan costs at least."""
+    prices: Prices
+    on_kind: FloatArray
+    """x: pods per kind, fractions included. Shape (classes, kinds)."""
+    in_group: FloatArray
+    """z: pods on nodes in use. Shape (classes, groups)."""
+    kind_nodes: FloatArray
+    """y: nodes per kind, fractions included. Shape (kinds,)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cut:
+    """What the pods on one node of each kind, and on a whole group, can be worth at most under some prices."""
+
+    pod_usd: FloatArray
+    """π ≥ 0, shape (classes,)."""
+    kind_ceiling: FloatArray
+    """U_k, shape (kinds,); infinite where nothing is known."""
+    group_ceiling: FloatArray
+    """U_g, shape (groups,)."""
+
+
+class _Layout:
+    """Where everything stands: columns y (from 0), x, z, s; rows demand, kinds' resources, links, groups' resources."""
+
+    def __init__(self, batch: Batch) -> None:
+        classes, resources = batch.ask.shape
+        kinds, groups = len(batch.kinds), batch.group_room.shape[0]
+        self.c, self.k = np.nonzero(batch.kind_copies)
+        self.cg, self.g = np.nonzero(batch.group_copies)
+        first_x, first_z = kinds, kinds + len(self.c)
+        first_s = first_z + len(self.cg)
+        self.x = first_x + np.arange(len(self.c))
+        self.z = first_z + np.arange(len(self.cg))
+        self.s = first_s + np.arange(classes)
+        first_link = classes + kinds * resources
+        self.kind_row = classes + np.arange(kinds * resources).reshape(kinds, resources)
+        self.link_row = first_link + np.arange(len(self.c))
+        first_group = first_link + len(self.c)
+        self.group_row = first_group + np.arange(groups * resources).reshape(groups, resources)
+        self.rows = first_group + groups * resources
+
+
+def relaxed(batch: Batch) -> Relaxed:
+    """Solve it. 25 classes, 9 kinds: 4 ms."""
+    classes, resources = batch.ask.shape
+    kinds, groups = len(batch.kinds), batch.group_room.shape[0]
+    at = _Layout(batch)
+    program = _program(batch, at, ())
+    if not program.solve():
+        # Leaving everything out is feasible and costs are not negative, so any other end is a broken solver.
+        raise RuntimeError("relaxing a batch: HiGHS found no optimum")
+    dual, value = program.row_duals, program.values
+    prices = Prices(
+        pod_usd=np.clip(dual[:classes], 0.0, batch.left_out_usd),
+        kind_resource_usd=np.maximum(-dual[at.kind_row], 0.0).reshape(kinds, resources),
+        group_resource_usd=np.maximum(-dual[at.group_row], 0.0).reshape(groups, resources),
+    )
+    on_kind, in_group = np.zeros((classes, kinds)), np.zeros((classes, groups))
+    on_kind[at.c, at.k], in_group[at.cg, at.g] = value[at.x], value[at.z]
+    bound = proven_usd(batch, prices.pod_usd, kind_ceilings(batch, prices), group_ceilings(batch, prices))
+    return Relaxed(bound, prices, on_kind, in_group, value[:kinds])
+
+
+def in_whole_numbers(batch: Batch, cuts: Sequence[Cut], *, most_nodes: int, gap: float) -> float:
+    """What the program costs at least in whole nodes and whole pods, as far as so many nodes of a tree search prove it.
+
+    Each cut adds Σ_c π_c x_ck ≤ U_k y_k for every kind and Σ_c π_c z_cg ≤ U_g for every group: true of every plan.
+    """
+    program = _program(batch, _Layout(batch), cuts, most_nodes=most_nodes, gap=gap)
+    program.solve()  # whether the search ended or was cut short: what it proved until then stands
+    return program.proven
+
+
+def _program(
+    batch: Batch, at: _Layout, cuts: Sequence[Cut], *, most_nodes: int | None = None, gap: float = 0.0
+) -> Program:
+    """most_nodes: None solves fractions, a number whole numbers in so many nodes."""
+    classes, resources = batch.ask.shape
+    kinds = len(batch.kinds)
+    c, k, cg, g = at.c, at.k, at.cg, at.g
+    y_column = np.repeat(np.arange(kinds), resources)
+    entries = joined(
+        Entries(c, at.x, np.ones(len(c))),
+        Entries(cg, at.z, np.ones(len(cg))),
+        Entries(np.arange(classes), at.s, np.ones(classes)),
+        Entries(at.kind_row.reshape(-1), y_column, -batch.kind_room.reshape(-1)),
+        Entries(at.kind_row[k].reshape(-1), np.repeat(at.x, resources), batch.ask[c].reshape(-1)),
+        Entries(at.link_row, at.x, np.ones(len(c))),
+        Entries(at.link_row, k, -batch.kind_copies[c, k].astype(np.float64)),
+        Entries(at.group_row[g].reshape(-1), np.repeat(at.z, resources), batch.ask[cg].reshape(-1)),
+        *(_cut_entries(at, cut, at.rows + n * (kinds + len(batch.group_room))) for n, cut in enumerate(cuts)),
+    )
+    lower = np.full(at.rows, -np.inf)
+    lower[:classes] = batch.pods
+    upper = np.zeros(at.rows)
+    upper[:classes] = np.inf
+    upper[at.group_row.reshape(-1)] = batch.group_room.reshape(-1)
+    of_cuts = [
+        np.concatenate([np.where(np.isfinite(cut.kind_ceiling), 0.0, np.inf), cut.group_ceiling]) for cut in cuts
+    ]
+    most = np.concatenate([upper, *of_cuts])
+    return Program(
+        cost=np.concatenate([batch.kind_usd, np.zeros(len(c) + len(cg)), batch.left_out_usd]),
+        upper=np.concatenate([batch.kind_nodes, np.full(len(c), np.inf), batch.group_copies[cg, g], batch.pods]).astype(
+            float
+        ),
+        row_lower=np.concatenate([lower, np.full(len(most) - len(lower), -np.inf)]),
+        row_upper=most,
+        entries=entries,
+        whole=most_nodes is not None,
+        most_nodes=most_nodes or 0,
+        gap=gap,
+    )
+
+
+def _cut_entries(at: _Layout, cut: Cut, first_row: int) -> Entries:
+    """One row per kind, then one per group. A kind without a ceiling has a row that nothing limits."""
+    known = np.flatnonzero(np.isfinite(cut.kind_ceiling))
+    return joined(
+        Entries(first_row + at.k, at.x, cut.pod_usd[at.c]),
+        Entries(first_row + known, known, -cut.kind_ceiling[known]),
+        Entries(first_row + len(cut.kind_ceiling) + at.g, at.z, cut.pod_usd[at.cg]),
+    )

@@ -1,0 +1,65 @@
+"""The check of a mix: whether an answer keeps what it promises, worked out without any solver."""
+
+import numpy as np
+
+from placement.mix.headroom import room_needed
+from placement.mix.problem import Mix, MixQuestion, Need, pool_load
+
+TOLERANCE = 1e-6
+"""Instances, slices and shares may be off by this much: solvers work to 1e-7 (HiGHS, feasibility) and add it up."""
+
+
+def violations(question: MixQuestion, mixes: tuple[Mix, ...]) -> tuple[str, ...]:
+    """Everything that is wrong with these mixes, in words; empty when they are feasible."""
+    found = [
+        f"{need.service}: {wrong}"
+        for need, mix in zip(question.needs, mixes, strict=True)
+        for wrong in (*_share_violations(need, mix), *_room_violations(need, mix))
+    ]
+    return (*found, *_stock_violations(question, mixes))
+
+
+def is_feasible(question: MixQuestion, mixes: tuple[Mix, ...]) -> bool:
+    return not violations(question, mixes)
+
+
+def _share_violations(need: Need, mix: Mix) -> list[str]:
+    wrong = []
+    if (mix.instances < 0).any() or (mix.share < 0).any():
+        wrong.append("a count or a share is negative")
+    if not np.allclose(mix.share.sum(axis=1), 1.0, rtol=0, atol=TOLERANCE):
+        wrong.append("the shares of a bucket do not add up to 1")
+    if need.slice_factor is not None:
+        slices = mix.share * need.slice_factor
+        if not np.allclose(slices, np.round(slices), rtol=0, atol=TOLERANCE * need.slice_factor):
+            wrong.append("a slice is split")
+    return wrong
+
+
+def _room_violations(need: Need, mix: Mix) -> list[str]:
+    wrong = []
+    for g, offer in enumerate(need.offers):
+        load, variance = pool_load(offer, mix.share[:, g])
+        room = room_needed(load, variance, need.headroom_share)
+        if not room <= mix.instances[g] + TOLERANCE * max(1.0, room):
+            wrong.append(f"{mix.instances[g]} instances on {offer.gpu_type} where {room:.3f} are needed")
+    return wrong
+
+
+def _stock_violations(question: MixQuestion, mixes: tuple[Mix, ...]) -> list[str]:
+    wrong = []
+    for name, stock in question.stock.items():
+        users = [
+            (int(count), offer.gpus)
+            for need, mix in zip(question.needs, mixes, strict=True)
+            for count, offer in zip(mix.instances, need.offers, strict=True)
+            if name in offer.stocks
+        ]
+        spent = sum(count * gpus for count, gpus in users)
+        if spent > stock.gpus:
+            wrong.append(f"{spent} {name} are spent and {stock.gpus} are there")
+        for width, slots in stock.slots.items():
+            wide = sum(count * (gpus // width) for count, gpus in users)
+            if wide > slots:
+                wrong.append(f"{wide} instances of {width} {name} are asked for and {slots} fit on single nodes")
+    return wrong

@@ -1,0 +1,170 @@
+"""Answers without a solver: the best single type, a greedy mix, and whole slices out of split ones.
+
+They are there from the first moment, so a deadline never leaves a service without an answer.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from cluster.arrays import FloatArray, IntArray
+from placement.mix.feasibility import TOLERANCE
+from placement.mix.headroom import burst_room, room_needed
+from placement.mix.problem import Mix, MixQuestion, Need, Stock, mix_cost, pool_load
+
+
+def start_mixes(question: MixQuestion) -> tuple[Mix, ...] | None:
+    """For each need the cheaper of single type and greedy, most important needs first; None where stock ran out."""
+    left = dict(question.stock)
+    found: dict[int, Mix] = {}
+    for k in sorted(range(len(question.needs)), key=lambda k: (-question.needs[k].priority, k)):
+        need = question.needs[k]
+        options = [mix for mix in (best_single_type(need, left), greedy_mix(need, left)) if mix is not None]
+        if not options:
+            return None
+        found[k] = min(options, key=lambda mix: mix_cost(need, mix))
+        left = stock_after(left, need, found[k])
+    return tuple(found[k] for k in range(len(question.needs)))
+
+
+def price_bound(question: MixQuestion) -> float:
+    """Dollars per hour that no answer can go below: each bucket where it costs least, instances in any fraction.
+
+    Headroom for bursts grows ever more slowly with a pool, so the straight line to all that the pool could ever get
+    lies below it.
+    """
+    return sum(float(_dollars_at_least(need).min(axis=1).sum()) for need in question.needs if need.cells)
+
+
+def _dollars_at_least(need: Need) -> FloatArray:
+    """Shape (buckets, offers); infinite where an offer cannot."""
+    columns = []
+    for offer in need.offers:
+        if need.headroom_share is None:
+            most = float(offer.variance.sum())
+            room = offer.load + offer.variance * (burst_room(most) / most if most else 0.0)
+        else:
+            room = offer.load / (1 - need.headroom_share)
+        columns.append(room * offer.price_per_hour)
+    return np.column_stack(columns)
+
+
+def best_single_type(need: Need, stock: Mapping[str, Stock]) -> Mix | None:
+    """All buckets on the cheapest type that can serve all of them and of which there are enough."""
+    options = []
+    for g, offer in enumerate(need.offers):
+        if np.isfinite(offer.load).all():
+            share = np.zeros((len(need.cells), len(need.offers)))
+            share[:, g] = 1.0
+            options.append(Mix(instances_for(need, share), share))
+    options = [mix for mix in options if in_stock(need, mix.instances, stock)]
+    return min(options, key=lambda mix: mix_cost(need, mix), default=None)
+
+
+def greedy_mix(need: Need, stock: Mapping[str, Stock]) -> Mix | None:
+    """Each bucket on the type where its load costs least, slice by slice while the stock lasts."""
+    parts = need.slice_factor or 1
+    price = np.array([offer.price_per_hour for offer in need.offers])
+    dollars = np.column_stack([offer.load for offer in need.offers]) * price
+    share = np.zeros_like(dollars)
+    pools = _Pools(need)
+    for b in _hardest_first(dollars):
+        for g in np.argsort(dollars[b], kind="stable"):
+            if not np.isfinite(dollars[b, g]):
+                break
+            room = parts - round(share[b].sum() * parts)
+            fits = pools.slices_that_fit(b, int(g), room, parts, stock)
+            share[b, g] += fits / parts
+            if fits == room:
+                break
+        else:
+            return None
+        if round(share[b].sum() * parts) < parts:
+            return None
+    instances = instances_for(need, share)
+    return Mix(instances, share) if in_stock(need, instances, stock) else None
+
+
+def whole_slices(need: Need, mix: Mix) -> Mix:
+    """The mix with its split slices given whole to the types with most room, and with more instances where needed."""
+    if need.slice_factor is None:
+        return mix
+    parts = need.slice_factor
+    count = np.floor(mix.share * parts + TOLERANCE)
+    pools = _Pools(need)
+    for b, g in np.argwhere(count > 0):
+        pools.add(int(b), int(g), count[b, g] / parts)
+    load = np.column_stack([offer.load for offer in need.offers])
+    missing = [b for b in range(len(need.cells)) for _ in range(round(parts - count[b].sum()))]
+    for b in sorted(missing, key=lambda b: -np.min(load[b])):
+        room = [pools.room_left(b, g, 1 / parts, int(mix.instances[g])) for g in range(len(need.offers))]
+        best = int(np.argmax(room))
+        pools.add(b, best, 1 / parts)
+        count[b, best] += 1
+    share = count / parts
+    return Mix(np.maximum(mix.instances, instances_for(need, share)), share)
+
+
+def instances_for(need: Need, share: FloatArray) -> IntArray:
+    """The fewest instances that hold these shares, shape (offers,)."""
+    rooms = (room_needed(*pool_load(offer, share[:, g]), need.headroom_share) for g, offer in enumerate(need.offers))
+    return np.array([math.ceil(room - TOLERANCE) for room in rooms], dtype=np.int64)
+
+
+def in_stock(need: Need, instances: IntArray, stock: Mapping[str, Stock]) -> bool:
+    return all(
+        int(count) <= stock[name].holds(offer.gpus)
+        for count, offer in zip(instances, need.offers, strict=True)
+        for name in offer.stocks
+        if name in stock
+    )
+
+
+def stock_after(stock: Mapping[str, Stock], need: Need, mix: Mix) -> dict[str, Stock]:
+    """What is left when this mix has taken its devices."""
+    left = dict(stock)
+    for count, offer in zip(mix.instances.tolist(), need.offers, strict=True):
+        for name in left.keys() & offer.stocks:
+            old = left[name]
+            slots = {width: slots - count * (offer.gpus // width) for width, slots in old.slots.items()}
+            left[name] = Stock(old.gpus - count * offer.gpus, slots)
+    return left
+
+
+def _hardest_first(dollars: FloatArray) -> list[int]:
+    """Buckets with few ways first, among those the dearest first."""
+    cheapest = dollars.min(axis=1)
+    return sorted(range(len(dollars)), key=lambda b: (int(np.isfinite(dollars[b]).sum()), -cheapest[b]))
+
+
+class _Pools:
+    """Load and variance per offer while slices are dealt out."""
+
+    def __init__(self, need: Need) -> None:
+        self.need = need
+        self.load = [0.0] * len(need.offers)
+        self.variance = [0.0] * len(need.offers)
+
+    def add(self, b: int, g: int, share: float) -> None:
+        self.load[g] += share * float(self.need.offers[g].load[b])
+        self.variance[g] += share * float(self.need.offers[g].variance[b])
+
+    def room_left(self, b: int, g: int, share: float, instances: int) -> float:
+        """Instances that stay free when this share comes; negative where it does not fit."""
+        offer = self.need.offers[g]
+        load = self.load[g] + share * float(offer.load[b])
+        if not math.isfinite(load):
+            return -math.inf
+        variance = self.variance[g] + share * float(offer.variance[b])
+        return instances + TOLERANCE / 2 - room_needed(load, variance, self.need.headroom_share)
+
+    def slices_that_fit(self, b: int, g: int, wanted: int, parts: int, stock: Mapping[str, Stock]) -> int:
+        """How many of the wanted slices the stock can still hold on this offer; they are added."""
+        offer = self.need.offers[g]
+        limits = [stock[name].holds(offer.gpus) for name in offer.stocks if name in stock]
+        fits = wanted
+        while limits and fits and self.room_left(b, g, fits / parts, min(limits)) < 0:
+            fits -= 1
+        self.add(b, g, fits / parts)
+        return fits

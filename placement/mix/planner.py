@@ -1,0 +1,263 @@
+"""The decider of the mix: how many instances of which GPU types each model service should have now."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cluster.actions import Scale
+from cluster.clock import Clock
+from cluster.errors import Mistake
+from cluster.plans import Certificate, Phase, Plan, Reason, Routing, ServicePlan, Step
+from cluster.snapshot import Snapshot
+from cluster.workloads import ModelService
+from placement.mix.feasibility import is_feasible
+from placement.mix.heuristics import best_single_type, greedy_mix, stock_after
+from placement.mix.optimizer import answer_mix, first_unserved
+from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, Stock, mix_cost
+from placement.mix.problem_builder import need_of, stock_of, with_narrower_stock
+from placement.mix.search import certain_shortage
+from placement.mix.sensitivity import explain
+from placement.mix.validation import gpu_type_mistakes, profile_mistakes, service_mistakes
+
+SOLVING_SHARE = 0.6
+"""Share of the deadline for the answer; the rest is for explaining it. Chosen: most answers need a tenth."""
+
+
+@dataclass(frozen=True, slots=True)
+class MixSettings:
+    """How services are planned, whichever they are."""
+
+    gap: float = 0.001
+    """Relative distance from the proven bound at which a mix is good enough, and what runs is not replaced."""
+    change_price_per_hour: float = 0.0
+    """Dollars per hour that each instance started or stopped must save; 0: every cheaper mix is worth the change."""
+    per_instance: bool = False
+    """Keep every slice on one instance, as routers that hold sessions in place need it; mostly a few per cent dearer.
+
+    Off: the router sends each request of a GPU type to its emptiest instance. Load is a rate, so instances of a
+    type then share it evenly, and each is as full as its type.
+    """
+    explain: bool = True
+    """Whether to ask by re-solving what a GPU more, a looser SLO or no headroom would save."""
+
+
+def plan_mix(snapshot: Snapshot, *, deadline_s: float, clock: Clock, settings: MixSettings = MixSettings()) -> Plan:
+    """Instances, routing and reasons for every service of the snapshot, within about `deadline_s` seconds.
+
+    clock: seconds from any fixed instant. A service that cannot be planned is refused with a reason and its
+    instances stay as they are. Where the stock does not hold all services, those of high priority come first, and
+    among equals the first. Nothing is scaled when what runs is right.
+    """
+    began = clock()
+
+    def left_s(share: float = 1.0) -> float:
+        return share * deadline_s - (clock() - began)
+
+    refusals, needs = _sorted_out(snapshot)
+    answered, short = _answer_by_priority(snapshot, needs, settings, lambda: left_s(SOLVING_SHARE), clock)
+    refusals |= short
+    plans = {name: _refused(name, reason) for name, reason in refusals.items()}
+    for question, answer in answered:
+        notes = explain(snapshot, question, answer, left_s=left_s, clock=clock) if settings.explain else {}
+        for need, mix in zip(question.needs, answer.mixes, strict=True):
+            plans[need.service] = _service_plan(need, mix, answer, notes.get(need.service, ()))
+    services = {service.name: service for service in snapshot.services}
+    steps = tuple(step for name in services if (step := _step(snapshot, services[name], plans[name])) is not None)
+    return Plan(
+        phases=(Phase("scale", steps),) if steps else (),
+        services=tuple(plans[name] for name in services),
+        certificates={"mix": _joined([answer for _, answer in answered])} if answered else {},
+    )
+
+
+def _sorted_out(snapshot: Snapshot) -> tuple[dict[str, Reason], list[Need]]:
+    """Refusals of services that no question can be asked about, and the needs of the others."""
+    names = snapshot.gpu_type_names
+    shared = tuple(gpu_type_mistakes(snapshot.gpu_types))
+    refusals: dict[str, Reason] = {}
+    needs: dict[str, Need] = {}
+    for service in snapshot.services:
+        # A profile for a type that the fleet does not have is no harm here: it is never used.
+        own = [p for p in snapshot.profiles if p.model == service.model and p.gpu_type in names]
+        mistakes = (*shared, *profile_mistakes(own, names), *service_mistakes(service, names))
+        found = _bad_input(mistakes) if mistakes else need_of(service, snapshot)
+        if service.name in needs or service.name in refusals:
+            found = Reason("BadInput", f"several services are called {service.name}; give each its own name")
+            needs.pop(service.name, None)
+        if isinstance(found, Need):
+            found = first_unserved(MixQuestion((found,))) or found
+        if isinstance(found, Reason):
+            refusals[service.name] = found
+        else:
+            needs[service.name] = found
+    return refusals, list(needs.values())
+
+
+def _bad_input(mistakes: tuple[Mistake, ...]) -> Reason:
+    return Reason("BadInput", "; ".join(str(mistake) for mistake in mistakes))
+
+
+def _question(snapshot: Snapshot, needs: list[Need], settings: MixSettings) -> MixQuestion:
+    names = {need.service for need in needs}
+    stock = stock_of(
+        snapshot,
+        [service for service in snapshot.services if service.name in names],
+        (offer.gpus for need in needs for offer in need.offers),
+    )
+    used = {offer.gpu_type for need in needs for offer in need.offers}
+    told, stock = with_narrower_stock(snapshot, needs, {name: stock[name] for name in stock if name in used})
+    return MixQuestion(
+        needs=told,
+        stock=stock,
+        change_price_per_hour=settings.change_price_per_hour,
+        per_instance=settings.per_instance,
+    )
+
+
+Answered = tuple[MixQuestion, MixAnswer]
+
+ADMISSION_GAP = 0.05
+"""How near to the bound a mix must be that only shows that there is one; the final answer is sought afterwards."""
+
+
+def _answer_by_priority(
+    snapshot: Snapshot, needs: list[Need], settings: MixSettings, left_s: Callable[[], float], clock: Clock
+) -> tuple[list[Answered], dict[str, Reason]]:
+    """Answers for as many needs as the stock holds, in order of priority, and reasons for the others."""
+    everything = _question(snapshot, needs, settings)
+    apart = _answer_apart(everything, settings, left_s, clock)
+    answers = {n.service: a for n, a in zip(needs, apart, strict=True) if isinstance(a, MixAnswer)}
+    if len(answers) == len(needs) and is_feasible(everything, tuple(a.mixes[0] for a in answers.values())):
+        return [(replace(everything, needs=(need,)), answers[need.service]) for need in everything.needs], {}
+    wishes = {name: answer.mixes[0] for name, answer in answers.items()}
+    admitted, refusals = _admit(snapshot, needs, wishes, settings, left_s, clock)
+    if not admitted:
+        return [], refusals
+    question = _question(snapshot, [need for need, _ in admitted], settings)
+    known = tuple(mix for _, mix in admitted)
+    answer = answer_mix(question, deadline_s=left_s(), clock=clock, gap=settings.gap, known=known)
+    if isinstance(answer, Reason):
+        return [], refusals | {need.service: answer for need in question.needs}
+    return [(question, answer)], refusals
+
+
+def _answer_apart(
+    everything: MixQuestion, settings: MixSettings, left_s: Callable[[], float], clock: Clock
+) -> list[MixAnswer | Reason]:
+    """Each need by itself, as if it had the stock alone.
+
+    Many small questions are far easier than a large one, and as long as the stock holds them all they are the same.
+    """
+    found: list[MixAnswer | Reason] = []
+    # Where a stock is shared, half of the time is kept for the case that all must be answered together.
+    reserve_s = left_s() / 2 if everything.stock and len(everything.needs) > 1 else 0.0
+    for n, need in enumerate(everything.needs):
+        limit_s = (left_s() - reserve_s) / (len(everything.needs) - n)
+        question = replace(everything, needs=(need,))
+        found.append(answer_mix(question, deadline_s=limit_s, clock=clock, gap=settings.gap))
+    return found
+
+
+def _admit(
+    snapshot: Snapshot,
+    needs: list[Need],
+    wishes: Mapping[str, Mix],
+    settings: MixSettings,
+    left_s: Callable[[], float],
+    clock: Clock,
+) -> tuple[list[tuple[Need, Mix]], dict[str, Reason]]:
+    """Needs that the stock holds together, each with a feasible mix, and reasons for the others; by priority.
+
+    A need takes its wish or a greedy mix out of what those before it have left. Only where both fail is it solved
+    together with those before it, which may make room.
+    """
+    admitted: list[tuple[Need, Mix]] = []
+    refusals: dict[str, Reason] = {}
+    for need in sorted(needs, key=lambda need: -need.priority):
+        question = _question(snapshot, [*(known for known, _ in admitted), need], settings)
+        *others, asking = question.needs
+        before = tuple(mix for _, mix in admitted)
+        left: Mapping[str, Stock] = question.stock
+        for known, mix in zip(others, before, strict=True):
+            left = stock_after(left, known, mix)
+        tries = (wishes.get(need.service), greedy_mix(asking, left), best_single_type(asking, left))
+        fitting = next((m for m in tries if m is not None and is_feasible(question, (*before, m))), None)
+        if fitting is not None:
+            admitted.append((need, fitting))
+            continue
+        # Parts of what is left: those that come after want their turn, too.
+        short = certain_shortage(question, limit_s=left_s() / 2) if left_s() > 0 else None
+        answer = short or answer_mix(question, deadline_s=left_s() / 4, clock=clock, gap=ADMISSION_GAP)
+        if isinstance(answer, MixAnswer):
+            admitted = list(zip(question.needs, answer.mixes, strict=True))
+        else:
+            refusals[need.service] = answer
+    return admitted, refusals
+
+
+def _refused(name: str, reason: Reason) -> ServicePlan:
+    return ServicePlan(service=name, instances={}, cost_per_hour=0.0, routing=None, certificate=None, refusal=reason)
+
+
+def _service_plan(need: Need, mix: Mix, answer: MixAnswer, notes: tuple[Reason, ...]) -> ServicePlan:
+    counts = zip(need.offers, mix.instances.tolist(), strict=True)
+    return ServicePlan(
+        service=need.service,
+        instances={offer.gpu_type: count for offer, count in counts if count},
+        cost_per_hour=mix_cost(need, mix),
+        routing=routing_of(need, mix),
+        certificate=_own_certificate(need, mix, answer),
+        notes=notes,
+    )
+
+
+def routing_of(need: Need, mix: Mix) -> Routing:
+    """Bucket by bucket, the share of its requests for each GPU type."""
+    weight = np.zeros((*need.grid.shape, len(need.offers)))
+    for cell, share in zip(need.cells, mix.share, strict=True):
+        weight[cell] = share
+    weight.setflags(write=False)
+    return Routing(need.grid, tuple(offer.gpu_type for offer in need.offers), weight)
+
+
+def _own_certificate(need: Need, mix: Mix, answer: MixAnswer) -> Certificate:
+    """One service's part of a certificate: it alone cannot save more than all of them together could."""
+    joint = answer.certificate
+    if len(answer.mixes) == 1:
+        return joint
+    cost = mix_cost(need, mix)
+    return replace(joint, objective=cost, bound=max(0.0, cost - (joint.objective - joint.bound)))
+
+
+def _joined(answers: list[MixAnswer]) -> Certificate:
+    certificates = [answer.certificate for answer in answers]
+    return Certificate(
+        objective=math.fsum(c.objective for c in certificates),
+        bound=math.fsum(c.bound for c in certificates),
+        solver=certificates[0].solver,
+        seconds=math.fsum(c.seconds for c in certificates),
+    )
+
+
+def _step(snapshot: Snapshot, service: ModelService, plan: ServicePlan) -> Step | None:
+    """The change from what is asked for now to the plan; None where there is nothing to change."""
+    if plan.refusal is not None:
+        return None
+    now: Mapping[str, int] = service.replicas or {}
+    profiled = {profile.gpu_type for profile in snapshot.profiles if profile.model == service.model}
+    # A type without a profile is never scaled, not even to zero: nobody knows what its instances do.
+    wanted = {name: plan.instances.get(name, 0) for name in snapshot.gpu_type_names if name in profiled}
+    changed = {name: count for name, count in wanted.items() if count != now.get(name, 0)}
+    if not changed:
+        return None
+    words = ", ".join(f"{name} {now.get(name, 0)} → {count}" for name, count in changed.items())
+    return Step(
+        Scale(service.name, changed),
+        Reason(
+            "CheapestMix",
+            f"{service.name}: {words}; the whole mix costs {plan.cost_per_hour:.2f} $/h",
+            {"cost_per_hour": plan.cost_per_hour, "bound": plan.certificate.bound if plan.certificate else 0.0},
+        ),
+    )

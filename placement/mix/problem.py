@@ -1,0 +1,129 @@
+"""The mix: the question of how many GPUs of which types serve the services' demand at least cost, and its answer.
+
+Source of the model: Mélange (arXiv 2404.14527), section 5. It differs in: equal slices are counted and not told
+apart, services share a finite inventory, instances keep headroom, an instance may hold several GPUs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cluster.arrays import FloatArray, IntArray
+from cluster.demand import LengthGrid, Slo
+from cluster.plans import Certificate
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """One way to serve a need: instances of one GPU type."""
+
+    gpu_type: str
+    gpus: int
+    """Devices that one instance holds."""
+    price_per_hour: float
+    """Dollars for one instance and hour, all its devices."""
+    load: FloatArray
+    """Shape (buckets,): instances that the bucket keeps busy if all of it comes here; inf: cannot be served here."""
+    variance: FloatArray
+    """Shape (buckets,): variance of those busy instances (`placement.mix.headroom`); 0 where the bucket cannot come."""
+    within: tuple[str, ...] = ()
+    """Stocks that its instances are taken from besides that of its GPU type: nodes that not every service may use."""
+
+    @property
+    def stocks(self) -> tuple[str, ...]:
+        return (self.gpu_type, *self.within)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Need:
+    """What one service asks of the mix. Only buckets with demand are in it."""
+
+    service: str
+    slo: Slo
+    grid: LengthGrid
+    cells: tuple[tuple[int, int], ...]
+    """The grid cell of each bucket."""
+    rate_per_s: FloatArray
+    """Shape (buckets,), all above 0."""
+    offers: tuple[Offer, ...]
+    slice_factor: int | None = 8
+    """Equal slices into which each bucket is cut, each served by one GPU type; None: any split."""
+    headroom_share: float | None = None
+    """As in `ModelService`."""
+    priority: int = 0
+    running: Mapping[str, int] | None = None
+    """Instances per GPU type now; None: never planned."""
+
+    def running_count(self, offer: Offer) -> int:
+        return (self.running or {}).get(offer.gpu_type, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """How many devices of one GPU type, or of those on some of its nodes, the question may spend."""
+
+    gpus: int
+    slots: Mapping[int, int] = field(default_factory=dict)
+    """Instance width in devices → how many instances so wide the single nodes hold; missing: only `gpus` counts."""
+
+    def holds(self, width: int) -> int:
+        """Instances of that width that would fit if there were no others."""
+        return min(self.gpus // width, self.slots.get(width, self.gpus))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MixQuestion:
+    needs: tuple[Need, ...]
+    stock: Mapping[str, Stock] = field(default_factory=dict)
+    """Devices by GPU type, and by the other names in `Offer.within`; what is not named is without limit."""
+    change_price_per_hour: float = 0.0
+    """Dollars per hour that an instance more or less than running must save to be worth its change."""
+    per_instance: bool = False
+    """Whether each slice must be served by one instance (sessions stick to it), and not only by one GPU type."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mix:
+    """The answer to one need."""
+
+    instances: IntArray
+    """Shape (offers,)."""
+    share: FloatArray
+    """Shape (buckets, offers): the part of each bucket that goes to each offer; rows add up to 1."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MixAnswer:
+    """One mix per need, in their order."""
+
+    mixes: tuple[Mix, ...]
+    cost_per_hour: float
+    certificate: Certificate
+    """Objective and bound are the cost plus the price of changes, where one was asked for."""
+    fluid_cost_per_hour: float
+    """What it would cost if slices could be cut at the borders of instances; at most `cost_per_hour`."""
+
+
+def mix_cost(need: Need, mix: Mix) -> float:
+    """Dollars per hour."""
+    return sum(int(count) * offer.price_per_hour for count, offer in zip(mix.instances, need.offers, strict=True))
+
+
+def total_cost(question: MixQuestion, mixes: tuple[Mix, ...]) -> float:
+    return sum(mix_cost(need, mix) for need, mix in zip(question.needs, mixes, strict=True))
+
+
+def objective_of(question: MixQuestion, mixes: tuple[Mix, ...]) -> float:
+    """What the model minimises: cost, plus the price of every instance started or stopped."""
+    changed = sum(
+        abs(int(count) - need.running_count(offer))
+        for need, mix in zip(question.needs, mixes, strict=True)
+        if need.running is not None
+        for count, offer in zip(mix.instances, need.offers, strict=True)
+    )
+    return total_cost(question, mixes) + question.change_price_per_hour * changed
+
+
+def pool_load(offer: Offer, share: FloatArray) -> tuple[float, float]:
+    """Load and variance of an offer's pool under these bucket shares, shape (buckets,). Infinite where it cannot."""
+    sent = share > 0
+    return float(offer.load[sent] @ share[sent]), float(offer.variance[sent] @ share[sent])

@@ -1,0 +1,168 @@
+"""Why a mix is what it is: which limit binds, and what a GPU more, a looser promise or less headroom would save.
+
+Savings are differences between solved questions, not shadow prices: instances are whole, so a marginal price of the
+relaxed model says little about the next one. They are as exact as both answers; what was not answered in time is
+left out.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from cluster.clock import Clock
+from cluster.plans import Reason
+from cluster.snapshot import Snapshot
+from placement.mix.headroom import room_needed
+from placement.mix.heuristics import best_single_type, stock_after
+from placement.mix.instance_packing import fit_into_instances
+from placement.mix.optimizer import answer_mix
+from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, Offer, Stock, mix_cost, pool_load, total_cost
+from placement.mix.problem_builder import need_of
+
+CENT = 0.005
+"""Dollars per hour below which a difference is not worth a sentence."""
+
+
+def explain(
+    snapshot: Snapshot, question: MixQuestion, answer: MixAnswer, *, left_s: Callable[..., float], clock: Clock
+) -> dict[str, tuple[Reason, ...]]:
+    """Notes per service, in the order: load, single type, whole slices, stock, headroom, promise."""
+    notes: dict[str, list[Reason]] = {}
+    for need, mix in zip(question.needs, answer.mixes, strict=True):
+        notes[need.service] = [*_loads(need, mix), *_single_type(question, need, mix)]
+
+    def resolve(changed: MixQuestion) -> MixAnswer | None:
+        # An even share of the time that is left, so that one hard question does not silence the others.
+        found = answer_mix(changed, deadline_s=left_s() / 3, clock=clock) if left_s() > 0 else None
+        return found if isinstance(found, MixAnswer) else None
+
+    for reason in (*_whole_slices(question, answer), *_stock(question, answer, resolve)):
+        for need in question.needs:
+            notes[need.service].append(reason)
+    for need, mix in zip(question.needs, answer.mixes, strict=True):
+        own = replace(question, needs=(need,), stock=_stock_for(question, answer, need))
+        notes[need.service] += [
+            *_headroom(own, mix, resolve),
+            *_looser_promises(snapshot, own, mix, resolve),
+        ]
+    return {service: tuple(reasons) for service, reasons in notes.items()}
+
+
+Resolve = Callable[[MixQuestion], MixAnswer | None]
+
+
+def _loads(need: Need, mix: Mix) -> Iterator[Reason]:
+    """How full each pool is, with and without its headroom: the fullest one is the capacity that binds."""
+    for g, offer in enumerate(need.offers):
+        count = int(mix.instances[g])
+        if count:
+            load, variance = pool_load(offer, mix.share[:, g])
+            room = room_needed(load, variance, need.headroom_share)
+            yield Reason(
+                "PoolLoad",
+                f"{count} × {offer.gpu_type}: {load / count:.0%} busy, {room / count:.0%} with headroom",
+                {"busy_share": load / count, "filled_share": room / count, "instances": float(count)},
+            )
+
+
+def _single_type(question: MixQuestion, need: Need, mix: Mix) -> Iterator[Reason]:
+    single = best_single_type(need, question.stock)
+    if single is None:
+        yield Reason("NoSingleType", "no single GPU type could serve all of it")
+    elif need.cells:
+        saved = mix_cost(need, single) - mix_cost(need, mix)
+        name = need.offers[int(single.instances.argmax())].gpu_type
+        yield Reason(
+            "SingleType",
+            f"the cheapest single type, {name}, would cost {saved:.2f} $/h more",
+            {"saved_per_hour": saved},
+        )
+
+
+def _whole_slices(question: MixQuestion, answer: MixAnswer) -> Iterator[Reason]:
+    """What it costs, or would cost, to keep every slice on one instance instead of cutting it between two."""
+    fitted = answer.mixes if question.per_instance else fit_into_instances(question, answer.mixes)
+    if fitted is None:
+        yield Reason("WholeSlices", "the stock does not suffice to keep every slice on one instance")
+    elif (extra := total_cost(question, fitted) - answer.fluid_cost_per_hour) > CENT:
+        verb = "costs" if question.per_instance else "would cost"
+        yield Reason(
+            "WholeSlices",
+            f"keeping every slice on one instance {verb} {extra:.2f} $/h",
+            {"extra_per_hour": extra},
+        )
+
+
+def _stock(question: MixQuestion, answer: MixAnswer, resolve: Resolve) -> Iterator[Reason]:
+    """What the next instance's devices of each exhausted type would save."""
+    left = dict(question.stock)
+    for need, mix in zip(question.needs, answer.mixes, strict=True):
+        left = stock_after(left, need, mix)
+    for name in question.stock:
+        widths = {offer.gpus for offer in _takers(question, name)}
+        width = min(widths, default=0)
+        if not width or left[name].holds(width):
+            continue
+        richer = resolve(replace(question, stock={**question.stock, **_more(question, name, width)}))
+        if richer is not None:
+            gpus = question.stock[name].gpus
+            saved = max(0.0, answer.cost_per_hour - richer.cost_per_hour)
+            yield Reason(
+                "StockBinds",
+                f"all {gpus} {name} are used; {width} more would save {saved:.2f} $/h",
+                {"gpus": float(gpus), "saved_per_hour": saved},
+            )
+
+
+def _takers(question: MixQuestion, stock: str) -> list[Offer]:
+    return [offer for need in question.needs for offer in need.offers if stock in offer.stocks]
+
+
+def _more(question: MixQuestion, name: str, devices: int) -> dict[str, Stock]:
+    """The stock with so many more devices, and every stock that they would then belong to as well."""
+    holding = [other for other in question.stock if all(other in offer.stocks for offer in _takers(question, name))]
+    return {
+        other: Stock(
+            question.stock[other].gpus + devices,
+            {wide: count + devices // wide for wide, count in question.stock[other].slots.items()},
+        )
+        for other in holding
+    }
+
+
+def _stock_for(question: MixQuestion, answer: MixAnswer, need: Need) -> dict[str, Stock]:
+    """The stock without what the other needs use."""
+    left = dict(question.stock)
+    for other, mix in zip(question.needs, answer.mixes, strict=True):
+        if other is not need:
+            left = stock_after(left, other, mix)
+    return left
+
+
+def _headroom(own: MixQuestion, mix: Mix, resolve: Resolve) -> Iterator[Reason]:
+    need = own.needs[0]
+    bare = resolve(replace(own, needs=(replace(need, headroom_share=0.0),))) if need.headroom_share != 0 else None
+    if bare is not None:
+        extra = mix_cost(need, mix) - bare.cost_per_hour
+        share = extra / bare.cost_per_hour if bare.cost_per_hour else 0.0
+        yield Reason(
+            "Headroom",
+            f"room for bursts costs {extra:.2f} $/h ({share:.0%})",
+            {"extra_per_hour": extra, "extra_share": share},
+        )
+
+
+def _looser_promises(snapshot: Snapshot, own: MixQuestion, mix: Mix, resolve: Resolve) -> Iterator[Reason]:
+    """What the promises that profiles exist for, and that are looser than this one, would save."""
+    need = own.needs[0]
+    service = next(service for service in snapshot.services if service.name == need.service)
+    looser = {p.slo for p in snapshot.profiles if p.model == service.model and p.slo.tpot_s > need.slo.tpot_s}
+    for slo in sorted(looser, key=lambda slo: slo.tpot_s):
+        relaxed = need_of(service, snapshot, slo_s=slo.tpot_s)
+        answer = resolve(replace(own, needs=(relaxed,))) if isinstance(relaxed, Need) else None
+        if answer is not None:
+            saved = max(0.0, mix_cost(need, mix) - answer.cost_per_hour)
+            yield Reason(
+                "LooserSlo",
+                f"{slo.label} per token instead of {need.slo.label} would save {saved:.2f} $/h",
+                {"tpot_s": slo.tpot_s, "saved_per_hour": saved},
+            )

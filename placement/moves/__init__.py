@@ -1,0 +1,1 @@
+"""Moves of running pods: priced defragmentation, and relocation that makes room for one pod."""

@@ -1,0 +1,1 @@
+"""Packing decider: pending pods and gangs onto nodes by priority, with preemption."""

@@ -1,0 +1,88 @@
+"""Fragmentation: how much of a node's idle GPU the pods that usually come could not use.
+
+Source: USENIX ATC'23 (FGD), section 4, and its simulator. For a class m of typical pods, the fragment F(m) of a node is
+all its idle GPU when the node cannot take a pod of m at all (CPU short, too few devices with enough left, wrong GPU
+type, or m asks for no GPU); else what is left on devices that have less than m asks of one. F is the mean over the
+classes, weighted by popularity.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster.arrays import FloatArray, IntArray, column
+from cluster.workloads import PodShape
+from placement.engine.ledger import Ledger
+from placement.engine.state_memo import StateMemo
+
+TYPICAL_SHARE = 0.95
+"""The most popular classes are taken until they cover this share of the pods. Source: the FGD simulator's settings."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodMix:
+    """Which pods usually come."""
+
+    classes: tuple[PodShape, ...]
+    """Each with CPU, GPUs and GPU types; memory and selectors are merged away."""
+    share: FloatArray
+    """Shape (classes,), adds up to 1 (or empty)."""
+
+
+def class_of(shape: PodShape) -> PodShape:
+    """The class that a pod counts under: memory, labels and taints do not matter to it."""
+    return PodShape(cpu_milli=shape.cpu_milli, gpus=shape.gpus, gpu_milli=shape.gpu_milli, gpu_types=shape.gpu_types)
+
+
+def typical_pods(shapes: Iterable[PodShape], cover: float = TYPICAL_SHARE) -> PodMix:
+    """The most popular classes that together cover that share of the pods, popularity renormalised.
+
+    CPU-only pods count. Equally popular classes: the larger first, so that the answer does not depend on the order.
+    """
+    counts = Counter(class_of(shape) for shape in shapes)
+    total, covered = counts.total(), 0
+    taken: list[tuple[PodShape, int]] = []
+    for kind, count in sorted(counts.items(), key=lambda item: (item[1], *_size(item[0])), reverse=True):
+        if covered >= cover * total:
+            break
+        covered += count
+        taken.append((kind, count))
+    return PodMix(tuple(kind for kind, _ in taken), column((count / covered for _, count in taken), np.float64))
+
+
+def _size(kind: PodShape) -> tuple[int, int, int, str]:
+    return (kind.cpu_milli, kind.gpu_milli, kind.gpus, "|".join(kind.gpu_types))
+
+
+class Fragmentation:
+    """The expected fragment of node states under one mix of pods, remembered by state."""
+
+    def __init__(self, mix: PodMix, gpu_type_names: tuple[str, ...]) -> None:
+        asking = [(kind, share) for kind, share in zip(mix.classes, mix.share, strict=True) if kind.gpus]
+        kinds = [kind for kind, _ in asking]
+        self._share = np.array([share for _, share in asking])
+        self._cpu_milli = np.array([kind.cpu_milli for kind in kinds], dtype=np.int64)
+        self._gpus = np.array([kind.gpus for kind in kinds], dtype=np.int64)
+        self._sizes, self._size_of = np.unique(
+            np.array([kind.gpu_milli for kind in kinds], dtype=np.int64), return_inverse=True
+        )
+        allowed = [[not kind.gpu_types or name in kind.gpu_types for kind in kinds] for name in gpu_type_names]
+        allowed.append([False] * len(kinds))  # type -1: a node without GPUs takes none of them
+        self._allowed = np.array(allowed, dtype=bool).reshape(len(gpu_type_names) + 1, len(kinds))
+        self.memo = StateMemo(self.of_states)
+
+    def of_states(self, gpu_type: IntArray, cpu_milli: IntArray, gpu_milli: IntArray) -> FloatArray:
+        """F in thousandths of a GPU, worked out. gpu_type, cpu_milli: shape (states,); gpu_milli: (states, width)."""
+        gpu_milli = np.maximum(gpu_milli, 0)  # an over-committed device has nothing left
+        enough = gpu_milli[:, :, None] >= self._sizes
+        devices = enough.sum(axis=1)[:, self._size_of]
+        usable_milli = (enough * gpu_milli[:, :, None]).sum(axis=1)[:, self._size_of]
+        takes = self._allowed[gpu_type] & (cpu_milli[:, None] >= self._cpu_milli) & (devices >= self._gpus)
+        fragment: FloatArray = gpu_milli.sum(axis=1) - (takes * usable_milli * self._share).sum(axis=1)
+        return fragment
+
+    def of_nodes(self, ledger: Ledger, nodes: IntArray) -> FloatArray:
+        """F of nodes as they are now, in thousandths of a GPU. Shape (nodes,)."""
+        return self.memo.of(ledger.gpu_type[nodes], ledger.cpu_milli[nodes], ledger.gpu_milli[nodes])

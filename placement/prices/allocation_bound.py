@@ -1,0 +1,213 @@
+"""The proven bound: how many GPUs the best packing of a demand could allocate, and what capacity is worth then.
+
+A linear program over pod classes and node kinds, a relaxation of every packing, online or not, with moves or without.
+
+Sets       c: pod classes, k: node kinds, s: fractional sizes, p: patterns (which sizes share one GPU)
+Data       d_c: pods that arrived;  g_c: GPUs a pod asks for;  n_c: its devices;  s_c: its size if it is fractional
+           N_k: GPUs of the kind;  C_k: CPU of the kind;  a_sp: pods of size s in pattern p
+Variables  x_ck ≥ 0: pods of class c on kind k (only where a node of k can host one);  y_pk ≥ 0: GPUs of k under p
+Objective  max Σ_ck g_c x_ck
+Subject to Σ_k x_ck ≤ d_c                                          demand;     dual α_c
+           Σ_c cpu_c x_ck ≤ C_k                                     CPU;        dual λ_k
+           Σ_{c whole} n_c x_ck + Σ_p y_pk ≤ N_k                    devices;    dual γ_k
+           Σ_{c of size s} n_c x_ck ≤ Σ_p a_sp y_pk                 fractions;  dual π_sk
+
+Patterns are generated as they are needed: the best one under the duals is an unbounded knapsack. The bound that is
+returned is not the solver's objective but the value of a dual solution that is made feasible by arithmetic, so it
+holds whatever the solver's tolerances, and also when the generation is stopped early.
+
+It differs from the configuration bound (patterns of whole nodes) in that CPU is summed over the nodes of a kind.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import highspy
+import numpy as np
+
+from cluster.arrays import FloatArray, IntArray
+from cluster.hardware import WHOLE_GPU_MILLI
+from placement.prices.gpu_patterns import best_patterns, single_size_patterns
+from placement.prices.node_kinds import FleetKinds, hosting_kinds
+from placement.prices.pod_classes import PodClass
+
+CPU_UNIT_MILLI = 1000.0
+"""CPU counts in cores inside the program, so that its coefficients lie within three orders of magnitude."""
+
+ENOUGH = 1e-6
+"""Relative distance between bound and attained objective at which the generation of patterns stops."""
+
+MOST_ROUNDS = 60
+"""Rounds of pattern generation at most; openb needs 5 to 12."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bound:
+    """What a demand could get at best, with the prices that prove it."""
+
+    gpus: float
+    """No packing of the demand allocates more GPUs than this."""
+    attained_gpus: float
+    """What the linear program allocates; equal to `gpus` but for rounding when the generation ran to its end."""
+    worth: FloatArray
+    """Shape (classes,): GPUs' worth of the cheapest resources that can host one pod: β_c = min(g_c, min_k cost_ck).
+
+    That is g_c - α_c with the smallest α that the other duals allow; 0 for pods without GPUs.
+    """
+    cpu_price: FloatArray
+    """λ: GPUs per core, shape (kinds,)."""
+    device_price: FloatArray
+    """γ: GPUs per whole device, shape (kinds,)."""
+    patterns: IntArray
+    """The patterns in use, shape (patterns, sizes): a good start for the next solve with the same classes."""
+
+
+def allocation_bound(
+    classes: Sequence[PodClass], demand: FloatArray, kinds: FleetKinds, patterns: IntArray | None = None
+) -> Bound:
+    """The bound for a demand (pods per class), and the worth of each class under its duals.
+
+    patterns: `Bound.patterns` of an earlier solve with the same classes, to start from.
+    330 classes, 16 kinds: 0.3 s.
+    """
+    model = _Model(classes, demand, kinds)
+    if model.is_trivial:
+        return model.trivial()
+    model.add_patterns(model.start_patterns if patterns is None else patterns)
+    for _ in range(MOST_ROUNDS):
+        attained, cpu_price, size_price = model.solve()
+        bound, fresh = model.certified(attained, cpu_price, size_price)
+        if bound.gpus - attained <= ENOUGH * max(attained, 1.0) or not model.add_patterns(fresh):
+            break
+    return bound
+
+
+class _Model:
+    """The restricted program inside the solver, which grows by patterns."""
+
+    def __init__(self, classes: Sequence[PodClass], demand: FloatArray, kinds: FleetKinds) -> None:
+        self.kinds = kinds
+        self.demand = np.asarray(demand, dtype=np.float64)
+        self.gpu_demand = np.array([c.gpu_demand for c in classes], dtype=np.float64)
+        self.devices = np.array([c.gpus for c in classes], dtype=np.float64)
+        self.cpu = np.array([c.cpu_milli for c in classes], dtype=np.float64) / CPU_UNIT_MILLI
+        self.sizes = sorted({c.gpu_milli for c in classes if c.gpus and c.gpu_milli < WHOLE_GPU_MILLI})
+        self.size = np.array(
+            [self.sizes.index(c.gpu_milli) if c.gpus and c.gpu_milli < WHOLE_GPU_MILLI else -1 for c in classes],
+            dtype=np.int64,
+        )
+        self.hosts = hosting_kinds(classes, kinds) & (self.devices > 0)[:, None]
+        self.patterns: dict[tuple[int, ...], None] = {}
+        if not self.is_trivial:
+            self.solver = self._solver()
+
+    @property
+    def is_trivial(self) -> bool:
+        return not self.hosts.any()
+
+    def trivial(self) -> Bound:
+        """No class that asks for GPUs fits any kind: nothing can be allocated."""
+        zero = np.zeros(len(self.kinds))
+        return Bound(0.0, 0.0, np.zeros(len(self.demand)), zero, zero, np.zeros((0, len(self.sizes)), dtype=np.int64))
+
+    @property
+    def start_patterns(self) -> IntArray:
+        return single_size_patterns(self.sizes)
+
+    def _solver(self) -> highspy.Highs:
+        """The program without patterns. Rows: demand, CPU, devices, fractions (size by size within a kind)."""
+        c, k = np.nonzero(self.hosts)
+        count, classes, kinds, sizes = len(c), len(self.demand), len(self.kinds), len(self.sizes)
+        self.first_cpu, self.first_device = classes, classes + kinds
+        self.first_fraction = classes + 2 * kinds
+        third_row = np.where(
+            self.size[c] < 0, self.first_device + k, self.first_fraction + k * sizes + np.maximum(self.size[c], 0)
+        )
+        program = highspy.HighsLp()
+        program.num_col_, program.num_row_ = count, self.first_fraction + kinds * sizes
+        program.sense_ = highspy.ObjSense.kMinimize
+        program.col_cost_ = -self.gpu_demand[c]
+        program.col_lower_, program.col_upper_ = np.zeros(count), np.full(count, np.inf)
+        program.row_lower_ = np.full(program.num_row_, -np.inf)
+        program.row_upper_ = np.concatenate(
+            [self.demand, self.kinds.total_cpu_milli / CPU_UNIT_MILLI, self.kinds.total_gpus, np.zeros(kinds * sizes)]
+        )
+        program.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+        program.a_matrix_.start_ = np.arange(0, 3 * count + 1, 3, dtype=np.int32)
+        program.a_matrix_.index_ = np.stack([c, self.first_cpu + k, third_row], axis=1).reshape(-1).astype(np.int32)
+        program.a_matrix_.value_ = np.stack([np.ones(count), self.cpu[c], self.devices[c]], axis=1).reshape(-1)
+        solver = highspy.Highs()  # type: ignore[no-untyped-call] # highspy has no annotations
+        solver.setOptionValue("output_flag", False)
+        solver.setOptionValue("threads", 1)
+        solver.passModel(program)
+        return solver
+
+    def add_patterns(self, patterns: IntArray) -> bool:
+        """Offer patterns to every kind; whether any of them was new."""
+        new = [p for p in dict.fromkeys(map(tuple, patterns.tolist())) if p not in self.patterns and any(p)]
+        self.patterns.update(dict.fromkeys(new))
+        if new:
+            self._add_columns(np.array(new, dtype=np.float64))
+        return bool(new)
+
+    def _add_columns(self, counts: FloatArray) -> None:
+        index: list[IntArray] = []
+        value: list[FloatArray] = []
+        start: list[int] = []
+        filled = 0
+        for k in range(len(self.kinds)):
+            for pattern in counts:
+                used = np.flatnonzero(pattern)
+                start.append(filled)
+                index += [np.array([self.first_device + k]), self.first_fraction + k * len(self.sizes) + used]
+                value += [np.ones(1), -pattern[used]]
+                filled += 1 + len(used)
+        columns = len(start)
+        self.solver.addCols(
+            columns,
+            np.zeros(columns),
+            np.zeros(columns),
+            np.full(columns, np.inf),
+            filled,
+            np.array(start, dtype=np.int32),
+            np.concatenate(index).astype(np.int32),
+            np.concatenate(value).astype(np.float64),
+        )
+
+    def solve(self) -> tuple[float, FloatArray, FloatArray]:
+        """The attained GPUs, the price of a core, shape (kinds,), and of a fraction, shape (kinds, sizes)."""
+        self.solver.run()
+        status = self.solver.getModelStatus()
+        # The origin is always feasible and capacity bounds the program, so any other end is a broken solver.
+        if status != highspy.HighsModelStatus.kOptimal:
+            raise RuntimeError(f"bounding the allocation: HiGHS ended with {self.solver.modelStatusToString(status)}")
+        dual = np.maximum(-np.array(self.solver.getSolution().row_dual), 0.0)
+        size_price = dual[self.first_fraction :].reshape(len(self.kinds), len(self.sizes))
+        return -self.solver.getObjectiveValue(), dual[self.first_cpu : self.first_device], size_price
+
+    def certified(self, attained: float, cpu_price: FloatArray, size_price: FloatArray) -> tuple[Bound, IntArray]:
+        """A feasible dual solution near the solver's, its value, and the patterns that would have lowered it.
+
+        Given λ and π, the least feasible γ_k is the dearest pattern; whole pods then pay γ_k a device or their α rises.
+        """
+        dearest, counts = best_patterns(self.sizes, size_price)
+        device_price = np.maximum(dearest, self._whole_device_price())
+        per_device = np.where(
+            (self.size < 0)[:, None], device_price, size_price.T[self.size] if self.sizes else device_price
+        )
+        cost = self.cpu[:, None] * cpu_price + self.devices[:, None] * per_device
+        cheapest = np.where(self.hosts, cost, np.inf).min(axis=1)
+        worth = np.minimum(self.gpu_demand, cheapest)
+        alpha = self.gpu_demand - worth
+        gpus = float(
+            alpha @ self.demand
+            + cpu_price @ self.kinds.total_cpu_milli / CPU_UNIT_MILLI
+            + device_price @ self.kinds.total_gpus
+        )
+        pool = np.array(list(self.patterns), dtype=np.int64).reshape(len(self.patterns), len(self.sizes))
+        return Bound(gpus, attained, worth, cpu_price, device_price, pool), counts
+
+    def _whole_device_price(self) -> FloatArray:
+        dual = np.array(self.solver.getSolution().row_dual)[self.first_device : self.first_fraction]
+        price: FloatArray = np.maximum(-dual, 0.0)
+        return price

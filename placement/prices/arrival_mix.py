@@ -1,0 +1,83 @@
+"""The mix of classes as it is learned from arrivals: slow drifts fade in, a sudden change is noticed and believed."""
+
+from collections import Counter
+
+import numpy as np
+
+from cluster.arrays import FloatArray
+from placement.prices.pod_classes import ClassShares, PodClass, shares_from
+
+HALF_LIFE_PODS = 20_000
+"""Arrivals after which an observation counts half.
+
+Chosen: a share of 1 % is then known to a fifteenth of its value (square root of 1 in 0.01 * 20,000 / ln 2 pods)."""
+
+WINDOW_PODS = 512
+"""Arrivals that are compared with all before them. Chosen: enough to tell a new mix from chance, few enough to follow
+it within a twentieth of an openb fleet's turnover."""
+
+SURPRISE = 5.0
+"""Standard deviations of the test statistic above which the window is another mix. Chosen: at five, a steady mix of
+openb raises no alarm in 300,000 arrivals."""
+
+LEAST_COUNT = 8
+"""Classes seen less often than this in both samples together are compared as one: the test's statistic needs it."""
+
+FORGOTTEN_PODS = 0.01
+"""A class whose faded count falls below this is dropped, so that memory stays bounded."""
+
+
+class ArrivalMix:
+    """Class shares learned from arrivals, window by window.
+
+    At the end of a window all earlier counts fade a little. When the window differs from them by more than chance
+    explains, they are forgotten instead.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[PodClass, float] = {}
+        self._window: Counter[PodClass] = Counter()
+        self.pods = 0
+        """Arrivals so far."""
+        self.turns = 0
+        """How often the mix was found to have changed."""
+
+    def arrived(self, pod_class: PodClass) -> None:
+        """Count one pod that was asked to be placed, whether or not it found a place."""
+        self._window[pod_class] += 1
+        self.pods += 1
+        if self.pods % WINDOW_PODS == 0:
+            self._close_window()
+
+    def shares(self) -> ClassShares:
+        """What has arrived, as shares that rest on so many pods; empty when nothing has."""
+        weights = [*self._before.items(), *self._window.items()]
+        return shares_from(weights, pods=sum(weight for _, weight in weights))
+
+    def _close_window(self) -> None:
+        if self._before and surprise(self._before, self._window) > SURPRISE:
+            self._before = {}
+            self.turns += 1
+        faded = {c: weight * 2 ** (-WINDOW_PODS / HALF_LIFE_PODS) for c, weight in self._before.items()}
+        for pod_class, count in self._window.items():
+            faded[pod_class] = faded.get(pod_class, 0.0) + count
+        self._before = {c: weight for c, weight in faded.items() if weight > FORGOTTEN_PODS}
+        self._window = Counter()
+
+
+def surprise(before: dict[PodClass, float], window: Counter[PodClass]) -> float:
+    """By how many standard deviations two samples of classes differ more than two samples of one mix do.
+
+    The two-sample chi-square statistic, less its mean (bins - 1), over its standard deviation sqrt(2 (bins - 1)).
+    """
+    classes = before.keys() | window.keys()
+    counts = np.array([(before.get(c, 0.0), window.get(c, 0)) for c in classes], dtype=np.float64)
+    often = counts.sum(axis=1) >= LEAST_COUNT
+    binned: FloatArray = np.vstack([counts[often], counts[~often].sum(axis=0)])
+    binned = binned[binned.sum(axis=1) > 0]
+    free = len(binned) - 1
+    if free < 1:
+        return 0.0
+    ratio = np.sqrt(binned[:, 1].sum() / binned[:, 0].sum())
+    statistic = ((binned[:, 0] * ratio - binned[:, 1] / ratio) ** 2 / binned.sum(axis=1)).sum()
+    return float((statistic - free) / np.sqrt(2 * free))

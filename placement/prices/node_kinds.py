@@ -1,0 +1,85 @@
+"""Node kinds: a fleet summed up as few groups of alike nodes, all that prices and bounds need to know of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster.arrays import BoolArray, IntArray
+from cluster.nodes import NodeTable
+from placement.prices.pod_classes import PodClass
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FleetKinds:
+    """Groups of alike nodes that carry GPUs. Each column has one entry per kind."""
+
+    gpu_type_names: tuple[str, ...]
+    gpu_type: IntArray
+    """Index into `gpu_type_names`."""
+    gpus: IntArray
+    """Devices of one node."""
+    cpu_milli: IntArray
+    """CPU of one node (of the richest one where `merged` joined several), for the widest table that is needed."""
+    nodes: IntArray
+    """How many nodes there are of the kind."""
+    total_cpu_milli: IntArray
+    """CPU of all its nodes together."""
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def total_gpus(self) -> IntArray:
+        """Devices of each kind, all its nodes together."""
+        return self.nodes * self.gpus
+
+    @property
+    def capacity_gpus(self) -> int:
+        """Devices of the whole fleet."""
+        return int(self.total_gpus.sum())
+
+
+MOST_KINDS = 48
+"""More kinds than this are merged: the linear programs stay under a second, and a merged bound is still a bound."""
+
+
+def kinds_of(nodes: NodeTable, gpu_type_names: tuple[str, ...]) -> FleetKinds:
+    """The kinds of a fleet. Nodes without GPUs are left out: no GPU is allocated there.
+
+    Nodes that differ only in CPU are merged when there are more than MOST_KINDS kinds.
+    """
+    rows = np.flatnonzero((nodes.gpus > 0) & (nodes.gpu_type >= 0))
+    key = np.stack([nodes.gpu_type[rows], nodes.gpus[rows], nodes.cpu_milli[rows]], axis=1)
+    if len(np.unique(key, axis=0)) > MOST_KINDS:
+        key = key[:, :2]
+    unique, kind = np.unique(key, axis=0, return_inverse=True)
+    kind, count = kind.reshape(-1), len(unique)
+    richest = np.zeros(count, dtype=np.int64)
+    np.maximum.at(richest, kind, nodes.cpu_milli[rows])
+    total = np.zeros(count, dtype=np.int64)
+    np.add.at(total, kind, nodes.cpu_milli[rows])
+    return FleetKinds(
+        gpu_type_names=gpu_type_names,
+        gpu_type=unique[:, 0].astype(np.int64),
+        gpus=unique[:, 1].astype(np.int64),
+        cpu_milli=richest,
+        nodes=np.bincount(kind, minlength=count).astype(np.int64),
+        total_cpu_milli=total,
+    )
+
+
+def allowed_types(classes: Sequence[PodClass], gpu_type_names: Sequence[str]) -> BoolArray:
+    """Whether a class may use a GPU type. Shape (classes, GPU types)."""
+    return np.array(
+        [[not c.gpu_types or name in c.gpu_types for name in gpu_type_names] for c in classes], dtype=np.bool_
+    ).reshape(len(classes), len(gpu_type_names))
+
+
+def hosting_kinds(classes: Sequence[PodClass], kinds: FleetKinds) -> BoolArray:
+    """Whether an empty node of a kind can host a pod of a class. Shape (classes, kinds)."""
+    allowed = allowed_types(classes, kinds.gpu_type_names)[:, kinds.gpu_type]
+    gpus = np.array([c.gpus for c in classes], dtype=np.int64)
+    cpu = np.array([c.cpu_milli for c in classes], dtype=np.int64)
+    fits: BoolArray = allowed & (gpus[:, None] <= kinds.gpus) & (cpu[:, None] <= kinds.cpu_milli)
+    return fits

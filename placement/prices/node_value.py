@@ -1,0 +1,185 @@
+"""Node values: how many GPUs' worth of pods the free resources of one node can still host, for every amount of CPU.
+
+V(node) is the best packing of an unlimited supply of pods, each paying its worth, into what is free on the node:
+
+u[r][c]   residual r of one GPU with c CPU: unbounded knapsack over the classes that ask for a fraction of one GPU
+F[k][c]   k idle GPUs: the better of sharing each (max-plus convolution with u) and whole-GPU classes
+V[c]      F[idle GPUs] convolved with u[r] of every partly used GPU; the node's value is V at its free CPU
+
+CPU is counted in steps: free CPU is rounded down and a pod's CPU up, so a value never promises what does not fit.
+Residuals are rounded down to the nearest sum of class sizes, which loses nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.hardware import WHOLE_GPU_MILLI
+from placement.prices.node_kinds import FleetKinds, allowed_types
+from placement.prices.pod_classes import ClassShares
+
+CPU_STEP_MILLI = 400
+"""Finer steps value CPU no better on openb and cost time in proportion."""
+
+MOST_VECTORS = 12_000
+"""Values in one generation of the memo: 12,000 vectors of up to 320 steps in single precision are 15 MB."""
+
+_NEVER = -1e9
+"""Stands for minus infinity: stays finite in sums, and no packing is worth that little."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Steps:
+    """A value as a function of CPU, kept as its jumps: only they matter in a max-plus convolution."""
+
+    at: IntArray
+    """Steps of CPU at which the value rises, from 0."""
+    value: FloatArray
+
+
+class NodeValues:
+    """V of node states, computed when first asked for and remembered. One per price book: prices never change in it."""
+
+    def __init__(self, shares: ClassShares, worth: FloatArray, kinds: FleetKinds) -> None:
+        self._steps = _steps_per_type(kinds)
+        self._level_of = _levels(shares)
+        self._shared = _shared_gpu_values(shares, worth, kinds, self._level_of, int(self._steps.max(initial=1)))
+        self._jumps = [[_jumps(row[:steps]) for row in of_type] for of_type, steps in self._of_types()]
+        self._idle = _idle_gpu_values(shares, worth, kinds, self._jumps, self._steps)
+        self._memo: dict[tuple[int, ...], FloatArray] = {}
+        self._older: dict[tuple[int, ...], FloatArray] = {}
+
+    def _of_types(self) -> "zip[tuple[FloatArray, int]]":
+        return zip(self._shared, self._steps.tolist(), strict=True)
+
+    def values(self, gpu_type: IntArray, cpu_milli: IntArray, gpu_milli: IntArray) -> FloatArray:
+        """V of several states. gpu_type, cpu_milli: shape (states,); gpu_milli: shape (states, devices).
+
+        A negative GPU type (none, or unknown) has value 0: nothing that asks for a GPU is hosted there.
+        """
+        idle = (gpu_milli >= WHOLE_GPU_MILLI).sum(axis=1)
+        partly = np.where(gpu_milli >= WHOLE_GPU_MILLI, 0, np.maximum(gpu_milli, 0))
+        level = np.sort(self._level_of[partly], axis=1)
+        step = np.maximum(cpu_milli, 0) // CPU_STEP_MILLI
+        found = np.zeros(len(gpu_type))
+        for row, (kind, whole) in enumerate(zip(gpu_type.tolist(), idle.tolist(), strict=True)):
+            if kind >= 0:
+                vector = self._vector((kind, whole, *level[row][level[row] > 0].tolist()))
+                found[row] = vector[min(int(step[row]), len(vector) - 1)]
+        return found
+
+    def _vector(self, key: tuple[int, ...]) -> FloatArray:
+        """V over all CPU steps of (type, idle GPUs, *levels of the partly used ones, rising)."""
+        vector = self._memo.get(key)
+        if vector is None:
+            vector = self._older.get(key)
+            if vector is None:
+                vector = self._computed(key)
+            self._remember(key, vector)
+        return vector
+
+    def _computed(self, key: tuple[int, ...]) -> FloatArray:
+        kind, idle = key[:2]
+        if len(key) > 2:
+            return _convolved(self._vector(key[:-1]), self._jumps[kind][key[-1]])
+        table = self._idle[kind]
+        return table[min(idle, len(table) - 1)]
+
+    def _remember(self, key: tuple[int, ...], vector: FloatArray) -> None:
+        # Two generations: what was asked for lately survives, the rest goes, and nothing is scanned.
+        if len(self._memo) >= MOST_VECTORS:
+            self._older, self._memo = self._memo, {}
+        self._memo[key] = vector
+
+
+def _steps_per_type(kinds: FleetKinds) -> IntArray:
+    """Length of the tables of each GPU type: one entry per CPU step of its richest node, and one for none."""
+    most = np.zeros(len(kinds.gpu_type_names), dtype=np.int64)
+    np.maximum.at(most, kinds.gpu_type, kinds.cpu_milli)
+    return most // CPU_STEP_MILLI + 1
+
+
+def _levels(shares: ClassShares) -> IntArray:
+    """The number of the greatest sum of class sizes that fits each residual, shape (1001,); 0 where none fits.
+
+    Two residuals with the same number host the same pods.
+    """
+    reachable: BoolArray = np.zeros(WHOLE_GPU_MILLI + 1, dtype=np.bool_)
+    reachable[0] = True
+    sizes = sorted({c.gpu_milli for c in shares.classes if c.gpus and 0 < c.gpu_milli <= WHOLE_GPU_MILLI})
+    for total in range(1, WHOLE_GPU_MILLI + 1):
+        reachable[total] = any(total >= size and reachable[total - size] for size in sizes)
+    return np.cumsum(reachable) - 1
+
+
+def _cpu_steps(cpu_milli: int) -> int:
+    return -(-cpu_milli // CPU_STEP_MILLI)
+
+
+def _shared_gpu_values(
+    shares: ClassShares, worth: FloatArray, kinds: FleetKinds, level_of: IntArray, steps: int
+) -> FloatArray:
+    """u: shape (GPU types, levels, CPU steps). A class of several fractions counts as so many pods of one each."""
+    allowed = allowed_types(shares.classes, kinds.gpu_type_names)
+    residual = np.searchsorted(level_of, np.arange(level_of[-1] + 1))
+    table = np.zeros((len(kinds.gpu_type_names), len(residual), steps))
+    offers = [
+        (
+            c.gpu_milli,
+            _cpu_steps(-(-c.cpu_milli // c.gpus)),
+            np.where(allowed[row], worth[row] / c.gpus, _NEVER)[:, None],
+        )
+        for row, c in enumerate(shares.classes)
+        if c.gpus and 0 < c.gpu_milli < WHOLE_GPU_MILLI and worth[row] > 0
+    ]
+    for level in range(1, len(residual)):
+        best = table[:, level]
+        best[:] = table[:, level - 1]
+        for size, cpu, pays in offers:
+            left = int(residual[level]) - size
+            if left >= 0 and cpu < steps:
+                rest = table[:, level_of[left], : steps - cpu]
+                np.maximum(best[:, cpu:], rest + pays, out=best[:, cpu:])
+    return table
+
+
+def _idle_gpu_values(
+    shares: ClassShares, worth: FloatArray, kinds: FleetKinds, jumps: Sequence[Sequence[_Steps]], steps: IntArray
+) -> list[list[FloatArray]]:
+    """F: for each GPU type and number of idle GPUs the value over CPU steps."""
+    allowed = allowed_types(shares.classes, kinds.gpu_type_names)
+    tables = []
+    for kind, length in enumerate(steps.tolist()):
+        widest = int(kinds.gpus[kinds.gpu_type == kind].max(initial=0))
+        whole = [
+            (c.gpus, _cpu_steps(c.cpu_milli), worth[row])
+            for row, c in enumerate(shares.classes)
+            if c.gpu_milli == WHOLE_GPU_MILLI and 0 < c.gpus <= widest and allowed[row, kind] and worth[row] > 0
+        ]
+        table = [np.zeros(length)]
+        for idle in range(1, widest + 1):
+            best = _convolved(table[idle - 1], jumps[kind][-1])
+            for gpus, cpu, pays in whole:
+                if gpus <= idle and cpu < length:
+                    np.maximum(best[cpu:], table[idle - gpus][: length - cpu] + pays, out=best[cpu:])
+            table.append(best)
+        tables.append(table)
+    return tables
+
+
+def _jumps(values: FloatArray) -> _Steps:
+    """Where a rising step function rises. CPU left over is worth nothing, so values never fall."""
+    at = np.flatnonzero(np.diff(values, prepend=-1.0) > 1e-12)
+    return _Steps(at, values[at])
+
+
+def _convolved(values: FloatArray, other: _Steps) -> FloatArray:
+    """Max-plus convolution: the best of splitting the CPU between `values` and `other`."""
+    length = len(values)
+    padded = np.concatenate([np.full(length, _NEVER), values])
+    # Row `length - j` of the windows is `values` shifted by j steps.
+    windows = np.lib.stride_tricks.sliding_window_view(padded, length)
+    best: FloatArray = (windows[length - other.at] + other.value[:, None]).max(axis=0)
+    return best
