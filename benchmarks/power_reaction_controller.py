@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.power_reaction_fleet import table_of
 from controller.power.agent_server import WattServer
 from controller.power.term import Watts
-from power.mounted_keys import MountedKeys
+from power.leases.mounted_keys import MountedKeys
 from power.rules import PowerRules
 
 

@@ -20,9 +20,9 @@ from cluster.power import (
     PowerTable,
 )
 from nodeagent.link import Link
-from power.lease_holder import DeviceLimits, Holder, accepted, limits
-from power.lease_message import Found, Heard, Inventory, Keys, Lease, Refusal, Report, opened, sealed
-from power.mounted_keys import keys_of_node, read_keys
+from power.leases.holder import DeviceLimits, Holder, accepted, limits
+from power.leases.messages import Found, Heard, Inventory, Keys, Lease, Refusal, Report, opened, sealed
+from power.leases.mounted_keys import keys_of_node, read_keys
 
 NODES_PER_RACK = 8
 LEAST_W, MOST_W, FLOOR_W, WANTED_W = 200.0, 700.0, 350.0, 690.0

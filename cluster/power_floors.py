@@ -18,7 +18,7 @@ _MW = 1000.0
 
 
 def paths_of(power: PowerTable) -> Callable[[int], Path]:
-    """For a domain all that it draws through, itself included: as `power.tree.reach_of`, one domain at a time.
+    """For a domain all that it draws through, itself included: as `power.domains.tree.reach_of`, one domain at a time.
 
     Parts add up over parallel feeds and are cut at 1. The feeds must have no loop.
     """

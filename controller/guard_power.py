@@ -8,7 +8,7 @@ from cluster.actions import SetPowerLease
 from cluster.errors import ActionError
 from cluster.plans import Reason
 from cluster.snapshot import Snapshot, leased
-from power.tree import reach_of
+from power.domains.tree import reach_of
 
 
 def objection_to_lease(snapshot: Snapshot, lease: SetPowerLease) -> Reason | None:

@@ -25,10 +25,10 @@ from nodeagent.out_of_band import Sparing
 from nodeagent.record import boot_id
 from nodeagent.rules import RESTORE_S, AgentRules
 from nodeagent.settings import AgentSettings, RedfishSettings, read_settings
-from power.devices import Backend, DeviceError, DeviceFacts, DeviceReading
-from power.lease_message import Keys
-from power.mounted_keys import MountedKeys, keys_of_node
-from power.redfish_meter import ChassisMeter
+from power.devices.backend import Backend, DeviceError, DeviceFacts, DeviceReading
+from power.devices.redfish_meter import ChassisMeter
+from power.leases.messages import Keys
+from power.leases.mounted_keys import MountedKeys, keys_of_node
 
 log = structlog.get_logger(__name__)
 FAILED, WRONG_INPUT = 1, 2

@@ -22,8 +22,9 @@ from nodeagent.record import Record, read_record, write_record
 from nodeagent.rules import AgentRules
 from nodeagent.saying import heard_of, inventory_of
 from nodeagent.taking_up import taken_up
-from power.devices import Backend, DeviceError, DeviceFacts, DeviceReading
-from power.enforcing import (
+from power.devices.backend import Backend, DeviceError, DeviceFacts, DeviceReading
+from power.devices.original_limits import about_to_set, made_of_it, to_restore
+from power.leases.enforcement import (
     TOLERANCE_W,
     Bursting,
     Order,
@@ -34,9 +35,8 @@ from power.enforcing import (
     so_long_before,
     told_w,
 )
-from power.lease_holder import Holder, accepted, bursts, limits
-from power.lease_message import Keys, Lease, Refusal, Report, opened, sealed
-from power.previous import about_to_set, made_of_it, to_restore
+from power.leases.holder import Holder, accepted, bursts, limits
+from power.leases.messages import Keys, Lease, Refusal, Report, opened, sealed
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")

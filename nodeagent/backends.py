@@ -14,10 +14,10 @@ from nodeagent.bmc import READ_S, TELL_S, Bmc, BmcAccess
 from nodeagent.device_process import CALL_S, START_S, DeviceProcess
 from nodeagent.out_of_band import OutOfBand, Sparing
 from nodeagent.pretending import ScriptedDevices
-from power.amd_smi import AmdSmi
-from power.devices import Backend
-from power.nvml import Nvml
-from power.redfish import Redfish
+from power.devices.amd_smi import AmdSmi
+from power.devices.backend import Backend
+from power.devices.nvml import Nvml
+from power.devices.redfish import Redfish
 
 BMC_START_S = 90.0
 """For looking a BMC through: three requests of 0.3 s for each of 16 processors, on a bad day five times as slow."""

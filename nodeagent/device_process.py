@@ -16,7 +16,7 @@ from typing import IO
 
 import msgspec
 
-from power.devices import BROKEN, SILENT, Backend, DeviceError, DeviceFacts, DeviceReading
+from power.devices.backend import BROKEN, SILENT, Backend, DeviceError, DeviceFacts, DeviceReading
 
 CALL_S = 2.0
 """For one call. Chosen: NVML answers in milliseconds; 8 devices that each take 100 ms still fit."""

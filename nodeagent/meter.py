@@ -7,7 +7,7 @@ from random import Random
 
 import structlog
 
-from power.devices import DeviceError
+from power.devices.backend import DeviceError
 
 log = structlog.get_logger(__name__)
 JITTER_SHARE = 0.25

@@ -7,7 +7,7 @@ from prometheus_client.registry import Collector
 
 from cluster.clock import Clock
 from nodeagent.agent import Agent
-from power.devices import THROTTLES, DeviceReading
+from power.devices.backend import THROTTLES, DeviceReading
 
 DCGM: tuple[tuple[str, str, Callable[[DeviceReading], float | None]], ...] = (
     ("DCGM_FI_DEV_POWER_USAGE", "Power draw, watts.", lambda r: r.draw_w),

@@ -12,7 +12,7 @@ from random import Random
 
 import structlog
 
-from power.devices import SILENT, Backend, DeviceError, DeviceFacts, DeviceReading
+from power.devices.backend import SILENT, Backend, DeviceError, DeviceFacts, DeviceReading
 
 log = structlog.get_logger(__name__)
 SAME_W = 0.6

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import msgspec
 
-from power.devices import BROKEN, DeviceError, DeviceFacts, DeviceReading
-from power.pretend_devices import PretendDevice, PretendDevices
+from power.devices.backend import BROKEN, DeviceError, DeviceFacts, DeviceReading
+from power.devices.fake_devices import PretendDevice, PretendDevices
 
 EVERYONE = "*"
 
 
 class Manners(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """How a device behaves, from now on. See power.pretend_devices.PretendDevice."""
+    """How a device behaves, from now on. See power.devices.fake_devices.PretendDevice."""
 
     wants_w: float = 600.0
     refuses: bool = False

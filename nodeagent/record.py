@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from cluster.errors import ConfigError, Mistake
-from power.lease_holder import Holder
-from power.previous import Previous
+from power.devices.original_limits import Previous
+from power.leases.holder import Holder
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 
-from power.devices import DeviceFacts, DeviceReading
-from power.enforcing import Bursting, phase_of
-from power.lease_holder import Holder
-from power.lease_message import Found, Heard, Inventory
-from power.previous import Previous
+from power.devices.backend import DeviceFacts, DeviceReading
+from power.devices.original_limits import Previous
+from power.leases.enforcement import Bursting, phase_of
+from power.leases.holder import Holder
+from power.leases.messages import Found, Heard, Inventory
 
 
 def inventory_of(holder: Holder, facts: Mapping[str, DeviceFacts], previous: Mapping[str, Previous]) -> Inventory:

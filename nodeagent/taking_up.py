@@ -7,9 +7,9 @@ import structlog
 
 from nodeagent.record import Record
 from nodeagent.rules import AgentRules
-from power.devices import DeviceError, DeviceFacts, DeviceReading
-from power.lease_holder import DeviceLimits, Holder
-from power.previous import Previous, taken_over
+from power.devices.backend import DeviceError, DeviceFacts, DeviceReading
+from power.devices.original_limits import Previous, taken_over
+from power.leases.holder import DeviceLimits, Holder
 
 log = structlog.get_logger(__name__)
 

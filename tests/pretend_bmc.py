@@ -10,7 +10,7 @@ SYSTEM = "/redfish/v1/Systems/HGX"
 
 @dataclass
 class PretendBmc:
-    """Calls of power.redfish.Web."""
+    """Calls of power.devices.redfish.Web."""
 
     limits_w: dict[str, float] = field(default_factory=lambda: dict.fromkeys(GPUS, 700.0))
     draw_w: dict[str, float] = field(default_factory=lambda: dict.fromkeys(GPUS, 350.0))

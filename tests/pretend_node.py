@@ -4,7 +4,7 @@ import sys
 import time
 
 from nodeagent.device_process import serve
-from power.pretend_devices import PretendDevice, PretendDevices
+from power.devices.fake_devices import PretendDevice, PretendDevices
 
 
 class Misbehaving(PretendDevices):

@@ -8,12 +8,12 @@ import numpy as np
 
 from cluster.arrays import FloatArray
 from cluster.power import PowerTable
-from power.allocator import Allocator, AllocatorState, Grants, allocator_of, first_state
-from power.lease_book import LeaseBook, answers, found_w, heard, readings_of, taken_over
-from power.lease_holder import DeviceLimits, Holder, accepted, limits
-from power.lease_message import Heard, Keys, Lease, Refusal, Report, opened, sealed
+from power.allocator.state import Allocator, AllocatorState, Grants, allocator_of, first_state
+from power.allocator.step import step
+from power.leases.holder import DeviceLimits, Holder, accepted, limits
+from power.leases.issuer import LeaseBook, answers, found_w, heard, readings_of, taken_over
+from power.leases.messages import Heard, Keys, Lease, Refusal, Report, opened, sealed
 from power.rules import PowerRules
-from power.step import step
 
 KEYS = Keys("k1", {"k1": b"secret"})
 STRICT = PowerRules(control_delay_s=2.0, stale_s=10.0, lease_s=8.0, burst_share=0.0, stuck_s=0.0)

@@ -13,9 +13,9 @@ import structlog
 
 from cluster.clock import Clock
 from controller.power.term import Watts
-from power.framing import FrameError, framed, read_frame
-from power.lease_message import Inventory, Keys, Lease, Refusal, Report, opened, sealed
-from power.mounted_keys import keys_of_node
+from power.leases.framing import FrameError, framed, read_frame
+from power.leases.messages import Inventory, Keys, Lease, Refusal, Report, opened, sealed
+from power.leases.mounted_keys import keys_of_node
 
 log = structlog.get_logger(__name__)
 

@@ -8,13 +8,13 @@ import numpy as np
 from cluster.arrays import Array, BoolArray, FloatArray, IntArray
 from cluster.power import UNLIMITED_W, PowerTable
 from controller.power.loop_state import PowerStanding
-from power.admission import objections_to_floors
-from power.allocator import Allocator, AllocatorState
-from power.estimator import FAULTS, FINE, STALE
-from power.explain import held_back, speed_at, tightest
-from power.meters import AGREES
-from power.meters import FAULTS as METER_FAULTS
-from power.meters import STALE as METER_STALE
+from power.allocator.admission import objections_to_floors
+from power.allocator.explanation import held_back, speed_at, tightest
+from power.allocator.state import Allocator, AllocatorState
+from power.estimation.estimator import FAULTS, FINE, STALE
+from power.estimation.meters import AGREES
+from power.estimation.meters import FAULTS as METER_FAULTS
+from power.estimation.meters import STALE as METER_STALE
 
 SHOWN_CULPRITS = 16
 SHOWN_HELD = 128
@@ -74,7 +74,7 @@ class DomainFacts:
     floors: str = ""
     """Why not even the floors of its devices fit; empty where they do."""
     is_braked: bool = False
-    """A hardware brake is taken to hold down what draws through it (power/brake.py). Known of domains with a budget."""
+    """A hardware brake is taken to hold down what draws through it (power/estimation/brake.py). Known of domains with a budget."""
     short_w: Mapping[str, float] = field(default_factory=dict)
     """Class → watts that its devices need and do not get; every class in use."""
 

@@ -13,8 +13,8 @@ from controller.api.power_domain import Culprit, HeldBack, PowerDomainStatus
 from controller.api.validation_messages import words_of
 from controller.power.domain_facts import SHOWN_CULPRITS, DomainFacts, Held, Suspect
 from controller.report.decisions import Said
-from power import meters
-from power.estimator import FAULT_WORDS, FAULTS
+from power.estimation import meters
+from power.estimation.estimator import FAULT_WORDS, FAULTS
 
 MOVED_SHARE = 0.02
 """A figure that moved by less of its budget is not told anew: an idle row would write for every ripple."""

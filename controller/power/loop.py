@@ -19,9 +19,9 @@ from controller.power.loop_state import PowerStanding
 from controller.power.power_table import PRODUCT_LABELS, power_table, sound, unheard
 from controller.power.term import TableOf, Watts
 from controller.power.watcher import Sight
-from power.lease_message import Inventory, Keys
+from power.domains.tree import reach_of
+from power.leases.messages import Inventory, Keys
 from power.rules import PowerRules
-from power.tree import reach_of
 
 log = structlog.get_logger(__name__)
 

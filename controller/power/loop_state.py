@@ -9,9 +9,9 @@ from cluster.arrays import FloatArray
 from cluster.power import PowerTable
 from controller.power.domain_tree import PoweredNode, PowerTree
 from controller.power.watcher import Sight
-from power.admission import headroom_w
-from power.allocator import Allocator, AllocatorState
-from power.meters import Meters
+from power.allocator.admission import headroom_w
+from power.allocator.state import Allocator, AllocatorState
+from power.estimation.meters import Meters
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +33,7 @@ class PowerStanding:
     table: PowerTable | None = None
     """With what was read last; None before the first turn that granted."""
     reach: FloatArray | None = None
-    """`power.tree.reach_of` the table: it takes longer to make than all the rest, and only domains and feeds count."""
+    """`power.domains.tree.reach_of` the table: it takes longer to make than all the rest, and only domains and feeds count."""
     allocator: Allocator | None = None
     """None while no device was told of."""
     state: AllocatorState | None = None

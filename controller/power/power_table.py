@@ -20,7 +20,7 @@ from cluster.power import (
 )
 from controller.api.power_domain import Breaker
 from controller.power.domain_tree import Domains, PoweredNode, PowerTree, power_tree
-from power.lease_message import Found, Inventory
+from power.leases.messages import Found, Inventory
 
 PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name")
 UNHEARD_GPU_W = 1400.0

@@ -1,6 +1,6 @@
 """The fast loop of power, without its wires: from what agents say to the leases that they get. Pure but for its memory.
 
-The allocator decides (power/step.py); here stands what it decides about: which devices there are by the agents'
+The allocator decides (power/allocator/step.py); here stands what it decides about: which devices there are by the agents'
 own word, where they draw from by the power domains, and what was granted before whenever either of them changes.
 """
 
@@ -11,14 +11,14 @@ import numpy as np
 
 from cluster.errors import ConfigError
 from cluster.power import PowerTable, never_read
-from power.allocator import Allocator, AllocatorState, Grants, allocator_of, first_state
-from power.carrying import carried
-from power.lease_book import LeaseBook, answers, found_w, heard, readings_of, taken_over
-from power.lease_message import Inventory, Lease, Refusal, Report
-from power.meters import Metering, Meters, metered, metering_of, no_meters
+from power.allocator.state import Allocator, AllocatorState, Grants, allocator_of, first_state
+from power.allocator.state_transfer import carried
+from power.allocator.step import step
+from power.domains.tree import tree_of
+from power.estimation.meters import Metering, Meters, metered, metering_of, no_meters
+from power.leases.issuer import LeaseBook, answers, found_w, heard, readings_of, taken_over
+from power.leases.messages import Inventory, Lease, Refusal, Report
 from power.rules import PowerRules
-from power.step import step
-from power.tree import tree_of
 
 TableOf = Callable[[Mapping[str, Inventory]], PowerTable]
 """The power table for these nodes, with readings and leases left empty. Raises ConfigError."""

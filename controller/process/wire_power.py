@@ -21,8 +21,8 @@ from controller.power.reporter import PowerReporter
 from controller.power.watcher import POWER_DOMAINS, PowerWatcher, Work, work_of
 from controller.report.events import AT_A_TIME, Events
 from controller.settings import OperatorSettings
-from power.hours import Course, learned, told
-from power.mounted_keys import MountedKeys
+from power.estimation.daily_profile import Course, learned, told
+from power.leases.mounted_keys import MountedKeys
 from power.rules import PowerRules
 
 log = structlog.get_logger(__name__)

@@ -19,10 +19,10 @@ from cluster.power import (
     PowerReadings,
     PowerTable,
 )
-from power.allocator import AllocatorState, Grants, allocator_of, first_state
-from power.estimator import FAULT_WORDS
+from power.allocator.state import AllocatorState, Grants, allocator_of, first_state
+from power.allocator.step import step
+from power.estimation.estimator import FAULT_WORDS
 from power.rules import PowerRules
-from power.step import step
 from simulator.power.machine import Machine
 from simulator.power.policy import PERIOD_S, Orders, Policy, Readings, periods_late
 from simulator.power.protection import ROW_BREAKER

@@ -156,7 +156,7 @@ class Row:
 
         clock: share of every phase's power above idle that the locked clock leaves, 1 for none.
         cap_w: watts of the whole server; the clock falls until the draw keeps to it or the clock is at its lowest.
-        burst_j: joules that it may draw above cap_w while it has credit (power/burst.py).
+        burst_j: joules that it may draw above cap_w while it has credit (power/bursts/burst_credit.py).
         burst_w: watts of the whole server that no burst passes.
         """
         server = self._servers[number]

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from nodeagent.endpoint import serve
 from nodeagent.pretending import ScriptedDevices
-from power.devices import BROKEN, SILENT, DeviceError, DeviceReading
+from power.devices.backend import BROKEN, SILENT, DeviceError, DeviceReading
 from simulator.controlplane.folder import AUTHORITY, SERVER
 from simulator.controlplane.pki import write_pki
 from tests.agent_process import await_it, command, limits_w, running, settings_file, stopped

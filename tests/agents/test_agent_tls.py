@@ -14,8 +14,8 @@ from controller.power.agent_server import WattServer
 from controller.power.agent_tls import MountedTls
 from controller.power.term import Watts
 from nodeagent.link import Link, Tls
-from power.lease_message import Inventory, Keys, sealed
-from power.mounted_keys import keys_of_node
+from power.leases.messages import Inventory, Keys, sealed
+from power.leases.mounted_keys import keys_of_node
 from tests.certificates import Authority, Pair
 
 FLEET = Keys("k", {"k": b"a secret of the fleet, long enough"})

@@ -25,9 +25,9 @@ from nodeagent.agent import Agent
 from nodeagent.link import Link
 from nodeagent.meter import MeterReading
 from nodeagent.rules import AgentRules
-from power.lease_message import Keys
-from power.mounted_keys import keys_of_node
-from power.pretend_devices import PretendDevice, PretendDevices
+from power.devices.fake_devices import PretendDevice, PretendDevices
+from power.leases.messages import Keys
+from power.leases.mounted_keys import keys_of_node
 from power.rules import PowerRules
 from tests.kube import listed
 

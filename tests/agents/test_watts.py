@@ -25,10 +25,10 @@ from controller.power.term import Watts
 from nodeagent.agent import Agent
 from nodeagent.link import Link
 from nodeagent.rules import AgentRules
-from power.framing import framed
-from power.lease_message import Inventory, Keys, Report, sealed
-from power.mounted_keys import keys_of_node
-from power.pretend_devices import PretendDevice, PretendDevices
+from power.devices.fake_devices import PretendDevice, PretendDevices
+from power.leases.framing import framed
+from power.leases.messages import Inventory, Keys, Report, sealed
+from power.leases.mounted_keys import keys_of_node
 from power.rules import PowerRules
 
 FLEET = Keys("k", {"k": b"a secret of the fleet, long enough"})

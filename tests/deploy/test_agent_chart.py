@@ -10,7 +10,7 @@ import yaml
 
 from nodeagent.__main__ import main
 from nodeagent.settings import AgentSettings, read_settings
-from power.mounted_keys import LEAST_BYTES
+from power.leases.mounted_keys import LEAST_BYTES
 from tests.deploy.helm import CHART, NAMESPACE, RefusedError, Values, rendered
 
 Objects = dict[tuple[str, str], dict[str, Any]]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeagent.out_of_band import OutOfBand, Sparing
-from power.devices import SILENT, DeviceError, DeviceFacts, DeviceReading
+from power.devices.backend import SILENT, DeviceError, DeviceFacts, DeviceReading
 
 SETTLES_S = 40.0
 FACTS = DeviceFacts("g", "GPU", "pretend", 200.0, 700.0, 700.0, can_limit=True)

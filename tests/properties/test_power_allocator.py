@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from cluster.arrays import FloatArray
 from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PowerReadings, PowerTable
-from power.allocator import Allocator, AllocatorState, Grants, allocator_of, first_state
-from power.appetite import pieces
-from power.filling import pour
+from power.allocator.marginal_utility import pieces
+from power.allocator.state import Allocator, AllocatorState, Grants, allocator_of, first_state
+from power.allocator.step import step
+from power.allocator.water_filling import pour
 from power.rules import PowerRules
-from power.step import step
 from tests.watts import Device, Domain, power_table
 
 many = settings(max_examples=max(500, settings.default.max_examples if settings.default else 0))

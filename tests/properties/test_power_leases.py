@@ -11,7 +11,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from cluster.power import PowerTable
-from power.tree import Tree, tree_of
+from power.domains.tree import Tree, tree_of
 from tests.pretend_power import STRICT, Controller, Fleet, Weather
 from tests.watts import Device, Domain, power_table
 

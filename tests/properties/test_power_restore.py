@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from nodeagent.agent import Agent
 from nodeagent.rules import AgentRules
-from power.devices import REFUSED, DeviceError
-from power.lease_message import Keys, Lease, node_secret, sealed
-from power.pretend_devices import PretendDevice, PretendDevices
+from power.devices.backend import REFUSED, DeviceError
+from power.devices.fake_devices import PretendDevice, PretendDevices
+from power.leases.messages import Keys, Lease, node_secret, sealed
 
 pytestmark = pytest.mark.slow
 

@@ -14,9 +14,9 @@ import structlog.testing
 from cluster.errors import ConfigError
 from nodeagent.link import Link
 from nodeagent.settings import read_settings
-from power.framing import framed, read_frame
-from power.lease_message import node_secret
-from power.mounted_keys import SPREADS_S, MountedKeys, keys_of_node, read_keys
+from power.leases.framing import framed, read_frame
+from power.leases.messages import node_secret
+from power.leases.mounted_keys import SPREADS_S, MountedKeys, keys_of_node, read_keys
 
 PATIENCE_S = 10.0
 

@@ -10,8 +10,8 @@ from nodeagent.agent import Agent
 from nodeagent.meter import MeterReading
 from nodeagent.metrics import DCGM, AgentMetrics
 from nodeagent.rules import AgentRules
-from power.lease_message import Keys
-from power.pretend_devices import PretendDevice, PretendDevices
+from power.devices.fake_devices import PretendDevice, PretendDevices
+from power.leases.messages import Keys
 
 PAGE = (Path(__file__).parents[2] / "docs" / "power.md").read_text(encoding="utf-8")
 KEYS = Keys("k", {"k": b"of a node"})

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from nodeagent.device_process import REST_S, DeviceProcess
-from power.devices import BROKEN, LOST, REFUSED, SILENT, DeviceError, DeviceReading
+from power.devices.backend import BROKEN, LOST, REFUSED, SILENT, DeviceError, DeviceReading
 
 
 class Watch:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from power.devices import DeviceReading
-from power.enforcing import mean_draw_w, so_long_before
+from power.devices.backend import DeviceReading
+from power.leases.enforcement import mean_draw_w, so_long_before
 
 
 def reading(at_s: float, energy_j: float | None, draw_w: float = 650.0) -> DeviceReading:

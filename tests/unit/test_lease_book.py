@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from cluster.power import NEVER_S, PHASE_UNKNOWN
-from power.allocator import allocator_of, first_state
-from power.lease_book import LeaseBook, answers, found_w, heard, readings_of, taken_over
-from power.lease_message import Heard, Report
-from power.step import step
+from power.allocator.state import allocator_of, first_state
+from power.allocator.step import step
+from power.leases.issuer import LeaseBook, answers, found_w, heard, readings_of, taken_over
+from power.leases.messages import Heard, Report
 from tests.watts import Device, row_of
 
 TABLE = row_of([Device("g1", "n1"), Device("g2", "n2"), Device("kept", "n2", managed=False)], 1000.0)

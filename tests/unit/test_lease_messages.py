@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from power.lease_holder import DeviceLimits, Holder, accepted, bursts, limits
-from power.lease_message import Heard, Keys, Lease, Refusal, Report, node_secret, opened, sealed
+from power.leases.holder import DeviceLimits, Holder, accepted, bursts, limits
+from power.leases.messages import Heard, Keys, Lease, Refusal, Report, node_secret, opened, sealed
 
 KEYS = Keys("new", {"old": b"former", "new": b"secret"})
 HOLDER = Holder("n1", "life-1", {"g1": DeviceLimits(100.0, 400.0, 200.0, 350.0)})

@@ -10,8 +10,8 @@ import pytest
 from nodeagent.agent import Agent
 from nodeagent.record import read_record
 from nodeagent.rules import AgentRules
-from power.lease_message import Keys, Lease, Refusal, Report, node_secret, opened, sealed
-from power.pretend_devices import PretendDevice, PretendDevices
+from power.devices.fake_devices import PretendDevice, PretendDevices
+from power.leases.messages import Keys, Lease, Refusal, Report, node_secret, opened, sealed
 
 FLEET = b"a secret of the fleet, long enough"
 KEYS = Keys("k", {"k": node_secret(FLEET, "n1")})

@@ -2,8 +2,8 @@
 
 import pytest
 
-from power.devices import LOST, NO_LIBRARY, NO_PERMISSION, REFUSED, THROTTLES, DeviceError, DeviceReading
-from power.nvml import Nvml
+from power.devices.backend import LOST, NO_LIBRARY, NO_PERMISSION, REFUSED, THROTTLES, DeviceError, DeviceReading
+from power.devices.nvml import Nvml
 from tests.pretend_nvml import Gpu, PretendNvml
 
 

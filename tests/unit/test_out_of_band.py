@@ -5,8 +5,8 @@ from random import Random
 import pytest
 
 from nodeagent.out_of_band import OutOfBand, Sparing
-from power.devices import REFUSED, SILENT, DeviceError, DeviceReading
-from power.redfish import Redfish
+from power.devices.backend import REFUSED, SILENT, DeviceError, DeviceReading
+from power.devices.redfish import Redfish
 from tests.pretend_bmc import PretendBmc
 
 EXACT = Sparing(look_s=5.0, rest_s=10.0, settles_s=40.0, jitter_share=0.0)

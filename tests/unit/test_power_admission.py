@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from power.admission import headroom_w, objections_to_floors
-from power.allocator import Allocator, AllocatorState, allocator_of, first_state
-from power.explain import held_back, speed_at, tightest
+from power.allocator.admission import headroom_w, objections_to_floors
+from power.allocator.explanation import held_back, speed_at, tightest
+from power.allocator.state import Allocator, AllocatorState, allocator_of, first_state
+from power.allocator.step import step
+from power.domains.tree import tree_of
 from power.rules import PowerRules
-from power.step import step
-from power.tree import tree_of
 from tests.watts import Device, Domain, power_table, row_of
 
 PAIR = [Device("h", "n1", "high"), Device("l", "n2", "low")]

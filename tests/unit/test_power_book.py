@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.power import NEVER_S, PowerLeases
-from power.book import Book, confirmed, first_book, granted
+from power.estimation.commitments import Book, confirmed, first_book, granted
 
 PERIOD_S, DELAY_S = 2.0, 6.0
 

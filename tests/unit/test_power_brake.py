@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from cluster.arrays import FloatArray
-from power.brake import Braking, no_brake, watched
-from power.burst import burst_of
-from power.burst_room import bounded, first_account
-from power.room import Room
+from power.bursts.burst_credit import burst_of
+from power.bursts.burst_limits import bounded, first_account
+from power.bursts.headroom import Room
+from power.domains.tree import Tree, tree_of
+from power.estimation.brake import Braking, no_brake, watched
 from power.rules import PowerRules
-from power.tree import Tree, tree_of
 from tests.watts import Device, Domain, power_table, row_of
 
 RULES = PowerRules()

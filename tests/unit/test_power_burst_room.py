@@ -7,15 +7,15 @@ import pytest
 
 from cluster.arrays import BoolArray, FloatArray
 from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_UNKNOWN, PowerReadings
-from power.allocator import allocator_of
-from power.appetite import pieces
-from power.burst import burst_of
-from power.burst_room import BurstAccount, bounded, counted, first_account
-from power.estimator import Estimate, first_trust
-from power.room import Room
+from power.allocator.marginal_utility import pieces
+from power.allocator.state import allocator_of
+from power.allocator.targets import all_needs, targets
+from power.bursts.burst_credit import burst_of
+from power.bursts.burst_limits import BurstAccount, bounded, counted, first_account
+from power.bursts.headroom import Room
+from power.domains.tree import Tree, tree_of
+from power.estimation.estimator import Estimate, first_trust
 from power.rules import PowerRules
-from power.targets import all_needs, targets
-from power.tree import Tree, tree_of
 from tests.watts import Device, no_readings, row_of
 
 RULES = PowerRules(control_delay_s=6.0)

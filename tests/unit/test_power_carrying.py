@@ -5,10 +5,10 @@ from dataclasses import fields, replace
 import numpy as np
 
 from cluster.power import PowerTable
-from power.allocator import Allocator, AllocatorState, allocator_of, first_state
-from power.carrying import carried
+from power.allocator.state import Allocator, AllocatorState, allocator_of, first_state
+from power.allocator.state_transfer import carried
+from power.allocator.step import step
 from power.rules import PowerRules
-from power.step import step
 from tests.watts import Device, row_of
 
 HARD = PowerRules(burst_share=0.0)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from cluster.arrays import FloatArray
-from power.allocator import Allocator, AllocatorState, Grants, allocator_of, first_state
-from power.estimator import FAULTS
+from power.allocator.state import Allocator, AllocatorState, Grants, allocator_of, first_state
+from power.allocator.step import step
+from power.estimation.estimator import FAULTS
 from power.rules import PowerRules
-from power.step import step
 from tests.watts import Device, row_of
 
 STRICT = PowerRules(burst_share=0.0, first_spike_share=0.0)

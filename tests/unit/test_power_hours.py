@@ -13,10 +13,10 @@ from controller.power.domain_tree import power_tree
 from controller.power.loop_state import PowerStanding
 from controller.power.watcher import Sight
 from controller.process.wire_power import LEARN_EVERY_S, PlannedPods
-from power.allocator import allocator_of, first_state
-from power.hours import HOURS, Course, learned, told
+from power.allocator.state import allocator_of, first_state
+from power.allocator.step import step
+from power.estimation.daily_profile import HOURS, Course, learned, told
 from power.rules import PowerRules
-from power.step import step
 from tests.builders import Pod, node, pod, world
 from tests.watts import Device, Domain, power_table, row_of
 

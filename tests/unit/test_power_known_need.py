@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 
 from cluster.power import PHASE_COMPUTE_BOUND, PHASE_MEMORY_BOUND
-from power.allocator import allocator_of, first_state
-from power.known_need import is_known, learnt, nothing_known
+from power.allocator.state import allocator_of, first_state
+from power.allocator.step import step
+from power.estimation.known_need import is_known, learnt, nothing_known
 from power.rules import PowerRules
-from power.step import step
 from tests.watts import Device, Domain, power_table
 
 RULES = PowerRules(stuck_s=0.0, burst_share=0.0)

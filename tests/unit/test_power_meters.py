@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from cluster.power import NEVER_S, PowerTable
-from power.allocator import allocator_of, first_state
-from power.meters import FAULTS, Meters, metered, metering_of, no_meters
+from power.allocator.state import allocator_of, first_state
+from power.allocator.step import step
+from power.estimation.meters import FAULTS, Meters, metered, metering_of, no_meters
 from power.rules import PowerRules
-from power.step import step
 from tests.watts import Device, Domain, power_table, row_of
 
 STRICT = PowerRules(burst_share=0.0)

@@ -13,7 +13,7 @@ from cluster.power import (
     PHASE_UNKNOWN,
     PowerReadings,
 )
-from power.phases import alternate, lasting, prompts_share
+from power.estimation.phases import alternate, lasting, prompts_share
 from tests.watts import no_readings
 
 IDLE_W = np.full(1, 60.0)

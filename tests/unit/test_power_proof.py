@@ -8,10 +8,10 @@ import pytest
 
 from cluster.arrays import BoolArray, FloatArray
 from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_UNKNOWN, PowerReadings
-from power.allocator import Allocator, AllocatorState, Grants, allocator_of, first_state
-from power.estimator import FAULTS
+from power.allocator.state import Allocator, AllocatorState, Grants, allocator_of, first_state
+from power.allocator.step import step
+from power.estimation.estimator import FAULTS
 from power.rules import PowerRules
-from power.step import step
 from tests.watts import Device, row_of
 
 RULES = PowerRules(stuck_s=0.0)

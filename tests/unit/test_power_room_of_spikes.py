@@ -7,15 +7,15 @@ import pytest
 
 from cluster.arrays import FloatArray
 from cluster.power import PHASE_MEMORY_BOUND
-from power.allocator import allocator_of, first_state
-from power.appetite import pieces
-from power.estimator import Estimate, first_trust
-from power.room import Room, counted_excess_w, reserve, room_of
+from power.allocator.marginal_utility import pieces
+from power.allocator.state import allocator_of, first_state
+from power.allocator.step import step
+from power.allocator.targets import targets
+from power.bursts.headroom import Room, counted_excess_w, reserve, room_of
+from power.domains.tree import tree_of
+from power.estimation.estimator import Estimate, first_trust
+from power.estimation.spike import Spikes, no_spikes, with_draw
 from power.rules import PowerRules
-from power.spike import Spikes, no_spikes, with_draw
-from power.step import step
-from power.targets import targets
-from power.tree import tree_of
 from tests.watts import Device, no_readings, row_of
 
 RULES = PowerRules()

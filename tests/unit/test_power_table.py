@@ -9,8 +9,8 @@ from cluster.power import UNLIMITED_W
 from controller.api.power_domain import PowerDomainSpec
 from controller.power.domain_tree import CLASS_LABEL, PoweredNode, power_tree
 from controller.power.power_table import UNHEARD_GPU_W, power_table, sound, unheard
-from power.lease_message import Found, Inventory
-from power.tree import reach_of
+from power.domains.tree import reach_of
+from power.leases.messages import Found, Inventory
 
 CLASSES = [{"name": "high", "rank": 0, "minPriority": 1000}, {"name": "low", "rank": 1, "floor": 0.3}]
 

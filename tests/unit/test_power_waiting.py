@@ -7,9 +7,9 @@ import pytest
 
 from cluster.arrays import FloatArray
 from cluster.power import PHASE_IDLE, PHASE_MEMORY_BOUND
-from power.allocator import Grants, allocator_of, first_state
+from power.allocator.state import Grants, allocator_of, first_state
+from power.allocator.step import step
 from power.rules import PowerRules
-from power.step import step
 from tests.watts import Device, row_of
 
 RULES = PowerRules(stuck_s=0.0, prove_every_s=0.0)

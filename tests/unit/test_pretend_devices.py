@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from power.devices import LOST, REFUSED, SILENT, DeviceError, DeviceReading
-from power.pretend_devices import PretendDevice, PretendDevices
+from power.devices.backend import LOST, REFUSED, SILENT, DeviceError, DeviceReading
+from power.devices.fake_devices import PretendDevice, PretendDevices
 
 
 class Watch:

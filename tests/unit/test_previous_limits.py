@@ -7,9 +7,9 @@ import pytest
 
 from cluster.errors import ConfigError
 from nodeagent.record import Record, read_record, write_record
-from power.devices import DeviceFacts
-from power.lease_holder import Holder
-from power.previous import Previous, about_to_set, made_of_it, taken_over, to_restore
+from power.devices.backend import DeviceFacts
+from power.devices.original_limits import Previous, about_to_set, made_of_it, taken_over, to_restore
+from power.leases.holder import Holder
 
 H100 = DeviceFacts("GPU-1", "H100", "pretend", min_w=200, max_w=700, default_w=700, can_limit=True)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from power.devices import LOST, REFUSED, SILENT, DeviceError, DeviceReading
-from power.redfish import Redfish
+from power.devices.backend import LOST, REFUSED, SILENT, DeviceError, DeviceReading
+from power.devices.redfish import Redfish
 from tests.pretend_bmc import PretendBmc
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from nodeagent.meter import MeterReading, NodeMeter
-from power.devices import REFUSED, SILENT, DeviceError
-from power.redfish_meter import ChassisMeter
+from power.devices.backend import REFUSED, SILENT, DeviceError
+from power.devices.redfish_meter import ChassisMeter
 
 CHASSIS = "/redfish/v1/Chassis"
 
@@ -25,7 +25,7 @@ def metered(name: str) -> dict[str, Any]:
 
 @dataclass
 class PretendChassis:
-    """Calls of power.redfish.Web, for chassis that the test makes up."""
+    """Calls of power.devices.redfish.Web, for chassis that the test makes up."""
 
     made: dict[str, dict[str, Any]]
     watts: dict[str, float] = field(default_factory=dict)

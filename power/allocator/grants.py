@@ -1,0 +1,74 @@
+"""What a step tells and leaves: grants, the very same ones while nothing changes, and the state that stays."""
+
+import numpy as np
+
+from cluster.arrays import BoolArray, FloatArray, all_of
+from power.allocator.reading_accumulator import Waited
+from power.allocator.state import Allocator, AllocatorState, Grants
+from power.bursts.burst_limits import BurstAccount
+from power.estimation.commitments import Book
+from power.estimation.compliance import Proof
+from power.estimation.spike import Spikes
+
+
+def grants(allocator: Allocator, book: Book, account: BurstAccount, proof: Proof, changed: BoolArray) -> Grants:
+    burst_to_w = np.maximum(account.to_w, book.cap_w)
+    return Grants(
+        changed=changed,
+        cap_w=book.cap_w,
+        burst_j=allocator.burst_j if all_of(book.burst) else np.where(book.burst, allocator.burst_j, 0.0),
+        burst_to_w=np.where(proof.asked_w < np.inf, book.cap_w, burst_to_w) if proof.running else burst_to_w,
+        credit_back_s=account.back_s,
+        sequence=book.sequence,
+        safe_w=np.minimum(allocator.appetite.floor_w, book.cap_w),
+        met=book.met,
+    )
+
+
+def nothing_new(allocator: Allocator, state: AllocatorState, account: BurstAccount) -> Grants:
+    told, before = state.told, state.account
+    same = account.to_w is before.to_w and account.back_s is before.back_s
+    if told is not None and same and told.changed is allocator.tree.nobody:
+        return told
+    return grants(allocator, state.book, account, state.proof, allocator.tree.nobody)
+
+
+def under_test(allocator: Allocator, proof: Proof, tests_w: FloatArray | None, cap_w: FloatArray) -> FloatArray:
+    """Grants no higher than what is under test, or comes under test now."""
+    if proof.running:
+        cap_w = np.minimum(cap_w, np.maximum(proof.asked_w, allocator.appetite.base_w))
+    return cap_w if tests_w is None else np.minimum(cap_w, tests_w)
+
+
+def still(
+    state: AllocatorState,
+    spikes: Spikes,
+    mean_w: FloatArray,
+    account: BurstAccount,
+    waited: Waited | None,
+    at_s: float,
+    told: Grants,
+) -> AllocatorState:
+    """The state of a step in which nothing happened that moves a cap."""
+    return AllocatorState(  # most steps end here: `replace` would cost more than all the rest of them
+        book=state.book,
+        trust=state.trust,
+        spikes=spikes,
+        need_w=state.need_w,
+        usual_w=state.usual_w,
+        known=state.known,
+        rises_per_s=state.rises_per_s,
+        target_w=state.target_w,
+        mean_w=mean_w,
+        prompts=state.prompts,
+        estimate=state.estimate,
+        account=account,
+        proof=state.proof,
+        braking=state.braking,
+        quiet=state.quiet,
+        started_s=state.started_s,
+        at_s=at_s,
+        decided_s=state.decided_s,
+        waited=waited,
+        told=told,
+    )

@@ -1,0 +1,103 @@
+"""Watts poured level by level into devices, until the limits that they draw through are full."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster.arrays import BoolArray, FloatArray, IntArray
+from power.domains.tree import Tree
+
+_FULL_W = 1e-6
+"""A limit with less than a microwatt left is full: what rounding leaves."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pouring:
+    """The parts of a tree that pouring needs, arranged once."""
+
+    tree: Tree
+    levels: int
+    only_limit: IntArray | None
+    """Shape (devices,): the one limit of each device, where every device has exactly one; else None."""
+    only_burden: FloatArray
+    """Shape (devices,): watts at that limit, at worst, per watt of cap."""
+
+
+def pouring_of(tree: Tree, levels: int) -> Pouring:
+    single = len(tree.path_device) == tree.devices and len(set(tree.path_device.tolist())) == tree.devices
+    only = tree.path_limit[np.argsort(tree.path_device)] if single else None
+    share = np.ones(tree.devices)
+    share[tree.path_device] = tree.path_share
+    return Pouring(tree, levels, only, tree.burden * share)
+
+
+def pour(pouring: Pouring, width_w: FloatArray, level: IntArray, room_w: FloatArray) -> FloatArray:
+    """Watts of cap that each device gets, shape (devices,).
+
+    width_w, level: shape (devices, pieces): each device asks for pieces of watts, each piece at a level; lower levels
+    are served first, and all of them before the next. Of the first level that does not fit, every device below a limit
+    that is full gets the same share of its piece, and nothing of later levels.
+    room_w: shape (levels, limits): what the limit may carry when this level has been served, in watts at the limit.
+
+    On a tree this serves each level as far as any other way could, because the sets that a tree limits are nested.
+    Where racks are fed twice it never exceeds a limit, but may leave a little of one unused.
+    """
+    if pouring.only_limit is not None:
+        return _pour_apart(pouring, pouring.only_limit, width_w, level, room_w)
+    return _pour_together(pouring, width_w, level, room_w)
+
+
+def _pour_apart(
+    pouring: Pouring, only: IntArray, width_w: FloatArray, level: IntArray, room_w: FloatArray
+) -> FloatArray:
+    """Each limit by itself, all at once: no device draws through two."""
+    limits = pouring.tree.limits
+    cell = level * limits + only[:, None]
+    load = width_w * pouring.only_burden[:, None]
+    carried = np.bincount(cell.ravel(), load.ravel(), pouring.levels * limits)
+    asked = np.asarray(carried, dtype=np.float64).reshape(pouring.levels, limits)
+    served = _served(asked, room_w)
+    return np.asarray((width_w * served.ravel()[cell]).sum(axis=1), dtype=np.float64)
+
+
+def _served(asked: FloatArray, room_w: FloatArray) -> FloatArray:
+    """Share of each level that fits each limit, shape (levels, limits)."""
+    before = np.cumsum(asked, axis=0) - asked
+    return np.minimum(np.maximum((room_w - before) / np.maximum(asked, _FULL_W), 0.0), 1.0)
+
+
+def _pour_together(pouring: Pouring, width_w: FloatArray, level: IntArray, room_w: FloatArray) -> FloatArray:
+    """Raise everybody together to the level where the first limit is full, keep those below it, go on with the rest."""
+    tree = pouring.tree
+    got = np.zeros(tree.devices)
+    left_w = width_w.copy()
+    rows = np.arange(tree.devices)[:, None]
+    for _ in range(pouring.levels + tree.limits):
+        reached, share, full = _first_full(pouring, left_w, level, room_w - tree.through(tree.burden * got))
+        part = np.where(level < reached, 1.0, np.where(level == reached, share, 0.0))
+        given = left_w * part
+        got += given.sum(axis=1)
+        left_w -= given
+        if not full.any():
+            return got
+        stopped = np.zeros(tree.devices, dtype=bool)
+        stopped[tree.path_device[full[tree.path_limit]]] = True
+        left_w[rows[stopped]] = 0.0
+    return got
+
+
+def _first_full(
+    pouring: Pouring, left_w: FloatArray, level: IntArray, room_w: FloatArray
+) -> tuple[int, float, BoolArray]:
+    """The first level that does not fit everywhere, the share of it that does, and the limits that are full then."""
+    tree = pouring.tree
+    cell = level[tree.path_device] * tree.limits + tree.path_limit[:, None]
+    load = left_w[tree.path_device] * (tree.burden[tree.path_device] * tree.path_share)[:, None]
+    carried = np.bincount(cell.ravel(), load.ravel(), pouring.levels * tree.limits)
+    asked = np.asarray(carried, dtype=np.float64).reshape(pouring.levels, -1)
+    over = (np.cumsum(asked, axis=0) > room_w + _FULL_W) & (asked > 0)
+    if not over.any():
+        return pouring.levels, 0.0, np.zeros(tree.limits, dtype=bool)
+    reached = int(np.argmax(over.any(axis=1)))
+    share = np.where(over[reached], _served(asked, room_w)[reached], np.inf)
+    return reached, float(share.min()), share <= share.min() + 1e-12

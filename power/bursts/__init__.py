@@ -1,0 +1,1 @@
+"""Bursts: draw above a lease for a moment, within what breakers and the headroom allow."""

@@ -1,0 +1,153 @@
+"""AMD devices through AMD SMI (`amdsmi`, part of ROCm). Setters need root; guests have them from ROCm 7.1.1 on.
+
+Power is in watts when read and in microwatts when set; some parts have a least limit equal to the default, so that they
+cannot be capped at all: that is discovered.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from power.devices.backend import (
+    BROKEN,
+    LOST,
+    NO_LIBRARY,
+    NO_PERMISSION,
+    REFUSED,
+    DeviceError,
+    DeviceFacts,
+    DeviceReading,
+)
+
+T = TypeVar("T")
+
+MICRO = 1e-6
+PACKAGE_SENSOR = 0
+DRAWS = ("socket_power", "current_socket_power", "average_socket_power")
+"""Which of them a part tells depends on its generation."""
+NOT_TOLD = (0xFFFF, 0xFFFFFFFF)
+"""What parts answer that do not know, where it is not the text N/A."""
+
+
+class AmdSmi:
+    """The devices that AMD SMI sees. Raises DeviceError(NO_LIBRARY) when there is no library or driver."""
+
+    def __init__(self, clock: Callable[[], float], library: Any = None) -> None:
+        """clock: monotonic seconds. library: the module `amdsmi`, or one that behaves like it."""
+        self._clock = clock
+        self._smi = library or _library()
+        self._said(self._smi.amdsmi_init)
+
+    def close(self) -> None:
+        self._said(self._smi.amdsmi_shut_down)
+
+    def discover(self) -> tuple[DeviceFacts, ...]:
+        return tuple(self._facts(handle) for handle in self._said(self._smi.amdsmi_get_processor_handles))
+
+    def read(self) -> Mapping[str, DeviceReading | DeviceError]:
+        found: dict[str, DeviceReading | DeviceError] = {}
+        for number, handle in enumerate(self._said(self._smi.amdsmi_get_processor_handles)):
+            try:
+                uuid = self._uuid(handle)
+                found[uuid] = self._reading(handle, uuid)
+            except DeviceError as error:
+                found[f"index-{number}"] = error
+        return found
+
+    def set_limit(self, uuid: str, limit_w: float) -> float:
+        handle = self._handle(uuid)
+        self._said(lambda: self._smi.amdsmi_set_power_cap(handle, PACKAGE_SENSOR, round(limit_w / MICRO)))
+        return float(self._cap(handle)["power_cap"]) * MICRO
+
+    def set_clocks(self, uuid: str, max_mhz: float | None) -> None:
+        handle = self._handle(uuid)
+        if max_mhz is None:
+            clocks = self._said(lambda: self._smi.amdsmi_get_clock_info(handle, self._smi.AmdSmiClkType.GFX))
+            max_mhz = float(clocks["max_clk"])
+        limit_mhz = round(max_mhz)
+        self._said(lambda: self._smi.amdsmi_set_gpu_clk_limit(handle, "sclk", "max", limit_mhz))
+
+    def _facts(self, handle: Any) -> DeviceFacts:
+        cap = self._cap(handle)
+        low, high = float(cap["min_power_cap"]) * MICRO, float(cap["max_power_cap"]) * MICRO
+        asic = self._said(lambda: self._smi.amdsmi_get_gpu_asic_info(handle))
+        return DeviceFacts(
+            uuid=self._uuid(handle),
+            model=str(asic.get("market_name", "AMD GPU")),
+            backend="amdsmi",
+            min_w=low,
+            max_w=high,
+            default_w=float(cap.get("default_power_cap", cap["max_power_cap"])) * MICRO,
+            can_limit=low < high,
+            why_not="" if low < high else "its least limit is its default",
+        )
+
+    def _reading(self, handle: Any, uuid: str) -> DeviceReading:
+        smi = self._smi
+        power = self._said(lambda: smi.amdsmi_get_power_info(handle))
+        activity = self._maybe(lambda: smi.amdsmi_get_gpu_activity(handle)) or {}
+        energy = self._maybe(lambda: smi.amdsmi_get_energy_count(handle))
+        cap_w = float(self._cap(handle)["power_cap"]) * MICRO
+        joules = energy and float(energy["energy_accumulator"]) * float(energy["counter_resolution"]) * MICRO
+        return DeviceReading(
+            uuid=uuid,
+            at_s=self._clock(),
+            draw_w=_number(*(power.get(name) for name in DRAWS)),
+            limit_w=cap_w,
+            requested_w=cap_w,
+            energy_j=joules,
+            busy_share=_share(activity.get("gfx_activity")),
+            memory_busy_share=_share(activity.get("umc_activity")),
+        )
+
+    def _cap(self, handle: Any) -> Mapping[str, Any]:
+        info: Mapping[str, Any] = self._said(lambda: self._smi.amdsmi_get_power_cap_info(handle))
+        return info
+
+    def _uuid(self, handle: Any) -> str:
+        return str(self._said(lambda: self._smi.amdsmi_get_gpu_device_uuid(handle)))
+
+    def _handle(self, uuid: str) -> Any:
+        for handle in self._said(self._smi.amdsmi_get_processor_handles):
+            if self._uuid(handle) == uuid:
+                return handle
+        raise DeviceError(LOST, f"{uuid} is not here")
+
+    def _maybe(self, call: Callable[[], T]) -> T | None:
+        try:
+            return self._said(call)
+        except DeviceError:
+            return None
+
+    def _said(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except self._smi.AmdSmiLibraryException as error:
+            raise DeviceError(self._code(error.get_error_code()), str(error).strip()) from error
+
+    def _code(self, status: Any) -> str:
+        smi = self._smi.amdsmi_wrapper
+        return {
+            smi.AMDSMI_STATUS_NO_PERM: NO_PERMISSION,
+            smi.AMDSMI_STATUS_NOT_FOUND: LOST,
+            smi.AMDSMI_STATUS_INVAL: REFUSED,
+            smi.AMDSMI_STATUS_NOT_SUPPORTED: REFUSED,
+        }.get(status, BROKEN)
+
+
+def _library() -> Any:
+    try:
+        import amdsmi  # comes with ROCm, not with Tonnage
+    except (ImportError, KeyError) as error:  # it looks for its library through the environment
+        raise DeviceError(NO_LIBRARY, "amdsmi is not installed: it comes with ROCm") from error
+    return amdsmi
+
+
+def _number(*values: Any) -> float | None:
+    """The first that is a number; parts that do not tell answer the text N/A."""
+    told = (float(value) for value in values if isinstance(value, int | float) and value not in NOT_TOLD)
+    return next(told, None)
+
+
+def _share(percent: Any) -> float | None:
+    value = _number(percent)
+    return None if value is None else value / 100

@@ -1,0 +1,159 @@
+"""Pretend devices: they draw, obey late, clamp, refuse, lie, hang and reset, as real ones were seen to do.
+
+Everything follows from the clock and from what is asked of them: the same calls give the same answers.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cluster.clock import Clock
+from power.devices.backend import LOST, REFUSED, SILENT, DeviceError, DeviceFacts, DeviceReading
+
+LOWEST_MHZ, HIGHEST_MHZ = 210.0, 1980.0
+
+
+@dataclass(slots=True)
+class PretendDevice:
+    """One device: its nature, what it wants to draw, and how it misbehaves."""
+
+    uuid: str
+    model: str = "Pretend H100"
+    min_w: float = 200.0
+    max_w: float = 700.0
+    default_w: float = 700.0
+    idle_w: float = 70.0
+    wants_w: Callable[[float], float] = lambda _: 600.0
+    """What its work would draw without a limit, watts at an instant."""
+    obeys_after_s: float = 1.0
+    """In band a new limit is at work about 1 s after it was set; through a BMC it takes up to 40 s."""
+    clamps_to_w: tuple[float, float] | None = None
+    """Takes any value and enforces the nearest in this range, without a word (200 W on an H100 was seen to)."""
+    refuses: bool = False
+    lies: bool = False
+    """Reports the limit that was asked for and enforces the old one."""
+    stuck: bool = False
+    """Takes a new limit, reports the old one, and goes on with the old one."""
+    silent_from_s: float | None = None
+    """From then on every call about it fails with SILENT."""
+    lost_from_s: float | None = None
+    frozen_draw_w: float | None = None
+    """What it reports as its draw, whatever it draws."""
+    overshoot_share: float = 0.03
+    """Limiters react late: the draw may pass the limit by so much."""
+    brake_w: float | None = None
+    """What a hardware brake leaves it, whatever its limit; None while none is pulled."""
+    tells_throttles: bool = True
+    """Whether it says what holds its clocks down: AMD's and those behind a BMC do not."""
+    locked_mhz: float | None = None
+    """The clock that it is held at. Its draw does not follow."""
+    _steps: list[tuple[float, float]] = field(default_factory=list)
+    """(from when, limit that is enforced), rising in time."""
+    _told_w: float | None = None
+    _energy_j: float = 0.0
+    _metered_s: float | None = None
+
+    def facts(self) -> DeviceFacts:
+        return DeviceFacts(
+            uuid=self.uuid,
+            model=self.model,
+            backend="pretend",
+            min_w=self.min_w,
+            max_w=self.max_w,
+            default_w=self.default_w,
+            can_limit=self.min_w < self.max_w,
+            clocks_mhz=(LOWEST_MHZ, HIGHEST_MHZ),
+        )
+
+    def enforced_w(self, now_s: float) -> float:
+        """The limit that holds now, whatever is reported."""
+        past = [limit for since_s, limit in self._steps if since_s <= now_s]
+        return past[-1] if past else self.default_w
+
+    def draw_w(self, now_s: float) -> float:
+        """What it draws now: its work's wish, held at the limit give or take the overshoot, and by the brake."""
+        limited_w = min(self.wants_w(now_s), self.enforced_w(now_s) * (1 + self.overshoot_share))
+        return max(self.idle_w, limited_w if self.brake_w is None else min(limited_w, self.brake_w))
+
+    def reboot(self, now_s: float) -> None:
+        """Limits are gone: a driver reload, a reset, a reboot."""
+        self._steps = [(now_s, self.default_w)]
+        self._told_w = None
+
+    def set_limit(self, limit_w: float, now_s: float) -> float:
+        self._check(now_s)
+        if self.refuses or (self.clamps_to_w is None and not self.min_w <= limit_w <= self.max_w):
+            raise DeviceError(REFUSED, f"{limit_w:g} W is not in {self.min_w:g}..{self.max_w:g} W")
+        low, high = self.clamps_to_w or (self.min_w, self.max_w)
+        taken_w = min(max(limit_w, low), high)
+        if not (self.lies or self.stuck):
+            self._steps = [*self._steps[-3:], (now_s + self.obeys_after_s, taken_w)]
+        self._told_w = limit_w if self.lies else self.enforced_w(now_s) if self.stuck else taken_w
+        return self._told_w
+
+    def read(self, now_s: float) -> DeviceReading:
+        self._check(now_s)
+        if self._metered_s is not None:
+            self._energy_j += self.draw_w(now_s) * (now_s - self._metered_s)
+        self._metered_s = now_s
+        told_w = self._told_w if self._told_w is not None else self.enforced_w(now_s)
+        drawn_w = self.draw_w(now_s)
+        return DeviceReading(
+            uuid=self.uuid,
+            at_s=now_s,
+            draw_w=self.frozen_draw_w if self.frozen_draw_w is not None else drawn_w,
+            limit_w=told_w,
+            requested_w=told_w,
+            energy_j=self._energy_j,
+            busy_share=0.0 if drawn_w <= self.idle_w else 1.0,
+            sm_clock_mhz=HIGHEST_MHZ if self.locked_mhz is None else self.locked_mhz,
+            max_clock_mhz=HIGHEST_MHZ,
+            throttled_by=self._throttled_by(now_s),
+        )
+
+    def _throttled_by(self, now_s: float) -> tuple[str, ...] | None:
+        if not self.tells_throttles:
+            return None
+        capped = ("power_cap",) if self.wants_w(now_s) > self.enforced_w(now_s) else ()
+        return capped if self.brake_w is None else (*capped, "hw_slowdown", "power_brake")
+
+    def _check(self, now_s: float) -> None:
+        if self.lost_from_s is not None and now_s >= self.lost_from_s:
+            raise DeviceError(LOST, f"{self.uuid} is not on the bus")
+        if self.silent_from_s is not None and now_s >= self.silent_from_s:
+            raise DeviceError(SILENT, f"{self.uuid} does not answer")
+
+
+class PretendDevices:
+    """A node's worth of pretend devices behind the protocol of real ones."""
+
+    def __init__(self, devices: Sequence[PretendDevice], clock: Clock) -> None:
+        self._devices = {device.uuid: device for device in devices}
+        self._clock = clock
+
+    def discover(self) -> tuple[DeviceFacts, ...]:
+        return tuple(device.facts() for device in self._devices.values())
+
+    def read(self) -> Mapping[str, DeviceReading | DeviceError]:
+        now_s = self._clock()
+        return {uuid: _or_error(lambda d=device: d.read(now_s)) for uuid, device in self._devices.items()}  # type: ignore[misc]
+
+    def set_limit(self, uuid: str, limit_w: float) -> float:
+        return self._device(uuid).set_limit(limit_w, self._clock())
+
+    def set_clocks(self, uuid: str, max_mhz: float | None) -> None:
+        self._device(uuid).locked_mhz = max_mhz
+
+    def close(self) -> None:
+        return None
+
+    def _device(self, uuid: str) -> PretendDevice:
+        if uuid not in self._devices:
+            raise DeviceError(LOST, f"{uuid} is not here")
+        return self._devices[uuid]
+
+
+def _or_error(read: Callable[[], DeviceReading]) -> DeviceReading | DeviceError:
+    try:
+        return read()
+    except DeviceError as error:
+        return error

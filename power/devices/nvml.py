@@ -1,0 +1,169 @@
+"""NVIDIA devices through NVML (nvidia-ml-py). Readers need no rights; setters need root in the host's namespace.
+
+Limits and draws are in milliwatts there. NVML identifies devices by index; everything here goes by UUID, looked up anew
+for each call, because indices change when a device is reset or lost.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from power.devices.backend import (
+    BROKEN,
+    LOST,
+    NO_LIBRARY,
+    NO_PERMISSION,
+    REFUSED,
+    SILENT,
+    DeviceError,
+    DeviceFacts,
+    DeviceReading,
+)
+
+T = TypeVar("T")
+
+MILLI = 1e-3
+POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, POWER_BRAKE = 0x04, 0x08, 0x20, 0x40, 0x80
+"""Bits of the clocks' event reasons (nvml.h, nvmlClocksEventReason…)."""
+REASONS = (
+    (POWER_CAP, "power_cap"),
+    (HW_SLOWDOWN, "hw_slowdown"),
+    (SW_THERMAL | HW_THERMAL, "thermal"),
+    (POWER_BRAKE, "power_brake"),
+)
+
+
+class Nvml:
+    """The devices that NVML sees. Raises DeviceError(NO_LIBRARY) when there is no library or driver."""
+
+    def __init__(self, clock: Callable[[], float], library: Any = None) -> None:
+        """clock: monotonic seconds. library: the module `pynvml`, or one that behaves like it."""
+        self._clock = clock
+        self._nvml = library or _library()
+        self._said(self._nvml.nvmlInit)
+
+    def close(self) -> None:
+        self._said(self._nvml.nvmlShutdown)
+
+    def discover(self) -> tuple[DeviceFacts, ...]:
+        count = self._said(self._nvml.nvmlDeviceGetCount)
+        handles = [self._maybe(partial(self._nvml.nvmlDeviceGetHandleByIndex, number)) for number in range(count)]
+        return tuple(self._facts(handle) for handle in handles if handle is not None)
+
+    def read(self) -> Mapping[str, DeviceReading | DeviceError]:
+        found: dict[str, DeviceReading | DeviceError] = {}
+        for number in range(self._said(self._nvml.nvmlDeviceGetCount)):
+            try:
+                handle = self._said(partial(self._nvml.nvmlDeviceGetHandleByIndex, number))
+                uuid = _text(self._said(partial(self._nvml.nvmlDeviceGetUUID, handle)))
+            except DeviceError as error:
+                found[f"index-{number}"] = error  # without an answer there is no better name
+                continue
+            found[uuid] = self._reading(handle, uuid)
+        return found
+
+    def set_limit(self, uuid: str, limit_w: float) -> float:
+        handle = self._handle(uuid)
+        self._said(lambda: self._nvml.nvmlDeviceSetPowerManagementLimit(handle, round(limit_w / MILLI)))
+        return float(self._said(lambda: self._nvml.nvmlDeviceGetEnforcedPowerLimit(handle))) * MILLI
+
+    def set_clocks(self, uuid: str, max_mhz: float | None) -> None:
+        handle = self._handle(uuid)
+        if max_mhz is None:
+            self._said(lambda: self._nvml.nvmlDeviceResetGpuLockedClocks(handle))
+        else:
+            self._said(lambda: self._nvml.nvmlDeviceSetGpuLockedClocks(handle, 0, round(max_mhz)))
+
+    def _facts(self, handle: Any) -> DeviceFacts:
+        nvml = self._nvml
+        uuid = _text(self._said(partial(nvml.nvmlDeviceGetUUID, handle)))
+        model = _text(self._said(partial(nvml.nvmlDeviceGetName, handle)))
+        bounds = self._maybe(lambda: nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle))
+        default = self._maybe(lambda: nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
+        enforced = self._maybe(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
+        low, high = bounds or (enforced or 0, enforced or 0)
+        highest_mhz = self._maybe(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM))
+        return DeviceFacts(
+            uuid=uuid,
+            model=model,
+            backend="nvml",
+            min_w=low * MILLI,
+            max_w=high * MILLI,
+            default_w=(default if default is not None else high) * MILLI,
+            can_limit=bounds is not None and low < high,
+            clocks_mhz=(0.0, float(highest_mhz)) if highest_mhz else None,
+            why_not="" if bounds is not None and low < high else "the driver gives no range of limits for it",
+        )
+
+    def _reading(self, handle: Any, uuid: str) -> DeviceReading | DeviceError:
+        nvml = self._nvml
+        try:
+            draw_mw = self._said(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+        except DeviceError as error:
+            if error.code == LOST:
+                return error
+            draw_mw = None
+        busy = self._maybe(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
+        reasons = self._maybe(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+        return DeviceReading(
+            uuid=uuid,
+            at_s=self._clock(),
+            draw_w=_scaled(draw_mw, MILLI),
+            limit_w=_scaled(self._maybe(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle)), MILLI),
+            requested_w=_scaled(self._maybe(lambda: nvml.nvmlDeviceGetPowerManagementLimit(handle)), MILLI),
+            energy_j=_scaled(self._maybe(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle)), MILLI),
+            busy_share=busy and busy.gpu / 100,
+            memory_busy_share=busy and busy.memory / 100,
+            sm_clock_mhz=_scaled(self._maybe(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)), 1.0),
+            max_clock_mhz=_scaled(self._maybe(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)), 1.0),
+            temperature_c=_scaled(
+                self._maybe(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)), 1.0
+            ),
+            throttled_by=None if reasons is None else tuple(word for bits, word in REASONS if reasons & bits),
+        )
+
+    def _handle(self, uuid: str) -> Any:
+        return self._said(lambda: self._nvml.nvmlDeviceGetHandleByUUID(uuid))
+
+    def _maybe(self, call: Callable[[], T]) -> T | None:
+        """None where this device or driver does not tell."""
+        try:
+            return self._said(call)
+        except DeviceError:
+            return None
+
+    def _said(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except self._nvml.NVMLError as error:
+            raise DeviceError(self._code(error), str(error)) from error
+
+    def _code(self, error: Any) -> str:
+        nvml = self._nvml
+        return {
+            nvml.NVML_ERROR_LIBRARY_NOT_FOUND: NO_LIBRARY,
+            nvml.NVML_ERROR_DRIVER_NOT_LOADED: NO_LIBRARY,
+            nvml.NVML_ERROR_NO_PERMISSION: NO_PERMISSION,
+            nvml.NVML_ERROR_GPU_IS_LOST: LOST,
+            nvml.NVML_ERROR_NOT_FOUND: LOST,
+            nvml.NVML_ERROR_INVALID_ARGUMENT: REFUSED,
+            nvml.NVML_ERROR_NOT_SUPPORTED: REFUSED,
+            nvml.NVML_ERROR_TIMEOUT: SILENT,
+        }.get(error.value, BROKEN)
+
+
+def _library() -> Any:
+    try:
+        import pynvml  # optional: `pip install nvidia-ml-py`
+    except ImportError as error:
+        raise DeviceError(NO_LIBRARY, "nvidia-ml-py is not installed: pip install 'tonnage[nvidia]'") from error
+    return pynvml
+
+
+def _scaled(value: float | None, by: float) -> float | None:
+    return None if value is None else float(value) * by
+
+
+def _text(value: Any) -> str:
+    """Older releases answer bytes."""
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,184 @@
+"""Devices through a Redfish service: out of band, for hosts that nobody may enter. A minutes-class actuator.
+
+A BMC answers in tenths of a second at best, applies a limit within 40 s, takes few connections at once (GB200: 4) and
+drops requests when pressed (DMTF DSP0266; EnvironmentMetrics of DSP0268). These calls block for as long as it takes;
+`nodeagent/out_of_band.py` stands before them, spares the BMC, and knows when a limit is at work.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from power.devices.backend import (
+    BROKEN,
+    LOST,
+    NO_PERMISSION,
+    REFUSED,
+    SILENT,
+    DeviceError,
+    DeviceFacts,
+    DeviceReading,
+)
+
+ROOT = "/redfish/v1"
+
+
+class Web(Protocol):
+    """How requests reach the service."""
+
+    def __call__(
+        self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
+    ) -> tuple[int, Mapping[str, str], Any]:
+        """(status, headers in lower case, decoded JSON). Raises OSError when there is no answer in time."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Where a device is."""
+
+    path: str
+    metrics: str
+    facts: DeviceFacts
+
+
+class Redfish:
+    """The accelerators of one BMC: every processor of type GPU or Accelerator that has EnvironmentMetrics.
+
+    Readers and setters may be called from one thread each at the same time.
+    """
+
+    def __init__(self, web: Web, clock: Callable[[], float], tells: Web | None = None) -> None:
+        """clock: monotonic seconds. tells: what setters go through, so that a slow one does not hold up readings."""
+        self._web, self._clock, self._tells = web, clock, tells or web
+        self._known: dict[str, _Known] = {}
+
+    def close(self) -> None:
+        return None
+
+    def discover(self) -> tuple[DeviceFacts, ...]:
+        self._known = {known.facts.uuid: known for known in self._found()}
+        return tuple(known.facts for known in self._known.values())
+
+    def read(self) -> Mapping[str, DeviceReading | DeviceError]:
+        return {uuid: self._reading(known) for uuid, known in self._known.items()}
+
+    def set_limit(self, uuid: str, limit_w: float) -> float:
+        known = self._device(uuid)
+        if not known.facts.can_limit:
+            raise DeviceError(REFUSED, known.facts.why_not)
+        _, headers, _ = _sent(self._tells, "GET", known.metrics)
+        condition = {"If-Match": headers["etag"]} if "etag" in headers else {}
+        wanted = {"PowerLimitWatts": {"SetPoint": round(limit_w)}}
+        _sent(self._tells, "PATCH", known.metrics, wanted, condition)
+        _, _, metrics = _sent(self._tells, "GET", known.metrics)
+        told_w = _setpoint(metrics) if isinstance(metrics, Mapping) else None
+        if told_w is None:
+            raise DeviceError(BROKEN, f"{known.metrics} tells no limit after one was set")
+        return told_w
+
+    def set_clocks(self, uuid: str, max_mhz: float | None) -> None:
+        """Clocks through `OperatingSpeedRangeMHz`, where the processor has it."""
+        known = self._device(uuid)
+        limit = {"SettingMax": None if max_mhz is None else round(max_mhz)}
+        _sent(self._tells, "PATCH", known.path, {"OperatingSpeedRangeMHz": limit})
+
+    def _found(self) -> Iterator[_Known]:
+        for system in members(self._web, f"{ROOT}/Systems"):
+            processors = self._get(system).get("Processors", {}).get("@odata.id")
+            for path in members(self._web, processors) if processors else ():
+                about = self._get(path)
+                metrics = about.get("EnvironmentMetrics", {}).get("@odata.id")
+                if metrics and about.get("ProcessorType") in ("GPU", "Accelerator"):
+                    yield _Known(path, metrics, _facts(about, self._get(metrics)))
+
+    def _reading(self, known: _Known) -> DeviceReading | DeviceError:
+        try:
+            metrics = self._get(known.metrics)
+        except DeviceError as error:
+            return error
+        limit_w = _setpoint(metrics)
+        draw_w = number(metrics.get("PowerWatts", {}).get("Reading"))
+        # No energy counter: EnergykWh moves in steps of a watt-hour at best, 3600 J, as much as a GPU draws in 5 s.
+        return DeviceReading(
+            uuid=known.facts.uuid,
+            at_s=self._clock(),
+            draw_w=draw_w,
+            limit_w=limit_w,
+            requested_w=limit_w,
+            temperature_c=number(metrics.get("TemperatureCelsius", {}).get("Reading")),
+        )
+
+    def _device(self, uuid: str) -> _Known:
+        if uuid not in self._known:
+            raise DeviceError(LOST, f"{uuid} is not known to this BMC")
+        return self._known[uuid]
+
+    def _get(self, path: str) -> Mapping[str, Any]:
+        return asked(self._web, path)
+
+
+def members(web: Web, path: str) -> list[str]:
+    """The paths of a collection's members. Raises DeviceError."""
+    return [str(member["@odata.id"]) for member in asked(web, path).get("Members", ())]
+
+
+def asked(web: Web, path: str) -> Mapping[str, Any]:
+    """A resource. Raises DeviceError."""
+    _, _, found = _sent(web, "GET", path)
+    if not isinstance(found, Mapping):
+        raise DeviceError(BROKEN, f"{path} is no JSON object")
+    return found
+
+
+def _sent(
+    web: Web, method: str, path: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+) -> tuple[int, Mapping[str, str], Any]:
+    try:
+        status, answered, found = web(method, path, body, headers or {})
+    except OSError as error:
+        raise DeviceError(SILENT, f"{method} {path}: {error}") from error
+    if status >= 400:
+        raise DeviceError(_code(status), f"{method} {path}: HTTP {status} {_message(found)}".strip())
+    return status, answered, found
+
+
+def _facts(about: Mapping[str, Any], metrics: Mapping[str, Any]) -> DeviceFacts:
+    limit = metrics.get("PowerLimitWatts", {})
+    low, high = number(limit.get("AllowableMin")), number(limit.get("AllowableMax"))
+    now = _setpoint(metrics) or 0.0
+    can = low is not None and high is not None and low < high
+    return DeviceFacts(
+        uuid=str(about.get("UUID") or about["@odata.id"]),
+        model=str(about.get("Model", "accelerator")),
+        backend="redfish",
+        min_w=now if low is None else low,
+        max_w=now if high is None else high,
+        default_w=number(limit.get("DefaultSetPoint")) or (now if high is None else high),
+        can_limit=can,
+        why_not="" if can else "its BMC gives no range of limits for it",
+    )
+
+
+def _setpoint(metrics: Mapping[str, Any]) -> float | None:
+    return number(metrics.get("PowerLimitWatts", {}).get("SetPoint"))
+
+
+def number(value: Any) -> float | None:
+    """What the service told, where it is a number."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _code(status: int) -> str:
+    if status in (401, 403):
+        return NO_PERMISSION
+    if status == 404:
+        return LOST
+    return REFUSED if status in (400, 405, 409, 412) else BROKEN
+
+
+def _message(found: Any) -> str:
+    """What the service says of an error (DSP0266, extended information)."""
+    error = found.get("error", {}) if isinstance(found, Mapping) else {}
+    details = error.get("@Message.ExtendedInfo") or [{}]
+    return str(details[0].get("Message") or error.get("message") or "")

@@ -1,0 +1,1 @@
+"""Power domains: the tree of budgets as arrays, its validation, and the breakers' trip curves."""

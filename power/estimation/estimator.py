@@ -1,0 +1,239 @@
+"""What each device draws as far as it can be believed, and what it counts for where it cannot."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cluster.arrays import BoolArray, FloatArray, IntArray, all_of, any_of
+from cluster.power import NEVER_S, PHASE_IDLE, PowerReadings
+from power.domains.tree import Tree
+from power.estimation.commitments import Book
+from power.rules import PowerRules
+
+FINE, STALE, IMPOSSIBLE, WRONG_UNIT, STUCK, OVER_CAP, NOT_ENFORCED = range(7)
+"""What can be wrong with a device's readings or its limit."""
+
+FAULTS = ("", "Stale", "Impossible", "WrongUnit", "Stuck", "OverCap", "NotEnforced")
+"""Their names, as reasons in conditions and events."""
+
+FAULT_WORDS = (
+    "",
+    "was not heard for too long: it counts at the worst case of its last cap and is sent to its safe floor",
+    "reports what no such device can draw: the reading is set aside, it counts at the worst case of its cap",
+    "reports a thousand times too much or too little, as milliwatts or kilowatts taken for watts: set aside",
+    "reports the same draw to the last digit although it works: set aside, it counts at the worst case of its cap",
+    "drew more than its cap allows: it counts at its highest limit until it has obeyed for long",
+    "does not enforce the cap that it was given: it counts at the limit that it does enforce",
+)
+
+_IMPOSSIBLE_SHARE = 1.5
+"""Of the highest limit: more than any limiter's overshoot, averaged over a period."""
+_SMALLEST_SHARE = 0.2
+"""Of the idle draw: less is a meter's error, not a device."""
+SLACK_W = 5.0
+"""Meters round: so many watts over a cap are no offence."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trust:
+    """What is remembered of each device's honesty."""
+
+    distrusted_until_s: FloatArray
+    looked_at_w: FloatArray
+    """The draw when it was last looked whether readings move at all."""
+    looked_at_s: float
+    moved: BoolArray
+    """Whether a reading differed from that since."""
+    stuck: BoolArray
+    least_w: FloatArray
+    """The lowest limit that each device was seen to enforce when it was given less; 0 where it obeys."""
+    least_until_s: FloatArray
+    heard_since_s: FloatArray
+    """Since when each device has been heard without a gap: before that it could confirm nothing."""
+    clean: bool = True
+    """Nobody is distrusted, stuck or clamped: the usual case, and then there is nothing to look after."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimate:
+    """What is believed now; shape (devices,) each."""
+
+    draw_w: FloatArray
+    """The reading where it is believed, else the worst case of what the device may hold."""
+    held_w: FloatArray
+    """The highest limit that it may be enforcing: its ceiling, or more where it proved not to obey."""
+    believed: BoolArray
+    """Whether a fresh reading stands behind it: nobody else's cap may rise."""
+    fault: IntArray
+    """FINE, STALE, …"""
+    clean: bool
+    """Everyone is believed and fine."""
+
+
+def honest_w(tree: Tree, rules: PowerRules, limit_w: FloatArray) -> FloatArray:
+    """What a device that keeps a limit may be read to draw, its overshoot and the errors of meters included.
+
+    limit_w: shape (devices,).
+    """
+    return limit_w * ((1 + tree.table.devices.overshoot_share) * (1 + rules.tolerance_share)) + SLACK_W
+
+
+def first_trust(tree: Tree) -> Trust:
+    nobody = np.zeros(tree.devices, dtype=bool)
+    never = np.full(tree.devices, NEVER_S)
+    return Trust(never, np.full(tree.devices, -1.0), NEVER_S, ~nobody, nobody, np.zeros(tree.devices), never, never)
+
+
+def distrusting(trust: Trust, found: BoolArray, until_s: float) -> Trust:
+    """After devices were found to draw more than their leases and bursts allow."""
+    return replace(trust, distrusted_until_s=np.where(found, until_s, trust.distrusted_until_s), clean=False)
+
+
+def heard_anew(trust: Trust, now_s: float) -> Trust:
+    """After a time in which nobody was listened to: what devices could not tell meanwhile is not held against them."""
+    return replace(trust, heard_since_s=np.full(len(trust.heard_since_s), now_s))
+
+
+def estimate(
+    tree: Tree,
+    rules: PowerRules,
+    trust: Trust,
+    book: Book,
+    readings: PowerReadings,
+    now_s: float,
+    *,
+    in_order: bool = False,
+) -> tuple[Trust, Estimate]:
+    """What is believed of every device, and what to remember.
+
+    A device that is stale, impossible or stuck counts at the worst case of the cap that it may still enforce, never at
+    its last value. One that drew more than its cap counts at its highest limit.
+
+    in_order: nothing is wrong with these readings, as `power/allocator/deadband.py` found.
+    """
+    devices, draw_w = tree.table.devices, readings.draw_w
+    held_w = np.maximum(book.ceiling_w, readings.cap_w)
+    trust = _looked(rules, trust, readings, devices.idle_w, now_s)
+    if in_order and _nothing_else(rules, trust, book, now_s):
+        return trust, Estimate(draw_w, held_w, tree.everyone, np.zeros(tree.devices, dtype=np.int64), clean=True)
+    # An instant in the future means that clocks disagree: then nobody knows how old the reading is.
+    fresh = (readings.at_s >= now_s - rules.stale_s) & (readings.at_s <= now_s + rules.control_delay_s)
+    possible = (draw_w >= _SMALLEST_SHARE * devices.idle_w) & (draw_w <= _IMPOSSIBLE_SHARE * devices.max_w)
+    may_draw_w = np.where(book.burst | book.open, np.maximum(held_w, devices.max_w), held_w)
+    obeys = draw_w <= honest_w(tree, rules, may_draw_w)
+    enforces = readings.cap_w <= book.ceiling_w + SLACK_W
+    if all_of(fresh & possible & obeys & enforces) and _nothing_else(rules, trust, book, now_s):
+        return trust, Estimate(draw_w, held_w, fresh, np.zeros(tree.devices, dtype=np.int64), clean=True)
+    return _sorted_out(tree, rules, trust, book, readings, now_s, held_w, fresh, possible, obeys, enforces)
+
+
+def _nothing_else(rules: PowerRules, trust: Trust, book: Book, now_s: float) -> bool:
+    """Whether nothing is wrong that is not in these readings."""
+    return (
+        trust.clean
+        and all_of(trust.heard_since_s < np.inf)
+        and not (any_of(book.open) and any_of(_late(rules, trust, book, now_s)))
+    )
+
+
+def _looked(rules: PowerRules, trust: Trust, readings: PowerReadings, idle_w: FloatArray, now_s: float) -> Trust:
+    """Whether readings move. Looked at once per `stuck_s`: a device at work whose reading never differed is stuck.
+
+    One that its cap holds back may well draw the same for long, and to believe it is to take it at its worst case.
+    """
+    if rules.stuck_s == 0:
+        return trust
+    due = now_s - trust.looked_at_s >= rules.stuck_s
+    if not due and trust.clean and all_of(trust.moved):
+        return trust
+    moved = trust.moved | (readings.draw_w != trust.looked_at_w)
+    if not due:
+        return Trust(  # each step: `replace` would cost more than all the rest of it
+            distrusted_until_s=trust.distrusted_until_s,
+            looked_at_w=trust.looked_at_w,
+            looked_at_s=trust.looked_at_s,
+            moved=moved,
+            stuck=trust.stuck & ~moved,
+            least_w=trust.least_w,
+            least_until_s=trust.least_until_s,
+            heard_since_s=trust.heard_since_s,
+            clean=trust.clean,
+        )
+    works = (readings.phase != PHASE_IDLE) & (readings.draw_w > 1.1 * idle_w)
+    held_back = readings.draw_w >= rules.pinned_share * readings.cap_w
+    stuck = ~moved & works & ~held_back
+    clean = trust.clean and not stuck.any()
+    return replace(
+        trust,
+        looked_at_w=readings.draw_w.copy(),
+        looked_at_s=now_s,
+        moved=np.zeros_like(moved),
+        stuck=stuck,
+        clean=clean,
+    )
+
+
+def _late(rules: PowerRules, trust: Trust, book: Book, now_s: float) -> BoolArray:
+    """Devices that are heard and were not seen to keep what they were asked for long ago, nor less."""
+    return book.open & (
+        now_s - np.maximum(book.due_since_s, trust.heard_since_s) >= rules.culprit_periods * rules.control_delay_s
+    )
+
+
+def _sorted_out(
+    tree: Tree,
+    rules: PowerRules,
+    trust: Trust,
+    book: Book,
+    readings: PowerReadings,
+    now_s: float,
+    held_w: FloatArray,
+    fresh: BoolArray,
+    possible: BoolArray,
+    obeys: BoolArray,
+    enforces: BoolArray,
+) -> tuple[Trust, Estimate]:
+    """The unusual case: name what is wrong with whom. Where several things are, the gravest is named."""
+    devices = tree.table.devices
+    heard_since_s = np.where(fresh, np.where(trust.heard_since_s == np.inf, now_s, trust.heard_since_s), np.inf)
+    trust = replace(trust, heard_since_s=heard_since_s)
+    late = _late(rules, trust, book, now_s)
+    ignores = late & (readings.sequence >= book.sequence) & enforces & ~book.burst
+    ignores &= readings.draw_w > honest_w(tree, rules, book.cap_w)
+    offends = fresh & possible & (~obeys | ignores) & devices.managed
+    until_s = np.where(offends, now_s + rules.distrust_s, trust.distrusted_until_s)
+    distrusted = until_s > now_s
+    fault = np.zeros(tree.devices, dtype=np.int64)
+    fault[fresh & (~enforces | late)] = NOT_ENFORCED
+    fault[distrusted] = OVER_CAP
+    fault[trust.stuck] = STUCK
+    fault[~possible] = IMPOSSIBLE
+    fault[~possible & _is_unit(readings.draw_w, devices.idle_w, devices.max_w)] = WRONG_UNIT
+    fault[~fresh] = STALE
+    fault[~devices.managed & (fault == NOT_ENFORCED)] = FINE
+    worst_w = np.maximum(devices.max_w, devices.default_w)
+    held_w = np.where(distrusted, np.maximum(held_w, worst_w), np.minimum(held_w, np.maximum(worst_w, book.ceiling_w)))
+    believed = fresh & possible & ~trust.stuck
+    draw_w = np.where(believed, readings.draw_w, held_w * (1 + devices.overshoot_share))
+    trust = _clamped(
+        rules, replace(trust, distrusted_until_s=until_s), fresh & ~enforces, readings.cap_w, worst_w, now_s
+    )
+    clean = not (distrusted.any() or trust.stuck.any() or trust.least_w.any())
+    trust = replace(trust, clean=clean)
+    return trust, Estimate(draw_w, held_w, believed, fault, clean=not fault.any())
+
+
+def _clamped(
+    rules: PowerRules, trust: Trust, above: BoolArray, cap_w: FloatArray, worst_w: FloatArray, now_s: float
+) -> Trust:
+    """Remember which limit a device kept although it was given less, and forget it after a while."""
+    until_s = np.where(above, now_s + rules.retry_s, trust.least_until_s)
+    least_w = np.where(above, np.minimum(cap_w, worst_w), np.where(until_s > now_s, trust.least_w, 0.0))
+    return replace(trust, least_w=least_w, least_until_s=until_s)
+
+
+def _is_unit(draw_w: FloatArray, idle_w: FloatArray, max_w: FloatArray) -> BoolArray:
+    """Whether a thousand times more or less would be a draw that the device can have."""
+    low, high = _SMALLEST_SHARE * idle_w, _IMPOSSIBLE_SHARE * max_w
+    milli, kilo = draw_w / 1000.0, draw_w * 1000.0
+    return ((milli >= low) & (milli <= high)) | ((kilo >= low) & (kilo <= high) & (draw_w > 0))

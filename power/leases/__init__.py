@@ -1,0 +1,1 @@
+"""Watt leases: the contract between the controller and the node agents, and how each side keeps it."""

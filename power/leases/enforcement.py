@@ -1,0 +1,126 @@
+"""From what a node may draw to what its devices are told, lower first, then raise; and what counts as in force."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+
+from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_UNKNOWN
+from power.bursts.burst_credit import credit_after, may_burst
+from power.devices.backend import DeviceReading
+
+R = TypeVar("R")
+TOLERANCE_W = 1.0
+"""Devices round limits."""
+SHORTEST_MEAN_S = 0.2
+"""Energy counters are written some ten times a second: over less they tell nothing."""
+MEMORY_BOUND_SHARE = 0.4
+"""From this ratio of memory's busy time to the kernels' on, work is taken for memory-bound. Token generation reads all
+weights for each token and was seen above it, prompts and training below; a wrong guess costs optimality, not safety."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Tell one device a limit."""
+
+    uuid: str
+    limit_w: float
+
+
+def orders(
+    allowed_w: Mapping[str, float], enforced_w: Mapping[str, float], asked_w: Mapping[str, float]
+) -> tuple[tuple[Order, ...], tuple[Order, ...]]:
+    """What must be lowered, and what may be raised once all of that was told.
+
+    allowed_w: what each device may be told. enforced_w: what was read back last; a device that is missing there is told
+    its limit among the first, since it may be higher. asked_w: what the device says to have been asked for, where it
+    says so. One that enforces less than it was asked for is held by somebody else, and asking again does not help; one
+    that still enforces more may be on its way down, and must be told that it need not go there.
+    """
+    lower, higher = [], []
+    for uuid, limit_w in sorted(allowed_w.items()):
+        now_w = enforced_w.get(uuid)
+        if now_w is None or now_w > limit_w + TOLERANCE_W:
+            lower.append(Order(uuid, limit_w))
+        elif asked_w.get(uuid, now_w) < limit_w - TOLERANCE_W:
+            higher.append(Order(uuid, limit_w))
+    return tuple(lower), tuple(higher)
+
+
+def is_in_force(allowed_w: Mapping[str, float], enforced_w: Mapping[str, float]) -> bool:
+    """Whether every device was read back at its limit or below."""
+    return all(uuid in enforced_w and enforced_w[uuid] <= limit_w + TOLERANCE_W for uuid, limit_w in allowed_w.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Bursting:
+    """Credit that each device has for drawing above its lease, and whether it is let do so now."""
+
+    credit_j: Mapping[str, float] = field(default_factory=dict)
+    now: Mapping[str, bool] = field(default_factory=dict)
+
+
+def bursting_after(
+    before: Bursting,
+    draw_w: Mapping[str, float],
+    lease_w: Mapping[str, float],
+    burst_j: Mapping[str, float],
+    for_s: float,
+    credit_back_s: float = 300.0,
+) -> Bursting:
+    """Credit and permission after so long at this draw. A device new to bursts starts without credit and earns it.
+
+    credit_back_s: in so long credit that was used up comes back, by the lease.
+    A device of which no draw is known spends as if it drew all that it could: its credit is gone.
+    """
+    credit: dict[str, float] = {}
+    now: dict[str, bool] = {}
+    for uuid, most_j in burst_j.items():
+        if uuid not in draw_w:
+            credit[uuid], now[uuid] = 0.0, False
+            continue
+        had = np.array([before.credit_j.get(uuid, 0.0)])
+        most = np.array([most_j])
+        has = credit_after(had, np.array([draw_w[uuid]]), np.array([lease_w[uuid]]), most, for_s, credit_back_s)
+        credit[uuid] = float(has[0])
+        now[uuid] = bool(may_burst(has, np.array([before.now.get(uuid, False)]), most)[0])
+    return Bursting(credit, now)
+
+
+def told_w(lease_w: Mapping[str, float], highest_w: Mapping[str, float], bursting: Bursting) -> Mapping[str, float]:
+    """What each device is told: its lease, or its highest limit while it may burst."""
+    return {uuid: highest_w[uuid] if bursting.now.get(uuid) else limit_w for uuid, limit_w in lease_w.items()}
+
+
+def phase_of(reading: DeviceReading) -> int:
+    """What kind of work a device seems to do."""
+    busy, memory = reading.busy_share, reading.memory_busy_share
+    if busy is None:
+        return PHASE_UNKNOWN
+    if busy == 0.0:
+        return PHASE_IDLE
+    if memory is None:
+        return PHASE_UNKNOWN
+    return PHASE_MEMORY_BOUND if memory / busy >= MEMORY_BOUND_SHARE else PHASE_COMPUTE_BOUND
+
+
+def so_long_before(past: Sequence[tuple[float, R]], now_s: float, for_s: float) -> R | None:
+    """Of what was read at these instants, oldest first, the newest that is about so old, or the oldest that there is:
+    where a mean until now begins.
+    """
+    old_enough = [each for at_s, each in past if now_s - at_s >= 0.95 * for_s]
+    return old_enough[-1] if old_enough else past[0][1] if past else None
+
+
+def mean_draw_w(before: DeviceReading | None, now: DeviceReading) -> float | None:
+    """The draw between two readings: by the energy counter where there is one, else what the device says.
+
+    Counters that ran back (a driver reload) or that make no sense fall back to what the device says.
+    """
+    if before is None or before.energy_j is None or now.energy_j is None:
+        return now.draw_w
+    for_s, energy_j = now.at_s - before.at_s, now.energy_j - before.energy_j
+    if for_s < SHORTEST_MEAN_S or energy_j < 0:
+        return now.draw_w
+    return energy_j / for_s

@@ -1,0 +1,181 @@
+"""The controller's side of leases: which reports count, how old their readings can be, and what is answered.
+
+it keeps no watts: `power/allocator/step.py` decides those. This is the border between its columns and the messages of nodes.
+"""
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from cluster.arrays import FloatArray, IntArray
+from cluster.power import NEVER_S, PHASE_UNKNOWN, PowerLeases, PowerReadings, PowerTable
+from power.allocator.speed_curves import PHASES
+from power.allocator.state import Grants
+from power.leases.messages import Lease, Refusal, Report
+
+_HIGHEST = 2**62
+"""No controller counts so far; an agent that says more must not break the arithmetic of all others."""
+_LIVES_KEPT = 8
+"""So many former lives of an agent are remembered, so that their reports can be told from those of its present one."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeardNode:
+    """The newest report of a node."""
+
+    report: Report
+    former_lives: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseBook:
+    """What a controller remembers of nodes. A new controller starts with an empty one and a higher epoch."""
+
+    epoch: int
+    for_s: float
+    """Life of its leases, from the report that each answers."""
+    nodes: Mapping[str, HeardNode] = field(default_factory=dict)
+
+
+def heard(book: LeaseBook, report: Report) -> tuple[LeaseBook, Refusal | None]:
+    """The book after a report, or as it was with the reason why the report does not count.
+
+    Late, doubled and reordered reports do not count, nor those of an agent's former life.
+    """
+    known = book.nodes.get(report.node)
+    if known is None:
+        return _with(book, HeardNode(report)), None
+    if report.life == known.report.life:
+        if report.sent_s <= known.report.sent_s:
+            return book, Refusal("Replayed", "a newer report was heard before")
+        return _with(book, replace(known, report=report)), None
+    if report.life in known.former_lives:
+        return book, Refusal("OtherLife", "it is from before the agent lost its record")
+    lives = (known.report.life, *known.former_lives)[:_LIVES_KEPT]
+    return _with(book, HeardNode(report, lives)), None
+
+
+def _with(book: LeaseBook, node: HeardNode) -> LeaseBook:
+    return replace(book, nodes={**book.nodes, node.report.node: node})
+
+
+def readings_of(book: LeaseBook, table: PowerTable) -> PowerReadings:
+    """What the newest reports say, in the order of the table's devices, on the controller's clock.
+
+    An instant is the earliest that the reading can have: when the lease that the report names was issued, and what
+    the agent's own clock says has passed since. Before an agent has heard a lease of this life, nothing bounds the age
+    of what it says, and it counts as never read.
+    """
+    # 1,600 devices ten times a second: lists are filled, since each write into an array costs as much as the rest.
+    devices = len(table.devices)
+    at_s, draw_w, cap_w = [NEVER_S] * devices, [0.0] * devices, [0.0] * devices
+    sequence, phase = [-1] * devices, [-1] * devices
+    heard_of = [book.nodes.get(name) for name in table.domains.names]
+    for row, (name, domain) in enumerate(zip(table.devices.names, table.devices.domain.tolist(), strict=True)):
+        node = heard_of[domain]
+        if node is None or (said := node.report.devices.get(name)) is None:
+            continue
+        report = node.report
+        if report.answered_epoch == book.epoch:  # else it is an instant of another controller's clock
+            at_s[row] = report.answered_s + report.since_s - said.age_s
+        draw_w[row], cap_w[row] = said.draw_w, said.cap_w
+        phase[row] = said.phase if said.phase in PHASES else PHASE_UNKNOWN
+        if report.epoch == book.epoch:
+            sequence[row] = min(max(report.sequence, -1), _HIGHEST)
+    meter_at_s, meter_w = _meters(book, heard_of)
+    return replace(
+        table.readings,
+        meter_at_s=meter_at_s,
+        meter_w=meter_w,
+        at_s=np.array(at_s, dtype=np.float64),
+        draw_w=np.array(draw_w, dtype=np.float64),
+        cap_w=np.array(cap_w, dtype=np.float64),
+        sequence=np.array(sequence, dtype=np.int64),
+        phase=np.array(phase, dtype=np.int64),
+    )
+
+
+def _meters(book: LeaseBook, heard_of: Sequence[HeardNode | None]) -> tuple[FloatArray, FloatArray]:
+    """When each domain's meter was read and what it showed, as nodes tell of their own."""
+    at_s, watts = np.full(len(heard_of), NEVER_S), np.zeros(len(heard_of))
+    for row, node in enumerate(heard_of):
+        if node is not None and (metered_w := node.report.meter_w) is not None:
+            report = node.report
+            is_timed = report.answered_epoch == book.epoch
+            at_s[row] = report.answered_s + report.since_s - report.meter_age_s if is_timed else NEVER_S
+            watts[row] = metered_w
+    return at_s, watts
+
+
+def found_w(book: LeaseBook, table: PowerTable) -> FloatArray:
+    """The limits that devices were found at, shape (devices,): what a controller that starts anew takes over.
+
+    The useful floor where a device was not heard: a lease may only lower it until it was.
+    """
+    made = table.devices.floor_w.copy()
+    for row, name in enumerate(table.devices.names):
+        node = book.nodes.get(table.domains.names[int(table.devices.domain[row])])
+        if node is not None and (said := node.report.devices.get(name)) is not None:
+            made[row] = min(max(said.cap_w, float(table.devices.min_w[row])), float(table.devices.max_w[row]))
+    return made
+
+
+def taken_over(table: PowerTable, found_w: FloatArray, epoch: int) -> PowerTable:
+    """The table as a controller starts with it that knows nothing but what it found.
+
+    Everyone is granted what it has, and counts at its highest limit until it was seen to obey that.
+    """
+    devices = len(table.devices)
+    leases = PowerLeases(
+        cap_w=found_w,
+        ceiling_w=np.maximum(table.devices.max_w, table.devices.default_w),
+        sequence=np.zeros(devices, dtype=np.int64),
+        expires_at_s=np.full(devices, NEVER_S),
+        epoch=epoch,
+    )
+    return replace(table, leases=leases)
+
+
+def answers(
+    book: LeaseBook, table: PowerTable, grants: Grants, now_s: float, only: Container[str] | None = None
+) -> tuple[Lease, ...]:
+    """A lease for every node that was heard, answering its newest report. only: for these nodes; None: for all.
+
+    Sent for every report, changed or not: it renews. One for a report that is answered already is harmless, since it
+    ends when that one does. A node that was not seen to obey this controller yet is only lowered.
+    """
+    return tuple(_answers(book, table, grants, now_s, only))
+
+
+def _answers(
+    book: LeaseBook, table: PowerTable, grants: Grants, now_s: float, only: Container[str] | None
+) -> Iterator[Lease]:
+    for node, rows in _rows_by_node(table).items():
+        if (known := book.nodes.get(node)) is None or (only is not None and node not in only):
+            continue
+        names = {int(row): table.devices.names[int(row)] for row in rows}
+        yield Lease(
+            node=node,
+            life=known.report.life,
+            echo_s=known.report.sent_s,
+            for_s=book.for_s,
+            epoch=book.epoch,
+            sequence=int(grants.sequence[rows].max()),
+            issued_s=now_s,
+            caps_w={name: float(grants.cap_w[row]) for row, name in names.items()},
+            safe_w={name: float(grants.safe_w[row]) for row, name in names.items()},
+            burst_j={name: float(grants.burst_j[row]) for row, name in names.items() if grants.burst_j[row] > 0},
+            burst_to_w={name: float(grants.burst_to_w[row]) for row, name in names.items() if grants.burst_j[row] > 0},
+            credit_back_s=float(grants.credit_back_s[rows].max()),
+            only_lower=not grants.met[rows].all(),
+        )
+
+
+def _rows_by_node(table: PowerTable) -> Mapping[str, IntArray]:
+    """The managed devices of each node; opted-out ones are in no lease."""
+    managed = np.flatnonzero(table.devices.managed)
+    order = managed[np.argsort(table.devices.domain[managed], kind="stable")]
+    nodes, starts = np.unique(table.devices.domain[order], return_index=True)
+    parts = np.split(order, starts[1:])
+    return {table.domains.names[int(node)]: part for node, part in zip(nodes, parts, strict=True)}
