@@ -19,7 +19,7 @@ from cluster.power import (
     PowerReadings,
     PowerTable,
 )
-from nodeagent.link import Link
+from nodeagent.controller_link import Link
 from power.leases.holder import DeviceLimits, Holder, accepted, limits
 from power.leases.messages import Found, Heard, Inventory, Keys, Lease, Refusal, Report, opened, sealed
 from power.leases.mounted_keys import keys_of_node, read_keys

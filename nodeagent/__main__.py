@@ -15,16 +15,16 @@ from cluster.errors import ConfigError, TonnageError
 from nodeagent.agent import Agent, new_life
 from nodeagent.backends import About, PretendAbout, RedfishAbout, guarded_backend
 from nodeagent.bmc import READ_S, Bmc, BmcAccess
+from nodeagent.bmc_meter import NodeMeter
+from nodeagent.controller_link import Link, Tls
 from nodeagent.device_process import DeviceProcess
 from nodeagent.endpoint import serve
-from nodeagent.link import Link, Tls
 from nodeagent.logs import configure_logs
-from nodeagent.meter import NodeMeter
 from nodeagent.metrics import AgentMetrics
 from nodeagent.out_of_band import Sparing
-from nodeagent.record import boot_id
 from nodeagent.rules import RESTORE_S, AgentRules
 from nodeagent.settings import AgentSettings, RedfishSettings, read_settings
+from nodeagent.state_file import boot_id
 from power.devices.backend import Backend, DeviceError, DeviceFacts, DeviceReading
 from power.devices.redfish_meter import ChassisMeter
 from power.leases.messages import Keys

@@ -16,12 +16,12 @@ from typing import TypeVar
 import structlog
 
 from cluster.clock import Clock
-from nodeagent.counts import AgentCounts
-from nodeagent.meter import MeterReading
-from nodeagent.record import Record, read_record, write_record
+from nodeagent.bmc_meter import MeterReading
+from nodeagent.counters import AgentCounts
+from nodeagent.recovery import taken_up
+from nodeagent.reports import heard_of, inventory_of
 from nodeagent.rules import AgentRules
-from nodeagent.saying import heard_of, inventory_of
-from nodeagent.taking_up import taken_up
+from nodeagent.state_file import Record, read_record, write_record
 from power.devices.backend import Backend, DeviceError, DeviceFacts, DeviceReading
 from power.devices.original_limits import about_to_set, made_of_it, to_restore
 from power.leases.enforcement import (

@@ -13,7 +13,7 @@ from cluster.errors import ConfigError, Mistake
 from nodeagent.bmc import READ_S, TELL_S, Bmc, BmcAccess
 from nodeagent.device_process import CALL_S, START_S, DeviceProcess
 from nodeagent.out_of_band import OutOfBand, Sparing
-from nodeagent.pretending import ScriptedDevices
+from nodeagent.scripted_devices import ScriptedDevices
 from power.devices.amd_smi import AmdSmi
 from power.devices.backend import Backend
 from power.devices.nvml import Nvml

@@ -16,7 +16,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from nodeagent.endpoint import serve
-from nodeagent.pretending import ScriptedDevices
+from nodeagent.scripted_devices import ScriptedDevices
 from power.devices.backend import BROKEN, SILENT, DeviceError, DeviceReading
 from simulator.controlplane.folder import AUTHORITY, SERVER
 from simulator.controlplane.pki import write_pki

@@ -13,7 +13,7 @@ import pytest
 from controller.power.agent_server import WattServer
 from controller.power.agent_tls import MountedTls
 from controller.power.term import Watts
-from nodeagent.link import Link, Tls
+from nodeagent.controller_link import Link, Tls
 from power.leases.messages import Inventory, Keys, sealed
 from power.leases.mounted_keys import keys_of_node
 from tests.certificates import Authority, Pair

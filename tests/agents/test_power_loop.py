@@ -22,8 +22,8 @@ from controller.power.reporter import PowerReporter
 from controller.power.watcher import POWER_DOMAINS, PowerWatcher, Work
 from controller.report.decisions import Said
 from nodeagent.agent import Agent
-from nodeagent.link import Link
-from nodeagent.meter import MeterReading
+from nodeagent.bmc_meter import MeterReading
+from nodeagent.controller_link import Link
 from nodeagent.rules import AgentRules
 from power.devices.fake_devices import PretendDevice, PretendDevices
 from power.leases.messages import Keys

@@ -23,7 +23,7 @@ from cluster.power import (
 from controller.power.agent_server import WattServer
 from controller.power.term import Watts
 from nodeagent.agent import Agent
-from nodeagent.link import Link
+from nodeagent.controller_link import Link
 from nodeagent.rules import AgentRules
 from power.devices.fake_devices import PretendDevice, PretendDevices
 from power.leases.framing import framed

@@ -12,7 +12,7 @@ import structlog
 import structlog.testing
 
 from cluster.errors import ConfigError
-from nodeagent.link import Link
+from nodeagent.controller_link import Link
 from nodeagent.settings import read_settings
 from power.leases.framing import framed, read_frame
 from power.leases.messages import node_secret

@@ -7,7 +7,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, generate_latest
 
 from nodeagent.agent import Agent
-from nodeagent.meter import MeterReading
+from nodeagent.bmc_meter import MeterReading
 from nodeagent.metrics import DCGM, AgentMetrics
 from nodeagent.rules import AgentRules
 from power.devices.fake_devices import PretendDevice, PretendDevices

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from nodeagent.agent import Agent
-from nodeagent.record import read_record
 from nodeagent.rules import AgentRules
+from nodeagent.state_file import read_record
 from power.devices.fake_devices import PretendDevice, PretendDevices
 from power.leases.messages import Keys, Lease, Refusal, Report, node_secret, opened, sealed
 

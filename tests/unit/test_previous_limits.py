@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from cluster.errors import ConfigError
-from nodeagent.record import Record, read_record, write_record
+from nodeagent.state_file import Record, read_record, write_record
 from power.devices.backend import DeviceFacts
 from power.devices.original_limits import Previous, about_to_set, made_of_it, taken_over, to_restore
 from power.leases.holder import Holder

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nodeagent.meter import MeterReading, NodeMeter
+from nodeagent.bmc_meter import MeterReading, NodeMeter
 from power.devices.backend import REFUSED, SILENT, DeviceError
 from power.devices.redfish_meter import ChassisMeter
 

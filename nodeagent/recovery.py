@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import structlog
 
-from nodeagent.record import Record
 from nodeagent.rules import AgentRules
+from nodeagent.state_file import Record
 from power.devices.backend import DeviceError, DeviceFacts, DeviceReading
 from power.devices.original_limits import Previous, taken_over
 from power.leases.holder import DeviceLimits, Holder
