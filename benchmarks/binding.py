@@ -24,11 +24,11 @@ from benchmarks.binding_running import running_record
 from benchmarks.contenders import CONTENDERS, Contender
 from cluster.errors import ConfigError, ControlPlaneError, Mistake
 from controller.kube.errors import KubeReadError
-from simulator.controlplane.build_progress import progress_on
+from simulator.controlplane.binaries.build_progress import progress_on
+from simulator.controlplane.binaries.programs import Programs, control_plane_programs
 from simulator.controlplane.folder import Folder
-from simulator.controlplane.programs import Programs, control_plane_programs
 from simulator.controlplane.server import ControlPlane, down
-from simulator.generate import generate
+from simulator.openb.generator import generate
 
 Record = Mapping[str, object]
 Round = Callable[[Rig, Contender, Workload], Awaitable[Record]]

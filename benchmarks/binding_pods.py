@@ -9,8 +9,8 @@ import numpy as np
 from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.workloads import PodShape
 from controller.api.labels import API_VERSION
-from simulator.generate import GIB, MIB, pod_classes
-from simulator.openb_facts import MIXES, NODE_KINDS
+from simulator.openb.fleet_statistics import MIXES, NODE_KINDS
+from simulator.openb.generator import GIB, MIB, pod_classes
 
 Object = dict[str, Any]
 

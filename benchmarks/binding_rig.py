@@ -15,9 +15,9 @@ from controller.api.kinds import OWN_KINDS
 from controller.kube.connection import Connection, connect
 from controller.kube.credentials import Access
 from controller.kube.errors import KubeWriteError
+from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import API_SERVER, ETCD, Settings
 from simulator.controlplane.folder import Folder
-from simulator.controlplane.programs import Programs
 from simulator.controlplane.server import ControlPlane, up
 
 IN_FLIGHT = 32

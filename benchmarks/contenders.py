@@ -15,10 +15,10 @@ import yaml
 from cluster.errors import ControlPlaneError
 from simulator.controlplane import processes
 from simulator.controlplane.accounts import SCHEDULER
+from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import HOST
 from simulator.controlplane.folder import SERVER, Folder
 from simulator.controlplane.processes import Process
-from simulator.controlplane.programs import Programs
 from simulator.controlplane.readiness import is_ready
 from simulator.controlplane.server import SOURCES, ControlPlane
 

@@ -17,9 +17,9 @@ from benchmarks.arguments import refusing_bad_input, write_lines
 from benchmarks.packing_runs import Record, Setup, play
 from cluster.errors import ConfigError, Mistake
 from placement.policies import POLICIES
-from simulator.openb import read_trace
-from simulator.replay import POINTS_PCT
-from simulator.sweep import Processes, Progress, Run, runs_of, sweep
+from simulator.openb.trace_reader import read_trace
+from simulator.packing.replay import POINTS_PCT
+from simulator.sweep.runner import Processes, Progress, Run, runs_of, sweep
 
 PUBLISHED_NAMES = {"gpuclustering": "clustering", "gpupacking": "packing"}
 """How the published results call two of the policies."""

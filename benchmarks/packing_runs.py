@@ -14,12 +14,12 @@ from placement.engine.packer import Packer
 from placement.engine.policy import Knowledge
 from placement.moves.relocation import make_room
 from placement.policies import policy_named
-from simulator.arrivals import published_stream
-from simulator.bounds import bound_pct
-from simulator.openb import read_trace
-from simulator.renaming import with_renamed_nodes
-from simulator.replay import POINTS_PCT, Conditions, Replay, replay
-from simulator.sweep import Run
+from simulator.openb.trace_reader import read_trace
+from simulator.packing.arrivals import published_stream
+from simulator.packing.bounds import bound_pct
+from simulator.packing.node_permutation import with_renamed_nodes
+from simulator.packing.replay import POINTS_PCT, Conditions, Replay, replay
+from simulator.sweep.runner import Run
 
 Record = Mapping[str, object]
 

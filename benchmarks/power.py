@@ -13,7 +13,7 @@ from benchmarks.arguments import refusing_bad_input, write_lines
 from cli.printing.power_study_output import in_words, record_of, table_of
 from simulator.power.faults import faults_from
 from simulator.power.study import Compared, Study, check_study, label_of, play
-from simulator.sweep import Processes, Progress, Run, runs_of, sweep
+from simulator.sweep.runner import Processes, Progress, Run, runs_of, sweep
 
 
 def shares(_context: click.Context, parameter: click.Parameter, value: str) -> tuple[float, ...]:

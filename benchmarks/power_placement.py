@@ -20,7 +20,7 @@ from simulator.power.demand import RateCurve, made_up_rates, read_rates
 from simulator.power.machine import DGX_A100 as MACHINE
 from simulator.power.regions import regions, zones
 from simulator.power.requests import Load
-from simulator.power.rows import Service, draws_w, expected_course, fleet_of, place
+from simulator.power.row_fleet import Service, draws_w, expected_course, fleet_of, place
 
 HOW = ("packed", "random", "even", "aware")
 """Best fit, service by service as they ask; any free server; each service spread evenly over the rows; best fit where

@@ -23,9 +23,9 @@ from placement.engine.node_order import content_rank
 from placement.engine.packer import Packer
 from placement.engine.policy import Knowledge
 from placement.policies import POLICIES, policy_named
-from simulator.arrivals import gpu_milli_of, published_stream
-from simulator.generate import generate, trace_of
-from simulator.openb import read_trace
+from simulator.openb.generator import generate, trace_of
+from simulator.openb.trace_reader import read_trace
+from simulator.packing.arrivals import gpu_milli_of, published_stream
 
 Record = Mapping[str, object]
 

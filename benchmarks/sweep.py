@@ -10,12 +10,12 @@ import click
 
 from cli.inputs.machine import cores, machine_in_words
 from cli.printing.tables import table
-from simulator.contest import Rules, play
-from simulator.generate import generate, trace_of
-from simulator.openb_prices import OPENB_PRICES
-from simulator.ray_sweep import OnRay
-from simulator.replay import Replay
-from simulator.sweep import Processes, Run, Swept, Way, one_by_one, runs_of, sweep
+from simulator.openb.generator import generate, trace_of
+from simulator.openb.prices import OPENB_PRICES
+from simulator.packing.policy_comparison import Rules, play
+from simulator.packing.replay import Replay
+from simulator.sweep.on_ray import OnRay
+from simulator.sweep.runner import Processes, Run, Swept, Way, one_by_one, runs_of, sweep
 
 POLICIES = ("bestfit", "fgd", "tonnage", "tonnage-learning")
 

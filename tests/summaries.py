@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from simulator.summary import QUANTILES, PolicySummary
+from simulator.packing.summary import QUANTILES, PolicySummary
 
 
 def summary(

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from cluster.errors import ConfigError, Mistake, tried
 from cluster.snapshot import Snapshot
-from simulator.contest import Rules, check_contest
-from simulator.generate import generate, trace_of
-from simulator.openb import read_trace
-from simulator.openb_prices import OPENB_PRICES, OPENB_PRICES_SOURCE
-from simulator.replay import Replay
-from simulator.shelf import digest_of
-from simulator.sweep import Run, Swept, runs_of
+from simulator.openb.generator import generate, trace_of
+from simulator.openb.prices import OPENB_PRICES, OPENB_PRICES_SOURCE
+from simulator.openb.trace_reader import read_trace
+from simulator.packing.policy_comparison import Rules, check_contest
+from simulator.packing.replay import Replay
+from simulator.sweep.result_cache import digest_of
+from simulator.sweep.runner import Run, Swept, runs_of
 
 MOST_SEEDS = 1000
 """Nobody means more; a slip such as 1-1000000000 would fill the memory."""

@@ -12,7 +12,7 @@ from cli.inputs.contest import obstacle, seeds_from
 from cluster.errors import ConfigError, Mistake, tried
 from placement.policies import POLICIES
 from simulator.scenarios import Answer, Scenario
-from simulator.sweep import Swept
+from simulator.sweep.runner import Swept
 
 Choices = tuple[tuple[str, float], ...]
 """One combination: a value for each GPU type that has several."""

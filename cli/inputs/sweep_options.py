@@ -9,7 +9,7 @@ import click
 from cli.inputs.machine import cores
 
 if TYPE_CHECKING:
-    from simulator.sweep import Way
+    from simulator.sweep.runner import Way
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -38,10 +38,10 @@ def sweep_options(command: Command) -> Command:
 def way_of(ray: str, jobs: int | None) -> "Way":
     """Where runs are done."""
     if not ray:
-        from simulator.sweep import Processes
+        from simulator.sweep.runner import Processes
 
         return Processes(jobs or cores())
-    from simulator.ray_sweep import OnRay
+    from simulator.sweep.on_ray import OnRay
 
     return OnRay(ray, jobs or cores())
 

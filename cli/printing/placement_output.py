@@ -16,10 +16,10 @@ from rich.table import Table
 from cli.inputs.contest import Outcome
 from cluster.arrays import FloatArray
 from cluster.version import VERSION
-from simulator.columns import Column, columns_for, number_in_words
-from simulator.contest import Rules
-from simulator.report import Circumstances, Trace, headline, render_report
-from simulator.summary import PolicySummary, Spread, summarise
+from simulator.packing.policy_comparison import Rules
+from simulator.packing.summary import PolicySummary, Spread, summarise
+from simulator.reports.comparison_columns import Column, columns_for, number_in_words
+from simulator.reports.sweep_report import Circumstances, Trace, headline, render_report
 
 POINTS_PCT = (80, 90, 100, 110)
 """Points of arrived demand at which JSON has figures, besides the end of the replay (130 % or just before)."""
@@ -132,7 +132,7 @@ def _spread_record(values: FloatArray) -> Mapping[str, float | None]:
 
 
 def as_html(outcome: Outcome, *, command: str, machine: str) -> str:
-    """The report (simulator/report.py)."""
+    """The report (simulator/reports/sweep_report.py)."""
     about = Circumstances(
         command=command,
         started_at=f"{outcome.started_at:%Y-%m-%d %H:%M} UTC",

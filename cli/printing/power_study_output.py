@@ -9,7 +9,7 @@ from simulator.power.demand import DAY_S
 from simulator.power.headroom import Headroom, Probe
 from simulator.power.requests import CLASSES
 from simulator.power.study import Compared
-from simulator.sweep import Run
+from simulator.sweep.runner import Run
 
 Done = Sequence[tuple[Run, Compared]]
 

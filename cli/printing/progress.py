@@ -6,8 +6,8 @@ from typing import TextIO, TypeVar
 
 import click
 
-from simulator.replay import Replay
-from simulator.sweep import K, Progress, Run
+from simulator.packing.replay import Replay
+from simulator.sweep.runner import K, Progress, Run
 
 R = TypeVar("R")
 

@@ -15,8 +15,8 @@ from cli.inputs.scenarios import Outcome, in_words
 from cli.printing.plan_figures import figure, money
 from cli.printing.tables import table
 from cluster.version import VERSION
-from simulator.charts import Chart, colour, dash, drawn
-from simulator.page import Legend, Page, PageTable, render
+from simulator.reports.charts import Chart, colour, dash, drawn
+from simulator.reports.page import Legend, Page, PageTable, render
 from simulator.scenarios import Answer, Scenario
 
 COLUMNS = (

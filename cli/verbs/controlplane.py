@@ -12,9 +12,9 @@ import click
 from cli.main import FAILED
 
 if TYPE_CHECKING:  # what stands behind these is imported once the options are known to be right
+    from simulator.controlplane.binaries.programs import Programs
     from simulator.controlplane.commands import Settings
     from simulator.controlplane.folder import Folder
-    from simulator.controlplane.programs import Programs
     from simulator.controlplane.server import ControlPlane, ProcessStatus
 
 folder_option = click.option(
@@ -57,8 +57,8 @@ def up(path: Path | None, nodes: int | None, nodes_from: Path | None, *, dry_run
 
     Options that are left out stay as they were at the last start. Prints the line that points kubectl at it.
     """
-    from simulator.controlplane.build_progress import progress_on
-    from simulator.controlplane.programs import control_plane_programs
+    from simulator.controlplane.binaries.build_progress import progress_on
+    from simulator.controlplane.binaries.programs import control_plane_programs
     from simulator.controlplane.server import up as start
 
     if nodes is not None and nodes_from is not None:

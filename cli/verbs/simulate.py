@@ -76,7 +76,7 @@ def placement(ctx: click.Context, /, jobs: int | None, ray: str, output: str, **
     from cli.inputs.contest import Asked, contest_from
     from cli.printing.placement_output import as_html, as_json, as_table
     from cli.verbs.simulate_placement import simulated
-    from simulator.report import write_report
+    from simulator.reports.sweep_report import write_report
 
     wanted = Asked(**asked)  # type: ignore[arg-type]  # click gives each option the type that is declared above
     check_sources(wanted)
@@ -197,7 +197,7 @@ def day(
     tonnage simulate day -f examples/ --seconds 60 --report out/day.html
     """
     from cli.verbs.simulate_day import lived
-    from simulator.day import DaySettings
+    from simulator.day.simulation import DaySettings
 
     settings = DaySettings(lose_hour=None if lose_hour < 0 else lose_hour, **wanted)  # type: ignore[arg-type]
     lived(

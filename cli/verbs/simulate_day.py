@@ -25,9 +25,9 @@ from controller.brain.with_background import ThinksAside
 from controller.deciders.pipeline import Decisions
 from controller.ports import Brain
 from placement.policies import POLICIES
-from simulator.day import HOUR_S, DaySettings, Moment, check_day, live
-from simulator.day_report import as_html, summary_of
-from simulator.report import write_report
+from simulator.day.report import as_html, summary_of
+from simulator.day.simulation import HOUR_S, DaySettings, Moment, check_day, live
+from simulator.reports.sweep_report import write_report
 
 RAY_STARTS_S = 60.0
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from cli.inputs.contest import Contest, Outcome
 from cli.printing.progress import progress_on, replay_in_words
-from simulator.contest import bounds_of, play
-from simulator.replay import Replay
-from simulator.replay_file import from_bytes, to_bytes
-from simulator.shelf import Shelf, code_digest, digest_of
-from simulator.sweep import Run, Way, sweep
+from simulator.packing.policy_comparison import bounds_of, play
+from simulator.packing.replay import Replay
+from simulator.packing.replay_file import from_bytes, to_bytes
+from simulator.sweep.result_cache import Shelf, code_digest, digest_of
+from simulator.sweep.runner import Run, Way, sweep
 
 
 def simulated(contest: Contest, way: Way, results: Path | None = None) -> Outcome:

@@ -18,7 +18,7 @@ from cluster.version import VERSION
 if TYPE_CHECKING:  # numpy and what stands on it are imported once the options are known to be right
     from simulator.power.report import About
     from simulator.power.study import Compared, Study
-    from simulator.sweep import Run
+    from simulator.sweep.runner import Run
 
 INCOMPLETE = UNSAFE = 1
 Command = Callable[..., None]
@@ -161,8 +161,8 @@ def power(
     from simulator.power.faults import faults_from
     from simulator.power.report import render_power
     from simulator.power.study import check_study, label_of, play
-    from simulator.report import write_report
-    from simulator.sweep import Processes, runs_of, sweep
+    from simulator.reports.sweep_report import write_report
+    from simulator.sweep.runner import Processes, runs_of, sweep
 
     study = _study(row)
     names = tuple(dict.fromkeys(filter(None, (name.strip() for name in policies.split(",")))))
@@ -226,8 +226,8 @@ def headroom(
     from simulator.power.headroom import find_headroom
     from simulator.power.report import render_power
     from simulator.power.study import check_study, label_of
-    from simulator.report import write_report
-    from simulator.sweep import Processes, Run
+    from simulator.reports.sweep_report import write_report
+    from simulator.sweep.runner import Processes, Run
 
     study = _study(row)
     check_study(study, (policy,))

@@ -52,7 +52,7 @@ def whatif(ctx: click.Context, /, files: tuple[str, ...], output: str, **asked: 
     from cli.inputs.scenarios import Asked, asked_of
     from cli.printing.scenario_output import as_html, as_json, as_table
     from cli.verbs.whatif_run import outcome_of
-    from simulator.report import write_report
+    from simulator.reports.sweep_report import write_report
 
     jobs, ray = asked.pop("jobs"), asked.pop("ray")
     wanted = Asked(**asked)  # type: ignore[arg-type]  # click gives each option the type that is declared above

@@ -14,8 +14,8 @@ from cli.printing.progress import progress_on
 from cluster.errors import ConfigError, Mistake
 from cluster.snapshot import Snapshot
 from simulator.scenarios import Answer, Scenario, answered, changed
-from simulator.shelf import Shelf, code_digest, digest_of
-from simulator.sweep import Progress, Way, sweep
+from simulator.sweep.result_cache import Shelf, code_digest, digest_of
+from simulator.sweep.runner import Progress, Way, sweep
 
 
 def outcome_of(scenarios: Sequence[Scenario], asked: Asked, snapshot: Snapshot, way: Way) -> Outcome:

@@ -4,9 +4,9 @@ import argparse
 import sys
 
 from cluster.errors import BuildError
-from simulator.controlplane.build import build
-from simulator.controlplane.build_progress import progress_on
-from simulator.controlplane.tools import CONTROL_PLANE, TOOLS
+from simulator.controlplane.binaries.build import build
+from simulator.controlplane.binaries.build_progress import progress_on
+from simulator.controlplane.binaries.upstream_tools import CONTROL_PLANE, TOOLS
 
 
 def main() -> int:

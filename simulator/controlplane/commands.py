@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simulator.controlplane.accounts import CONTROLLERS, NODES, SCHEDULER
+from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.folder import ACCOUNTS, AUTHORITY, SERVER, Folder
-from simulator.controlplane.programs import Programs
 
 HOST = "127.0.0.1"
 """Nothing listens anywhere else."""
@@ -71,7 +71,7 @@ def _simulated_nodes(settings: Settings, folder: Folder) -> list[str | Path]:
     if settings.dra_driver:
         fleet += ["--dra-driver", settings.dra_driver]
     return [
-        *(sys.executable, "-m", "simulator.controlplane.nodes_process"),
+        *(sys.executable, "-m", "simulator.controlplane.nodes"),
         *("--kubeconfig", folder.kubeconfig_of(NODES), "--ready-file", folder.nodes_ready),
         *fleet,
         *("--seed", str(settings.seed), "--lease-s", str(settings.lease_s)),

@@ -15,11 +15,11 @@ import msgspec
 from cluster.errors import ControlPlaneError
 from simulator.controlplane import processes
 from simulator.controlplane.accounts import NODES, write_accounts
+from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import API_SERVER, ETCD, HOST, PROCESSES, Ports, Settings, commands
+from simulator.controlplane.file_lock import locked
 from simulator.controlplane.folder import Folder
-from simulator.controlplane.locks import locked
 from simulator.controlplane.processes import Process
-from simulator.controlplane.programs import Programs
 from simulator.controlplane.readiness import is_ready, wait_until_ready
 
 ATTEMPTS = 3

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from simulator.power.study import Compared, Study, label_of, planned_budget, play, servers_with
-from simulator.sweep import Run, Way, one_by_one
+from simulator.sweep.runner import Run, Way, one_by_one
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from simulator.power.demand import RateCurve
-from simulator.power.rows import Service, shifted
+from simulator.power.row_fleet import Service, shifted
 
 REGION_HOURS = (0.0, 8.0, 16.0)
 """Users in the Americas, in Asia, and in Europe: a third of a day apart."""

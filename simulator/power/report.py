@@ -7,13 +7,13 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from cluster.arrays import FloatArray
-from simulator.charts import INK, STYLES, Chart, colour, dash, drawn
 from simulator.power.demand import DAY_S
 from simulator.power.policy import PERIOD_S
 from simulator.power.requests import CLASSES
 from simulator.power.study import Compared, Study
-from simulator.report import Key, rendered
-from simulator.sweep import Run
+from simulator.reports.charts import INK, STYLES, Chart, colour, dash, drawn
+from simulator.reports.sweep_report import Key, rendered
+from simulator.sweep.runner import Run
 
 Done = Sequence[tuple[Run, Compared]]
 POINTS = 700
@@ -74,7 +74,7 @@ def render_power(done: Done, study: Study, about: About, conclusion: str = "") -
     sections = [_section(label, [one for one in done if one[0].trace == label]) for label in labels]
     seeds = sorted({run.seed for run, _ in done})
     return rendered(
-        "power/report.html.j2",
+        "power_report.html.j2",
         about=about,
         sections=sections,
         seeds=seeds,

@@ -12,12 +12,12 @@ from simulator.power.baselines import BASELINES, baseline
 from simulator.power.demand import RateCurve, made_up_rates, read_rates
 from simulator.power.faults import Fault
 from simulator.power.machine import DGX_A100, Machine
-from simulator.power.ours import OURS, ours
 from simulator.power.policy import PERIOD_S, Policy
 from simulator.power.protection import BrakeRules
 from simulator.power.requests import CHAT_MIX, CLASSES, Load, Requests, code_mix, draw_requests, servers_of
+from simulator.power.tonnage_policy import OURS, ours
 from simulator.power.trial import ClassOutcome, Outcome, Rules, run_trial
-from simulator.sweep import Run
+from simulator.sweep.runner import Run
 
 POLICIES = (*BASELINES, *OURS)
 DELAY_S = {"tonnage": 2.0, "ladder": 2.0}

@@ -10,11 +10,11 @@ import pytest
 
 from cluster.errors import BuildError
 from simulator.controlplane import processes
-from simulator.controlplane.build_progress import progress_on
+from simulator.controlplane.binaries.build_progress import progress_on
+from simulator.controlplane.binaries.programs import Programs, control_plane_programs
 from simulator.controlplane.commands import Settings
+from simulator.controlplane.file_lock import locked
 from simulator.controlplane.folder import Folder
-from simulator.controlplane.locks import locked
-from simulator.controlplane.programs import Programs, control_plane_programs
 from simulator.controlplane.server import ControlPlane, down, up
 from tests.controlplane.keeper import keep
 from tests.controlplane.kubectl import Kubectl

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from simulator.controlplane import processes
+from simulator.controlplane.file_lock import locked
 from simulator.controlplane.folder import Folder
-from simulator.controlplane.locks import locked
 from simulator.controlplane.processes import Process
 from simulator.controlplane.server import SOURCES, down
 

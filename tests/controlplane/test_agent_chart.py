@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
-from simulator.controlplane.programs import Programs
 from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
 from tests.deploy.helm import NAMESPACE, install, rendered, uninstall, upgrade

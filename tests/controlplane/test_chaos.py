@@ -15,8 +15,8 @@ import yaml
 
 from benchmarks.chaos_faults import FAULTS, Fault, Scene, brain_server
 from benchmarks.chaos_nodes import ray_nodes
+from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
-from simulator.controlplane.programs import Programs
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.auditor import audit
 from tests.controlplane.conftest import StartServer

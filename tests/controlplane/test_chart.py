@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from cli.main import tonnage
 from controller.api.labels import PLACEMENT_GATE
+from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
-from simulator.controlplane.programs import Programs
 from tests.agent_process import running, settings_file, write_keys
 from tests.controlplane import manifests
 from tests.controlplane.churn import churn

@@ -19,8 +19,8 @@ from click.testing import CliRunner, Result
 from cli.main import tonnage
 from cluster.plans import Reason
 from controller.report.events import Said, Series, event_write
+from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
-from simulator.controlplane.programs import Programs
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl

@@ -2,8 +2,8 @@
 
 import pytest
 
+from simulator.controlplane.binaries.upstream_tools import KUBERNETES, version_of
 from simulator.controlplane.server import ControlPlane, status
-from simulator.controlplane.tools import KUBERNETES, version_of
 from tests.controlplane.conftest import NODES
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import GPU, job, pod

@@ -17,8 +17,8 @@ from controller.kube.write import Write
 from controller.objects.documents import read_documents
 from controller.report.gang_status import GangFacts
 from controller.report.own_statuses import own_status_jobs
+from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
-from simulator.controlplane.programs import Programs
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl

@@ -28,8 +28,8 @@ from controller.kube_world.observer import Caches, Observer, empty_caches, follo
 from controller.objects.manifests import read_manifests
 from controller.snapshot.from_manifests import snapshot_from
 from simulator.controlplane import processes
+from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
-from simulator.controlplane.programs import Programs
 from simulator.controlplane.server import ControlPlane, process_of, up
 from tests.controlplane.conftest import StartServer
 from tests.controlplane.severed import Line

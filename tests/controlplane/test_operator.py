@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
-from simulator.controlplane.programs import Programs
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.auditor import audit
 from tests.controlplane.conftest import StartServer

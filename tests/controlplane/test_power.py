@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
-from simulator.controlplane.programs import Programs
 from simulator.controlplane.server import ControlPlane
 from tests import agent_process
 from tests.agent_process import limits_w, settings_file, write_keys

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
+from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
-from simulator.controlplane.node_objects import node_object
-from simulator.controlplane.programs import Programs
-from simulator.controlplane.simulated_nodes import simulated_nodes
+from simulator.controlplane.nodes.node_objects import node_object
+from simulator.controlplane.nodes.simulated_nodes import simulated_nodes
 from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import GPU, pod

@@ -16,8 +16,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from simulator.controlplane.locks import locked
-from simulator.controlplane.tools import cache_root
+from simulator.controlplane.binaries.upstream_tools import cache_root
+from simulator.controlplane.file_lock import locked
 
 NO_PROMETHEUS = "prometheus is not installed and Debian's package cannot be had (apt-get install prometheus)"
 READY_WITHIN_S = 60.0

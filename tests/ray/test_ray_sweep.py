@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import ConfigError, Mistake
-from simulator.ray_sweep import OnRay
-from simulator.sweep import Progress, Run, Swept, runs_of, sweep
+from simulator.sweep.on_ray import OnRay
+from simulator.sweep.runner import Progress, Run, Swept, runs_of, sweep
 
 RUNS = runs_of(("a", "b"), ("bestfit", "fgd"), (42, 43))
 REPOSITORY = Path(__file__).parents[2]

@@ -12,8 +12,8 @@ from placement.engine.node_order import content_rank
 from placement.engine.packer import Packer
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
-from simulator.generate import generate, trace_of
-from simulator.replay import Conditions, Curve, replay
+from simulator.openb.generator import generate, trace_of
+from simulator.packing.replay import Conditions, Curve, replay
 
 NODES = 120
 LOAD = 1.05

@@ -11,7 +11,7 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.brain.inline import InlineBrain
 from controller.deciders.pipeline import Decisions
-from simulator.day import DaySettings, Moment, check_day, live, tide
+from simulator.day.simulation import DaySettings, Moment, check_day, live, tide
 from simulator.world import SimulatedWorld
 from tests.builders import node, pod, world
 from tests.mixes import profile, service

@@ -14,9 +14,9 @@ from placement.policies import policy_named
 from placement.prices.allocation_bound import allocation_bound
 from placement.prices.node_kinds import kinds_of
 from placement.prices.pod_classes import class_of
-from simulator.arrivals import published_stream
-from simulator.openb import read_trace
-from simulator.replay import Conditions, Replay, replay
+from simulator.openb.trace_reader import read_trace
+from simulator.packing.arrivals import published_stream
+from simulator.packing.replay import Conditions, Replay, replay
 
 SEED = 42
 

@@ -14,10 +14,10 @@ from simulator.power.demand import RateCurve, made_up_rates, read_rates
 from simulator.power.faults import faults_from
 from simulator.power.headroom import find_headroom
 from simulator.power.machine import DGX_A100
-from simulator.power.ours import ours
 from simulator.power.policy import Readings
 from simulator.power.study import POLICIES, Study, check_study, extra_of, label_of, planned_budget, play
-from simulator.sweep import Run
+from simulator.power.tonnage_policy import ours
+from simulator.sweep.runner import Run
 
 SMALL = Study(days=1, base_servers=8)
 

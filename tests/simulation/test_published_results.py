@@ -10,9 +10,9 @@ from placement.engine.node_order import content_rank
 from placement.engine.packer import Packer
 from placement.engine.policy import Knowledge
 from placement.policies import policy_named
-from simulator.arrivals import published_stream
-from simulator.openb import read_trace
-from simulator.replay import replay
+from simulator.openb.trace_reader import read_trace
+from simulator.packing.arrivals import published_stream
+from simulator.packing.replay import replay
 
 # Mean of ten seeds at 100 % arrived, from the simulator's own results (docs/benchmarks.md).
 PUBLISHED = {

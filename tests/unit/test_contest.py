@@ -4,9 +4,9 @@ import pytest
 
 from cluster.errors import ConfigError
 from cluster.snapshot import Snapshot
-from simulator.contest import Rules, bounds_of, check_contest, play
-from simulator.generate import generate, trace_of
-from simulator.sweep import Run
+from simulator.openb.generator import generate, trace_of
+from simulator.packing.policy_comparison import Rules, bounds_of, check_contest, play
+from simulator.sweep.runner import Run
 from tests.builders import node, pod, world
 
 TRACES = {"small": trace_of(generate(40, mix="gpuspec33", seed=3), {"G2": 1.0})}

@@ -8,11 +8,18 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import BuildError
-from simulator.controlplane import go_toolchain
-from simulator.controlplane.build import Progress, build
-from simulator.controlplane.build_progress import in_words
-from simulator.controlplane.programs import programs_in
-from simulator.controlplane.tools import CONTROL_PLANE, KUBERNETES, TOOLS, cache_folder, linker_flags, version_of
+from simulator.controlplane.binaries import go_toolchain
+from simulator.controlplane.binaries.build import Progress, build
+from simulator.controlplane.binaries.build_progress import in_words
+from simulator.controlplane.binaries.programs import programs_in
+from simulator.controlplane.binaries.upstream_tools import (
+    CONTROL_PLANE,
+    KUBERNETES,
+    TOOLS,
+    cache_folder,
+    linker_flags,
+    version_of,
+)
 
 ETCD, KUBECTL = TOOLS["etcd"], TOOLS["kubectl"]
 

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from simulator.controlplane.connection import Answer, Connection
-from simulator.controlplane.device_slices import as_registered, slice_of
-from simulator.controlplane.node_objects import generated_nodes, node_object
-from simulator.controlplane.pod_life import Pod
-from simulator.controlplane.prepared_claims import PreparedClaims
+from simulator.controlplane.nodes.connection import Answer, Connection
+from simulator.controlplane.nodes.node_objects import generated_nodes, node_object
+from simulator.controlplane.nodes.pod_lifecycle import Pod
+from simulator.controlplane.nodes.prepared_claims import PreparedClaims
+from simulator.controlplane.nodes.resource_slices import as_registered, slice_of
 
 DRIVER = "gpu.nvidia.com"
 NODE = node_object(

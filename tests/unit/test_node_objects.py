@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import ConfigError
-from simulator.controlplane.node_objects import PRODUCT, RACK, SIMULATED, generated_nodes, nodes_in
-from simulator.generate import generate
+from simulator.controlplane.nodes.node_objects import PRODUCT, RACK, SIMULATED, generated_nodes, nodes_in
+from simulator.openb.generator import generate
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "nodes.yaml"
 GPU = "nvidia.com/gpu"

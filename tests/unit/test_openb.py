@@ -7,7 +7,7 @@ import pytest
 from cluster.errors import ConfigError
 from cluster.workloads import PodShape
 from placement.policies.fragmentation import typical_pods
-from simulator.openb import read_trace
+from simulator.openb.trace_reader import read_trace
 
 GIB = 2**30
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn2,64000,262144,2,P100\nn1,96000,393216,8,G2\nn3,32000,1024,0,\n"

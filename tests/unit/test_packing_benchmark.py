@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from benchmarks.packing import main as packing
 from benchmarks.scale import main as scale
 from placement.policies import POLICIES
-from simulator.generate import generate, write_openb_csv
+from simulator.openb.generator import generate, write_openb_csv
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from simulator.controlplane.pod_life import (
+from simulator.controlplane.nodes.pod_lifecycle import (
     AnnotationError,
     Life,
     Pod,

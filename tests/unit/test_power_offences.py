@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simulator.power.faults import Fault
-from simulator.power.offences import Offences
+from simulator.power.lease_violations import Offences
 
 HIGHEST_W = 5000.0
 PERIOD_S = 2.0

@@ -5,10 +5,10 @@ import pytest
 
 from simulator.power.demand import RateCurve
 from simulator.power.machine import DGX_A100
-from simulator.power.ours import ours
 from simulator.power.policy import Orders, Policy, Readings
 from simulator.power.requests import Load, draw_requests
 from simulator.power.study import safe_floor_w
+from simulator.power.tonnage_policy import ours
 from simulator.power.trial import Outcome, Rules, run_trial
 
 SERVERS = (6, 6)

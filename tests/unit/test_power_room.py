@@ -27,7 +27,7 @@ from simulator.power.demand import made_up_rates
 from simulator.power.machine import DGX_A100
 from simulator.power.regions import regions
 from simulator.power.requests import Load
-from simulator.power.rows import Service, expected_course, fleet_of, place, shifted
+from simulator.power.row_fleet import Service, expected_course, fleet_of, place, shifted
 from tests.builders import Pod, node, pod, world
 from tests.watts import Device, Domain, power_table
 

@@ -12,9 +12,9 @@ from placement.engine.packer import Choice, Packer
 from placement.engine.policy import Knowledge
 from placement.moves.running_pods import Room, Running
 from placement.policies import policy_named
-from simulator.arrivals import published_stream
-from simulator.renaming import with_renamed_nodes
-from simulator.replay import Conditions, Replay, replay
+from simulator.packing.arrivals import published_stream
+from simulator.packing.node_permutation import with_renamed_nodes
+from simulator.packing.replay import Conditions, Replay, replay
 from tests.builders import Pod, node, pod, world
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cluster.errors import ConfigError
-from simulator.report import Circumstances, Trace, headline, render_report, write_report
+from simulator.reports.sweep_report import Circumstances, Trace, headline, render_report, write_report
 from tests.summaries import summary
 
 TRACE = Trace("default", nodes=1213, gpus=6212, pods=8152, source="Generated.", bound_pct=96.89)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from cluster.errors import ConfigError
-from simulator.contest import Rules, play
-from simulator.generate import generate, trace_of
-from simulator.replay_file import from_bytes, to_bytes
-from simulator.shelf import Shelf, code_digest, digest_of
-from simulator.summary import summarise
-from simulator.sweep import Run, runs_of, sweep
+from simulator.openb.generator import generate, trace_of
+from simulator.packing.policy_comparison import Rules, play
+from simulator.packing.replay_file import from_bytes, to_bytes
+from simulator.packing.summary import summarise
+from simulator.sweep.result_cache import Shelf, code_digest, digest_of
+from simulator.sweep.runner import Run, runs_of, sweep
 
 RUNS = runs_of(("a",), ("bestfit", "fgd"), (42, 43))
 

@@ -12,7 +12,7 @@ from cli.inputs.contest import prices_from, seeds_from
 from cli.main import tonnage
 from cli.printing.placement_output import widest_that_fits
 from cluster.errors import ConfigError
-from simulator.generate import generate, write_openb_csv
+from simulator.openb.generator import generate, write_openb_csv
 from tests.summaries import summary
 
 SMALL = ("--generate", "12", "--policies", "bestfit,fgd", "--seeds", "1-2", "--jobs", "1")

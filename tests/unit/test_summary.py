@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from simulator.replay import Curve, Replay
-from simulator.summary import QUANTILES, Spread, summarise
-from simulator.sweep import Run
+from simulator.packing.replay import Curve, Replay
+from simulator.packing.summary import QUANTILES, Spread, summarise
+from simulator.sweep.runner import Run
 
 
 def replay(policy: str, seed: int, arrived: list[float], allocated: list[float], **rest: object) -> Replay:

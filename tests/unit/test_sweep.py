@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cluster.errors import ConfigError, Mistake
-from simulator.sweep import Processes, Progress, Run, Swept, runs_of, sweep
+from simulator.sweep.runner import Processes, Progress, Run, Swept, runs_of, sweep
 
 RUNS = runs_of(("a", "b"), ("bestfit", "fgd"), (42, 43))
 

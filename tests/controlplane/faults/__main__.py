@@ -14,8 +14,8 @@ from rich.console import Console
 
 from cluster.errors import BuildError
 from simulator.controlplane import processes
-from simulator.controlplane.build_progress import progress_on
-from simulator.controlplane.programs import control_plane_programs
+from simulator.controlplane.binaries.build_progress import progress_on
+from simulator.controlplane.binaries.programs import control_plane_programs
 from tests.controlplane.faults.report import Result, played, table_of, why
 from tests.controlplane.faults.scenarios import SCENARIOS
 from tests.controlplane.faults.stage import Stage, stage

@@ -14,9 +14,9 @@ from typing import Any
 
 import yaml
 
+from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.folder import Folder
-from simulator.controlplane.programs import Programs
 from simulator.controlplane.server import ControlPlane, down, up
 from tests.controlplane.faults.proxy import Proxy, ProxyThread
 from tests.controlplane.faults.witness import Pod, Witness, wait_until

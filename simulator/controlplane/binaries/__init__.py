@@ -1,0 +1,1 @@
+"""Control plane binaries: found in $KUBEBUILDER_ASSETS, or built from upstream into a cache."""

@@ -1,0 +1,38 @@
+"""Tells people how a build goes: one line that changes on a terminal, a line now and then elsewhere."""
+
+from typing import TextIO
+
+from simulator.controlplane.binaries.build import OnProgress, Progress
+
+LINE_EVERY_S = 15.0
+"""Where nobody watches, one line in so many seconds says that it is alive."""
+
+
+def progress_on(stream: TextIO) -> OnProgress:
+    """What to call as the build goes on."""
+    told = Progress("", "waiting", 0, 0)
+
+    def tell(progress: Progress) -> None:
+        nonlocal told
+        if stream.isatty():
+            stream.write(f"\r\033[K{in_words(progress)}" + ("\n" if progress.stage == "built" else ""))
+        elif (progress.tool, progress.stage) != (
+            told.tool,
+            told.stage,
+        ) or progress.elapsed_s >= told.elapsed_s + LINE_EVERY_S:
+            stream.write(in_words(progress) + "\n")
+            told = progress
+        stream.flush()
+
+    return tell
+
+
+def in_words(progress: Progress) -> str:
+    which = f"[{progress.number}/{progress.total}] {progress.tool}"
+    match progress.stage:
+        case "waiting":
+            return f"{which}: another process is building; waiting for it"
+        case "building":
+            return f"{which}: {progress.compiled} packages compiled, {progress.elapsed_s:.0f} s"
+        case "built":
+            return f"{which}: built in {progress.elapsed_s:.0f} s ({progress.compiled} packages)"

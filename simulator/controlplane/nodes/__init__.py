@@ -1,0 +1,1 @@
+"""Simulated nodes: heartbeats, kubelets and ResourceSlices towards a real API server."""

@@ -1,0 +1,75 @@
+"""`python -m simulator.controlplane.nodes`: the process of the simulated nodes."""
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from cluster.errors import ConfigError
+from simulator.controlplane.nodes.heartbeats import LEASE_S
+from simulator.controlplane.nodes.node_objects import Node, generated_nodes, nodes_in
+from simulator.controlplane.nodes.simulated_nodes import simulated_nodes
+
+log = structlog.get_logger()
+
+
+def main() -> int:
+    structlog.configure(
+        processors=[
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.add_log_level,
+            structlog.processors.format_exc_info,
+            structlog.processors.LogfmtRenderer(key_order=("timestamp", "level", "event")),
+        ]
+    )
+    try:
+        asyncio.run(serve(arguments()))
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return 2
+    return 0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kubeconfig", type=Path, required=True)
+    fleet = parser.add_mutually_exclusive_group(required=True)
+    fleet.add_argument("--nodes", type=int, help="generate a fleet of so many nodes")
+    fleet.add_argument("--manifests", type=Path, help="be the nodes that this file describes")
+    parser.add_argument("--seed", type=int, default=0, help="of the generated fleet")
+    parser.add_argument("--dra-driver", default="", help="publish the generated GPUs in ResourceSlices of this driver")
+    parser.add_argument("--lease-s", type=int, default=LEASE_S, help="how long a node's lease lasts")
+    parser.add_argument("--ready-file", type=Path, help="written once all nodes are registered")
+    return parser.parse_args()
+
+
+async def serve(asked: argparse.Namespace) -> None:
+    """Until SIGTERM or SIGINT."""
+    generated = generated_nodes(asked.nodes, asked.seed, asked.dra_driver) if asked.nodes is not None else []
+    nodes = nodes_in(asked.manifests) if asked.manifests else generated
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    until_stopped = asyncio.create_task(stopped.wait())
+    serving = asyncio.create_task(_serve(asked, nodes))
+    await asyncio.wait((serving, until_stopped), return_when=asyncio.FIRST_COMPLETED)
+    serving.cancel()
+    with suppress(asyncio.CancelledError):
+        await serving
+    log.info("stopped")
+
+
+async def _serve(asked: argparse.Namespace, nodes: Sequence[Node]) -> None:
+    async with simulated_nodes(asked.kubeconfig, nodes, lease_s=asked.lease_s) as fleet:
+        if asked.ready_file is not None:
+            asked.ready_file.touch()
+        await fleet.work
+
+
+if __name__ == "__main__":
+    sys.exit(main())

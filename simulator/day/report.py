@@ -1,0 +1,101 @@
+"""The report of a day: what was at work, what waited, what it cost, and how long the controller thought."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from simulator.day.simulation import HOUR_S, Moment, clock_words
+from simulator.reports.charts import INK, Chart, colour, dash, drawn
+from simulator.reports.page import Legend, Page, PageTable, render
+
+TERMS = {
+    "at work": "GPUs that a pod holds, as a share of the GPUs that are up; half a GPU counts as half.",
+    "waiting": "Pods that have no place, services' instances among them.",
+    "demand": "What users ask of the services, as a share of the day's peak.",
+    "planning": "Real time from what the controller saw to its plan, in the machine that ran this.",
+}
+
+
+def summary_of(day: Sequence[Moment]) -> tuple[tuple[str, str], ...]:
+    """The day in figures, as (word, figure)."""
+    plan_ms = np.array([moment.plan_s for moment in day]) * 1000
+    used = np.array([moment.gpus_used for moment in day])
+    up = np.array([moment.gpus for moment in day])
+    step_h = (day[1].at_s - day[0].at_s) / HOUR_S if len(day) > 1 else 0.0
+    return (
+        ("GPUs at work, mean", f"{100 * used.sum() / max(up.sum(), 1):.1f} %"),
+        ("most pods waiting", f"{max(moment.waiting for moment in day)}"),
+        ("pods bound", f"{sum(moment.bound for moment in day):,}"),
+        ("pods stopped for others", f"{sum(moment.evicted for moment in day):,}"),
+        ("services scaled", f"{sum(moment.scaled for moment in day)} times"),
+        ("actions that failed", f"{sum(moment.failed for moment in day)}"),
+        ("services, whole day", f"${sum(moment.services_per_hour for moment in day) * step_h:,.2f}"),
+        ("planning p50 / p99", f"{np.quantile(plan_ms, 0.5):.0f} / {np.quantile(plan_ms, 0.99):.0f} ms"),
+    )
+
+
+def as_html(day: Sequence[Moment], facts: tuple[tuple[str, str], ...]) -> str:
+    """The report as one HTML document."""
+    figures = summary_of(day)
+    said = tuple((clock_words(moment.at_s), words) for moment in day for words in moment.news)
+    return render(
+        Page(
+            title="A day",
+            lead="The controller's own loop in a pretend datacenter. No cluster was touched.",
+            facts=facts,
+            headline=f"{dict(figures)['GPUs at work, mean']} of the GPUs were at work; "
+            f"{dict(figures)['pods bound']} pods were placed in {len(day)} cycles.",
+            tables=(
+                PageTable("The day in figures.", ("What", "Figure"), figures),
+                PageTable("What happened.", ("When", "What"), said),
+            ),
+            charts=tuple(_charts(day)),
+            terms=TERMS,
+            made_by="tonnage simulate day",
+            legend=(
+                Legend("the fleet", "var(--policy-0)", ""),
+                Legend("demand of the services, share of its peak", "var(--policy-1)", " ".join(["12", "4"])),
+            ),
+        )
+    )
+
+
+def _charts(day: Sequence[Moment]) -> list[Chart]:
+    hours = [moment.at_s / HOUR_S for moment in day]
+    lost = [hour for hour, moment in zip(hours, day, strict=True) if any("is lost" in words for words in moment.news)]
+    back = [hour for hour, moment in zip(hours, day, strict=True) if any("is back" in words for words in moment.news)]
+
+    def chart(title: str, says: str, value: Callable[[Moment], float], *, tide: bool = False) -> Chart:
+        def draw(axes: Axes) -> None:
+            values = [value(moment) for moment in day]
+            axes.plot(hours, values, color=colour(0))
+            if tide:
+                axes.plot(hours, [100 * m.demand_share for m in day], color=colour(1), linestyle=dash(1))
+            for hour in lost:
+                axes.axvline(hour, color=INK, linewidth=0.8)
+                axes.text(hour, axes.get_ylim()[1], " node lost", va="top", fontsize=8)
+            for hour in back:
+                axes.axvline(hour, color=INK, linewidth=0.8, linestyle=(0, (2, 2)))
+            axes.set_xlim(hours[0], max(hours[-1], hours[0] + 0.1))
+            axes.set_ylim(bottom=0)
+            axes.set_xlabel("hour of the day")
+            axes.set_ylabel(title.lower())
+
+        return Chart(title, says, drawn(title, draw))
+
+    return [
+        chart(
+            "GPUs at work, %",
+            "Share of the GPUs that are up. Higher is better.",
+            lambda m: 100 * m.gpus_used / max(m.gpus, 1),
+            tide=True,
+        ),
+        chart("Pods waiting", "Pods without a place after each cycle. Lower is better.", lambda m: m.waiting),
+        chart(
+            "Services, $ per hour",
+            "What the services' instances cost: it follows their demand.",
+            lambda m: m.services_per_hour,
+        ),
+        chart("Planning, ms", "Real time of each plan.", lambda m: 1000 * m.plan_s),
+    ]

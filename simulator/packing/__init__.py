@@ -1,0 +1,1 @@
+"""Packing replay: recorded or generated arrivals under packing policies, side by side."""

@@ -1,0 +1,122 @@
+"""Summaries: what a policy did on a trace, over all the seeds that it was replayed with."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster.arrays import FloatArray, IntArray
+from simulator.packing.replay import Curve, Replay
+from simulator.sweep.runner import Run
+
+QUANTILES: FloatArray = np.array([0.001, 0.01, *np.arange(0.05, 0.951, 0.05), 0.99, 0.999, 1.0])
+"""The quantiles at which decision times are kept: enough to draw their distribution, whatever the number of pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Mean and standard deviation over seeds; the deviation is NaN where there is one seed alone."""
+
+    mean: float
+    sd: float
+
+    @classmethod
+    def of(cls, values: FloatArray) -> "Spread":
+        if not len(values):
+            return cls(float("nan"), float("nan"))
+        return cls(float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else float("nan"))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PolicySummary:
+    """One policy on one trace. Arrays that a replay fills have one row per seed, in the order of `seeds`."""
+
+    trace: str
+    policy: str
+    seeds: tuple[int, ...]
+    arrived_pct: FloatArray
+    """Shape (points,): GPU asked for so far, percent of the fleet's GPUs; rising."""
+    allocation_pct: FloatArray
+    """Shape (seeds, points): GPU handed out, percent of the fleet's GPUs."""
+    fragmentation_pct: FloatArray
+    """Shape (seeds, points): part of the idle GPU that the expected next pod cannot use, percent of the idle GPU."""
+    stranded_pct: FloatArray
+    """Shape (seeds, points): that same part, percent of the fleet's GPUs."""
+    allocated_per_hour: FloatArray
+    """Shape (seeds, points): dollars per hour of the GPU handed out; NaN where GPUs have no prices."""
+    stranded_per_hour: FloatArray
+    """Shape (seeds, points): dollars per hour of the idle GPU that the expected next pod cannot use."""
+    decision_ms: FloatArray
+    """Shape (seeds, len(QUANTILES)): decision time by quantile."""
+    decision_mean_ms: FloatArray
+    """Shape (seeds,)."""
+    upkeep_s: FloatArray
+    """Shape (seeds,): work between decisions in all (new prices), which a cluster leaves to another process."""
+    unplaced: Mapping[str, FloatArray]
+    """Why pods found no place → how many, shape (seeds,)."""
+    moved: IntArray
+    """Shape (seeds,): pods that were moved to make room."""
+
+    def at(self, rows: FloatArray, arrived_pct: float) -> FloatArray:
+        """The values of the last point at which at most that much had arrived; NaN before the first point. (seeds,)"""
+        point = int(np.searchsorted(self.arrived_pct, arrived_pct + 1e-6, side="right")) - 1
+        return rows[:, point] if point >= 0 else np.full(len(rows), np.nan)
+
+    def quantile_ms(self, quantile: float) -> FloatArray:
+        """The decision time at one of QUANTILES. Shape (seeds,)."""
+        return self.decision_ms[:, int(np.argmin(np.abs(QUANTILES - quantile)))]
+
+    @property
+    def unplaced_pods(self) -> FloatArray:
+        """All pods that found no place. Shape (seeds,)."""
+        return np.sum(list(self.unplaced.values()), axis=0) if self.unplaced else np.zeros(len(self.seeds))
+
+
+def summarise(done: Sequence[tuple[Run, Replay]], *, priced: bool) -> tuple[PolicySummary, ...]:
+    """One summary for each trace and policy of a sweep, in the order in which they first occur.
+
+    priced: whether the trace's GPUs have prices; if not, the columns of dollars are NaN.
+    """
+    groups: dict[tuple[str, str], list[tuple[Run, Replay]]] = {}
+    for run, replay in done:
+        groups.setdefault((run.trace, run.policy), []).append((run, replay))
+    return tuple(
+        _summary(trace, policy, [run.seed for run, _ in group], [replay for _, replay in group], priced=priced)
+        for (trace, policy), group in groups.items()
+    )
+
+
+def _summary(
+    trace: str, policy: str, seeds: Sequence[int], replays: Sequence[Replay], *, priced: bool
+) -> PolicySummary:
+    # Streams stop just before the pod that would pass their limit: half a point is forgiven, as in Curve.at.
+    last_pct = int(min(float(replay.curve.arrived_pct[-1]) for replay in replays) + 0.5)
+    points = np.arange(1.0, max(last_pct, 1) + 1)
+
+    def rows(values: Callable[[Curve], FloatArray]) -> FloatArray:
+        return np.array([_at_points(replay.curve.arrived_pct, values(replay.curve), points) for replay in replays])
+
+    dollars = 1.0 if priced else np.nan
+    reasons = dict.fromkeys(reason for replay in replays for reason in replay.shortages)
+    return PolicySummary(
+        trace=trace,
+        policy=policy,
+        seeds=tuple(seeds),
+        arrived_pct=points,
+        allocation_pct=rows(lambda curve: curve.allocation_pct),
+        fragmentation_pct=rows(lambda curve: curve.fragmentation_pct),
+        stranded_pct=rows(lambda curve: curve.stranded_pct),
+        allocated_per_hour=rows(lambda curve: dollars * curve.allocated_cost_per_hour),
+        stranded_per_hour=rows(lambda curve: dollars * curve.stranded_cost_per_hour),
+        decision_ms=np.array([1000 * np.quantile(replay.decision_s, QUANTILES) for replay in replays]),
+        decision_mean_ms=np.array([1000 * replay.decision_s.mean() for replay in replays]),
+        upkeep_s=np.array([replay.upkeep_s for replay in replays]),
+        unplaced={reason: np.array([float(r.shortages.get(reason, 0)) for r in replays]) for reason in reasons},
+        moved=np.array([replay.moved for replay in replays], dtype=np.int64),
+    )
+
+
+def _at_points(arrived_pct: FloatArray, values: FloatArray, points: FloatArray) -> FloatArray:
+    """The values when each of the points was first reached, the last value where the stream ended just before."""
+    first = np.minimum(np.searchsorted(arrived_pct, points - 1e-9), len(arrived_pct) - 1)
+    return np.asarray(values[first])

@@ -1,0 +1,1 @@
+"""Reports: charts and single-file HTML pages of simulated runs."""

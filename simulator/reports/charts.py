@@ -1,0 +1,193 @@
+"""Charts of a sweep as SVG that takes its colours from the page, so that one drawing suits light, dark and print."""
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from cluster.arrays import FloatArray
+from simulator.packing.summary import QUANTILES, PolicySummary
+
+INK, FAINT = "#010101", "#020202"
+"""Stand-ins that become the page's text colour and grid colour when the drawing is embedded."""
+
+DASHES: Sequence[tuple[float, tuple[float, ...] | None]] = (
+    (0, None),
+    (0, (6, 2)),
+    (0, (1.5, 1.5)),
+    (0, (6, 2, 1.5, 2)),
+    (0, (10, 3)),
+    (0, (3, 3)),
+    (0, (10, 2, 1.5, 2, 1.5, 2)),
+)
+"""Policies differ by dash as well as by colour, for readers and printers that see no colour."""
+
+STYLES = 7
+"""As many policies look different; there are as many colours in the page's style sheet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    title: str
+    says: str
+    """One sentence on how to read it; also what a screen reader says of the drawing."""
+    svg: str
+
+
+def charts(summaries: Sequence[PolicySummary]) -> tuple[Chart, ...]:
+    """The four charts of one trace; without prices there are three."""
+    priced = any(np.isfinite(summary.stranded_per_hour).any() for summary in summaries)
+    made = [
+        Chart(
+            "Allocation against arrived demand",
+            "Share of the fleet's GPUs at work as requests arrive; the thin line is demand itself. Higher is better.",
+            _svg("allocation", summaries, _allocation),
+        ),
+        Chart(
+            "Fragmentation against allocation",
+            "Share of the idle GPUs that the expected next pod cannot use, as the fleet fills. Lower is better.",
+            _svg("fragmentation", summaries, _fragmentation),
+        ),
+        Chart(
+            "Time per decision",
+            "Share of the decisions that took at most so long; the axis is logarithmic. Further left is better.",
+            _svg("decision", summaries, _decision),
+        ),
+    ]
+    if priced:
+        chart = Chart(
+            "Stranded GPUs in dollars",
+            "Price of the idle GPUs that the expected next pod cannot use, as requests arrive. Lower is better.",
+            _svg("stranded", summaries, _stranded),
+        )
+        made.insert(2, chart)
+    return tuple(made)
+
+
+def _svg(name: str, summaries: Sequence[PolicySummary], draw: Callable[[Axes, Sequence[PolicySummary]], None]) -> str:
+    return drawn(f"{summaries[0].trace}-{name}", lambda axes: draw(axes, summaries))
+
+
+def drawn(name: str, draw: Callable[[Axes], None], size: tuple[float, float] = (6.2, 3.7)) -> str:
+    """One drawing as an SVG element for a page. name: unique on the page. size: inches, against which texts stay."""
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        axes = figure.add_subplot()
+        draw(axes)
+        axes.grid(color=FAINT, linewidth=0.6)
+        axes.set_axisbelow(True)
+        drawing = io.StringIO()
+        figure.savefig(drawing, format="svg", transparent=True, metadata=_NO_METADATA)
+    return _embeddable(drawing.getvalue(), name)
+
+
+_NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "tonnage",
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "text.color": INK,
+    "lines.linewidth": 1.9,
+}
+
+
+def _embeddable(svg: str, name: str) -> str:
+    """The bare element: ids that no other drawing on the page has, no namespaces or metadata, colours of the page."""
+    prefix = re.sub(r"\W+", "-", name)
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'\s+xmlns(:\w+)?="[^"]*"', "", svg).replace("xlink:href", "href")
+    svg = re.sub(r'\bid="', f'id="{prefix}-', svg).replace("url(#", f"url(#{prefix}-")
+    svg = svg.replace('href="#', f'href="#{prefix}-')
+    svg = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r"<svg\b", '<svg role="img" aria-hidden="true" focusable="false"', svg, count=1)
+    svg = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px; font-family: inherit", svg)
+    for stand_in, colour in {INK: "currentColor", FAINT: "var(--grid)"}.items():
+        svg = svg.replace(stand_in, colour)
+    return re.sub(r"#0300(\d\d)", lambda found: f"var(--policy-{int(found[1])})", svg)
+
+
+def colour(number: int) -> str:
+    """The stand-in of the page's colour for the policy of that number."""
+    return f"#0300{number % STYLES:02d}"
+
+
+def dash(number: int) -> tuple[float, tuple[float, ...] | None]:
+    return DASHES[number % len(DASHES)]
+
+
+def _lines(axes: Axes, x: Sequence[FloatArray], y: Sequence[FloatArray]) -> None:
+    """One line per policy through the mean over its seeds, and a band from the least to the greatest seed."""
+    for number, (along, rows) in enumerate(zip(x, y, strict=True)):
+        seen = np.isfinite(rows).any(axis=0)
+        if not seen.any():
+            continue
+        along, rows = along[seen], rows[:, seen]
+        axes.plot(along, rows.mean(axis=0), color=colour(number), linestyle=dash(number))
+        if len(rows) > 1:
+            low, high = rows.min(axis=0), rows.max(axis=0)
+            axes.fill_between(along, low, high, color=colour(number), alpha=0.18, linewidth=0)
+
+
+def _allocation(axes: Axes, summaries: Sequence[PolicySummary]) -> None:
+    first = _first_shortfall(summaries)
+    last = max(float(s.arrived_pct[-1]) for s in summaries)
+    demand = np.array([first, min(100.0, last)])
+    axes.plot(demand, demand, color=INK, linewidth=0.8, alpha=0.6)
+    _lines(axes, [s.arrived_pct for s in summaries], [s.allocation_pct for s in summaries])
+    axes.set_xlim(first, last)
+    axes.set_ylim(first, 100)
+    axes.set_xlabel("arrived demand, % of the fleet's GPUs")
+    axes.set_ylabel("allocated, % of the fleet's GPUs")
+
+
+def _first_shortfall(summaries: Sequence[PolicySummary]) -> float:
+    """Where to begin: ten points before a policy first falls a point short of what arrived, on a multiple of five."""
+    short = [
+        float(s.arrived_pct[np.argmax(behind)])
+        for s in summaries
+        if (behind := s.arrived_pct - s.allocation_pct.mean(axis=0) > 1).any()
+    ]
+    return max(0.0, 5 * ((min(short, default=60.0) - 10) // 5))
+
+
+def _fragmentation(axes: Axes, summaries: Sequence[PolicySummary]) -> None:
+    _lines(axes, [s.allocation_pct.mean(axis=0) for s in summaries], [s.fragmentation_pct for s in summaries])
+    axes.set_xlim(0, 100)
+    axes.set_ylim(0, 100)
+    axes.set_xlabel("allocated, % of the fleet's GPUs")
+    axes.set_ylabel("fragments, % of the idle GPUs")
+
+
+def _stranded(axes: Axes, summaries: Sequence[PolicySummary]) -> None:
+    _lines(axes, [s.arrived_pct for s in summaries], [s.stranded_per_hour for s in summaries])
+    axes.set_xlim(0, max(float(s.arrived_pct[-1]) for s in summaries))
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(lambda dollars, _: f"{dollars:,.0f}")
+    axes.set_xlabel("arrived demand, % of the fleet's GPUs")
+    axes.set_ylabel("stranded, $ per hour")
+
+
+def _decision(axes: Axes, summaries: Sequence[PolicySummary]) -> None:
+    for number, summary in enumerate(summaries):
+        took_ms = summary.decision_ms.mean(axis=0)
+        axes.plot(took_ms, 100 * QUANTILES, color=colour(number), linestyle=dash(number))
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda ms, _: f"{ms:g}")
+    axes.set_ylim(0, 101)
+    axes.set_xlabel("time per decision, milliseconds")
+    axes.set_ylabel("decisions, %")

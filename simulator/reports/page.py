@@ -1,0 +1,59 @@
+"""Pages: a result as one HTML file that opens from disk, prints, and needs no network."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+
+from simulator.reports.charts import Chart
+
+
+@dataclass(frozen=True, slots=True)
+class PageTable:
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    """The first cell names the row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Legend:
+    """What a line of the charts stands for."""
+
+    name: str
+    colour: str
+    """A colour of the page's style sheet, such as `var(--policy-0)`."""
+    dashes: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What stands on the page, from top to bottom."""
+
+    title: str
+    lead: str
+    """One or two sentences: what this is, and that it is simulated."""
+    facts: tuple[tuple[str, str], ...]
+    """(word, value): when, where and how it was made; enough to repeat it."""
+    headline: str
+    """The result in a sentence."""
+    tables: tuple[PageTable, ...]
+    charts: tuple[Chart, ...]
+    terms: Mapping[str, str]
+    made_by: str
+    """The command that makes such pages."""
+    legend: tuple[Legend, ...] = ()
+    warning: str = ""
+
+
+def render(page: Page) -> str:
+    """The page as one HTML document."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.j2").render(page=page)

@@ -1,0 +1,193 @@
+"""The HTML report of a sweep: one file that opens from disk, prints, and needs no network."""
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+import numpy as np
+
+from cluster.errors import ConfigError, Mistake
+from simulator.packing.summary import PolicySummary, Spread
+from simulator.reports.charts import STYLES, Chart, charts, dash
+from simulator.reports.comparison_columns import Column, columns_for, number_in_words
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What was replayed."""
+
+    name: str
+    nodes: int
+    gpus: int
+    pods: int
+    """Pods in the list that arrivals are drawn from."""
+    source: str
+    """Where it comes from: file names, or how it was generated."""
+    bound_pct: float | None = None
+    """Proven upper bound on the allocation of any policy at 100 % arrived, where one was computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """When, where and how a sweep ran; the reader judges times and repeats the run by them."""
+
+    command: str
+    started_at: str
+    """Date and time with time zone, as people read it."""
+    wall_s: float
+    machine: str
+    version: str
+    rules: tuple[str, ...]
+    """What held for every replay, each in a few words."""
+    prices: Mapping[str, float]
+    """Dollars per GPU and hour by model; empty: no money is shown."""
+    prices_source: str = ""
+    stopped: str = ""
+    """Why the sweep ended early; empty when it did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One entry of the legend."""
+
+    policy: str
+    colour: str
+    dashes: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    text: str
+    sd: str
+    best: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Everything about one trace."""
+
+    trace: Trace
+    headline: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, int, tuple[Cell, ...]], ...]
+    """(policy, seeds, cells)"""
+    charts: tuple[Chart, ...]
+    legend: tuple[Key, ...]
+    unplaced: tuple[tuple[str, tuple[str, ...]], ...]
+    """(reason, pods by policy)"""
+
+
+TERMS: Mapping[str, str] = {
+    "arrived": "GPU that all pods asked for so far, placed or not, as a share of the GPU the fleet has. "
+    "At 100 % a perfect fleet would be exactly full.",
+    "allocated": "GPU handed out to pods that run, as a share of the GPU the fleet has. Half a GPU counts as half.",
+    "fragment": "Idle GPU that the next pod could not use, in the mean over the pods that are expected: the node is "
+    "short of CPU, of enough whole GPUs, of the right model, or what is left of a GPU is too small. A pod that asks "
+    "for no GPU can use none, so some fragments remain under any policy.",
+    "stranded": "All fragments of the fleet, as a share of its GPU or at their price in dollars per hour.",
+    "at work": "The price of the allocated GPU, dollars per hour.",
+    "decision": "Choosing a node and GPUs for one pod, measured in the process that replays. "
+    "Replays that run side by side slow each other down.",
+    "upkeep": "Work that no decision waits for, such as new prices, over a whole replay. A cluster leaves it to "
+    "another process; here it is done between decisions.",
+    "not placed": "Pods that fitted nowhere when they arrived. They are dropped and not tried again.",
+    "moved": "Pods that were stopped and started elsewhere to make room for another.",
+    "seed": "A number that decides the order of arrivals. The same seed gives every policy the same arrivals, "
+    "and gives the same placements again.",
+    "sd": "Standard deviation over the seeds; charts show the mean as a line and the range from least to greatest "
+    "as a band.",
+}
+
+
+def render_report(summaries: Sequence[PolicySummary], traces: Sequence[Trace], about: Circumstances) -> str:
+    """The report as one HTML document. Policies and traces keep the order of `summaries` and `traces`."""
+    sections = [_section(trace, mine) for trace in traces if (mine := [s for s in summaries if s.trace == trace.name])]
+    seeds = sorted({seed for summary in summaries for seed in summary.seeds})
+    return rendered("report.html.j2", about=about, sections=sections, seeds=seeds, terms=TERMS, traces=traces)
+
+
+def rendered(template: str, **parts: object) -> str:
+    """A page from a template beside this module; whatever is put into it as text is escaped."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(template).render(**parts)
+
+
+def write_report(path: Path, html: str) -> None:
+    """Puts the report in place whole or not at all. Raises ConfigError when the file cannot be written."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch.write_text(html, encoding="utf-8")
+        scratch.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            scratch.unlink(missing_ok=True)
+        raise ConfigError(
+            Mistake(f"report {path}", error.strerror or str(error), "name a file in a folder you may write to")
+        ) from error
+
+
+def _section(trace: Trace, summaries: Sequence[PolicySummary]) -> Section:
+    columns = columns_for(summaries)
+    best = [_best(column, summaries) for column in columns]
+    return Section(
+        trace=trace,
+        headline=headline(trace, summaries),
+        columns=columns,
+        rows=tuple(
+            (s.policy, len(s.seeds), tuple(_cell(c, s, b) for c, b in zip(columns, best, strict=True)))
+            for s in summaries
+        ),
+        charts=charts(summaries),
+        legend=tuple(
+            Key(s.policy, f"var(--policy-{n % STYLES})", " ".join(f"{2 * d:g}" for d in dash(n)[1] or ()))
+            for n, s in enumerate(summaries)
+        ),
+        unplaced=_unplaced(summaries),
+    )
+
+
+def _best(column: Column, summaries: Sequence[PolicySummary]) -> str | None:
+    """The best mean as it is printed: who differs by less than a digit is as good; among equals none is best."""
+    means = [Spread.of(column.values(s)).mean for s in summaries]
+    printed = {number_in_words(mean, column.digits) for mean in means}
+    if column.better is None or len(printed) < 2 or not all(np.isfinite(means)):
+        return None
+    return number_in_words(column.better(means), column.digits)
+
+
+def _cell(column: Column, summary: PolicySummary, best: str | None) -> Cell:
+    spread = Spread.of(column.values(summary))
+    text = number_in_words(spread.mean, column.digits)
+    return Cell(text, number_in_words(spread.sd, column.digits) if np.isfinite(spread.sd) else "", text == best)
+
+
+def headline(trace: Trace, summaries: Sequence[PolicySummary]) -> str:
+    """The result in a sentence: the policy that puts most GPUs to work at 100 % arrived, and by how many."""
+    means = {s.policy: Spread.of(s.at(s.allocation_pct, 100)).mean for s in summaries}
+    ranked = sorted((mean, policy) for policy, mean in means.items() if np.isfinite(mean))[::-1]
+    if not ranked:
+        return "No replay reached the point at which demand equals the fleet."
+    (most, winner), others = ranked[0], ranked[1:]
+    sentence = f"{winner} has {most:.1f} % of the GPUs at work when demand equals the fleet"
+    gains = [f"{(most - mean) / 100 * trace.gpus:,.0f} more than {policy}" for mean, policy in others]
+    return f"{sentence}: {', '.join(gains)} (of {trace.gpus:,})." if gains else f"{sentence}."
+
+
+def _unplaced(summaries: Sequence[PolicySummary]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Reasons, the most frequent first, with the mean number of pods under each policy."""
+    reasons = {reason for s in summaries for reason in s.unplaced}
+    means = {r: [float(np.mean(s.unplaced[r])) if r in s.unplaced else 0.0 for s in summaries] for r in reasons}
+    return tuple(
+        (reason, tuple(f"{mean:,.1f}" for mean in means[reason]))
+        for reason in sorted(reasons, key=lambda r: (-sum(means[r]), r))
+    )

@@ -1,0 +1,166 @@
+"""Sweeps: the same question for many policies, seeds, traces or scenarios, one run each, wherever the runs are done."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator, Hashable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import product
+from multiprocessing import active_children, get_context, parent_process
+from typing import Generic, Protocol, TypeVar
+
+from simulator.sweep.result_cache import Shelf
+
+K = TypeVar("K", bound=Hashable)
+"""What names a run. With it and what is common to the sweep, its result is decided: where and when it runs does not."""
+R = TypeVar("R")
+"""What a run brings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One replay of a contest of policies."""
+
+    trace: str
+    policy: str
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Swept(Generic[K, R]):
+    """What a sweep brought, in the order in which the runs were asked for."""
+
+    done: tuple[tuple[K, R], ...]
+    missing: tuple[K, ...] = ()
+    """Runs that have no result because the sweep was stopped."""
+    stopped: str = ""
+    """Why it ended early; empty when it did not."""
+    kept: int = 0
+    """How many results an earlier sweep had left on the shelf."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress(Generic[K, R]):
+    """One more run is done."""
+
+    run: K
+    result: R
+    done: int
+    total: int
+
+
+class SweepStopped(Exception):  # noqa: N818 - not an error of a run: the place where runs are done is gone
+    """Runs cannot go on. Says why, and what helps."""
+
+
+class Way(Protocol):
+    """Where runs are done, and how many at a time."""
+
+    def __call__(self, runs: Sequence[K], play: Callable[[K], R]) -> Generator[tuple[int, R], None, None]:
+        """(position in `runs`, result) as they are finished. Closing the generator ends what still runs.
+
+        Raises SweepStopped when runs cannot go on, and what `play` raises as it is.
+        """
+        ...
+
+
+def runs_of(traces: Sequence[str], policies: Sequence[str], seeds: Sequence[int]) -> tuple[Run, ...]:
+    """Every combination. Seed by seed, so that a sweep that is stopped has about as many seeds of each policy."""
+    return tuple(Run(trace, policy, seed) for trace, seed, policy in product(traces, seeds, policies))
+
+
+def one_by_one(runs: Sequence[K], play: Callable[[K], R]) -> Generator[tuple[int, R], None, None]:
+    """In this process."""
+    for number, run in enumerate(runs):
+        yield number, play(run)
+
+
+def sweep(
+    runs: Sequence[K],
+    play: Callable[[K], R],
+    *,
+    way: Way = one_by_one,
+    shelf: Shelf[K, R] | None = None,
+    on_done: Callable[[Progress[K, R]], None] | None = None,
+) -> Swept[K, R]:
+    """Plays every run that is not on the shelf, and calls `on_done` after each, in the order of completion.
+
+    `play` must be picklable (a module's function or a partial of one) where `way` leaves this process, and decide by
+    its run alone. Ctrl-C and the end of the place where runs are done stop the sweep: no process is left, what is done
+    is kept, `stopped` says why. An exception of a run ends the sweep and is raised here as it is.
+    """
+    results: dict[int, R] = {}
+
+    def done(number: int, result: R) -> None:
+        results[number] = result
+        if on_done:
+            on_done(Progress(runs[number], result, len(results), len(runs)))
+
+    stopped = ""
+    kept = 0
+    try:
+        for number, run in enumerate(runs if shelf else ()):
+            if shelf and (found := shelf.find(run)) is not None:
+                kept += 1
+                done(number, found)
+        left = [number for number in range(len(runs)) if number not in results]
+        with closing(way([runs[number] for number in left], play)) as finished:
+            for position, result in finished:
+                if shelf:
+                    shelf.put(runs[left[position]], result)
+                done(left[position], result)
+    except KeyboardInterrupt:
+        stopped = "interrupted"
+    except SweepStopped as why:
+        stopped = str(why)
+    return Swept(
+        done=tuple((run, results[number]) for number, run in enumerate(runs) if number in results),
+        missing=tuple(run for number, run in enumerate(runs) if number not in results),
+        stopped=stopped,
+        kept=kept,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """In at most `jobs` processes of this machine. Spawned: a fork would copy the locks of solver threads."""
+
+    jobs: int
+
+    def __call__(self, runs: Sequence[K], play: Callable[[K], R]) -> Generator[tuple[int, R], None, None]:
+        if self.jobs == 1:
+            yield from one_by_one(runs, play)
+            return
+        strangers = set(active_children())
+        workers = min(self.jobs, len(runs)) or 1
+        pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_become_worker)
+        try:
+            numbers = {pool.submit(play, run): number for number, run in enumerate(runs)}
+            for future in as_completed(numbers):
+                yield numbers[future], future.result()
+        except BaseException as error:
+            # Runs that have begun cannot be cancelled, and waiting for them is not what Ctrl-C asks for.
+            for worker in set(active_children()) - strangers:
+                worker.terminate()
+            if isinstance(error, BrokenProcessPool):
+                raise SweepStopped(
+                    "a worker process was killed, perhaps because memory ran out; try fewer jobs"
+                ) from error
+            raise
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _become_worker() -> None:
+    """Ctrl-C reaches every process of the terminal: only the parent acts on it. Without the parent a worker ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    if parent := parent_process():
+        parent.join()
+        os._exit(1)
