@@ -18,10 +18,10 @@ from rich.table import Table
 from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
 from benchmarks.binding_pods import Workload, crowd, fitting, overload
-from benchmarks.binding_rig import Rig, rig_on, server_with, without_kubelets
 from benchmarks.binding_round import arrival_round, backlog_round
-from benchmarks.binding_running import running_record
-from benchmarks.contenders import CONTENDERS, Contender
+from benchmarks.binding_steady_state import running_record
+from benchmarks.binding_testbed import Rig, rig_on, server_with, without_kubelets
+from benchmarks.schedulers import CONTENDERS, Contender
 from cluster.errors import ConfigError, ControlPlaneError, Mistake
 from controller.kube.errors import KubeReadError
 from simulator.controlplane.binaries.build_progress import progress_on

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 import msgspec
 
 from benchmarks.binding_pods import Workload
-from benchmarks.binding_rig import Rig, create_pods, delete_pods, items, pods_path
 from benchmarks.binding_tally import Cpu, Tally, cpu_s, tallied
-from benchmarks.contenders import Contender, Running
-from benchmarks.packed import packed
+from benchmarks.binding_testbed import Rig, create_pods, delete_pods, items, pods_path
+from benchmarks.packing_quality import packed
+from benchmarks.schedulers import Contender, Running
 from cluster.errors import ControlPlaneError
 from controller.kube.connection import Connection
 from controller.kube.errors import KubeReadError, KubeWriteError

@@ -12,9 +12,9 @@ from rich.table import Table
 
 from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
+from benchmarks.plan_baselines import Outcome, best_fit_decreasing, direct_model
 from benchmarks.plan_cases import ASKS, Ask, churned, fleet, odd_asks, with_batch
 from benchmarks.plan_check import Seat, usd_per_hour, wrongs
-from benchmarks.plan_rivals import Outcome, best_fit_decreasing, direct_model
 from cluster.errors import ConfigError, Mistake
 from cluster.snapshot import Snapshot
 from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch

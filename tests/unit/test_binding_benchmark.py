@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from benchmarks.binding import SHOWN, main, table_of
 from benchmarks.binding_pods import GPU, fitting, overload, pod_object
-from benchmarks.packed import Packed, packed
+from benchmarks.packing_quality import Packed, packed
 from cluster.workloads import PodShape
 
 GIB = 2**30

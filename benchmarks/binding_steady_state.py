@@ -12,10 +12,10 @@ import msgspec
 import numpy as np
 
 from benchmarks.binding_pods import Workload, pod_object
-from benchmarks.binding_rig import Rig, create_pods, pods_path
 from benchmarks.binding_round import LIMIT_S, free, taken_at_s
 from benchmarks.binding_tally import Tally, cpu_s, tallied
-from benchmarks.contenders import CONTENDERS, Running
+from benchmarks.binding_testbed import Rig, create_pods, pods_path
+from benchmarks.schedulers import CONTENDERS, Running
 from cluster.errors import ControlPlaneError
 from simulator.controlplane import processes
 
