@@ -11,7 +11,7 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One thing that must hold. Both judges are put to the same cases (tests/crd_cases.py)."""
+    """One thing that must hold. Both judges are put to the same cases (tests/builders/crd_cases.py)."""
 
     at: tuple[str, ...]
     """The part of the object that `self` is, by the names of the manifest; `[]` steps into a list's items."""

@@ -20,8 +20,8 @@ from nodeagent.scripted_devices import ScriptedDevices
 from power.devices.backend import BROKEN, SILENT, DeviceError, DeviceReading
 from simulator.controlplane.folder import AUTHORITY, SERVER
 from simulator.controlplane.pki import write_pki
-from tests.agent_process import await_it, command, limits_w, running, settings_file, stopped
-from tests.pretend_bmc import GPUS, PretendBmc
+from tests.agents.agent_process import await_it, command, limits_w, running, settings_file, stopped
+from tests.unit.power.devices.fake_bmc import GPUS, PretendBmc
 
 FOUND_W, FLOOR_W = 650.0, 350.0
 """An administrator's limit, below the default of 700 W; the floor is half of the highest."""

@@ -16,7 +16,7 @@ from controller.power.term import Watts
 from nodeagent.controller_link import Link, Tls
 from power.leases.messages import Inventory, Keys, sealed
 from power.leases.mounted_keys import keys_of_node
-from tests.certificates import Authority, Pair
+from tests.builders.certificates import Authority, Pair
 
 FLEET = Keys("k", {"k": b"a secret of the fleet, long enough"})
 PATIENCE_S = 20.0

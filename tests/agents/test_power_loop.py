@@ -29,7 +29,7 @@ from power.devices.fake_devices import PretendDevice, PretendDevices
 from power.leases.messages import Keys
 from power.leases.mounted_keys import keys_of_node
 from power.rules import PowerRules
-from tests.kube import listed
+from tests.builders.watch_events import listed
 
 FLEET = Keys("k", {"k": b"a secret of the fleet, long enough"})
 FAST = PowerRules(control_delay_s=0.2, lease_s=3.0, stale_s=3.0)

@@ -29,7 +29,7 @@ from controller.kube_world.cached_view import DEPLOYMENTS, CachedSightings, is_o
 from controller.kube_world.observer import Caches, Observer, empty_caches, follow
 from controller.kube_world.world import KubernetesWorld
 from controller.placers.pools import Pool
-from tests import manifests
+from tests.builders import manifests
 from tests.contracts.stage import Stage
 
 NAMESPACE = "ns"

@@ -7,9 +7,9 @@ from cluster.errors import ActionError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.ports import Outcome
-from tests.builders import node, pod, world
+from tests.builders.fleet import node, pod, world
+from tests.builders.mix import profile, service
 from tests.contracts.stage import Start
-from tests.mixes import profile, service
 
 
 def small() -> Snapshot:

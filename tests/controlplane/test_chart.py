@@ -16,7 +16,7 @@ from cli.main import tonnage
 from controller.api.labels import PLACEMENT_GATE
 from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
-from tests.agent_process import running, settings_file, write_keys
+from tests.agents.agent_process import running, settings_file, write_keys
 from tests.controlplane import manifests
 from tests.controlplane.churn import churn
 from tests.controlplane.conftest import StartServer

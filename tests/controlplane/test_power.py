@@ -16,8 +16,8 @@ import yaml
 from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane
-from tests import agent_process
-from tests.agent_process import limits_w, settings_file, write_keys
+from tests.agents import agent_process
+from tests.agents.agent_process import limits_w, settings_file, write_keys
 from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import GPU

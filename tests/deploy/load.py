@@ -20,8 +20,8 @@ from controller.power.domain_facts import DomainFacts
 from controller.power.metrics import samples_of
 from controller.report.cycle_reporter import Teller
 from simulator.world import SimulatedWorld
-from tests.builders import node, pod, world
-from tests.mixes import profile, service
+from tests.builders.fleet import node, pod, world
+from tests.builders.mix import profile, service
 
 BLIND_EVERY, FAIL_EVERY = 5, 7
 """Every so many-th cycle cannot see; every so many-th bind fails."""

@@ -11,7 +11,7 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from placement.batch.ladder import BatchPlan
 from placement.batch.problem import Batch
-from tests.builders import Node, Pod, node, pod, world
+from tests.builders.fleet import Node, Pod, node, pod, world
 
 PRICES = {"A100": 2.0, "L4": 0.5}
 RACK = "topology.tonnage.dev/rack"

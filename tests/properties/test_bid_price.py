@@ -17,7 +17,7 @@ from placement.policies.bid_price import BidPrice
 from placement.prices.allocation_bound import allocation_bound
 from placement.prices.node_kinds import kinds_of
 from placement.prices.pod_classes import class_of, shares_of
-from tests.builders import Node, Pod, node, shape, world
+from tests.builders.fleet import Node, Pod, node, shape, world
 
 ASKS = ((0, 0), (1, 200), (1, 500), (1, 810), (1, 1000), (2, 1000), (4, 1000))
 

@@ -10,7 +10,7 @@ from cluster.workloads import Gang
 from placement.engine.packer import Packer
 from placement.packing.planner import pack
 from placement.policies.best_fit import BestFit
-from tests.builders import Node, Pod, node, pod, world
+from tests.builders.fleet import Node, Pod, node, pod, world
 
 RACK = "topology.tonnage.dev/rack"
 

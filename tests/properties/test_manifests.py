@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cluster.errors import ConfigError, Mistake
 from controller.objects.manifests import read_manifests
 from controller.snapshot.from_manifests import snapshot_from
-from tests.manifests import Object, gang, gpu_type, node, pod, profile, service
+from tests.builders.manifests import Object, gang, gpu_type, node, pod, profile, service
 
 FLEET = [
     gpu_type(),

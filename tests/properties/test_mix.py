@@ -16,8 +16,8 @@ from placement.mix.instance_packing import instance_limit, pack_pool
 from placement.mix.optimizer import answer_mix
 from placement.mix.planner import MixSettings, plan_mix
 from placement.mix.problem import MixAnswer, MixQuestion, mix_cost, total_cost
-from tests.builders import node, world
-from tests.mixes import need, profile, question, service, still
+from tests.builders.fleet import node, world
+from tests.builders.mix import need, profile, question, service, still
 
 PRICES = st.sampled_from([0.7, 1.01, 1.5, 3.67, 7.516])
 THROUGHPUTS = st.sampled_from([0.0, 0.3, 0.5, 1.0, 2.0, 3.5, 8.0])

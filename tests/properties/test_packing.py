@@ -15,7 +15,7 @@ from placement.packing.draft import effective_priority
 from placement.packing.planner import pack
 from placement.policies.best_fit import BestFit
 from simulator.world import SimulatedWorld
-from tests.properties.fleets import fleets, with_importance_shuffled
+from tests.builders.arbitrary_fleets import fleets, with_importance_shuffled
 
 ANYTHING_GOES = Limits(max_evictions_share=1.0, max_evictions_floor=1000)
 

@@ -14,7 +14,7 @@ from power.allocator.state import Allocator, AllocatorState, Grants, allocator_o
 from power.allocator.step import step
 from power.allocator.water_filling import pour
 from power.rules import PowerRules
-from tests.watts import Device, Domain, power_table
+from tests.builders.power import Device, Domain, power_table
 
 many = settings(max_examples=max(500, settings.default.max_examples if settings.default else 0))
 

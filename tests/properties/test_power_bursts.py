@@ -11,7 +11,7 @@ from power.bursts.burst_credit import burst_of, credit_after, may_burst
 from power.domains.breaker import burst_share_s, opens_after_s
 from power.domains.tree import tree_of
 from simulator.power.protection import BreakerHeat
-from tests.watts import Device, row_of
+from tests.builders.power import Device, row_of
 
 many = settings(max_examples=max(500, settings.default.max_examples if settings.default else 0))
 

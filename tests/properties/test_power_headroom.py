@@ -17,8 +17,8 @@ from placement.engine.packer import Packer
 from placement.moves.defragmentation import MovePrice
 from placement.packing.planner import pack
 from placement.policies.best_fit import BestFit
-from tests.properties.fleets import fleets, with_importance_shuffled
-from tests.watts import Device, Domain, power_table
+from tests.builders.arbitrary_fleets import fleets, with_importance_shuffled
+from tests.builders.power import Device, Domain, power_table
 
 ANYTHING_GOES = Limits(max_evictions_share=1.0, max_evictions_floor=1000)
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from cluster.power import PowerTable
 from power.domains.tree import Tree, tree_of
-from tests.pretend_power import STRICT, Controller, Fleet, Weather
-from tests.watts import Device, Domain, power_table
+from tests.builders.power import Device, Domain, power_table
+from tests.properties.fake_power_fleet import STRICT, Controller, Fleet, Weather
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,8 @@ from controller.brain.inline import InlineBrain
 from controller.deciders.pipeline import Decisions
 from simulator.day.simulation import DaySettings, Moment, check_day, live, tide
 from simulator.world import SimulatedWorld
-from tests.builders import node, pod, world
-from tests.mixes import profile, service
+from tests.builders.fleet import node, pod, world
+from tests.builders.mix import profile, service
 
 SHORT = DaySettings(hours=8, step_s=1200, lose_hour=3.0, repair_hours=2.0, job_hours=1.0, seed=3)
 

@@ -1,0 +1,1 @@
+"""Builders for tests: small fleets, manifests, watch events, device claims, power tables, random fleets."""

@@ -1,0 +1,523 @@
+"""Cases for every rule and bound of our kinds: an object that is right, one that is wrong, and what is said of it.
+
+Two judges are put to them: the API server with our CRDs (tests/controlplane/test_crds.py) and the reader of manifests
+(tests/unit/controller/api/test_rule.py), so that neither takes what the other refuses.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from controller.api.crds import crd
+from controller.api.kinds import OWN_KINDS
+from tests.builders.manifests import OURS
+
+Object = dict[str, Any]
+Schema = dict[str, Any]
+
+CONDITION = {
+    "type": "Ready",
+    "status": "True",
+    "observedGeneration": 1,
+    "lastTransitionTime": "2026-03-01T12:00:00Z",
+    "reason": "AllRunning",
+    "message": "all instances run",
+}
+OBSERVED = {"observedGeneration": 1, "conditions": [CONDITION]}
+
+
+def _object(kind: str, spec: Object, status: Object) -> Object:
+    metadata = {"name": "full"}
+    return {"apiVersion": OURS, "kind": kind, "metadata": metadata, "spec": spec, "status": {**OBSERVED, **status}}
+
+
+FULL: Mapping[str, Object] = {
+    "GPUType": _object(
+        "GPUType",
+        {
+            "nodeLabel": {"key": "nvidia.com/gpu.product", "values": ["A100"]},
+            "resourceName": "nvidia.com/gpu",
+            "memory": "80Gi",
+            "pricePerHour": {"onDemand": 4, "spot": 1.5},
+            "inventory": 8,
+        },
+        {},
+    ),
+    "ModelProfile": _object(
+        "ModelProfile",
+        {
+            "model": "m",
+            "gpuType": "a100",
+            "gpusPerInstance": 2,
+            "grid": {"inputTokens": [100], "outputTokens": [10]},
+            "throughput": [{"slo": {"tpot": "40ms"}, "requestsPerSecond": [[8]]}],
+        },
+        {},
+    ),
+    "ModelService": _object(
+        "ModelService",
+        {
+            "model": "m",
+            "slo": {"tpot": "40ms"},
+            "demand": {
+                "requestsPerSecond": 6,
+                "inputTokens": [100],
+                "outputTokens": [10],
+                "histogram": [[1]],
+            },
+            "gpuTypes": ["a100"],
+            "spot": False,
+            "headroom": 0.2,
+            "split": "sliced",
+            "sliceFactor": 8,
+            "instance": {"cpu": "500m", "memory": "64Gi"},
+            "template": {
+                "metadata": {"labels": {"team": "search"}, "annotations": {"note": "a"}},
+                "spec": {"containers": [{"name": "server", "image": "vllm:1"}], "hostNetwork": False},
+            },
+            "priority": 0,
+        },
+        {
+            "replicas": {"a100": 2},
+            "running": {"a100": 1},
+            "wantedInstances": 2,
+            "runningInstances": 1,
+            "lastScaleTime": "2026-03-01T12:00:00Z",
+            "costPerHour": 8,
+            "boundPerHour": 7.5,
+            "gap": 0.0625,
+            "routing": {
+                "inputTokens": [100],
+                "outputTokens": [10],
+                "weights": [{"gpuType": "a100", "share": [[1]]}],
+            },
+        },
+    ),
+    "Gang": _object(
+        "Gang",
+        {"minMembers": 2, "topology": {"within": "zone", "preferWithin": "example.com/rack"}, "priority": 1},
+        {"members": 2, "running": 1, "selector": "tonnage.dev/gang=full"},
+    ),
+    "PowerDomain": _object(
+        "PowerDomain",
+        {
+            "type": "rack",
+            "feeds": [{"name": "row-1", "share": 1}],
+            "budgetWatts": 40000,
+            "otherWatts": 500,
+            "breaker": {"curve": [{"over": 1.1, "seconds": 600}], "coolingSeconds": 300},
+            "nodes": {"key": "example.com/rack", "values": ["r1"], "otherWatts": 1500},
+            "classes": [{"name": "high", "rank": 0, "minPriority": 1000, "weight": 2, "floor": 0.6}],
+            "mode": "enforce",
+        },
+        {
+            "drawWatts": 31000.5,
+            "worstWatts": 38000,
+            "headroomWatts": 2000,
+            "budgetWatts": 40000,
+            "devices": 32,
+            "staleDevices": 1,
+            "cappedShare": 0.25,
+            "culprits": [{"device": "GPU-1", "node": "n1", "reason": "Stale"}],
+            "heldBackDevices": 1,
+            "heldBack": [
+                {
+                    "device": "GPU-2",
+                    "node": "n1",
+                    "serviceClass": "low",
+                    "capWatts": 420.5,
+                    "needWatts": 600,
+                    "limitedBy": "row-1",
+                    "sinceTime": "2026-03-01T12:00:00Z",
+                    "slowerShare": 0.05,
+                }
+            ],
+        },
+    ),
+    "PlanRecord": _object(
+        "PlanRecord",
+        {
+            "epoch": 3,
+            "plan": "7",
+            "part": 0,
+            "parts": 1,
+            "observedAt": "2026-03-01T12:00:00Z",
+            "phases": [
+                {
+                    "name": "gang ns/train",
+                    "whole": True,
+                    "continued": False,
+                    "steps": [
+                        {"bind": {"pod": "ns/a", "node": "n1", "devices": [0]}, "reason": {"code": "C", "words": "w"}},
+                    ],
+                }
+            ],
+        },
+        {"done": [0], "undone": [{"step": 1, "reason": {"code": "C", "words": "w"}}]},
+    ),
+}
+"""One object of each kind with every field in it, every list with one entry."""
+
+STEPS = {
+    "evict": {"pod": "ns/a", "node": "n1"},
+    "move": {"pod": "ns/a", "fromNode": "n1", "node": "n2", "devices": [0]},
+    "scale": {"service": "ns/chat", "instances": {"a100": 1}},
+    "powerLease": {"node": "n1", "watts": {"GPU-1": 300}, "sequence": 4, "epoch": 2, "seconds": 10},
+}
+"""The other actions of a step: a full step holds one of them only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    kind: str
+    about: str
+    """What is tried: `spec.slo.tpot pattern`, or where a rule stands and what it says."""
+    good: Object
+    bad: Object
+    said: str
+    """What the API server says of the bad one, besides the name of the field."""
+    before: Object | None = None
+    """The object as it is when good and bad are written; None: they are new."""
+
+    @property
+    def id(self) -> str:
+        return f"{self.kind} {self.about}"
+
+
+def having(obj: Object, path: str, value: object) -> Object:
+    """A copy with another value at a path; `[]` is the first entry of a list or a map. `...`: without the field."""
+    made = deepcopy(obj)
+    at: Any = made
+    *way, last = path.replace("[]", ".[]").split(".")
+    for part in way:
+        at = at[_key(at, part)]
+    if value is ...:
+        del at[_key(at, last)]
+    else:
+        at[_key(at, last)] = value
+    return made
+
+
+def _key(at: Any, part: str) -> Any:
+    if part != "[]":
+        return part
+    return 0 if isinstance(at, list) else next(iter(at))
+
+
+def _value(obj: Object, path: str) -> Any:
+    at: Any = obj
+    for part in path.replace("[]", ".[]").split("."):
+        at = at[_key(at, part)]
+    return at
+
+
+def schema_of(kind: str) -> Schema:
+    (found,) = (each for each in OWN_KINDS if each.name == kind)
+    made: Schema = crd(found)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return made
+
+
+def parts(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
+    """Every part of a structural schema, with its path."""
+    yield path, schema
+    for name, field in schema.get("properties", {}).items():
+        yield from parts(field, f"{path}.{name}" if path else name)
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            yield from parts(schema[key], f"{path}[]")
+
+
+def bound_cases(kind: str) -> Iterator[Case]:
+    """A case for every bound in the schema of a kind, worked out from the bound."""
+    for path, part in parts(schema_of(kind)):
+        if path.split(".")[0] in ("spec", "status"):
+            full = _full_with(kind, path)
+            for about, good, bad, said in _tried(full, path, part):
+                yield Case(kind, f"{path} {about}", good, bad, said)
+    yield Case(kind, "spec required", FULL[kind], having(FULL[kind], "spec", ...), "Required value")
+
+
+def _full_with(kind: str, path: str) -> Object:
+    """The full object that has this path: each step of a plan holds one action."""
+    full = FULL[kind]
+    for action, content in STEPS.items():
+        if path.startswith(f"spec.phases[].steps[].{action}"):
+            step = {action: content, "reason": {"code": "C", "words": "w"}}
+            return having(full, "spec.phases[].steps[]", step)
+    return full
+
+
+Tried = tuple[str, Object, Object, str]
+
+
+def _tried(full: Object, path: str, part: Schema) -> Iterator[Tried]:
+    value = _value(full, path)
+    yield from ((f"{name} required", full, having(full, f"{path}.{name}", ...), "Required value")
+                for name in part.get("required", ()))  # fmt: skip
+    match part.get("type"):
+        case "integer" | "number":
+            yield from _number_tried(full, path, part)
+        case "array":
+            yield from _list_tried(full, path, part, value)
+        case "object" if "maxProperties" in part:
+            most = part["maxProperties"]
+            entries = {f"k{n}": next(iter(value.values())) for n in range(most + 1)}
+            fewer = dict(list(entries.items())[:most])
+            yield "maxProperties", having(full, path, fewer), having(full, path, entries), "must have at most"
+        case "string" | None:
+            yield from _text_tried(full, path, part, value)
+
+
+def _number_tried(full: Object, path: str, part: Schema) -> Iterator[Tried]:
+    for bound, sign, said in (("minimum", 1, "greater than"), ("maximum", -1, "less than")):
+        if bound in part:
+            limit = part[bound]
+            is_open = part.get(f"exclusive{bound.title()}", False)
+            inside = limit + sign * (0.001 if is_open else 0)
+            outside = limit - sign * (0 if is_open else 1)
+            # A table whose only number is at its bound says nothing: rules refuse it. Others have zeros beside it.
+            good = full if path.endswith("[][]") else having(full, path, inside)
+            yield bound, good, having(full, path, outside), f"should be {said}"
+    wrong = having(full, path, "8")
+    yield "type", full, wrong, "must be of type"
+
+
+def _list_tried(full: Object, path: str, part: Schema, value: list[Any]) -> Iterator[Tried]:
+    if part.get("minItems"):
+        yield "minItems", full, having(full, path, []), "should have at least"
+    # At the very bound, see LARGEST: there many lists are as long as they may be at once.
+    yield "maxItems", full, having(full, path, value * (part["maxItems"] + 1)), "must have at most"
+    if part["x-kubernetes-list-type"] != "atomic":
+        yield "x-kubernetes-list-type", full, having(full, path, value * 2), "Duplicate value"
+
+
+def _text_tried(full: Object, path: str, part: Schema, value: object) -> Iterator[Tried]:
+    if "enum" in part:
+        yield "enum", having(full, path, part["enum"][-1]), having(full, path, "other"), "Unsupported value"
+    if "pattern" in part:
+        yield "pattern", full, having(full, path, "-"), "should match"
+    if "minLength" in part:
+        yield "minLength", having(full, path, "a" * part["minLength"]), having(full, path, ""), "should be at least"
+    if "maxLength" in part:
+        most = part["maxLength"]
+        longest = _padded(value, most)
+        yield "maxLength", having(full, path, longest), having(full, path, _padded(value, most + 1)), "may not be"
+    if part.get("format") == "date-time":
+        yield "format", full, having(full, path, "yesterday"), "must be of type date-time"
+
+
+def _padded(value: object, length: int) -> str:
+    """Text of this length that still means something: quantities and times may begin with zeros, names with letters."""
+    text = str(value)
+    return text.rjust(length, "0" if text[:1].isdigit() else "a")
+
+
+def bounds_in(schema: Schema) -> Iterator[str]:
+    """What each bound of a schema is called in `about`."""
+    bounds = {
+        "minimum", "maximum", "minLength", "maxLength", "pattern", "enum", "minItems", "maxItems", "maxProperties",
+    }  # fmt: skip
+    for path, part in parts(schema):
+        yield from (f"{path} {bound}" for bound in sorted(bounds & set(part)))
+        yield from (f"{path} {name} required".lstrip() for name in part.get("required", ()))
+        if part.get("x-kubernetes-list-type") in ("set", "map"):
+            yield f"{path} x-kubernetes-list-type"
+        if part.get("format") == "date-time":
+            yield f"{path} format"
+
+
+def rules_in(schema: Schema) -> Iterator[tuple[str, str]]:
+    """Where each rule stands and what it says."""
+    for path, part in parts(schema):
+        for rule in part.get("x-kubernetes-validations", ()):
+            yield path, rule["message"]
+
+
+LONG_NAME = "n" * 64
+
+EDGES = [10 * n for n in range(1, 65)]
+HUNDREDTHS = [[1 / 4096] * 64] * 64
+
+
+def _profile(**grid: object) -> Object:
+    """Two edges each way, and a table that fits them."""
+    full = having(FULL["ModelProfile"], "spec.grid", {"inputTokens": [10, 100], "outputTokens": [1, 5], **grid})
+    return having(full, "spec.throughput[].requestsPerSecond", [[8, 4], [2, 0]])
+
+
+def _demand(**demand: object) -> Object:
+    return having(
+        FULL["ModelService"],
+        "spec.demand",
+        {
+            "requestsPerSecond": 6,
+            "inputTokens": [10, 100],
+            "outputTokens": [1, 5],
+            "histogram": [[0.5, 0.25], [0.125, 0.125]],
+            **demand,
+        },
+    )
+
+
+def _table(tpot: str) -> Object:
+    return {"slo": {"tpot": tpot}, "requestsPerSecond": [[8]]}
+
+
+def _rule_cases() -> Iterator[Case]:
+    """What must hold between fields. `about` is where the rule stands, and how its message begins."""
+    gang, service, gpu_type, record = (FULL[kind] for kind in ("Gang", "ModelService", "GPUType", "PlanRecord"))
+    profile = FULL["ModelProfile"]
+    for full in (gang, service):
+        good = having(full, "metadata.name", LONG_NAME[1:])
+        yield Case(full["kind"], " metadata.name is longer", good, having(full, "metadata.name", LONG_NAME), "choose a")
+    yield Case(
+        "Gang", "spec.topology preferWithin is the same",
+        having(gang, "spec.topology.preferWithin", ...), having(gang, "spec.topology.preferWithin", "zone"), "leave it",
+    )  # fmt: skip
+    for kind, path, other, left in (
+        ("GPUType", "spec.resourceName", "amd.com/gpu", "spec.inventory"),
+        ("ModelProfile", "spec.model", "other", "spec.gpusPerInstance"),
+        ("ModelProfile", "spec.gpuType", "other", "spec.gpusPerInstance"),
+        ("ModelService", "spec.model", "other", "spec.sliceFactor"),
+        ("PlanRecord", "spec", {**record["spec"], "epoch": 4}, "metadata.labels"),
+    ):
+        before = FULL[kind]
+        good = having(before, left, {"a": "b"} if left == "metadata.labels" else 3)
+        yield Case(kind, f"{path} does not change", good, having(before, path, other), "does not change", before)
+    for kind, path, make in (
+        ("ModelProfile", "spec.grid.inputTokens", _profile),
+        ("ModelProfile", "spec.grid.outputTokens", _profile),
+        ("ModelService", "spec.demand.inputTokens", _demand),
+        ("ModelService", "spec.demand.outputTokens", _demand),
+    ):
+        side = path.rpartition(".")[2]
+        for n, edges in enumerate(([100, 10], [100, 100])):
+            about = f"{path} edges rise" + (", twice the same" if n else "")
+            yield Case(kind, about, make(), make(**{side: edges}), "edges rise strictly")
+    yield Case(
+        "ModelProfile", "spec every throughput", _profile(), _profile(inputTokens=[10, 50, 100]), "one row per edge"
+    )
+    yield Case("ModelProfile", "spec every row", _profile(), _profile(outputTokens=[10]), "one number per edge")
+    tables = [_table("40ms"), _table("0.5s")]
+    yield Case(
+        "ModelProfile", "spec.throughput two tables",
+        having(profile, "spec.throughput", tables),
+        having(profile, "spec.throughput", [*tables, _table("500ms")]), "keep one table per promise",
+    )  # fmt: skip
+    yield Case(
+        "ModelProfile", "spec.throughput[].requestsPerSecond is zero",
+        _profile(), having(profile, "spec.throughput[].requestsPerSecond", [[0]]), "leave the table out",
+    )  # fmt: skip
+    yield Case(
+        "ModelService", "spec.demand histogram has one row", _demand(), _demand(histogram=[[0.5, 0.5]]), "one row per"
+    )
+    yield Case(
+        "ModelService", "spec.demand every row",
+        _demand(), _demand(histogram=[[0.5, 0.25], [0.25]]), "one number per edge",
+    )  # fmt: skip
+    for n, (nearly, wrong) in enumerate((([[0.5, 0.25], [0.125, 0.1259]], 0.127), ([[0.5, 0.25], [0.125, 0.1241]], 0))):
+        about = "spec.demand.histogram shares add up" + (", too little" if n else "")
+        wrong_rows = [nearly[0], [0.125, wrong]]
+        yield Case("ModelService", about, _demand(histogram=nearly), _demand(histogram=wrong_rows), "divide each by")
+    yield from _quantity_cases(gpu_type, "spec.memory", "0")
+    yield from _quantity_cases(service, "spec.instance.cpu", "-1")
+    yield from _quantity_cases(service, "spec.instance.memory", "-1")
+    for full, path in ((service, "spec.slo.tpot"), (profile, "spec.throughput[].slo.tpot")):
+        for bad in ("0s", "40", "2562048h"):
+            yield Case(
+                full["kind"], f"{path} should be a length of time, {bad}",
+                having(full, path, "1m30.5s"), having(full, path, bad), "with its unit",
+            )  # fmt: skip
+    yield from _power_cases(FULL["PowerDomain"])
+    yield from _record_cases(record)
+
+
+def _power_cases(domain: Object) -> Iterator[Case]:
+    points = [{"over": 1.1, "seconds": 600}, {"over": 1.5, "seconds": 10}]
+    good = having(domain, "spec.breaker.curve", points)
+    about = "spec.breaker.curve over must rise"
+    for n, wrong in enumerate(
+        ({"over": 1.05, "seconds": 10}, {"over": 1.1, "seconds": 10}, {"over": 1.5, "seconds": 600})
+    ):
+        bad = having(domain, "spec.breaker.curve", [points[0], wrong])
+        yield Case("PowerDomain", f"{about}{', again' * n}", good, bad, "from point to point")
+    alone = having(domain, "metadata.name", "alone")
+    itself = having(alone, "spec.feeds[].name", "alone")
+    yield Case("PowerDomain", " a domain cannot feed itself", alone, itself, "name the one above it")
+    without = having(domain, "spec.budgetWatts", ...)
+    yield Case("PowerDomain", "spec a breaker without", domain, without, "give the budget")
+    low = {"name": "low", "rank": 1}
+    classes = [*domain["spec"]["classes"], low]
+    same = [*domain["spec"]["classes"], {**low, "rank": 0}]
+    yield Case(
+        "PowerDomain", "spec.classes two classes",
+        having(domain, "spec.classes", classes), having(domain, "spec.classes", same), "gives watts first",
+    )  # fmt: skip
+
+
+def _quantity_cases(full: Object, path: str, too_low: str) -> Iterator[Case]:
+    for good, bad in (("1.5", too_low), (2**50, str(2**50 + 1)), ("2e3", "80 Gi"), ("1k", "1e400")):
+        about = f"{path} should be a quantity, {bad}"
+        yield Case(full["kind"], about, having(full, path, good), having(full, path, bad), "should be a quantity")
+    yield Case(full["kind"], f"{path} type, 1.5", having(full, path, "1.5"), having(full, path, 1.5), "must be")
+
+
+def _record_cases(record: Object) -> Iterator[Case]:
+    step = record["spec"]["phases"][0]["steps"][0]
+    phase = record["spec"]["phases"][0]
+
+    def with_steps(*counts: int) -> Object:
+        return having(record, "spec.phases", [{**phase, "steps": [step] * count} for count in counts])
+
+    yield Case("PlanRecord", "spec has more than", with_steps(500, 500), with_steps(500, 501), "write further parts")
+    yield Case(
+        "PlanRecord", "spec part is not below",
+        having(having(record, "spec.parts", 3), "spec.part", 2), having(record, "spec.part", 1), "counted from 0",
+    )  # fmt: skip
+    for n, wrong in enumerate(({}, {"evict": STEPS["evict"]})):
+        base = step if wrong else {"reason": step["reason"]}
+        about = "spec.phases[].steps[] holds one action" + (", two" if n else ", none")
+        for name, content in STEPS.items():
+            other = {"reason": step["reason"], name: content}
+            good = having(record, "spec.phases[].steps[]", other)
+            bad = having(record, "spec.phases[].steps[]", {**base, **wrong})
+            yield Case("PlanRecord", f"{about}, beside {name}", good, bad, "one action")
+
+
+RULE_CASES = tuple(_rule_cases())
+
+LARGEST: Mapping[str, Object] = {
+    "ModelProfile": having(
+        having(FULL["ModelProfile"], "spec.grid", {"inputTokens": EDGES, "outputTokens": EDGES}),
+        "spec.throughput",
+        # The last rate alone is above zero, so that the rules look at all of them.
+        [{"slo": {"tpot": f"{n}ms"}, "requestsPerSecond": [[0] * 64] * 63 + [[0] * 63 + [1]]} for n in range(1, 33)],
+    ),
+    "ModelService": having(
+        having(
+            FULL["ModelService"],
+            "spec.demand",
+            {"requestsPerSecond": 6, "inputTokens": EDGES, "outputTokens": EDGES, "histogram": HUNDREDTHS},
+        ),
+        "spec.gpuTypes",
+        [f"type-{n:02}" for n in range(64)],
+    ),
+    "GPUType": having(FULL["GPUType"], "spec.nodeLabel.values", [f"A{n}" for n in range(32)]),
+    "PlanRecord": having(
+        FULL["PlanRecord"],
+        "spec.phases",
+        [{**FULL["PlanRecord"]["spec"]["phases"][0], "name": f"p{n}"} for n in range(255)]
+        + [
+            {
+                "name": "last",
+                "steps": [{"evict": {"pod": f"ns/p{n}", "node": "n1"}, "reason": {"code": "C"}} for n in range(745)],
+            }
+        ],
+    ),
+}
+"""Objects whose lists are as long as they may be, all at once: rules must not become too dear for the API server."""
+
+
+def all_bound_cases() -> Iterable[Case]:
+    return (case for kind in OWN_KINDS for case in bound_cases(kind.name))

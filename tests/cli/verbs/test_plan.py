@@ -1,0 +1,182 @@
+"""`tonnage plan`: the plan on standard output, words on standard error, and an exit status that means something."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from cli.main import tonnage
+from tests.builders.manifests import Object, gpu_type, having, node, pod, profile, service, written
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def run(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(tonnage, ["plan", *arguments], input=stdin)
+
+
+def planned(folder: Path, *objects: Object) -> Any:
+    result = run("-f", str(written(folder, objects)), "-o", "json")
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_a_pod_is_placed_and_one_that_does_not_fit_is_not(tmp_path: Path) -> None:
+    plan = planned(tmp_path, gpu_type(), node("n1", gpus=2), pod("fits", 2), pod("wide", 4))
+
+    assert [(p["pod"], p["node"], p["devices"]) for p in plan["placements"]] == [("default/fits", "n1", [0, 1])]
+    assert [(u["workload"], u["reason"]["code"]) for u in plan["unplaced"]] == [("Pod/default/wide", "NoNodeFits")]
+
+
+def test_a_service_gets_its_instances_its_routing_and_their_places(tmp_path: Path) -> None:
+    exact = service(headroom=0.0, gpuTypes=["a100"])
+
+    plan = planned(tmp_path, gpu_type(price=4.0), profile(), exact, node(gpus=8))
+
+    (served,) = plan["services"]
+    # 6 requests/s: 3/8 + 1.5/4 + 0.75/2 + 0.75/1 = 1.875 instances busy, so 2 at 4 $/h.
+    assert served["instances"] == {"a100": 2}
+    assert (plan["cost_per_hour"], plan["bound"], plan["gap"]) == (8.0, 8.0, 0.0)
+    assert {"input_tokens": 100, "output_tokens": 10, "shares": {"a100": 1.0}} in served["routing"]
+    assert [p["pod"] for p in plan["placements"]] == ["default/chat-a100-0", "default/chat-a100-1"]
+
+
+def test_services_alone_ask_what_to_rent(tmp_path: Path) -> None:
+    plan = planned(tmp_path, gpu_type(), profile(), service(headroom=0.0))
+
+    assert plan["services"][0]["instances"] == {"a100": 2}
+    assert plan["unplaced"] == []
+
+
+def test_a_service_without_a_profile_is_refused_with_the_reason(tmp_path: Path) -> None:
+    (served,) = planned(tmp_path, gpu_type(), profile(), service(model="unheard-of"))["services"]
+
+    assert served["refusal"]["code"] == "NoProfile"
+    assert served["instances"] == {}
+
+
+def test_the_json_is_byte_for_byte_the_same_for_the_same_input() -> None:
+    first, second = run("-f", str(EXAMPLES), "-o", "json"), run("-f", str(EXAMPLES), "-o", "json")
+
+    assert first.exit_code == 0, first.stderr
+    assert first.stdout_bytes == second.stdout_bytes
+
+
+def test_the_json_carries_what_it_promises() -> None:
+    plan = json.loads(run("-f", str(EXAMPLES), "-o", "json").stdout)
+
+    assert plan["record"] == 1
+    assert 0 < plan["bound"] <= plan["cost_per_hour"]
+    assert plan["placements"]
+    assert all(each["reason"]["words"] for each in plan["unplaced"])
+    for each in plan["services"]:
+        shares = [sum(route["shares"].values()) for route in each["routing"]]
+        assert shares == pytest.approx([1.0] * len(shares), abs=1e-5)
+        assert (each["refusal"] is None) == bool(each["instances"])
+
+
+def test_seconds_are_told_only_when_asked_for() -> None:
+    assert '"seconds"' not in run("-f", str(EXAMPLES), "-o", "json").stdout
+    assert '"seconds"' in run("-f", str(EXAMPLES), "-o", "json", "--timings").stdout
+
+
+def test_yaml_says_what_json_says() -> None:
+    as_json, as_yaml = (run("-f", str(EXAMPLES), "-o", output).stdout for output in ("json", "yaml"))
+
+    assert yaml.safe_load(as_yaml) == json.loads(as_json)
+
+
+def test_the_table_names_every_pod_and_sums_up() -> None:
+    result = run("-f", str(EXAMPLES))
+
+    assert result.exit_code == 0, result.stderr
+    assert "default/pretrain-3" in result.stdout
+    assert "Pod/default/too-wide" in result.stdout
+    assert "\x1b" not in result.stdout  # no colours where nobody sees them
+    assert "per hour" in result.stdout.splitlines()[-1]
+
+
+def test_standard_input_is_read_as_kubectl_writes_it(tmp_path: Path) -> None:
+    fleet = json.dumps({"apiVersion": "v1", "kind": "List", "items": [node("n1"), pod("p1", 1)]})
+
+    result = run("-f", "-", "-f", str(written(tmp_path, [gpu_type()])), "-o", "json", stdin=fleet)
+
+    assert json.loads(result.stdout)["placements"][0]["pod"] == "default/p1"
+
+
+def test_notes_are_words_and_go_to_standard_error(tmp_path: Path) -> None:
+    result = run("-f", str(written(tmp_path, [node("n1", product="K80")])), "-o", "json")
+
+    assert result.stderr.startswith("note: Node/n1: GPUs that match no GPUType")
+    assert json.loads(result.stdout)["notes"][0]["reason"]["code"] == "GpuTypeUnknown"
+
+
+def test_bad_input_is_exit_status_2_and_nothing_on_standard_output(tmp_path: Path) -> None:
+    wrong = having(gpu_type(), "spec.pricePerHour.onDemand", -1)
+
+    result = run("-f", str(written(tmp_path, [wrong, wrong])), "-o", "json")
+
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "GPUType/a100, spec.pricePerHour.onDemand: should be greater than 0, not -1" in result.stderr
+    assert result.stderr.endswith("2 mistakes in the input; nothing was done\n")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["fleet.yaml"]
+
+
+def test_an_unknown_policy_is_wrong_input_that_names_the_known_ones(tmp_path: Path) -> None:
+    result = run("-f", str(written(tmp_path, [node()])), "--policy", "luck")
+
+    assert result.exit_code == 2
+    assert "bestfit" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["-f", "x", "-o", "xml"], ["-f", "x", "--deadline", "0"], ["-f", "x", "--deadline", "nan"], ["-f", "x", "y"]],
+)
+def test_wrong_use_is_exit_status_2(arguments: list[str]) -> None:
+    assert run(*arguments).exit_code == 2
+
+
+def test_what_has_no_place_fails_only_who_asks_for_it(tmp_path: Path) -> None:
+    file = str(written(tmp_path, [node(gpus=1), pod("wide", 4)]))
+
+    assert run("-f", file).exit_code == 0
+    assert run("-f", file, "--fail-on-unplaced").exit_code == 1
+
+
+@pytest.mark.parametrize("policy", ["tonnage", "tonnage-learning", "fgd", "bestfit"])
+def test_a_fleet_whose_gpus_have_no_type_is_planned_all_the_same(tmp_path: Path, policy: str) -> None:
+    file = written(tmp_path, [node("n1", gpus=2), node("n2", gpus=0), pod("a", 1), pod("b")])
+
+    result = run("-f", str(file), "-o", "json", "--policy", policy)
+
+    assert result.exit_code == 0, result.stderr
+    assert len(json.loads(result.stdout)["placements"]) == 2
+
+
+def test_a_fleet_that_is_as_planned_is_left_alone(tmp_path: Path) -> None:
+    fleet = [gpu_type(), profile(), service(headroom=0.0), node(gpus=8)]
+    first = planned(tmp_path, *fleet)
+    instances = [
+        pod(
+            place["pod"].partition("/")[2],
+            1,
+            on=place["node"],
+            labels={"tonnage.dev/service": "chat"},
+            annotations={
+                "tonnage.dev/gpu-types": "a100",
+                "tonnage.dev/devices": ",".join(map(str, place["devices"])),
+            },
+        )
+        for place in first["placements"]
+    ]
+
+    second = planned(tmp_path, *fleet, *instances)
+
+    assert len(instances) == 2
+    assert [second[part] for part in ("scale", "evictions", "moves", "placements", "unplaced")] == [[]] * 5
+    assert second["services"] == first["services"]

@@ -1,0 +1,81 @@
+"""The benchmark of batch planning: its cases are what they say, its check finds what is wrong, and it runs."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.plan import main
+from benchmarks.plan_cases import ASKS, churned, fleet, odd_asks, with_batch
+from benchmarks.plan_check import Seat, usd_per_hour, wrongs
+from cluster.workloads import Gang
+from tests.builders.fleet import node, pod, world
+
+RACK = "topology.tonnage.dev/rack"
+
+
+@pytest.mark.parametrize(
+    ("seats", "word"),
+    [
+        ([(0, 0, 0b1), (1, 0, 0b1)], "thousandths full"),
+        ([(0, 0, 0b11)], "asked 1 devices"),
+        ([(0, 0, 0b100)], "asked 1 devices"),
+        ([(0, 0, 0b1), (0, 0, 0b10)], "sits twice"),
+        ([(2, 1, 0)], "too little CPU"),
+        ([(3, 0, 0)], "1 of 2 members"),
+        ([(3, 0, 0), (4, 1, 0)], "spread over"),
+        ([(5, 0, 0b1)], "may not use"),
+    ],
+)
+def test_the_check_finds_what_must_not_be(seats: list[Seat], word: str) -> None:
+    nodes = [
+        node("a", gpus=2, labels={RACK: "x"}),
+        node("b", gpus=2, cpu_milli=4_000, labels={RACK: "y"}),
+    ]
+    pods = [
+        *(pod(f"p{i}", gpus=1) for i in range(2)),
+        pod("wide", cpu_milli=5_000),
+        *(pod(f"g{i}", gang="g") for i in range(2)),
+        pod("picky", gpus=1, gpu_types=("H100",)),
+    ]
+    seen = world(nodes, pods, gangs=[Gang("g", 2, within=RACK)])
+
+    assert any(word in wrong for wrong in wrongs(seen, seats))
+
+
+def test_a_plan_that_keeps_every_rule_is_not_found_wrong() -> None:
+    seen = world([node("a", gpus=2)], [pod("p", gpus=1), pod("q", gpus=1, gpu_milli=500)], prices={"A100": 9.0})
+
+    assert wrongs(seen, [(0, 0, 0b1), (1, 0, 0b10)]) == []
+    assert usd_per_hour(seen, [(0, 0, 0b1)]) == pytest.approx(18.0)
+
+
+@pytest.mark.parametrize("asks", [ASKS, odd_asks(3)], ids=("even", "odd"))
+def test_churn_changes_some_pods_and_breaks_no_gang(asks: tuple[object, ...]) -> None:
+    before = with_batch(fleet(60, asks), 600, 1, asks)  # type: ignore[arg-type]
+
+    after = churned(before, 0.02, 7, asks)  # type: ignore[arg-type]
+
+    kept = len(set(before.pods.names) & set(after.pods.names))
+    assert len(after.pods) == len(before.pods)
+    assert 0.9 * len(before.pods) <= kept < len(before.pods)
+    members = [int((after.pods.gang == number).sum()) for number in range(len(after.gangs))]
+    assert members == [gang.min_members for gang in after.gangs]
+
+
+def test_the_benchmark_runs_and_tells_in_lines() -> None:
+    arguments = ["--pods", "200", "--mixes", "odd", "--churns", "1", "--rivals", "bfd", "--json"]
+
+    result = CliRunner().invoke(main, arguments)
+
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout.splitlines()[0])
+    assert record["cold"]["gap_pct"] >= 0
+    assert record["bfd"]["usd_per_hour"] >= record["cold"]["bound_usd_per_hour"]
+
+
+def test_a_mix_that_is_none_is_refused() -> None:
+    result = CliRunner().invoke(main, ["--mixes", "strange"])
+
+    assert result.exit_code == 2
+    assert "strange" in result.stderr

@@ -1,0 +1,71 @@
+"""What a snapshot says of itself, and of the world after some actions."""
+
+import numpy as np
+import pytest
+
+from cluster.actions import Bind, Evict, Move, Scale
+from cluster.arrays import column
+from cluster.demand import Demand, LengthGrid, Slo
+from cluster.errors import ActionError
+from cluster.nodes import Taint, eligible_nodes
+from cluster.workloads import ModelService, Toleration
+from tests.builders.fleet import GIB, node, pod, shape, world
+
+
+def test_free_is_what_bound_pods_leave_on_each_device() -> None:
+    seen = world(
+        [node("a", gpus=2, cpu_milli=8000)],
+        [pod("p", gpus=1, gpu_milli=300, on="a", devices=(1,)), pod("q", gpus=1, gpu_milli=300)],
+    )
+
+    free = seen.free()
+
+    assert free.gpu_milli.tolist() == [[1000, 700]]  # the pending q holds nothing
+    assert free.cpu_milli.tolist() == [7000]
+
+
+def test_after_shows_what_an_obedient_world_would_show() -> None:
+    seen = world([node("a", gpus=1), node("b", gpus=1)], [pod("p", gpus=1), pod("q", gpus=1, on="a", devices=(0,))])
+
+    later = seen.after([Move("q", "a", "b", (0,)), Bind("p", "a", (0,))])
+
+    assert later.pods.node.tolist() == [0, 1]
+    assert seen.pods.node.tolist() == [-1, 0]  # the old snapshot did not change
+    assert later.after([Evict("p", "a")]).pods.pending.tolist() == [0]
+
+
+def test_a_pod_that_a_scale_adds_can_be_bound_by_the_next_action() -> None:
+    grid = LengthGrid((100,), (100,))
+    service = ModelService("default/chat", "m", Demand(1.0, grid, column([[1.0]], np.float64)), Slo(0.04))
+    seen = world([node("a", gpus=1)], services=[service])
+
+    later = seen.after([Scale("default/chat", {"A100": 1}), Bind("default/chat-a100-0", "a", (0,))])
+
+    assert list(later.pods.names) == ["default/chat-a100-0"]
+    assert later.pods.node.tolist() == [0]
+
+
+def test_an_action_on_something_unknown_is_refused_by_name() -> None:
+    seen = world([node("a", gpus=1)], [pod("p", gpus=1)])
+
+    with pytest.raises(ActionError, match="ghost"):
+        seen.after([Bind("p", "ghost", (0,))])
+
+
+def test_a_taint_keeps_away_all_but_those_who_tolerate_it() -> None:
+    seen = world([node("plain", gpus=1), node("spot", gpus=1, taints=(Taint("spot", "yes"),))])
+    names = seen.gpu_type_names
+
+    shy, brave = shape(gpus=1), shape(gpus=1, tolerations=(Toleration("spot", "Exists"),))
+
+    assert eligible_nodes(shy, seen.nodes, names).tolist() == [True, False]
+    assert eligible_nodes(brave, seen.nodes, names).tolist() == [True, True]
+
+
+def test_a_selector_and_a_gpu_model_narrow_the_nodes() -> None:
+    seen = world([node("a", gpus=8), node("b", gpus=8, gpu_type="H100", labels={"zone": "z1"}), node("c")])
+    names = seen.gpu_type_names
+
+    assert eligible_nodes(shape(gpus=1, gpu_types=["A100"]), seen.nodes, names).tolist() == [True, False, False]
+    assert eligible_nodes(shape(selector={"zone": "z1"}), seen.nodes, names).tolist() == [False, True, False]
+    assert np.all(eligible_nodes(shape(memory_bytes=GIB), seen.nodes, names))

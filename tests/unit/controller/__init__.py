@@ -1,0 +1,1 @@
+"""Tests of the loop, its guard and the rooms around it."""

@@ -1,0 +1,1 @@
+"""Tests of our kinds: their rules, quantities and conditions."""

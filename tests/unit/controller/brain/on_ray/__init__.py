@@ -1,0 +1,1 @@
+"""Tests of the brain's side of Ray, on a fake Ray."""

@@ -1,0 +1,264 @@
+"""The brain on Ray as the loop sees it: a plan by the deadline, whatever becomes of the process that should make it."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from threading import Event
+
+import pytest
+
+from cluster.actions import Bind
+from cluster.snapshot import Snapshot
+from controller.brain.circuit_breaker import FAILURES
+from controller.brain.fake_brain import Mood, ScriptedBrain
+from controller.brain.inline import InlineBrain
+from controller.brain.remote import RayBrain
+from controller.brain.session import SILENT_S
+from controller.brain.supervisor import PATIENCE_S, Link
+from controller.deciders.pipeline import Decisions
+from controller.ports import PLANNED_LOCALLY
+from tests.builders.fleet import node, pod, world
+from tests.builders.mix import profile, service
+from tests.builders.snapshot_content import plain
+
+SHORT_S = 0.15
+"""A deadline that is meant to pass."""
+LONG_S = 30.0
+"""One that is not."""
+
+
+@dataclass
+class Times:
+    """A clock that goes on by itself and can be put forward."""
+
+    ahead_s: float = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead_s
+
+
+@dataclass
+class Bench:
+    brain: RayBrain
+    peer: ScriptedBrain
+    times: Times
+    epoch: int = 1
+
+    def is_up(self) -> None:
+        until(lambda: self.brain.standing.state == "up", "the brain is up")
+
+    def fails(self, mood: Mood, times: int = FAILURES) -> None:
+        self.peer.mood = mood
+        for _ in range(times):
+            self.brain.plan(seen(), SHORT_S)
+
+
+def until(claim: Callable[[], bool], what: str) -> None:
+    over_at_s, pause = time.monotonic() + 20.0, Event()
+    while not claim():
+        assert time.monotonic() < over_at_s, what
+        pause.wait(0.01)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    times, peer = Times(), ScriptedBrain()
+    link = Link(peer, Decisions(), lambda: 0.0, times)
+    link.want(wanted=True)
+    made = Bench(RayBrain(link, Decisions(), time.monotonic, lambda: made.epoch), peer, times)
+    yield made
+    peer.let_go.set()
+    link.close()
+
+
+def seen() -> Snapshot:
+    service_, profile_ = service(), profile("A100", ((2.0,),))
+    return world([node("a", 4), node("b", 2)], [pod("d/p", 2), pod("d/q", 1)], services=[service_], profiles=[profile_])
+
+
+def binds(plan: object) -> int:
+    return sum(isinstance(action, Bind) for action in plan.actions)  # type: ignore[attr-defined]
+
+
+def test_a_plan_of_the_brain_is_the_plan_that_would_be_made_here(bench: Bench) -> None:
+    bench.is_up()
+
+    plan = bench.brain.plan(seen(), LONG_S)
+
+    here = InlineBrain(Decisions(), time.monotonic).plan(seen(), LONG_S)
+    assert plain(plan.phases) == plain(here.phases)
+    assert plain(plan.unplaced) == plain(here.unplaced)
+    assert bench.brain.counts.plans == {"ray": 1}
+
+
+def test_while_there_is_no_brain_the_plan_is_made_here_and_says_so(bench: Bench) -> None:
+    bench.is_up()
+    bench.peer.is_reachable = False
+    bench.peer.mood = "dead"
+    bench.brain.plan(seen(), LONG_S)
+    until(lambda: bench.brain.standing.state == "away", "it is away")
+
+    plan = bench.brain.plan(seen(), LONG_S)
+
+    assert binds(plan) >= 2
+    assert plan.services[0].notes[-1].code == PLANNED_LOCALLY
+    assert bench.brain.counts.plans["local"] == 2
+
+
+def test_a_brain_that_dies_over_a_request_costs_no_time(bench: Bench) -> None:
+    bench.is_up()
+    bench.peer.mood = "dead"
+    began_s = time.monotonic()
+
+    plan = bench.brain.plan(seen(), LONG_S)
+
+    assert time.monotonic() - began_s < LONG_S / 2
+    assert binds(plan) >= 2
+    assert bench.brain.counts.fallbacks == {"lost": 1}
+
+
+def test_what_is_thought_in_a_slot_is_heard_once_and_remembered_for_the_next_brain() -> None:
+    decisions, peer = Decisions(polish_share=1.0), ScriptedBrain()
+    link = Link(peer, decisions, lambda: 0.0)
+    link.want(wanted=True)
+    try:
+        brain = RayBrain(link, decisions, time.monotonic, lambda: 1)
+        until(lambda: link.standing.state == "up", "the brain is up")
+        brain.plan(running(), LONG_S)
+        until(lambda: bool(link._ideas), "a thought has come")
+        assert [(idea.slot, idea.reason) for idea in link.ideas()] == [("polish", "")]
+        assert link.ideas() == []
+        peer.mood = "dead"
+        brain.plan(running(), LONG_S)
+        peer.mood = "well"
+        until(lambda: peer.opened == 2 and link.standing.state == "up", "the next brain is up")
+        brain.plan(running(), LONG_S)
+        assert peer.remembered == {"polish": b"a"}
+    finally:
+        link.close()
+
+
+def running() -> Snapshot:
+    return world([node("a", 4)], [pod("d/p", 2, on="a", devices=(0, 1), movable=True)])
+
+
+def test_a_brain_that_ended_is_started_anew(bench: Bench) -> None:
+    bench.is_up()
+    bench.fails("dead", 1)
+    bench.peer.mood = "well"
+
+    until(lambda: bench.peer.opened >= 2, "it is started again")
+    bench.is_up()
+    bench.brain.plan(seen(), LONG_S)
+
+    assert bench.brain.counts.plans["ray"] == 1
+    assert bench.brain.standing.losses["ended"] == 1
+
+
+def test_an_answer_after_the_deadline_is_dropped(bench: Bench) -> None:
+    bench.is_up()
+    bench.fails("late", 1)
+
+    bench.peer.mood = "well"
+    bench.peer.let_go.set()
+    until(lambda: bench.brain.standing.late == 1, "the late answer came")
+    plan = bench.brain.plan(seen(), LONG_S)
+
+    assert bench.brain.counts.plans == {"local": 1, "ray": 1}
+    assert binds(plan) >= 2
+
+
+@pytest.mark.parametrize("mood", ["wrong_request", "wrong_epoch"])
+def test_an_answer_to_another_request_or_of_an_earlier_term_is_dropped(bench: Bench, mood: Mood) -> None:
+    bench.is_up()
+    bench.fails(mood, 1)
+
+    assert bench.brain.counts.plans == {"local": 1}
+    assert bench.brain.standing.late == 1
+
+
+def test_requests_carry_the_epoch_of_the_lease(bench: Bench) -> None:
+    bench.is_up()
+    bench.epoch = 7
+
+    bench.brain.plan(seen(), LONG_S)
+
+    assert [ask.epoch for ask in bench.peer.asked] == [7]
+
+
+def test_a_brain_that_is_late_again_and_again_is_not_waited_for(bench: Bench) -> None:
+    bench.is_up()
+    bench.fails("mute")
+    began_s = time.monotonic()
+
+    bench.brain.plan(seen(), LONG_S)
+
+    assert time.monotonic() - began_s < LONG_S / 2
+    assert bench.brain.counts.fallbacks["distrusted"] == 1
+    assert not bench.brain.standing.trusted
+
+
+def test_trust_comes_back_with_a_trial_that_is_in_time(bench: Bench) -> None:
+    bench.is_up()
+    bench.fails("wrong_request")
+    bench.peer.mood = "well"
+
+    bench.brain.plan(seen(), LONG_S)  # planned here, and tried there
+    until(lambda: bench.brain.standing.trusted, "it is trusted again")
+    bench.brain.plan(seen(), LONG_S)
+
+    assert bench.brain.counts.plans["ray"] == 1
+
+
+def test_a_silent_brain_is_replaced(bench: Bench) -> None:
+    bench.is_up()
+    bench.peer.mood = "mute"
+    bench.times.ahead_s += SILENT_S
+
+    until(lambda: bench.brain.standing.losses["silent"] == 1, "it is given up")
+    bench.peer.mood = "well"
+    until(lambda: bench.peer.opened >= 2, "another one is started")
+
+    assert not bench.peer.closed[0], "a frozen process must be killed"
+
+
+def test_a_brain_that_lives_and_never_plans_in_time_is_replaced(bench: Bench) -> None:
+    bench.is_up()
+    bench.fails("wrong_request")
+    bench.times.ahead_s += PATIENCE_S
+
+    until(lambda: bench.brain.standing.losses["useless"] == 1, "it is given up")
+
+
+def test_what_is_no_message_ends_the_brain(bench: Bench) -> None:
+    bench.is_up()
+    bench.fails("garbage", 1)
+
+    until(lambda: bench.brain.standing.losses["ended"] + bench.brain.standing.losses["garbled"] == 1, "it is given up")
+
+
+def test_a_brain_of_another_version_is_refused() -> None:
+    peer = ScriptedBrain(version="another")
+    link = Link(peer, Decisions(), lambda: 0.0)
+    brain = RayBrain(link, Decisions(), time.monotonic, lambda: 1)
+    brain.lead(leads=True)
+    try:
+        until(lambda: brain.standing.losses["refused"] >= 1, "it is refused")
+        plan = brain.plan(seen(), SHORT_S)
+    finally:
+        link.close()
+
+    assert brain.counts.plans == {"local": 1}
+    assert binds(plan) >= 2
+
+
+def test_a_replica_that_stands_by_keeps_no_brain(bench: Bench) -> None:
+    bench.is_up()
+
+    bench.brain.lead(leads=False)
+
+    until(lambda: bench.brain.standing.state == "away" and bench.peer.closed == [True], "it is let go in order")
+    bench.brain.lead(leads=True)
+    bench.is_up()
+    assert bench.peer.opened == 2
+    assert not bench.brain.standing.losses

@@ -1,0 +1,63 @@
+"""The deciders together: moves where they pay and were asked for."""
+
+from dataclasses import replace
+
+from cluster.actions import Move
+from cluster.plans import Plan
+from cluster.snapshot import Snapshot
+from controller.deciders.pipeline import Decisions, decide
+from controller.guard import Limits, guard
+from placement.moves.defragmentation import MovePrice
+from tests.builders.fleet import node, pod, world
+
+CHEAP = Decisions(move_share=0.5, move_price=MovePrice(per_pod_usd=0.01, per_gpu_usd=0.01, stay_h=24.0))
+
+
+def scattered(*, movable: bool = True) -> Snapshot:
+    """Four nodes with two GPUs each, one of them held by a pod; and what is expected are pods of two GPUs."""
+    held = [pod(f"p{i}", gpus=1, on=f"n{i}", devices=(0,), movable=movable) for i in range(4)]
+    wide = [pod(f"w{i}", gpus=2) for i in range(4)]
+    return world([node(f"n{i}", gpus=2, cpu_milli=16_000) for i in range(4)], [*held, *wide], prices={"A100": 4.0})
+
+
+def decided(seen: Snapshot, decisions: Decisions) -> Plan:
+    return decide(seen, decisions, deadline_s=1.0, clock=lambda: 0.0)
+
+
+def moves(plan: Plan) -> list[Move]:
+    return [action for action in plan.actions if isinstance(action, Move)]
+
+
+def test_nothing_moves_unless_it_is_asked_for() -> None:
+    assert moves(decided(scattered(), Decisions())) == []
+
+
+def test_a_fragmented_fleet_is_put_together_where_that_pays_and_the_guard_agrees() -> None:
+    seen = scattered()
+
+    plan = decided(seen, CHEAP)
+
+    assert 1 <= len(moves(plan)) <= 2  # half of four running pods
+    assert guard(seen, plan, Limits()).refused == ()
+    assert {step.reason.code for step in plan.steps() if isinstance(step.action, Move)} == {"WorthMoving"}
+
+
+def test_a_move_that_costs_more_than_it_frees_is_not_made() -> None:
+    dear = replace(CHEAP, move_price=MovePrice(per_pod_usd=10_000.0, per_gpu_usd=0.0, stay_h=1.0))
+
+    assert moves(decided(scattered(), dear)) == []
+
+
+def test_a_pod_that_may_not_move_stays() -> None:
+    assert moves(decided(scattered(movable=False), CHEAP)) == []
+
+
+def test_after_the_moves_the_wide_pods_have_room_and_then_nothing_moves_any_more() -> None:
+    seen = scattered()
+    for _ in range(4):
+        plan = decided(seen, CHEAP)
+        seen = seen.after(plan.actions)
+
+    assert moves(decided(seen, CHEAP)) == []
+    # Four pods of one GPU fill two of the nodes, so two wide pods run on the others.
+    assert (seen.pods.node[4:] >= 0).sum() == 2

@@ -1,0 +1,346 @@
+"""What slices and claims mean to planning: GPUs of nodes, asks of pods, devices that are held."""
+
+import pytest
+from msgspec.structs import replace
+
+from cluster.errors import ActionError
+from controller.dra.rewriting import DEVICE_TAINT, FITS_LABEL, NODE_LABEL
+from controller.dra.translation import Book
+from controller.kube.cluster_view import SeenPod
+from controller.kube.structs import MadeClaim, Node, Pod, PodStatus
+from tests.builders.dra import DRIVER, book, claim, device, devices, node, pod, request, see, slice_on
+
+
+def node_of(known: Book, name: str = "a") -> Node:
+    found = known.settle().nodes[name]
+    assert found is not None
+    return found
+
+
+def pod_of(known: Book, name: str) -> Pod:
+    found = known.settle().pods[f"ns/{name}"]
+    assert found is not None
+    return found
+
+
+def gpus(found: Pod) -> int:
+    return sum(int(c.resources.requests.get("nvidia.com/gpu", 0)) for c in found.spec.containers)
+
+
+def test_a_node_offers_the_devices_of_its_slices() -> None:
+    found = node_of(book(node("a"), slice_on("a", devices(8))))
+
+    assert found.status.allocatable["nvidia.com/gpu"] == "8"
+    assert DEVICE_TAINT in found.spec.taints
+    assert not found.spec.unschedulable
+
+
+def test_only_the_highest_generation_of_a_pool_counts() -> None:
+    old, new = slice_on("a", devices(8), name="old"), slice_on("a", devices(4), name="new", generation=2)
+
+    assert node_of(book(node("a"), old, new)).status.allocatable["nvidia.com/gpu"] == "4"
+
+
+def test_nothing_new_starts_on_a_node_whose_pool_is_incomplete_until_it_is_whole() -> None:
+    known = book(node("a"), slice_on("a", devices(4), of=2))
+    assert node_of(known).spec.unschedulable
+    assert "incomplete" in str(known.mistakes[0])
+
+    see(known, slice_on("a", [device("gpu-9")], name="second", of=2))
+
+    assert not node_of(known).spec.unschedulable
+    assert known.mistakes == ()
+
+
+def test_devices_of_a_plugin_and_of_slices_on_one_node_are_a_mistake() -> None:
+    known = book(node("a", **{"nvidia.com/gpu": "8"}), slice_on("a", devices(8)))
+
+    assert node_of(known).spec.unschedulable
+    assert "device plugin" in str(known.mistakes[0])
+
+
+@pytest.mark.parametrize(
+    ("odd", "word"),
+    [
+        ({"consumesCounters": [{"counterSet": "c"}]}, "partitionable"),
+        ({"allowMultipleAllocations": True}, "consumable"),
+        ({"taints": [{"key": "driver/broken", "effect": "NoExecute"}]}, "tainted"),
+        ({"bindingConditions": ["ready"]}, "binding conditions"),
+        ({"attributes": {"type": {"string": "mig"}}}, "mig"),
+    ],
+)
+def test_devices_that_are_not_supported_are_there_and_given_to_nobody(odd: dict[str, object], word: str) -> None:
+    known = book(node("a"), slice_on("a", [device("gpu-0"), device("gpu-1", **odd)]))
+
+    settled = known.settle()
+    holder = settled.pods["resource.tonnage.dev/withheld:a"]
+
+    assert holder is not None
+    assert holder.metadata.annotations.devices == "1"
+    assert holder.spec.node_name == "a"
+    assert any(word in str(mistake) for mistake in known.mistakes)
+
+
+def test_a_pod_asks_for_what_its_claims_ask_and_keeps_to_nodes_that_have_it() -> None:
+    wants = claim("c", request(2, "gpus", f"device.attributes['{DRIVER}'].productName == 'H100'"))
+    known = book(
+        node("a"), slice_on("a", devices(8)), node("b"), slice_on("b", devices(8, product="L4")), wants, pod("p", "c")
+    )
+
+    settled = known.settle()
+    asks, a, b = settled.pods["ns/p"], settled.nodes["a"], settled.nodes["b"]
+
+    assert asks is not None
+    assert a is not None
+    assert b is not None
+    assert gpus(asks) == 2
+    ((label, value),) = asks.spec.node_selector.items()
+    assert label.startswith(FITS_LABEL)
+    assert a.metadata.labels[label] == value
+    assert label not in b.metadata.labels
+
+
+def test_several_requests_and_several_claims_add_up() -> None:
+    known = book(
+        node("a"),
+        slice_on("a", devices(8)),
+        claim("c", request(2), request(1, "spare")),
+        claim("d", request(1)),
+        pod("p", "c", "d"),
+    )
+
+    assert gpus(pod_of(known, "p")) == 4
+
+
+def test_all_devices_are_as_many_as_most_fitting_nodes_have() -> None:
+    wants = claim("c", request(1, "gpus", allocationMode="All"))
+    nodes = [
+        each for name, count in (("a", 8), ("b", 8), ("d", 4)) for each in (node(name), slice_on(name, devices(count)))
+    ]
+    known = book(*nodes, wants, pod("p", "c"))
+
+    settled = known.settle()
+    asks = settled.pods["ns/p"]
+    assert asks is not None
+    ((label, value),) = asks.spec.node_selector.items()
+
+    assert gpus(asks) == 8
+    has = {name: n.metadata.labels[label] for name, n in settled.nodes.items() if n is not None}
+    assert (value, has) == ("8", {"a": "8", "b": "8", "d": "4"})
+
+
+def test_devices_must_agree_in_a_shared_attribute() -> None:
+    root = "resource.kubernetes.io/pcieRoot"
+    apart = [device(f"gpu-{n}", attributes={root: {"string": f"pci{n}"}}) for n in range(2)]
+    near = [device(f"gpu-{n}", attributes={root: {"string": "pci0"}}) for n in range(2)]
+    wants = claim("c", request(2), constraints=[{"matchAttribute": root}])
+    known = book(node("a"), slice_on("a", apart), node("b"), slice_on("b", near), wants, pod("p", "c"))
+
+    settled = known.settle()
+
+    fitting = [
+        n for n, seen in settled.nodes.items() if seen and any(FITS_LABEL in key for key in seen.metadata.labels)
+    ]
+    assert fitting == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("wants", "code"),
+    [
+        (claim("c", request(1, "gpus", "cel.bind(x, 1, true)")), "ClaimUnsupported"),
+        (claim("c", request(1, "gpus", adminAccess=True)), "ClaimUnsupported"),
+        (claim("c", request(1, "gpus", capacity={"requests": {"memory": "10Gi"}})), "ClaimUnsupported"),
+        (
+            claim("c", {"name": "either", "firstAvailable": [{"name": "x", "deviceClassName": DRIVER}]}),
+            "ClaimUnsupported",
+        ),
+        (claim("c", request(1, "gpus", deviceClassName="nobody")), "ClaimUnsupported"),
+        (claim("c", request(1, "x", allocationMode="All"), request(1, "y")), "ClaimUnsupported"),
+        (claim("c", request(2), constraints=[{"distinctAttribute": "a/b"}]), "ClaimUnsupported"),
+        (claim("c", request(1, "gpus", f"device.attributes['{DRIVER}'].productName == 'B200'")), "NoDeviceMatches"),
+        (claim("c", request(1, "gpus", f"device.attributes['{DRIVER}'].nothing == 1")), "NoDeviceMatches"),
+    ],
+)
+def test_a_pod_whose_claim_cannot_be_served_waits_and_its_reason_is_told(wants: object, code: str) -> None:
+    known = book(node("a"), slice_on("a", devices(8)), wants, pod("p", "c"))  # type: ignore[arg-type]
+
+    assert [gate.name for gate in pod_of(known, "p").spec.scheduling_gates] == ["tonnage.dev/claims"]
+    assert known.reasons["ns/p"].code == code
+
+
+def test_a_pod_waits_for_the_claim_of_its_template_and_takes_none_of_another_pod() -> None:
+    template = [{"name": "gpus", "resourceClaimTemplateName": "t"}]
+    known = book(node("a"), slice_on("a", devices(8)), pod("p", resourceClaims=template))
+    pod_of(known, "p")
+    assert known.reasons["ns/p"].code == "AwaitsClaim"
+
+    made = pod("p", resourceClaims=template)
+    see(known, claim("c", owner="somebody"), replace(made, status=PodStatus("Pending", (MadeClaim("gpus", "c"),))))
+    assert gpus(pod_of(known, "p")) == 0
+    assert known.reasons["ns/p"].code == "AwaitsClaim"
+
+    see(known, claim("c", owner="p"))
+    assert gpus(pod_of(known, "p")) == 1
+    assert known.reasons == {}
+
+
+def test_a_running_pod_holds_the_very_devices_of_its_claim() -> None:
+    held = claim("c", request(2), on=("a", ("gpu-5", "gpu-3")), reserved_for=["p"])
+    # Its annotation is what somebody wished; the claim is what it has.
+    running = pod("p", "c", on="a", annotations={"tonnage.dev/devices": "0,1"})
+
+    found = pod_of(book(node("a"), slice_on("a", devices(8)), held, running), "p")
+
+    assert (gpus(found), found.metadata.annotations.devices) == (2, "3,5")
+
+
+def test_while_the_watch_of_claims_lags_the_binding_says_which_devices_a_pod_has() -> None:
+    bound = pod("p", "c", on="a", annotations={"tonnage.dev/devices": "6,7"})
+
+    found = pod_of(book(node("a"), slice_on("a", devices(8)), claim("c", request(2)), bound), "p")
+
+    assert (gpus(found), found.metadata.annotations.devices) == (2, "6,7")
+
+
+def test_devices_of_a_claim_without_a_running_pod_are_not_free() -> None:
+    held = claim("c", on=("a", ("gpu-2",)), reserved_for=["p"])
+    known = book(node("a"), slice_on("a", devices(8)), held, pod("p", "c"))
+
+    settled = known.settle()
+    holder, waits = settled.pods["ns/claim:c"], settled.pods["ns/p"]
+    assert holder is not None
+    assert waits is not None
+    assert (holder.metadata.annotations.devices, gpus(waits)) == ("2", 0)
+    assert waits.spec.node_selector == {NODE_LABEL: "a"}
+
+    see(known, pod("p", "c", on="a"))  # it was bound: now it holds its device itself
+    settled = known.settle()
+    running = settled.pods["ns/p"]
+    assert running is not None
+    assert settled.pods["ns/claim:c"] is None
+    assert running.metadata.annotations.devices == "2"
+
+
+def test_a_shared_claim_is_allocated_with_one_pod_and_the_others_follow_it() -> None:
+    known = book(node("a"), slice_on("a", devices(8)), claim("c", request(2)), pod("p", "c"), pod("q", "c"))
+    settled = known.settle()
+    first = settled.pods["ns/p"]
+    assert first is not None
+    assert gpus(first) == 2
+    assert known.reasons["ns/q"].code == "AwaitsClaim"
+
+    held = claim("c", request(2), on=("a", ("gpu-0", "gpu-1")), reserved_for=["p"])
+    see(known, held, pod("p", "c", on="a"))
+    follows = pod_of(known, "q")
+
+    assert gpus(follows) == 0
+    assert follows.spec.node_selector == {NODE_LABEL: "a"}
+
+
+def test_two_claims_that_hold_one_device_are_told() -> None:
+    known = book(node("a"), slice_on("a", devices(8)))
+    for name in ("c", "d"):
+        see(known, claim(name, on=("a", ("gpu-0",)), reserved_for=["x"]))
+    known.settle()
+
+    assert any("2 claims hold" in str(mistake) for mistake in known.mistakes)
+
+
+def seen(name: str) -> SeenPod:
+    return SeenPod(f"ns/{name}", f"uid-{name}", "9", scheduler_name="tonnage", has_claims=True)
+
+
+def test_a_claim_gets_exactly_the_chosen_devices_under_preconditions() -> None:
+    config = [{"opaque": {"driver": DRIVER, "parameters": {"sharing": "none"}}}]
+    wants = claim("c", request(1, "first"), request(1, "second"), config=config)
+    known = book(node("a"), slice_on("a", devices(12)), wants, pod("p", "c"))
+    known.settle()
+
+    mark, allocate = known.writes(seen("p"), "a", (10, 2), 5)
+
+    assert mark.body is not None
+    assert allocate.body is not None
+    assert mark.body["metadata"]["resourceVersion"] == "7"
+    assert mark.body["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+    assert mark.body["metadata"]["annotations"] == {"tonnage.dev/epoch": "5"}
+    assert allocate.on_version_of_answer
+    status = allocate.body["status"]
+    given = [(r["request"], r["device"]) for r in status["allocation"]["devices"]["results"]]
+    assert given == [("first", "gpu-2"), ("second", "gpu-10")]
+    assert status["allocation"]["devices"]["config"] == [{"source": "FromClaim", **config[0]}]
+    assert status["reservedFor"] == [{"resource": "pods", "name": "p", "uid": "uid-p"}]
+
+
+def test_a_pod_that_joins_a_shared_claim_is_added_to_its_reservations() -> None:
+    held = claim("c", on=("a", ("gpu-0",)), reserved_for=["p"])
+    known = book(node("a"), slice_on("a", devices(8)), held, pod("p", "c", on="a"), pod("q", "c"))
+    known.settle()
+
+    mark, reserve = known.writes(seen("q"), "a", (), 5)
+
+    assert mark.body is not None
+    assert reserve.body is not None
+    assert mark.body["metadata"]["resourceVersion"] == "7"
+    assert mark.body["metadata"]["annotations"] == {"tonnage.dev/epoch": "5"}
+    assert reserve.on_version_of_answer
+    assert [each["name"] for each in reserve.body["status"]["reservedFor"]] == ["p", "q"]
+
+
+@pytest.mark.parametrize("numbers", [(0, 1), (7, 8), (3,), (3, 4, 5)])
+def test_devices_that_are_held_or_not_there_or_too_few_or_too_many_are_not_allocated(numbers: tuple[int, ...]) -> None:
+    other = claim("d", on=("a", ("gpu-1",)), reserved_for=["x"])
+    known = book(node("a"), slice_on("a", devices(8)), claim("c", request(2)), other, pod("p", "c"))
+    known.settle()
+
+    with pytest.raises(ActionError):
+        known.writes(seen("p"), "a", numbers, 5)
+
+
+def test_a_pod_of_the_same_name_made_since_is_not_allocated_for() -> None:
+    known = book(node("a"), slice_on("a", devices(8)), claim("c"), pod("p", "c"))
+    known.settle()
+
+    with pytest.raises(ActionError):
+        known.writes(SeenPod("ns/p", "another", "9", has_claims=True), "a", (0,), 5)
+
+
+def test_nodes_of_other_pools_stay_as_they_are() -> None:
+    known = Book({DRIVER: "nvidia.com/gpu"}, lambda labels: labels.get("pool") == "dra")
+    see(known, node("a", {"pool": "gate"}, **{"nvidia.com/gpu": "4"}), slice_on("a", devices(8)))
+
+    assert node_of(known) == node("a", {"pool": "gate"}, **{"nvidia.com/gpu": "4"})
+
+
+def test_only_allocations_of_tonnage_whose_pods_have_no_node_are_half_made() -> None:
+    held = [
+        claim("ours", on=("a", ("gpu-0",)), reserved_for=["p"], epoch="4"),
+        claim("running", on=("a", ("gpu-1",)), reserved_for=["q"], epoch="4"),
+        claim("foreign", on=("a", ("gpu-2",)), reserved_for=["r"]),
+    ]
+    pods = [pod("p", "ours"), pod("q", "running", on="a"), pod("r", "foreign")]
+
+    known = book(node("a"), slice_on("a", devices(8)), *held, *pods)
+
+    assert list(known.half_made()) == ["ns/ours"]
+
+
+def test_nothing_is_kept_of_claims_and_pods_that_are_gone() -> None:
+    """Claims of templates have new names for ever: what is kept of each would fill the memory in months."""
+    known = book(node("a"), slice_on("a", devices(8)))
+    known.settle()
+    before = sizes(known)
+    for turn in range(3):
+        see(known, claim(f"c{turn}", on=("a", ("gpu-0",)), reserved_for=["p"]), pod(f"p{turn}", f"c{turn}", on="a"))
+        known.settle()
+        known.known.put_pod(f"ns/p{turn}", None)
+        known.known.put_claim(f"ns/c{turn}", None)
+        known.settle()
+
+    assert sizes(known) == before
+
+
+def sizes(known: Book) -> dict[str, int]:
+    """Of all that a book keeps."""
+    parts = (known, known.known, known._fitting)
+    held = {f"{type(part).__name__}.{name}": value for part in parts for name, value in vars(part).items()}
+    return {name: len(value) for name, value in held.items() if isinstance(value, dict | set)}

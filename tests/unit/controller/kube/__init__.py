@@ -1,0 +1,1 @@
+"""Tests of the connection to the API server."""

@@ -1,0 +1,88 @@
+"""Sightings as a test states them: a snapshot, and pods as the watch saw them."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cluster.pods import PENDING, device_numbers
+from cluster.snapshot import Snapshot
+from controller.kube.cluster_view import SeenDeployment, SeenGpuType, SeenPod, SeenService
+from controller.kube.sender import Applier
+from controller.kube_world.world import KubernetesWorld
+from controller.placers.claims import Allocate, no_claims
+from controller.placers.pools import Pool
+from tests.unit.controller.kube.fake_writer import ScriptedWriter
+
+A100 = SeenGpuType("nvidia.com/gpu.product", ("NVIDIA-A100-SXM4-80GB",), "nvidia.com/gpu")
+
+
+@dataclass
+class PretendSightings:
+    now: Snapshot
+    pods: dict[str, SeenPod] = field(default_factory=dict)
+    services: dict[str, SeenService] = field(default_factory=dict)
+    deployed: tuple[SeenDeployment, ...] = ()
+    gpu_types: Mapping[str, SeenGpuType] = field(default_factory=lambda: {"A100": A100})
+
+    def snapshot(self) -> Snapshot:
+        return self.now
+
+    def pod(self, name: str) -> SeenPod | None:
+        return self.pods.get(name)
+
+    def service(self, name: str) -> SeenService | None:
+        return self.services.get(name)
+
+    def generations(self) -> Mapping[str, int]:
+        return {name: each.generation for name, each in self.services.items()}
+
+    def gpu_type(self, name: str) -> SeenGpuType | None:
+        return self.gpu_types.get(name)
+
+    def deployments(self) -> Iterable[SeenDeployment]:
+        return self.deployed
+
+
+def sighted(snapshot: Snapshot) -> PretendSightings:
+    """The watch saw the pods just as the snapshot has them; those that are pending wait for `bind`."""
+    pods = {}
+    for row, name in enumerate(snapshot.pods.names):
+        where = int(snapshot.pods.node[row])
+        node = "" if where == PENDING else snapshot.nodes.names[where]
+        devices = device_numbers(int(snapshot.pods.devices[row]))
+        pods[name] = SeenPod(name, f"uid-{name}", "1", node, "tonnage", devices=devices)
+    services = {s.name: SeenService(s.name, f"uid-{s.name}", 1, None) for s in snapshot.services}
+    return PretendSightings(snapshot, pods, services)
+
+
+class Clock:
+    """A monotonic clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def kubernetes(
+    sightings: PretendSightings,
+    writer: ScriptedWriter,
+    clock: Clock | None = None,
+    placer: str = "bind",
+    allocate: Allocate = no_claims,
+    device_classes: Mapping[str, str] | None = None,
+    pools: Sequence[Pool] = (),
+) -> KubernetesWorld:
+    """pools: left out, one for all nodes, of `placer`."""
+    return KubernetesWorld(
+        sightings,
+        Applier(writer, lambda: True),
+        asyncio.run,
+        pools=pools or [Pool(placer, {})],
+        epoch=lambda: 3,
+        clock=clock or Clock(),
+        tell=lambda *_: None,
+        allocate=allocate,
+        device_classes=device_classes,
+    )

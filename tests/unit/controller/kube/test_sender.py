@@ -1,0 +1,122 @@
+"""Sending: bounded, in order for each object, only by the leader, and again only when the server asks for it."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from cluster.errors import ActionError
+from controller.kube.sender import Applier, Job, NotLeadingError, may_have_happened
+from controller.kube.write import Write
+from tests.unit.controller.kube.fake_writer import ScriptedWriter, refused
+
+
+def job(about: str, path: str = "/x") -> Job:
+    return Job(about, Write("POST", path))
+
+
+def sent(
+    writer: ScriptedWriter, jobs: list[Job], may_write: Callable[[], bool] = lambda: True, concurrency: int = 32
+) -> tuple[list[bytes | ActionError], list[float]]:
+    """The answers, and how long was waited between."""
+    waits: list[float] = []
+
+    async def sleep(for_s: float) -> None:
+        waits.append(for_s)
+
+    return asyncio.run(Applier(writer, may_write, sleep, concurrency).send(jobs)), waits
+
+
+def test_answers_stand_in_the_order_of_the_jobs() -> None:
+    writer = ScriptedWriter(lambda write: write.path.encode())
+
+    answers, _ = sent(writer, [job(f"Pod/{n}", f"/{n}") for n in range(100)])
+
+    assert answers == [f"/{n}".encode() for n in range(100)]
+
+
+def test_no_more_than_so_many_are_in_flight() -> None:
+    writer = ScriptedWriter()
+
+    sent(writer, [job(f"Pod/{n}") for n in range(100)], concurrency=7)
+
+    assert writer.most_in_flight == 7
+
+
+def test_after_a_failure_the_later_writes_of_an_object_are_not_sent() -> None:
+    writer = ScriptedWriter(lambda write: refused(409) if write.path == "/2" else b"{}")
+
+    answers, _ = sent(writer, [job("Pod/a", "/1"), job("Pod/a", "/2"), job("Pod/a", "/3"), job("Pod/b", "/4")])
+
+    assert [isinstance(answer, ActionError) for answer in answers] == [False, True, True, False]
+    assert sorted(write.path for write in writer.sent) == ["/1", "/2", "/4"]
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_server_that_names_a_time_is_asked_once_more(status: int) -> None:
+    answers = iter([refused(status, 1.0), b"done"])
+    writer = ScriptedWriter(lambda _: next(answers))
+
+    (answer,), waits = sent(writer, [job("Pod/a")])
+
+    assert (answer, waits) == (b"done", [1.0])
+
+
+@pytest.mark.parametrize(
+    ("status", "retry_after_s"),
+    [(409, None), (404, None), (500, None), (500, 1.0), (429, None), (429, 10.0), (0, None)],
+)
+def test_nothing_is_sent_blindly_again(status: int, retry_after_s: float | None) -> None:
+    writer = ScriptedWriter(lambda _: refused(status, retry_after_s))
+
+    (answer,), waits = sent(writer, [job("Pod/a")])
+
+    assert isinstance(answer, ActionError)
+    assert (len(writer.sent), waits) == (1, [])
+
+
+def test_who_does_not_hold_the_lease_sends_nothing() -> None:
+    writer = ScriptedWriter()
+
+    answers, _ = sent(writer, [job("Pod/a"), job("Pod/b")], lambda: False)
+
+    assert all(isinstance(answer, NotLeadingError) for answer in answers)
+    assert writer.sent == []
+
+
+def test_a_lease_that_is_lost_in_the_middle_ends_the_sending_there() -> None:
+    writer = ScriptedWriter()
+
+    sent(writer, [job(f"Pod/{n}") for n in range(10)], lambda: len(writer.sent) < 4, concurrency=1)
+
+    assert len(writer.sent) == 4
+
+
+@pytest.mark.parametrize(("status", "may"), [(0, True), (500, True), (504, True), (409, False), (429, False)])
+def test_only_what_the_server_refused_certainly_did_not_happen(status: int, may: bool) -> None:
+    assert may_have_happened(refused(status)) is may
+
+
+def test_a_write_that_rests_on_the_one_before_it_names_the_version_which_that_one_made() -> None:
+    first = Write("PATCH", "/claim", {"metadata": {"resourceVersion": "7"}})
+    second = Write("PATCH", "/claim/status", {"metadata": {"uid": "u"}}, on_version_of_answer=True)
+    writer = ScriptedWriter(lambda _: b'{"metadata": {"name": "c", "resourceVersion": "8"}}')
+
+    asyncio.run(Applier(writer, lambda: True).send([Job("Pod/p", first), Job("Pod/p", second)]))
+
+    assert [write.body for write in writer.sent] == [
+        {"metadata": {"resourceVersion": "7"}},
+        {"metadata": {"uid": "u", "resourceVersion": "8"}},
+    ]
+
+
+def test_a_write_that_rests_on_an_answer_without_a_version_is_not_sent() -> None:
+    second = Write("PATCH", "/claim/status", {"metadata": {"uid": "u"}}, on_version_of_answer=True)
+    writer = ScriptedWriter(lambda _: b"[]")
+
+    answers = asyncio.run(
+        Applier(writer, lambda: True).send([Job("Pod/p", Write("PATCH", "/c")), Job("Pod/p", second)])
+    )
+
+    assert isinstance(answers[1], ActionError)
+    assert len(writer.sent) == 1

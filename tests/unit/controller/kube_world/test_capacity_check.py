@@ -1,0 +1,57 @@
+"""The account: nothing is written that the cluster, as it is at this moment, cannot hold."""
+
+import pytest
+
+from cluster.actions import Action, Bind, Evict, Scale
+from cluster.errors import ActionError
+from controller.kube_world.capacity_check import Account
+from tests.builders.fleet import node, pod, world
+
+
+def account() -> Account:
+    return Account(
+        world(
+            [node("a", gpus=2, cpu_milli=8000), node("closed", gpus=8, schedulable=False)],
+            [pod("runs", gpus=1, on="a", devices=(0,)), pod("waits", gpus=1), pod("also", gpus=1), pod("wide", gpus=2)],
+        )
+    )
+
+
+def test_a_bind_that_fits_is_let_through() -> None:
+    account().check(Bind("waits", "a", (1,)))
+
+
+@pytest.mark.parametrize(
+    ("action", "why"),
+    [
+        (Bind("waits", "a", (0,)), "still held"),
+        (Bind("waits", "a", (2,)), "no device 2"),
+        (Bind("wide", "a", (1,)), "asks for 2 devices"),
+        (Bind("runs", "a", (1,)), "already"),
+        (Bind("ghost", "a", (1,)), "no such pod"),
+        (Bind("waits", "ghost", (1,)), "no such node"),
+        (Bind("waits", "closed", (0,)), "cordoned"),
+        (Evict("waits", "a"), "runs on no node"),
+        (Scale("ghost", {"A100": 1}), "no such service"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused_in_words(action: Action, why: str) -> None:
+    with pytest.raises(ActionError, match=why):
+        account().check(action)
+
+
+def test_what_was_charged_in_this_batch_counts() -> None:
+    books = account()
+    books.charge(Bind("waits", "a", (1,)))
+
+    with pytest.raises(ActionError, match="device 1 is still held"):
+        books.check(Bind("also", "a", (1,)))
+
+
+def test_cpu_is_counted_too() -> None:
+    books = Account(world([node("a", cpu_milli=1500)], [pod("first", cpu_milli=1000), pod("second", cpu_milli=1000)]))
+    books.charge(Bind("first", "a"))
+
+    with pytest.raises(ActionError, match="CPU or memory"):
+        books.check(Bind("second", "a"))

@@ -1,0 +1,274 @@
+"""What is seen of a live cluster, and what is left out of the picture rather than planned on."""
+
+import pytest
+
+from cluster.errors import ObservationError
+from cluster.pods import PENDING, device_numbers
+from controller.kube.errors import Refusal
+from controller.kube.structs import Pod
+from controller.kube_world.observer import Observer, empty_caches
+from controller.objects.own_objects import by_object
+from tests.builders.live_cluster import Live
+from tests.builders.manifests import gang, gpu_type, having, node, pod, profile, service
+from tests.builders.watch_events import Object, as_stored, bookmark, listed
+
+GANG = {"tonnage.dev/gang": "train"}
+
+
+def names(live: Live) -> list[str]:
+    return list(live.observer.observe().pods.names)
+
+
+def seats(live: Live) -> dict[str, str | None]:
+    """Pod → its node."""
+    seen = live.observer.observe()
+    rows = zip(seen.pods.names, seen.pods.node.tolist(), strict=True)
+    return {name: None if row == PENDING else seen.nodes.names[row] for name, row in rows}
+
+
+def devices(live: Live, name: str) -> tuple[int, ...]:
+    pods = live.observer.observe().pods
+    return device_numbers(int(pods.devices[list(pods.names).index(name)]))
+
+
+def test_a_half_synced_picture_is_never_planned_on() -> None:
+    caches = empty_caches()
+    for cache in caches.each[:-1]:
+        cache.take_page(listed(), 1000.0, is_first=True)
+    caches.gangs.fail(Refusal(404, "NotFound", "the server has no such resource"))
+
+    with pytest.raises(ObservationError, match=r"not seen yet: gangs \(the server has no such resource\)"):
+        Observer(caches, lambda: 1000.0).observe()
+
+
+def test_a_part_of_which_nothing_was_heard_for_too_long_is_not_planned_on() -> None:
+    live = Live([node()], stale_after_s=180.0)
+    live.now_s += 180.0
+    live.observer.observe()
+
+    live.now_s += 1.0
+    for cache in live.caches.each:
+        if cache is not live.caches.pods:
+            cache.take_line(bookmark(5), live.now_s)
+
+    with pytest.raises(ObservationError, match="nothing was heard of pods for 181 s"):
+        live.observer.observe()
+
+
+def test_each_part_tells_when_it_was_last_seen() -> None:
+    live = Live([node()])
+    live.now_s = 1030.0
+    live.caches.nodes.take_line(bookmark(5), 1020.0)
+
+    seen = live.observer.observe()
+
+    assert (seen.at_s, seen.age_s("pods"), seen.age_s("nodes")) == (1030.0, 30.0, 10.0)
+
+
+def test_what_did_not_change_is_the_same_table() -> None:
+    live = Live([gpu_type(), node(), pod(on="n1")])
+    before = live.observer.observe()
+
+    live.put(pod(on="n1"))  # a new version of it, in which nothing changed that planning reads
+    after = live.observer.observe()
+
+    assert after.pods is before.pods
+    assert after.nodes is before.nodes
+
+
+def test_pods_come_are_bound_end_and_go() -> None:
+    live = Live([node()])
+    live.put(pod("a"), pod("b"), pod("c", on="n1"))
+    assert seats(live) == {"default/a": None, "default/b": None, "default/c": "n1"}
+
+    live.put(pod("a", on="n1"), pod("c", on="n1", phase="Succeeded"))
+    live.remove(pod("b"))
+
+    assert seats(live) == {"default/a": "n1"}
+
+
+def test_a_pod_that_is_being_deleted_holds_what_it_holds_until_it_is_gone() -> None:
+    ending = having(pod("runs", on="n1"), "metadata.deletionTimestamp", "2026-01-01T00:00:00Z")
+    never = having(pod("waits"), "metadata.deletionTimestamp", "2026-01-01T00:00:00Z")
+
+    assert seats(Live([node(), ending, never])) == {"default/runs": "n1"}
+
+
+def test_a_pod_on_a_node_that_is_gone_holds_nothing_and_is_not_pending_either() -> None:
+    live = Live([node("n1"), node("n2"), pod("a", on="n1"), pod("b", on="n2")])
+
+    live.remove(node("n1"))
+
+    assert seats(live) == {"default/b": "n2"}
+    assert [(d.read.name, d.kind, d.name) for d in live.observer.see().dangling] == [("default/a", "Node", "n1")]
+
+
+def test_a_node_that_comes_back_has_its_pods_again_on_the_devices_that_they_had() -> None:
+    live = Live([gpu_type(), node("n1"), pod("a", 1, on="n1", annotations={"tonnage.dev/devices": "5"})])
+    assert devices(live, "default/a") == (5,)
+
+    live.remove(node("n1"))
+    live.observer.observe()
+    live.put(node("n1"))
+
+    assert devices(live, "default/a") == (5,)
+
+
+def test_devices_are_assumed_anew_when_the_neighbours_change() -> None:
+    """Shares choose the fullest device that has room, so `b` sits beside `a` until `a` is gone and is first itself."""
+    share = {"tonnage.dev/gpu-milli": "600"}
+    live = Live([gpu_type(), node(gpus=2), pod("a", on="n1", annotations=share), pod("b", on="n1", annotations=share)])
+    assert (devices(live, "default/a"), devices(live, "default/b")) == ((0,), (1,))
+
+    live.remove(pod("a"))
+
+    assert devices(live, "default/b") == (0,)
+
+
+def test_a_pending_pod_waits_until_its_gang_is_there() -> None:
+    live = Live([node(), pod("member", labels=GANG), pod("runs", on="n1", labels=GANG)])
+    assert names(live) == ["default/runs"]
+
+    live.put(gang())
+
+    seen = live.observer.observe()
+    assert list(seen.pods.names) == ["default/member", "default/runs"]
+    assert seen.pods.gang.tolist() == [0, 0]
+
+
+def test_a_pending_pod_that_contradicts_itself_waits_and_is_told() -> None:
+    wrong = pod("wrong", annotations={"tonnage.dev/gpu-milli": "lots"})
+
+    seen = Live([gpu_type(), node(), wrong, pod("right")]).observer.see()
+
+    assert list(seen.snapshot.pods.names) == ["default/right"]
+    assert list(by_object(seen.mistakes)) == ["Pod/default/wrong"]
+
+
+def test_a_running_pod_that_contradicts_itself_holds_what_it_says_nevertheless() -> None:
+    wrong = pod("wrong", on="n1", annotations={"tonnage.dev/movable": "perhaps"})
+
+    seen = Live([node(), wrong]).observer.see()
+
+    assert list(seen.snapshot.pods.names) == ["default/wrong"]
+    assert seen.snapshot.free().cpu_milli.tolist() == [95_000]  # 96 cores less the one that it asks for
+
+
+def test_nothing_new_starts_on_a_node_that_contradicts_itself() -> None:
+    both = node()
+    both["status"]["allocatable"]["amd.com/gpu"] = "8"
+
+    seen = Live([gpu_type(), both]).observer.see()
+
+    assert seen.snapshot.nodes.schedulable.tolist() == [False]
+    assert list(by_object(seen.mistakes)) == ["Node/n1"]
+
+
+def test_a_pending_pod_of_another_scheduler_is_not_ours_but_what_it_holds_later_is_counted() -> None:
+    def is_ours(pod: Pod) -> bool:
+        return pod.spec.scheduler_name == "tonnage"
+
+    live = Live([node(), pod("theirs"), pod("ours", schedulerName="tonnage")], is_ours=is_ours)
+    assert names(live) == ["default/ours"]
+
+    live.put(pod("theirs", on="n1"))
+
+    assert seats(live) == {"default/ours": None, "default/theirs": "n1"}
+
+
+def test_a_pod_becomes_ours_when_its_gate_is_the_last_one_left() -> None:
+    def is_ours(pod: Pod) -> bool:
+        return [gate.name for gate in pod.spec.scheduling_gates] == ["tonnage.dev/placement"]
+
+    gates = [{"name": "tonnage.dev/placement"}, {"name": "quota"}]
+    live = Live([node(), pod("p", schedulingGates=gates)], is_ours=is_ours)
+    assert names(live) == []
+
+    live.put(pod("p", schedulingGates=gates[:1]))
+
+    assert names(live) == ["default/p"]
+
+
+def test_a_new_gpu_type_gives_nodes_and_pods_their_type() -> None:
+    live = Live([node(), pod("p", 1, nodeSelector={"nvidia.com/gpu.product": "A100"})])
+    assert live.observer.observe().nodes.gpu_type.tolist() == [-1]
+
+    live.put(gpu_type())
+
+    seen = live.observer.observe()
+    assert seen.nodes.gpu_type.tolist() == [0]
+    assert [shape.gpu_types for shape in seen.pods.shapes] == [("a100",)]
+
+
+def test_a_service_that_contradicts_the_fleet_is_left_out_and_its_instances_stay() -> None:
+    instance = pod("i", 1, on="n1", labels={"tonnage.dev/service": "chat"})
+    live = Live([gpu_type(), profile(), node(), service(gpuTypes=["h100"]), instance])
+
+    seen = live.observer.see()
+
+    assert seen.snapshot.services == ()
+    assert seen.snapshot.pods.owner == ("default/chat",)
+    assert list(by_object(seen.mistakes)) == ["ModelService/default/chat"]
+
+    live.put(gpu_type("h100"))
+
+    assert [s.name for s in live.observer.observe().services] == ["default/chat"]
+
+
+def test_an_object_of_ours_that_cannot_be_read_is_told_and_taken_once_it_can() -> None:
+    live = Live([gpu_type(), profile(), node()])
+    live.put(having(service(), "spec.slo.tpot", 40))
+    seen = live.observer.see()
+    assert seen.snapshot.services == ()
+    assert [str(m) for m in by_object(seen.mistakes)["ModelService/default/chat"]] == [
+        "ModelService/default/chat, spec.slo.tpot: should be a length of time with its unit, like 40ms or 30s, not 40"
+    ]
+
+    live.put(service())
+
+    seen = live.observer.see()
+    assert ([s.name for s in seen.snapshot.services], seen.mistakes) == (["default/chat"], ())
+
+
+def test_a_field_that_a_later_release_adds_to_our_kinds_is_no_mistake() -> None:
+    later: Object = having(service(), "spec.novelty", {"a": 1})
+
+    seen = Live([gpu_type(), profile(), node(), having(later, "spec.slo.ttft", "1s")]).observer.see()
+
+    assert ([s.name for s in seen.snapshot.services], seen.mistakes) == (["default/chat"], ())
+
+
+def test_after_a_bug_the_picture_is_made_anew_from_all_that_is_known() -> None:
+    class Flaky:
+        fails = True
+
+        def __call__(self, pod: Pod) -> bool:
+            if self.fails:
+                raise RuntimeError("a bug")
+            return True
+
+    flaky = Flaky()
+    live = Live([node(), pod("a"), pod("b")], is_ours=flaky)
+    with pytest.raises(RuntimeError):
+        live.observer.observe()
+
+    flaky.fails = False
+
+    assert names(live) == ["default/a", "default/b"]
+
+
+def test_notes_tell_what_a_plan_does_not_heed() -> None:
+    spread = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
+    live = Live([node(gpus=0), pod("a", topologySpreadConstraints=spread), pod("b")])
+
+    notes = live.observer.notes(live.observer.observe())
+
+    assert [(note.about, note.reason.code) for note in notes] == [("Pod/default/a", "SpreadNotHeeded")]
+
+
+def test_stored_objects_are_what_an_api_server_keeps() -> None:
+    """The builder of these tests: numbers became text, namespaces are filled in."""
+    stored = as_stored(pod("p", gpus=2))
+
+    assert stored["metadata"]["namespace"] == "default"
+    assert stored["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "2"}

@@ -1,0 +1,268 @@
+"""Kubernetes as a world: what is under way counts, what is ending still holds, and what is not ours is left alone."""
+
+from dataclasses import replace
+
+from cluster.actions import Bind, Evict, Move, Scale
+from cluster.errors import ActionError
+from cluster.plans import Phase, Plan, Reason, Step
+from cluster.pods import PENDING
+from cluster.snapshot import Snapshot
+from controller.deciders.awaiting_pods import without_pods_to_come
+from controller.kube.cluster_view import SeenDeployment, SeenPod, SeenService
+from controller.kube.write import Write
+from controller.kube_world.deployments import Instance, content_of, deployment_name
+from tests.builders.fleet import node, pod, world
+from tests.builders.mix import profile, service
+from tests.unit.controller.kube.fake_cluster_view import A100, Clock, PretendSightings, kubernetes, sighted
+from tests.unit.controller.kube.fake_writer import ScriptedWriter, refused
+
+TEMPLATE = {"spec": {"containers": [{"name": "server", "image": "i"}]}}
+
+
+def small() -> PretendSightings:
+    return sighted(
+        world(
+            [node("a", gpus=2)],
+            [pod("ns/runs", gpus=1, on="a", devices=(0,)), pod("ns/waits", gpus=1), pod("ns/also", gpus=1)],
+            services=[service("ns/chat")],
+            profiles=[profile("A100", [[1.0]])],
+        )
+    )
+
+
+def seat(seen: Snapshot, name: str) -> tuple[int, int] | None:
+    row = seen.pods.names.row(name)
+    return None if row is None else (int(seen.pods.node[row]), int(seen.pods.devices[row]))
+
+
+def test_a_bind_counts_before_the_watch_has_shown_it() -> None:
+    cluster = kubernetes(small(), ScriptedWriter())
+
+    cluster.apply([Bind("ns/waits", "a", (1,))])
+
+    assert seat(cluster.observe(), "ns/waits") == (0, 0b10)
+
+
+def test_a_bind_that_the_watch_never_shows_is_forgotten_after_30_s() -> None:
+    clock = Clock()
+    cluster = kubernetes(small(), ScriptedWriter(), clock)
+    cluster.apply([Bind("ns/waits", "a", (1,))])
+
+    clock.now_s = 30.0
+
+    assert seat(cluster.observe(), "ns/waits") == (PENDING, 0)
+
+
+def test_a_bind_that_was_refused_holds_nothing() -> None:
+    cluster = kubernetes(small(), ScriptedWriter(lambda _: refused(409)))
+
+    (answer,) = cluster.apply([Bind("ns/waits", "a", (1,))])
+
+    assert isinstance(answer, ActionError)
+    assert seat(cluster.observe(), "ns/waits") == (PENDING, 0)
+
+
+def test_a_bind_of_which_no_answer_came_holds_its_devices() -> None:
+    cluster = kubernetes(small(), ScriptedWriter(lambda _: refused(0)))
+
+    (answer,) = cluster.apply([Bind("ns/waits", "a", (1,))])
+
+    assert isinstance(answer, ActionError)
+    assert seat(cluster.observe(), "ns/waits") == (0, 0b10)
+    (second,) = cluster.apply([Bind("ns/also", "a", (1,))])
+    assert isinstance(second, ActionError), "it may have happened: nobody else gets the device"
+
+
+def test_two_binds_of_one_batch_do_not_get_one_device() -> None:
+    writer = ScriptedWriter()
+
+    answers = kubernetes(small(), writer).apply([Bind("ns/waits", "a", (1,)), Bind("ns/also", "a", (1,))])
+
+    assert [answer is None for answer in answers] == [True, False]
+    assert len(writer.sent) == 1
+
+
+def test_what_is_being_stopped_holds_its_devices_until_it_is_gone() -> None:
+    cluster = kubernetes(small(), ScriptedWriter())
+
+    answers = cluster.apply([Evict("ns/runs", "a")])
+    (bound,) = cluster.apply([Bind("ns/waits", "a", (0,))])
+
+    assert answers == [None]
+    assert isinstance(bound, ActionError)
+
+
+def test_an_eviction_means_the_very_pod_that_was_seen() -> None:
+    writer = ScriptedWriter()
+
+    kubernetes(small(), writer).apply([Evict("ns/runs", "a")])
+
+    (write,) = writer.sent
+    assert write.path == "/api/v1/namespaces/ns/pods/runs/eviction"
+    assert write.body is not None
+    assert write.body["deleteOptions"] == {"preconditions": {"uid": "uid-ns/runs"}}
+
+
+def test_a_pod_that_ends_already_is_not_evicted_again() -> None:
+    sightings, writer = small(), ScriptedWriter()
+    sightings.pods["ns/runs"] = replace(sightings.pods["ns/runs"], is_ending=True)
+
+    assert kubernetes(sightings, writer).apply([Evict("ns/runs", "a")]) == [None]
+    assert writer.sent == []
+
+
+def test_a_move_is_refused_because_kubernetes_cannot() -> None:
+    (answer,) = kubernetes(small(), ScriptedWriter()).apply([Move("ns/runs", "a", "a", (1,))])
+
+    assert isinstance(answer, ActionError)
+
+
+def test_pending_pods_of_other_schedulers_are_not_planned_on() -> None:
+    sightings = small()
+    sightings.pods["ns/waits"] = SeenPod("ns/waits", "u", "1")
+
+    assert "ns/waits" not in kubernetes(sightings, ScriptedWriter()).observe().pods.names
+
+
+def test_a_pod_that_was_bound_since_the_snapshot_holds_its_devices() -> None:
+    sightings = small()
+    sightings.pods["ns/waits"] = replace(sightings.pods["ns/waits"], node="a", devices=(1,))
+
+    assert seat(kubernetes(sightings, ScriptedWriter()).observe(), "ns/waits") == (0, 0b10)
+
+
+def test_a_pod_without_its_gate_counts_on_the_node_that_was_chosen_for_it() -> None:
+    sightings = small()
+    sightings.pods["ns/waits"] = SeenPod("ns/waits", "u", "2", chosen_node="a", devices=(1,))
+
+    assert seat(kubernetes(sightings, ScriptedWriter()).observe(), "ns/waits") == (0, 0b10)
+
+
+def with_template(sightings: PretendSightings) -> PretendSightings:
+    sightings.services["ns/chat"] = SeenService("ns/chat", "uid-chat", 1, TEMPLATE)
+    return sightings
+
+
+def chat_on_a100(sightings: PretendSightings) -> Instance:
+    seen = sightings.services["ns/chat"]
+    return Instance(sightings.now.services[0], seen, "A100", 1, A100, "bind")
+
+
+def test_a_scale_is_one_deployment_for_each_gpu_type_owned_by_its_service() -> None:
+    writer = ScriptedWriter()
+
+    assert kubernetes(with_template(small()), writer).apply([Scale("ns/chat", {"A100": 2})]) == [None]
+
+    (write,) = writer.sent
+    assert write.body is not None
+    assert write.path == "/apis/apps/v1/namespaces/ns/deployments/chat-a100"
+    assert write.body["spec"]["replicas"] == 2
+    assert write.body["metadata"]["ownerReferences"][0]["uid"] == "uid-chat"
+    made = write.body["spec"]["template"]["spec"]
+    assert made["schedulerName"] == "tonnage"
+    assert made["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+
+
+def test_a_service_without_a_template_is_only_planned() -> None:
+    (answer,) = kubernetes(small(), ScriptedWriter()).apply([Scale("ns/chat", {"A100": 2})])
+
+    assert isinstance(answer, ActionError)
+    assert "spec.template" in str(answer)
+
+
+def test_a_service_asks_for_what_its_deployments_ask_for() -> None:
+    sightings = with_template(small())
+    content = content_of(chat_on_a100(sightings))
+    sightings.deployed = (SeenDeployment("ns/chat", "A100", 3, content),)
+
+    assert kubernetes(sightings, ScriptedWriter()).observe().services[0].replicas == {"A100": 3}
+
+
+def test_a_deployment_that_is_not_as_its_service_says_asks_for_nothing_and_is_written_anew() -> None:
+    sightings = with_template(small())
+    sightings.deployed = (SeenDeployment("ns/chat", "A100", 3, "of an older template"),)
+
+    assert kubernetes(sightings, ScriptedWriter()).observe().services[0].replicas is None
+
+
+def test_long_names_stay_apart() -> None:
+    one, two = deployment_name("x" * 60 + "1", "a100"), deployment_name("x" * 60 + "2", "a100")
+
+    assert one != two
+    assert len(one) == len(two) == 52
+
+
+def test_pods_that_do_not_exist_yet_are_not_bound_and_nothing_is_stopped_for_them() -> None:
+    why = Reason("Test", "")
+    plan = Plan(
+        (
+            Phase("make room", (Step(Evict("ns/runs", "a"), why),)),
+            Phase("start pods", (Step(Bind("ns/chat-a100-0", "a", (0,)), why), Step(Bind("ns/waits", "a", (1,)), why))),
+        )
+    )
+
+    kept = without_pods_to_come(small().now, plan)
+
+    assert kept.actions == (Bind("ns/waits", "a", (1,)),)
+    assert [(u.workload, u.reason.code) for u in kept.unplaced] == [("Pod/ns/chat-a100-0", "AwaitsPod")]
+
+
+def test_a_bind_of_which_a_claim_was_written_holds_its_devices_though_the_binding_was_refused() -> None:
+    sightings = small()
+    sightings.pods["ns/waits"] = replace(sightings.pods["ns/waits"], has_claims=True)
+    writer = ScriptedWriter(lambda write: b"{}" if write.path == "/claim" else refused(409))
+    cluster = kubernetes(sightings, writer, placer="dra", allocate=lambda *_: [Write("PATCH", "/claim")])
+
+    (answer,) = cluster.apply([Bind("ns/waits", "a", (1,))])
+
+    assert isinstance(answer, ActionError)
+    assert [write.path for write in writer.sent] == ["/claim", "/api/v1/namespaces/ns/pods/waits/binding"]
+    assert seat(cluster.observe(), "ns/waits") == (0, 0b10)
+
+
+def test_a_service_counts_as_scaled_before_its_status_is_seen() -> None:
+    """Else a cycle that begins before the watch shows the status may at once change again what was just changed."""
+    sightings = with_template(small())
+    sightings.now = replace(sightings.now, at_s=1000.0)
+    cluster = kubernetes(sightings, ScriptedWriter())
+
+    cluster.apply([Scale("ns/chat", {"A100": 2})])
+
+    assert cluster.observe().services[0].scaled_at_s == 1000.0
+
+
+def test_a_service_whose_scaling_was_refused_does_not_count_as_scaled() -> None:
+    cluster = kubernetes(with_template(small()), ScriptedWriter(lambda _: refused(403)))
+
+    cluster.apply([Scale("ns/chat", {"A100": 2})])
+
+    assert cluster.observe().services[0].scaled_at_s is None
+
+
+def test_instances_of_a_dra_pool_get_their_devices_by_a_claim_of_a_template_of_their_service() -> None:
+    writer = ScriptedWriter()
+    cluster = kubernetes(
+        with_template(small()), writer, placer="dra", device_classes={"nvidia.com/gpu": "gpu.nvidia.com"}
+    )
+
+    assert cluster.apply([Scale("ns/chat", {"A100": 2})]) == [None]
+
+    template, deployment = writer.sent
+    assert template.body is not None
+    assert deployment.body is not None
+    (request,) = template.body["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"] == {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 1}
+    assert template.body["metadata"]["ownerReferences"][0]["uid"] == "uid-chat"
+    made = deployment.body["spec"]["template"]["spec"]
+    assert made["resourceClaims"] == [{"name": "gpus", "resourceClaimTemplateName": template.body["metadata"]["name"]}]
+    assert made["containers"][0]["resources"]["claims"] == [{"name": "gpus"}]
+    assert made["containers"][0]["resources"]["limits"] == {}
+    assert made["schedulerName"] == "tonnage"
+
+
+def test_a_service_on_a_dra_pool_whose_driver_nobody_names_is_not_scaled() -> None:
+    (answer,) = kubernetes(with_template(small()), ScriptedWriter(), placer="dra").apply(
+        [Scale("ns/chat", {"A100": 2})]
+    )
+
+    assert "dra_drivers" in str(answer)

@@ -1,0 +1,63 @@
+"""How much of a fleet is used, lost and idle."""
+
+import pytest
+
+from controller.placers.pools import Pool
+from controller.queries import usage
+from tests.builders.fleet import node, pod, world
+from tests.builders.mix import service
+
+FLEET = (
+    node("a", gpus=8, labels={"pool": "train"}),
+    node("starved", gpus=4, cpu_milli=500),
+    node("shut", gpus=4, schedulable=False),
+    node("cpu"),
+)
+"""16 A100 at 3 $/h. `p` holds 2 on `a`; on `starved` there is no CPU left for a pod like it."""
+NOW = world(FLEET, [pod("ns/p", gpus=2, on="a", devices=(0, 1))], prices={"A100": 3.0, "H100": 9.0})
+
+
+def test_devices_are_used_free_stranded_or_closed_and_add_up() -> None:
+    total = usage.total(usage.of_nodes(NOW))
+
+    assert (total.gpus, total.used, total.free, total.stranded, total.closed) == (16, 2.0, 6.0, 4.0, 4.0)
+
+
+def test_idle_devices_cost_what_nobody_uses() -> None:
+    """14 of 16 devices are idle: 42 of 48 $/h."""
+    total = usage.total(usage.of_types(NOW))
+
+    assert (total.cost_per_hour, total.idle_cost_per_hour) == (48.0, 42.0)
+
+
+def test_types_without_nodes_are_shown_empty() -> None:
+    assert {each.name: each.gpus for each in usage.of_types(NOW)} == {"A100": 16, "H100": 0}
+
+
+def test_a_node_counts_in_the_first_pool_that_has_it() -> None:
+    pools = (Pool("bind", {"pool": "train"}), Pool("gate", {}))
+
+    assert {each.name: each.nodes for each in usage.of_pools(NOW, pools)} == {
+        "bind: pool=train": 1,
+        "gate: every node": 3,
+    }
+
+
+def test_nodes_in_no_pool_are_told() -> None:
+    assert usage.of_pools(NOW, (Pool("bind", {"pool": "train"}),))[-1].name == "(in no pool)"
+
+
+def test_every_way_of_counting_finds_the_same_devices() -> None:
+    ways = (usage.of_nodes(NOW), usage.of_types(NOW), usage.of_pools(NOW, (Pool("gate", {}),)))
+
+    assert len({usage.total(way).gpus for way in ways}) == 1
+    assert [usage.total(way).used for way in ways] == pytest.approx([2.0] * 3)
+
+
+def test_a_service_shows_what_is_asked_for_and_what_runs() -> None:
+    served = service("ns/s", replicas={"A100": 2})
+    running = pod("ns/s-0", gpus=1, on="a", devices=(0,), owner="ns/s", gpu_types=("A100",))
+
+    (found,) = usage.of_services(world(FLEET, [running], services=[served], prices={"A100": 3.0}))
+
+    assert (found.wanted, found.running, found.cost_per_hour) == ({"A100": 2}, {"A100": 1}, 6.0)

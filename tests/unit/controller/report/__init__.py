@@ -1,0 +1,1 @@
+"""Tests of Events, statuses, metrics and logs."""

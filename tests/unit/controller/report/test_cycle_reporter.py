@@ -1,0 +1,250 @@
+"""What the metrics say of a cluster, of a cycle, and of a replica that does not lead."""
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from io import StringIO
+from urllib.request import urlopen
+
+import pytest
+import structlog
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from cluster.actions import Evict
+from cluster.errors import ConfigError, ObservationError
+from cluster.plans import Reason, Step
+from cluster.snapshot import Snapshot
+from cluster.workloads import Gang
+from controller.brain.inline import InlineBrain
+from controller.cycle import Cycle, run_cycle
+from controller.deciders.pipeline import Decisions
+from controller.guard import Limits
+from controller.metrics.endpoint import metrics_endpoint
+from controller.metrics.registry import Meter, count_request
+from controller.metrics.table import METRICS
+from controller.ports import Outcome, Undone
+from controller.report.cycle_reporter import Teller
+from simulator.world import Fault, SimulatedWorld
+from tests.builders.fleet import node, pod, world
+from tests.builders.mix import profile, service
+
+SILENT = structlog.wrap_logger(structlog.PrintLogger(StringIO()), processors=[structlog.processors.JSONRenderer()])
+
+
+def turn(pretend: SimulatedWorld, took_s: float = 0.0) -> Cycle:
+    ticks = itertools.count(0.0, took_s)
+    brain = InlineBrain(Decisions(policy="bestfit"), clock=lambda: 0.0)
+    return run_cycle(pretend, brain, Limits(), deadline_s=10.0, clock=lambda: next(ticks))
+
+
+def told(*cycles: Cycle) -> Meter:
+    meter = Meter()
+    teller = Teller(meter, SILENT, now_s=lambda: 1000.0)
+    for cycle in cycles:
+        teller.tell_cycle(cycle)
+    return meter
+
+
+def after_one_cycle(seen: Snapshot, fault: Fault = lambda _: None) -> Meter:
+    return told(turn(SimulatedWorld(seen, fault)))
+
+
+def value(meter: Meter, name: str, **labels: str) -> float | None:
+    return meter.registry.get_sample_value(name, labels)
+
+
+def gpus(meter: Meter, gpu_type: str = "A100") -> dict[str, float | None]:
+    states = ("allocated", "free", "stranded", "closed")
+    return {state: value(meter, "tonnage_gpus", gpu_type=gpu_type, state=state) for state in states}
+
+
+def test_devices_are_allocated_free_stranded_or_closed_and_add_up() -> None:
+    """16 devices: p takes one of `a`, its other 7 are free; on `starved` no CPU is left for a pod like p; `shut` is
+    cordoned with 4 idle."""
+    fleet = [node("a", gpus=8), node("starved", gpus=4, cpu_milli=500), node("shut", gpus=4, schedulable=False)]
+
+    meter = after_one_cycle(world(fleet, [pod("p", gpus=1, on="a", devices=(0,))]))
+
+    assert gpus(meter) == {"allocated": 1.0, "free": 7.0, "stranded": 4.0, "closed": 4.0}
+
+
+def test_nothing_is_stranded_while_no_pod_asks_for_gpus() -> None:
+    meter = after_one_cycle(world([node("a", gpus=8)], [pod("cpu-only")]))
+
+    assert gpus(meter) == {"allocated": 0.0, "free": 8.0, "stranded": 0.0, "closed": 0.0}
+
+
+def test_cost_is_the_devices_times_the_price_of_their_type() -> None:
+    """2 of 8 A100 at 3 $/h are held: 6 $/h allocated, 18 $/h free."""
+    seen = world([node("a", gpus=8)], [pod("p", gpus=2, on="a", devices=(0, 1))], prices={"A100": 3.0})
+
+    meter = after_one_cycle(seen)
+
+    assert value(meter, "tonnage_fleet_cost_dollars_per_hour", gpu_type="A100", state="allocated") == 6.0
+    assert value(meter, "tonnage_fleet_cost_dollars_per_hour", gpu_type="A100", state="free") == 18.0
+
+
+def test_the_picture_is_the_one_after_the_actions_that_were_done() -> None:
+    meter = after_one_cycle(world([node("a", gpus=2)], [pod("p", gpus=1), pod("wide", gpus=4)]))
+
+    assert value(meter, "tonnage_pods", state="running") == 1
+    assert value(meter, "tonnage_pods", state="pending") == 1
+    assert value(meter, "tonnage_unplaced", reason="NoNodeFits") == 1
+    assert value(meter, "tonnage_actions_total", action="Bind", result="done") == 1
+
+
+def test_an_action_that_failed_is_counted_so_and_its_pod_stays_pending() -> None:
+    meter = after_one_cycle(world([node("a", gpus=1)], [pod("p", gpus=1)]), fault=lambda _: "driver hiccup")
+
+    assert value(meter, "tonnage_actions_total", action="Bind", result="failed") == 1
+    assert value(meter, "tonnage_pods", state="pending") == 1
+
+
+def test_what_was_to_be_taken_back_and_could_not_is_stuck() -> None:
+    cycle = turn(SimulatedWorld(world([node("a", gpus=1)], [pod("p", gpus=1, on="a", devices=(0,))])))
+    late = Undone(Step(Evict("p", "a"), Reason("GangTakenBack", "too few ran")), Reason("ActionFailed", "a budget"))
+
+    meter = told(replace(cycle, outcome=Outcome((), (late,))))
+
+    assert value(meter, "tonnage_actions_total", action="Evict", result="stuck") == 1
+    assert value(meter, "tonnage_actions_total", action="Evict", result="failed") == 0
+
+
+def test_a_gang_is_pending_until_enough_members_run() -> None:
+    seen = world(
+        [node("a", gpus=2)],
+        [pod("g0", gpus=1, gang="fits"), pod("g1", gpus=4, gang="waits")],
+        gangs=[Gang("fits", 1), Gang("waits", 1), Gang("later", 1)],
+    )
+
+    meter = after_one_cycle(seen)
+
+    assert [value(meter, "tonnage_gangs", state=state) for state in ("running", "pending", "empty")] == [1, 1, 1]
+
+
+def test_waiting_is_told_from_when_a_workload_was_first_seen_pending() -> None:
+    """`wide` is pending from the start; an hour passes between the two cycles."""
+    pretend = SimulatedWorld(world([node("a", gpus=1)], [pod("p", gpus=1), pod("wide", gpus=4)], at_s=100.0))
+    first = turn(pretend)
+    pretend.pass_time(3600.0)
+
+    meter = told(first, turn(pretend))
+
+    assert value(meter, "tonnage_oldest_pending_seconds", kind="pod") == 3600.0
+    assert value(meter, "tonnage_oldest_pending_seconds", kind="gang") == 0.0
+
+
+def test_a_pods_wait_ends_when_it_is_placed() -> None:
+    """q waits 60 s until p leaves, then the five stages of its cycle, 0.1 s each: 60.5 s, in the bucket up to 300 s."""
+    pretend = SimulatedWorld(world([node("a", gpus=1)], [pod("p", gpus=1, on="a", devices=(0,)), pod("q", gpus=1)]))
+    first = turn(pretend)
+    pretend.pass_time(60.0)
+    pretend.depart(["p"])
+
+    meter = told(first, turn(pretend, took_s=0.1))
+
+    assert value(meter, "tonnage_pod_wait_seconds_count") == 1
+    assert value(meter, "tonnage_pod_wait_seconds_sum") == pytest.approx(60.5)
+
+
+def test_a_service_tells_its_cost_its_proof_and_its_instances() -> None:
+    """1.5 instances' worth of load on A100 at 2 $/h each: 2 instances, 4 $/h."""
+    seen = world(
+        [node("a", gpus=4)],
+        services=[service("ns/chat", rate=1.5), service("ns/odd", demand=None)],
+        profiles=[profile("A100", [[1.0]])],
+        prices={"A100": 2.0},
+    )
+
+    meter = after_one_cycle(seen)
+
+    assert value(meter, "tonnage_service_cost_dollars_per_hour", model_service="ns/chat") == 4.0
+    assert value(meter, "tonnage_service_cost_gap_ratio", model_service="ns/chat") == 0.0
+    for state in ("wanted", "running"):
+        labels = {"model_service": "ns/chat", "gpu_type": "A100", "state": state}
+        assert value(meter, "tonnage_service_instances", **labels) == 2
+    assert value(meter, "tonnage_service_unplanned", model_service="ns/odd", reason="DemandUnknown") == 1
+
+
+def test_what_is_gone_from_the_cluster_is_gone_from_the_metrics() -> None:
+    pretend = SimulatedWorld(world([node("a", gpus=1)], [pod("wide", gpus=4)]))
+    first = turn(pretend)
+    pretend.depart(["wide"])
+
+    meter = told(first, turn(pretend))
+
+    assert value(meter, "tonnage_unplaced", reason="NoNodeFits") is None
+
+
+def test_a_replica_that_does_not_lead_says_nothing_of_the_cluster() -> None:
+    meter = Meter()
+    teller = Teller(meter, SILENT, now_s=lambda: 1000.0)
+    teller.tell_leadership(leads=True, epoch=3)
+    teller.tell_cycle(turn(SimulatedWorld(world([node("a", gpus=1)]))))
+
+    teller.tell_leadership(leads=False, epoch=3)
+
+    assert value(meter, "tonnage_leader") == 0
+    assert value(meter, "tonnage_nodes", state="open") is None
+
+
+def test_a_blind_cycle_leaves_the_time_of_the_last_good_one() -> None:
+    meter = told(turn(SimulatedWorld(world([node("a")]))))
+    teller = Teller(meter, SILENT, now_s=lambda: 2000.0)
+
+    teller.tell_blind(ObservationError("listing pods: connection refused"))
+
+    assert value(meter, "tonnage_cycles_total", result="blind") == 1
+    assert value(meter, "tonnage_last_cycle_timestamp_seconds") == 1000.0
+
+
+def test_a_watch_is_counted_but_not_timed() -> None:
+    meter = Meter()
+
+    count_request(meter, "watch", 200, 300.0)
+    count_request(meter, "patch", 0, 2.0)
+
+    assert value(meter, "tonnage_api_requests_total", verb="watch", code="200") == 1
+    assert value(meter, "tonnage_api_requests_total", verb="patch", code="none") == 1
+    assert value(meter, "tonnage_api_request_seconds_count", verb="watch") is None
+    assert value(meter, "tonnage_api_request_seconds_sum", verb="patch") == 2.0
+
+
+def exposed(meter: Meter) -> Sequence[str]:
+    return [family.name for family in text_string_to_metric_families(generate_latest(meter.registry).decode())]
+
+
+def test_what_is_exposed_is_what_the_table_says() -> None:
+    meter = after_one_cycle(world([node("a", gpus=1)]))
+
+    ours = {name for name in exposed(meter) if name.startswith("tonnage_")}
+
+    assert ours == {metric.name.removesuffix("_total") for metric in METRICS}
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_a_metrics_name_says_its_unit_and_its_kind(metric: object) -> None:
+    name, kind = getattr(metric, "name", ""), getattr(metric, "kind", "")
+    assert re.fullmatch(r"tonnage(_[a-z]+)+", name)
+    assert name.endswith("_total") == (kind == "counter")
+    assert kind != "histogram" or name.endswith("_seconds")
+
+
+def test_the_endpoint_answers_with_the_metrics_while_it_is_open() -> None:
+    meter = told(turn(SimulatedWorld(world([node("a", gpus=1)]))))
+
+    with metrics_endpoint(meter, "127.0.0.1", 0) as port, urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        text = answer.read().decode()
+
+    assert 'tonnage_gpus{gpu_type="A100",state="free"} 1.0' in text
+
+
+def test_a_port_that_is_taken_is_a_mistake_in_the_settings() -> None:
+    with (
+        metrics_endpoint(Meter(), "127.0.0.1", 0) as port,
+        pytest.raises(ConfigError, match="cannot be opened"),
+        metrics_endpoint(Meter(), "127.0.0.1", port),
+    ):
+        pass

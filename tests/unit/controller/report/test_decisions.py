@@ -1,0 +1,65 @@
+"""What is said of a plan: one thing for each decision, however many pods a gang has."""
+
+from cluster.actions import Bind, Evict
+from cluster.plans import Phase, Plan, Reason, Step, Unplaced
+from cluster.workloads import Gang
+from controller.ports import Outcome, Undone
+from controller.report.decisions import gangs_of, said_of
+from tests.builders.fleet import node, pod, world
+
+WHY = Reason("LeastCost", "least cost")
+GANG_OF = gangs_of(
+    world([node("a", gpus=8)], [*(pod(f"ns/g{n}", gpus=1, gang="ns/team") for n in range(3)), pod("ns/p", gpus=1)],
+          gangs=[Gang("ns/team", 3)])
+)  # fmt: skip
+
+
+def bind(name: str, where: str = "a") -> Step:
+    return Step(Bind(name, where, (0,)), WHY)
+
+
+def plan(*steps: Step, unplaced: tuple[Unplaced, ...] = ()) -> Plan:
+    return Plan(phases=(Phase("all", steps),), unplaced=unplaced)
+
+
+def test_a_gang_that_starts_is_told_of_once() -> None:
+    steps = (bind("ns/g0"), bind("ns/g1", "b"), bind("ns/g2"))
+
+    (said,) = said_of(plan(*steps), Outcome(steps, ()), GANG_OF)
+
+    assert (said.kind, said.name, said.action, said.is_warning) == ("Gang", "ns/team", "Starting", False)
+    assert said.reason == Reason("Started", "3 members on a (2), b (1)")
+
+
+def test_a_gang_that_does_not_start_whole_is_told_of_once_with_the_first_failure() -> None:
+    failed = Undone(bind("ns/g1"), Reason("ActionFailed", "status 409"))
+    steps = (bind("ns/g0"), bind("ns/g2"))
+
+    (said,) = said_of(plan(*steps), Outcome(steps, (failed,)), GANG_OF)
+
+    assert said.is_warning
+    assert said.reason.words == "1 of 3 members failed, the first because status 409"
+
+
+def test_a_gang_that_is_stopped_is_told_of_once() -> None:
+    steps = tuple(Step(Evict(f"ns/g{n}", "a"), Reason("GangTakenBack", "late")) for n in range(2))
+
+    (said,) = said_of(plan(*steps), Outcome(steps, ()), GANG_OF)
+
+    assert (said.action, said.reason.code) == ("Stopping", "Stopped")
+
+
+def test_a_pod_of_no_gang_is_told_of_by_itself() -> None:
+    (said,) = said_of(plan(bind("ns/p")), Outcome((bind("ns/p"),), ()), GANG_OF)
+
+    assert (said.kind, said.name) == ("Pod", "ns/p")
+    assert said.reason.words == "on a, devices [0]: least cost"
+
+
+def test_what_has_no_place_is_told_of_but_for_pods_that_do_not_exist_yet() -> None:
+    short = Unplaced("Gang/ns/team", Reason("GangHeldBack", "too few"))
+    to_come = Unplaced("Pod/ns/x", Reason("AwaitsPod", "soon"))
+
+    (said,) = said_of(plan(unplaced=(short, to_come)), Outcome((), ()), GANG_OF)
+
+    assert (said.kind, said.name, said.action, said.is_warning) == ("Gang", "ns/team", "Placing", True)

@@ -1,0 +1,174 @@
+"""Events: one per decision; what is decided again and again is one Event that is counted up."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pytest
+
+from cluster.plans import Reason
+from controller.kube.sender import Applier
+from controller.kube.write import Write
+from controller.report.decisions import Said
+from controller.report.events import AT_A_TIME, LONGEST_NOTE, Events
+from tests.unit.controller.kube.fake_writer import ScriptedWriter, refused
+
+
+def held_back(words: str = "no room", code: str = "NoGpuFree", name: str = "ns/p") -> Said:
+    return Said("Pod", name, "Placing", Reason(code, words), is_warning=True)
+
+
+@dataclass
+class Told:
+    """Says things at instants of a pretend clock and keeps what was written."""
+
+    loop: asyncio.Runner
+    writer: ScriptedWriter = field(default_factory=ScriptedWriter)
+    uids: dict[str, str] = field(default_factory=lambda: {"ns/p": "uid-1"})
+    now_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        applier = Applier(self.writer, lambda: True)
+        self.events = Events(applier, lambda _, name: self.uids.get(name), lambda: self.now_s, lambda: 7, "me")
+
+    def say(self, said: Said, at_s: float) -> list[Write]:
+        """What this makes the server hear."""
+        before, self.now_s = len(self.writer.sent), at_s
+
+        async def once() -> None:
+            self.events.say([said])
+            task = asyncio.create_task(self.events.write())
+            for _ in range(10):
+                await asyncio.sleep(0)
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+        self.loop.run(once())
+        return self.writer.sent[before:]
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Told]]:
+    """Makes one with a loop that ends with the test."""
+    with asyncio.Runner() as loop:
+        yield lambda *writer: Told(loop, *writer)
+
+
+def test_a_decision_is_one_event_with_the_epoch_of_its_leader(make: Callable[..., Told]) -> None:
+    (write,) = make().say(held_back(), 0.0)
+
+    assert write.method == "POST"
+    assert write.body is not None
+    assert (write.body["reason"], write.body["note"], write.body["type"]) == ("NoGpuFree", "no room", "Warning")
+    assert write.body["regarding"]["uid"] == "uid-1"
+    assert write.body["metadata"]["annotations"] == {"tonnage.dev/epoch": "7"}
+
+
+def test_what_is_said_again_is_counted_and_told_after_a_minute_then_ever_less_often(make: Callable[..., Told]) -> None:
+    told = make()
+
+    heard = {at_s: writes for at_s in range(0, 3600, 10) if (writes := told.say(held_back(), float(at_s)))}
+
+    # First after a minute; then when as long again has passed as it had lasted: 60, 120, 240, 480, 960, 1920.
+    assert list(heard) == [0, 60, 120, 240, 480, 960, 1920]
+    (last,) = heard[1920]
+    (first,) = heard[0]
+    assert first.body is not None
+    assert last.method == "PATCH"
+    assert last.path == f"{first.path}/{first.body['metadata']['name']}"
+    assert last.body is not None
+    assert last.body["series"] == {"count": 193, "lastObservedTime": "1970-01-01T00:32:00.000000Z"}  # 0, 10, ... 1920
+
+
+def test_new_words_for_the_same_reason_do_not_make_an_event_each(make: Callable[..., Told]) -> None:
+    told = make()
+
+    heard = [at_s for at_s in range(0, 60, 10) if told.say(held_back(f"{at_s} of 8 free"), float(at_s))]
+    later = told.say(held_back("1 of 8 free"), 61.0)
+
+    assert heard == [0]
+    assert [write.method for write in later] == ["POST"]
+
+
+def test_another_reason_is_another_event(make: Callable[..., Told]) -> None:
+    told = make()
+    told.say(held_back(), 0.0)
+
+    (write,) = told.say(held_back(code="NoNode"), 1.0)
+
+    assert write.method == "POST"
+
+
+def test_another_pod_of_the_same_name_is_told_of_anew(make: Callable[..., Told]) -> None:
+    told = make()
+    told.say(held_back(), 0.0)
+    told.uids["ns/p"] = "uid-2"
+
+    (write,) = told.say(held_back(), 1.0)
+
+    assert write.method == "POST"
+
+
+def test_what_is_gone_is_not_spoken_of(make: Callable[..., Told]) -> None:
+    assert make().say(held_back(name="ns/gone"), 0.0) == []
+
+
+def test_an_event_that_has_expired_is_said_anew(make: Callable[..., Told]) -> None:
+    told = make(ScriptedWriter(lambda write: refused(404) if write.method == "PATCH" else b"{}"))
+    told.say(held_back(), 0.0)
+    told.say(held_back(), 60.0)
+
+    (write,) = told.say(held_back(), 61.0)
+
+    assert write.method == "POST"
+
+
+def test_a_note_is_no_longer_than_the_server_takes(make: Callable[..., Told]) -> None:
+    (write,) = make().say(held_back("x" * 5000), 0.0)
+
+    assert write.body is not None
+    assert len(write.body["note"]) == LONGEST_NOTE
+
+
+def bound(number: int) -> Said:
+    return Said("Pod", f"ns/p{number}", "Binding", Reason("LeastCost", "on a"))
+
+
+def written(writer: ScriptedWriter, *rounds: list[Said]) -> Events:
+    """After all that was said has been written, round by round."""
+
+    async def work() -> Events:
+        events = Events(Applier(writer, lambda: True), lambda _, name: f"uid-{name}", lambda: 0.0, lambda: 7, "here")
+        writing = asyncio.create_task(events.write())
+        for several in rounds:
+            events.say(several)
+            for _ in range(1000):  # turns of the loop, not time
+                await asyncio.sleep(0)
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+        return events
+
+    return asyncio.run(work())
+
+
+def test_every_decision_is_told_and_as_many_at_a_time_as_may_be() -> None:
+    writer = ScriptedWriter()
+
+    written(writer, [bound(n) for n in range(100)])
+
+    assert {write.body["regarding"]["name"] for write in writer.sent if write.body} == {f"p{n}" for n in range(100)}
+    assert writer.most_in_flight == AT_A_TIME
+
+
+def test_an_event_that_cannot_be_written_is_counted_and_the_next_is_written() -> None:
+    def answer(write: Write) -> bytes | Exception:
+        return refused(500) if write.body and write.body["regarding"]["name"] == "p0" else b"{}"
+
+    writer = ScriptedWriter(answer)
+
+    events = written(writer, [bound(0)], [bound(1)])
+
+    assert events.lost == 1
+    assert len(writer.sent) == 2

@@ -1,0 +1,82 @@
+"""A gang's status: who reads it knows how many run, and what the others wait for."""
+
+from typing import Any
+
+import pytest
+
+from cluster.plans import Plan, Reason, Unplaced
+from cluster.workloads import Gang
+from controller.api.conditions import DEGRADED, PLANNED, READY
+from controller.report.gang_status import GangFacts, facts_of_gangs, gang_status_after
+from tests.builders.fleet import node, pod, world
+
+NOON_S = 1_772_366_400.0
+
+
+def status(facts: GangFacts, before: dict[str, Any] | None = None, *, at_s: float = NOON_S) -> dict[str, Any]:
+    return gang_status_after(before or {}, "train", facts, generation=2, at_s=at_s)
+
+
+def said(facts: GangFacts) -> dict[str, tuple[str, str]]:
+    return {each["type"]: (each["status"], each["reason"]) for each in status(facts)["conditions"]}
+
+
+@pytest.mark.parametrize(
+    ("facts", "planned", "ready", "degraded"),
+    [
+        (GangFacts(4, 3), ("False", "MembersMissing"), ("False", "TooFewRun"), ("False", "AsAsked")),
+        (GangFacts(4, 4), ("False", "NotPlaced"), ("False", "TooFewRun"), ("False", "AsAsked")),
+        (GangFacts(4, 4, placed=4), ("True", "Placed"), ("False", "TooFewRun"), ("False", "AsAsked")),
+        (GangFacts(4, 4, placed=4, running=3), ("True", "Placed"), ("False", "TooFewRun"), ("True", "WaitsForMembers")),
+        (GangFacts(4, 5, placed=5, running=4), ("True", "Placed"), ("True", "EnoughRun"), ("False", "AsAsked")),
+    ],
+)
+def test_a_gang_is_planned_when_enough_have_places_and_ready_when_enough_run(
+    facts: GangFacts, planned: tuple[str, str], ready: tuple[str, str], degraded: tuple[str, str]
+) -> None:
+    assert said(facts) == {PLANNED: planned, READY: ready, DEGRADED: degraded}
+
+
+def test_a_gang_that_was_held_back_says_why() -> None:
+    why = Reason("GangHeldBack", "4 members must start together and do not all fit")
+
+    (planned, *_) = status(GangFacts(4, 4, held_back=why))["conditions"]
+
+    assert (planned["reason"], planned["message"]) == (why.code, why.words)
+
+
+def test_a_gang_that_stands_as_before_is_told_as_before() -> None:
+    before = status(GangFacts(2, 2, placed=2, running=2))
+
+    assert status(GangFacts(2, 2, placed=2, running=2), before, at_s=NOON_S + 60) == before
+
+
+def test_a_status_that_somebody_else_broke_is_made_anew() -> None:
+    assert status(GangFacts(1), {"members": "many"}) == status(GangFacts(1))
+
+
+def test_members_are_found_by_their_label() -> None:
+    assert status(GangFacts(1))["selector"] == "tonnage.dev/gang=train"
+
+
+def test_how_gangs_stand_is_counted_from_the_cluster_after_the_plan() -> None:
+    seen = world(
+        [node("n1", gpus=8)],
+        [
+            pod("ns/a0", 1, on="n1", devices=(0,), gang="ns/a"),
+            pod("ns/a1", 1, on="n1", devices=(1,), gang="ns/a"),
+            pod("ns/a2", 1, gang="ns/a"),
+            pod("ns/b0", 1, gang="ns/b"),
+            pod("ns/other", 1),
+        ],
+        [Gang("ns/a", 2), Gang("ns/b", 1), Gang("ns/c", 1)],
+    )
+    why = Reason("GangHeldBack", "no room")
+
+    facts = facts_of_gangs(seen, Plan(unplaced=(Unplaced("Gang/ns/b", why),)), lambda name: name == "ns/a0")
+
+    assert facts == {
+        "ns/a": GangFacts(needed=2, members=3, placed=2, running=1),
+        "ns/b": GangFacts(needed=1, members=1, held_back=why),
+        "ns/c": GangFacts(needed=1),
+    }

@@ -1,0 +1,137 @@
+"""Reports to our own objects: whoever wrote a mistake finds it in the object's status, and silence costs no write."""
+
+import json
+from typing import Any
+
+import msgspec
+
+from cluster.errors import Mistake
+from cluster.plans import Plan
+from controller.kube.structs import OwnObject
+from controller.report.gang_status import GangFacts
+from controller.report.own_statuses import own_status_jobs, reports_on
+from tests.builders.crd_cases import FULL, having
+from tests.builders.live_cluster import Live
+from tests.builders.manifests import gang, gpu_type, node, pod, profile
+
+NOON_S = 1_772_366_400.0
+
+
+def stored(kind: str, **status: object) -> OwnObject:
+    """An object as a watch brings it, of generation 2."""
+    obj = having(FULL[kind], "status", status)
+    obj["metadata"] = {"name": "full", "namespace": "ns", "uid": "u1", "generation": 2, "resourceVersion": "7"}
+    return msgspec.json.decode(json.dumps(obj), type=OwnObject)
+
+
+def told(kind: str, name: str, obj: OwnObject, *mistakes: Mistake, gangs: Any = None) -> list[Any]:
+    jobs = own_status_jobs([(kind, {name: obj})], mistakes, gangs or {}, NOON_S)
+    return [job.write for job in jobs]
+
+
+def conditions(write: Any) -> dict[str, tuple[str, str]]:
+    return {each["type"]: (each["status"], each["message"]) for each in write.body["status"]["conditions"]}
+
+
+def test_an_object_that_is_right_is_accepted_at_its_generation() -> None:
+    (write,) = told("GPUType", "full", stored("GPUType"))
+
+    assert write.path == "/apis/tonnage.dev/v1alpha1/gputypes/full/status"
+    assert write.body["metadata"] == {"name": "full", "uid": "u1"}
+    assert write.body["status"]["observedGeneration"] == 2
+    assert conditions(write) == {"Accepted": ("True", "its fields and the objects that it names are right")}
+
+
+def test_what_was_said_already_is_not_written_again() -> None:
+    (write,) = told("GPUType", "full", stored("GPUType"))
+
+    assert told("GPUType", "full", stored("GPUType", **write.body["status"])) == []
+
+
+def test_a_mistake_is_told_to_the_object_that_it_is_in() -> None:
+    mistake = Mistake("ModelProfile/full, spec.gpuType", "there is no GPUType 'a100'")
+    other = Mistake("ModelProfile/other, spec.gpuType", "there is no GPUType 'b'")
+
+    (write,) = told("ModelProfile", "full", stored("ModelProfile"), mistake, other)
+
+    assert conditions(write) == {"Accepted": ("False", "spec.gpuType: there is no GPUType 'a100'")}
+
+
+def test_a_service_is_told_of_its_mistakes_and_keeps_the_rest_of_its_status() -> None:
+    service = stored("ModelService", replicas={"a100": 2}, observedGeneration=1)
+    mistake = Mistake("ModelService/ns/full, spec.gpuTypes[0]", "there is no GPUType 'a100'")
+
+    (write,) = told("ModelService", "ns/full", service, mistake)
+
+    assert write.path == "/apis/tonnage.dev/v1alpha1/namespaces/ns/modelservices/full/status"
+    assert write.body["status"]["replicas"] == {"a100": 2}
+    assert conditions(write)["Accepted"][0] == "False"
+    assert told("ModelService", "ns/full", service) == []
+
+
+def test_a_gang_says_how_it_stands() -> None:
+    (write,) = told("Gang", "ns/full", stored("Gang"), gangs={"ns/full": GangFacts(2, 2, placed=2, running=2)})
+
+    assert {kind: said for kind, (said, _) in conditions(write).items()} == {
+        "Accepted": "True",
+        "Planned": "True",
+        "Ready": "True",
+        "Degraded": "False",
+    }
+    assert (write.body["status"]["members"], write.body["status"]["running"]) == (2, 2)
+
+
+def test_a_gang_that_changed_since_it_was_counted_is_told_of_in_the_next_cycle() -> None:
+    """The full gang asks for 2 members; these facts are of the time when it asked for 5."""
+    (write,) = told("Gang", "ns/full", stored("Gang"), gangs={"ns/full": GangFacts(5)})
+
+    assert set(conditions(write)) == {"Accepted"}
+
+
+def test_an_object_that_is_being_deleted_is_left_alone() -> None:
+    gone = msgspec.structs.replace(
+        stored("GPUType"),
+        metadata=msgspec.structs.replace(stored("GPUType").metadata, deletion_timestamp="2026-03-01T12:00:00Z"),
+    )
+
+    assert told("GPUType", "full", gone) == []
+
+
+def test_a_cluster_is_told_once_what_is_wrong_in_it_and_how_its_gangs_stand() -> None:
+    member = {"tonnage.dev/gang": "train"}
+    objects = [
+        gpu_type("a100"),
+        profile("right", "a100"),
+        profile("wrong", "h100"),
+        gang("train", 1),
+        node("n1"),
+        pod("p1", 1, on="n1", labels=member),
+    ]
+    live = Live(objects)
+    reports = reports_on(live.observer, live.caches, lambda name: name == "default/p1")
+
+    said = {job.about: job.write for job in reports(live.observer.observe(), Plan(), NOON_S)}
+
+    assert {about: conditions(write)["Accepted"][0] for about, write in said.items()} == {
+        "GPUType/a100": "True",
+        "ModelProfile/right": "True",
+        "ModelProfile/wrong": "False",
+        "Gang/default/train": "True",
+    }
+    assert "there is no GPUType 'h100'" in conditions(said["ModelProfile/wrong"])["Accepted"][1]
+    assert conditions(said["Gang/default/train"])["Ready"] == ("True", "1 members run, 1 must")
+
+    live.put(
+        *(
+            {**obj, "status": said[about].body["status"]}
+            for about, obj in zip(_abouts(objects), objects, strict=True)
+            if about in said
+        )
+    )
+
+    assert list(reports(live.observer.observe(), Plan(), NOON_S + 60)) == []
+
+
+def _abouts(objects: list[Any]) -> list[str]:
+    inside = {"Gang": "default/", "Pod": "default/"}
+    return [f"{obj['kind']}/{inside.get(obj['kind'], '')}{obj['metadata']['name']}" for obj in objects]

@@ -1,0 +1,132 @@
+"""The guard strikes out what must not be done, whoever planned it."""
+
+import ast
+import inspect
+
+from cluster.actions import Action, Bind, Evict, Move, Scale
+from cluster.plans import Phase, Plan, Reason, Step
+from cluster.snapshot import Snapshot
+from cluster.workloads import Gang
+from controller import guard as guard_module
+from controller.guard import Limits, guard
+from tests.builders.fleet import node, pod, world
+
+WHY = Reason("Test", "because")
+
+
+def plan(*actions: Action, whole: bool = False) -> Plan:
+    return Plan(phases=(Phase("p", tuple(Step(action, WHY) for action in actions), whole=whole),))
+
+
+def refusals(seen: Snapshot, *actions: Action, whole: bool = False, limits: Limits | None = None) -> list[str]:
+    return [r.reason.code for r in guard(seen, plan(*actions, whole=whole), limits or Limits()).refused]
+
+
+def test_a_sound_plan_passes_unchanged() -> None:
+    seen = world([node("a", gpus=2)], [pod("p", gpus=1), pod("q", gpus=1)])
+    sound = plan(Bind("p", "a", (0,)), Bind("q", "a", (1,)))
+
+    assert guard(seen, sound, Limits()) == sound
+
+
+def test_a_device_is_never_given_twice() -> None:
+    seen = world([node("a", gpus=2)], [pod("p", gpus=1), pod("q", gpus=1)])
+
+    assert refusals(seen, Bind("p", "a", (0,)), Bind("q", "a", (0,))) == ["OverCapacity"]
+
+
+def test_fractions_share_a_device_only_up_to_the_whole() -> None:
+    # 600 + 300 fit into 1000 thousandths, another 300 do not.
+    seen = world([node("a", gpus=1)], [pod(n, gpus=1, gpu_milli=m) for n, m in (("p", 600), ("q", 300), ("r", 300))])
+
+    assert refusals(seen, *(Bind(n, "a", (0,)) for n in "pqr")) == ["OverCapacity"]
+
+
+def test_cpu_and_memory_are_never_over_committed() -> None:
+    seen = world([node("a", cpu_milli=1500)], [pod("p"), pod("q")])  # 1000 milli each
+
+    assert refusals(seen, Bind("p", "a"), Bind("q", "a")) == ["OverCapacity"]
+
+
+def test_a_pod_gets_as_many_existing_devices_as_it_asks_for() -> None:
+    seen = world([node("a", gpus=2)], [pod("p", gpus=2)])
+
+    assert refusals(seen, Bind("p", "a", (0,))) == ["WrongDevices"]
+    assert refusals(seen, Bind("p", "a", (1, 1))) == ["WrongDevices"]
+    assert refusals(seen, Bind("p", "a", (1, 2))) == ["OverCapacity"]
+
+
+def test_nothing_starts_on_a_cordoned_node() -> None:
+    seen = world([node("a", gpus=1, schedulable=False)], [pod("p", gpus=1)])
+
+    assert refusals(seen, Bind("p", "a", (0,))) == ["NotEligible"]
+
+
+def test_what_runs_is_not_bound_again_and_what_is_gone_not_stopped() -> None:
+    seen = world([node("a", gpus=2)], [pod("p", gpus=1, on="a", devices=(0,)), pod("q", gpus=1)])
+
+    assert refusals(seen, Bind("p", "a", (1,))) == ["AlreadyBound"]
+    assert refusals(seen, Evict("q", "a")) == ["NotThere"]
+    assert refusals(seen, Evict("ghost", "a")) == ["NotFound"]
+
+
+def test_what_an_eviction_frees_can_be_given_in_the_same_plan_and_a_refused_one_frees_nothing() -> None:
+    seen = world([node("a", gpus=1)], [pod("p", gpus=1, on="a", devices=(0,)), pod("q", gpus=1)])
+    actions = (Evict("p", "a"), Bind("q", "a", (0,)))
+
+    assert refusals(seen, *actions) == []
+    assert refusals(seen, *actions, limits=Limits(max_evictions_floor=0)) == ["TooManyEvictions", "OverCapacity"]
+
+
+def test_a_move_may_use_what_the_pod_itself_holds() -> None:
+    seen = world([node("a", gpus=2)], [pod("p", gpus=1, on="a", devices=(0,))])
+
+    assert refusals(seen, Move("p", "a", "a", (1,))) == []
+    assert refusals(seen, Move("p", "a", "a", (0,))) == []
+
+
+def test_a_whole_phase_falls_with_one_of_its_steps() -> None:
+    seen = world([node("a", gpus=1)], [pod("p", gpus=1), pod("q", gpus=1)])
+
+    assert refusals(seen, Bind("p", "a", (0,)), Bind("q", "a", (0,)), whole=True) == ["OverCapacity", "NotWhole"]
+
+
+def test_a_struck_phase_gives_back_what_it_took() -> None:
+    seen = world([node("a", gpus=1)], [pod("p", gpus=1), pod("q", gpus=1), pod("r", gpus=1)])
+    broken = plan(Bind("p", "a", (0,)), Bind("q", "a", (0,)), whole=True)
+
+    checked = guard(seen, broken.joined(plan(Bind("r", "a", (0,)))), Limits())
+
+    assert checked.actions == (Bind("r", "a", (0,)),)
+
+
+def test_a_gang_is_never_started_in_part_even_when_nobody_marked_the_phase() -> None:
+    gang = Gang("g", min_members=2)
+    seen = world([node("a", gpus=2)], [pod("p", gpus=1, gang="g"), pod("q", gpus=1, gang="g")], [gang])
+
+    assert refusals(seen, Bind("p", "a", (0,))) == ["GangNotWhole"]
+    assert refusals(seen, Bind("p", "a", (0,)), Bind("q", "a", (1,))) == []
+
+
+def test_stale_evidence_is_not_acted_on() -> None:
+    from dataclasses import replace
+
+    seen = replace(world([node("a", gpus=1)], [pod("p", gpus=1)], at_s=100.0), observed_at_s={"pods": 30.0})
+
+    assert refusals(seen, Bind("p", "a", (0,)), limits=Limits(max_age_s=60)) == ["StaleEvidence"]
+    assert refusals(seen, Bind("p", "a", (0,)), limits=Limits(max_age_s=80)) == []
+
+
+def test_an_unknown_service_is_not_scaled() -> None:
+    assert refusals(world([node("a")]), Scale("ghost", {"A100": 1})) == ["NotFound"]
+
+
+def test_every_code_of_the_guard_is_foreseen() -> None:
+    """A code that is not has no counter before it first happens, so nobody's alert sees it happen once."""
+    tree = ast.parse(inspect.getsource(guard_module))
+    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)]
+    codes = {
+        call.args[0].value for call in calls if call.func.id == "Reason" and isinstance(call.args[0], ast.Constant)
+    }
+
+    assert codes == set(guard_module.REASONS)

@@ -1,0 +1,31 @@
+"""A child process with pretend devices: `python -m tests.unit.nodeagent.fake_device_process [hang|die|raise]` serves a back end."""
+
+import sys
+import time
+
+from nodeagent.device_process import serve
+from power.devices.fake_devices import PretendDevice, PretendDevices
+
+
+class Misbehaving(PretendDevices):
+    """Hangs, dies or raises when a limit of 666 W is asked for."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__([PretendDevice("g", obeys_after_s=0.0), PretendDevice("lost", lost_from_s=0.0)], lambda: 7.0)
+        self.how = how
+
+    def set_limit(self, uuid: str, limit_w: float) -> float:
+        if limit_w == 666.0 and self.how == "hang":
+            while True:
+                time.sleep(1.0)
+        if limit_w == 666.0 and self.how == "die":
+            sys.exit(3)
+        if limit_w == 666.0:
+            raise RuntimeError("the vendor's library is unwell")
+        return super().set_limit(uuid, limit_w)
+
+
+if __name__ == "__main__":
+    how = sys.argv[1] if len(sys.argv) > 1 else ""
+    # Readings say 7 s, and 10 s is when they are handed over: they are 3 s old.
+    serve(lambda: Misbehaving(how), sys.stdin.buffer, sys.stdout.buffer, lambda: 10.0)

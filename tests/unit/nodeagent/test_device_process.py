@@ -1,0 +1,74 @@
+"""A driver that hangs costs a process, never the agent: every call ends in time, and the next ones work."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from nodeagent.device_process import REST_S, DeviceProcess
+from power.devices.backend import BROKEN, LOST, REFUSED, SILENT, DeviceError, DeviceReading
+
+
+class Watch:
+    """A clock that is set by hand."""
+
+    now_s = 50.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@contextmanager
+def node(how: str = "", watch: Watch | None = None) -> Iterator[DeviceProcess]:
+    process = DeviceProcess(
+        (sys.executable, "-m", "tests.unit.nodeagent.fake_device_process", how), watch or Watch(), call_s=0.3
+    )
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+def code_of(process: DeviceProcess, limit_w: float, uuid: str = "g") -> str:
+    with pytest.raises(DeviceError) as error:
+        process.set_limit(uuid, limit_w)
+    return error.value.code
+
+
+def test_calls_and_errors_cross_the_border_whole() -> None:
+    with node() as process:
+        facts = process.discover()
+        enforced_w = process.set_limit("g", 350.0)
+        found = process.read()
+        refusal = code_of(process, 50.0)
+
+    assert [each.uuid for each in facts] == ["g", "lost"]
+    assert enforced_w == 350.0
+    reading, lost = found["g"], found["lost"]
+    assert isinstance(reading, DeviceReading)
+    assert (reading.limit_w, reading.at_s) == (350.0, 47.0)  # heard at 50 s, 3 s old
+    assert isinstance(lost, DeviceError)
+    assert lost.code == LOST
+    assert refusal == REFUSED
+
+
+@pytest.mark.parametrize("how", ["hang", "die"])
+def test_a_call_that_hangs_or_kills_ends_in_time_and_the_next_process_works(how: str) -> None:
+    watch = Watch()
+    with node(how, watch) as process:
+        process.discover()
+        first = code_of(process, 666.0)
+        rested = code_of(process, 300.0)  # left alone for a while: a hanging driver is not hammered
+        watch.now_s += REST_S
+        after = process.set_limit("g", 300.0)
+
+    assert (first, rested, after) == (SILENT, SILENT, 300.0)
+
+
+def test_whatever_a_library_raises_is_an_answer() -> None:
+    with node("raise") as process:
+        code = code_of(process, 666.0)
+        after = process.set_limit("g", 300.0)
+
+    assert (code, after) == (BROKEN, 300.0)

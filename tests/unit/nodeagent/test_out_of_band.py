@@ -1,0 +1,187 @@
+"""Out of band: nobody waits for a BMC, it is asked seldom, and a limit is not believed before it can be at work."""
+
+from random import Random
+
+import pytest
+
+from nodeagent.out_of_band import OutOfBand, Sparing
+from power.devices.backend import REFUSED, SILENT, DeviceError, DeviceReading
+from power.devices.redfish import Redfish
+from tests.unit.power.devices.fake_bmc import PretendBmc
+
+EXACT = Sparing(look_s=5.0, rest_s=10.0, settles_s=40.0, jitter_share=0.0)
+
+
+class Watch:
+    """A clock that is set by hand."""
+
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Far:
+    """Devices behind a BMC whose threads are the test's own steps."""
+
+    def __init__(self, sparing: Sparing = EXACT) -> None:
+        self.bmc, self.watch = PretendBmc(), Watch()
+        chance = Random(1)  # noqa: S311 - spreads requests
+        self.band = OutOfBand(Redfish(self.bmc, self.watch), self.watch, chance, sparing)
+        self.band.discover()
+
+    def limit_w(self, uuid: str = "uuid-GPU_0") -> float | None:
+        reading = self.band.read()[uuid]
+        assert isinstance(reading, DeviceReading)
+        return reading.limit_w
+
+    def patches(self) -> int:
+        return sum(method == "PATCH" for method, _ in self.bmc.asked)
+
+    def passes(self, for_s: float) -> None:
+        self.watch.now_s += for_s
+        self.band.look()
+        self.band.tell()
+
+
+def test_whoever_asks_gets_an_answer_without_a_request() -> None:
+    far = Far()
+    asked = len(far.bmc.asked)
+
+    told_w = far.band.set_limit("uuid-GPU_0", 300.0)
+    far.band.read()
+
+    assert told_w == 700.0
+    assert len(far.bmc.asked) == asked
+
+
+def test_a_lower_limit_counts_as_enforced_only_when_it_must_be_at_work() -> None:
+    far = Far()
+    far.band.set_limit("uuid-GPU_0", 300.0)
+    far.band.tell()
+
+    set_to_w, at_once_w = far.bmc.limits_w["GPU_0"], far.limit_w()
+    for _ in range(7):
+        far.passes(5.0)
+    before_w = far.limit_w()
+    far.passes(5.0)
+
+    # Taken at 100 s; at 135 s the old limit may still be at work, at 140 s no longer.
+    assert (set_to_w, at_once_w, before_w, far.limit_w()) == (300.0, 700.0, 700.0, 300.0)
+
+
+def test_a_higher_limit_counts_from_the_moment_it_is_on_its_way() -> None:
+    far = Far()
+    far.bmc.limits_w["GPU_0"] = 300.0
+    far.passes(5.0)
+    far.passes(50.0)
+    assert far.limit_w() == 300.0
+
+    far.band.set_limit("uuid-GPU_0", 600.0)
+    far.band.tell()
+
+    assert far.limit_w() == 600.0
+
+
+def test_a_limit_that_was_refused_may_be_at_work_all_the_same() -> None:
+    """The answer was lost, or the BMC took it and failed afterwards."""
+    far = Far(Sparing(look_s=60.0, jitter_share=0.0))
+    far.bmc.limits_w["GPU_0"] = 300.0
+    far.passes(5.0)
+    far.passes(50.0)
+    far.bmc.is_silent = True
+    far.band.set_limit("uuid-GPU_0", 600.0)
+    far.band.tell()
+
+    assert far.limit_w() == 600.0
+    far.watch.now_s += 41.0
+    assert far.limit_w() == 300.0
+
+
+def test_a_device_is_told_once_in_a_while_and_then_the_newest_limit() -> None:
+    far = Far()
+    for wanted_w in (400.0, 450.0, 500.0, 550.0):
+        far.band.set_limit("uuid-GPU_0", wanted_w)
+        far.band.tell()
+        far.watch.now_s += 2.0
+    told, first_w = far.patches(), far.bmc.limits_w["GPU_0"]
+    far.watch.now_s += 2.0
+    far.band.tell()
+
+    assert (told, first_w) == (1, 400.0)
+    assert (far.patches(), far.bmc.limits_w["GPU_0"]) == (2, 550.0)
+
+
+def test_the_same_limit_is_not_told_again() -> None:
+    far = Far()
+    for _ in range(30):
+        far.band.set_limit("uuid-GPU_0", 400.0)
+        far.passes(2.0)
+
+    assert far.patches() == 1
+
+
+def test_a_limit_that_somebody_else_undid_is_told_again() -> None:
+    far = Far()
+    far.band.set_limit("uuid-GPU_0", 400.0)
+    far.passes(1.0)
+    far.bmc.limits_w["GPU_0"] = 700.0  # the BMC was started anew
+    far.passes(11.0)
+
+    assert far.bmc.limits_w["GPU_0"] == 400.0
+
+
+def test_a_bmc_that_fails_is_left_alone_longer_and_longer() -> None:
+    far = Far()
+    far.band.set_limit("uuid-GPU_0", 100.0)  # out of its range
+    at_s = []
+    for _ in range(300):
+        before = far.patches()
+        far.band.tell()
+        if far.patches() > before:
+            at_s.append(far.watch.now_s - 100.0)
+        far.watch.now_s += 1.0
+
+    # Rests of 20, 40, 80, then 120 s.
+    assert at_s == [0.0, 20.0, 60.0, 140.0, 260.0]
+
+
+def test_what_became_of_an_attempt_is_told_once() -> None:
+    far = Far()
+    far.band.set_limit("uuid-GPU_0", 100.0)
+    far.band.tell()
+
+    with pytest.raises(DeviceError, match="not in the range") as refused:
+        far.band.set_limit("uuid-GPU_0", 100.0)
+
+    assert refused.value.code == REFUSED
+    assert far.band.set_limit("uuid-GPU_0", 300.0) == 700.0
+
+
+def test_readings_are_as_old_as_they_are_and_end_after_three_looks() -> None:
+    far = Far()
+    far.bmc.is_silent = True
+    far.passes(14.0)
+    old = far.band.read()["uuid-GPU_0"]
+    far.passes(2.0)
+    none = far.band.read()["uuid-GPU_0"]
+
+    assert isinstance(old, DeviceReading)
+    assert old.at_s == 100.0
+    assert isinstance(none, DeviceError)
+    assert none.code == SILENT
+
+
+def test_two_nodes_do_not_knock_at_the_same_moment() -> None:
+    rests = []
+    for seed in (1, 2):
+        watch, bmc = Watch(), PretendBmc()
+        band = OutOfBand(Redfish(bmc, watch), watch, Random(seed), Sparing())  # noqa: S311 - spreads requests
+        band.discover()
+        band.set_limit("uuid-GPU_0", 400.0)
+        band.tell()
+        band.set_limit("uuid-GPU_0", 500.0)
+        rests.append(band.tell())
+
+    assert rests[0] != rests[1]
+    assert all(10.0 <= rest <= 12.5 for rest in rests)

@@ -1,0 +1,275 @@
+"""Placement that knows watts: headroom refuses, and services that peak together are kept apart."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cluster.actions import Bind
+from cluster.arrays import FloatArray
+from cluster.plans import Phase, Plan, Reason, Step
+from cluster.snapshot import Snapshot
+from cluster.workloads import Gang
+from controller.deciders.batch import Warmth
+from controller.deciders.pipeline import Decisions, decide
+from controller.guard import Limits, guard
+from controller.queries.explain import explain
+from placement.engine.explanation import EXPECTED_PEAK
+from placement.engine.packer import Packer
+from placement.packing.planner import pack
+from placement.partition import shares_of
+from placement.policies.best_fit import BestFit
+from power.bursts.burst_credit import credit_after, overdrawn
+from simulator.power.demand import made_up_rates
+from simulator.power.machine import DGX_A100
+from simulator.power.regions import regions
+from simulator.power.requests import Load
+from simulator.power.row_fleet import Service, expected_course, fleet_of, place, shifted
+from tests.builders.fleet import Pod, node, pod, world
+from tests.builders.power import Device, Domain, power_table
+
+DAY, NIGHT = np.array([0.9, 0.1]), np.array([0.1, 0.9])
+RISE_W = 140.0
+"""Of a device that starts to work: its floor of 200 W less the 60 W that it draws at rest (tests/builders/power.py)."""
+
+
+def powered(
+    headroom_w: Mapping[str, float],
+    pods: Sequence[Pod] = (),
+    *,
+    gpus: int = 2,
+    per_row: int = 1,
+    draws_w: Mapping[str, float] | None = None,
+    courses: Mapping[str, FloatArray] | None = None,
+    gangs: Sequence[Gang] = (),
+) -> Snapshot:
+    """Rows of nodes `row/0`, `row/1` …, each row with so many watts of headroom; draws of devices that do not rest."""
+    nodes = [f"{row}/{n}" for row in headroom_w for n in range(per_row)]
+    devices = [Device(f"{name}-{d}", name) for name in nodes for d in range(gpus)]
+    domains = [Domain(row, 5000.0, kind="row") for row in headroom_w]
+    domains += [Domain(name, feeds={name.split("/")[0]: 1.0}, kind="node") for name in nodes]
+    power = power_table(domains, devices)
+    drawn_w = np.array([(draws_w or {}).get(device.name, device.idle_w) for device in devices])
+    power = replace(
+        power,
+        readings=replace(power.readings, draw_w=drawn_w),
+        headroom_w=headroom_w,
+        courses=courses or {},
+    )
+    return replace(world([node(name, gpus) for name in nodes], pods, gangs), power=power)
+
+
+def packed(seen: Snapshot) -> Plan:
+    return pack(seen, Packer.of(seen, BestFit()))
+
+
+def where(plan: Plan) -> dict[str, str]:
+    return {action.pod: action.node for action in plan.actions if isinstance(action, Bind)}
+
+
+def test_a_pod_goes_where_there_are_watts_for_its_floor() -> None:
+    seen = powered({"a": RISE_W - 1, "b": RISE_W}, [pod("p", 1)])
+
+    assert where(packed(seen)) == {"p": "b/0"}
+
+
+def test_a_pod_without_watts_waits_and_is_told_which_domain_has_too_few() -> None:
+    (left,) = packed(powered({"a": 100.0, "b": 20.0}, [pod("p", 1)])).unplaced
+
+    assert left.reason.code == "NoPowerHeadroom"
+    assert "it needs 140 W to work at its floor, and power domain a leaves 100 W" in left.reason.words
+    assert (left.reason.figures["need_w"], left.reason.figures["headroom_w"]) == (140.0, 100.0)
+
+
+def test_watts_that_one_pod_was_promised_are_not_promised_again() -> None:
+    seen = powered({"a": 2 * RISE_W}, [pod(f"p{n}", 1) for n in range(3)], gpus=4)
+
+    assert len(where(packed(seen))) == 2
+
+
+def test_a_pod_that_runs_and_draws_little_keeps_the_watts_of_its_floor() -> None:
+    seen = powered({"a": RISE_W}, [pod("idle", 1, on="a/0", devices=(0,)), pod("p", 1)])
+
+    assert where(packed(seen)) == {}
+
+
+def test_a_pod_that_draws_its_floor_is_in_the_draw_already() -> None:
+    seen = powered({"a": RISE_W}, [pod("busy", 1, on="a/0", devices=(0,)), pod("p", 1)], draws_w={"a/0-0": 300.0})
+
+    assert where(packed(seen)) == {"p": "a/0"}
+
+
+def test_a_device_in_use_takes_its_floor_once_however_many_pods_share_it() -> None:
+    seen = powered({"a": RISE_W}, [pod(f"p{n}", 1, gpu_milli=300) for n in range(4)])
+
+    assert len(where(packed(seen))) == 3  # the fourth would be the first on the other device
+
+
+def test_pods_without_gpus_and_nodes_in_no_domain_are_not_refused() -> None:
+    seen = powered({"a": 0.0}, [pod("cpu"), pod("gpu", 1)])
+    outside = replace(seen, nodes=world([node("a/0", 2), node("free", 2)]).nodes)
+
+    assert where(packed(seen)) == {"cpu": "a/0"}
+    assert where(packed(outside))["gpu"] == "free"
+
+
+def test_every_feed_of_a_row_must_have_the_watts() -> None:
+    seen = powered({"a": 1000.0}, [pod("p", 1)])
+    domains = [Domain("site", 9000.0), Domain("a", 5000.0, {"site": 1.0}), Domain("a/0", feeds={"a": 1.0})]
+    power = power_table(domains, [Device("d0", "a/0"), Device("d1", "a/0")])
+
+    for site_w, placed in ((139.0, 0), (140.0, 1)):
+        above = replace(power, headroom_w={"site": site_w, "a": 1000.0})
+        assert len(where(packed(replace(seen, power=above)))) == placed
+
+
+def test_a_gang_that_the_watts_do_not_carry_whole_takes_none() -> None:
+    members = [pod(f"m{n}", 1, gang="g") for n in range(3)]
+    seen = powered({"a": 2.5 * RISE_W}, [*members, pod("single", 1)], gpus=4, gangs=[Gang("g", 3)])
+
+    assert where(packed(seen)) == {"single": "a/0"}
+
+
+def test_an_important_pod_takes_the_watts_of_a_lesser_one() -> None:
+    seen = powered(
+        {"a": RISE_W}, [pod("low", 1, on="a/0", devices=(0,)), pod("high", 1, priority=10)], draws_w={"a/0-0": 60.0}
+    )
+    plan = packed(seen)
+
+    assert where(plan) == {"high": "a/0"}  # the other device is free, the watts are not
+    assert [left.workload for left in plan.unplaced] == ["Pod/low"]
+
+
+def test_without_headroom_in_the_snapshot_watts_decide_nothing() -> None:
+    seen = powered({"a": 0.0}, [pod("p", 1)])
+    unknown = replace(seen, power=replace(seen.power, headroom_w={}))  # type: ignore[type-var]
+
+    assert where(packed(unknown)) == {"p": "a/0"}
+
+
+def test_the_guard_counts_the_watts_again() -> None:
+    seen = powered({"a": RISE_W}, [pod("p", 1), pod("q", 1)])
+    why = Reason("LeastCost", "")
+    plan = Plan((Phase("start pods", tuple(Step(Bind(name, "a/0", (n,)), why) for n, name in enumerate("pq"))),))
+    checked = guard(seen, plan, Limits())
+
+    assert where(checked) == {"p": "a/0"}
+    assert [refused.reason.code for refused in checked.refused] == ["NoPowerHeadroom"]
+
+
+@pytest.mark.parametrize("planner", ["packing", "columns"])
+def test_both_planners_stay_within_the_headroom(planner: str) -> None:
+    seen = powered({"a": 3.5 * RISE_W, "b": 1.5 * RISE_W}, [pod(f"p{n}", 1) for n in range(8)], gpus=4, per_row=2)
+    plan = decide(seen, Decisions(planner=planner), deadline_s=60.0, clock=lambda: 0.0, warmth=Warmth())  # type: ignore[arg-type]
+    rows = [name.split("/")[0] for name in where(plan).values()]
+
+    assert (rows.count("a"), rows.count("b")) == (3, 1)
+    assert {left.reason.code for left in plan.unplaced} == {"NoPowerHeadroom"}
+
+
+def test_nodes_under_one_limit_are_planned_together() -> None:
+    pools = [node(f"{pool}/{n}", 1, labels={"pool": pool}) for pool in "ab" for n in range(1)]
+    seen = replace(
+        world(pools, [pod("p", 1, selector={"pool": "a"}), pod("q", 1, selector={"pool": "b"})]),
+        power=replace(
+            power_table(
+                [Domain("row", 900.0), Domain("a/0", feeds={"row": 1.0}), Domain("b/0", feeds={"row": 1.0})],
+                [Device("d0", "a/0"), Device("d1", "b/0")],
+            ),
+            headroom_w={"row": RISE_W},
+        ),
+    )
+
+    assert len(shares_of(replace(seen, power=None), 8)) == 2
+    assert len(shares_of(seen, 8)) == 1
+
+
+@pytest.mark.parametrize(("service", "row"), [("day", "b/0"), ("night", "a/0")])
+def test_a_service_goes_where_others_rest_while_it_works(service: str, row: str) -> None:
+    courses = {"day": DAY, "night": NIGHT}
+    running = [
+        pod("d", 1, on="a/0", devices=(0,), owner="day"),
+        pod("n", 1, on="b/0", devices=(0,), owner="night"),
+    ]
+    seen = powered({"a": 2000.0, "b": 2000.0}, [*running, pod("p", 1, owner=service)], courses=courses)
+
+    assert where(packed(seen)) == {"p": row}
+
+
+def test_what_was_placed_counts_for_the_next() -> None:
+    pods = [pod(f"p{n}", 1, owner="day") for n in range(2)]
+    seen = powered({"a": 2000.0, "b": 2000.0}, pods, courses={"day": DAY})
+
+    assert sorted(where(packed(seen)).values()) == ["a/0", "b/0"]
+
+
+def test_a_service_whose_hours_are_unknown_goes_where_the_policy_says() -> None:
+    pods = [pod(f"p{n}", 1, owner="new") for n in range(2)]
+    seen = powered({"a": 2000.0, "b": 2000.0}, pods, courses={"day": DAY})
+
+    assert where(packed(seen)) == where(packed(replace(seen, power=None)))
+
+
+def test_the_explanation_puts_the_row_that_the_hours_prefer_first() -> None:
+    running = [pod("d", 1, on="a/0", devices=(0,), owner="day")]
+    asking = pod("default/p", 1, owner="day")
+    seen = powered({"a": 2000.0, "b": 2000.0}, [*running, asking], courses={"day": DAY})
+    why = explain(seen, packed(seen), "Pod/default/p", lambda shown: Packer.of(shown, BestFit()))
+    best, other = why.seats.candidates  # type: ignore[union-attr]
+
+    assert why.nodes[best.node] == "b/0"  # type: ignore[union-attr]
+    assert best.terms[EXPECTED_PEAK] < other.terms[EXPECTED_PEAK]
+    # 2 devices at 60 W, and one that adds 0.9 of 340 W in its best hour, of 5000 W
+    assert best.terms[EXPECTED_PEAK] == pytest.approx((120 + 0.9 * 340) / 5000)
+
+
+@given(st.integers(0, 10_000))
+def test_the_row_taken_is_one_whose_peak_rises_least_weighed_by_how_tight_it_is(seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    courses = {f"s{n}": chance.uniform(0, 1, 6) for n in range(4)}
+    pods = [pod(f"p{n}", 1, owner=f"s{chance.integers(4)}") for n in range(12)]
+    seen = powered({f"r{n}": 4000.0 for n in range(4)}, pods, gpus=4, courses=courses)
+    plan = packed(seen)
+    rows_w, free = np.full((4, 6), 4 * 60.0), np.full(4, 4)
+    for name, node_name in where(plan).items():
+        course_w = 340 * courses[pods[int(name[1:])].owner]
+        before, after = rows_w.max(axis=1) / 5000, (rows_w + course_w).max(axis=1) / 5000
+        price, own = np.where(free > 0, after**16 - before**16, np.inf), course_w.max() / 5000 * 16 * before**15
+        taken = int(node_name[1])
+        assert price[taken] <= price.min() + 0.05 * own[price.argmin()] + 1e-12
+        rows_w[taken] += course_w
+        free[taken] -= 1
+
+
+def test_services_with_different_hours_share_rows_and_blind_packing_separates_them() -> None:
+    curve, load = made_up_rates(), Load()
+    services = [Service(f"s{n}", shifted(curve, 12.0 * n), 8) for n in range(2)]
+    courses = {service.name: expected_course(DGX_A100, service.curve, load, 7) for service in services}
+    blind = place(services, 2, 8, BestFit(), fleet=fleet_of(DGX_A100, 2, 8, 50_000.0, {}))
+    aware = place(services, 2, 8, BestFit(), fleet=fleet_of(DGX_A100, 2, 8, 50_000.0, courses))
+    even = place(services, 2, 8, BestFit(), fleet=fleet_of(DGX_A100, 2, 8, 50_000.0, {}), spread=True)
+
+    assert sorted(blind.tolist()) == [[0, 8], [8, 0]]
+    assert abs(aware - 4).max() <= 1
+    assert even.tolist() == [[4, 4], [4, 4]]
+
+
+def test_a_fleet_of_regions_fills_its_servers_and_is_the_same_for_a_seed() -> None:
+    curve = made_up_rates()
+    made = regions([curve], 24, 160, seed=3)
+
+    assert sum(service.instances for service in made) == 160
+    assert [s.name for s in made] == [s.name for s in regions([curve], 24, 160, seed=3)]
+    assert [s.name for s in made] != [s.name for s in regions([curve], 24, 160, seed=4)]
+
+
+def test_a_liar_is_found_by_its_account_and_an_honest_burst_is_not() -> None:
+    burst_j, lease_w = np.array([4000.0, 4000.0]), np.array([1000.0, 1000.0])
+    credit_j = burst_j.copy()
+    for _ in range(40):  # 80 s: the first never keeps to its lease, the second bursts for 2 s and then keeps to it
+        draw_w = np.array([1500.0, 1000.0 if _ else 3000.0])
+        credit_j = credit_after(credit_j, draw_w, lease_w, burst_j, 2.0, 300.0)
+    assert overdrawn(credit_j, burst_j).tolist() == [True, False]

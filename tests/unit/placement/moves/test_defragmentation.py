@@ -1,0 +1,120 @@
+"""Moves: making room for one pod, and moving where the freed resources are worth more than the move."""
+
+import numpy as np
+
+from cluster.actions import Move
+from cluster.snapshot import Snapshot
+from cluster.workloads import Gang
+from placement.engine.packer import Packer
+from placement.engine.policy import Policy
+from placement.moves.defragmentation import MovePrice, defragmented, movable_rows, running_in
+from placement.moves.relocation import make_room
+from placement.policies.best_fit import BestFit
+from placement.policies.bid_price import BidPrice
+from placement.prices.node_kinds import kinds_of
+from placement.prices.pod_classes import shares_of
+from tests.builders.fleet import node, pod, shape, world
+
+HALF, WHOLE, PAIR = shape(1, 500, cpu_milli=4000), shape(1, cpu_milli=4000), shape(2, cpu_milli=8000)
+CHEAP = MovePrice(per_pod_usd=0.1, per_gpu_usd=0.1, stay_h=24)
+
+
+def halves(movable: bool = True, gang: str = "") -> Snapshot:
+    """Two nodes with two GPUs each; on each node a half sits alone on a GPU, and a whole pod on the other of `b`."""
+    return world(
+        [node("a", gpus=2), node("b", gpus=2)],
+        [
+            pod("half-a", 1, gpu_milli=500, cpu_milli=4000, on="a", devices=(0,), movable=movable, gang=gang),
+            pod("half-b", 1, gpu_milli=500, cpu_milli=4000, on="b", devices=(0,), movable=movable, gang=gang),
+            pod("whole-b", 1, cpu_milli=4000, on="b", devices=(1,), movable=False),
+        ],
+        [Gang(gang, 1)] if gang else [],
+    )
+
+
+def told(seen: Snapshot) -> BidPrice:
+    return BidPrice(kinds_of(seen.nodes, seen.gpu_type_names), shares_of([HALF, WHOLE, PAIR, PAIR]))
+
+
+def packer(seen: Snapshot, policy: Policy | None = None) -> Packer:
+    return Packer.of(seen, policy or told(seen))
+
+
+def test_a_pod_that_fits_nowhere_gets_room_by_one_move() -> None:
+    seen = halves()
+    engine = packer(seen)
+
+    room = make_room(engine, running_in(seen), PAIR, most=1)
+
+    # Only `a` can have two idle GPUs, once its half has joined the one on device 0 of `b`.
+    assert room is not None
+    [(moved, seat)] = room.moves
+    assert (seen.pods.names[moved], seat.node, seat.devices) == ("half-a", 1, 0b01)
+    assert (room.choice.node, room.choice.devices) == (0, 0b11)
+
+
+def test_looking_for_room_changes_nothing() -> None:
+    seen = halves()
+    engine, running = packer(seen), running_in(seen)
+    before = engine.ledger.gpu_milli.copy(), engine.ledger.cpu_milli.copy(), dict(running)
+
+    make_room(engine, running, PAIR, most=1)
+
+    assert np.array_equal(engine.ledger.gpu_milli, before[0])
+    assert np.array_equal(engine.ledger.cpu_milli, before[1])
+    assert dict(running) == before[2]
+
+
+def test_no_room_is_made_without_a_budget_or_by_pods_that_must_stay() -> None:
+    seen = halves()
+    engine, running = packer(seen), running_in(seen)
+
+    assert make_room(engine, running, PAIR, most=0) is None
+    assert make_room(engine, running, PAIR, most=5, movable=()) is None
+
+
+def test_room_is_made_under_a_policy_that_knows_no_worth_too() -> None:
+    seen = halves()
+
+    assert make_room(packer(seen, BestFit()), running_in(seen), PAIR, most=1) is not None
+
+
+def test_halves_are_put_together_where_the_freed_gpu_pays_for_the_move() -> None:
+    seen = halves()
+
+    phases = defragmented(seen, packer(seen), CHEAP, most_share=0.5)
+
+    # The half of `a` joins the one of `b`: two GPUs of `a` together are what pairs pay for.
+    [step] = [step for phase in phases for step in phase.steps]
+    assert step.action == Move("half-a", "a", "b", (0,))
+    assert step.reason.code == "WorthMoving"
+    assert step.reason.figures["saving_usd"] > step.reason.figures["price_usd"]
+
+
+def test_a_move_that_costs_more_than_it_frees_is_not_made() -> None:
+    # A GPU costs 1 $/h here and is freed for a day: at most 2 * 24 $ could be saved.
+    seen = halves()
+
+    assert defragmented(seen, packer(seen), MovePrice(49.0, 0.0, stay_h=24), most_share=1) == ()
+
+
+def test_no_more_pods_move_than_the_budget_says() -> None:
+    seen = halves()
+
+    assert defragmented(seen, packer(seen), CHEAP, most_share=0.33) == ()  # a third of 3 pods, less a bit, is none
+
+
+def test_gangs_and_pods_that_must_stay_are_not_moved() -> None:
+    assert movable_rows(halves()) == (0, 1)
+    assert movable_rows(halves(movable=False)) == ()
+    assert movable_rows(halves(gang="trainers")) == ()
+
+
+def test_the_plan_of_moves_can_be_applied_and_leaves_nothing_to_move() -> None:
+    seen = halves()
+    phases = defragmented(seen, packer(seen), CHEAP, most_share=1)
+
+    after = seen.after(step.action for phase in phases for step in phase.steps)
+
+    assert (after.free().gpu_milli >= 0).all()
+    assert defragmented(after, packer(after), CHEAP, most_share=1) == ()

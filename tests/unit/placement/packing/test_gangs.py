@@ -1,0 +1,114 @@
+"""Gangs start whole, near each other, and never stand in anybody's way."""
+
+from cluster.actions import Bind, Evict
+from cluster.plans import Plan
+from cluster.pods import PENDING
+from cluster.snapshot import Snapshot
+from cluster.workloads import Gang
+from placement.engine.packer import Packer
+from placement.packing.planner import pack
+from placement.policies.best_fit import BestFit
+from tests.builders.fleet import Node, Pod, node, pod, world
+
+RACK = "topology.tonnage.dev/rack"
+
+
+def packed(seen: Snapshot) -> Plan:
+    return pack(seen, Packer.of(seen, BestFit()))
+
+
+def members(gang: str, count: int, gpus: int, **rest: object) -> list[Pod]:
+    return [pod(f"{gang}-{i}", gpus, gang=gang, **rest) for i in range(count)]
+
+
+def racked(name: str, rack: str, gpus: int) -> Node:
+    return node(name, gpus=gpus, labels={RACK: rack})
+
+
+def test_an_8_gpu_pod_is_not_admitted_on_a_sum_of_4_and_4_and_blocks_nobody() -> None:
+    # Kueue #4329: the sum of 4 + 4 free GPUs is 8, and yet no node can run it.
+    gang = Gang("big", min_members=1)
+    seen = world([node("a", gpus=4), node("b", gpus=4)], [*members("big", 1, gpus=8), pod("small", gpus=4)], [gang])
+
+    plan = packed(seen)
+
+    assert [type(a).__name__ + " " + a.pod for a in plan.actions if isinstance(a, Bind)] == ["Bind small"]
+    assert [u.workload for u in plan.unplaced] == ["Gang/big"]
+
+
+def test_a_gang_of_8_single_gpus_uses_4_and_4() -> None:
+    gang = Gang("big", min_members=8)
+    seen = world([node("a", gpus=4), node("b", gpus=4)], members("big", 8, gpus=1), [gang])
+
+    assert len(packed(seen).actions) == 8
+
+
+def test_a_gang_that_is_one_member_short_holds_nothing_and_the_next_in_line_gets_the_room() -> None:
+    gang = Gang("big", min_members=3)
+    waiting = [*members("big", 3, gpus=4), pod("s", gpus=4), pod("t", gpus=4)]
+    seen = world([node("a", gpus=4), node("b", gpus=4)], waiting, [gang])
+
+    plan = packed(seen)
+
+    assert sorted(a.pod for a in plan.actions if isinstance(a, Bind)) == ["s", "t"]
+    (left,) = plan.unplaced
+    assert (left.workload, left.reason.code) == ("Gang/big", "GangHeldBack")
+
+
+def test_members_above_the_minimum_start_as_far_as_they_fit() -> None:
+    gang = Gang("g", min_members=2)
+    seen = world([node("a", gpus=3)], members("g", 4, gpus=1), [gang])
+
+    assert len(packed(seen).actions) == 3
+
+
+def test_a_gang_bound_to_one_rack_takes_the_tightest_that_holds_it_and_none_if_none_does() -> None:
+    racks = [racked("x1", "x", 8), racked("x2", "x", 8), racked("y1", "y", 4), racked("y2", "y", 4)]
+    gang = Gang("g", min_members=2, within=RACK)
+
+    fits = packed(world(racks, members("g", 2, gpus=4), [gang]))
+    too_big = packed(world(racks, members("g", 3, gpus=8), [Gang("g", min_members=3, within=RACK)]))
+
+    assert {a.node for a in fits.actions if isinstance(a, Bind)} == {"y1", "y2"}
+    assert too_big.actions == ()
+    assert "within one " + RACK in too_big.unplaced[0].reason.words
+
+
+def test_a_gang_that_prefers_one_rack_spreads_over_as_few_as_can_be() -> None:
+    # Racks hold 2, 4 and 3 members. 5 members: 4 + the tightest that holds the last one (2), never three racks.
+    sizes = {"x": 2, "y": 4, "z": 3}
+    racks = [racked(f"{rack}{i}", rack, 8) for rack, count in sizes.items() for i in range(count)]
+    gang = Gang("g", min_members=5, prefer_within=RACK)
+
+    plan = packed(world(racks, members("g", 5, gpus=8), [gang]))
+
+    used = sorted(a.node[0] for a in plan.actions if isinstance(a, Bind))
+    assert used == ["x", "y", "y", "y", "y"]
+
+
+def test_a_member_that_was_lost_returns_to_the_rack_of_its_gang() -> None:
+    gang = Gang("g", min_members=2, within=RACK)
+    running = pod("g-0", 1, gang="g", on="x1", devices=(0,))
+    seen = world([racked("x1", "x", 2), racked("y1", "y", 1)], [running, pod("g-1", 1, gang="g")], [gang])
+
+    assert packed(seen).actions == (Bind("g-1", "x1", (1,)),)
+
+
+def test_a_more_important_gang_stops_a_less_important_one_whole() -> None:
+    low, high = Gang("low", min_members=2), Gang("high", min_members=1, priority=10)
+    running = [pod(f"low-{i}", 4, gang="low", on=n, devices=(0, 1, 2, 3)) for i, n in enumerate("ab")]
+    boss = pod("high-0", 4, gang="high", priority=10)
+    seen = world([node("a", gpus=4), node("b", gpus=4)], [*running, boss], [low, high])
+
+    plan = packed(seen)
+
+    assert {a.pod for a in plan.actions if isinstance(a, Evict)} == {"low-0", "low-1"}
+    assert (seen.after(plan.actions).pods.node != PENDING).tolist() == [False, False, True]
+
+
+def test_a_gang_that_cannot_be_helped_stops_nobody() -> None:
+    gang = Gang("big", min_members=3, priority=10)
+    running = [pod(f"r{i}", 4, on=n, devices=(0, 1, 2, 3)) for i, n in enumerate("ab")]
+    seen = world([node("a", gpus=4), node("b", gpus=4)], [*running, *members("big", 3, gpus=4, priority=10)], [gang])
+
+    assert packed(seen).actions == ()

@@ -1,0 +1,151 @@
+"""Bid-price packing: where pods go, what is kept free for whom, and where its knowledge comes from."""
+
+import numpy as np
+import pytest
+
+from cluster.arrays import IntArray
+from cluster.snapshot import Snapshot
+from placement.engine.ledger import Ledger
+from placement.engine.packer import Packer
+from placement.policies.bid_price import FIRST_PRICES_PODS, BidPrice
+from placement.policies.fgd import Fgd
+from placement.policies.fragmentation import Fragmentation, typical_pods
+from placement.prices.bid_settings import BidSettings
+from placement.prices.node_kinds import kinds_of
+from placement.prices.pod_classes import ClassShares, class_of, shares_from, shares_of
+from placement.prices.price_book import PriceBook, prices_for
+from tests.builders.fleet import Node, node, pod, shape, world
+
+HALF, WHOLE, CPU_ONLY = shape(1, 500, cpu_milli=4000), shape(1, cpu_milli=8000), shape(0, cpu_milli=8000)
+
+
+def policy(seen: Snapshot, expected: ClassShares | None = None) -> BidPrice:
+    return BidPrice(kinds_of(seen.nodes, seen.gpu_type_names), expected)
+
+
+def packer(seen: Snapshot, expected: ClassShares | None = None) -> Packer:
+    return Packer.of(seen, policy(seen, expected))
+
+
+def book(fleet: list[Node], expected: ClassShares) -> PriceBook:
+    seen = world(fleet)
+    return prices_for(expected, kinds_of(seen.nodes, seen.gpu_type_names), BidSettings(draws=2))
+
+
+def chosen(engine: Packer, asked: object) -> str | None:
+    choice = engine.choose(asked)  # type: ignore[arg-type]
+    return None if choice is None else engine.nodes.names[choice.node]
+
+
+def test_a_half_joins_a_half_so_that_a_gpu_stays_whole() -> None:
+    fleet = [node("idle", gpus=1), node("shared", gpus=1)]
+    running = pod("running", 1, gpu_milli=500, cpu_milli=4000, on="shared", devices=(0,))
+
+    assert chosen(packer(world(fleet, [running]), shares_of([HALF, WHOLE])), HALF) == "shared"
+
+
+def test_a_pod_that_asks_for_cpu_alone_goes_where_no_gpu_needs_it() -> None:
+    # On `lean` 8 cores less leave 8 for two GPUs, which whole pods need 16 for; `rich` has 32 to spare.
+    fleet = [node("lean", gpus=2, cpu_milli=16_000), node("rich", gpus=2, cpu_milli=48_000)]
+
+    assert chosen(packer(world(fleet), shares_of([WHOLE, WHOLE, CPU_ONLY])), CPU_ONLY) == "rich"
+
+
+def test_a_pod_that_may_run_anywhere_leaves_a_scarce_type_to_those_who_need_it() -> None:
+    fleet = [node("scarce", gpus=1, gpu_type="T4"), *(node(f"n{i}", gpus=1, gpu_type="G2") for i in range(3))]
+    picky = shape(1, cpu_milli=8000, gpu_types=("T4",))
+
+    assert chosen(packer(world(fleet), shares_of([WHOLE, WHOLE, WHOLE, picky])), WHOLE) != "scarce"
+
+
+def test_nothing_that_fits_is_refused() -> None:
+    engine = packer(world([node("a", gpus=1)]), shares_of([WHOLE]))
+
+    assert chosen(engine, shape(1, 810, cpu_milli=100)) == "a"
+
+
+def test_without_prices_it_is_fgd_over_what_has_arrived() -> None:
+    seen = world(
+        [node("a", gpus=4, cpu_milli=20_000), node("b", gpus=2), node("c", gpus=1)],
+        [pod("r", 1, gpu_milli=500, cpu_milli=4000, on="b", devices=(1,))],
+    )
+    learning = policy(seen)
+    arrivals = [HALF, WHOLE, HALF, HALF]
+    for asked in arrivals:
+        learning.arrived(asked)
+    fgd = Fgd(Fragmentation(typical_pods(arrivals, cover=1.0), seen.gpu_type_names))
+    everywhere: IntArray = np.arange(3)
+
+    ours, theirs = (p.rate(HALF, Ledger.of(seen), everywhere) for p in (learning, fgd))
+
+    assert ours.cost.tolist() == theirs.cost.tolist()
+    assert ours.devices.tolist() == theirs.devices.tolist()
+
+
+def test_prices_come_first_after_a_few_pods_and_then_whenever_knowledge_doubled() -> None:
+    seen = world([node("a", gpus=4)])
+    learning, priced_at = policy(seen), []
+    for number in range(1, 600):
+        learning.arrived(HALF)
+        if learning.wants_prices:
+            priced_at.append(number)
+            learning.upkeep(Ledger.of(seen))
+
+    assert priced_at == [FIRST_PRICES_PODS * 2**n for n in range(4)]
+
+
+def test_a_new_book_makes_the_engine_ask_again() -> None:
+    seen = world([node("a", gpus=4)])
+    learning = policy(seen)
+    before = learning.version
+
+    learning.reprice(book([node("a", gpus=4)], shares_of([HALF])))
+
+    assert learning.version > before
+
+
+def test_where_the_mix_is_told_nothing_is_learned() -> None:
+    seen = world([node("a", gpus=4)])
+    told = policy(seen, shares_of([WHOLE]))
+    for _ in range(200):
+        told.arrived(HALF)
+
+    assert not told.wants_prices
+    assert told.book is not None
+    assert told.book.shares.classes == (class_of(WHOLE),)
+
+
+def test_the_same_mix_and_fleet_give_the_same_prices() -> None:
+    fleet, mix = [node("a", gpus=4, cpu_milli=20_000)], shares_of([HALF, WHOLE, WHOLE])
+
+    assert book(fleet, mix).class_worth.tolist() == book(fleet, mix).class_worth.tolist()
+
+
+def test_scarcity_is_picky_demand_per_idle_gpu() -> None:
+    # Half of the pods ask for one T4 each, half for any: of 6 GPUs expected 3 go to T4, of which 2 are idle: 3 / 2.
+    fleet = [node("t", gpus=4, gpu_type="T4"), node("g", gpus=4, gpu_type="G2")]
+    told = book(fleet, shares_of([WHOLE, shape(1, cpu_milli=8000, gpu_types=("T4",))]))
+
+    assert told.kinds.gpu_type_names == ("G2", "T4")
+    assert told.scarcity(np.array([4.0, 2.0]), 6.0) == pytest.approx([0, 1.5])
+
+
+def test_few_observations_make_a_type_look_scarcer() -> None:
+    fleet = [node("t", gpus=4, gpu_type="T4"), node("g", gpus=4, gpu_type="G2")]
+    kinds = [(class_of(WHOLE), 8.0), (class_of(shape(1, cpu_milli=8000, gpu_types=("T4",))), 8.0)]
+    seen = book(fleet, shares_from(kinds, pods=16))
+
+    # Likely 1.5 as above; the share 0.5 has variance 0.5 / 16, so 6 GPUs over 2 idle: 3 * sqrt(1 / 32) = 0.530 a
+    # deviation, and three of them count.
+    assert seen.scarcity(np.array([4.0, 2.0]), 6.0) == pytest.approx([0, 1.5 + 3 * 0.5303], abs=1e-3)
+
+
+def test_an_explanation_names_what_is_lost_and_adds_up_to_the_cost() -> None:
+    engine = packer(world([node("a", gpus=2)]), shares_of([HALF, WHOLE]))
+
+    terms = engine.policy.terms(WHOLE, engine.ledger, 0)
+
+    assert set(terms) == {"value_lost", "hostable_lost", "fragments_grown", "looseness"}
+    choice = engine.choose(WHOLE)
+    assert choice is not None
+    assert sum(terms.values()) == pytest.approx(choice.cost)

@@ -1,0 +1,123 @@
+"""Shares of a cluster that can be packed apart."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from cluster.actions import Bind
+from cluster.nodes import eligible_nodes
+from cluster.snapshot import Snapshot
+from cluster.workloads import Gang
+from controller.brain.frames import plan_from_frame, snapshot_frame
+from controller.brain.planner import Planner, joined
+from controller.deciders.pipeline import Decisions, decide
+from placement.partition import shares_of
+from tests.builders.arbitrary_fleets import fleets
+from tests.builders.fleet import Node, node, pod, world
+from tests.builders.snapshot_content import plain
+
+
+def pools(*names: str) -> list[Node]:
+    return [node(f"{name}{n}", 4, labels={"pool": name}) for name in names for n in range(2)]
+
+
+def names(share: Snapshot) -> tuple[list[str], list[str]]:
+    return list(share.nodes.names), list(share.pods.names)
+
+
+def test_pools_that_share_no_pod_are_apart() -> None:
+    seen = world(pools("a", "b"), [pod("p", 1, selector={"pool": "a"}), pod("q", 1, selector={"pool": "b"})])
+
+    assert [names(share) for share in shares_of(seen, 8)] == [(["a0", "a1"], ["p"]), (["b0", "b1"], ["q"])]
+
+
+def test_a_pod_that_may_run_anywhere_keeps_all_together() -> None:
+    seen = world(pools("a", "b"), [pod("p", 1, selector={"pool": "a"}), pod("q", 1)])
+
+    assert shares_of(seen, 8) == (seen,)
+
+
+def test_a_gang_in_two_pools_keeps_them_together() -> None:
+    pods = [pod("p", 1, selector={"pool": "a"}, gang="g"), pod("q", 1, selector={"pool": "b"}, gang="g")]
+    pods.append(pod("r", 1, selector={"pool": "c"}))
+    seen = world(pools("a", "b", "c"), pods, [Gang("g", 2)])
+
+    apart = shares_of(seen, 8)
+
+    assert [names(share)[1] for share in apart] == [["p", "q"], ["r"]]
+    assert [len(share.gangs) for share in apart] == [1, 0]
+
+
+def test_a_pod_that_runs_where_it_may_no_longer_start_stays_with_its_node() -> None:
+    pods = [pod("p", 1, selector={"pool": "a"}, on="b1", devices=(2,)), pod("q", 1, selector={"pool": "b"})]
+    seen = world(pools("a", "b"), pods)
+
+    assert shares_of(seen, 8) == (seen,)
+
+
+def test_a_pod_that_no_node_may_take_is_not_lost() -> None:
+    pods = [pod("p", 1, selector={"pool": "a"}), pod("q", 1, selector={"pool": "b"}), pod("x", 1, gpu_types=["H100"])]
+
+    assert [names(share)[1] for share in shares_of(world(pools("a", "b"), pods), 8)] == [["p", "x"], ["q"]]
+
+
+def test_there_are_no_more_shares_than_wanted_and_their_work_is_alike() -> None:
+    pods = [pod(f"{pool}{n}", 1, selector={"pool": pool}) for pool in "abcd" for n in range(4)]
+
+    shares = shares_of(world(pools("a", "b", "c", "d"), pods), 2)
+
+    assert [len(share.pods) for share in shares] == [8, 8]
+
+
+@given(fleets())
+@settings(max_examples=100, deadline=None)
+def test_shares_hold_everything_once_and_nobody_may_run_outside_of_its_own(seen: Snapshot) -> None:
+    shares = shares_of(seen, 4)
+
+    assert sorted(n for share in shares for n in share.nodes.names) == sorted(seen.nodes.names)
+    assert sorted(p for share in shares for p in share.pods.names) == sorted(seen.pods.names)
+    for share in shares:
+        inside = set(share.nodes.names)
+        for row in range(len(share.pods)):
+            may = eligible_nodes(share.pods.shapes[share.pods.shape[row]], seen.nodes, seen.gpu_type_names)
+            if inside & {seen.nodes.names[int(n)] for n in np.flatnonzero(may)}:
+                assert {seen.nodes.names[int(n)] for n in np.flatnonzero(may)} <= inside
+
+
+@given(fleets())
+@settings(max_examples=50, deadline=None)
+def test_planners_that_divide_the_work_make_the_plan_of_one(seen: Snapshot) -> None:
+    decisions = Decisions(shares=4)
+    frame = snapshot_frame(seen)
+    planners = [Planner(decisions, lambda: 0.0) for _ in range(3)]
+    scaled = planners[0].scale(frame, 60.0)
+
+    apart = joined(scaled, [p.pack(frame, scaled, n, 3, 60.0) for n, p in enumerate(planners)])
+
+    assert plain(plan_from_frame(apart)) == plain(decide(seen, decisions, deadline_s=60.0, clock=lambda: 0.0))
+
+
+@pytest.mark.parametrize(("room_in_b", "seated"), [(4, 6), (1, 1)])
+def test_a_gang_that_spans_pools_is_placed_whole_or_not_at_all_whoever_divides(room_in_b: int, seated: int) -> None:
+    """Two members choose pool a, three pool b, all five are needed; a pod in pool c is nobody's business."""
+    nodes = [node("a", 4, labels={"pool": "a"}), node("b", room_in_b, labels={"pool": "b"})]
+    nodes.append(node("c", 4, labels={"pool": "c"}))
+    members = [pod(f"m{n}", 1, selector={"pool": "ab"[n > 1]}, gang="g") for n in range(5)]
+    seen = world(nodes, [*members, pod("r", 1, selector={"pool": "c"})], [Gang("g", 5)])
+    decisions, frame = Decisions(shares=4), snapshot_frame(seen)
+    planners = [Planner(decisions, lambda: 0.0) for _ in range(2)]
+    scaled = planners[0].scale(frame, 60.0)
+
+    plan = plan_from_frame(joined(scaled, [p.pack(frame, scaled, n, 2, 60.0) for n, p in enumerate(planners)]))
+
+    assert len(shares_of(seen, 4)) == 2
+    assert sum(isinstance(action, Bind) for action in plan.actions) == seated
+
+
+def test_what_is_packed_apart_fits_as_well_as_together() -> None:
+    pods = [pod(f"{pool}{n}", 1, selector={"pool": pool}) for pool in "ab" for n in range(9)]
+    seen = world(pools("a", "b"), pods)
+
+    plan = decide(seen, Decisions(shares=2), deadline_s=60.0, clock=lambda: 0.0)
+
+    assert sum(isinstance(action, Bind) for action in plan.actions) == 16  # 2 pools × 2 nodes × 4 GPUs

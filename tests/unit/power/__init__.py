@@ -1,0 +1,1 @@
+"""Tests of power leases and what decides them."""

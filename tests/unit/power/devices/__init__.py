@@ -1,0 +1,1 @@
+"""Tests of device back ends, on fake drivers."""

@@ -1,0 +1,93 @@
+"""Devices behind a BMC: found by type, limited with the entity tag, seldom, and believed only when read back."""
+
+import pytest
+
+from power.devices.backend import LOST, REFUSED, SILENT, DeviceError, DeviceReading
+from power.devices.redfish import Redfish
+from tests.unit.power.devices.fake_bmc import PretendBmc
+
+
+class Watch:
+    """A clock that is set by hand."""
+
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def behind(bmc: PretendBmc) -> tuple[Redfish, Watch]:
+    watch = Watch()
+    redfish = Redfish(bmc, watch)
+    redfish.discover()
+    return redfish, watch
+
+
+def test_accelerators_are_found_and_processors_are_not() -> None:
+    facts = Redfish(PretendBmc(), Watch()).discover()
+
+    assert [each.uuid for each in facts] == ["uuid-GPU_0", "uuid-GPU_1"]
+    assert (facts[0].min_w, facts[0].max_w, facts[0].can_limit) == (200.0, 700.0, True)
+
+
+def test_a_limit_is_set_under_the_entity_tag_and_read_back() -> None:
+    bmc = PretendBmc()
+    redfish, _ = behind(bmc)
+
+    assert redfish.set_limit("uuid-GPU_1", 400.0) == 400.0
+    assert bmc.limits_w == {"GPU_0": 700.0, "GPU_1": 400.0}
+
+
+def test_a_bmc_that_says_yes_and_does_nothing_is_seen_through() -> None:
+    redfish, _ = behind(PretendBmc(ignores_limits=True))
+
+    assert redfish.set_limit("uuid-GPU_1", 400.0) == 700.0
+
+
+def test_setters_do_not_go_through_what_readings_go_through() -> None:
+    bmc, tells = PretendBmc(), PretendBmc()
+    redfish = Redfish(bmc, Watch(), tells)
+    redfish.discover()
+
+    redfish.set_limit("uuid-GPU_0", 400.0)
+
+    assert (bmc.limits_w["GPU_0"], tells.limits_w["GPU_0"]) == (700.0, 400.0)
+    assert {method for method, _ in bmc.asked} == {"GET"}
+
+
+def test_a_refusal_carries_the_words_of_the_service() -> None:
+    redfish, _ = behind(PretendBmc())
+
+    with pytest.raises(DeviceError, match="not in the range") as refused:
+        redfish.set_limit("uuid-GPU_0", 100.0)
+
+    assert refused.value.code == REFUSED
+
+
+def test_a_silent_bmc_is_an_error_for_each_device_and_no_exception() -> None:
+    bmc = PretendBmc()
+    redfish, _ = behind(bmc)
+
+    bmc.is_silent = True
+    found = redfish.read()
+
+    assert {error.code for error in found.values() if isinstance(error, DeviceError)} == {SILENT}
+    assert len(found) == 2
+
+
+def test_readings_say_draw_and_limit() -> None:
+    redfish, _ = behind(PretendBmc())
+
+    found = redfish.read()["uuid-GPU_0"]
+
+    assert isinstance(found, DeviceReading)
+    assert (found.at_s, found.draw_w, found.limit_w) == (100.0, 350.0, 700.0)
+
+
+def test_an_unknown_device_is_lost() -> None:
+    redfish, _ = behind(PretendBmc())
+
+    with pytest.raises(DeviceError) as lost:
+        redfish.set_limit("uuid-GPU_7", 300.0)
+
+    assert lost.value.code == LOST

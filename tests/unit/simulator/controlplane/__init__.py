@@ -1,0 +1,1 @@
+"""Tests of a control plane of one's own, without starting it."""

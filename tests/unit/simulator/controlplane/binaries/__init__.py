@@ -1,0 +1,1 @@
+"""Tests of building the control plane's programs."""

@@ -1,0 +1,1 @@
+"""Tests of the openb trace and fleets like it."""

@@ -1,0 +1,1 @@
+"""Tests of replays under packing policies."""

@@ -1,0 +1,144 @@
+"""The report is one file that says everything and needs nothing else."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from cluster.errors import ConfigError
+from simulator.reports.sweep_report import Circumstances, Trace, headline, render_report, write_report
+from tests.builders.summaries import summary
+
+TRACE = Trace("default", nodes=1213, gpus=6212, pods=8152, source="Generated.", bound_pct=96.89)
+ABOUT = Circumstances(
+    command="tonnage simulate placement --seeds 42-44 <&>",
+    started_at="2026-01-02 03:04 UTC",
+    wall_s=12.3,
+    machine="two cores",
+    version="0.1.0",
+    rules=("names are shuffled",),
+    prices={"T4": 0.35},
+)
+
+
+class Page(HTMLParser):
+    """Collects what a browser would fetch or run, ids, and the text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.ids += [value for name, value in attrs if name == "id" and value]
+        self.fetched += [value for name, value in attrs if name in ("src", "href") and value and value[0] != "#"]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def html() -> str:
+    return render_report([summary("tonnage", 3.7), summary("fgd", 4.8)], [TRACE], ABOUT)
+
+
+def test_the_report_needs_no_network(html: str) -> None:
+    page = Page(html)
+
+    assert page.fetched == []
+    assert not {"script", "link", "iframe", "object"} & set(page.tags)
+    assert not re.search(r"https?://|@import|url\((?!#)", html)
+
+
+def test_each_policy_has_a_row_and_an_entry_in_the_legend(html: str) -> None:
+    for policy in ("tonnage", "fgd"):
+        assert re.search(rf'<th scope="row">.*?{policy}</th>', html)
+        assert re.search(rf"<li>.*?{policy}</li>", html)
+    assert "87.86" in Page(html).text  # mean of tonnage at 100 % arrived in this made-up sweep
+
+
+def test_ids_are_unique_so_that_charts_do_not_borrow_from_each_other(html: str) -> None:
+    ids = Page(html).ids
+
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', html)) <= {(i, "") for i in ids} | {("", i) for i in ids}
+
+
+def test_the_report_says_what_ran_and_that_it_was_simulated(html: str) -> None:
+    text = Page(html).text
+
+    assert ABOUT.command in text  # escaped in the source, as written on the page
+    assert all(
+        word in text
+        for word in ("simulated", "42, 43, 44", "two cores", "2026-01-02", "96.89 %", "T4 $0.35", "names are shuffled")
+    )
+
+
+def test_charts_follow_the_page_in_light_dark_and_print(html: str) -> None:
+    assert "prefers-color-scheme: dark" in html
+    assert "@media print" in html
+    assert "var(--policy-1)" in html
+    assert "#0101" not in html  # no stand-in colour is left
+
+
+def test_the_same_sweep_gives_the_same_report(html: str) -> None:
+    assert render_report([summary("tonnage", 3.7), summary("fgd", 4.8)], [TRACE], ABOUT) == html
+
+
+def test_the_headline_counts_gpus() -> None:
+    # At 100 % arrived: tonnage 70 + 26.3 × (1 - exp(-30/26.3)) = 87.9, seeds 0.1 apart; the report's own table says so.
+    words = headline(TRACE, [summary("tonnage", 3.7), summary("fgd", 4.8)])
+
+    assert words.startswith("tonnage has 87.9 % of the GPUs at work")
+    assert "more than fgd (of 6,212)" in words
+
+
+def test_without_prices_no_dollar_is_shown() -> None:
+    html = render_report([summary("fgd", priced=False)], [TRACE], ABOUT)
+
+    assert "$/h" not in html
+    assert "Stranded GPUs in dollars" not in html
+
+
+def test_the_best_figure_is_marked_unless_all_are_equal() -> None:
+    rivals = [summary("tonnage", 3.7), summary("fgd", 4.8)]
+    equals = [summary("fgd"), summary("bestfit")]
+
+    # tonnage leads in each of the 9 columns that have a better and a worse: two of allocation, two of stranded GPU,
+    # dollars at work, two of decision time, upkeep, pods not placed. Nothing moved, so there is no such column.
+    assert render_report(rivals, [TRACE], ABOUT).count('class="best"') == 9
+    assert render_report(equals, [TRACE], ABOUT).count('class="best"') == 0
+
+
+def test_one_seed_has_no_deviation() -> None:
+    html = render_report([summary("fgd", seeds=1)], [TRACE], ABOUT)
+
+    assert "±" not in html.replace("Mean over seeds ± standard deviation", "")
+    assert "nan" not in Page(html).text.lower()
+
+
+def test_a_stopped_sweep_says_so() -> None:
+    stopped = Circumstances("c", "t", 1.0, "m", "v", (), {}, stopped="interrupted")
+
+    assert "Not complete" in render_report([summary("fgd")], [TRACE], stopped)
+
+
+def test_a_report_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "out" / "report.html"
+    write_report(target, "first")
+    write_report(target, "second")
+
+    assert target.read_text() == "second"
+    assert [path.name for path in target.parent.iterdir()] == ["report.html"]
+
+
+def test_a_report_that_cannot_be_written_is_a_mistake_with_a_place(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+
+    with pytest.raises(ConfigError, match=r"report .*file/report.html"):
+        write_report(tmp_path / "file" / "report.html", "x")

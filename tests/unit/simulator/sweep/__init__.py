@@ -1,0 +1,1 @@
+"""Tests of sweeps of many runs."""
