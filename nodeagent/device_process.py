@@ -190,7 +190,7 @@ def _hear(stream: IO[bytes], lines: "SimpleQueue[bytes]") -> None:
 
 def main(argv: Sequence[str]) -> None:
     """`python -m nodeagent.device_process BACKEND [ABOUT]`: the child."""
-    from nodeagent.backends import local_backend
+    from nodeagent.local_backends import local_backend
 
     serve(lambda: local_backend(argv[1], "".join(argv[2:])), sys.stdin.buffer, sys.stdout.buffer)
 
