@@ -13,12 +13,12 @@ from prometheus_client import CollectorRegistry
 
 from cluster.errors import ConfigError, TonnageError
 from nodeagent.agent import Agent, new_life
-from nodeagent.backends import guarded_backend
 from nodeagent.bmc import READ_S, Bmc, BmcAccess
 from nodeagent.bmc_meter import NodeMeter
 from nodeagent.controller_link import Link, Tls
 from nodeagent.device_process import DeviceProcess
 from nodeagent.endpoint import serve
+from nodeagent.guarded_backend import guarded_backend
 from nodeagent.local_backends import About, PretendAbout, RedfishAbout
 from nodeagent.logs import configure_logs
 from nodeagent.metrics import AgentMetrics
