@@ -27,7 +27,8 @@ class BmcAccess:
 
 
 class Bmc:
-    """Calls of power.devices.redfish.Web, over one connection that is opened when needed and after every failure anew."""
+    """Calls of power.devices.redfish.Web, over one connection that is opened when needed and after every failure
+    anew."""
 
     def __init__(self, access: BmcAccess, patience_s: float) -> None:
         self._access, self._patience_s = access, patience_s

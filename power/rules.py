@@ -37,7 +37,8 @@ class PowerRules:
     mean_s: float = 8.0
     """Time constant of the mean draw that a need is made of: longer than a prompt, shorter than a request."""
     burst_share: float = 1.0
-    """Of the bursts that breakers stand (power/bursts/burst_credit.py), so much is used; 0 makes every lease a hard limit."""
+    """Of the bursts that breakers stand (power/bursts/burst_credit.py), so much is used; 0 makes every lease a hard
+    limit."""
     credit_back_s: float = 300.0
     """Credit for bursts that was used up is back after so long: no sooner than a breaker cools."""
     calm_share: float = 0.97
@@ -48,7 +49,8 @@ class PowerRules:
     debt_forgiven_s: float = 60.0
     """Time constant: who draws a twelfth above its limit for good is found, who errs by that now and then is not."""
     prove_every_s: float = 600.0
-    """A device at work whose lease allows bursts is put to the test so often (power/estimation/compliance.py); 0: never."""
+    """A device at work whose lease allows bursts is put to the test so often (power/estimation/compliance.py); 0:
+    never."""
     prove_mixed_every_s: float = 1800.0
     """So often where phases alternate or are not told: there a test slows prompts, too."""
     prove_share: float = 0.06
@@ -76,7 +78,8 @@ class PowerRules:
     reserve_spikes: float = 1.4
     """Room that present needs leave alone, in measured spikes: the largest one that was seen is not the largest."""
     alternating_share: float = 0.6
-    """Of the largest excess over the smoothed draw, so much is counted on where phases alternate (power/bursts/headroom.py)."""
+    """Of the largest excess over the smoothed draw, so much is counted on where phases alternate
+    (power/bursts/headroom.py)."""
     reserve_most_share: float = 0.15
     """The reserve never exceeds this share of a budget, however large a spike was."""
     spike_memory_s: float = 604_800.0

@@ -19,8 +19,9 @@ from cli.printing.day_progress import watching
 from cli.printing.tables import table
 from cluster.errors import ConfigError, Mistake
 from cluster.version import VERSION
-from controller.brain.background import aside_of, occupants_of
+from controller.brain.background import occupants_of
 from controller.brain.inline import InlineBrain
+from controller.brain.remote import aside_of
 from controller.brain.with_background import ThinksAside
 from controller.deciders.pipeline import Decisions
 from controller.ports import Brain

@@ -4,8 +4,6 @@ A forecaster or an analyser of faults takes its seat here: a class with `Occupan
 Everything else about it (an actor, its deadline, its successor, its metrics) is there.
 """
 
-from controller.brain.remote import RayBrain
-from controller.brain.with_background import ThinksAside
 from controller.deciders.background import Occupant
 from controller.deciders.consolidation import Polish
 from controller.deciders.pipeline import Decisions
@@ -16,16 +14,3 @@ def occupants_of(decisions: Decisions) -> tuple[Occupant, ...]:
     if not decisions.polish_share:
         return ()
     return (Polish(decisions.polish_share, decisions.move_price, decisions.batch.price),)
-
-
-def aside_of(brain: RayBrain, decisions: Decisions) -> ThinksAside:
-    """A brain on Ray with the slots that it has there."""
-    link = brain.link
-    return ThinksAside(
-        brain,
-        occupants_of(decisions),
-        brain.clock,
-        ideas=link.ideas,
-        remember=link.remember,
-        is_up=lambda: link.standing.state == "up",
-    )

@@ -13,10 +13,12 @@ import structlog
 from cluster.clock import Clock
 from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
+from controller.brain.background import occupants_of
 from controller.brain.frames import FrameError, plan_from_frame, snapshot_frame
 from controller.brain.inline import InlineBrain
 from controller.brain.state import Standing
 from controller.brain.supervisor import Link
+from controller.brain.with_background import ThinksAside
 from controller.deciders.pipeline import Decisions
 from controller.ports import PLANNED_LOCALLY
 
@@ -108,3 +110,16 @@ class RayBrain:
 def _told(plan: Plan, note: Reason) -> Plan:
     """The plan, with the note on each service's, where its status tells of it."""
     return replace(plan, services=tuple(replace(each, notes=(*each.notes, note)) for each in plan.services))
+
+
+def aside_of(brain: RayBrain, decisions: Decisions) -> ThinksAside:
+    """A brain on Ray with the slots that it has there."""
+    link = brain.link
+    return ThinksAside(
+        brain,
+        occupants_of(decisions),
+        brain.clock,
+        ideas=link.ideas,
+        remember=link.remember,
+        is_up=lambda: link.standing.state == "up",
+    )

@@ -55,8 +55,8 @@ class Decisions:
     seed: int = 0
     """Of all chance in deciding: the same snapshot and seed make the same plan."""
     shares: int = 1
-    """Into how many parts the fleet is divided at most, which are packed apart (`placement.partition`). Parts that share
-    no pod lose nothing by it; what is learned of the mix of pods is learned in each part for itself."""
+    """Into how many parts the fleet is divided at most, which are packed apart (`placement.partition`). Parts that
+    share no pod lose nothing by it; what is learned of the mix of pods is learned in each part for itself."""
 
 
 def decide(

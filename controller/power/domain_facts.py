@@ -74,7 +74,8 @@ class DomainFacts:
     floors: str = ""
     """Why not even the floors of its devices fit; empty where they do."""
     is_braked: bool = False
-    """A hardware brake is taken to hold down what draws through it (power/estimation/brake.py). Known of domains with a budget."""
+    """A hardware brake is taken to hold down what draws through it (power/estimation/brake.py). Known of domains with
+    a budget."""
     short_w: Mapping[str, float] = field(default_factory=dict)
     """Class → watts that its devices need and do not get; every class in use."""
 

@@ -33,7 +33,8 @@ class PowerStanding:
     table: PowerTable | None = None
     """With what was read last; None before the first turn that granted."""
     reach: FloatArray | None = None
-    """`power.domains.tree.reach_of` the table: it takes longer to make than all the rest, and only domains and feeds count."""
+    """`power.domains.tree.reach_of` the table: it takes longer to make than all the rest, and only domains and feeds
+    count."""
     allocator: Allocator | None = None
     """None while no device was told of."""
     state: AllocatorState | None = None

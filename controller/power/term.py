@@ -1,7 +1,8 @@
 """The fast loop of power, without its wires: from what agents say to the leases that they get. Pure but for its memory.
 
-The allocator decides (power/allocator/step.py); here stands what it decides about: which devices there are by the agents'
-own word, where they draw from by the power domains, and what was granted before whenever either of them changes.
+The allocator decides (power/allocator/step.py); here stands what it decides about: which devices there are by the
+agents' own word, where they draw from by the power domains, and what was granted before whenever either of them
+changes.
 """
 
 from collections.abc import Callable, Mapping

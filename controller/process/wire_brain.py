@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from controller.brain.background import aside_of
 from controller.brain.inline import InlineBrain
 from controller.brain.launcher import ChildBrain, Peer, RemoteBrain, secret_from
 from controller.brain.metrics import BrainTeller
 from controller.brain.on_ray.ray_start import RayStart
-from controller.brain.remote import RayBrain
+from controller.brain.remote import RayBrain, aside_of
 from controller.brain.supervisor import Link
 from controller.brain.with_background import ThinksAside
 from controller.deciders.awaiting_pods import AwaitsPods

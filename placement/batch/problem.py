@@ -2,8 +2,10 @@
 
 Four planners of Tonnage answer four questions, and their figures cannot be compared:
 
-- the packing engine (`placement/engine/packer.py`): where does *this* pod cost least, given what is expected to come? Online.
-- the allocation bound (`placement/prices/allocation_bound.py`): how much GPU can a demand get at most? It makes the engine's prices.
+- the packing engine (`placement/engine/packer.py`): where does *this* pod cost least, given what is expected to come?
+  Online.
+- the allocation bound (`placement/prices/allocation_bound.py`): how much GPU can a demand get at most? It makes the
+  engine's prices.
 - the mix (`placement/mix/planner.py`): how many instances of which GPU type serve a service? It makes pods.
 - the batch (this package): which nodes must run so that *all pods that wait now* start, at least dollars an hour?
 

@@ -67,8 +67,9 @@ class Packer:
     ) -> None:
         """rank: shape (nodes,), all different; of nodes that cost the same, the one with least rank is taken.
 
-        None takes the first in the table, so names decide where tables are sorted by name: see placement/engine/node_order.py.
-        power: what the watts allow and prefer, as the ledger stands; None: they decide nothing.
+        None takes the first in the table, so names decide where tables are sorted by name: see
+        placement/engine/node_order.py. power: what the watts allow and prefer, as the ledger stands; None: they decide
+        nothing.
         """
         self.nodes = nodes
         self.gpu_type_names = gpu_type_names

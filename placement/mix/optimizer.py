@@ -28,8 +28,9 @@ def answer_mix(
     """The cheapest mixes that were found in `deadline_s` seconds, with what is proven; or why there are none.
 
     gap: relative distance from the bound that is good enough: then the search ends, and instances that run are kept.
-    solver: see `placement.mix.pulp_solver.solve`. known: mixes that the answer must not be dearer than, if they are feasible.
-    Reasons: `BucketUnserved` (no type can), `InventoryShort` (proven), `DeadlinePassed` (neither answer nor proof).
+    solver: see `placement.mix.pulp_solver.solve`. known: mixes that the answer must not be dearer than, if they are
+    feasible. Reasons: `BucketUnserved` (no type can), `InventoryShort` (proven), `DeadlinePassed` (neither answer nor
+    proof).
     """
     began = clock()
     unserved = first_unserved(question)

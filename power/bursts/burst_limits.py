@@ -124,7 +124,8 @@ def bounded(
     than it needs so that others have room. A burst would undo that, and its credit would be gone when its next prompt
     begins.
     drawn_w, budget_w: shape (limits,): the draw and the budget. room: what is free at each limit.
-    braked: shape (devices,), whose draw a hardware brake holds down (power/estimation/brake.py): the room is none, nobody bursts.
+    braked: shape (devices,), whose draw a hardware brake holds down (power/estimation/brake.py): the room is none,
+    nobody bursts.
     """
     most_w = tree.table.devices.max_w
     over_s = account.over_s

@@ -1,8 +1,8 @@
 """Room below a budget: what is free now, and how far the draw may rise before a decision acts.
 
-Both come from two measures (power/estimation/spike.py), each right by itself, and the sharper one counts: what is below the budget
-now, against the largest rise within a control delay; or what the smoothed draw leaves, against the largest excess over
-it.
+Both come from two measures (power/estimation/spike.py), each right by itself, and the sharper one counts: what is
+below the budget now, against the largest rise within a control delay; or what the smoothed draw leaves, against the
+largest excess over it.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,8 @@
 """What the GPUs of each service draw by the hour of the day (UTC), learnt from readings.
 
-Placement keeps peaks apart by these courses (placement/engine/power_headroom.py). Only nodes tell whose every pod with GPUs
-belongs to one service: readings name devices by UUID and pods by number, so on mixed nodes nobody knows who draws what.
+Placement keeps peaks apart by these courses (placement/engine/power_headroom.py). Only nodes tell whose every pod with
+GPUs belongs to one service: readings name devices by UUID and pods by number, so on mixed nodes nobody knows who draws
+what.
 """
 
 from collections.abc import Mapping

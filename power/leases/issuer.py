@@ -1,6 +1,7 @@
 """The controller's side of leases: which reports count, how old their readings can be, and what is answered.
 
-it keeps no watts: `power/allocator/step.py` decides those. This is the border between its columns and the messages of nodes.
+it keeps no watts: `power/allocator/step.py` decides those. This is the border between its columns and the messages of
+nodes.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence

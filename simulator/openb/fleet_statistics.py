@@ -3,8 +3,8 @@
 Source: the published production trace of a heterogeneous GPU cluster (alibaba/clusterdata, cluster-trace-gpu-v2023;
 USENIX ATC'23 "Beware of Fragmentation"). The composition of the fleet is exact. The shares of pods were counted in the
 four published pod lists and rounded to thousandths; rare sizes (together 2-4 % of a kind) are left out. CPU is rounded
-to tenths of a core, memory to GiB. tests/unit/simulator/openb/test_generator.py holds the generator to these tables and, where the
-public data is at hand, the tables to the trace.
+to tenths of a core, memory to GiB. tests/unit/simulator/openb/test_generator.py holds the generator to these tables
+and, where the public data is at hand, the tables to the trace.
 """
 
 from collections.abc import Mapping

@@ -12,12 +12,12 @@ import pytest
 from benchmarks.brain import DECISIONS, embedded
 from cluster.actions import Move
 from cluster.snapshot import Snapshot
-from controller.brain.background import aside_of
 from controller.brain.background_frames import Idea, thought_from_frame
 from controller.brain.frames import plan_from_frame, snapshot_frame
 from controller.brain.on_ray.background_pool import SlotCrew
 from controller.brain.on_ray.join import EMBEDDED, joined
 from controller.brain.on_ray.planner_pool import Crew
+from controller.brain.remote import aside_of
 from controller.deciders.background import THINK_S
 from controller.deciders.pipeline import Decisions
 from placement.moves.defragmentation import MovePrice

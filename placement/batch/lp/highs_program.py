@@ -1,7 +1,7 @@
 """A program in HiGHS, handed over as arrays: it may grow by columns and is solved again from where it stood.
 
-The solver port (`placement/mix/pulp_solver.py`) takes PuLP models; building those in Python is what costs most here (a model of
-1,900 variables: 0.3 s with PuLP, 0.015 s so), and PuLP can neither add columns nor hand over a start.
+The solver port (`placement/mix/pulp_solver.py`) takes PuLP models; building those in Python is what costs most here (a
+model of 1,900 variables: 0.3 s with PuLP, 0.015 s so), and PuLP can neither add columns nor hand over a start.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
-"""A child process with pretend devices: `python -m tests.unit.nodeagent.fake_device_process [hang|die|raise]` serves a back end."""
+"""A child process with pretend devices: `python -m tests.unit.nodeagent.fake_device_process [hang|die|raise]` serves a
+back end."""
 
 import sys
 import time
