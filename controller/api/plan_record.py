@@ -11,7 +11,7 @@ from controller.api.rule import Rule, unchanging
 
 MAX_STEPS = 1000
 """Steps of one record. With the longest names that Kubernetes knows a bind takes 1,034 bytes, so a record of them stays
-under 1 MiB, and etcd takes 1.5 MiB. A plan of more steps becomes several records (controller/plan_records.py)."""
+under 1 MiB, and etcd takes 1.5 MiB. A plan of more steps becomes several records ."""
 MAX_PHASES = 256
 LONGEST_WORDS = 256
 
