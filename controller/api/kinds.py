@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from controller.api import gang, gpu_type, model_profile, model_service, plan_record, pod, power_domain
+from controller.api import gang, gpu_type, model_profile, model_service, pod, power_domain
 from controller.api.fields import Loose, Strict
 from controller.api.flaw import Flaw
 from controller.api.gang import Gang
@@ -13,7 +13,6 @@ from controller.api.labels import API_VERSION
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
 from controller.api.node import Node
-from controller.api.plan_record import PlanRecord
 from controller.api.pod import Pod
 from controller.api.power_domain import PowerDomain
 from controller.api.rule import Rule
@@ -30,7 +29,7 @@ class Kind:
     checks: tuple[Callable[[Any], Iterable[Flaw]], ...] = ()
     """What only files need to be checked for. Called with an object whose fields are right one by one."""
     is_planned_from: bool = True
-    """False for what Tonnage only writes: in a file it is passed over without a word."""
+    """Whether planning reads it; a PowerDomain is read by the fast loop alone."""
 
     def flaws(self, obj: Any) -> Iterator[Flaw]:
         """What is wrong between the fields of an object whose fields are right one by one."""
@@ -53,9 +52,14 @@ KINDS = (
     ),
     Kind(API_VERSION, "Gang", Gang, is_namespaced=True, rules=gang.RULES),
     Kind(
-        API_VERSION, "PowerDomain", PowerDomain, is_namespaced=False, rules=power_domain.RULES, checks=power_domain.SETS
+        API_VERSION,
+        "PowerDomain",
+        PowerDomain,
+        is_namespaced=False,
+        rules=power_domain.RULES,
+        checks=power_domain.SETS,
+        is_planned_from=False,
     ),
-    Kind(API_VERSION, "PlanRecord", PlanRecord, is_namespaced=True, rules=plan_record.RULES, is_planned_from=False),
     NODE_KIND,
     POD_KIND,
 )

@@ -120,17 +120,6 @@ SERVED = {
             AGE,
         ),
     ),
-    "PlanRecord": Served(
-        "planrecords",
-        "planrec",
-        (
-            Column("Epoch", ".spec.epoch", "integer", "Times that the lead had changed hands."),
-            Column("Plan", ".spec.plan", "string", "The plan of that epoch."),
-            Column("Part", ".spec.part", "integer", "Part of the plan, from 0.", is_wide=True),
-            _condition("Applied", "Whether every step was done."),
-            AGE,
-        ),
-    ),
 }
 
 

@@ -95,7 +95,7 @@ def _objects(document: Document) -> Iterator[Read[Any] | Mistake | str]:
         yield Mistake(document.place(path=(missing,)), "is missing", f"our kinds have apiVersion: {API_VERSION}")
         return
     kind = kind_of(version, name)
-    if (version, name) in SAID_ELSEWHERE or (kind is not None and not kind.is_planned_from):
+    if (version, name) in SAID_ELSEWHERE:
         return
     if kind is None:
         wrong = _misnamed(version, name, document)

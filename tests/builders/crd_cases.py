@@ -135,37 +135,8 @@ FULL: Mapping[str, Object] = {
             ],
         },
     ),
-    "PlanRecord": _object(
-        "PlanRecord",
-        {
-            "epoch": 3,
-            "plan": "7",
-            "part": 0,
-            "parts": 1,
-            "observedAt": "2026-03-01T12:00:00Z",
-            "phases": [
-                {
-                    "name": "gang ns/train",
-                    "whole": True,
-                    "continued": False,
-                    "steps": [
-                        {"bind": {"pod": "ns/a", "node": "n1", "devices": [0]}, "reason": {"code": "C", "words": "w"}},
-                    ],
-                }
-            ],
-        },
-        {"done": [0], "undone": [{"step": 1, "reason": {"code": "C", "words": "w"}}]},
-    ),
 }
 """One object of each kind with every field in it, every list with one entry."""
-
-STEPS = {
-    "evict": {"pod": "ns/a", "node": "n1"},
-    "move": {"pod": "ns/a", "fromNode": "n1", "node": "n2", "devices": [0]},
-    "scale": {"service": "ns/chat", "instances": {"a100": 1}},
-    "powerLease": {"node": "n1", "watts": {"GPU-1": 300}, "sequence": 4, "epoch": 2, "seconds": 10},
-}
-"""The other actions of a step: a full step holds one of them only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,20 +203,9 @@ def bound_cases(kind: str) -> Iterator[Case]:
     """A case for every bound in the schema of a kind, worked out from the bound."""
     for path, part in parts(schema_of(kind)):
         if path.split(".")[0] in ("spec", "status"):
-            full = _full_with(kind, path)
-            for about, good, bad, said in _tried(full, path, part):
+            for about, good, bad, said in _tried(FULL[kind], path, part):
                 yield Case(kind, f"{path} {about}", good, bad, said)
     yield Case(kind, "spec required", FULL[kind], having(FULL[kind], "spec", ...), "Required value")
-
-
-def _full_with(kind: str, path: str) -> Object:
-    """The full object that has this path: each step of a plan holds one action."""
-    full = FULL[kind]
-    for action, content in STEPS.items():
-        if path.startswith(f"spec.phases[].steps[].{action}"):
-            step = {action: content, "reason": {"code": "C", "words": "w"}}
-            return having(full, "spec.phases[].steps[]", step)
-    return full
 
 
 Tried = tuple[str, Object, Object, str]
@@ -366,7 +326,7 @@ def _table(tpot: str) -> Object:
 
 def _rule_cases() -> Iterator[Case]:
     """What must hold between fields. `about` is where the rule stands, and how its message begins."""
-    gang, service, gpu_type, record = (FULL[kind] for kind in ("Gang", "ModelService", "GPUType", "PlanRecord"))
+    gang, service, gpu_type = (FULL[kind] for kind in ("Gang", "ModelService", "GPUType"))
     profile = FULL["ModelProfile"]
     for full in (gang, service):
         good = having(full, "metadata.name", LONG_NAME[1:])
@@ -380,10 +340,9 @@ def _rule_cases() -> Iterator[Case]:
         ("ModelProfile", "spec.model", "other", "spec.gpusPerInstance"),
         ("ModelProfile", "spec.gpuType", "other", "spec.gpusPerInstance"),
         ("ModelService", "spec.model", "other", "spec.sliceFactor"),
-        ("PlanRecord", "spec", {**record["spec"], "epoch": 4}, "metadata.labels"),
     ):
         before = FULL[kind]
-        good = having(before, left, {"a": "b"} if left == "metadata.labels" else 3)
+        good = having(before, left, 3)
         yield Case(kind, f"{path} does not change", good, having(before, path, other), "does not change", before)
     for kind, path, make in (
         ("ModelProfile", "spec.grid.inputTokens", _profile),
@@ -430,7 +389,6 @@ def _rule_cases() -> Iterator[Case]:
                 having(full, path, "1m30.5s"), having(full, path, bad), "with its unit",
             )  # fmt: skip
     yield from _power_cases(FULL["PowerDomain"])
-    yield from _record_cases(record)
 
 
 def _power_cases(domain: Object) -> Iterator[Case]:
@@ -463,28 +421,6 @@ def _quantity_cases(full: Object, path: str, too_low: str) -> Iterator[Case]:
     yield Case(full["kind"], f"{path} type, 1.5", having(full, path, "1.5"), having(full, path, 1.5), "must be")
 
 
-def _record_cases(record: Object) -> Iterator[Case]:
-    step = record["spec"]["phases"][0]["steps"][0]
-    phase = record["spec"]["phases"][0]
-
-    def with_steps(*counts: int) -> Object:
-        return having(record, "spec.phases", [{**phase, "steps": [step] * count} for count in counts])
-
-    yield Case("PlanRecord", "spec has more than", with_steps(500, 500), with_steps(500, 501), "write further parts")
-    yield Case(
-        "PlanRecord", "spec part is not below",
-        having(having(record, "spec.parts", 3), "spec.part", 2), having(record, "spec.part", 1), "counted from 0",
-    )  # fmt: skip
-    for n, wrong in enumerate(({}, {"evict": STEPS["evict"]})):
-        base = step if wrong else {"reason": step["reason"]}
-        about = "spec.phases[].steps[] holds one action" + (", two" if n else ", none")
-        for name, content in STEPS.items():
-            other = {"reason": step["reason"], name: content}
-            good = having(record, "spec.phases[].steps[]", other)
-            bad = having(record, "spec.phases[].steps[]", {**base, **wrong})
-            yield Case("PlanRecord", f"{about}, beside {name}", good, bad, "one action")
-
-
 RULE_CASES = tuple(_rule_cases())
 
 LARGEST: Mapping[str, Object] = {
@@ -504,17 +440,6 @@ LARGEST: Mapping[str, Object] = {
         [f"type-{n:02}" for n in range(64)],
     ),
     "GPUType": having(FULL["GPUType"], "spec.nodeLabel.values", [f"A{n}" for n in range(32)]),
-    "PlanRecord": having(
-        FULL["PlanRecord"],
-        "spec.phases",
-        [{**FULL["PlanRecord"]["spec"]["phases"][0], "name": f"p{n}"} for n in range(255)]
-        + [
-            {
-                "name": "last",
-                "steps": [{"evict": {"pod": f"ns/p{n}", "node": "n1"}, "reason": {"code": "C"}} for n in range(745)],
-            }
-        ],
-    ),
 }
 """Objects whose lists are as long as they may be, all at once: rules must not become too dear for the API server."""
 

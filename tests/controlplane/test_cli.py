@@ -18,6 +18,8 @@ from click.testing import CliRunner, Result
 
 from cli.main import tonnage
 from cluster.plans import Reason
+from controller.api.kinds import OWN_KINDS
+from controller.api.printer_columns import SERVED
 from controller.report.events import Said, Series, event_write
 from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
@@ -45,8 +47,8 @@ def kubectl(server: ControlPlane, programs: Programs) -> Kubectl:
     """As administrator; Tonnage's kinds are installed and the examples are there. No operator runs."""
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
     kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
-    for crd in ("gputypes", "modelprofiles", "modelservices", "gangs", "planrecords"):
-        kubectl.wait("condition=Established", f"crd/{crd}.tonnage.dev")
+    for kind in OWN_KINDS:
+        kubectl.wait("condition=Established", f"crd/{SERVED[kind.name].plural}.tonnage.dev")
     until(lambda: len(kubectl.get("nodes")["items"]) == 22, "the simulated nodes are there")
     return kubectl
 
@@ -92,7 +94,7 @@ def same_as_kubectl(kubectl: Kubectl, run: Any, command: str) -> None:
 @pytest.mark.parametrize(
     "command",
     ["gputypes", "gput -o wide", "modelprofiles", "mprof -o wide", "modelservices", "msvc -A -o wide", "gangs",
-     "planrecords -A", "tonnage -A", "modelservices,gputypes", "msvc/chat gput/a100", "nodes --show-labels",
+     "tonnage -A", "modelservices,gputypes", "msvc/chat gput/a100", "nodes --show-labels",
      "nodes -o wide --no-headers", "pods -A", "leases -A", "events -A", "crd", "msvc -o name", "tonnage -o name",
      "msvc chat -o json", "gput -o json", "gput,msvc -A", "nodes -l nvidia.com/gpu.product=NVIDIA-L4",
      "msvc -o jsonpath={.items[*].metadata.name}", "nodes -o jsonpath={.items[*].spec.unschedulable}",

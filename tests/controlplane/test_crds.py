@@ -343,7 +343,6 @@ def test_the_examples_apply(api: PlainApi, obj: Object) -> None:
         ("msvc.status.costPerHour", "dollars per hour"),
         ("mprof.spec.throughput.requestsPerSecond", "Requests per second"),
         ("gangs.spec.minMembers", "none does"),
-        ("planrec.spec.observedAt", "When the cluster was"),
     ],
 )
 def test_kubectl_explains_a_field_with_its_unit(api: PlainApi, kubectl: Kubectl, field: str, unit: str) -> None:

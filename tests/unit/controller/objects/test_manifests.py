@@ -67,12 +67,11 @@ def test_objects_of_other_programs_are_passed_over_with_a_note(tmp_path: Path) -
     assert (note.about, note.reason.figures) == ("Deployment (apps/v1)", {"objects": 2})
 
 
-@pytest.mark.parametrize(
-    ("version", "kind"), [("scheduling.k8s.io/v1", "PriorityClass"), ("tonnage.dev/v1alpha1", "PlanRecord")]
-)
-def test_what_goes_with_our_objects_is_passed_over_without_a_word(tmp_path: Path, version: str, kind: str) -> None:
-    """Whoever pipes `kubectl get tonnage -o yaml` into a plan has them in it."""
-    file = written(tmp_path, [{"apiVersion": version, "kind": kind, "metadata": {"name": "x"}}])
+def test_what_goes_with_our_objects_is_passed_over_without_a_word(tmp_path: Path) -> None:
+    """The API server writes the number of a pod's class into the pod."""
+    file = written(
+        tmp_path, [{"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "x"}}]
+    )
 
     assert read_manifests([str(file)]) == Manifests()
 
