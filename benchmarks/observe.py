@@ -13,6 +13,7 @@ from rich.table import Table
 
 from benchmarks import api_objects, arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
+from controller.api import gpu_type
 from controller.kube.cache import Cache
 from controller.kube_world.observer import Caches, Observer, empty_caches, settle_heap
 
@@ -83,7 +84,7 @@ def lists_of(caches: Caches, nodes: int, pods: int) -> Lists:
     types = [api_objects.gpu_type(name) for name in api_objects.GPU_TYPES]
     fleet = (api_objects.node(n) for n in range(nodes))
     every_pod = (api_objects.pod(n, on=seat(n, nodes)) for n in range(pods))
-    own = [(cache, [api_objects.page(types if cache is caches.gpu_types else ())]) for _, cache in caches.own]
+    own = [(cache, [api_objects.page(types if kind is gpu_type.KIND else ())]) for kind, cache in caches.own.items()]
     return [*own, (caches.nodes, [api_objects.page(fleet)]), (caches.pods, api_objects.pages(every_pod, 2000))]
 
 

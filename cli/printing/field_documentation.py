@@ -1,14 +1,14 @@
 """What a kind of Tonnage's, or a field of it, means: from the schema that this release installs, without a cluster."""
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from cluster.errors import ConfigError, Mistake
 from controller.api.crds import crd
-from controller.api.kinds import OWN_KINDS, Kind
+from controller.api.kind import Kind
+from controller.api.kinds import KINDS, own_kinds
 from controller.api.labels import GROUP, VERSION
-from controller.api.printer_columns import SERVED
 from controller.api.suggestions import meant
 
 Schema = dict[str, Any]
@@ -16,10 +16,10 @@ Schema = dict[str, Any]
 WIDTH = 80
 
 
-def field_text(path: str, *, recursive: bool = False) -> str:
+def field_text(path: str, *, recursive: bool = False, kinds: Iterable[Kind] = KINDS) -> str:
     """The page of `KIND.FIELD.FIELD`, in the form of kubectl explain. Raises ConfigError for what does not exist."""
     word, *fields = path.rstrip(".").split(".")
-    kind = _kind(word)
+    kind = _kind(word, own_kinds(kinds))
     schema: Schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     here, name = schema, ""
     for field in fields:
@@ -37,12 +37,11 @@ def field_text(path: str, *, recursive: bool = False) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _kind(word: str) -> Kind:
-    for kind in OWN_KINDS:
-        served = SERVED[kind.name]
-        if word.lower() in (kind.name.lower(), served.plural, served.short):
+def _kind(word: str, kinds: Iterable[Kind]) -> Kind:
+    for kind in kinds:
+        if word.lower() in (kind.name.lower(), kind.plural, *kind.short_names):
             return kind
-    names = [kind.name.lower() for kind in OWN_KINDS]
+    names = [kind.name.lower() for kind in kinds]
     raise ConfigError(Mistake(word, "is no kind of Tonnage's", f"{meant(word, names)}; for an object write KIND/NAME"))
 
 

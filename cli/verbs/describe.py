@@ -55,11 +55,12 @@ def describe(
 async def _described(cluster: Cluster, what: tuple[str, ...], selector: str | None) -> bool:
     from cli.inputs.resource_arguments import asked_for
     from cli.printing.describe_page import page
+    from controller.api.labels import GROUP
     from controller.kube.errors import KubeReadError
 
     is_whole, pages = True, []
     for asked in asked_for(cluster, what):
-        if asked.resource.group != "tonnage.dev" and asked.resource.kind not in ("Node", "Pod"):
+        if asked.resource.group != GROUP and asked.resource.kind not in ("Node", "Pod"):
             raise ConfigError(Mistake(asked.resource.full_name, "is not described here", "see kubectl describe"))
         objects: list[Object] = []
         try:

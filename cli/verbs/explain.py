@@ -8,8 +8,6 @@ from click.shell_completion import CompletionItem
 from cli.inputs.cluster import Impersonated, cluster_options, target_from
 from cli.inputs.planning import decider, one_origin, packer_of, planned, planned_on, planning_options, say
 
-KINDS = ("Gang", "ModelService", "Node", "Pod")
-
 
 def _targets(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Completes KIND/NAME with the objects in the files that -f already names, or with the kinds alone."""
@@ -20,7 +18,9 @@ def _targets(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Co
         read = read_manifests(ctx.params.get("files") or ())
         names = [each.who for kind in (read.services, read.gangs, read.pods, read.nodes) for each in kind]
     except ConfigError:
-        names = [f"{kind}/" for kind in KINDS]
+        from controller.queries.explain import EXPLAINED
+
+        names = [f"{kind}/" for kind in EXPLAINED]
     return [CompletionItem(name) for name in names if name.lower().startswith(incomplete.lower())]
 
 

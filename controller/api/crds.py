@@ -1,14 +1,16 @@
 """CustomResourceDefinitions of our kinds, from their models. `python -m controller.api.crds` writes deploy/crds."""
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from controller.api.kinds import OWN_KINDS, Kind
+from controller.api.kind import Kind
+from controller.api.kinds import KINDS, own_kinds
 from controller.api.labels import CATEGORY, GROUP, VERSION
-from controller.api.printer_columns import SERVED, Column, Served
+from controller.api.printer_columns import Column
 from controller.api.schema import structural
 
 FOLDER = Path("deploy") / "crds"
@@ -17,49 +19,46 @@ HEAD = "# Made by `make crds` from controller/api; a test fails when it is out o
 
 def crd(kind: Kind) -> dict[str, Any]:
     """The definition of one kind, as it is applied."""
-    served = SERVED[kind.name]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{served.plural}.{GROUP}"},
+        "metadata": {"name": kind.definition},
         "spec": {
             "group": GROUP,
             "scope": "Namespaced" if kind.is_namespaced else "Cluster",
             "names": {
                 "kind": kind.name,
                 "listKind": f"{kind.name}List",
-                "plural": served.plural,
+                "plural": kind.plural,
                 "singular": kind.name.lower(),
-                "shortNames": [served.short],
+                "shortNames": list(kind.short_names),
                 "categories": [CATEGORY],
             },
-            "versions": [_version(kind, served)],
+            "versions": [_version(kind)],
         },
     }
 
 
-def _version(kind: Kind, served: Served) -> dict[str, Any]:
+def _version(kind: Kind) -> dict[str, Any]:
     return {
         "name": VERSION,
         "served": True,
         "storage": True,
-        "subresources": _subresources(served),
-        "additionalPrinterColumns": [_column(column) for column in served.columns],
+        "subresources": _subresources(kind),
+        "additionalPrinterColumns": [_column(column) for column in kind.columns],
         "schema": {"openAPIV3Schema": structural(kind.model, kind.rules)},
     }
 
 
-def _subresources(served: Served) -> dict[str, Any]:
-    if served.scale is None:
-        return {"status": {}}
-    return {
-        "status": {},
-        "scale": {
-            "specReplicasPath": served.scale.spec_path,
-            "statusReplicasPath": served.scale.status_path,
-            "labelSelectorPath": served.scale.selector_path,
-        },
-    }
+def _subresources(kind: Kind) -> dict[str, Any]:
+    made: dict[str, Any] = {"status": {}} if kind.has_status else {}
+    if kind.scale is not None:
+        made["scale"] = {
+            "specReplicasPath": kind.scale.spec_path,
+            "statusReplicasPath": kind.scale.status_path,
+            "labelSelectorPath": kind.scale.selector_path,
+        }
+    return made
 
 
 def _column(column: Column) -> dict[str, Any]:
@@ -79,12 +78,12 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def files() -> dict[str, str]:
+def files(kinds: Iterable[Kind] = KINDS) -> dict[str, str]:
     """File name → YAML, one file for each kind of ours."""
     return {
-        f"{GROUP}_{SERVED[kind.name].plural}.yaml": HEAD
+        f"{GROUP}_{kind.plural}.yaml": HEAD
         + yaml.dump(crd(kind), Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
-        for kind in OWN_KINDS
+        for kind in own_kinds(kinds)
     }
 
 

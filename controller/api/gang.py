@@ -8,8 +8,10 @@ from pydantic import Field
 from controller.api.conditions import ObservedStatus
 from controller.api.fields import LabelKey, Strict
 from controller.api.flaw import Flaw
+from controller.api.kind import Kind
 from controller.api.labels import GANG_LABEL
 from controller.api.metadata import ApiVersion, OwnMeta
+from controller.api.printer_columns import AGE, Column, Scale, condition, reason
 from controller.api.rule import Rule, fits_label
 
 
@@ -74,3 +76,28 @@ RULES = (
         _topology_flaws,
     ),
 )
+
+KIND = Kind(
+    name="Gang",
+    model=Gang,
+    plural="gangs",
+    short_names=("gng",),
+    is_namespaced=True,
+    columns=(
+        Column("Min", ".spec.minMembers", "integer", "Members that start together, at least."),
+        Column("Members", ".status.members", "integer", "Pods of the gang."),
+        Column("Running", ".status.running", "integer", "Members that run."),
+        condition("Ready", "Whether enough members run."),
+        Column("Within", ".spec.topology.within", "string", "Node label that they share.", is_wide=True),
+        reason("Ready"),
+        AGE,
+    ),
+    # Its members are pods of other owners; what is scaled is how many of them must start together.
+    scale=Scale(".spec.minMembers", ".status.members", ".status.selector"),
+    rules=RULES,
+)
+
+
+def gang_selector(name: str) -> str:
+    """The label selector of a gang's members, for its status."""
+    return f"{GANG_LABEL}={name}"

@@ -8,7 +8,9 @@ from pydantic import Field
 from controller.api.conditions import ObservedStatus
 from controller.api.fields import LabelKey, LabelValue, ListOf, PositiveNumber, PositiveQuantity, Strict, as_set
 from controller.api.flaw import Flaw, repeat_flaws
+from controller.api.kind import Kind
 from controller.api.metadata import ApiVersion, OwnMeta
+from controller.api.printer_columns import ACCEPTED, AGE, Column
 from controller.api.rule import unchanging
 
 GpuResource = Literal["nvidia.com/gpu", "amd.com/gpu"]
@@ -71,3 +73,22 @@ RULES = (unchanging("spec", "resourceName", remedy="make another GPUType, pods r
 
 SETS = (_value_flaws,)
 """What the types of the lists see to on the API server."""
+
+KIND = Kind(
+    name="GPUType",
+    model=GPUType,
+    plural="gputypes",
+    short_names=("gput",),
+    is_namespaced=False,
+    columns=(
+        Column("Memory", ".spec.memory", "string", "Memory of one device."),
+        Column("$/h", ".spec.pricePerHour.onDemand", "number", "Dollars per device and hour on demand."),
+        Column("Spot $/h", ".spec.pricePerHour.spot", "number", "Dollars per device and hour on spot."),
+        Column("Resource", ".spec.resourceName", "string", "Resource by which pods ask for it.", is_wide=True),
+        ACCEPTED,
+        AGE,
+    ),
+    rules=RULES,
+    checks=SETS,
+    watched_as="gpu_types",
+)

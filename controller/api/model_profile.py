@@ -9,7 +9,9 @@ from cluster.hardware import MAX_GPUS_PER_NODE
 from controller.api.conditions import ObservedStatus
 from controller.api.fields import Duration, ListOf, NumberFromZero, ObjectName, Strict
 from controller.api.flaw import Flaw, Path, column_flaws, rising_flaws, row_flaws
+from controller.api.kind import Kind
 from controller.api.metadata import ApiVersion, OwnMeta
+from controller.api.printer_columns import ACCEPTED, AGE, Column
 from controller.api.rule import Rule, unchanging
 
 Edge = Annotated[int, Field(ge=1, le=100_000_000)]
@@ -132,4 +134,21 @@ RULES = (
         "is zero in every bucket; leave the table out when nothing can be served within this promise",
         _each_table(_zero_flaws),
     ),
+)
+
+KIND = Kind(
+    name="ModelProfile",
+    model=ModelProfile,
+    plural="modelprofiles",
+    short_names=("mprof",),
+    is_namespaced=False,
+    columns=(
+        Column("Model", ".spec.model", "string", "The model that was measured."),
+        Column("GPU type", ".spec.gpuType", "string", "The GPUType that it was measured on."),
+        Column("GPUs", ".spec.gpusPerInstance", "integer", "Devices of one instance."),
+        ACCEPTED,
+        AGE,
+    ),
+    rules=RULES,
+    watched_as="profiles",
 )

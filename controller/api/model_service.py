@@ -22,9 +22,11 @@ from controller.api.fields import (
     keyed_by,
 )
 from controller.api.flaw import Flaw, Path, column_flaws, repeat_flaws, row_flaws
+from controller.api.kind import Kind
 from controller.api.labels import SERVICE_LABEL
 from controller.api.metadata import ApiVersion, OwnMeta
 from controller.api.model_profile import Edges, Matrix, rising
+from controller.api.printer_columns import AGE, Column, condition, reason
 from controller.api.rule import Rule, fits_label, unchanging
 
 HISTOGRAM_TOLERANCE = 1e-3
@@ -253,3 +255,26 @@ def status_from(before: Mapping[str, Any]) -> ModelServiceStatus:
         return ModelServiceStatus.model_validate(before)
     except ValidationError:
         return ModelServiceStatus()
+
+
+KIND = Kind(
+    name="ModelService",
+    model=ModelService,
+    plural="modelservices",
+    short_names=("msvc",),
+    is_namespaced=True,
+    columns=(
+        Column("Model", ".spec.model", "string", "The model that is served."),
+        Column("Wanted", ".status.wantedInstances", "integer", "Instances that are asked for."),
+        Column("Running", ".status.runningInstances", "integer", "Instances that run."),
+        Column("$/h", ".status.costPerHour", "number", "Dollars per hour of the instances asked for."),
+        condition("Ready", "Whether all instances run as the last plan wants them."),
+        Column("Mix", ".status.replicas", "string", "Instances asked for, by GPUType.", is_wide=True),
+        Column("Gap", ".status.gap", "number", "How far the cost may be from the least, share.", is_wide=True),
+        reason("Ready"),
+        AGE,
+    ),
+    rules=RULES,
+    checks=SETS,
+    watched_as="services",
+)

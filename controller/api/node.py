@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from controller.api.fields import ListOf, Loose, Quantity
+from controller.api.kind import Kind
 from controller.api.metadata import ObjectMeta
 
 
@@ -36,3 +37,6 @@ class Node(Loose):
     metadata: ObjectMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+
+KIND = Kind(name="Node", model=Node, plural="nodes", is_namespaced=False, api_version="v1", has_status=False)

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from controller.api.fields import ListOf, Loose, Quantity
 from controller.api.flaw import Flaw, Path
+from controller.api.kind import Kind
 from controller.api.metadata import ObjectMeta
 
 
@@ -125,3 +126,14 @@ def _requirement_flaws(requirement: SelectorRequirement, path: Path) -> Iterator
 
 def _is_integer(text: str) -> bool:
     return text.removeprefix("-").isascii() and text.removeprefix("-").isdigit()
+
+
+KIND = Kind(
+    name="Pod",
+    model=Pod,
+    plural="pods",
+    is_namespaced=True,
+    api_version="v1",
+    checks=(flaws,),
+    has_status=False,
+)

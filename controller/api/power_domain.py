@@ -22,7 +22,9 @@ from controller.api.fields import (
     keyed_by,
 )
 from controller.api.flaw import Flaw, repeat_flaws
+from controller.api.kind import Kind
 from controller.api.metadata import ApiVersion, OwnMeta
+from controller.api.printer_columns import AGE, Column, condition, reason
 from controller.api.rule import Rule
 
 Type = Literal["site", "row", "rack", "pdu"]
@@ -251,3 +253,27 @@ RULES = (
 
 SETS = (_set_flaws,)
 """What the types of the lists see to on the API server."""
+
+KIND = Kind(
+    name="PowerDomain",
+    model=PowerDomain,
+    plural="powerdomains",
+    short_names=("pdom",),
+    is_namespaced=False,
+    columns=(
+        Column("Type", ".spec.type", "string", "What it is."),
+        Column("Budget", ".spec.budgetWatts", "number", "What may be drawn through it for ever, watts."),
+        Column("Draw", ".status.drawWatts", "number", "What is drawn through it now, watts."),
+        Column("Headroom", ".status.headroomWatts", "number", "What more work may begin to draw in it, watts."),
+        Column("Devices", ".status.devices", "integer", "Devices that draw through it."),
+        Column("Stale", ".status.staleDevices", "integer", "Devices not heard of lately.", is_wide=True),
+        Column("Capped", ".status.cappedShare", "number", "Share of its devices that are held back.", is_wide=True),
+        condition("Ready", "Whether its agents are heard and its budget is kept."),
+        reason("Ready"),
+        AGE,
+    ),
+    rules=RULES,
+    checks=SETS,
+    watched_by="power",
+    watched_as="power_domains",
+)

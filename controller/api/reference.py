@@ -1,7 +1,7 @@
 """The reference of all kinds in Markdown, made from their models; `python -m controller.api.reference` prints it."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -10,9 +10,9 @@ from pydantic.fields import FieldInfo
 
 from controller.api import labels
 from controller.api.conditions import ACCEPTED, DEGRADED, PLANNED, READY
-from controller.api.kinds import OWN_KINDS, Kind
+from controller.api.kind import Kind
+from controller.api.kinds import KINDS, own_kinds
 from controller.api.labels import CATEGORY
-from controller.api.printer_columns import SERVED
 from controller.api.pruning import model_in
 from controller.api.quantity import duration
 
@@ -109,17 +109,18 @@ GPUs are not heeded. A note says so for pending pods that require pod affinity, 
 """
 
 
-def reference() -> str:
+def reference(kinds: Iterable[Kind] = KINDS) -> str:
     """The whole page."""
-    parts = [HEAD, _cluster(), *(_kind(kind) for kind in OWN_KINDS), _core("Node", NODE), _core("Pod", POD), FOOT]
+    own = own_kinds(kinds)
+    parts = [HEAD, _cluster(own), *(_kind(kind) for kind in own), _core("Node", NODE), _core("Pod", POD), FOOT]
     return "\n".join(parts)
 
 
-def _cluster() -> str:
+def _cluster(own: Iterable[Kind]) -> str:
     rows = (
-        f"| {kind.name} | `{SERVED[kind.name].plural}`, `{SERVED[kind.name].short}` | "
+        f"| {kind.name} | {', '.join(f'`{name}`' for name in (kind.plural, *kind.short_names))} | "
         f"{'yes' if kind.is_namespaced else 'no'} |\n"
-        for kind in OWN_KINDS
+        for kind in own
     )
     named = {"accepted": ACCEPTED, "planned": PLANNED, "ready": READY, "degraded": DEGRADED}
     return CLUSTER.format(names="".join(rows), category=CATEGORY, **named)
@@ -135,10 +136,13 @@ def _kind(kind: Kind) -> str:
     scope = "In a namespace." if kind.is_namespaced else "Not in a namespace."
     head = f"## {kind.name}\n\n{doc.removesuffix(' Not namespaced.')} {scope}\n\n"
     table = "| field | type | default | meaning |\n|---|---|---|---|\n"
-    spec, status = (_part(kind, name) for name in ("spec", "status"))
-    told = "\nWhat Tonnage writes back:\n\n| field | type | meaning |\n|---|---|---|\n"
-    rows = "".join(f"{row}\n" for row in _rows(spec, "spec"))
-    return head + table + rows + _rules(kind) + told + "".join(f"{row}\n" for row in _status_rows(status))
+    rows = "".join(f"{row}\n" for row in _rows(_part(kind, "spec"), "spec"))
+    return head + table + rows + _rules(kind) + (_status(kind) if kind.has_status else "")
+
+
+def _status(kind: Kind) -> str:
+    rows = "".join(f"{row}\n" for row in _status_rows(_part(kind, "status")))
+    return "\nWhat Tonnage writes back:\n\n| field | type | meaning |\n|---|---|---|\n" + rows
 
 
 def _rules(kind: Kind) -> str:
@@ -152,7 +156,7 @@ def _rules(kind: Kind) -> str:
 
 def _part(kind: Kind, name: str) -> type[BaseModel]:
     part = kind.model.model_fields[name].annotation
-    assert isinstance(part, type) and issubclass(part, BaseModel)  # noqa: S101, PT018  # every kind of ours has both
+    assert isinstance(part, type) and issubclass(part, BaseModel)  # noqa: S101, PT018  # parts are models
     return part
 
 

@@ -7,8 +7,12 @@ from typing import Any
 import msgspec
 
 from cluster.snapshot import Snapshot
+from controller.api.gpu_type import KIND as GPU_TYPE
 from controller.api.gpu_type import NodeLabel
+from controller.api.kind import Kind
 from controller.api.labels import SCHEDULER_NAME, SERVICE_LABEL, is_device_number
+from controller.api.model_service import KIND as SERVICE
+from controller.api.pod import KIND as POD
 from controller.kube.cache import Cache, Resource
 from controller.kube.cluster_view import SeenDeployment, SeenGpuType, SeenPod, SeenService
 from controller.kube.structs import Meta, OwnObject, Pod, Slim
@@ -57,24 +61,22 @@ class CachedSightings:
         snapshot: Callable[[], Snapshot],
         *,
         pods: Cache[Pod],
-        services: Cache[OwnObject],
-        gpu_types: Cache[OwnObject],
+        own: Mapping[Kind, Cache[OwnObject]],
         deployments: Cache[Deployment],
-        gangs: Cache[OwnObject],
         allocates_claims: bool = False,
     ) -> None:
-        """snapshot: raises ObservationError while a part of it is not synced.
+        """snapshot: raises ObservationError while a part of it is not synced. own: of our kinds.
 
         allocates_claims: whether the ResourceClaims of pods are Tonnage's to allocate; where they are not, a gated pod
         with claims is released as any other, and kube-scheduler allocates them.
         """
         self._snapshot = snapshot
         self._pods = pods
-        self._services = services
-        self._gpu_types = gpu_types
+        self._services = own[SERVICE]
+        self._gpu_types = own[GPU_TYPE]
         self._deployments = deployments
         self._allocates_claims = allocates_claims
-        self._gangs = gangs
+        self._by_kind: Mapping[str, Cache[Any]] = {POD.name: pods, **{kind.name: each for kind, each in own.items()}}
 
     def snapshot(self) -> Snapshot:
         return self._snapshot()
@@ -92,9 +94,8 @@ class CachedSightings:
         return SeenService(name, meta.uid, meta.generation, template, _plain(bytes(found.status)))
 
     def uid(self, kind: str, name: str) -> str | None:
-        """Of a Pod, a ModelService or a Gang; None when it is not there, or of another kind."""
-        by_kind: Mapping[str, Cache[Any]] = {"Pod": self._pods, "ModelService": self._services, "Gang": self._gangs}
-        found = by_kind[kind].get(name) if kind in by_kind else None
+        """Of a Pod or an object of ours; None when it is not there, or of a kind that planning does not read."""
+        found = self._by_kind[kind].get(name) if kind in self._by_kind else None
         return found.metadata.uid if found else None
 
     def generations(self) -> dict[str, int]:

@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 
 from cluster.errors import Mistake, ObservationError
 from cluster.snapshot import Snapshot
-from controller.api.kinds import NODE_KIND, POD_KIND, kind_of
-from controller.api.labels import API_VERSION
+from controller.api.kind import Kind
+from controller.api.kinds import KINDS, own_kinds
+from controller.api.node import KIND as NODE
+from controller.api.pod import KIND as POD
 from controller.dra.objects import API as RESOURCE_API
 from controller.dra.objects import DeviceClass, ResourceClaim, ResourceSlice
 from controller.dra.translation import Book
@@ -19,23 +21,16 @@ from controller.kube.connection import Transport
 from controller.kube.reflector import Rhythm, Surroundings, reflect
 from controller.kube.structs import Node, OwnObject, Pod
 from controller.objects.findings import Findings
-from controller.objects.own_objects import own_from
+from controller.objects.own_objects import own_from, own_resource
 from controller.objects.read import Note, Read
-from controller.snapshot.builder import Picture, Seen
+from controller.snapshot.builder import PARTS, Picture, Seen, SnapshotPart
 from controller.snapshot.from_manifests import note_snapshot
 
 T = TypeVar("T")
 
-NODES = Resource("nodes", "/api/v1/nodes", Node, is_namespaced=False)
-PODS = Resource(
-    "pods", "/api/v1/pods", Pod, selectors={"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
-)
+NODES = Resource(NODE.part, NODE.path, Node, is_namespaced=False)
+PODS = Resource(POD.part, POD.path, Pod, selectors={"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"})
 """A pod that ends leaves the watch as if it were deleted; a cluster keeps thousands of those."""
-OURS = f"/apis/{API_VERSION}"
-GPU_TYPES = Resource("gpu_types", f"{OURS}/gputypes", OwnObject, is_namespaced=False)
-PROFILES = Resource("profiles", f"{OURS}/modelprofiles", OwnObject, is_namespaced=False)
-SERVICES = Resource("services", f"{OURS}/modelservices", OwnObject)
-GANGS = Resource("gangs", f"{OURS}/gangs", OwnObject)
 SLICES = Resource("slices", f"{RESOURCE_API}/resourceslices", ResourceSlice, is_namespaced=False)
 CLAIMS = Resource("claims", f"{RESOURCE_API}/resourceclaims", ResourceClaim)
 CLASSES = Resource("classes", f"{RESOURCE_API}/deviceclasses", DeviceClass, is_namespaced=False)
@@ -64,28 +59,18 @@ class Caches:
 
     nodes: Cache[Node]
     pods: Cache[Pod]
-    gpu_types: Cache[OwnObject]
-    profiles: Cache[OwnObject]
-    services: Cache[OwnObject]
-    gangs: Cache[OwnObject]
+    own: Mapping[Kind, Cache[OwnObject]]
+    """Of each of our kinds that is planned from, in the order of the registry."""
     devices: DeviceCaches | None = None
 
     @property
     def each(self) -> tuple[Cache[Any], ...]:
-        return (self.nodes, self.pods, *(cache for _, cache in self.own), *(self.devices.each if self.devices else ()))
-
-    @property
-    def own(self) -> tuple[tuple[str, Cache[OwnObject]], ...]:
-        """With the names of their kinds."""
-        return (
-            ("GPUType", self.gpu_types),
-            ("ModelProfile", self.profiles),
-            ("ModelService", self.services),
-            ("Gang", self.gangs),
-        )
+        return (self.nodes, self.pods, *self.own.values(), *(self.devices.each if self.devices else ()))
 
 
-def empty_caches(changed: Callable[[], None] = lambda: None, *, with_devices: bool = False) -> Caches:
+def empty_caches(
+    changed: Callable[[], None] = lambda: None, *, with_devices: bool = False, kinds: Iterable[Kind] = KINDS
+) -> Caches:
     """changed: called in the event loop whenever an object came, changed or went; be quick.
 
     with_devices: whether slices, claims and device classes are watched, too.
@@ -94,10 +79,7 @@ def empty_caches(changed: Callable[[], None] = lambda: None, *, with_devices: bo
     return Caches(
         nodes=Cache(NODES, changed),
         pods=Cache(PODS, changed),
-        gpu_types=Cache(GPU_TYPES, changed),
-        profiles=Cache(PROFILES, changed),
-        services=Cache(SERVICES, changed),
-        gangs=Cache(GANGS, changed),
+        own={kind: Cache(own_resource(kind), changed) for kind in own_kinds(kinds) if kind.is_planned_from},
         devices=devices if with_devices else None,
     )
 
@@ -130,6 +112,7 @@ class Observer:
         new_book: Callable[[], Book] = lambda: Book({}, lambda _: False),
         stale_after_s: float = STALE_AFTER_S,
         at_first_sight: Callable[[], None] = settle_heap,
+        parts: tuple[SnapshotPart, ...] = PARTS,
     ) -> None:
         """clock: seconds since the epoch, the one that the reflectors have.
 
@@ -144,7 +127,8 @@ class Observer:
         self._at_first_sight = at_first_sight
         self._is_first = True
         self._is_ours = is_ours
-        self._picture = Picture(is_ours)
+        self._parts = parts
+        self._picture = Picture(is_ours, parts)
         self._unreadable: dict[tuple[str, str], tuple[Mistake, ...]] = {}
         self._lock = Lock()
 
@@ -194,14 +178,14 @@ class Observer:
             return self._picture.seen(at_s, observed_at_s)
         except Exception:
             # A bug; but changes that were drained and not taken must not be missing for ever after.
-            self._picture, self._unreadable = Picture(self._is_ours), {}
+            self._picture, self._unreadable = Picture(self._is_ours, self._parts), {}
             self._book = self._new_book()
             for cache in self._caches.each:
                 cache.mark_all()
             raise
 
     def _take_changes(self) -> None:
-        for kind, cache in self._caches.own:
+        for kind, cache in self._caches.own.items():
             for name, obj in cache.drain().items():
                 self._take_own(kind, name, obj)
         nodes, pods = self._caches.nodes.drain(), self._caches.pods.drain()
@@ -211,12 +195,12 @@ class Observer:
             if node is None:
                 self._picture.remove_node(name)
             else:
-                self._picture.put_node(Read(node, NODE_KIND))
+                self._picture.put_node(Read(node, NODE))
         for name, pod in pods.items():
             if pod is None:
                 self._picture.remove_pod(name)
             else:
-                self._picture.put_pod(Read(pod, POD_KIND))
+                self._picture.put_pod(Read(pod, POD))
 
     def _with_devices(
         self, devices: DeviceCaches, nodes: Mapping[str, Node | None], pods: Mapping[str, Pod | None]
@@ -240,16 +224,15 @@ class Observer:
         with self._lock:
             return look(self._book)
 
-    def _take_own(self, kind_name: str, name: str, obj: OwnObject | None) -> None:
-        kind = kind_of(API_VERSION, kind_name)
-        self._unreadable.pop((kind_name, name), None)
-        read = None if obj is None or kind is None else own_from(name, kind, obj)
+    def _take_own(self, kind: Kind, name: str, obj: OwnObject | None) -> None:
+        self._unreadable.pop((kind.name, name), None)
+        read = None if obj is None else own_from(name, kind, obj)
         if isinstance(read, Read):
             self._picture.put_own(read)
             return
-        self._picture.remove_own(kind_name, name)
+        self._picture.remove_own(kind, name)
         if read is not None:
-            self._unreadable[kind_name, name] = read
+            self._unreadable[kind.name, name] = read
 
 
 def _with_trouble(cache: Cache[Any], words: str) -> str:

@@ -1,15 +1,17 @@
 """Manifests: files that people wrote, as objects whose every field is right, or all mistakes at once."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from cluster.errors import ConfigError, Mistake
 from cluster.plans import Reason
+from controller.api import gang, gpu_type, model_profile, model_service, node, pod
 from controller.api.gang import Gang
 from controller.api.gpu_type import GPUType
-from controller.api.kinds import KINDS, NODE_KIND, OWN_KINDS, POD_KIND, Kind, kind_of
+from controller.api.kind import Kind
+from controller.api.kinds import KINDS, kind_of, own_kinds
 from controller.api.labels import API_VERSION
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService
@@ -23,24 +25,49 @@ SAID_ELSEWHERE = frozenset({("scheduling.k8s.io/v1", "PriorityClass")})
 """Passed over without a note: the API server writes the number of its class into each pod."""
 
 
-_STRUCTS: Mapping[type, type[Any]] = {NODE_KIND.model: Node, POD_KIND.model: Pod}
+_STRUCTS: Mapping[type, type[Any]] = {node.KIND.model: Node, pod.KIND.model: Pod}
 """Kinds of core/v1: their models say what is wrong in a manifest; what is right goes on as the API server's would."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifests:
-    """All objects that were read, each kind in order of its names."""
+    """All objects that were read and are planned from."""
 
-    gpu_types: tuple[Read[GPUType], ...] = ()
-    profiles: tuple[Read[ModelProfile], ...] = ()
-    services: tuple[Read[ModelService], ...] = ()
-    gangs: tuple[Read[Gang], ...] = ()
-    nodes: tuple[Read[Node], ...] = ()
-    pods: tuple[Read[Pod], ...] = ()
+    by_kind: Mapping[Kind, tuple[Read[Any], ...]] = field(default_factory=dict)
+    """Each kind in order of its names; kinds without objects are left out."""
     notes: tuple[Note, ...] = ()
 
+    @property
+    def gpu_types(self) -> tuple[Read[GPUType], ...]:
+        return self.by_kind.get(gpu_type.KIND, ())
 
-def read_manifests(paths: Iterable[str], stdin: TextIO | None = None) -> Manifests:
+    @property
+    def profiles(self) -> tuple[Read[ModelProfile], ...]:
+        return self.by_kind.get(model_profile.KIND, ())
+
+    @property
+    def services(self) -> tuple[Read[ModelService], ...]:
+        return self.by_kind.get(model_service.KIND, ())
+
+    @property
+    def gangs(self) -> tuple[Read[Gang], ...]:
+        return self.by_kind.get(gang.KIND, ())
+
+    @property
+    def nodes(self) -> tuple[Read[Node], ...]:
+        return self.by_kind.get(node.KIND, ())
+
+    @property
+    def pods(self) -> tuple[Read[Pod], ...]:
+        return self.by_kind.get(pod.KIND, ())
+
+    @property
+    def own(self) -> Iterator[Read[Any]]:
+        """The objects of Tonnage's kinds."""
+        return (each for kind, reads in self.by_kind.items() if kind.is_own for each in reads)
+
+
+def read_manifests(paths: Iterable[str], stdin: TextIO | None = None, kinds: Sequence[Kind] = KINDS) -> Manifests:
     """The objects of these files and folders; `-` reads `stdin`.
 
     Objects of other programs (a Deployment, a ConfigMap) are passed over with a note.
@@ -50,7 +77,7 @@ def read_manifests(paths: Iterable[str], stdin: TextIO | None = None) -> Manifes
     read: list[Read[Any]] = []
     passed_over: Counter[str] = Counter()
     for document in documents:
-        for each in _objects(document):
+        for each in _objects(document, kinds):
             match each:
                 case Read():
                     read.append(each)
@@ -63,15 +90,10 @@ def read_manifests(paths: Iterable[str], stdin: TextIO | None = None) -> Manifes
         mistakes.append(Mistake("manifests", "there is nothing to read", "name files or folders that hold objects"))
     if mistakes:
         raise ConfigError(tuple(mistakes))
-    by_kind = {kind.model: tuple(sorted((r for r in read if r.kind is kind), key=lambda r: r.name)) for kind in KINDS}
+    by_kind = {kind: tuple(sorted((r for r in read if r.kind is kind), key=lambda r: r.name)) for kind in kinds}
     return Manifests(
-        gpu_types=by_kind[GPUType],
-        profiles=by_kind[ModelProfile],
-        services=by_kind[ModelService],
-        gangs=by_kind[Gang],
-        nodes=by_kind[NODE_KIND.model],
-        pods=by_kind[POD_KIND.model],
-        notes=tuple(_passed_over(passed_over)),
+        {kind: reads for kind, reads in by_kind.items() if reads and kind.is_planned_from},
+        tuple(_passed_over(passed_over)),
     )
 
 
@@ -81,7 +103,7 @@ def _passed_over(counts: Counter[str]) -> Iterator[Note]:
         yield Note(what, Reason("KindNotRead", words, {"objects": count}))
 
 
-def _objects(document: Document) -> Iterator[Read[Any] | Mistake | str]:
+def _objects(document: Document, kinds: Sequence[Kind]) -> Iterator[Read[Any] | Mistake | str]:
     """The object of a document, or its mistakes, or the kind that is not for us."""
     content = document.content
     if not isinstance(content, Mapping):
@@ -94,33 +116,33 @@ def _objects(document: Document) -> Iterator[Read[Any] | Mistake | str]:
         missing = "apiVersion" if not isinstance(version, str) else "kind"
         yield Mistake(document.place(path=(missing,)), "is missing", f"our kinds have apiVersion: {API_VERSION}")
         return
-    kind = kind_of(version, name)
+    kind = kind_of(version, name, kinds)
     if (version, name) in SAID_ELSEWHERE:
         return
     if kind is None:
-        wrong = _misnamed(version, name, document)
+        wrong = _misnamed(version, name, document, kinds)
         yield wrong or f"{name} ({version})"
         return
     yield from _validated(document, kind)
 
 
-def _misnamed(version: str, name: str, document: Document) -> Mistake | None:
+def _misnamed(version: str, name: str, document: Document, kinds: Sequence[Kind]) -> Mistake | None:
     """The mistake in a kind that was meant to be one of those that are read; None when it belongs to others."""
     if version.startswith(API_VERSION.partition("/")[0]) and version != API_VERSION:
         return Mistake(document.place(path=("apiVersion",)), f"is {version}", f"write {API_VERSION}")
     if version == API_VERSION:
         return Mistake(
-            document.place(path=("kind",)), f"there is no kind {name}", meant(name, (k.name for k in OWN_KINDS))
+            document.place(path=("kind",)), f"there is no kind {name}", meant(name, (k.name for k in own_kinds(kinds)))
         )
-    lower = {k.name.lower(): k for k in KINDS}
+    lower = {k.name.lower(): k for k in kinds}
     alike = lower.get(name.lower())
-    if alike and (alike in OWN_KINDS or version == "v1"):
+    if alike and (alike.is_own or version == "v1"):
         place = document.place(path=("apiVersion",))
         return Mistake(
             place, f"{name} is not of {version}", f"write apiVersion: {alike.api_version}, kind: {alike.name}"
         )
     if version == "v1" and name.lower().removesuffix("s") in lower:
-        return Mistake(document.place(path=("kind",)), f"there is no kind {name}", meant(name, (k.name for k in KINDS)))
+        return Mistake(document.place(path=("kind",)), f"there is no kind {name}", meant(name, (k.name for k in kinds)))
     return None
 
 

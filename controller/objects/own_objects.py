@@ -6,10 +6,16 @@ from typing import Any
 import msgspec
 
 from cluster.errors import Mistake
-from controller.api.kinds import Kind
+from controller.api.kind import Kind
 from controller.api.pruning import known_part
+from controller.kube.cache import Resource
 from controller.kube.structs import OwnObject
 from controller.objects.read import Read, checked, place_in_cluster
+
+
+def own_resource(kind: Kind) -> Resource[OwnObject]:
+    """What is listed and watched of a kind of ours."""
+    return Resource(kind.part, kind.path, OwnObject, is_namespaced=kind.is_namespaced)
 
 
 def own_from(name: str, kind: Kind, obj: OwnObject) -> Read[Any] | tuple[Mistake, ...]:

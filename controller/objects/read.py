@@ -2,23 +2,36 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from pydantic import ValidationError
 
 from cluster.errors import Mistake
 from cluster.plans import Reason
 from controller.api.flaw import Path
-from controller.api.gang import Gang
-from controller.api.gpu_type import GPUType
-from controller.api.kinds import Kind
-from controller.api.model_profile import ModelProfile
-from controller.api.model_service import ModelService
+from controller.api.kind import Kind
 from controller.api.validation_messages import mistake_from
-from controller.kube.structs import Node, Pod
 from controller.objects.documents import Document, dotted
 
-Object = TypeVar("Object", bound=GPUType | ModelProfile | ModelService | Gang | Node | Pod)
+
+class Metadata(Protocol):
+    """What tells an object from others of its kind."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def namespace(self) -> str: ...
+
+
+class Named(Protocol):
+    """An object of any kind: a model of `controller/api`, or a struct of `controller/kube`."""
+
+    @property
+    def metadata(self) -> Metadata: ...
+
+
+Object = TypeVar("Object", bound=Named)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import msgspec
 import structlog
 
 from cluster.errors import ActionError, Mistake
+from controller.api.power_domain import KIND
 from controller.kube.cache import Cache
 from controller.kube.sender import Job, Sent
 from controller.kube.structs import OwnObject
@@ -20,7 +21,7 @@ from controller.power.domain_tree import lineage
 from controller.power.loop_state import PowerStanding
 from controller.power.metrics import samples_of
 from controller.report.decisions import Said
-from controller.report.own_statuses import own_status_write
+from controller.report.statuses import status_write
 
 log = structlog.get_logger(__name__)
 Status = dict[str, Any]
@@ -114,7 +115,7 @@ class PowerReporter:
             may_refresh = self._clock() - self._told_at_s.get(name, -FIGURES_EVERY_S) >= FIGURES_EVERY_S
             after = status_after(before, told, at_s, may_refresh=may_refresh)
             if after != before:
-                write = own_status_write("PowerDomain", name, obj.metadata.uid, after)
+                write = status_write(KIND, name, obj.metadata.uid, after)
                 yield Job(f"PowerDomain/{name}", write), obj, before, after
 
     def _held_by_domain(self, standing: PowerStanding) -> Mapping[str, tuple[Held, ...]]:

@@ -9,17 +9,15 @@ from cluster.errors import Mistake
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.api import quantity
-from controller.api.kinds import kind_of
-from controller.api.labels import API_VERSION
-from controller.api.power_domain import PowerDomainSpec
-from controller.kube.cache import Cache, Resource
+from controller.api.power_domain import KIND, PowerDomainSpec
+from controller.kube.cache import Cache
 from controller.kube.structs import Node, OwnObject
-from controller.objects.own_objects import own_from
+from controller.objects.own_objects import own_from, own_resource
 from controller.objects.read import Read
 from controller.power.domain_tree import CLASS_LABEL, Domains, PoweredNode
 from controller.power.power_table import PRODUCT_LABELS
 
-POWER_DOMAINS = Resource("power_domains", f"/apis/{API_VERSION}/powerdomains", OwnObject, is_namespaced=False)
+POWER_DOMAINS = own_resource(KIND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +127,5 @@ def _count(written: object) -> int:
 
 
 def _spec_of(name: str, obj: OwnObject) -> PowerDomainSpec | tuple[Mistake, ...]:
-    kind = kind_of(API_VERSION, "PowerDomain")
-    assert kind is not None  # noqa: S101 - it is in the table of kinds
-    read = own_from(name, kind, obj)
+    read = own_from(name, KIND, obj)
     return read.object.spec if isinstance(read, Read) else read

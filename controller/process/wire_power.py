@@ -8,6 +8,7 @@ from pathlib import Path
 import structlog
 
 from cluster.snapshot import Snapshot
+from controller.api import power_domain
 from controller.kube.cache import Cache
 from controller.kube.loop_thread import LoopThread
 from controller.kube.sender import Applier
@@ -161,7 +162,7 @@ def power_reporter(
     quiet = replace(applier, concurrency=AT_A_TIME)
 
     def uid(kind: str, name: str) -> str | None:
-        found = domains.get(name) if kind == "PowerDomain" else None
+        found = domains.get(name) if kind == power_domain.KIND.name else None
         return found.metadata.uid if found else None
 
     events = Events(quiet, uid, clocks.wall, epoch, identity)

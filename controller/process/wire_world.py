@@ -36,11 +36,9 @@ def sightings_of(
     return CachedSightings(
         observe,
         pods=caches.pods,
-        services=caches.services,
-        gpu_types=caches.gpu_types,
+        own=caches.own,
         deployments=deployments,
         allocates_claims=allocates,
-        gangs=caches.gangs,
     )
 
 

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 from cluster.errors import ObservationError
 from controller.api.kinds import OWN_KINDS
-from controller.api.labels import GROUP
-from controller.api.printer_columns import SERVED
 from controller.api.rbac import Permission, needed
 from controller.kube import crud
 from controller.kube.connection import Connection
@@ -92,7 +90,7 @@ def skew_s(date: str | None, at_s: float) -> float | None:
 async def _crds(connection: Connection) -> dict[str, Object]:
     found: dict[str, Object] = {}
     for kind in OWN_KINDS:
-        name = f"{SERVED[kind.name].plural}.{GROUP}"
+        name = kind.definition
         path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"
         if (stored := await crud.read_if_there(connection, path)) is not None:
             found[name] = stored

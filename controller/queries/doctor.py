@@ -9,8 +9,7 @@ from typing import Any, Literal
 from cluster.snapshot import Snapshot
 from controller.api.crds import crd
 from controller.api.kinds import OWN_KINDS
-from controller.api.labels import GROUP, VERSION
-from controller.api.printer_columns import SERVED
+from controller.api.labels import VERSION
 from controller.api.rbac import Permission
 from controller.kube.errors import NOT_INSTALLED
 from controller.kube.structs import Pod
@@ -122,7 +121,7 @@ def _clock(facts: Facts) -> Iterator[Finding]:
 
 def _crds(facts: Facts) -> Iterator[Finding]:
     for kind in OWN_KINDS:
-        name = f"{SERVED[kind.name].plural}.{GROUP}"
+        name = kind.definition
         stored = facts.crds.get(name)
         if stored is None:
             yield Finding("crds", "failure", f"{name} is not installed", INSTALL)

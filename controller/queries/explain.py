@@ -73,7 +73,8 @@ class NodeWhy:
 
 Why = ServiceWhy | PodWhy | GangWhy | NodeWhy
 
-KINDS = ("Gang", "ModelService", "Node", "Pod")
+EXPLAINED = ("Gang", "ModelService", "Node", "Pod")
+"""Kinds that a plan does something about, each with a page of its own."""
 
 
 def explain(snapshot: Snapshot, plan: Plan, target: str, packer_of: PackerOf) -> Why:
@@ -99,11 +100,11 @@ def explain(snapshot: Snapshot, plan: Plan, target: str, packer_of: PackerOf) ->
 
 
 def kind_and_name(target: str) -> tuple[str, str]:
-    """The kind as KINDS spells it, and the name as it was written. Raises ConfigError for a kind that is none."""
+    """The kind as it is spelled, and the name as it was written. Raises ConfigError for a kind that is none."""
     kind, _, name = target.partition("/")
-    found = next((known for known in KINDS if known.lower() == kind.lower()), None)
+    found = next((known for known in EXPLAINED if known.lower() == kind.lower()), None)
     if found is None or not name:
-        raise ConfigError(Mistake(target, "should be KIND/NAME", meant(kind, KINDS)))
+        raise ConfigError(Mistake(target, "should be KIND/NAME", meant(kind, EXPLAINED)))
     return found, name
 
 

@@ -52,7 +52,7 @@ class Look:
 
     def put(self, objects: Iterable[dict[str, Any]]) -> None:
         """From now on as if these objects of our kinds were stored; others are passed over."""
-        by_kind = dict(self.caches.own)
+        by_kind = {kind.name: cache for kind, cache in self.caches.own.items()}
         for obj in objects:
             cache = by_kind.get(str(obj.get("kind")))
             if cache is not None:

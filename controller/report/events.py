@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 
 from cluster.errors import ActionError
+from controller.api.kinds import KINDS
 from controller.api.labels import API_VERSION, EPOCH_ANNOTATION
 from controller.kube.request import MERGE_PATCH
 from controller.kube.sender import Applier
@@ -35,6 +36,7 @@ LONGEST_NOTE = 1024
 AT_A_TIME = 24
 """Events in flight: fewer than binds, which come first where both are under way. An Event costs the API server as much
 as a bind, so thousands of binds are told of as fast as they were made only with about as many in flight."""
+_API_VERSIONS = {kind.name: kind.api_version for kind in KINDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,7 @@ def event_write(series: Series, epoch: int, instance: str) -> Write:
         "action": said.action,
         "note": said.reason.words[:LONGEST_NOTE],
         "regarding": {
-            "apiVersion": "v1" if said.kind == "Pod" else API_VERSION,
+            "apiVersion": _API_VERSIONS.get(said.kind, API_VERSION),
             "kind": said.kind,
             **({"namespace": inside} if inside else {}),
             "name": name,

@@ -11,8 +11,7 @@ from cluster.plans import Plan, Reason
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.api.conditions import DEGRADED, PLANNED, READY, ConditionStatus, set_condition
-from controller.api.gang import GangStatus
-from controller.api.printer_columns import gang_selector
+from controller.api.gang import GangStatus, gang_selector
 
 
 @dataclass(frozen=True, slots=True)

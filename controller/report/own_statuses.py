@@ -10,18 +10,16 @@ from cluster.errors import Mistake
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.api.conditions import ACCEPTED, ObservedStatus, set_condition
-from controller.api.kinds import kind_of
-from controller.api.labels import API_VERSION
-from controller.api.printer_columns import SERVED
+from controller.api.gang import KIND as GANG
+from controller.api.kind import Kind
+from controller.api.model_service import KIND as SERVICE
 from controller.api.validation_messages import words_of
-from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Job
 from controller.kube.structs import OwnObject
-from controller.kube.write import Write
 from controller.kube_world.observer import Caches, Observer
 from controller.objects.own_objects import by_object
 from controller.report.gang_status import GangFacts, facts_of_gangs, gang_status_after
-from controller.report.statuses import STATUS_MANAGER
+from controller.report.statuses import status_write
 
 Status = Mapping[str, Any]
 
@@ -33,7 +31,7 @@ def reports_on(observer: Observer, caches: Caches, is_running: Callable[[str], b
     """Reports from these caches. is_running: whether the pod of this name runs, beyond being bound."""
 
     def jobs(snapshot: Snapshot, plan: Plan, at_s: float) -> Iterator[Job]:
-        objects = [(kind, cache.all()) for kind, cache in caches.own]
+        objects = [(kind, cache.all()) for kind, cache in caches.own.items() if kind.has_status]
         gangs = facts_of_gangs(snapshot, plan, is_running)
         yield from own_status_jobs(objects, observer.see().mistakes, gangs, at_s)
 
@@ -41,7 +39,7 @@ def reports_on(observer: Observer, caches: Caches, is_running: Callable[[str], b
 
 
 def own_status_jobs(
-    objects: Iterable[tuple[str, Mapping[str, OwnObject]]],
+    objects: Iterable[tuple[Kind, Mapping[str, OwnObject]]],
     mistakes: Iterable[Mistake],
     gangs: Mapping[str, GangFacts],
     at_s: float,
@@ -57,13 +55,13 @@ def own_status_jobs(
     wrong = by_object(mistakes)
     for kind, named in objects:
         for name, obj in named.items():
-            mistaken = wrong.get(f"{kind}/{name}", ())
-            if obj.metadata.deletion_timestamp or (kind == "ModelService" and not mistaken):
+            mistaken = wrong.get(f"{kind.name}/{name}", ())
+            if obj.metadata.deletion_timestamp or (kind is SERVICE and not mistaken):
                 continue
             before = msgspec.json.decode(obj.status)
-            status = _status_after(before, obj, mistaken, _gang(obj, gangs.get(name)) if kind == "Gang" else None, at_s)
+            status = _status_after(before, obj, mistaken, _gang(obj, gangs.get(name)) if kind is GANG else None, at_s)
             if status != before:
-                yield Job(f"{kind}/{name}", own_status_write(kind, name, obj.metadata.uid, status))
+                yield Job(f"{kind.name}/{name}", status_write(kind, name, obj.metadata.uid, status))
 
 
 def _gang(obj: OwnObject, facts: GangFacts | None) -> GangFacts | None:
@@ -99,22 +97,3 @@ def accepted_after(before: Status, mistaken: Sequence[Mistake], *, generation: i
         at_s=at_s,
     )
     return {**before, **ObservedStatus(observed_generation=generation, conditions=said).plain()}
-
-
-def own_status_write(kind: str, name: str, uid: str, status: Status) -> Write:
-    """Server-side apply of a status, for this very object: one of the same name made since is not meant.
-
-    name: `name`, or `namespace/name` where the kind has namespaces.
-    """
-    known = kind_of(API_VERSION, kind)
-    inside, _, bare = name.rpartition("/")
-    is_namespaced = known is not None and known.is_namespaced
-    metadata = {"name": bare, "uid": uid} | ({"namespace": inside} if is_namespaced else {})
-    where = f"/namespaces/{inside}" if is_namespaced else ""
-    return Write(
-        "PATCH",
-        f"/apis/{API_VERSION}{where}/{SERVED[kind].plural}/{bare}/status",
-        {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "status": status},
-        APPLY_PATCH,
-        {"fieldManager": STATUS_MANAGER, "force": "true"},
-    )

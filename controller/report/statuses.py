@@ -3,6 +3,7 @@ written again."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import structlog
 
@@ -11,7 +12,8 @@ from cluster.errors import ActionError
 from cluster.plans import Plan, ServicePlan
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
-from controller.api.labels import API_VERSION
+from controller.api.kind import Kind
+from controller.api.model_service import KIND as SERVICE
 from controller.kube.cluster_view import SeenService, Sightings
 from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Job
@@ -57,20 +59,23 @@ def status_jobs(
 def _job(seen: SeenService, service: ServicePlan, facts: Facts, at_s: float) -> Iterator[Job]:
     status = status_after(seen.status, service, facts, at_s)
     if status != seen.status:
-        yield Job(f"ModelService/{seen.name}", status_write(seen, status))
+        yield Job(f"ModelService/{seen.name}", status_write(SERVICE, seen.name, seen.uid, status))
 
 
-def status_write(seen: SeenService, status: Mapping[str, object]) -> Write:
-    """Server-side apply of a status, for this very object: one of the same name made since is not meant."""
-    namespace, _, name = seen.name.partition("/")
-    body = {
-        "apiVersion": API_VERSION,
-        "kind": "ModelService",
-        "metadata": {"name": name, "namespace": namespace, "uid": seen.uid},
-        "status": status,
-    }
-    path = f"/apis/{API_VERSION}/namespaces/{namespace}/modelservices/{name}/status"
-    return Write("PATCH", path, body, APPLY_PATCH, {"fieldManager": STATUS_MANAGER, "force": "true"})
+def status_write(kind: Kind, name: str, uid: str, status: Mapping[str, Any]) -> Write:
+    """Server-side apply of a status, for this very object: one of the same name made since is not meant.
+
+    name: `name`, or `namespace/name` where the kind has namespaces.
+    """
+    namespace, _, bare = name.rpartition("/")
+    metadata = {"name": bare, "uid": uid} | ({"namespace": namespace} if kind.is_namespaced else {})
+    return Write(
+        "PATCH",
+        f"{kind.path_of(name)}/status",
+        {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, "status": status},
+        APPLY_PATCH,
+        {"fieldManager": STATUS_MANAGER, "force": "true"},
+    )
 
 
 def running_instances(snapshot: Snapshot, is_running: Callable[[str], bool]) -> Mapping[str, Counter[str]]:

@@ -3,6 +3,7 @@
 Manifests and the live cluster both end here, so they cannot mean different things.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,10 +17,9 @@ from cluster.pods import PodTable
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from cluster.workloads import ModelService as Service
+from controller.api import gang, gpu_type, model_profile, model_service
 from controller.api.gang import Gang as GangObject
-from controller.api.gpu_type import GPUType
-from controller.api.model_profile import ModelProfile
-from controller.api.model_service import ModelService
+from controller.api.kind import Kind
 from controller.kube.structs import Node, Pod
 from controller.objects.findings import Findings
 from controller.objects.read import Read
@@ -54,18 +54,28 @@ class _Offer:
     findings: Findings = field(default_factory=Findings)
 
 
+OwnReads = Callable[[Kind], tuple[Read[Any], ...]]
+"""The readable objects of one of our kinds, in the order of their names."""
+SnapshotPart = Callable[[Snapshot, OwnReads], Snapshot]
+"""Adds to a snapshot what the objects of some kinds mean for planning."""
+PARTS: tuple[SnapshotPart, ...] = ()
+"""Parts that are no more than that. Types, profiles, services and gangs mean something for nodes and pods as well, so
+`_offered` reads them first."""
+
+
 class Picture:
     """Holds the objects of a cluster and says what they add up to. Not for use by several threads at once."""
 
-    def __init__(self, is_ours: Callable[[Pod], bool] = lambda _: True) -> None:
+    def __init__(
+        self, is_ours: Callable[[Pod], bool] = lambda _: True, parts: tuple[SnapshotPart, ...] = PARTS
+    ) -> None:
         """is_ours: whether a pending pod waits for Tonnage; others are left to their own scheduler."""
+        self._parts = parts
         self._pods = PodColumns(is_ours)
         self._nodes: dict[str, Read[Node]] = {}
         self._node_rows: dict[str, NodeRow] = {}
         self._node_table: tuple[bool, NodeTable] | None = None
-        self._own: dict[str, dict[str, Read[Any]]] = {
-            kind: {} for kind in ("GPUType", "ModelProfile", "ModelService", "Gang")
-        }
+        self._own: defaultdict[Kind, dict[str, Read[Any]]] = defaultdict(dict)
         self._types = TypeIndex((), (), {})
         self._offer: _Offer | None = None
 
@@ -97,11 +107,11 @@ class Picture:
             del self._node_rows[name]
             self._node_table = None
 
-    def put_own(self, read: Read[GPUType] | Read[ModelProfile] | Read[ModelService] | Read[GangObject]) -> None:
-        self._own[read.kind.name][read.name] = read
+    def put_own(self, read: Read[Any]) -> None:
+        self._own[read.kind][read.name] = read
         self._offer = None
 
-    def remove_own(self, kind: str, name: str) -> None:
+    def remove_own(self, kind: Kind, name: str) -> None:
         if self._own[kind].pop(name, None) is not None:
             self._offer = None
 
@@ -120,6 +130,8 @@ class Picture:
             profiles=offer.profiles,
             observed_at_s=observed_at_s or {},
         )
+        for add_part in self._parts:
+            snapshot = add_part(snapshot, self.own)
         return Seen(snapshot, tuple(self._mistakes(offer, view)), view.dangling)
 
     def _mistakes(self, offer: _Offer, view: PodView) -> Iterable[Mistake]:
@@ -130,22 +142,23 @@ class Picture:
     def _offered(self) -> _Offer:
         if self._offer is None:
             findings = Findings()
-            types = types_from(self._sorted("GPUType"), findings)
+            types = types_from(self.own(gpu_type.KIND), findings)
             if types != self._types:
                 self._read_again(types)
-            profiles = profiles_from(self._sorted("ModelProfile"), types, findings)
-            services = sound_services(self._sorted("ModelService"), profiles, types, findings)
+            profiles = profiles_from(self.own(model_profile.KIND), types, findings)
+            services = sound_services(self.own(model_service.KIND), profiles, types, findings)
             self._offer = _Offer(
                 types,
                 profiles,
                 tuple(service_from(read) for read in services),
-                frozenset(self._own["ModelService"]),
-                self._sorted("Gang"),
+                frozenset(self._own[model_service.KIND]),
+                self.own(gang.KIND),
                 findings,
             )
         return self._offer
 
-    def _sorted(self, kind: str) -> tuple[Read[Any], ...]:
+    def own(self, kind: Kind) -> tuple[Read[Any], ...]:
+        """The objects of one of our kinds, in the order of their names."""
         return tuple(read for _, read in sorted(self._own[kind].items()))
 
     def _read_again(self, types: TypeIndex) -> None:

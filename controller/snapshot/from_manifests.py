@@ -46,9 +46,8 @@ def snapshot_from(manifests: Manifests, *, at_s: float = 0.0) -> Observed:
 
 def pictured(manifests: Manifests) -> Picture:
     picture = Picture()
-    for group in (manifests.gpu_types, manifests.profiles, manifests.services, manifests.gangs):
-        for own in group:
-            picture.put_own(own)
+    for own in manifests.own:
+        picture.put_own(own)
     for node in manifests.nodes:
         picture.put_node(node)
     for pod in manifests.pods:

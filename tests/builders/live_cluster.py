@@ -19,7 +19,7 @@ class Live:
         self._by_kind: dict[str, Cache[Any]] = {
             "Node": self.caches.nodes,
             "Pod": self.caches.pods,
-            **dict(self.caches.own),
+            **{kind.name: cache for kind, cache in self.caches.own.items()},
         }
         by_kind: dict[str, list[Object]] = {kind: [] for kind in self._by_kind}
         for obj in objects:

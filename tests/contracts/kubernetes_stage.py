@@ -16,6 +16,7 @@ import msgspec
 from cluster.actions import Move
 from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
+from controller.api import model_service
 from controller.api.crds import crd
 from controller.api.kinds import OWN_KINDS
 from controller.kube.cache import Cache
@@ -93,7 +94,7 @@ class KubernetesStages:
         deployments = {each.content for each in self.sightings.deployments()}
         return (
             {name: version for name, version in seen.items() if name.startswith(f"{NAMESPACE}/")} == listed
-            and len(services) == len(self.caches.services.all())
+            and len(services) == len(self.caches.own[model_service.KIND].all())
             and len(nodes) == len(self.caches.nodes.all())
             and len(deployments) == len(self._items(_DEPLOYMENTS))
         )
@@ -139,9 +140,7 @@ def kubernetes_stages(kubeconfig: Path) -> Iterator[KubernetesStages]:
         sightings = CachedSightings(
             observer.observe,
             pods=caches.pods,
-            services=caches.services,
-            gpu_types=caches.gpu_types,
-            gangs=caches.gangs,
+            own=caches.own,
             deployments=deployments,
         )
         stages = KubernetesStages(loop, api, caches, sightings)

@@ -19,7 +19,6 @@ from click.testing import CliRunner, Result
 from cli.main import tonnage
 from cluster.plans import Reason
 from controller.api.kinds import OWN_KINDS
-from controller.api.printer_columns import SERVED
 from controller.report.events import Said, Series, event_write
 from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
@@ -48,7 +47,7 @@ def kubectl(server: ControlPlane, programs: Programs) -> Kubectl:
     kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
     kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
     for kind in OWN_KINDS:
-        kubectl.wait("condition=Established", f"crd/{SERVED[kind.name].plural}.tonnage.dev")
+        kubectl.wait("condition=Established", f"crd/{kind.definition}")
     until(lambda: len(kubectl.get("nodes")["items"]) == 22, "the simulated nodes are there")
     return kubectl
 

@@ -11,7 +11,6 @@ import yaml
 from cluster.errors import Mistake
 from controller.api.crds import FOLDER
 from controller.api.kinds import OWN_KINDS
-from controller.api.printer_columns import SERVED
 from controller.kube.structs import OwnObject
 from controller.kube.write import Write
 from controller.objects.documents import read_documents
@@ -27,13 +26,13 @@ from tests.controlplane.plain_api import APPLY_PATCH, MERGE_PATCH, TABLE, Answer
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-NAMESPACED = {kind.name: kind.is_namespaced for kind in OWN_KINDS}
+BY_NAME = {kind.name: kind for kind in OWN_KINDS}
 DRY = {"dryRun": "All", "fieldValidation": "Strict"}
 
 
 def path_of(kind: str, name: str = "") -> str:
-    inside = "/namespaces/default" if NAMESPACED[kind] else ""
-    whole = f"/apis/tonnage.dev/v1alpha1{inside}/{SERVED[kind].plural}"
+    inside = "/namespaces/default" if BY_NAME[kind].is_namespaced else ""
+    whole = f"/apis/tonnage.dev/v1alpha1{inside}/{BY_NAME[kind].plural}"
     return f"{whole}/{name}" if name else whole
 
 
@@ -88,14 +87,14 @@ def api(server: ControlPlane) -> Iterator[PlainApi]:
 
 def wait_until_served(line: PlainApi) -> None:
     """Asks until every kind answers: a definition is served a moment after it was taken."""
-    for kind in NAMESPACED:
+    for kind in BY_NAME:
         assert any(line.send("GET", path_of(kind)).is_ok for _ in range(2000)), f"{kind} is not served"
 
 
-@pytest.mark.parametrize("kind", sorted(NAMESPACED))
+@pytest.mark.parametrize("kind", sorted(BY_NAME))
 def test_the_server_takes_our_definition_whole(api: PlainApi, kind: str) -> None:
     """NonStructuralSchema would switch pruning, defaults and rules off."""
-    where = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{SERVED[kind].plural}.tonnage.dev"
+    where = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{BY_NAME[kind].definition}"
 
     said = {each["type"]: each["status"] for each in api.send("GET", where).body["status"]["conditions"]}
 
@@ -134,7 +133,7 @@ def test_rules_are_not_too_dear_for_the_largest_object(api: PlainApi, kind: str)
     assert answer.body["spec"] is not None
 
 
-@pytest.mark.parametrize("kind", sorted(NAMESPACED))
+@pytest.mark.parametrize("kind", sorted(BY_NAME))
 def test_a_field_that_does_not_exist_is_refused_or_dropped_with_a_warning(api: PlainApi, kind: str) -> None:
     misspelt = having(named(FULL[kind], "misspelt"), "spec.sloo", 1)
 
@@ -285,7 +284,7 @@ def test_the_columns_of_kubectl_get_tell_how_a_service_fares(api: PlainApi) -> N
     }
 
 
-@pytest.mark.parametrize("kind", sorted(NAMESPACED))
+@pytest.mark.parametrize("kind", sorted(BY_NAME))
 def test_every_column_finds_its_field(api: PlainApi, kind: str) -> None:
     """A path that leads nowhere prints an empty column for ever."""
     update_status(api, having(FULL[kind], "status.conditions", conditions(*("Accepted", "Ready", "Applied"))))
@@ -352,7 +351,7 @@ def test_kubectl_explains_a_field_with_its_unit(api: PlainApi, kubectl: Kubectl,
 
 
 def test_the_category_shows_objects_of_all_kinds(api: PlainApi, kubectl: Kubectl) -> None:
-    assert {each["kind"] for each in kubectl.get("tonnage")["items"]} >= set(NAMESPACED)
+    assert {each["kind"] for each in kubectl.get("tonnage")["items"]} >= set(BY_NAME)
 
 
 def test_kubectl_waits_for_a_condition_of_the_generation_that_is_there(api: PlainApi, kubectl: Kubectl) -> None:
@@ -374,7 +373,10 @@ def test_what_the_operator_says_of_an_object_is_stored_and_then_not_written_agai
 
     def writes() -> list[Write]:
         seen = [
-            (kind, {name: msgspec.json.decode(json.dumps(api.send("GET", path_of(kind, "full")).body), type=OwnObject)})
+            (
+                BY_NAME[kind],
+                {name: msgspec.json.decode(json.dumps(api.send("GET", path_of(kind, "full")).body), type=OwnObject)},
+            )
             for kind, name in (("GPUType", "full"), ("ModelProfile", "full"), ("Gang", "default/full"))
         ]
         return [job.write for job in own_status_jobs(seen, [mistake], facts, 1_772_366_400.0)]

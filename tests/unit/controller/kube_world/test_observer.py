@@ -4,6 +4,7 @@ import pytest
 
 from cluster.errors import ObservationError
 from cluster.pods import PENDING, device_numbers
+from controller.api.gang import KIND as GANG_KIND
 from controller.kube.errors import Refusal
 from controller.kube.structs import Pod
 from controller.kube_world.observer import Observer, empty_caches
@@ -35,7 +36,7 @@ def test_a_half_synced_picture_is_never_planned_on() -> None:
     caches = empty_caches()
     for cache in caches.each[:-1]:
         cache.take_page(listed(), 1000.0, is_first=True)
-    caches.gangs.fail(Refusal(404, "NotFound", "the server has no such resource"))
+    caches.own[GANG_KIND].fail(Refusal(404, "NotFound", "the server has no such resource"))
 
     with pytest.raises(ObservationError, match=r"not seen yet: gangs \(the server has no such resource\)"):
         Observer(caches, lambda: 1000.0).observe()

@@ -7,6 +7,7 @@ import msgspec
 
 from cluster.errors import Mistake
 from cluster.plans import Plan
+from controller.api.kinds import OWN_KINDS
 from controller.kube.structs import OwnObject
 from controller.report.gang_status import GangFacts
 from controller.report.own_statuses import own_status_jobs, reports_on
@@ -15,6 +16,7 @@ from tests.builders.live_cluster import Live
 from tests.builders.manifests import gang, gpu_type, node, pod, profile
 
 NOON_S = 1_772_366_400.0
+BY_NAME = {kind.name: kind for kind in OWN_KINDS}
 
 
 def stored(kind: str, **status: object) -> OwnObject:
@@ -25,7 +27,7 @@ def stored(kind: str, **status: object) -> OwnObject:
 
 
 def told(kind: str, name: str, obj: OwnObject, *mistakes: Mistake, gangs: Any = None) -> list[Any]:
-    jobs = own_status_jobs([(kind, {name: obj})], mistakes, gangs or {}, NOON_S)
+    jobs = own_status_jobs([(BY_NAME[kind], {name: obj})], mistakes, gangs or {}, NOON_S)
     return [job.write for job in jobs]
 
 
