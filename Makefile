@@ -66,7 +66,7 @@ dashboards: $(READY) ## Make deploy/dashboards from the tables of panels beside 
 	$(BIN)/python -m deploy.dashboards.generate
 
 .PHONY: chart
-chart: $(READY) ## Bring the chart's copies of CRDs, dashboards and alerts up to date
+chart: $(READY) ## Bring the chart's CRDs, rights, dashboards and alerts up to date
 	$(BIN)/python -m deploy.chart_files
 
 .PHONY: constraints

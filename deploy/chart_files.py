@@ -1,9 +1,13 @@
-"""Brings into the chart what others decide: CRDs, dashboards, alerts, settings. `python -m deploy.chart_files`."""
+"""Brings into the chart what others decide: CRDs, rights, dashboards, alerts, settings.
+
+`python -m deploy.chart_files`.
+"""
 
 import json
 from pathlib import Path
 from typing import Any
 
+from controller.api.rbac import roles_yaml
 from controller.settings import OperatorSettings
 
 DEPLOY = Path(__file__).parent
@@ -32,6 +36,8 @@ def present() -> dict[Path, str]:
     return {path: path.read_text(encoding="utf-8") for target in SOURCES for path in sorted(target.glob("*"))}
 
 
+ROLES = CHART / "files" / "rbac" / "roles.yaml"
+"""The rights of each role; templates/rbac.yaml says which of them are granted."""
 SCHEMA = CHART / "values.schema.json"
 OF_THE_CHART = ("context", "fenced", "host", "identity", "kubeconfig", "lease", "metrics_port", "probe_port")
 """Settings that make no sense in a pod, or that the chart derives from its own values."""
@@ -62,7 +68,7 @@ def _used(parts: dict[str, Any], by: str) -> dict[str, Any]:
 
 def main() -> None:
     SCHEMA.write_text(schema(), encoding="utf-8")
-    wanted = copies()
+    wanted = {**copies(), ROLES: roles_yaml()}
     for path in present().keys() - wanted.keys():
         path.unlink()
     for path, text in wanted.items():

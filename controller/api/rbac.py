@@ -1,11 +1,19 @@
-"""What the operator must be allowed to do, by feature: what the chart's roles grant, and `tonnage doctor` asks for."""
+"""What the operator must be allowed to do, by feature: what the chart's roles grant, and `tonnage doctor` asks for.
 
-from collections.abc import Iterator, Mapping
+`make chart` writes it into the chart; `python -m controller.api.rbac` prints it.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from controller.api.labels import API_VERSION
+import yaml
 
-OURS = API_VERSION.partition("/")[0]
+from controller.api.kind import PLANNING, Kind
+from controller.api.kinds import KINDS, own_kinds
+from controller.api.labels import GROUP
+
+HEAD = "# Made by `make chart` from controller/api; a test fails when it is out of date.\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +52,7 @@ _SEE = ("list", "watch")
 PLACING: Mapping[str, tuple[Grant, ...]] = {
     "gate": (Grant("", ("pods",), ("patch",)),),
     "bind": (Grant("", ("pods/binding",), ("create",)),),
+    # Kubernetes 1.36 asks for resourceclaims/binding beside resourceclaims/status. The pod itself is bound or released.
     "dra": (
         Grant("resource.k8s.io", ("deviceclasses", "resourceclaims", "resourceslices"), _SEE),
         Grant("resource.k8s.io", ("resourceclaims", "resourceclaims/binding", "resourceclaims/status"), ("patch",)),
@@ -52,36 +61,71 @@ PLACING: Mapping[str, tuple[Grant, ...]] = {
     ),
 }
 """By way of placing."""
-FEATURES: Mapping[str, tuple[Grant, ...]] = {
-    "read": (
-        Grant("", ("nodes", "pods"), _SEE),
-        Grant(OURS, ("gangs", "gputypes", "modelprofiles", "modelservices"), _SEE),
-        Grant("apps", ("deployments",), _SEE),
-    ),
-    "power": (
-        Grant(OURS, ("powerdomains",), _SEE),
-        Grant(OURS, ("powerdomains/status",), ("patch",)),
-    ),
-    "report": (
-        Grant(OURS, ("gangs/status", "gputypes/status", "modelprofiles/status", "modelservices/status"), ("patch",)),
-        Grant("events.k8s.io", ("events",), ("create", "patch")),
-    ),
-    "evict": (Grant("", ("pods/eviction",), ("create",)),),
-    "serve": (Grant("apps", ("deployments",), ("create", "patch")),),
-    "serve-dra": (Grant("resource.k8s.io", ("resourceclaimtemplates",), ("create", "patch")),),
-    **{f"place-{way}": grants for way, grants in PLACING.items()},
-}
-"""As the chart names its roles."""
+
+
+def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
+    """Grants by feature, as the chart names its roles: `read` and `report` for planning, one for each fast loop."""
+    watched = tuple(kind for kind in kinds if kind.watched_by)
+    loops = sorted({kind.watched_by for kind in watched} - {PLANNING})
+    planned = _watched_by(PLANNING, watched)
+    core = tuple(kind for kind in planned if not kind.is_own)
+    return {
+        "read": (
+            *_seeing("", core),
+            *_seeing(GROUP, own_kinds(planned)),
+            Grant("apps", ("deployments",), _SEE),
+        ),
+        **{loop: _loop(_watched_by(loop, watched)) for loop in loops},
+        "report": (
+            *_telling(own_kinds(planned)),
+            Grant("events.k8s.io", ("events",), ("create", "patch")),
+        ),
+        "evict": (Grant("", ("pods/eviction",), ("create",)),),
+        # Server-side apply is a patch that may create.
+        "serve": (Grant("apps", ("deployments",), ("create", "patch")),),
+        "serve-dra": (Grant("resource.k8s.io", ("resourceclaimtemplates",), ("create", "patch")),),
+        **{f"place-{way}": grants for way, grants in PLACING.items()},
+    }
+
+
+def _watched_by(loop: str, kinds: Iterable[Kind]) -> tuple[Kind, ...]:
+    """Those of one loop, in the order of their plurals."""
+    return tuple(sorted((kind for kind in kinds if kind.watched_by == loop), key=lambda kind: kind.plural))
+
+
+def _loop(kinds: tuple[Kind, ...]) -> tuple[Grant, ...]:
+    return (*_seeing(GROUP, kinds), *_telling(kinds))
+
+
+def _seeing(group: str, kinds: Iterable[Kind]) -> Iterator[Grant]:
+    if resources := tuple(kind.plural for kind in kinds):
+        yield Grant(group, resources, _SEE)
+
+
+def _telling(kinds: Iterable[Kind]) -> Iterator[Grant]:
+    """The right to write the statuses of our kinds, which have no other writer."""
+    if resources := tuple(f"{kind.plural}/status" for kind in kinds if kind.has_status):
+        yield Grant(GROUP, resources, ("patch",))
+
+
+def roles_yaml(kinds: Iterable[Kind] = KINDS) -> str:
+    """The rules of each role, by feature, as the chart reads them."""
+    roles = {feature: [_rule(grant) for grant in grants] for feature, grants in features(kinds).items()}
+    return HEAD + yaml.safe_dump(roles, sort_keys=False, width=120, default_flow_style=None)
+
+
+def _rule(grant: Grant) -> dict[str, list[str]]:
+    return {"apiGroups": [grant.group], "resources": list(grant.resources), "verbs": list(grant.verbs)}
 
 
 def needed(
-    placers: frozenset[str], lease: tuple[str, str], *, leases_watts: bool = False
+    placers: frozenset[str], lease: tuple[str, str], *, leases_watts: bool = False, kinds: Iterable[Kind] = KINDS
 ) -> Iterator[tuple[str, Permission]]:
     """(feature, permission) of everything that an operator with these ways of placing does.
 
     lease: (namespace, name). leases_watts: whether power is enabled.
     """
-    for feature, grants in FEATURES.items():
+    for feature, grants in features(kinds).items():
         if feature == "power" and not leases_watts:
             continue
         _, is_of_one_way, way = feature.partition("-")
@@ -91,3 +135,7 @@ def needed(
     group = "coordination.k8s.io"
     yield "lead", Permission("create", group, "leases", namespace)
     yield from (("lead", Permission(verb, group, "leases", namespace, name)) for verb in ("get", "update"))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(roles_yaml())

@@ -11,7 +11,8 @@ import yaml
 
 from cli.main import tonnage
 from cluster.version import VERSION
-from controller.api.rbac import needed
+from controller.api.kinds import OWN_KINDS
+from controller.api.rbac import features, needed
 from controller.placers.pools import PLACERS
 from controller.settings import read_settings
 from deploy.chart_files import DEPLOY
@@ -20,16 +21,16 @@ from tests.deploy.helm import CHART, NAMESPACE, RefusedError, Values, lint_findi
 WATCHED: Values = {
     "monitoring": {name: {"mode": "always"} for name in ("serviceMonitor", "prometheusRule", "dashboards")}
 }
-OWN_KINDS = ("gangs", "gputypes", "modelprofiles", "modelservices")
+PLANNED = tuple(kind.plural for kind in OWN_KINDS if kind.is_planned_from)
 
 READ = {
     (group, resource, verb)
-    for group, resources in {"": ("nodes", "pods"), "apps": ("deployments",), "tonnage.dev": OWN_KINDS}.items()
+    for group, resources in {"": ("nodes", "pods"), "apps": ("deployments",), "tonnage.dev": PLANNED}.items()
     for resource in resources
     for verb in ("list", "watch")
 }
 REPORT = {
-    *(("tonnage.dev", f"{resource}/status", "patch") for resource in OWN_KINDS),
+    *(("tonnage.dev", f"{resource}/status", "patch") for resource in PLANNED),
     *(("events.k8s.io", "events", verb) for verb in ("create", "patch")),
 }
 GATE = {("", "pods", "patch")}
@@ -114,6 +115,14 @@ def test_where_watts_are_leased_it_may_see_power_domains_and_write_their_status(
     wanted = needed(frozenset({"gate"}), (NAMESPACE, "tonnage"), leases_watts=True)
     asked = {(each.group, each.resource, each.verb) for feature, each in wanted if feature == "power"}
     assert asked == more
+
+
+def test_every_role_is_granted_by_some_values() -> None:
+    everything: Values = {"agent": {"enabled": True}, "settings": settings("gate", "bind", "dra")}
+
+    roles = {name.removeprefix("tonnage-") for kind, name in rendered(everything) if kind == "ClusterRole"}
+
+    assert roles == features().keys()
 
 
 @pytest.mark.parametrize("tls", ["", "operator-tls"])

@@ -1,6 +1,7 @@
 """What the chart ships of others is what they are now."""
 
-from deploy.chart_files import SCHEMA, SOURCES, copies, present, schema
+from controller.api.rbac import roles_yaml
+from deploy.chart_files import ROLES, SCHEMA, SOURCES, copies, present, schema
 
 
 def test_the_chart_holds_the_crds_dashboards_and_alerts_of_this_version() -> None:
@@ -13,3 +14,7 @@ def test_the_chart_leaves_none_of_them_out() -> None:
 
 def test_the_chart_takes_the_settings_that_the_operator_has() -> None:
     assert SCHEMA.read_text(encoding="utf-8") == schema(), "the operator's settings changed: run `make chart`"
+
+
+def test_the_chart_grants_the_rights_that_follow_from_the_kinds() -> None:
+    assert ROLES.read_text(encoding="utf-8") == roles_yaml(), "the kinds or their rights changed: run `make chart`"
