@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
+from controller.api.kind import Kind
+from controller.api.kinds import KINDS
 from controller.kube.cache import Cache
 from controller.kube_world.observer import Caches, Observer, empty_caches
 from tests.builders.watch_events import Object, as_stored, deleted, listed, modified
@@ -11,8 +13,8 @@ from tests.builders.watch_events import Object, as_stored, deleted, listed, modi
 class Live:
     """Objects come and go as a watch tells it. The clock stands at `now_s`."""
 
-    def __init__(self, objects: Iterable[Object] = (), **observing: Any) -> None:
-        self.caches: Caches = empty_caches()
+    def __init__(self, objects: Iterable[Object] = (), kinds: Iterable[Kind] = KINDS, **observing: Any) -> None:
+        self.caches: Caches = empty_caches(kinds=kinds)
         self.now_s = 1000.0
         self.observer = Observer(self.caches, lambda: self.now_s, at_first_sight=lambda: None, **observing)
         self._version = 1

@@ -4,9 +4,11 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from controller.api.kinds import KINDS
 from controller.kube.errors import Refusal
 
 Object = dict[str, Any]
+CLUSTER_WIDE = {kind.name for kind in KINDS if not kind.is_namespaced}
 
 EXPIRED = Refusal(410, "Expired", "too old resource version: 5 (9)")
 CUT = Refusal(0, "NoAnswer", "no answer: ClientPayloadError")
@@ -53,7 +55,7 @@ def as_stored(obj: Mapping[str, Any], version: int = 1) -> Object:
     made: Object = json.loads(json.dumps(obj))
     metadata = {"uid": f"uid-{obj['metadata']['name']}", "generation": 1, "managedFields": [{"manager": "kubectl"}]}
     made["metadata"] = {**metadata, **made["metadata"], "resourceVersion": str(version)}
-    if made["kind"] != "Node" and made["kind"] not in ("GPUType", "ModelProfile"):
+    if made["kind"] not in CLUSTER_WIDE:
         made["metadata"].setdefault("namespace", "default")
     return _quantities_as_text(made) if made["apiVersion"] == "v1" else made
 
