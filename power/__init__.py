@@ -1,1 +1,1 @@
-"""How many watts each device may draw: more servers under the same breaker, and never over it."""
+"""Power capping: how much power each device may draw, so that more servers share a breaker that is never overloaded."""

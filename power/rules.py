@@ -1,4 +1,4 @@
-"""Settings of power management: delays, ages, bands, each with the reason for its value."""
+"""Settings of power management: delays, ages and bands, each with the reason for its value."""
 
 from dataclasses import dataclass, fields
 
@@ -7,91 +7,102 @@ from cluster.errors import ConfigError, Mistake
 
 @dataclass(frozen=True, slots=True)
 class PowerRules:
-    """How the allocator and the estimator behave. Nothing here can lift a budget: that is arithmetic."""
+    """Behaviour of the allocator and the estimator. No setting can raise a budget: arithmetic enforces budgets."""
 
     control_delay_s: float = 2.0
-    """Seconds from a decision to its effect being read back. 2 in band (measured on limits and locked clocks: at the
-    floor after 1 s, settled by 4 s); 45 through a BMC: a limit is at work after 40, a look comes after 5."""
+    """Seconds from a decision until its effect can be read back. In band: 2 (measured on limits and locked clocks: at
+    the floor after 1 s, settled by 4 s). Through a BMC: 45 (a limit takes effect after up to 40 s, and the BMC is
+    polled every 5 s)."""
     settle_s: float = 2.0
-    """From a limit that a device says to enforce to readings that show it: its limiter takes so long, and the mean that
-    its meter tells. However long orders travel."""
+    """Seconds from the moment a device reports a limit as enforced until its readings show it: the reaction time of the
+    limiter plus the averaging time of the meter. Independent of how long messages travel."""
     stale_s: float = 10.0
-    """A device that was not heard for so long is sent to its safe floor. 10 s: what a UPS gives after a feed failed."""
+    """Age of the last reading after which a device is sent to its safe floor. 10 s: the time that a UPS bridges after a
+    feed fails."""
     lease_s: float = 10.0
-    """Life of a lease from the report that it answers; then the agent falls to the safe floor by itself."""
+    """Lifetime of a lease from the report that it answers; after that the agent falls to the safe floor on its own."""
     stuck_s: float = 120.0
-    """A device at work whose reading is the same to the last digit for so long is taken for stuck; 0: never."""
+    """Time after which a working device with a reading identical to the last digit counts as stuck; 0: never."""
     distrust_s: float = 3600.0
-    """A device that drew more than its cap counts at its highest limit for so long after the last time."""
+    """Time for which a device that exceeded its cap counts at its highest limit, from the last time that it did."""
     retry_s: float = 300.0
-    """A device that kept a higher limit than it was given is not asked for less than that limit for so long."""
+    """Time for which a device that kept a higher limit than the granted one is not asked for less than that limit."""
     tolerance_share: float = 0.05
-    """So far a reading may pass the worst case of the cap before it is held against the device (meters err by 5 %)."""
+    """Fraction by which a reading may exceed the worst case of the cap before it counts against the device (meters err
+    by 5 %)."""
     pinned_share: float = 0.98
-    """From this share of its cap on, a device is taken to be held back by it: its need is not known, only more."""
+    """Fraction of its cap from which a device counts as held back by the cap. Its need is then unknown, except that it
+    is more."""
     probe_share: float = 0.15
-    """A device that its cap holds back is tried at this much more than its cap, as a share of its highest limit."""
+    """Increase granted on trial to a device held back by its cap, as a fraction of its highest limit."""
     known_s: float = 60.0
-    """A device without bursts that was content with some watts is not tried at more than that for so long while it has
-    less (power/estimation/known_need.py): where watts are short everyone would be moved for ever."""
+    """Time for which a known need is used: a device without bursts that was recently content with some power is not
+    tried above that while it has less (power/estimation/known_need.py). Where power is short, caps would otherwise move
+    for ever."""
     mean_s: float = 8.0
-    """Time constant of the mean draw that a need is made of: longer than a prompt, shorter than a request."""
+    """Time constant of the mean draw from which a need is derived: longer than a prompt, shorter than a request."""
     burst_share: float = 1.0
-    """Of the bursts that breakers stand (power/bursts/burst_credit.py), so much is used; 0 makes every lease a hard
+    """Fraction used of the bursts that breakers tolerate (power/bursts/burst_credit.py); 0 makes every lease a hard
     limit."""
     credit_back_s: float = 300.0
-    """Credit for bursts that was used up is back after so long: no sooner than a breaker cools."""
+    """Time in which used burst credit is restored: no sooner than a breaker cools."""
     calm_share: float = 0.97
-    """Of the budget: while fresh readings add up to less, and no domain was over its budget since, for as long as a
-    breaker cools, the breaker is cold, and credit comes back sooner."""
+    """Fraction of the budget below which a domain is calm. The breaker is cold while the sum of fresh readings stays
+    below it and no domain exceeded its budget for as long as a breaker cools; credit is then restored sooner."""
     calm_credit_back_s: float = 20.0
-    """About one request: each may begin with a burst."""
+    """Time in which credit is restored while calm. About the length of one request, since each may begin with a
+    burst."""
     debt_forgiven_s: float = 60.0
-    """Time constant: who draws a twelfth above its limit for good is found, who errs by that now and then is not."""
+    """Time constant with which small debts are forgiven: a device that permanently draws a twelfth above its limit is
+    found, one that does so now and then is not."""
     prove_every_s: float = 600.0
-    """A device at work whose lease allows bursts is put to the test so often (power/estimation/compliance.py); 0:
-    never."""
+    """Interval between compliance tests of a working device whose lease allows bursts (power/estimation/compliance.py);
+    0: never."""
     prove_mixed_every_s: float = 1800.0
-    """So often where phases alternate or are not told: there a test slows prompts, too."""
+    """Interval between tests where phases alternate or are not reported: a test there also slows prompts."""
     prove_share: float = 0.06
-    """Of all devices, so many are under test at once at most, and one at least."""
+    """Largest fraction of all devices under test at the same time; at least one device may be."""
     prove_cut_share: float = 0.15
-    """A test asks for so much less than the device draws: more than meters and limiters err by. At work on tokens it
-    is a thirtieth slower meanwhile."""
+    """Fraction below its present draw to which a tested device is limited: more than the errors of meters and limiters.
+    Token generation is a thirtieth slower meanwhile."""
     low_bursts_room: float = 1.5
-    """In measured spikes: with so much room below a budget bursts of all but the first class are free, with less they
-    end the lower the less there is."""
+    """Room below a budget, in measured spikes, above which bursts of all classes but the first are unrestricted. With
+    less room they end lower in proportion."""
     low_floor_room: float = 0.5
-    """With so little they end at the useful floor, where that is above the lease; with none, at the lease."""
+    """Room, in measured spikes, at which those bursts end at the useful floor, where that is above the lease; with no
+    room they end at the lease."""
     bursts_room: float = 0.8
     floor_room: float = 0.3
-    """The same for bursts of the first class."""
+    """Room, in measured spikes, above which bursts of the first class are unrestricted; `floor_room` is where they end
+    at the useful floor."""
     calm_look_s: float = 8.0
-    """While every domain is far from its budget, caps are moved so often at most, unless one begins to work whose lease
-    is less than it usually needs."""
+    """Shortest interval between changes of caps while every domain is far from its budget, unless a device starts to
+    work whose lease is below what it usually needs."""
     calm_look_share: float = 0.85
-    """Of the budget: so far. Room for the largest rise within a control delay, which was about a tenth (Poisson)."""
+    """Fraction of the budget below which a domain counts as far from it. Leaves room for the largest rise within a
+    control delay, which was about a tenth (Poisson)."""
     margin_share: float = 0.05
-    """Room over the present draw that belongs to the need (limiters and averages ripple by some per cent)."""
+    """Margin above the present draw that counts as part of the need (limiters and averages ripple by some per cent)."""
     band_share: float = 0.04
-    """Caps are left alone while they are within this share of the highest limit of where they should be."""
+    """Deadband of caps, as a fraction of the highest limit: a cap closer than this to its target is not changed."""
     reserve_spikes: float = 1.4
-    """Room that present needs leave alone, in measured spikes: the largest one that was seen is not the largest."""
+    """Reserve that present needs leave free, in measured spikes: the largest spike seen so far is not the largest
+    possible."""
     alternating_share: float = 0.6
-    """Of the largest excess over the smoothed draw, so much is counted on where phases alternate
+    """Fraction of the largest excess over the smoothed draw that is planned for where phases alternate
     (power/bursts/headroom.py)."""
     reserve_most_share: float = 0.15
-    """The reserve never exceeds this share of a budget, however large a spike was."""
+    """Upper bound of the reserve as a fraction of the budget, however large a spike was."""
     spike_memory_s: float = 604_800.0
-    """Time constant with which a measured spike is forgotten: a week, the longer period of demand. After calm days the
-    first full hour comes with the rises of full hours."""
+    """Time constant with which a measured spike is forgotten: a week, the longest period of demand. The first busy hour
+    after calm days brings the rises of busy hours."""
     first_spike_share: float = 0.08
-    """Of the budget: what spikes are taken to be before any was measured, as after a restart in a full hour. Rows of
+    """Assumed spike, as a fraction of the budget, until one was measured, as after a restart in a busy hour. Rows of
     inference servers rise by 7 to 12 % within a control delay."""
     rise_memory_s: float = 3600.0
-    """Time constant with which a device's rises are forgotten."""
+    """Time constant with which the rises of a device's demand are forgotten."""
     culprit_periods: float = 3.0
-    """After so many control delays without effect a device is named as not enforcing its cap."""
+    """Control delays without effect after which a device is reported as not enforcing its cap."""
 
     def __post_init__(self) -> None:
         wrong = tuple(

@@ -1,4 +1,4 @@
-"""Who may draw at all: the floors of all that is admitted must fit every budget; placement is told what is left."""
+"""Admission: the floors of all admitted devices must fit every budget; placement receives the remaining headroom."""
 
 from collections.abc import Mapping
 
@@ -10,14 +10,15 @@ from power.allocator.state import Allocator, AllocatorState
 from power.domains.tree import Tree, reach_of
 
 LEAST_OVER_W = 1e-6
-"""Sums of floats differ by less."""
+"""Rounding error of sums; smaller excesses do not count."""
 
 
 def floors_w(tree: Tree) -> FloatArray:
-    """Watts at each limit, shape (limits,), with every device at its useful floor and the rest at its worst case.
+    """Power at each limit, shape (limits,), with every device at its useful floor and everything else at its worst
+    case.
 
-    This is what is left when every lease has ended, so it is what a budget must carry whatever fails. A device that
-    opted out has no floor but its highest limit.
+    This is the draw when every lease has ended, so a budget must carry it whatever fails. The floor of a device that
+    opted out is its highest limit.
     """
     devices = tree.table.devices
     opted_out_w = np.maximum(devices.max_w, devices.default_w)
@@ -25,12 +26,12 @@ def floors_w(tree: Tree) -> FloatArray:
 
 
 def objections_to_floors(tree: Tree) -> Mapping[str, Reason]:
-    """Domain → why what is admitted there cannot be kept safe by caps alone; those where it can are missing."""
+    """Domain → why caps alone cannot keep the admitted devices within budget; domains where they can are omitted."""
     over_w = floors_w(tree) - tree.budget_w
     return {
         tree.table.domains.names[int(tree.limit[limit])]: Reason(
             "FloorsOverBudget",
-            f"at their floors its devices would draw {over_w[limit]:.0f} W over its budget: no cap helps then",
+            f"at their floors its devices would draw {over_w[limit]:.0f} W over its budget, which no cap can prevent",
             {"over_w": float(over_w[limit]), "budget_w": float(tree.budget_w[limit])},
         )
         for limit in np.flatnonzero(over_w > LEAST_OVER_W).tolist()
@@ -38,13 +39,13 @@ def objections_to_floors(tree: Tree) -> Mapping[str, Reason]:
 
 
 def headroom_w(allocator: Allocator, state: AllocatorState, excess_w: FloatArray | float = 0.0) -> Mapping[str, float]:
-    """Domain → watts at the feed that more work may begin to draw in it; below 0 where it is short already.
+    """Domain → watts at the feed that additional work may draw in it; below 0 where the domain is short already.
 
-    What the present draw and its measured spike leave, at the tightest limit that the domain draws through. Floors of
-    devices at rest take nothing from it: they were admitted with the server, and a pod that starts there draws what
-    they stand for. Where the floors of all that is admitted do not fit, what they lack is told instead, so that
-    nothing starts there until a server leaves or the budget grows. excess_w: shape (limits,), what meters show there
-    that nothing known accounts for.
+    This is what the present draw and its measured spike leave at the tightest limit that the domain draws through.
+    Floors of idle devices are not deducted: they were admitted with the server, and a pod that starts there draws what
+    they were reserved for. Where the floors of all admitted devices do not fit, the shortfall is returned instead, so
+    that nothing starts there until a server leaves or the budget grows. excess_w: shape (limits,), metered power that
+    no known device or load accounts for.
     """
     tree = allocator.tree
     drawn_w = allocator.fixed_w + tree.through(tree.overhead * _leased_draw_w(tree, state))
@@ -60,5 +61,5 @@ def headroom_w(allocator: Allocator, state: AllocatorState, excess_w: FloatArray
 
 
 def _leased_draw_w(tree: Tree, state: AllocatorState) -> FloatArray:
-    """Opted-out devices are in the fixed part at their worst case already."""
+    """Draw of leased devices. Those that opted out are already in the fixed part at their worst case."""
     return np.where(tree.table.devices.managed, state.estimate.draw_w, 0.0)

@@ -1,4 +1,4 @@
-"""What a step needs to bound bursts: who would draw more, who is to keep to its lease, and how much room there is."""
+"""Inputs for the bounds on bursts: devices that would draw more, devices that must keep to their leases, and room."""
 
 import numpy as np
 
@@ -28,11 +28,11 @@ def with_bounds(
     short: BoolArray,
     now_s: float,
 ) -> BurstAccount:
-    """Bounds on bursts by what is drawn, or is about to be drawn by those that were just given more.
+    """Account with bounds on bursts, based on the present draw and on the draw expected soon after caps were raised.
 
-    excess_w, budget_w: shape (limits,): the excess over the smoothed draw that is to be counted on, and the budgets.
-    draw_w: shape (devices,), what is believed of each; drawn_w: shape (limits,), what these are through each limit.
-    short: shape (devices,), whose targets are below their needs.
+    excess_w, budget_w: shape (limits,): the excess over the smoothed draw to plan for, and the budgets.
+    draw_w: shape (devices,), believed draw of each device; drawn_w: shape (limits,), the same through each limit.
+    short: shape (devices,), devices whose targets are below their needs.
     """
     tree, rules = allocator.tree, allocator.rules
     held_back = (draw_w >= rules.pinned_share * readings.cap_w) & (readings.phase != PHASE_IDLE)

@@ -1,8 +1,8 @@
-"""When nothing needs deciding: bounds within which readings may move without any cap moving.
+"""Deadband of the allocator: bounds within which readings may move without any cap moving.
 
-Most periods of most rows bring nothing new. These bounds are worked out once, after a step in full, and turn the next
-steps into a few comparisons. They are narrower than what a step in full would ignore, never wider; only that caps are
-moved at most so often while every domain is far from its budget is a rule of its own (`PowerRules.calm_look_s`).
+In most periods of most rows nothing relevant changes. These bounds are computed once, after a full step, and reduce the
+next steps to a few comparisons. They are narrower than what a full step would ignore, never wider. The one exception is
+the interval between changes of caps while every domain is far from its budget (`PowerRules.calm_look_s`).
 """
 
 from dataclasses import dataclass
@@ -16,30 +16,32 @@ from power.estimation.commitments import Book
 from power.rules import PowerRules
 
 UNTIL_S = 30.0
-"""After so long a step is taken in full whatever happens: what is forgotten with time shows then."""
+"""Longest interval between full steps, whatever happens, so that the effects of forgetting over time show."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quiet:
-    """Bounds of shape (devices,), and what else must be as it was."""
+    """Bounds of the deadband, shape (devices,), and the other conditions under which they apply."""
 
     least_draw_w: FloatArray
     most_draw_w: FloatArray
     most_cap_w: FloatArray
     budget_w: FloatArray
     far_w: FloatArray | None
-    """Shape (limits,): while devices draw less through each, caps wait for the next look; None: they never wait."""
+    """Draws below which caps wait for the next full step, shape (limits,), one for each limit; None: caps never
+    wait."""
     look_s: float
-    """When that is."""
+    """Instant of the next full step."""
     lacks: BoolArray
-    """Shape (devices,): who has less than it usually needs at work, so that its work ends the waiting."""
+    """Devices with less than they usually need while working, whose work therefore ends the waiting; shape
+    (devices,)."""
     mean_w: tuple[FloatArray, FloatArray] | None
-    """Least and most of the smoothed draws with which no cap moves; None while grants are under way."""
+    """Least and largest smoothed draws at which no cap moves; None while grants are outstanding."""
     until_s: float
 
 
 def quiet_means_w(tree: Tree, rules: PowerRules, book: Book, need_w: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Bounds on smoothed draws after a step that granted nothing, when all that was granted before is obeyed."""
+    """Bounds on smoothed draws after a step that granted nothing, when all earlier grants are obeyed."""
     devices = tree.table.devices
     band_w = rules.band_share * devices.max_w
     squeezed = need_w > book.cap_w + 1.0
@@ -52,7 +54,7 @@ def quiet_means_w(tree: Tree, rules: PowerRules, book: Book, need_w: FloatArray)
 def may_wait(
     quiet: Quiet, rules: PowerRules, readings: PowerReadings, drawn_w: FloatArray, budget_w: FloatArray, now_s: float
 ) -> bool:
-    """Whether these readings can wait for the next look, whatever they ask for. drawn_w: shape (limits,)."""
+    """Whether these readings can wait for the next full step, whatever need they show. drawn_w: shape (limits,)."""
     return (
         quiet.far_w is not None
         and now_s < quiet.look_s
@@ -66,7 +68,7 @@ def may_wait(
 def rests(
     quiet: Quiet, rules: PowerRules, readings: PowerReadings, mean_w: FloatArray, budget_w: FloatArray, now_s: float
 ) -> bool:
-    """Whether these readings bring nothing that a step in full would act on. mean_w: the smoothed draws."""
+    """Whether a full step would ignore these readings. mean_w: the smoothed draws."""
     if quiet.mean_w is None or now_s >= quiet.until_s:
         return False
     least_w, most_w = quiet.mean_w
@@ -79,7 +81,7 @@ def rests(
 
 
 def in_order(quiet: Quiet, rules: PowerRules, readings: PowerReadings, now_s: float) -> bool:
-    """Whether every device is fresh, draws what it can, and enforces what it was granted: `estimate` finds no fault."""
+    """Whether every reading is fresh and possible and every grant enforced, so that `estimate` would find no fault."""
     at_s = readings.at_s
     return (
         all_of(readings.draw_w <= quiet.most_draw_w)

@@ -1,4 +1,4 @@
-"""Why a device's cap is what it is: whether it is held back, which domain is short, and what that costs in speed."""
+"""Explanation of a device's cap: whether it is held back, which domain is short, and what that costs in speed."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from power.estimation.estimator import FINE
 
 
 def speed_at(allocator: Allocator, device: int, phase: int, cap_w: float, need_w: float) -> float:
-    """Speed under a cap relative to that with all that is needed, by the curve of the device's type."""
+    """Speed under a cap relative to the speed with all the power needed, from the curve of the device's type."""
     table = allocator.tree.table
     most_w = float(table.devices.max_w[device])
     curve = speed_of(table.speeds, table.gpu_types[int(table.devices.gpu_type[device])], phase)
@@ -18,7 +18,7 @@ def speed_at(allocator: Allocator, device: int, phase: int, cap_w: float, need_w
 
 
 def held_back(allocator: Allocator, state: AllocatorState) -> BoolArray:
-    """Which devices would draw more if they were let: managed, without fault, capped below what they need.
+    """Devices that would draw more without their caps: managed, without fault, capped below their need.
 
     Shape (devices,).
     """
@@ -29,11 +29,11 @@ def held_back(allocator: Allocator, state: AllocatorState) -> BoolArray:
 
 
 def tightest(allocator: Allocator, state: AllocatorState) -> IntArray:
-    """For each device, shape (devices,), the limit above it of which the largest part is granted; -1: none is."""
+    """Tightest limit of each device, shape (devices,): the one above it with the largest fraction granted; -1: none."""
     tree = allocator.tree
     held_w = np.where(tree.table.devices.managed, state.estimate.held_w, 0.0)
     used = (allocator.fixed_w + tree.through(tree.burden * held_w)) / tree.budget_w
-    # Of several writes to one place the last one stays: that of the fullest limit, the first of equals.
+    # The last of several writes to one place stays: that of the fullest limit, the first among equals.
     order = np.lexsort((-tree.path_limit, used[tree.path_limit]))
     found = np.full(tree.devices, -1)
     found[tree.path_device[order]] = tree.path_limit[order]

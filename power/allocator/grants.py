@@ -1,4 +1,4 @@
-"""What a step tells and leaves: grants, the very same ones while nothing changes, and the state that stays."""
+"""Results of a step: the grants, the same object while nothing changes, and the state for the next step."""
 
 import numpy as np
 
@@ -34,7 +34,7 @@ def nothing_new(allocator: Allocator, state: AllocatorState, account: BurstAccou
 
 
 def under_test(allocator: Allocator, proof: Proof, tests_w: FloatArray | None, cap_w: FloatArray) -> FloatArray:
-    """Grants no higher than what is under test, or comes under test now."""
+    """Caps limited to the tests that are running or begin now."""
     if proof.running:
         cap_w = np.minimum(cap_w, np.maximum(proof.asked_w, allocator.appetite.base_w))
     return cap_w if tests_w is None else np.minimum(cap_w, tests_w)
@@ -49,8 +49,8 @@ def still(
     at_s: float,
     told: Grants,
 ) -> AllocatorState:
-    """The state of a step in which nothing happened that moves a cap."""
-    return AllocatorState(  # most steps end here: `replace` would cost more than all the rest of them
+    """The state after a step in which nothing happened that moves a cap."""
+    return AllocatorState(  # most steps end here: `replace` would cost more than everything else in them
         book=state.book,
         trust=state.trust,
         spikes=spikes,

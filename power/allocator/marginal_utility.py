@@ -1,4 +1,4 @@
-"""What each device asks for: pieces of watts, each at the level at which losing it would hurt."""
+"""Marginal utility of power: each device requests pieces of power, each at the level at which losing it would hurt."""
 
 from dataclasses import dataclass
 
@@ -10,47 +10,51 @@ from power.allocator.speed_curves import PHASES, speed_of, steepness
 from power.domains.tree import Tree
 
 NEED_PIECES = 3
-"""Into so many pieces the watts from the useful floor to the highest limit are cut."""
+"""Number of pieces into which the range from the useful floor to the highest limit is divided."""
 STEEPNESS_LEVELS = 8
-"""Levels of a class's present needs: half a power of two of loss per watt each, from the steepest down."""
+"""Levels of a class's present needs, from the steepest down: each covers half a power of two of loss per watt."""
 ROOM_LEVELS = 6
-"""Levels of each piece of room for spikes: two powers of two of expected loss each."""
+"""Levels of each piece of room for spikes: each covers two powers of two of expected loss."""
 _STEEPEST = 4.0
-"""Speed lost per share of the limit taken that falls on the first level; the published curves start at about 3."""
+"""Steepness at the first level, in speed lost per fraction of the limit removed; the published curves start at about
+3."""
 _ROOM_PIECES = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Appetite:
-    """Tables that turn what devices do into levels. Order of levels, the first served first:
+    """Tables that map what devices do to levels. Levels in the order in which they are served:
 
-    the useful floors, class by class; the present needs, class by class, within one the steepest loss per watt first;
-    room above the needs, for spikes, by expected loss over all classes.
+    the useful floors, class by class; the present needs, class by class, within a class the steepest loss per watt
+    first; room above the needs, for spikes, by expected loss over all classes.
     """
 
     tree: Tree
     levels: int
     first_room: int
-    """The first level of room for spikes."""
+    """First level of the room for spikes."""
     knot_w: FloatArray
-    """Shape (devices, NEED_PIECES): where each piece of need begins."""
+    """Start of each piece of need in watts, shape (devices, NEED_PIECES)."""
     knot_width_w: FloatArray
     need_level: IntArray
-    """Shape (phases, devices, NEED_PIECES)."""
+    """Levels of the needs, shape (phases, devices, NEED_PIECES)."""
     floor_level: IntArray
-    """Shape (phases, devices): of the piece up to the useful floor."""
+    """Level of the piece up to the useful floor, shape (phases, devices)."""
     weight: FloatArray
-    """Shape (devices,): of a second lost, by class."""
+    """Weight of a lost second by class, shape (devices,)."""
     bursts: BoolArray
-    """Shape (devices,): whose leases allow bursts above them."""
+    """Devices whose leases allow bursts above them, shape (devices,)."""
     base_w: FloatArray
-    """Shape (devices,): the lowest limit, which everyone has whatever happens."""
+    """Lowest limit, which every device always has; shape (devices,)."""
     floor_w: FloatArray
     most_w: FloatArray
 
 
 def appetite_of(tree: Tree, bursts: BoolArray) -> Appetite:
-    """bursts: shape (devices,), whose leases allow bursts above them: when idle they need no floor to start work."""
+    """The tables of a tree.
+
+    bursts: shape (devices,), devices whose leases allow bursts above them: when idle they need no floor to start work.
+    """
     devices = tree.table.devices
     ranks = int(tree.rank.max(initial=-1)) + 1
     edges = np.linspace(devices.floor_w, devices.max_w, NEED_PIECES + 1, axis=1)
@@ -71,10 +75,10 @@ def appetite_of(tree: Tree, bursts: BoolArray) -> Appetite:
 
 
 def _floor_levels(tree: Tree, ranks: int, bursts: BoolArray) -> IntArray:
-    """Shape (phases, devices). What has no work asks for its floor last; the first class only if it can burst.
+    """Levels of the floors, shape (phases, devices). Idle devices come last, in the first class only if they can burst.
 
-    An idle device does not slow down below its floor, only its next request does at its start, and not even that where
-    a burst carries it until its lease is raised. Watts kept for all of them would be taken from those that work.
+    An idle device does not slow down below its floor; only the start of its next request does, and not even that where
+    a burst carries it until its lease is raised. Power reserved for all idle devices would be taken from working ones.
     """
     made = np.tile(tree.rank, (len(PHASES), 1))
     made[PHASES.index(PHASE_IDLE), (tree.rank > 0) | bursts] = ranks * (1 + STEEPNESS_LEVELS)
@@ -82,7 +86,7 @@ def _floor_levels(tree: Tree, ranks: int, bursts: BoolArray) -> IntArray:
 
 
 def _need_levels(tree: Tree, edges_w: FloatArray) -> IntArray:
-    """Shape (phases, devices, pieces): 0 where a watt less loses most."""
+    """Levels of the needs, shape (phases, devices, pieces); 0 where one watt less costs the most speed."""
     table, made = tree.table, np.zeros((len(PHASES), *edges_w.shape), dtype=np.int64)[:, :, :-1]
     known: dict[tuple[int, int, float], IntArray] = {}
     for device, gpu_type in enumerate(table.devices.gpu_type.tolist()):
@@ -96,7 +100,7 @@ def _need_levels(tree: Tree, edges_w: FloatArray) -> IntArray:
 
 
 def _levels_of(steep: FloatArray) -> IntArray:
-    """Steepness falls from piece to piece, so levels rise."""
+    """Levels of pieces by steepness. Steepness falls from piece to piece, so levels rise."""
     level = np.round(2 * np.log2(_STEEPEST / np.maximum(steep, 1e-9)))
     return np.clip(level, 0, STEEPNESS_LEVELS - 1).astype(np.int64)
 
@@ -104,12 +108,12 @@ def _levels_of(steep: FloatArray) -> IntArray:
 def pieces(
     appetite: Appetite, need_w: FloatArray, usual_w: FloatArray, phase: IntArray, rises_per_s: FloatArray
 ) -> tuple[FloatArray, IntArray]:
-    """Widths in watts and levels, both of shape (devices, pieces), that `pour` takes.
+    """Widths in watts and levels of all pieces, both of shape (devices, pieces), the input of `pour`.
 
-    need_w: shape (devices,), floor_w..most_w: what a device would draw now if it were let, with its margin.
-    usual_w: what it needs when it works; room up to there comes before room beyond, in two halves, so that a class
-    with little weight has its first half before one with much has its second.
-    phase: PHASE_… per device. rises_per_s: how often a device was seen to ask for much more at once.
+    need_w: shape (devices,), floor_w..most_w: what a device would draw now without a cap, with its margin.
+    usual_w: what it needs while working. Room up to there is served before room beyond, in two halves, so that a class
+    of low weight gets its first half before one of high weight gets its second.
+    phase: PHASE_… per device. rises_per_s: how often a device was seen to need much more at once.
     """
     devices = len(need_w)
     width = np.empty((devices, 1 + NEED_PIECES + _ROOM_PIECES))
@@ -124,8 +128,8 @@ def pieces(
     width[:, -3] = near
     width[:, -2] = near
     width[:, -1] = appetite.most_w - usual_w
-    # A burst carries a device from its idle draw until its lease is raised. Watts that nobody holds can be granted at
-    # once; watts that an idle device holds must be seen to be given up first, which takes three control delays.
+    # A burst carries a device from its idle draw until its lease is raised. Unallocated power can be granted at once;
+    # power held by an idle device must first be seen to be released, which takes three control delays.
     width[appetite.bursts, -_ROOM_PIECES:] = 0.0
     width[appetite.bursts & (phase == PHASE_IDLE), 0] = 0.0
     first = room_level(appetite, rises_per_s)
@@ -140,7 +144,7 @@ _SELDOM_PER_S = 1 / 4096.0
 
 
 def room_level(appetite: Appetite, rises_per_s: FloatArray) -> IntArray:
-    """Level of the room of each device, by what a second lost weighs times how often it rises."""
+    """Level of each device's room for spikes: the weight of a lost second times how often the device rises."""
     hurts = (
         appetite.weight
         * np.maximum(rises_per_s, _SELDOM_PER_S)

@@ -1,4 +1,4 @@
-"""The newest grants on the way to their targets: lowered at once, raised as far as what others hold leaves room."""
+"""Next caps on the way to their targets: lowered at once, raised as far as the caps still held elsewhere leave room."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ def next_caps(
     room_w: FloatArray,
     pool_w: FloatArray,
 ) -> FloatArray:
-    """The newest grant of every device: lowered at once, raised as far as what others are seen to hold leaves room."""
+    """New cap of every device: lowered at once, raised as far as the limits that others may still hold leave room."""
     tree = allocator.tree
     managed = tree.table.devices.managed
     held_w = _governed(allocator, seen.held_w)
@@ -45,9 +45,11 @@ def next_caps(
 def _as_clamped(
     allocator: Allocator, trust: Trust, book: Book, seen: Estimate, cap_w: FloatArray, left_w: FloatArray
 ) -> FloatArray:
-    """Devices that keep a higher limit than they were given are granted that limit, once others have made room for it.
+    """Caps in which a device that keeps a higher limit than granted is granted that limit, once others made room for
+    it.
 
-    It changes nothing but the books: they hold it now. Asked for less in vain, they would be named for ever.
+    Only the record changes, since the device enforces that limit already. Without this, it would be reported for ever
+    as not obeying a lower cap.
     """
     clamped = (trust.least_w > book.cap_w) & seen.believed & (seen.fault != OVER_CAP) & (seen.held_w >= trust.least_w)
     fits = allocator.tree.least(left_w) >= 0
@@ -57,10 +59,10 @@ def _as_clamped(
 def _wanted(
     allocator: Allocator, cap_w: FloatArray, need_w: FloatArray, target_w: FloatArray, room_w: FloatArray
 ) -> FloatArray:
-    """Where caps are to go now: targets, except that nobody is moved for nothing.
+    """Caps to move to now: the targets, without moves that have no use.
 
-    Who has what it needs keeps what it has above that until others need the watts; then those give first that have
-    most too much. Who must do with less than it needs is lowered at once, and raised when it is worth it.
+    A device that has what it needs keeps any surplus until others need the power; then the largest surpluses are taken
+    first. A device that must do with less than it needs is lowered at once, and raised when the gain is worth it.
     """
     tree, rules, appetite = allocator.tree, allocator.rules, allocator.appetite
     band_w = rules.band_share * appetite.most_w
@@ -77,12 +79,12 @@ def _wanted(
 
 
 def _governed(allocator: Allocator, cap_w: FloatArray) -> FloatArray:
-    """Caps of managed devices, 0 for those that opted out."""
+    """Caps of managed devices, and 0 for those that opted out."""
     return cap_w if allocator.all_managed else np.where(allocator.tree.table.devices.managed, cap_w, 0.0)
 
 
 def _givers(tree: Tree, surplus_w: FloatArray, missing_w: FloatArray) -> BoolArray:
-    """The few devices whose surplus together makes up for what is missing at every limit, the largest first."""
+    """The fewest devices whose surplus covers what is missing at every limit, the largest surplus first."""
     if tree.only_share is not None:
         return _first_givers(tree.only_share * tree.burden * surplus_w, float(missing_w[0])) & (surplus_w > 0)
     chosen = np.zeros(tree.devices, dtype=bool)
@@ -98,7 +100,7 @@ def _givers(tree: Tree, surplus_w: FloatArray, missing_w: FloatArray) -> BoolArr
 
 
 def _first_givers(gives_w: FloatArray, missing_w: float) -> BoolArray:
-    """The largest that together make up for what is missing at one limit."""
+    """The largest surpluses that together cover what is missing at one limit."""
     order = (-gives_w).argsort(kind="stable")
     chosen = np.zeros(len(gives_w), dtype=bool)
     chosen[order[: int(gives_w[order].cumsum().searchsorted(missing_w)) + 1]] = True
@@ -106,7 +108,7 @@ def _first_givers(gives_w: FloatArray, missing_w: float) -> BoolArray:
 
 
 def _fitting(tree: Tree, rise_w: FloatArray, needed_w: FloatArray, left_w: FloatArray) -> FloatArray:
-    """As much of the rises as every limit has left: needs class by class, then the rest."""
+    """Rises reduced to the room that every limit has left: needs class by class, then the rest."""
     if all_of(tree.at_worst(rise_w) <= left_w):
         return rise_w
     needed_w = np.minimum(needed_w, rise_w)
@@ -122,9 +124,10 @@ def _fitting(tree: Tree, rise_w: FloatArray, needed_w: FloatArray, left_w: Float
 
 
 def _floors_first(allocator: Allocator, target_w: FloatArray, before_w: FloatArray, cap_w: FloatArray) -> FloatArray:
-    """Nobody rises above its useful floor while a higher class below the same limit waits for its own.
+    """Caps in which no device rises above its useful floor while a higher class below the same limit waits for its
+    floor.
 
-    Who is to have less than its floor, because it has no work, waits for nothing.
+    A device whose target is below its floor, because it has no work, waits for nothing.
     """
     tree, floor_w = allocator.tree, allocator.appetite.floor_w
     waits = (cap_w < np.minimum(floor_w, target_w) - MEANT_W) & tree.table.devices.managed
@@ -139,9 +142,9 @@ def _floors_first(allocator: Allocator, target_w: FloatArray, before_w: FloatArr
 
 
 def as_found(allocator: Allocator, before: Book, book: Book, readings: PowerReadings, cap_w: FloatArray) -> FloatArray:
-    """Grants no higher than what devices turn out to hold that are met for the first time.
+    """Caps limited to the enforced limits of devices that are seen to obey for the first time.
 
-    A controller before this one may have lowered them after they were found, and given the watts to others.
+    An earlier controller may have lowered them since their limits were first read, and granted the power to others.
     """
     newly = book.met & ~before.met & (readings.cap_w > 0)
     holds_w = np.maximum(np.floor(readings.cap_w), allocator.appetite.base_w)

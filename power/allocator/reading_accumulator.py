@@ -1,4 +1,4 @@
-"""Readings that came while caps waited for their next look: kept as sums, and answered by that look."""
+"""Accumulator of the readings between two full steps, so that the next full step can use their mean."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from cluster.arrays import FloatArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waited:
-    """What was read since the last look."""
+    """Sums of the readings since the last full step."""
 
     readings: int
     draw_w: FloatArray
-    """Shape (devices,): the sum of so many readings."""
+    """Sum of the draws of these readings, shape (devices,)."""
     drawn_w: tuple[tuple[float, FloatArray], ...]
-    """(instant, watts through each limit) of each of them."""
+    """(instant, watts through each limit) of each reading."""
 
 
 def waited_on(waited: Waited | None, draw_w: FloatArray, drawn_w: FloatArray, now_s: float) -> Waited:
@@ -23,5 +23,5 @@ def waited_on(waited: Waited | None, draw_w: FloatArray, drawn_w: FloatArray, no
 
 
 def mean_since(waited: Waited | None, draw_w: FloatArray) -> FloatArray:
-    """Mean draw of each device since the last look, this reading included."""
+    """Mean draw of each device since the last full step, this reading included."""
     return draw_w if waited is None else (waited.draw_w + draw_w) / (waited.readings + 1)

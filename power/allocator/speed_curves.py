@@ -8,7 +8,7 @@ from cluster.arrays import FloatArray
 from cluster.power import PHASE_COMPUTE_BOUND, PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_UNKNOWN, SpeedUnderCap
 
 PHASES = (PHASE_IDLE, PHASE_MEMORY_BOUND, PHASE_COMPUTE_BOUND, PHASE_UNKNOWN)
-"""Rows of the tables made here. PHASE_UNKNOWN is -1, so a phase as an index finds its own row."""
+"""Rows of the tables built here. PHASE_UNKNOWN is -1, so a phase used as an index selects its own row."""
 
 _ZEUS = "zeus power-limit sweep (ml-energy/zeus 75a8b93, Apache-2.0): median over its training runs"
 _MODEL = (
@@ -33,19 +33,22 @@ PUBLISHED: tuple[SpeedUnderCap, ...] = (
         "", PHASE_MEMORY_BOUND, (0.25, 0.3, 0.4, 0.5, 0.6, 1.0), (0.726, 0.808, 0.899, 0.957, 1.0, 1.0), _MODEL
     ),
 )
-"""Entries without a GPU type hold where none is of the device's: tokens at 0.6 of the limit draw less than it and lose
-nothing. Splitwise's tables rate an H100 held at half its limit at 0.77 of its prompt speed and all of its token speed:
-faster than the fit, so the fit errs towards leaving watts where they are."""
+"""Published curves; entries without a GPU type apply where none matches the device. At 0.6 of the limit token
+generation draws less than the limit and loses nothing. Splitwise's tables rate an H100 held at half its limit at 0.77
+of its prompt speed and all of its token speed: faster than the fit, so the fit errs towards leaving power where it
+is."""
 
 
 _FORM = r"(-(SXM\d*|PCI[Ee]|FHHL|DGXS|\d+GB))*"
-"""What NVIDIA hangs on the name of a type: form and memory. Anything else is another card, or a slice (`A40-8Q`)."""
+"""Suffixes that NVIDIA appends to a type's name: form factor and memory. Any other suffix is another card or a slice
+(`A40-8Q`)."""
 
 
 def speed_of(measured: tuple[SpeedUnderCap, ...], gpu_type: str, phase: int) -> SpeedUnderCap:
-    """What was measured here, else what was published of the type, else the fit. An unknown phase is the dearest.
+    """Curve measured in this fleet, else the published one of the type, else the fit. Unknown phases use the costliest
+    curve.
 
-    gpu_type: as the device calls itself (NVML: `Tesla V100-SXM2-16GB`).
+    gpu_type: as the device reports it (NVML: `Tesla V100-SXM2-16GB`).
     """
     phase = PHASE_COMPUTE_BOUND if phase in (PHASE_UNKNOWN, PHASE_IDLE) else phase
     known = [each for each in (*measured, *PUBLISHED) if each.phase == phase]
@@ -53,20 +56,20 @@ def speed_of(measured: tuple[SpeedUnderCap, ...], gpu_type: str, phase: int) -> 
         each for each in known if not each.gpu_type
     ]
     if not fitting:
-        raise AssertionError(f"the fit knows every phase; {phase} is none")
+        raise AssertionError(f"the fit covers every phase; {phase} is not one")
     return fitting[0]
 
 
 def is_of(product: str, gpu_type: str) -> bool:
-    """Whether a product's name has this type as a word: `NVIDIA A40` is an A40, `NVIDIA RTX A4000` is none."""
+    """Whether a product's name contains this type as a word: `NVIDIA A40` is an A40, `NVIDIA RTX A4000` is not."""
     return bool(gpu_type) and re.search(rf"(^|\s){re.escape(gpu_type)}{_FORM}(?!\S)", product) is not None
 
 
 def steepness(speed: SpeedUnderCap, knots: FloatArray) -> FloatArray:
-    """Speed lost per share of the limit taken, between knots (shares of the highest limit), shape (knots - 1,).
+    """Speed lost per fraction of the limit removed, between knots (fractions of the highest limit), shape (knots - 1,).
 
-    Made falling, as the upper hull of the curve has it: pieces of watts are served in their order, lowest first, so a
-    dearer piece above a cheaper one could not be had without it.
+    Made falling by taking the upper hull of the curve: pieces of power are served in order, lowest first, so a costlier
+    piece above a cheaper one could not be had without it.
     """
     shares, speeds = _from_nothing(speed)
     at = np.interp(knots, shares, speeds)
@@ -75,7 +78,7 @@ def steepness(speed: SpeedUnderCap, knots: FloatArray) -> FloatArray:
 
 
 def _from_nothing(speed: SpeedUnderCap) -> tuple[FloatArray, FloatArray]:
-    """The curve with its left end: without watts there is no speed."""
+    """The curve extended to its left end: no speed without power."""
     return np.array([0.0, *speed.cap_share]), np.array([0.0, *speed.speed])
 
 

@@ -1,4 +1,4 @@
-"""What the allocator knows: what stays the same from step to step, what is remembered between them, what is granted."""
+"""Data of the allocator: what stays constant between steps, what is remembered, and what is granted."""
 
 from dataclasses import dataclass
 
@@ -22,96 +22,98 @@ from power.estimation.spike import Spikes, no_spikes
 from power.rules import PowerRules
 
 MEANT_W = 1.0
-"""Caps are whole watts above the lowest limit, and differences below one watt are none."""
+"""Resolution of caps: whole watts above the lowest limit; differences below one watt do not count."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Allocator:
-    """What stays the same from step to step: the tree in the forms that the step needs."""
+    """Constant data: the tree in the forms that a step needs."""
 
     tree: Tree
     rules: PowerRules
     appetite: Appetite
     pouring: Pouring
     fixed_w: FloatArray
-    """Shape (limits,): watts that no lease governs: servers besides devices, and devices that opted out."""
+    """Power that no lease governs, shape (limits,): servers apart from their devices, and devices that opted out."""
     keeps_reserve: BoolArray
-    """Shape (levels, 1): which levels must leave the reserve alone where bursts are allowed: present needs, which are
-    what will be drawn, and the useful floors of all but the first class: a row gives these up before it is over its
-    budget for a moment. Under hard limits none."""
+    """Levels that must leave the reserve free where bursts are allowed, shape (levels, 1). These are present needs,
+    which are what will be drawn, and the useful floors of all but the first class, which a row gives up before it
+    exceeds its budget for a moment. Under hard limits: none."""
     burst_j: FloatArray
-    """Shape (devices,): joules above its lease, for a device that may burst."""
+    """Energy in joules that a device may draw above its lease, shape (devices,); 0 where it may not burst."""
     bursts: BoolArray
-    """Shape (devices,): whose burst_j is not 0."""
+    """Devices whose burst_j is not 0, shape (devices,)."""
     all_burst: bool
     highest_w: FloatArray
-    """Shape (devices,): what each can draw at its highest limit, overshoot included."""
+    """Draw at the highest limit, overshoot included, shape (devices,)."""
     lowest_w: FloatArray
-    """Shape (devices,): less than this no device draws that is in order."""
+    """Lowest plausible draw of a working device, shape (devices,)."""
     all_managed: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllocatorState:
-    """What is remembered between steps. Data: it can be kept anywhere, and two steps from it do the same."""
+    """State between steps. It is plain data: it can be stored anywhere, and two steps from the same state give the same
+    result.
+    """
 
     book: Book
     trust: Trust
     spikes: Spikes
-    """Of the draw through each limit."""
+    """Spikes of the draw through each limit."""
     need_w: FloatArray
-    """What each device would draw if it were let, with its margin; shape (devices,)."""
+    """What each device would draw without its cap, with its margin; shape (devices,)."""
     usual_w: FloatArray
-    """What each device needs when it works."""
+    """What each device needs while working."""
     known: KnownNeed
-    """What devices without bursts were seen to be content with."""
+    """Power that devices without bursts were seen to be content with."""
     rises_per_s: FloatArray
     target_w: FloatArray
-    """Where each cap should be, when everyone has confirmed."""
+    """Target of each cap, to be reached when all devices have confirmed."""
     mean_w: FloatArray
-    """The draw, smoothed over some seconds."""
+    """Draw smoothed over some seconds."""
     prompts: FloatArray
-    """Of the readings at work, so many hit a prompt (power/estimation/phases.py); shape (devices,)."""
+    """Fraction of the readings during work that hit a prompt (power/estimation/phases.py); shape (devices,)."""
     estimate: Estimate
     account: BurstAccount
     proof: Proof
     braking: Braking
     quiet: Quiet | None
-    """While readings stay within these bounds nothing is to be decided; None: something is under way."""
+    """Bounds within which nothing needs to be decided; None while a change is in progress."""
     started_s: float
-    """When this controller took its first step."""
+    """Instant of this controller's first step."""
     at_s: float
-    """Of the last look: a step that did more than wait."""
+    """Instant of the last step that did more than wait."""
     decided_s: float
-    """When caps were last worked out in full."""
+    """Instant of the last full computation of caps."""
     waited: Waited | None
-    """Readings that nobody looked at yet; None after a look."""
+    """Readings since the last full step; None right after one."""
     told: "Grants | None"
-    """What the last step granted; the very same object is told again while nothing changes."""
+    """Grants of the last step; the same object is returned while nothing changes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grants:
-    """What is to be sent now; shape (devices,) each."""
+    """Grants to send now; shape (devices,) each."""
 
     changed: BoolArray
     cap_w: FloatArray
-    """The newest grant of every device, changed or not."""
+    """Newest grant of every device, changed or not."""
     burst_j: FloatArray
-    """Joules that the device may draw above it (power/bursts/burst_credit.py); 0: a hard limit."""
+    """Energy in joules that the device may draw above its cap (power/bursts/burst_credit.py); 0: a hard limit."""
     burst_to_w: FloatArray
-    """The highest limit of a burst that begins now."""
+    """Highest limit of a burst that begins now."""
     credit_back_s: FloatArray
-    """In so long credit that was used up comes back."""
+    """Time in which used burst credit is restored."""
     sequence: IntArray
     safe_w: FloatArray
-    """Where the agent falls when its lease ends."""
+    """Limit to which the agent falls when its lease ends."""
     met: BoolArray
-    """Whether the device was ever seen to obey a grant of this controller: until then it may only be lowered."""
+    """Whether the device was ever seen to obey a grant of this controller; until then it may only be lowered."""
 
 
 def allocator_of(table: PowerTable, rules: PowerRules | None = None) -> Allocator:
-    """Raises ConfigError with every mistake in the table."""
+    """The allocator of a power table. Raises ConfigError with every mistake in the table."""
     tree = tree_of(table)
     devices = table.devices
     opted_out = np.where(devices.managed, 0.0, np.maximum(devices.max_w, devices.default_w))
@@ -119,7 +121,7 @@ def allocator_of(table: PowerTable, rules: PowerRules | None = None) -> Allocato
     burst_j = burst_of(tree, rules.burst_share)
     appetite = appetite_of(tree, burst_j > 0)
     levels = np.arange(appetite.levels)
-    # Under hard limits nobody draws more than its lease: nothing is kept from those who need it.
+    # Under hard limits no device exceeds its lease, so nothing needs to be reserved.
     first_kept = 1 if any_of(burst_j > 0) else appetite.first_room
     return Allocator(
         tree=tree,
@@ -138,7 +140,7 @@ def allocator_of(table: PowerTable, rules: PowerRules | None = None) -> Allocato
 
 
 def first_state(allocator: Allocator) -> AllocatorState:
-    """Where a controller starts, from the leases and readings in the table: nothing has been confirmed to it."""
+    """Initial state of a controller, from the leases and readings in the table: no device has confirmed any yet."""
     tree, table = allocator.tree, allocator.tree.table
     book = first_book(table.leases)
     nothing = np.zeros(tree.devices, dtype=bool)

@@ -1,4 +1,4 @@
-"""What an allocator knew, taken over by one for a changed table: budgets or devices are others, trust is not."""
+"""Transfer of an allocator's state to a changed table, so that what was learnt of devices survives the change."""
 
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
@@ -12,10 +12,10 @@ Columns = TypeVar("Columns")
 
 
 def carried(before: Allocator, state: AllocatorState, after: Allocator, fresh: AllocatorState) -> AllocatorState:
-    """The state for `after`: devices that are what they were keep all that was granted to them and learnt of them,
-        a liar its distrust; others begin as in `fresh`. Limits keep measured spikes, and when they were full, by name.
+    """The state for `after`, with what was granted to and learnt of unchanged devices.
 
-    Nothing is quiet: the next step decides anew.
+    Distrust of a device that misreported is kept too. Other devices start as in `fresh`. Limits keep, by name, their
+    measured spikes and when they were full. The deadband is reset: the next step is a full one.
     """
     row = _rows_before(before, after)
     kept = {
@@ -40,8 +40,8 @@ def carried(before: Allocator, state: AllocatorState, after: Allocator, fresh: A
             fresh.spikes,
             spike_w=limits(state.spikes.spike_w, fresh.spikes.spike_w),
             excess_w=limits(state.spikes.excess_w, fresh.spikes.excess_w),
-        ),  # its window begins anew: a device that came is no rise of the draw
-        # Who is held down by a brake shows in the next readings, where a domain was full a short while ago.
+        ),  # its window starts again: a new device is not a rise of the draw
+        # Devices held down by a brake are found from the next readings, in domains that were full a short while ago.
         braking=replace(fresh.braking, full_s=limits(state.braking.full_s, fresh.braking.full_s)),
         quiet=None,
         started_s=state.started_s,
@@ -50,20 +50,20 @@ def carried(before: Allocator, state: AllocatorState, after: Allocator, fresh: A
 
 
 _OF_LIMITS = ("over_s",)
-"""Columns that have one entry per limit, among others that have one per device."""
+"""Columns with one entry per limit among columns with one per device."""
 _OWN = ("spikes", "braking", "quiet", "waited", "told", "started_s", "at_s")
-"""What is not of devices. Everything else is: columns, or dataclasses of columns."""
+"""Fields that are not per device. All others are columns, or dataclasses of columns."""
 
 
 def _carried(old: Any, new: Any, row: IntArray) -> Any:
-    """A column, or all columns of a dataclass; None for what is neither and stays as it is fresh."""
+    """A transferred column, or all columns of a dataclass; None for anything else, which stays as in `fresh`."""
     if isinstance(new, np.ndarray):
         return _column(old, new, row)
     return _columns(old, new, row) if is_dataclass(new) else None
 
 
 def _rows_before(before: Allocator, after: Allocator) -> IntArray:
-    """For each device its row in the table before; -1 where it is new, moved, or another device by its limits."""
+    """Row of each device in the earlier table; -1 where the device is new, moved, or has different limits."""
     then, now = before.tree.table, after.tree.table
     made = np.full(len(now.devices), -1)
     for row, name in enumerate(now.devices.names):
@@ -92,7 +92,7 @@ def _column(old: Array, new: Array, row: IntArray) -> Array:
 
 
 def _columns(old: Columns, new: Columns, row: IntArray) -> Columns:
-    """Every array of a dataclass, one entry per device; the rest as in `new`."""
+    """All arrays of a dataclass, one entry per device; everything else as in `new`."""
     arrays = {
         field.name: _column(getattr(old, field.name), value, row)
         for field in fields(new)  # type: ignore[arg-type]  # both are dataclasses of columns
@@ -102,7 +102,7 @@ def _columns(old: Columns, new: Columns, row: IntArray) -> Columns:
 
 
 def _of_limits(before: Allocator, old: FloatArray, after: Allocator, new: FloatArray) -> FloatArray:
-    """A column of limits, shape (limits,), by the names of their domains."""
+    """A transferred column of limits, shape (limits,), matched by the names of their domains."""
     then, now = before.tree, after.tree
     known = {then.table.domains.names[int(row)]: limit for limit, row in enumerate(then.limit)}
     rows = [known.get(now.table.domains.names[int(row)], -1) for row in now.limit]

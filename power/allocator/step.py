@@ -1,8 +1,8 @@
-"""The allocator: one step from what is read to what is granted. Lower first, see it obeyed, then let others rise.
+"""One allocator step, from readings to grants: caps are lowered first, and others are raised once that is confirmed.
 
-Whatever the readings say, in every domain the worst cases of all that was granted and may still be held add up to at
-most the budget, less what draws power there without being a device under a lease. Readings only decide who has how
-much of it. A budget that was cut is the one exception, for as long as lowering takes.
+Whatever the readings are, the worst cases of all grants that may still be held add up to at most the budget of every
+domain, less the power drawn there by anything other than a leased device. Readings only decide how the budget is
+divided. A reduced budget is the one exception, for as long as lowering takes.
 """
 
 from dataclasses import replace
@@ -37,14 +37,14 @@ def step(
     now_s: float,
     budget_w: FloatArray | None = None,
 ) -> tuple[AllocatorState, Grants]:
-    """What to grant now.
+    """The grants to send now, and the state after this step.
 
-    readings: the newest of each device; call with the same ones again and nothing more is granted.
-    now_s: seconds of the controller's clock that the readings' instants are on.
+    readings: the newest of each device; a second call with the same ones grants nothing more.
+    now_s: seconds of the controller's clock, the one that the readings' instants are on.
     budget_w: shape (limits,), in the order of `allocator.tree.limit`, when budgets differ from the table's.
 
-    The result holds at every instant between two steps: the sum over each domain of the worst cases of what devices may
-    hold is at most its budget, or falls towards it as fast as devices obey.
+    At every instant between two steps, the sum over each domain of the worst cases that devices may hold is at most its
+    budget, or falls towards it as fast as devices obey.
     """
     budget_w = allocator.tree.budget_w if budget_w is None else budget_w
     rules, quiet = allocator.rules, state.quiet
@@ -115,7 +115,7 @@ def _decided(
     mean_w: FloatArray,
     drawn_w: FloatArray,
 ) -> tuple[AllocatorState, Grants]:
-    """The step in full."""
+    """The full step, taken where the deadband does not apply."""
     if any_of(np.isnan(readings.cap_w)):
         readings = replace(readings, cap_w=np.where(np.isnan(readings.cap_w), np.inf, readings.cap_w))
     if state.at_s == NEVER_S:
@@ -236,12 +236,12 @@ def _quiet(
     *,
     settled: bool,
 ) -> Quiet | None:
-    """While what nothing needs to be decided; None where every step must be taken in full.
+    """Bounds within which nothing needs to be decided; None where every step must be taken in full.
 
-    far_w: shape (limits,), draws of devices with which a domain is far from its budget.
-    Caps may wait for the next look where everybody may burst and has been seen to obey, and where all grants fit: a
-    budget that was cut waits for nothing. Grants under way are looked at once in a control delay: whether they are
-    obeyed must be seen in time.
+    far_w: shape (limits,), draws of devices below which a domain is far from its budget.
+    Caps may wait for the next full step where all devices may burst and have been seen to obey, and where all grants
+    fit: a reduced budget never waits. Outstanding grants are checked once per control delay, since disobedience must be
+    detected within the deadline.
     """
     rules = allocator.rules
     wait_s = rules.calm_look_s if book.settled else min(rules.calm_look_s, rules.control_delay_s)
@@ -271,7 +271,7 @@ def _braking(
     budget_w: FloatArray,
     now_s: float,
 ) -> Braking:
-    """Whether a hardware brake holds: by what devices at work draw, and what they usually draw under their leases."""
+    """Whether a hardware brake is engaged, judged by active devices' draw against their usual draw."""
     drawn_w = drawn_w + allocator.fixed_w
     if not is_watched(state.braking, now_s) and not any_of(is_full(drawn_w, budget_w)):
         return state.braking
@@ -289,10 +289,10 @@ def _braking(
 
 
 def _started(state: AllocatorState, now_s: float) -> AllocatorState:
-    """A first step: what was granted before counts as granted now, so nobody is late yet.
+    """The state at the first step: earlier grants count as granted now, so that no device is late yet.
 
-    Who was not heard by this controller yet keeps what it has for as long as a reading may be old: a controller that
-    starts anew must not throw a row to its floors.
+    A device not yet heard by this controller keeps what it has for as long as a reading may be old: a controller
+    restart must not send a row to its floors.
     """
     now: FloatArray = np.full(len(state.book.cap_w), now_s)
     book = replace(state.book, granted_at_s=now, due_since_s=now)
@@ -300,7 +300,7 @@ def _started(state: AllocatorState, now_s: float) -> AllocatorState:
 
 
 def _awaited(allocator: Allocator, book: Book, seen: Estimate, room_w: FloatArray) -> BoolArray:
-    """Devices that a new controller has not heard yet and that may keep what they have: where that fits the budget."""
+    """Devices not yet heard by a new controller that may keep what they have, because it fits the budget."""
     tree = allocator.tree
     granted_w = np.where(tree.table.devices.managed, book.cap_w, 0.0)
     fits = tree.least(room_w - tree.at_worst(granted_w)) >= 0

@@ -1,4 +1,4 @@
-"""Where every cap should be once all obey: watts poured from the root to the leaves, class by class."""
+"""Target caps, to be reached once all devices obey: power distributed from the root to the leaves, class by class."""
 
 import numpy as np
 
@@ -13,8 +13,9 @@ from power.estimation.estimator import OVER_CAP, STALE, Estimate, Trust
 def all_needs(
     allocator: Allocator, trust: Trust, seen: Estimate, need_w: FloatArray, phase: IntArray, room_w: FloatArray
 ) -> FloatArray | None:
-    """What `targets` gives where every need fits, without pouring; None where it may not, or where room is poured too.
+    """The result of `targets` where every need fits, without water-filling.
 
+    None where a need may not fit, or where spare room must be distributed too.
     room_w: shape (limits,), what present needs may take.
     """
     tree, base_w = allocator.tree, allocator.appetite.base_w
@@ -36,9 +37,10 @@ def targets(
     room_w: FloatArray,
     reserve_w: FloatArray,
 ) -> FloatArray:
-    """Where every cap should be once all obey; shape (devices,).
+    """Target caps, to be reached once all devices obey; shape (devices,).
 
-    What draws may rise by before others could be lowered for them is kept in reserve: present needs leave it alone.
+    The amount by which draws may rise before other devices could be lowered is kept in reserve: present needs leave it
+    free.
     """
     tree, appetite = allocator.tree, allocator.appetite
     out = _ungoverned(tree, seen)
@@ -57,19 +59,19 @@ def targets(
 
 
 def _above(width_w: FloatArray, had_w: FloatArray) -> FloatArray:
-    """What is left of the pieces of devices that have so many watts of them already."""
+    """Remaining width of each device's pieces after the first `had_w` watts of them."""
     end_w = np.maximum(np.cumsum(width_w, axis=1) - had_w[:, None], 0.0)
     return np.diff(end_w, axis=1, prepend=0.0)
 
 
 def _ungoverned(tree: Tree, seen: Estimate) -> BoolArray:
-    """Devices that a new cap does not govern for certain: they count at what they may hold, whatever they are told."""
+    """Devices that a new cap may not govern: they count at what they may hold, whatever is granted to them."""
     unmanaged = ~tree.table.devices.managed
     return unmanaged if seen.clean else unmanaged | (seen.fault == STALE) | (seen.fault == OVER_CAP)
 
 
 def _kept_apart(allocator: Allocator, seen: Estimate, target_w: FloatArray) -> FloatArray:
-    """Ungoverned devices: sent to the safe floor, or left alone when they opted out."""
+    """Targets in which ungoverned devices are sent to the safe floor, or left alone when they opted out."""
     tree, appetite = allocator.tree, allocator.appetite
     out = _ungoverned(tree, seen)
     return np.where(out, np.where(tree.table.devices.managed, appetite.floor_w, appetite.most_w), target_w)

@@ -1,4 +1,4 @@
-"""What each device would draw if it were let, as far as readings tell, and by how much draws rise."""
+"""Uncapped demand: what each device would draw without its cap, as far as readings show it, and how much draws rise."""
 
 from dataclasses import replace
 from math import exp
@@ -22,9 +22,9 @@ from power.estimation.spike import Spikes, with_draw
 
 
 def smoothed(allocator: Allocator, state: AllocatorState, draw_w: FloatArray, now_s: float) -> FloatArray:
-    """The mean draw that needs are made of; a first reading is its own mean.
+    """Smoothed draw from which needs are derived; a first reading is its own mean.
 
-    What no device can draw counts as the highest limit: one broken reading must not stay in the mean for ever.
+    A draw that no device can have counts as the highest limit: one broken reading must not stay in the mean for ever.
     """
     draw_w = np.fmax(np.fmin(draw_w, allocator.appetite.most_w), 0.0)
     if state.at_s == NEVER_S:
@@ -34,9 +34,9 @@ def smoothed(allocator: Allocator, state: AllocatorState, draw_w: FloatArray, no
 
 
 def measured(allocator: Allocator, state: AllocatorState, drawn_w: FloatArray, now_s: float) -> Spikes:
-    """Spikes of what is believed alone: a device that falls silent counts for more at once, and draws no more.
+    """Spikes of believed readings alone: a device that falls silent counts for more at once without drawing more.
 
-    What a brake held down and lets go is no rise of needs.
+    The recovery after a hardware brake releases is not a rise of needs either.
     """
     rules, spikes = allocator.rules, state.spikes
     if state.braking.holds:
@@ -47,8 +47,9 @@ def measured(allocator: Allocator, state: AllocatorState, drawn_w: FloatArray, n
 
 
 def obeyed(allocator: Allocator, book: Book, readings: PowerReadings, seen: Estimate) -> tuple[BoolArray, BoolArray]:
-    """Who was seen to keep the newest grant, and who the largest since the mark (`Book`): says to enforce no more,
-    draws no more, and is believed.
+    """Devices seen to obey the newest grant, and devices seen to obey the largest since the mark (`Book`).
+
+    Obeying means: the device reports an enforced limit no higher, draws no more, and is believed.
     """
     if book.settled:
         return seen.believed, seen.believed
@@ -76,12 +77,14 @@ def needs(
     mean_w: FloatArray,
     state: AllocatorState,
 ) -> tuple[FloatArray, KnownNeed]:
-    """What each device would draw if it were let, and what was learnt of that. One that its cap holds back is tried at
-    what it usually needs when it works, or at more; one that begins to work is known to need that soon. Without bursts
-    one that was content with some watts lately is tried at those first.
+    """What each device would draw without its cap, and what was learnt of that.
 
-    Kept as it was while it moves little, so that a ripple of the draw moves no caps, and while the newest cap is too
-    young to show in the readings: else a device that was just given more would seem not to want it.
+    A device held back by its cap is tried at what it usually needs while working, or at more. A device that starts to
+    work is known to need that soon. Without bursts, a device that was recently content with some power is tried at that
+    first.
+
+    A need is kept while it moves little, so that a ripple of the draw moves no caps. It is also kept while the newest
+    cap is too young to show in the readings: otherwise a device that was just given more would seem not to use it.
     """
     rules, appetite, before_w = allocator.rules, allocator.appetite, state.need_w
     cap_w = np.where(readings.cap_w > 0, np.minimum(readings.cap_w, book.ceiling_w), book.cap_w)
@@ -90,7 +93,7 @@ def needs(
     band_w = rules.band_share * appetite.most_w
     held_back = (draw_w >= rules.pinned_share * cap_w) & (readings.phase != PHASE_IDLE)
     computes = readings.phase == PHASE_COMPUTE_BOUND
-    more_w = np.where(computes & ~brief, 1.0, rules.probe_share) * appetite.most_w  # a burst carries through a prompt
+    more_w = np.where(computes & ~brief, 1.0, rules.probe_share) * appetite.most_w  # a burst covers a prompt
     wants_w = np.where(held_back, np.maximum(cap_w + more_w, state.usual_w), draw_w * (1 + rules.margin_share))
     if any_of(begins := computes & brief):
         has_it = cap_w >= state.usual_w - band_w
@@ -104,7 +107,7 @@ def needs(
     if not allocator.all_burst:
         knows = held_back & ~book.burst & is_known(known, readings, cap_w, rules.known_s)
         wants_w = np.where(knows, known.need_w, wants_w)
-        rests = draw_w <= mean_w * (1 + rules.margin_share)  # a mean of the last second is behind a limit that rose
+        rests = draw_w <= mean_w * (1 + rules.margin_share)  # the mean lags a raised limit
         known = learnt(known, readings, wants_w, seen.believed & ~held_back & shows & rests)
     rises = (wants_w > before_w + band_w) | ((wants_w > before_w) & (draw_w > before_w))
     falls = (wants_w < before_w - band_w) & shows
@@ -112,7 +115,7 @@ def needs(
 
 
 def rises(allocator: Allocator, state: AllocatorState, need_w: FloatArray, now_s: float) -> FloatArray:
-    """How often each device asks for much more at once: events per second, older ones forgotten."""
+    """Rate at which each device suddenly needs much more: events per second, older ones forgotten."""
     if state.at_s == NEVER_S:
         return state.rises_per_s
     memory_s = allocator.rules.rise_memory_s
@@ -123,9 +126,9 @@ def rises(allocator: Allocator, state: AllocatorState, need_w: FloatArray, now_s
 def usual(
     allocator: Allocator, state: AllocatorState, need_w: FloatArray, readings: PowerReadings, now_s: float
 ) -> FloatArray:
-    """What each device needs when it works on tokens; where phases are not told, whatever it needs now.
+    """What each device needs during token generation; where phases are not reported, its present need.
 
-    Its draw with its margin, unless its cap holds it back: a need is kept up while a cap is young.
+    This is its draw with its margin, unless its cap holds it back: a need is kept up while a cap is young.
     """
     rules, appetite, phase = allocator.rules, allocator.appetite, readings.phase
     if state.at_s == NEVER_S:
@@ -139,9 +142,9 @@ def usual(
 
 
 def without_work(allocator: Allocator, need_w: FloatArray, phase: IntArray) -> FloatArray:
-    """Needs, of which an idle device that may burst does without its floor (`pieces`).
+    """Needs in which an idle device that may burst does without its floor (`pieces`).
 
-    It keeps the watts that it has while every domain is far from its budget, until others need them.
+    It keeps the power that it has until others need it, while every domain is far from its budget.
     """
     appetite = allocator.appetite
     idle = allocator.bursts & (phase == PHASE_IDLE)

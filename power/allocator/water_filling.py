@@ -1,4 +1,4 @@
-"""Watts poured level by level into devices, until the limits that they draw through are full."""
+"""Water-filling: power distributed level by level to devices until the limits that they draw through are full."""
 
 from dataclasses import dataclass
 
@@ -8,19 +8,19 @@ from cluster.arrays import BoolArray, FloatArray, IntArray
 from power.domains.tree import Tree
 
 _FULL_W = 1e-6
-"""A limit with less than a microwatt left is full: what rounding leaves."""
+"""Room below which a limit counts as full: a microwatt, the residue of rounding."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pouring:
-    """The parts of a tree that pouring needs, arranged once."""
+    """The parts of a tree that water-filling needs, arranged once."""
 
     tree: Tree
     levels: int
     only_limit: IntArray | None
-    """Shape (devices,): the one limit of each device, where every device has exactly one; else None."""
+    """The only limit of each device, shape (devices,), where every device has exactly one; else None."""
     only_burden: FloatArray
-    """Shape (devices,): watts at that limit, at worst, per watt of cap."""
+    """Worst-case watts at that limit per watt of cap, shape (devices,)."""
 
 
 def pouring_of(tree: Tree, levels: int) -> Pouring:
@@ -34,12 +34,12 @@ def pouring_of(tree: Tree, levels: int) -> Pouring:
 def pour(pouring: Pouring, width_w: FloatArray, level: IntArray, room_w: FloatArray) -> FloatArray:
     """Watts of cap that each device gets, shape (devices,).
 
-    width_w, level: shape (devices, pieces): each device asks for pieces of watts, each piece at a level; lower levels
-    are served first, and all of them before the next. Of the first level that does not fit, every device below a limit
-    that is full gets the same share of its piece, and nothing of later levels.
+    width_w, level: shape (devices, pieces): each device requests pieces of power, each at a level. Lower levels are
+    served first and completely. In the first level that does not fit, every device below a full limit gets the same
+    fraction of its piece, and nothing of later levels.
     room_w: shape (levels, limits): what the limit may carry when this level has been served, in watts at the limit.
 
-    On a tree this serves each level as far as any other way could, because the sets that a tree limits are nested.
+    On a tree this serves each level as far as any other method could, because the sets that a tree limits are nested.
     Where racks are fed twice it never exceeds a limit, but may leave a little of one unused.
     """
     if pouring.only_limit is not None:
@@ -50,7 +50,7 @@ def pour(pouring: Pouring, width_w: FloatArray, level: IntArray, room_w: FloatAr
 def _pour_apart(
     pouring: Pouring, only: IntArray, width_w: FloatArray, level: IntArray, room_w: FloatArray
 ) -> FloatArray:
-    """Each limit by itself, all at once: no device draws through two."""
+    """Power per device where no device draws through two limits: all limits are solved independently and at once."""
     limits = pouring.tree.limits
     cell = level * limits + only[:, None]
     load = width_w * pouring.only_burden[:, None]
@@ -61,13 +61,17 @@ def _pour_apart(
 
 
 def _served(asked: FloatArray, room_w: FloatArray) -> FloatArray:
-    """Share of each level that fits each limit, shape (levels, limits)."""
+    """Fraction of each level that fits each limit, shape (levels, limits)."""
     before = np.cumsum(asked, axis=0) - asked
     return np.minimum(np.maximum((room_w - before) / np.maximum(asked, _FULL_W), 0.0), 1.0)
 
 
 def _pour_together(pouring: Pouring, width_w: FloatArray, level: IntArray, room_w: FloatArray) -> FloatArray:
-    """Raise everybody together to the level where the first limit is full, keep those below it, go on with the rest."""
+    """Power per device where limits overlap.
+
+    All devices are raised together to the level where the first limit is full; those below that limit stop, and the
+    rest continue.
+    """
     tree = pouring.tree
     got = np.zeros(tree.devices)
     left_w = width_w.copy()
@@ -89,7 +93,7 @@ def _pour_together(pouring: Pouring, width_w: FloatArray, level: IntArray, room_
 def _first_full(
     pouring: Pouring, left_w: FloatArray, level: IntArray, room_w: FloatArray
 ) -> tuple[int, float, BoolArray]:
-    """The first level that does not fit everywhere, the share of it that does, and the limits that are full then."""
+    """The first level that does not fit everywhere, the fraction of it that does, and the limits that are full then."""
     tree = pouring.tree
     cell = level[tree.path_device] * tree.limits + tree.path_limit[:, None]
     load = left_w[tree.path_device] * (tree.burden[tree.path_device] * tree.path_share)[:, None]

@@ -1,4 +1,4 @@
-"""What a breaker stands: heat that gathers above the budget and leaves below it, and how large a burst may be."""
+"""Trip model of a breaker: heat builds up above the budget and dissipates below it, which bounds a burst."""
 
 from math import exp, inf, log
 
@@ -8,10 +8,11 @@ from cluster.power import BreakerCurve
 
 
 def opens_after_s(curve: BreakerCurve, over: float) -> float:
-    """Seconds until a breaker opens that carries so many times its budget; infinite at or below the budget.
+    """Seconds until a breaker opens that carries `over` times its budget; infinite at or below the budget.
 
-    Between points time falls log-log. Below the first point the line of the first two goes on, since a breaker that
-    stands 10 % for ten minutes stands 5 % for longer, not for ever; beyond the last point it is that of the last.
+    Between the points of the curve, time is interpolated log-log. Below the first point the line through the first two
+    is extended, since a breaker that tolerates 10 % for ten minutes tolerates 5 % for longer, but not for ever. Beyond
+    the last point the time of the last point applies.
     """
     if over <= 1:
         return inf
@@ -24,10 +25,10 @@ def opens_after_s(curve: BreakerCurve, over: float) -> float:
 
 
 def burst_share_s(curve: BreakerCurve, over: float) -> float:
-    """The smallest energy above the budget that opens the breaker at any load up to `over`, in seconds of the budget.
+    """Smallest energy above the budget that opens the breaker at any load up to `over`, in seconds of the budget.
 
-    A burst of less, however it is spread, does not open a cold breaker: each part of it heats by its energy over the
-    energy that would open the breaker at that load, which is no smaller.
+    A smaller burst, however it is spread over time, does not open a cold breaker. Each part of the burst heats it by
+    the part's energy divided by the energy that would open the breaker at that load, which is at least this value.
     """
     loads = np.linspace(1.0, max(over, 1.0 + 1e-6), 200)[1:]
     return min((float(load) - 1) * opens_after_s(curve, float(load)) for load in loads)

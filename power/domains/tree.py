@@ -1,4 +1,4 @@
-"""The budget tree as arrays: which device draws through which limited domain, with what part of its watts."""
+"""The budget tree as arrays: which device draws through which limited domain, and with what fraction of its power."""
 
 from dataclasses import dataclass
 
@@ -12,38 +12,40 @@ from power.domains.validation import mistakes_in
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tree:
-    """What never changes between two decisions: made once per power table, used thousands of times.
+    """Data that stays constant between decisions: built once per power table, used thousands of times.
 
-    Only domains with a budget are kept; they are called limits, numbered 0..limits-1.
+    Only domains with a budget are included; they are called limits and numbered 0..limits-1.
     """
 
     table: PowerTable
     limit: IntArray
-    """Shape (limits,): the row of each in the domain table."""
+    """Row of each limit in the domain table, shape (limits,)."""
     budget_w: FloatArray
-    """Shape (limits,)."""
+    """Budgets, shape (limits,)."""
     other_w: FloatArray
-    """Shape (limits,): worst case of what is drawn through it by no device: servers' CPUs and fans, switches."""
+    """Worst case of the power drawn through each limit by anything but devices (servers' CPUs and fans, switches);
+    shape (limits,)."""
     path_device: IntArray
-    """Shape (paths,): a path is a device with a limit that it draws through."""
+    """Device of each path, shape (paths,). A path is a pair of a device and a limit that it draws through."""
     path_limit: IntArray
     path_share: FloatArray
-    """Part of the device's watts that the limit must be able to carry, in 0..1."""
+    """Fraction of the device's power that the limit must be able to carry, 0..1; shape (paths,)."""
     burden: FloatArray
-    """Shape (devices,): watts at the limits, at worst, per watt of cap: overshoot, fans and conversion; ≥ 1."""
+    """Worst-case watts at the limits per watt of cap, shape (devices,): overshoot, fans and conversion; ≥ 1."""
     overhead: FloatArray
-    """Shape (devices,): watts at the limits per watt that the device draws; ≥ 1."""
+    """Watts at the limits per watt that the device draws, shape (devices,); ≥ 1."""
     rank: IntArray
-    """Shape (devices,): position of the device's class when classes are served in order, 0 first."""
+    """Position of the device's class in the order in which classes are served, 0 first; shape (devices,)."""
     below_first: BoolArray
-    """Shape (devices,): who is of another class than the first."""
+    """Devices of any class but the first, shape (devices,)."""
     everyone: BoolArray
     nobody: BoolArray
     only_share: FloatArray | None
-    """Shape (devices,): `path_share`, where there is one limit and every device draws through it once, as in a row."""
+    """`path_share` where there is one limit and every device draws through it once, as in a row; shape (devices,). None
+    otherwise."""
     only_overhead: FloatArray | None
     only_burden: FloatArray | None
-    """Shape (1, devices): the same times `overhead` and `burden`."""
+    """The same times `overhead` and times `burden`, shape (1, devices) each."""
 
     @property
     def limits(self) -> int:
@@ -54,32 +56,32 @@ class Tree:
         return len(self.burden)
 
     def through(self, watts: FloatArray) -> FloatArray:
-        """Watts through each limit, shape (limits,), of watts at the feed per device, shape (devices,)."""
+        """Watts through each limit, shape (limits,), for watts at the feed per device, shape (devices,)."""
         if self.only_share is not None:
             return np.array([np.dot(self.only_share, watts)])
         carried = np.bincount(self.path_limit, self.path_share * watts[self.path_device], self.limits)
         return np.asarray(carried, dtype=np.float64)
 
     def drawn(self, draw_w: FloatArray) -> FloatArray:
-        """Watts through each limit, shape (limits,), of what devices draw."""
+        """Watts through each limit, shape (limits,), for the draws of devices."""
         if self.only_overhead is not None:
             return np.asarray(self.only_overhead.dot(draw_w))
         return self.through(self.overhead * draw_w)
 
     def at_worst(self, cap_w: FloatArray) -> FloatArray:
-        """Watts through each limit, shape (limits,), that devices may draw under these caps."""
+        """Watts through each limit, shape (limits,), that devices may draw at worst under these caps."""
         if self.only_burden is not None:
             return np.asarray(self.only_burden.dot(cap_w))
         return self.through(self.burden * cap_w)
 
     def where_negative(self, of: FloatArray) -> BoolArray:
-        """Devices that draw through a limit at which this is negative, shape (devices,); of: shape (limits,)."""
+        """Devices that draw through a limit at which `of` is negative, shape (devices,); of: shape (limits,)."""
         if self.only_share is not None:
             return self.everyone if of[0] < 0 else self.nobody
         return self.least(of) < 0
 
     def least(self, of: FloatArray) -> FloatArray:
-        """For each device the least value among its limits, shape (devices,); infinity where it has none."""
+        """Least value among the limits of each device, shape (devices,); infinity where it has none."""
         if self.only_share is not None:
             return np.full(self.devices, of[0])
         made = np.full(self.devices, np.inf)
@@ -88,7 +90,7 @@ class Tree:
 
 
 def tree_of(table: PowerTable) -> Tree:
-    """Raises ConfigError with every mistake in the table."""
+    """The tree of a power table. Raises ConfigError with every mistake in the table."""
     if mistakes := mistakes_in(table):
         raise ConfigError(mistakes)
     reach = reach_of(table)
@@ -123,10 +125,12 @@ def tree_of(table: PowerTable) -> Tree:
 
 
 def reach_of(table: PowerTable) -> FloatArray:
-    """Part of each domain's draw that each domain must be able to carry, shape (domains, domains); 1 on the diagonal.
+    """Fraction of each domain's draw that each domain must be able to carry, shape (domains, domains); 1 on the
+    diagonal.
 
-    Parts add up over parallel feeds, and are cut at 1: a domain draws its watts once, whichever way they come. A rack
-    with two feeds that can each carry it whole therefore counts whole on each feed, and once where the feeds meet.
+    Fractions add up over parallel feeds and are limited to 1, since a domain draws its power once, whichever feed
+    carries it. A rack with two feeds that can each carry all of it therefore counts fully on each feed, and once where
+    the feeds meet.
     """
     domains, feeds = len(table.domains), table.feeds
     reach = np.eye(domains)
@@ -137,10 +141,10 @@ def reach_of(table: PowerTable) -> FloatArray:
 
 
 def _roots_first(table: PowerTable) -> list[int]:
-    """Domains in an order in which every parent comes before its children."""
+    """Domains ordered so that every parent precedes its children."""
     feeds, waiting = table.feeds, np.bincount(table.feeds.child, minlength=len(table.domains))
     ready = [int(row) for row in np.flatnonzero(waiting == 0)]
-    for parent in ready:  # grows while it is walked
+    for parent in ready:  # grows during the iteration
         for child in feeds.child[feeds.parent == parent].tolist():
             waiting[child] -= 1
             if waiting[child] == 0:

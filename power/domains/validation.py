@@ -1,4 +1,4 @@
-"""What is wrong in a power table as people wrote it, every mistake at once."""
+"""Validation of a power table: every mistake in one pass."""
 
 from collections.abc import Iterator
 
@@ -10,13 +10,13 @@ from cluster.power import BreakerCurve, PowerTable, SpeedUnderCap
 
 
 def mistakes_in(table: PowerTable) -> tuple[Mistake, ...]:
-    """Every mistake, in the order of the table. An empty answer means that the arrays fit each other."""
+    """Every mistake, in the order of the table. An empty result means that the arrays are consistent."""
     shape = tuple(_indexes(table))
     return shape or (*_domains(table), *_feeds(table), *_devices(table), *_curves(table), *_speeds(table))
 
 
 def _indexes(table: PowerTable) -> Iterator[Mistake]:
-    """Rows that do not exist; nothing else can be checked before these are right."""
+    """References to rows that do not exist; nothing else can be checked before these are correct."""
     domains, devices, feeds = table.domains, table.devices, table.feeds
     columns = (
         ("feeds.child", feeds.child, len(domains), 0),
@@ -35,9 +35,9 @@ def _domains(table: PowerTable) -> Iterator[Mistake]:
     domains = table.domains
     for row in np.flatnonzero(~(domains.budget_w > 0)).tolist():
         problem = f"has a budget of {domains.budget_w[row]:g} W"
-        yield Mistake(f"power domain {domains.names[row]}", problem, "give a budget above 0 W, or none")
+        yield Mistake(f"power domain {domains.names[row]}", problem, "set a budget above 0 W, or omit it")
     for row in np.flatnonzero(~(domains.other_w >= 0)).tolist():
-        problem = f"assumes {domains.other_w[row]:g} W besides devices"
+        problem = f"assumes a draw of {domains.other_w[row]:g} W by equipment other than devices"
         yield Mistake(f"power domain {domains.names[row]}", problem, "give 0 W or more")
     yield from _twice("power domain", tuple(domains.names))
     yield from _twice("power class", tuple(each.name for each in table.classes))
@@ -46,20 +46,20 @@ def _domains(table: PowerTable) -> Iterator[Mistake]:
 
 def _twice(what: str, names: tuple[str, ...]) -> Iterator[Mistake]:
     for name in sorted({name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ()):
-        yield Mistake(f"{what} {name}", "is there more than once", "rename one of them")
+        yield Mistake(f"{what} {name}", "is defined more than once", "rename one of them")
 
 
 def _feeds(table: PowerTable) -> Iterator[Mistake]:
     feeds, names = table.feeds, table.domains.names
     for edge in np.flatnonzero(~((feeds.share > 0) & (feeds.share <= 1))).tolist():
         place = f"power domain {names[int(feeds.child[edge])]}, feed from {names[int(feeds.parent[edge])]}"
-        yield Mistake(place, f"has a share of {feeds.share[edge]:g}", "give a share above 0 and up to 1")
+        yield Mistake(place, f"has a share of {feeds.share[edge]:g}", "set a share above 0 and at most 1")
     for child in _in_circles(table):
-        yield Mistake(f"power domain {names[child]}", "draws through itself", "remove one feed of the circle")
+        yield Mistake(f"power domain {names[child]}", "draws through itself", "remove one feed of the cycle")
 
 
 def _in_circles(table: PowerTable) -> list[int]:
-    """Domains that a walk from the roots never reaches; empty when the feeds are a tree or a graph without circles."""
+    """Domains that cannot be reached from the roots; empty when the feeds have no cycle."""
     feeds, left = table.feeds, np.ones(len(table.domains), dtype=bool)
     while True:
         blocked = np.zeros(len(left), dtype=bool)
@@ -72,11 +72,11 @@ def _in_circles(table: PowerTable) -> list[int]:
 def _devices(table: PowerTable) -> Iterator[Mistake]:
     d = table.devices
     rules: tuple[tuple[BoolArray, str, str], ...] = (
-        (d.min_w > 0, "has no lowest limit above 0 W", "give what the device reports"),
-        (d.max_w >= d.min_w, "has a highest limit below its lowest", "give what the device reports"),
-        (d.default_w > 0, "has no default limit", "give what the device reports"),
+        (d.min_w > 0, "has no lowest limit above 0 W", "enter what the device reports"),
+        (d.max_w >= d.min_w, "has a highest limit below its lowest", "enter what the device reports"),
+        (d.default_w > 0, "has no default limit", "enter what the device reports"),
         ((d.floor_w >= d.min_w) & (d.floor_w <= d.max_w), "has a useful floor outside its limits", "move it inside"),
-        (d.idle_w >= 0, "draws less than nothing when idle", "give 0 W or more"),
+        (d.idle_w >= 0, "has a negative idle draw", "give 0 W or more"),
         (d.overshoot_share >= 0, "has a negative overshoot", "give 0 or more"),
         (d.overhead_share >= 0, "has a negative overhead", "give 0 or more"),
     )
@@ -107,7 +107,7 @@ def _speeds(table: PowerTable) -> Iterator[Mistake]:
     for row, speed in enumerate(table.speeds):
         if not _rises_to_one(speed):
             place = f"speed under a cap {row} ({speed.gpu_type})"
-            yield Mistake(place, "must rise to speed 1 at share 1", "normalise to the highest limit")
+            yield Mistake(place, "must rise to speed 1 at share 1", "normalise speeds to that at the highest limit")
 
 
 def _rises_to_one(speed: SpeedUnderCap) -> bool:
