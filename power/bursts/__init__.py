@@ -1,1 +1,1 @@
-"""Bursts: draw above a lease for a moment, within what breakers and the headroom allow."""
+"""Bursts: short draws above a lease, within what breakers tolerate and the headroom allows."""

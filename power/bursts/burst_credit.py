@@ -1,9 +1,9 @@
-"""Bursts: how far a device may pass its lease for a moment, and why no breaker notices.
+"""Burst credit: how far a device may exceed its lease for a moment without opening a breaker.
 
-Prompts last about a second and draw half as much again as the tokens after them. A lease therefore limits the mean of
-a device's draw: it may draw up to its highest limit while it has credit, joules that it did not use before. What a
-device can draw above its lease in any stretch of time is at most `burst_j`. All bursts of a domain together are at most
-half of what its breaker stands in one go, and credit comes back no faster than the breaker cools.
+Prompts last about a second and draw one and a half times as much as the tokens after them. A lease therefore limits the
+mean of a device's draw. The device may draw up to its highest limit while it has credit: joules that it did not use
+before. In any stretch of time it can draw at most `burst_j` above its lease. All bursts of a domain together are at
+most half of what its breaker tolerates at once, and credit is restored no faster than the breaker cools.
 """
 
 import numpy as np
@@ -13,13 +13,15 @@ from power.domains.breaker import burst_share_s
 from power.domains.tree import Tree
 
 _OF_THE_BREAKER = 0.5
-"""Half for a first burst, half for those that follow while the breaker still cools."""
+"""Fraction of the breaker's tolerance for a first burst; the other half is for bursts that follow while it still
+cools."""
 
 
 def burst_of(tree: Tree, share: float) -> FloatArray:
-    """Joules that each device may draw above its lease, shape (devices,); 0 below a limit without a breaker curve.
+    """Energy in joules that each device may draw above its lease, shape (devices,); 0 below a limit without a breaker
+    curve.
 
-    share: 0..1 of what safety allows; 0 makes every lease a hard limit.
+    share: fraction used of what is safe, 0..1; 0 makes every lease a hard limit.
     Every device gets the same time at its highest limit, as long as the tightest of its breakers allows.
     """
     table = tree.table
@@ -44,33 +46,34 @@ def credit_after(
     for_s: FloatArray | float,
     refill_s: FloatArray | float,
 ) -> FloatArray:
-    """Credit after so long at this draw; all of one shape, one entry per device (times may be one for all).
+    """Credit after `for_s` seconds at this draw; all arrays of one shape, one entry per device (times may be scalars).
 
-    It falls by what was drawn above the lease, below 0 where an agent acted late. It comes back from what was left
-    unused, at most `burst_j` in `refill_s`, and never beyond `burst_j`.
+    Credit falls by what was drawn above the lease, below 0 where an agent acted late. It is restored from unused power,
+    at most `burst_j` in `refill_s`, and never beyond `burst_j`.
     """
     unused_j = (lease_w - draw_w) * for_s
     return np.minimum(credit_j + np.minimum(unused_j, burst_j * (for_s / refill_s)), burst_j)
 
 
 def may_burst(credit_j: FloatArray, bursting: BoolArray, burst_j: FloatArray) -> BoolArray:
-    """Who may draw above its lease now: with credit left, or after running out, with half of it back."""
+    """Devices that may draw above their leases now: with credit left or, after running out, with half of it back."""
     return (credit_j > np.where(bursting, 0.0, 0.5 * burst_j)) & (burst_j > 0)
 
 
 def overdrawn(credit_j: FloatArray, burst_j: FloatArray) -> BoolArray:
-    """Who drew more above its lease than any burst explains: by the controller's own account of its credit.
+    """Devices that drew more above their leases than any burst explains, by the controller's own account of their
+    credit.
 
-    A debt of two whole bursts is left to readings that are late and agents that look seldom: one alone was passed by an
-    honest device in a simulated day.
+    A debt of up to two whole bursts is attributed to late readings and to agents that check rarely: a debt of one burst
+    was exceeded by an honest device in a simulated day.
     """
     return (burst_j > 0) & (credit_j < -2 * burst_j)
 
 
 def suspected(credit_j: FloatArray, burst_j: FloatArray) -> BoolArray:
-    """Who owes more than an honest device does before its agent looks: to be put to the test, no verdict.
+    """Devices that owe more than an honest device does before its agent reacts: a reason for a test, not a verdict.
 
-    Honest devices owe up to a twenty-fifth of a burst before their agents look, and rarely more (0.07 in the hottest
-    simulated hours of five fortnights). A test at its lease takes nothing from one that has no credit left.
+    Honest devices owe up to a twenty-fifth of a burst before their agents react, and rarely more (0.07 in the hottest
+    simulated hours of five fortnights). A test at its lease takes nothing from a device that has no credit left.
     """
     return credit_j < -0.05 * burst_j

@@ -1,9 +1,10 @@
-"""How far bursts may go now, how fast their credit comes back, and who drew more than any burst explains.
+"""Limits of bursts: how far they may go now, how fast credit is restored, and which devices drew more than bursts
+explain.
 
-A burst is worth most when the row is calm and harms most when many begin together on a full one. So the nearer a domain
-draws to its budget, measured in the rise that a control delay may bring, the lower bursts end, low classes first: from
-the highest limit down to the useful floor, and at last to the lease. Bit by bit, because those who are stopped pile up
-work, and begin all of it together.
+A burst is worth most when the row is calm, and does most harm when many begin together on a full row. So bursts end
+lower the nearer a domain's draw is to its budget, measured in the rise that one control delay may bring, and low
+classes are restricted first. The bound falls from the highest limit to the useful floor and finally to the lease. It
+falls gradually, because devices that are stopped accumulate work and start all of it together.
 """
 
 from dataclasses import dataclass
@@ -19,29 +20,29 @@ from power.domains.tree import Tree
 from power.rules import PowerRules
 
 _MEANT_W = 1.0
-"""Bounds that differ by less are the same."""
+"""Difference below which two bounds count as the same."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BurstAccount:
-    """The controller's own account of bursts; shape (devices,) each."""
+    """The controller's own account of bursts; shape (devices,) each, unless stated otherwise."""
 
     credit_j: FloatArray
-    """What each device may still draw above its lease."""
+    """Energy in joules that each device may still draw above its lease."""
     back_s: FloatArray
-    """In so long credit that was used up comes back."""
+    """Time in which used credit is restored."""
     to_w: FloatArray
-    """No burst passes this limit."""
+    """Highest limit of any burst."""
     lease_w: FloatArray
-    """What each device said to be held to when its draw was last counted."""
+    """Limit that each device reported as enforced when its draw was last counted."""
     at_s: FloatArray
-    """Until when draws are counted."""
+    """Instant up to which draws are counted."""
     lifted_s: float
-    """When bounds were last lifted for devices that waited for it."""
+    """Instant when bounds were last raised for devices that waited for it."""
     bounds: bool
     """Whether any burst is bounded."""
     over_s: FloatArray
-    """Shape (limits,): when the draw was last above the budget."""
+    """Instant when the draw last exceeded the budget, shape (limits,)."""
 
 
 def first_account(tree: Tree, rules: PowerRules, burst_j: FloatArray) -> BurstAccount:
@@ -60,12 +61,12 @@ def counted(
     readings: PowerReadings,
     draw_w: FloatArray | None = None,
 ) -> tuple[BurstAccount, BoolArray]:
-    """The account after these readings, and who drew more above its lease than any burst explains.
+    """The account after these readings, and the devices that drew more above their leases than any burst explains.
 
-    draw_w: what each drew in the mean since the readings that were counted before these; None for what these say.
-    A draw is the mean since the reading before, so it counts against the higher lease of both, with what limiters and
-    meters err by: an honest device is in debt by no more than what it draws until its agent looks. Small debts are
-    forgiven with time. Who was found starts again without debt.
+    draw_w: mean draw of each device since the readings that were counted last; None: use the draws in `readings`.
+    A draw is the mean since the previous reading, so it counts against the higher lease of the two, plus the errors of
+    limiters and meters. The debt of an honest device is therefore at most what it draws until its agent reacts. Small
+    debts are forgiven with time. A device that was found starts again without debt.
     """
     devices = tree.table.devices
     for_s = readings.at_s - account.at_s
@@ -75,7 +76,7 @@ def counted(
     may_draw_w = np.maximum(lease_w, account.lease_w) * ((1 + devices.overshoot_share) * (1 + rules.tolerance_share))
     if all_of(counts):
         drawn_j = credit_after(account.credit_j, draw_w, may_draw_w, burst_j, for_s, account.back_s)
-        if drawn_j[drawn_j.argmin()] >= 0:  # nobody has a debt: most steps end here
+        if drawn_j[drawn_j.argmin()] >= 0:  # no device has a debt: most steps end here
             return _counted(account, drawn_j, lease_w, readings.at_s), tree.nobody
     for_s = np.where(counts, for_s, 0.0)
     drawn_j = credit_after(account.credit_j, draw_w, may_draw_w, burst_j, for_s, account.back_s)
@@ -118,14 +119,14 @@ def bounded(
 ) -> BurstAccount:
     """The account with bounds on the bursts that begin now.
 
-    draw_w, cap_w, usual_w: shape (devices,): what each draws, its lease, and what it needs while it works.
-    held_back: shape (devices,), who would draw more at once if it were let.
-    to_lease: shape (devices,), who is to keep to its lease as soon as room is scarce: it generates tokens, and has less
-    than it needs so that others have room. A burst would undo that, and its credit would be gone when its next prompt
-    begins.
-    drawn_w, budget_w: shape (limits,): the draw and the budget. room: what is free at each limit.
-    braked: shape (devices,), whose draw a hardware brake holds down (power/estimation/brake.py): the room is none,
-    nobody bursts.
+    draw_w, cap_w, usual_w: shape (devices,): draw, lease, and need while working.
+    held_back: shape (devices,), devices that would draw more at once without their limits.
+    to_lease: shape (devices,), devices that must keep to their leases as soon as room is scarce: they generate tokens
+    and have less than they need so that others have room. A burst would undo that, and the credit would be gone when
+    their next prompt begins.
+    drawn_w, budget_w: shape (limits,): the draw and the budget. room: free power at each limit.
+    braked: shape (devices,), devices whose draw a hardware brake holds down (power/estimation/brake.py). There is no
+    room then, and none may burst.
     """
     most_w = tree.table.devices.max_w
     over_s = account.over_s
@@ -154,7 +155,7 @@ def bounded(
         if all_of(to_w == most_w):
             to_w = most_w
         elif all_of(to_w == account.to_w):
-            to_w = account.to_w  # the same array tells everyone after this that nothing changed
+            to_w = account.to_w  # the same array signals to later code that nothing changed
     return BurstAccount(
         credit_j=account.credit_j,
         back_s=back_s,
@@ -168,7 +169,7 @@ def bounded(
 
 
 def _ends_w(tree: Tree, rules: PowerRules, room: Room, cap_w: FloatArray) -> FloatArray:
-    """Where bursts end by the room alone, shape (devices,): from the lease over the floor to the highest limit."""
+    """Bounds on bursts by the room alone, shape (devices,): from the lease over the floor to the highest limit."""
     devices = tree.table.devices
     start_w = np.minimum(np.maximum(cap_w, devices.floor_w), devices.max_w)
     spikes = room.free_w / np.maximum(room.spike_w, _MEANT_W)
@@ -184,7 +185,9 @@ def _ends_w(tree: Tree, rules: PowerRules, room: Room, cap_w: FloatArray) -> Flo
 
 
 def _credit_back_s(account: BurstAccount, tree: Tree, rules: PowerRules, calm_w: FloatArray) -> FloatArray:
-    """In so long credit comes back, shape (devices,). calm_w: shape (limits,), watts until a domain is calm no more."""
+    """Time in which credit is restored, shape (devices,). calm_w: shape (limits,), watts until a domain is no longer
+    calm.
+    """
     calm_s = min(rules.calm_credit_back_s, rules.credit_back_s)
     calm = calm_w > 0
     if all_of(calm) and all_of(account.back_s == calm_s):
@@ -203,10 +206,10 @@ def _fitted(
     usual_w: FloatArray,
     rooms_w: tuple[FloatArray, FloatArray],
 ) -> FloatArray:
-    """Bounds of those whom their leases hold back, lowered until what they all draw then, in watts, fits the room.
+    """Bounds of devices held back by their leases, lowered until the power that they would all draw then fits the room.
 
-    Credit bounds what they draw in joules. That does not keep them from drawing it all at the same moment, and who is
-    held back does. rooms_w: shape (limits,) each, for the first class and for all others.
+    Credit bounds energy, not power: it does not prevent devices from spending it all at the same moment, and devices
+    that are held back do so. rooms_w: shape (limits,) each, for the first class and for all others.
     """
     taken_w = np.zeros(tree.limits)
     goes_to_w = np.minimum(to_w, np.maximum(usual_w, cap_w))
@@ -227,9 +230,9 @@ def _lifted(
     draw_w: FloatArray,
     rooms_w: tuple[FloatArray, FloatArray],
 ) -> FloatArray:
-    """Bounds of those who wait for more, lifted as far as what they would draw at once fits: the first class first.
+    """Bounds of waiting devices, raised as far as what they would draw at once fits, the first class first.
 
-    Else all who were held back begin together when there is room again, and there is none any more.
+    Otherwise all devices that were held back would start together when room is free again, and use it up at once.
     rooms_w: shape (limits,) each, for the first class and for all others.
     """
     taken_w = np.zeros(tree.limits)

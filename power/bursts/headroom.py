@@ -1,8 +1,8 @@
-"""Room below a budget: what is free now, and how far the draw may rise before a decision acts.
+"""Room below a budget: what is free now, and how far the draw may rise before a decision takes effect.
 
-Both come from two measures (power/estimation/spike.py), each right by itself, and the sharper one counts: what is
-below the budget now, against the largest rise within a control delay; or what the smoothed draw leaves, against the
-largest excess over it.
+Both result from two measures (power/estimation/spike.py), each valid on its own, and the stricter one applies. Either:
+the room below the budget now, against the largest rise within a control delay. Or: the room that the smoothed draw
+leaves, against the largest excess over it.
 """
 
 from dataclasses import dataclass
@@ -19,26 +19,26 @@ from power.rules import PowerRules
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Room:
-    """Shape (limits,) each."""
+    """Room at each limit; shape (limits,) each."""
 
     free_w: FloatArray
-    """Below the budget; negative above it."""
+    """Power below the budget; negative above it."""
     spike_w: FloatArray
-    """What the draw may rise by before a decision acts."""
+    """Rise of the draw that is possible before a decision takes effect."""
 
     def beyond(self, spikes: float) -> FloatArray:
-        """Watts that are free beyond so many spikes, shape (limits,)."""
+        """Power that is free beyond this number of spikes, shape (limits,)."""
         return self.free_w - spikes * self.spike_w
 
     def less(self, watts: FloatArray) -> "Room":
-        """The room when so much more is drawn; watts: shape (limits,)."""
+        """The room when `watts` more are drawn; shape (limits,)."""
         return Room(self.free_w - watts, self.spike_w)
 
 
 def room_of(spikes: Spikes, excess_w: FloatArray, drawn_w: FloatArray, room_w: FloatArray) -> Room:
-    """The room that the sharper measure tells.
+    """The room by the stricter of the two measures.
 
-    excess_w, drawn_w, room_w: shape (limits,): the excess that is to be counted on, the draw of devices, and what all
+    excess_w, drawn_w, room_w: shape (limits,): the excess to plan for, the draw of devices, and the power that all
     devices together may draw.
     """
     free_w = room_w - drawn_w
@@ -52,11 +52,11 @@ def room_of(spikes: Spikes, excess_w: FloatArray, drawn_w: FloatArray, room_w: F
 def counted_excess_w(
     tree: Tree, rules: PowerRules, spikes: Spikes, prompts: FloatArray, readings: PowerReadings
 ) -> FloatArray:
-    """The excess over the smoothed draw that is to be counted on; shape (limits,).
+    """The excess over the smoothed draw to plan for; shape (limits,).
 
-    prompts: shape (devices,), of `prompts_share`. Less than the largest that was seen counts where most that works
-    alternates between its phases: such a draw is a sum of many that know nothing of each other, so its largest excess
-    in a week lies far out, and does not last.
+    prompts: shape (devices,), from `prompts_share`. Less than the largest measured excess is used where most of the
+    working draw alternates between phases. Such a draw is a sum of many independent ones, so its largest excess in a
+    week is an outlier and does not last.
     """
     alternates = alternate(prompts)
     if not any_of(alternates):
@@ -76,10 +76,10 @@ def reserve(
     mean_w: FloatArray,
     need_w: FloatArray,
 ) -> FloatArray:
-    """Watts at each limit that present needs leave alone: so many measured spikes, less what needs have over the draw.
+    """Power at each limit that present needs leave free: the measured spikes less the margin of needs over the draw.
 
-    excess_w: shape (limits,), the excess to count on. draw_w, mean_w, need_w: shape (devices,): draws, smoothed draws
-    and needs. Only the margin over what is drawn counts: what a device needs and does not get is no room for any rise.
+    excess_w: shape (limits,), the excess to plan for. draw_w, mean_w, need_w: shape (devices,): draws, smoothed draws
+    and needs. Only the margin over the draw counts: power that a device needs and does not get is no room for a rise.
     """
     least_w: FloatArray = np.full(tree.limits, np.inf)
     for drawn_w, rise_w in ((draw_w, spikes.spike_w), (mean_w, excess_w)):

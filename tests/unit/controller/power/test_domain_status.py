@@ -78,8 +78,8 @@ def test_a_meter_that_shows_more_is_told_with_the_watts_that_are_kept_free() -> 
     degraded = next(each for each in status["conditions"] if each["type"] == "Degraded")
 
     assert degraded["message"] == (
-        "the meter on n1, which shows more than all that is known there can draw: look for devices that say too "
-        "little, and other loads; the budget is kept for 400 W less"
+        "the meter on n1, which shows more than everything known there can draw: look for devices that report too "
+        "little, and for other loads; the budget is kept for 400 W less"
     )
     assert status["culprits"] == [{"device": "meter", "node": "n1", "reason": "MeterShowsMore"}]
 

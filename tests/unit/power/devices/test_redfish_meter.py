@@ -83,7 +83,7 @@ def test_of_several_machines_nobody_guesses_and_the_settings_name_one() -> None:
 def test_a_chassis_without_a_meter_is_named_rather_than_taken_for_zero() -> None:
     bmc = PretendChassis({"1": chassis("RackMount", **metered("1"))})
 
-    with pytest.raises(DeviceError, match="no chassis of its BMC tells its power"):
+    with pytest.raises(DeviceError, match="no chassis of its BMC reports its power"):
         ChassisMeter(bmc).read_w()
     with pytest.raises(DeviceError, match="no chassis 2"):
         ChassisMeter(bmc, "2").read_w()
