@@ -1,10 +1,11 @@
-"""A hardware brake seen from outside: most that works draws far less than it would, on a row that was full just now.
+"""Detection of a hardware power brake: most working devices draw far less than usual on a row that was full just
+before.
 
-The brake of a row holds all clocks down for a minute, and nothing tells the allocator. While it holds, the row looks
-calm: needs seem small, there is room for every burst, credit comes back quickly. When it lets go, all draw at once
-what they draw at work, with bursts on top, and the brake is pulled again. So while it holds nothing is learnt from
-what those draw that it holds down, and nobody passes its lease; afterwards bursts are let back as room allows, bit by
-bit.
+The brake of a row holds all clocks down for a minute, and nothing reports it to the allocator. Meanwhile the row looks
+calm: needs seem small, there is room for every burst, and credit is restored quickly. When it is released, all devices
+return at once to their working draw, with bursts on top, and the brake engages again. So while it is engaged, nothing
+is learnt from the draws that it holds down, and no device may exceed its lease. Afterwards bursts are allowed again
+gradually, as room permits.
 """
 
 from dataclasses import dataclass, replace
@@ -16,29 +17,31 @@ from cluster.power import NEVER_S
 from power.domains.tree import Tree
 
 _FULL_SHARE = 0.95
-"""Of the budget: a brake is pulled at the budget, so a row that was never so near to it has none pulled."""
+"""Fraction of the budget below which no brake can be engaged: a brake engages at the budget, so the row must have been
+near it."""
 _LASTS_S = 300.0
-"""So long after the row was full a brake may hold. Brakes hold for a minute; what lasts longer is what work is now."""
+"""Longest time after the row was full for which a brake may be assumed. Brakes hold for a minute; a lower draw that
+lasts longer is the present work."""
 _SLOWED_SHARE = 0.75
-"""Of what a device draws at work under its lease: less is held down. A brake leaves less than half."""
+"""Fraction of a device's working draw under its lease below which it is held down. A brake leaves less than half."""
 _MOST_SHARE = 0.5
-"""Of the watts of all that work: so much must be held down at once."""
+"""Fraction of the working draw of all active devices that must be held down at once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Braking:
-    """Whether a brake holds, and where."""
+    """Brakes that are engaged, and the devices that they hold down."""
 
     full_s: FloatArray
-    """Shape (limits,): when the draw was last near the budget."""
+    """Instant when the draw was last near the budget, shape (limits,)."""
     held_s: FloatArray
-    """Shape (limits,): when most was last held down."""
+    """Instant when most of the draw was last held down, shape (limits,)."""
     holding: BoolArray
-    """Shape (limits,): whose brake holds."""
+    """Limits whose brake is engaged, shape (limits,)."""
     under: BoolArray
-    """Shape (devices,): who draws through a limit whose brake holds."""
+    """Devices that draw through a limit whose brake is engaged, shape (devices,)."""
     slowed: BoolArray
-    """Shape (devices,): who of them is held down by it."""
+    """Those of them that are held down by it, shape (devices,)."""
     holds: bool
 
 
@@ -48,12 +51,12 @@ def no_brake(tree: Tree) -> Braking:
 
 
 def is_watched(braking: Braking, now_s: float) -> bool:
-    """Whether a brake holds, or may hold: some domain was full a short while ago."""
+    """Whether a brake is or may be engaged: some domain was full a short while ago."""
     return braking.holds or any_of(braking.full_s > now_s - _LASTS_S)
 
 
 def is_full(drawn_w: FloatArray, budget_w: FloatArray) -> BoolArray:
-    """Which limits are so near to their budgets that a brake may be pulled; shape (limits,)."""
+    """Limits so near to their budgets that a brake may engage; shape (limits,)."""
     full: BoolArray = drawn_w >= _FULL_SHARE * budget_w
     return full
 
@@ -69,11 +72,11 @@ def watched(
     let_go_s: float,
     now_s: float,
 ) -> Braking:
-    """What is seen of brakes now, each limit by itself.
+    """The brakes detected now, each limit separately.
 
-    at_work_w: shape (devices,), what each draws at work under its lease; 0 for who has no work.
-    drawn_w, budget_w: shape (limits,). let_go_s: so long after it was last seen a brake counts as holding, until all
-    that it held down shows.
+    at_work_w: shape (devices,), working draw of each device under its lease; 0 for idle devices.
+    drawn_w, budget_w: shape (limits,). let_go_s: time for which a brake counts as engaged after it was last detected,
+    until the draws that it held down are visible.
     """
     full = is_full(drawn_w, budget_w)
     full_s = np.where(full, now_s, before.full_s) if any_of(full) else before.full_s

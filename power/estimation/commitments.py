@@ -1,8 +1,8 @@
-"""What each device may hold at most, by any grant that is on its way, in force, or not yet proven to be obeyed.
+"""Commitments: what each device may hold at most, by any grant that is in transit, in force, or not yet proven obeyed.
 
-Grants may be lost, late, doubled or out of order; devices take the newest they have heard of and never an older one.
-So a device may hold any grant between the newest that it confirmed and the newest that was sent, and its ceiling is the
-largest of these. A ceiling rises when a grant is sent and falls only when obedience was seen.
+Grants may be lost, late, duplicated or out of order; devices take the newest that they have received and never an older
+one. So a device may hold any grant between the newest that it confirmed and the newest that was sent, and its ceiling
+is the largest of these. A ceiling rises when a grant is sent and falls only when obedience was observed.
 """
 
 from dataclasses import dataclass
@@ -15,27 +15,27 @@ from cluster.power import NEVER_S, PowerLeases
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Book:
-    """One entry per device."""
+    """Record of grants, one entry per device."""
 
     cap_w: FloatArray
-    """The newest grant."""
+    """Newest grant."""
     ceiling_w: FloatArray
     sequence: IntArray
-    """Number of the newest grant, -1 before the first. All grants of one moment share a number, and numbers rise, so a
-    node's lease is numbered by the newest grant among its devices."""
+    """Sequence number of the newest grant, -1 before the first. All grants of one moment share a number, and numbers
+    rise, so a node's lease carries the number of the newest grant among its devices."""
     mark: IntArray
-    """The number of a grant that was not obeyed yet: once it is confirmed, older grants are history."""
+    """Number of a grant that was not yet obeyed; once it is confirmed, older grants no longer matter."""
     since_mark_w: FloatArray
-    """The largest grant from the mark on: who says to hold the mark, and keeps to this, holds none that is older."""
+    """Largest grant from the mark on: a device that confirms the mark and keeps to this value holds no older grant."""
     due_since_s: FloatArray
-    """Since when the device has been asked for what it was not yet seen to keep, however often it was asked anew;
-    NEVER_S before it was asked for anything."""
+    """Instant from which the device has been asked for something not yet seen obeyed, however often it was asked again;
+    NEVER_S before the first request."""
     next_at_s: FloatArray
-    """When the first grant after the mark was sent; infinite for none."""
+    """Instant when the first grant after the mark was sent; infinite if there is none."""
     before_w: FloatArray
-    """The grant before the newest: readings may still show it."""
+    """Grant before the newest: readings may still show it."""
     granted_at_s: FloatArray
-    """When the newest grant was sent."""
+    """Instant when the newest grant was sent."""
     burst: BoolArray
     """Whether the newest grant allows bursts above it (power/bursts/burst_credit.py)."""
     met: BoolArray
@@ -45,12 +45,12 @@ class Book:
 
     @property
     def settled(self) -> bool:
-        """Every newest grant is obeyed, so every ceiling is the newest grant."""
+        """Whether every newest grant is obeyed, so that every ceiling is the newest grant."""
         return not any_of(self.open)
 
 
 def first_book(leases: PowerLeases) -> Book:
-    """What a controller knows that starts anew: the leases in the snapshot, none of them confirmed to it."""
+    """The record of a controller after its start: the leases in the snapshot, none of them confirmed to it."""
     return Book(
         cap_w=leases.cap_w,
         ceiling_w=np.maximum(leases.ceiling_w, leases.cap_w),
@@ -68,10 +68,10 @@ def first_book(leases: PowerLeases) -> Book:
 
 
 def confirmed(book: Book, heard: IntArray, obeyed: BoolArray, keeps_mark: BoolArray) -> Book:
-    """After devices said which grant they hold (`heard`) and were seen to draw no more than it.
+    """The record after devices reported the grants that they hold (`heard`) and were seen to draw no more.
 
-    obeyed: who keeps the newest grant; keeps_mark: who keeps `since_mark_w`, as one does that is lowered step by step
-    and always a step behind.
+    obeyed: devices that obey the newest grant; keeps_mark: devices that keep to `since_mark_w`, such as one that is
+    lowered step by step and always one step behind.
     """
     if book.settled and all_of(book.met):
         return book
@@ -95,7 +95,7 @@ def confirmed(book: Book, heard: IntArray, obeyed: BoolArray, keeps_mark: BoolAr
 
 
 def granted(book: Book, cap_w: FloatArray, burst: BoolArray, changed: BoolArray, at_s: float) -> Book:
-    """After new grants were sent to the devices in `changed`."""
+    """The record after new grants were sent to the devices in `changed`."""
     number = book.sequence.max(initial=-1) + 1
     opens = changed & (~book.open | (book.due_since_s == NEVER_S))
     return Book(

@@ -1,9 +1,10 @@
-"""Tests of obedience: for some seconds a device is held to less than it draws, and no burst excuses it.
+"""Compliance tests: for some seconds a device is limited to less than it draws, and no burst excuses a higher draw.
 
-A burst lets a device draw more than its lease, so one that says it keeps its lease and does not looks like one that
-bursts, for as long as there is room for bursts. So everyone at work is put to the test now and then, a few at a time: a
-lease below its present draw, above which it may not burst. An honest device is seen below it a control delay later. One
-that says that it holds the test, and draws more when its limiter and its meter had time to show it, lies.
+A burst lets a device draw more than its lease. So a device that falsely reports to keep its lease looks like a bursting
+one, for as long as there is room for bursts. Therefore every working device is tested now and then, a few at a time: it
+gets a lease below its present draw and may not burst above it. An honest device is seen below it one control delay
+later. A device misreports if it confirms the test's limit and still draws more after its limiter and its meter had time
+to show the effect.
 """
 
 from dataclasses import dataclass
@@ -19,30 +20,30 @@ from power.rules import PowerRules
 
 _MEANT_W = 1.0
 _PINNED_SHARE = 0.9
-"""From this share of the test's limit on a draw was held back by it: below, its work may just have ended."""
+"""Fraction of the test's limit from which a draw was held back by it; below, the work may simply have ended."""
 _AGAIN_S = 60.0
-"""So soon one is tested again whose test showed nothing, or who is suspected again."""
+"""Wait before the next test of a device whose test was inconclusive, or that is suspected again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Proof:
-    """The tests under way and those that are due; shape (devices,) each."""
+    """Running tests and the times of the next ones; shape (devices,) each."""
 
     asked_w: FloatArray
-    """The limit under test; infinite where there is none."""
+    """Limit under test; infinite where no test is running."""
     sequence: IntArray
-    """Number of the grant that carries the test."""
+    """Sequence number of the grant that carries the test."""
     since_s: FloatArray
     said_s: FloatArray
-    """Since when the device says that it holds the test."""
+    """Instant from which the device reports to hold the test's limit."""
     due_s: FloatArray
-    """Before that the next test does not begin."""
+    """Earliest instant of the next test."""
     running: bool
-    """Whether there is any test."""
+    """Whether any test is running."""
 
 
 def no_proof(devices: int) -> Proof:
-    """Nobody has proven anything: everyone is due."""
+    """The initial state: no device has been tested, so all are due."""
     never, none = np.full(devices, NEVER_S), np.full(devices, np.inf)
     return Proof(none, np.full(devices, -1), never, none, never, running=False)
 
@@ -50,11 +51,11 @@ def no_proof(devices: int) -> Proof:
 def judged(
     proof: Proof, tree: Tree, rules: PowerRules, readings: PowerReadings, mixed: BoolArray, now_s: float
 ) -> tuple[Proof, BoolArray, BoolArray]:
-    """The tests after these readings, whose ended now, and who lied in it.
+    """The tests after these readings, the devices whose tests ended now, and those that were found to misreport.
 
-    mixed: shape (devices,), whose phases alternate or are not told: a test there meets prompts, too, so it is longer
-    until the next one.
-    A test that shows nothing, because the work ended or nobody answers, ends without a verdict.
+    mixed: shape (devices,), devices whose phases alternate or are not reported: a test there also hits prompts, so the
+    interval to the next one is longer.
+    A test that shows nothing, because the work ended or the device does not answer, ends without a verdict.
     """
     running = proof.asked_w < np.inf
     fresh = (readings.at_s >= now_s - rules.stale_s) & (readings.at_s <= now_s + rules.control_delay_s)
@@ -95,14 +96,15 @@ def begun(
     in_debt: BoolArray,
     now_s: float,
 ) -> FloatArray | None:
-    """Limits of the tests that begin now, shape (devices,), infinite where none does; None for no test at all.
+    """Limits of the tests that begin now, shape (devices,), infinite where none does; None when no test begins.
 
-    bursts: shape (devices,), whose leases allow bursts: nobody else needs a test. in_debt: shape (devices,), who drew
-    more than bursts explain by the controller's own account: all of them are tested at once, the others by turns.
+    bursts: shape (devices,), devices whose leases allow bursts; others need no test. in_debt: shape (devices,), devices
+    that drew more than bursts explain by the controller's own account. All of these are tested at once, the others in
+    turn.
 
-    Only who works, is believed and in order, and holds its newest lease is tested. No test asks anybody below its
-    useful floor, except those in debt whose lease is lower: without credit an honest one keeps to its lease. In a
-    prompt nobody is tested who keeps to its lease: it would cost more than among tokens.
+    A device is tested only if it works, is believed and without fault, and holds its newest lease. No test goes below
+    the useful floor, except for a device in debt whose lease is lower: without credit an honest one keeps to its lease.
+    During a prompt, a device that keeps to its lease is not tested: that would cost more than during token generation.
     """
     due = proof.due_s <= now_s
     if rules.prove_every_s == 0 or not (due.any() or in_debt.any()):
@@ -124,7 +126,7 @@ def begun(
 
 
 def with_tests(proof: Proof, tests_w: FloatArray, book: Book, now_s: float) -> Proof:
-    """After the tests that begin now were granted, by this book."""
+    """State after the tests that begin now were granted and recorded in this book."""
     new = tests_w < np.inf
     return Proof(
         asked_w=np.where(new, tests_w, proof.asked_w),

@@ -1,8 +1,8 @@
-"""What the GPUs of each service draw by the hour of the day (UTC), learnt from readings.
+"""Daily power profile of each service: the draw of its GPUs by hour of the day (UTC), learnt from readings.
 
-Placement keeps peaks apart by these courses (placement/engine/power_headroom.py). Only nodes tell whose every pod with
-GPUs belongs to one service: readings name devices by UUID and pods by number, so on mixed nodes nobody knows who draws
-what.
+Placement uses these profiles to keep peaks apart (placement/engine/power_headroom.py). Only nodes where every pod with
+GPUs belongs to one service contribute. Readings name devices by UUID and pods have only a number of GPUs, so on mixed
+nodes a draw cannot be attributed to a service.
 """
 
 from collections.abc import Mapping
@@ -19,39 +19,39 @@ from cluster.snapshot import Snapshot
 HOURS = 24
 _HOUR_S = 3600.0
 _NEW_SHARE = 0.3
-"""What the newest day counts in the course of an hour: some days are remembered, no single one decides."""
+"""Weight of the newest day in the profile of an hour: several days are remembered, and no single one decides."""
 _LEAST_OF_HOUR_S = 600.0
-"""An hour that was seen for less says nothing: its readings may all be of one request."""
+"""Shortest observation of an hour that counts: the readings of a shorter one may all be of one request."""
 _LONGEST_S = 300.0
-"""A reading stands for no longer than that: a controller that was away does not know what was drawn meanwhile."""
+"""Longest time that one reading represents: a controller that was away does not know what was drawn meanwhile."""
 _FORGOTTEN_S = 14 * 86_400.0
-"""A service that was not seen for so long is forgotten."""
+"""Time after which a service that was not observed is forgotten."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Course:
-    """What is known of one service. Draws are shares of the span from rest to the highest limit, 0..1."""
+    """Profile of one service. Draws are fractions of the range from idle to the highest limit, 0..1."""
 
     share: FloatArray
-    """Shape (HOURS,); NaN where no such hour was seen yet."""
+    """Mean draw by hour, shape (HOURS,); NaN for an hour that was not observed yet."""
     hour: int
-    """The hour that is being seen, counted from the epoch."""
+    """Current hour, counted from the epoch."""
     gpu_s: float
-    """GPU-seconds of readings in it."""
+    """GPU-seconds of readings in the current hour."""
     drawn_gpu_s: float
-    """The same, each weighted with its draw."""
+    """The same, each weighted by its draw."""
     seen_s: float
-    """Seconds of it that were seen."""
+    """Seconds of the current hour that were observed."""
     at_s: float
-    """When the service was seen last."""
+    """Instant when the service was last observed."""
 
 
 def learned(
     before: Mapping[str, Course], snapshot: Snapshot, power: PowerTable, draw_w: FloatArray
 ) -> Mapping[str, Course]:
-    """The courses after what this snapshot shows; the same one again teaches nothing.
+    """The profiles after this snapshot; applying the same snapshot again changes nothing.
 
-    draw_w: shape (devices,), what each device of the table draws or would draw if it were let; NaN where not known.
+    draw_w: shape (devices,), what each device of the table draws or would draw without its cap; NaN where unknown.
     """
     now_s = snapshot.at_s
     made = {name: course for name, course in before.items() if now_s - course.at_s < _FORGOTTEN_S}
@@ -61,7 +61,7 @@ def learned(
 
 
 def told(courses: Mapping[str, Course]) -> Mapping[str, FloatArray]:
-    """Service → its course, of those that were seen in every hour of a day."""
+    """Service → its profile, for services that were observed in every hour of a day."""
     return {name: course.share for name, course in courses.items() if not np.isnan(course.share).any()}
 
 
@@ -83,7 +83,7 @@ def _with(course: Course | None, share: float, gpus: float, now_s: float) -> Cou
 
 
 def _closed(course: Course) -> FloatArray:
-    """The course with the hour that has ended in it."""
+    """The profile with the completed hour included."""
     if course.seen_s < _LEAST_OF_HOUR_S or course.gpu_s <= 0:
         return course.share
     drawn, at = course.drawn_gpu_s / course.gpu_s, course.hour % HOURS
@@ -93,7 +93,7 @@ def _closed(course: Course) -> FloatArray:
 
 
 def _drawn(snapshot: Snapshot, power: PowerTable, draw_w: FloatArray) -> Mapping[str, tuple[float, float]]:
-    """Service → the mean draw of its GPUs and how many they are, on nodes that it has for itself."""
+    """Service → the mean draw of its GPUs and their number, on nodes that it uses alone."""
     alone = _alone(snapshot)
     held = held_devices(snapshot.free().gpu_milli, snapshot.nodes.gpus)
     share, known = _busiest(snapshot, power, draw_w, held)
@@ -106,7 +106,7 @@ def _drawn(snapshot: Snapshot, power: PowerTable, draw_w: FloatArray) -> Mapping
 
 
 def _alone(snapshot: Snapshot) -> Mapping[int, str]:
-    """Node → the one service that holds its GPUs; nodes where others hold some, too, are missing."""
+    """Node → the only service that holds its GPUs; nodes where others hold some too are omitted."""
     pods = snapshot.pods
     holds = np.array([shape.gpus > 0 for shape in pods.shapes], dtype=np.bool_)
     rows = np.flatnonzero((pods.node != PENDING) & (holds[pods.shape] if len(holds) else False))
@@ -119,9 +119,9 @@ def _alone(snapshot: Snapshot) -> Mapping[int, str]:
 
 
 def _busiest(snapshot: Snapshot, power: PowerTable, draw_w: FloatArray, held: IntArray) -> tuple[FloatArray, BoolArray]:
-    """The mean share that the busiest devices of each node draw, as many as hold pods, and whether all of it is known.
+    """Mean fraction drawn by the busiest devices of each node, as many as pods hold, and whether all of it is known.
 
-    Shape (nodes,) each. Those that draw most are taken to be the ones that hold pods.
+    Shape (nodes,) each. The devices that draw most are assumed to be the ones that pods hold.
     """
     devices, domains = power.devices, len(power.domains)
     span_w = np.maximum(devices.max_w - devices.idle_w, 1.0)

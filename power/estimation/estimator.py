@@ -1,4 +1,4 @@
-"""What each device draws as far as it can be believed, and what it counts for where it cannot."""
+"""Estimate of what each device draws where its readings can be believed, and of its worst case where they cannot."""
 
 from dataclasses import dataclass, replace
 
@@ -11,67 +11,68 @@ from power.estimation.commitments import Book
 from power.rules import PowerRules
 
 FINE, STALE, IMPOSSIBLE, WRONG_UNIT, STUCK, OVER_CAP, NOT_ENFORCED = range(7)
-"""What can be wrong with a device's readings or its limit."""
+"""Faults of a device's readings or of its limit."""
 
 FAULTS = ("", "Stale", "Impossible", "WrongUnit", "Stuck", "OverCap", "NotEnforced")
-"""Their names, as reasons in conditions and events."""
+"""Names of the faults, as reasons in conditions and events."""
 
 FAULT_WORDS = (
     "",
-    "was not heard for too long: it counts at the worst case of its last cap and is sent to its safe floor",
-    "reports what no such device can draw: the reading is set aside, it counts at the worst case of its cap",
-    "reports a thousand times too much or too little, as milliwatts or kilowatts taken for watts: set aside",
-    "reports the same draw to the last digit although it works: set aside, it counts at the worst case of its cap",
-    "drew more than its cap allows: it counts at its highest limit until it has obeyed for long",
-    "does not enforce the cap that it was given: it counts at the limit that it does enforce",
+    "has not been heard from for too long: it counts at the worst case of its last cap and goes to its safe floor",
+    "reports a draw that no such device can have: the reading is ignored, it counts at the worst case of its cap",
+    "is wrong by a factor of a thousand, as when milliwatts or kilowatts are taken for watts: ignored",
+    "reports the same draw to the last digit although it works: ignored, it counts at the worst case of its cap",
+    "drew more than its cap allows: it counts at its highest limit until it has complied for a long time",
+    "does not enforce its cap: it counts at the limit that it does enforce",
 )
 
 _IMPOSSIBLE_SHARE = 1.5
-"""Of the highest limit: more than any limiter's overshoot, averaged over a period."""
+"""Fraction of the highest limit above which a reading is impossible: more than any limiter's overshoot, averaged over a
+period."""
 _SMALLEST_SHARE = 0.2
-"""Of the idle draw: less is a meter's error, not a device."""
+"""Fraction of the idle draw below which a reading is an error of the meter."""
 SLACK_W = 5.0
-"""Meters round: so many watts over a cap are no offence."""
+"""Tolerance for rounding by meters: this many watts over a cap do not count against a device."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trust:
-    """What is remembered of each device's honesty."""
+    """Memory of each device's compliance."""
 
     distrusted_until_s: FloatArray
     looked_at_w: FloatArray
-    """The draw when it was last looked whether readings move at all."""
+    """Draw at the last check whether readings change at all."""
     looked_at_s: float
     moved: BoolArray
-    """Whether a reading differed from that since."""
+    """Whether a reading has differed from that since."""
     stuck: BoolArray
     least_w: FloatArray
-    """The lowest limit that each device was seen to enforce when it was given less; 0 where it obeys."""
+    """Lowest limit that each device was seen to enforce when it was granted less; 0 where it obeys."""
     least_until_s: FloatArray
     heard_since_s: FloatArray
-    """Since when each device has been heard without a gap: before that it could confirm nothing."""
+    """Instant from which each device has been heard from without a gap; before it, the device could confirm nothing."""
     clean: bool = True
-    """Nobody is distrusted, stuck or clamped: the usual case, and then there is nothing to look after."""
+    """Whether no device is distrusted, stuck or clamped: the usual case, in which nothing needs attention."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimate:
-    """What is believed now; shape (devices,) each."""
+    """Estimate at this step; shape (devices,) each."""
 
     draw_w: FloatArray
     """The reading where it is believed, else the worst case of what the device may hold."""
     held_w: FloatArray
-    """The highest limit that it may be enforcing: its ceiling, or more where it proved not to obey."""
+    """Highest limit that the device may be enforcing: its ceiling, or more where it proved not to obey."""
     believed: BoolArray
-    """Whether a fresh reading stands behind it: nobody else's cap may rise."""
+    """Whether a fresh reading supports the estimate; the caps of other devices may not rise."""
     fault: IntArray
-    """FINE, STALE, …"""
+    """Fault of each device: FINE, STALE, …"""
     clean: bool
-    """Everyone is believed and fine."""
+    """Whether every device is believed and without fault."""
 
 
 def honest_w(tree: Tree, rules: PowerRules, limit_w: FloatArray) -> FloatArray:
-    """What a device that keeps a limit may be read to draw, its overshoot and the errors of meters included.
+    """Largest reading of a device that keeps a limit, its overshoot and the errors of meters included.
 
     limit_w: shape (devices,).
     """
@@ -85,12 +86,12 @@ def first_trust(tree: Tree) -> Trust:
 
 
 def distrusting(trust: Trust, found: BoolArray, until_s: float) -> Trust:
-    """After devices were found to draw more than their leases and bursts allow."""
+    """The memory after devices were found to draw more than their leases and bursts allow."""
     return replace(trust, distrusted_until_s=np.where(found, until_s, trust.distrusted_until_s), clean=False)
 
 
 def heard_anew(trust: Trust, now_s: float) -> Trust:
-    """After a time in which nobody was listened to: what devices could not tell meanwhile is not held against them."""
+    """The memory after a period without listening: silence of devices during it does not count against them."""
     return replace(trust, heard_since_s=np.full(len(trust.heard_since_s), now_s))
 
 
@@ -104,19 +105,19 @@ def estimate(
     *,
     in_order: bool = False,
 ) -> tuple[Trust, Estimate]:
-    """What is believed of every device, and what to remember.
+    """The estimate of every device, and the memory to keep.
 
     A device that is stale, impossible or stuck counts at the worst case of the cap that it may still enforce, never at
-    its last value. One that drew more than its cap counts at its highest limit.
+    its last value. A device that drew more than its cap counts at its highest limit.
 
-    in_order: nothing is wrong with these readings, as `power/allocator/deadband.py` found.
+    in_order: whether `power/allocator/deadband.py` found no fault in these readings.
     """
     devices, draw_w = tree.table.devices, readings.draw_w
     held_w = np.maximum(book.ceiling_w, readings.cap_w)
     trust = _looked(rules, trust, readings, devices.idle_w, now_s)
     if in_order and _nothing_else(rules, trust, book, now_s):
         return trust, Estimate(draw_w, held_w, tree.everyone, np.zeros(tree.devices, dtype=np.int64), clean=True)
-    # An instant in the future means that clocks disagree: then nobody knows how old the reading is.
+    # An instant in the future means that clocks disagree: then the age of the reading is unknown.
     fresh = (readings.at_s >= now_s - rules.stale_s) & (readings.at_s <= now_s + rules.control_delay_s)
     possible = (draw_w >= _SMALLEST_SHARE * devices.idle_w) & (draw_w <= _IMPOSSIBLE_SHARE * devices.max_w)
     may_draw_w = np.where(book.burst | book.open, np.maximum(held_w, devices.max_w), held_w)
@@ -128,7 +129,7 @@ def estimate(
 
 
 def _nothing_else(rules: PowerRules, trust: Trust, book: Book, now_s: float) -> bool:
-    """Whether nothing is wrong that is not in these readings."""
+    """Whether there is no fault beyond those visible in these readings."""
     return (
         trust.clean
         and all_of(trust.heard_since_s < np.inf)
@@ -137,9 +138,10 @@ def _nothing_else(rules: PowerRules, trust: Trust, book: Book, now_s: float) -> 
 
 
 def _looked(rules: PowerRules, trust: Trust, readings: PowerReadings, idle_w: FloatArray, now_s: float) -> Trust:
-    """Whether readings move. Looked at once per `stuck_s`: a device at work whose reading never differed is stuck.
+    """The memory with the check whether readings change, made once per `stuck_s`: an unchanged working device is stuck.
 
-    One that its cap holds back may well draw the same for long, and to believe it is to take it at its worst case.
+    A device held back by its cap may well draw the same for long; believing its reading means taking it at its worst
+    case.
     """
     if rules.stuck_s == 0:
         return trust
@@ -148,7 +150,7 @@ def _looked(rules: PowerRules, trust: Trust, readings: PowerReadings, idle_w: Fl
         return trust
     moved = trust.moved | (readings.draw_w != trust.looked_at_w)
     if not due:
-        return Trust(  # each step: `replace` would cost more than all the rest of it
+        return Trust(  # on every step: `replace` would cost more than everything else in it
             distrusted_until_s=trust.distrusted_until_s,
             looked_at_w=trust.looked_at_w,
             looked_at_s=trust.looked_at_s,
@@ -174,7 +176,7 @@ def _looked(rules: PowerRules, trust: Trust, readings: PowerReadings, idle_w: Fl
 
 
 def _late(rules: PowerRules, trust: Trust, book: Book, now_s: float) -> BoolArray:
-    """Devices that are heard and were not seen to keep what they were asked for long ago, nor less."""
+    """Reachable devices that, for longer than allowed, were seen to obey neither their grant nor a lower one."""
     return book.open & (
         now_s - np.maximum(book.due_since_s, trust.heard_since_s) >= rules.culprit_periods * rules.control_delay_s
     )
@@ -193,7 +195,7 @@ def _sorted_out(
     obeys: BoolArray,
     enforces: BoolArray,
 ) -> tuple[Trust, Estimate]:
-    """The unusual case: name what is wrong with whom. Where several things are, the gravest is named."""
+    """The estimate in the unusual case: the fault of each device is determined; of several, the gravest is reported."""
     devices = tree.table.devices
     heard_since_s = np.where(fresh, np.where(trust.heard_since_s == np.inf, now_s, trust.heard_since_s), np.inf)
     trust = replace(trust, heard_since_s=heard_since_s)
@@ -226,14 +228,14 @@ def _sorted_out(
 def _clamped(
     rules: PowerRules, trust: Trust, above: BoolArray, cap_w: FloatArray, worst_w: FloatArray, now_s: float
 ) -> Trust:
-    """Remember which limit a device kept although it was given less, and forget it after a while."""
+    """The memory of limits that devices kept although granted less, forgotten after a while."""
     until_s = np.where(above, now_s + rules.retry_s, trust.least_until_s)
     least_w = np.where(above, np.minimum(cap_w, worst_w), np.where(until_s > now_s, trust.least_w, 0.0))
     return replace(trust, least_w=least_w, least_until_s=until_s)
 
 
 def _is_unit(draw_w: FloatArray, idle_w: FloatArray, max_w: FloatArray) -> BoolArray:
-    """Whether a thousand times more or less would be a draw that the device can have."""
+    """Whether the reading would be a possible draw if it were a thousand times larger or smaller."""
     low, high = _SMALLEST_SHARE * idle_w, _IMPOSSIBLE_SHARE * max_w
     milli, kilo = draw_w / 1000.0, draw_w * 1000.0
     return ((milli >= low) & (milli <= high)) | ((kilo >= low) & (kilo <= high) & (draw_w > 0))

@@ -1,8 +1,8 @@
-"""What devices were seen to be content with. One that is held back below that needs that much, not all it can take.
+"""Known needs: power that devices were content with, which is used when they are later held back below it.
 
-A device that its limit holds back shows no need, so it is tried at more. Where watts are short it would get more, not
-use it, lose it, be held back, and be tried again: for ever, and others with it. Under hard limits alone: a burst shows
-what a device would draw.
+A device held back by its limit does not show its need, so it is tried at more. Where power is short it would get more,
+not use it, lose it, be held back and be tried again, for ever, and others with it. Used under hard limits only: a burst
+shows what a device would draw.
 """
 
 from dataclasses import dataclass
@@ -13,19 +13,19 @@ from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.power import NEVER_S, PowerReadings
 
 _MEANT_W = 1.0
-"""Limits are whole watts: one that is less below the need is the need."""
+"""Resolution of limits: whole watts, so a limit less than this below the need equals the need."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownNeed:
-    """Shape (devices,) each."""
+    """Known need of each device; shape (devices,) each."""
 
     need_w: FloatArray
-    """What each needed when it was last not held back."""
+    """Need of each device when it was last not held back."""
     at_s: FloatArray
-    """When that was read; NEVER_S before it was."""
+    """Instant of that reading; NEVER_S before the first."""
     phase: IntArray
-    """In which phase: another one may need more."""
+    """Phase of that reading: another phase may need more."""
 
 
 def nothing_known(devices: int) -> KnownNeed:
@@ -33,10 +33,10 @@ def nothing_known(devices: int) -> KnownNeed:
 
 
 def learnt(known: KnownNeed, readings: PowerReadings, need_w: FloatArray, content: BoolArray) -> KnownNeed:
-    """After these readings.
+    """The known needs after these readings.
 
-    content: shape (devices,), who is believed and not held back, by a draw that shows what its newest limit made of it.
-    need_w: what they need.
+    content: shape (devices,), devices that are believed and not held back, with a draw that already reflects the newest
+    limit. need_w: their needs.
     """
     return KnownNeed(
         need_w=np.where(content, need_w, known.need_w),
@@ -46,7 +46,9 @@ def learnt(known: KnownNeed, readings: PowerReadings, need_w: FloatArray, conten
 
 
 def is_known(known: KnownNeed, readings: PowerReadings, cap_w: FloatArray, for_s: float) -> BoolArray:
-    """Whose need is known still although its limit, `cap_w`, lies below: learnt in this phase, at most `for_s` ago."""
+    """Devices whose need is still known although their limits, `cap_w`, are below it: learnt in this phase, at most
+    `for_s` ago.
+    """
     lately = (readings.at_s - known.at_s <= for_s) & (readings.phase == known.phase)
     known_still: BoolArray = lately & (cap_w < known.need_w - _MEANT_W)
     return known_still

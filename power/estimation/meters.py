@@ -1,10 +1,11 @@
-"""A meter against the sum of the devices behind it: who contradicts whom is named, and the larger of both counts.
+"""Comparison of a meter with the sum of the devices behind it: contradictions are reported, and the larger value
+counts.
 
-A meter, of a node or of a whole domain, that shows more than all devices and the worst case of everything else together
-can draw has found watts that no lease governs: devices that say less than they draw, or a load that nobody wrote down.
-They are taken from every budget that they draw through (`step(..., budget_w=budget_w - meters.excess_w)`), for as long
-as they show. A meter that shows less than its devices is wrong itself, and is named; watts are never given out on its
-word.
+A meter belongs to a node or to a whole domain. It may show more than all devices and the worst case of everything else
+together can draw. Then it has found power that no lease governs: devices that report less than they draw, or a load
+that is not configured. That power is deducted from every budget that it is drawn through (`step(..., budget_w=budget_w
+- meters.excess_w)`), for as long as the meter shows it. A meter that shows less than its devices is wrong itself and is
+reported; power is never granted on the basis of a meter.
 """
 
 from dataclasses import dataclass, replace
@@ -19,66 +20,67 @@ from power.estimation.estimator import Estimate
 from power.rules import PowerRules
 
 AGREES, STALE, IMPOSSIBLE, WRONG_UNIT, SHOWS_LESS, SHOWS_MORE = range(6)
-"""What can be between a meter and its devices; AGREES also where there is no meter."""
+"""Results of comparing a meter with its devices; AGREES also where there is no meter."""
 
 FAULTS = ("", "MeterStale", "MeterImpossible", "MeterWrongUnit", "MeterShowsLess", "MeterShowsMore")
-"""Their names, as reasons in conditions and events."""
+"""Names of the results, as reasons in conditions and events."""
 
 FAULT_WORDS = (
     "",
-    "was not heard for too long: its devices alone are believed",
-    "shows what nothing in it could draw: set aside",
-    "shows a thousand times too much or too little, as kilowatts taken for watts: set aside",
-    "shows less than its devices draw by their own word: they count, look after the meter",
-    "shows more than all that is known there can draw: look for devices that say too little, and other loads",
+    "has not been heard from for too long: only its devices' readings are used",
+    "shows more than everything behind it could draw: ignored",
+    "is wrong by a factor of a thousand, as when kilowatts are taken for watts: ignored",
+    "shows less than its devices report: their readings are used, check the meter",
+    "shows more than everything known there can draw: look for devices that report too little, and for other loads",
 )
 
 _SLACK_W = 20.0
-"""Of a meter, besides its share: some steps of 10 W."""
+"""Absolute tolerance of a meter, in addition to the relative one: some steps of 10 W."""
 _IMPOSSIBLE_SHARE = 1.5
-"""Of everything at its worst: beyond that it is the meter, not a load that was forgotten."""
+"""Fraction of the worst case of everything; a reading above it is an error of the meter, not a forgotten load."""
 _LAG_S = 30.0
-"""Chosen: BMCs average over up to 20 s, and are asked every 5."""
+"""Lag of meters. Chosen: BMCs average over up to 20 s and are polled every 5 s."""
 _FADES_S = 60.0
-"""Time constant with which an excess that no longer shows is given back: some readings, no single one."""
+"""Time constant with which an excess that is no longer shown is released: over several readings, not by a single
+one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metering:
-    """What stays the same from reading to reading."""
+    """Data that stays constant from reading to reading."""
 
     tree: Tree
     metered: BoolArray
-    """Shape (domains,): whose meter says something here: nodes with devices, and domains with a budget."""
+    """Domains whose meters are used here, shape (domains,): nodes with devices, and domains with a budget."""
     surely: BoolArray
-    """Shape (paths,): whether all that the device draws goes through that limit, not a part through another feed."""
+    """Whether all that the device draws goes through that limit, and no part through another feed; shape (paths,)."""
     worst_w: FloatArray
-    """Shape (domains,): everything at its highest."""
+    """Worst case of everything in each domain, shape (domains,)."""
     node: IntArray
-    """Shape (feeds of nodes,): a node with devices, a row of the domain table; with a limit that it draws through."""
+    """Node with devices, a row of the domain table, for each limit that it draws through; shape (feeds of nodes,)."""
     limit: IntArray
     share: FloatArray
-    """What part of the node's watts that limit must be able to carry."""
+    """Fraction of the node's power that the limit must be able to carry."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Meters:
-    """What meters say."""
+    """Result of comparing all meters with their devices."""
 
     excess_w: FloatArray
-    """Shape (limits,): watts that no device and nothing known accounts for, by the limit's own meter or by those of the
-    nodes that draw through it: the budget is smaller by them. Never negative."""
+    """Power that no device and no known load accounts for, shape (limits,), found by the limit's own meter or by those
+    of the nodes that draw through it. The budget is reduced by it. Never negative."""
     own_w: FloatArray
-    """Shape (domains,): the same by each domain's own meter."""
+    """The same by each domain's own meter, shape (domains,)."""
     fault: IntArray
-    """Shape (domains,): AGREES, STALE, …"""
+    """Result per domain, shape (domains,): AGREES, STALE, …"""
     at_s: float
     span: "_Span"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Span:
-    """The most and the least that devices drew lately, shape (domains,), in two windows of `_LAG_S` each."""
+    """Largest and smallest recent draws of devices, shape (domains,), in two windows of `_LAG_S` each."""
 
     since_s: float
     most_w: FloatArray
@@ -91,7 +93,7 @@ def metering_of(tree: Tree) -> Metering:
     devices, domains = tree.table.devices, len(tree.table.domains)
     metered = np.zeros(domains, dtype=np.bool_)
     metered[tree.limit] = metered[devices.domain] = True
-    # All devices of a node draw through the same limits: the first one tells for it.
+    # All devices of a node draw through the same limits, so the first one represents it.
     _, first = np.unique(devices.domain, return_index=True)
     of_nodes = np.isin(tree.path_device, first)
     worst_w = _drawn_w(tree, tree.burden * np.maximum(devices.max_w, devices.default_w))
@@ -116,13 +118,14 @@ def no_meters(metering: Metering) -> Meters:
 def metered(
     metering: Metering, rules: PowerRules, before: Meters, seen: Estimate, readings: PowerReadings, now_s: float
 ) -> Meters:
-    """What is between meters and devices now.
+    """Result of comparing meters and devices now.
 
-    seen: what is believed of the devices (`AllocatorState.estimate`); one that is not believed counts at its worst case
-    above and at nothing below. readings: its meters' columns are used, one entry per domain of the table.
+    seen: estimate of the devices (`AllocatorState.estimate`). A device that is not believed counts at its worst case in
+    the upper bound and at nothing in the lower one. readings: only its meter columns are used, one entry per domain of
+    the table.
 
-    Meters lag: they average, and are read seconds after the devices. So a meter contradicts only what was so at no
-    instant of the last `_LAG_S`.
+    Meters lag: they average, and are read seconds after the devices. So a meter contradicts its devices only where it
+    disagrees with every instant of the last `_LAG_S`.
     """
     tree, at_s, meter_w = metering.tree, readings.meter_at_s, readings.meter_w
     there = metering.metered & (at_s > NEVER_S)
@@ -152,15 +155,18 @@ def _with_draws(span: _Span, most_w: FloatArray, least_w: FloatArray, now_s: flo
 
 
 def _at_limits(metering: Metering, own_w: FloatArray) -> FloatArray:
-    """Excess at each limit, shape (limits,). Nodes' meters and the row's show the same watts: the larger counts."""
+    """Excess at each limit, shape (limits,). A node's meter and the row's show the same power, so the larger value
+    counts.
+    """
     tree = metering.tree
     of_nodes = np.bincount(metering.limit, metering.share * own_w[metering.node], tree.limits)
     return np.asarray(np.maximum(of_nodes, own_w[tree.limit]), dtype=np.float64)
 
 
 def _drawn_w(tree: Tree, watts: FloatArray) -> FloatArray:
-    """Watts through each domain that may have a meter, shape (domains,), of watts at the feed per device, and
-    everything else there at its worst."""
+    """Power through each domain that may have a meter, shape (domains,), for watts at the feed per device, with
+    everything else there at its worst case.
+    """
     domains = tree.table.domains
     made = np.bincount(tree.table.devices.domain, watts, len(domains)) + domains.other_w
     made[tree.limit] = tree.through(watts) + tree.other_w
@@ -168,7 +174,7 @@ def _drawn_w(tree: Tree, watts: FloatArray) -> FloatArray:
 
 
 def _is_unit(meter_w: FloatArray, least_w: FloatArray, most_w: FloatArray, tolerance_share: float) -> BoolArray:
-    """Whether a thousand times more or less would agree with the devices, and the figure itself does not."""
+    """Whether the figure disagrees with the devices, but would agree if it were a thousand times larger or smaller."""
     low, high = least_w * (1 - tolerance_share), most_w * (1 + tolerance_share) + _SLACK_W
     off = (meter_w > high) | (meter_w < low)
     scaled: BoolArray = ((meter_w / 1000 >= low) & (meter_w / 1000 <= high)) | (
@@ -178,7 +184,7 @@ def _is_unit(meter_w: FloatArray, least_w: FloatArray, most_w: FloatArray, toler
 
 
 def _surely_w(metering: Metering, watts: FloatArray) -> FloatArray:
-    """Watts that surely go through each domain that may have a meter, shape (domains,), of watts per device."""
+    """Power that certainly passes through each domain that may have a meter, shape (domains,), for watts per device."""
     tree = metering.tree
     made = np.bincount(tree.table.devices.domain, watts, len(tree.table.domains))
     carried = np.where(metering.surely, tree.path_share * watts[tree.path_device], 0.0)
@@ -187,7 +193,7 @@ def _surely_w(metering: Metering, watts: FloatArray) -> FloatArray:
 
 
 def _surely(tree: Tree) -> BoolArray:
-    """For each path whether every domain between the device and the limit has one feed alone."""
+    """Whether every domain between the device and the limit has a single feed, for each path."""
     table = tree.table
     feeds = np.bincount(table.feeds.child, minlength=len(table.domains))
     only_parent = np.full(len(table.domains), -1)

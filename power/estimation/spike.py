@@ -1,8 +1,9 @@
-"""How far draws may rise before a decision acts: measured all the time, to be kept in reserve.
+"""Spikes: how far draws may rise before a decision takes effect; measured continuously and kept in reserve.
 
-Two measures, each right by itself: the largest rise of the draw within one control delay, and the largest excess of the
-draw over its smoothed course one control delay before. The first is the smaller one where draws climb, as when requests
-arrive at idle servers; the second where they flutter, as with continuous batching, whose rises begin in troughs.
+There are two measures, each valid on its own. One is the largest rise of the draw within one control delay; the other
+the largest excess of the draw over its smoothed value of one control delay before. The first is smaller where draws
+climb, as when requests arrive at idle servers. The second is smaller where draws fluctuate, as with continuous
+batching, whose rises start from troughs.
 """
 
 from dataclasses import dataclass
@@ -15,23 +16,25 @@ from cluster.arrays import FloatArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spikes:
-    """Memory of the largest rises. A series is a limit's draw; several are measured at once, all of shape (series,)."""
+    """Memory of the largest rises. A series is the draw of one limit; several are measured at once, all of shape
+    (series,).
+    """
 
     window: tuple[tuple[float, FloatArray, FloatArray], ...]
     """(instant, watts, smoothed watts) of the last control delay, oldest first."""
     spike_w: FloatArray
-    """The largest rise within a control delay, older ones forgotten bit by bit."""
+    """Largest rise within a control delay; older ones are forgotten gradually."""
     excess_w: FloatArray
-    """The largest excess over the smoothed draw of one control delay before."""
+    """Largest excess over the smoothed draw of one control delay before."""
 
     @property
     def smooth_w(self) -> FloatArray:
-        """The smoothed draw; only where something was measured within the last control delay."""
+        """Smoothed draw; available only if something was measured within the last control delay."""
         return self.window[-1][2]
 
 
 def no_spikes(taken_w: FloatArray) -> Spikes:
-    """Nothing was measured yet. taken_w: shape (series,), what spikes are taken to be until they are."""
+    """Memory before the first measurement. taken_w: shape (series,), assumed spikes until some are measured."""
     return Spikes((), taken_w, taken_w)
 
 
@@ -40,8 +43,8 @@ def with_draw(
 ) -> Spikes:
     """The memory after one more measurement.
 
-    within_s: the time that a decision takes to act, from the draw that it answers. memory_s: time constant of
-    forgetting. mean_s: of smoothing. The first measurement is no rise: nothing came before it.
+    within_s: time from the draw that a decision answers until the decision takes effect. memory_s: time constant of
+    forgetting. mean_s: time constant of smoothing. The first measurement is no rise, since nothing precedes it.
     """
     window = tuple([each for each in spikes.window if at_s - each[0] <= within_s])
     if not window:
@@ -49,7 +52,7 @@ def with_draw(
     last_s, _, smooth_w = window[-1]
     for_s = max(at_s - last_s, 0.0)
     kept, part = exp(-for_s / memory_s), 1 - exp(-for_s / mean_s)
-    if len(draw_w) == 1:  # a row alone: plain numbers are a third of the time
+    if len(draw_w) == 1:  # a single row: plain floats take a third of the time
         now_w, was_w = draw_w.item(), smooth_w.item()
         rise_w = now_w - min([watts.item() for _, watts, _ in window])
         excess_w = now_w - window[0][2].item()
