@@ -1,1 +1,1 @@
-"""Watt leases: the contract between the controller and the node agents, and how each side keeps it."""
+"""Power leases: the contract between the controller and the node agents, and how each side keeps it."""

@@ -1,4 +1,6 @@
-"""From what a node may draw to what its devices are told, lower first, then raise; and what counts as in force."""
+"""Enforcement of a lease: from permitted power to the limits of devices, lowered first, then raised; and its
+confirmation.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,17 +14,19 @@ from power.devices.backend import DeviceReading
 
 R = TypeVar("R")
 TOLERANCE_W = 1.0
-"""Devices round limits."""
+"""Tolerance for rounding of limits by devices."""
 SHORTEST_MEAN_S = 0.2
-"""Energy counters are written some ten times a second: over less they tell nothing."""
+"""Shortest interval for a mean from energy counters: they are updated some ten times a second, so shorter ones show
+nothing."""
 MEMORY_BOUND_SHARE = 0.4
-"""From this ratio of memory's busy time to the kernels' on, work is taken for memory-bound. Token generation reads all
-weights for each token and was seen above it, prompts and training below; a wrong guess costs optimality, not safety."""
+"""Ratio of memory's busy time to that of kernels from which work counts as memory-bound. Token generation reads all
+weights for each token and was measured above it, prompts and training below; a wrong guess costs optimality, not
+safety."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Tell one device a limit."""
+    """Limit to set on one device."""
 
     uuid: str
     limit_w: float
@@ -31,12 +35,12 @@ class Order:
 def orders(
     allowed_w: Mapping[str, float], enforced_w: Mapping[str, float], asked_w: Mapping[str, float]
 ) -> tuple[tuple[Order, ...], tuple[Order, ...]]:
-    """What must be lowered, and what may be raised once all of that was told.
+    """Limits to lower, and limits that may be raised once all of those have been set.
 
-    allowed_w: what each device may be told. enforced_w: what was read back last; a device that is missing there is told
-    its limit among the first, since it may be higher. asked_w: what the device says to have been asked for, where it
-    says so. One that enforces less than it was asked for is held by somebody else, and asking again does not help; one
-    that still enforces more may be on its way down, and must be told that it need not go there.
+    allowed_w: permitted limit of each device. enforced_w: limits read back last; a device missing there is set with the
+    first group, since its limit may be higher. asked_w: limits that devices report as requested, where they do. A
+    device that enforces less than requested is limited by something else, and setting it again does not help. A device
+    that still enforces more may be on its way down to an older request, and must get the new one.
     """
     lower, higher = [], []
     for uuid, limit_w in sorted(allowed_w.items()):
@@ -55,7 +59,7 @@ def is_in_force(allowed_w: Mapping[str, float], enforced_w: Mapping[str, float])
 
 @dataclass(frozen=True, slots=True)
 class Bursting:
-    """Credit that each device has for drawing above its lease, and whether it is let do so now."""
+    """Burst credit of each device, in joules, and whether it is allowed to burst now."""
 
     credit_j: Mapping[str, float] = field(default_factory=dict)
     now: Mapping[str, bool] = field(default_factory=dict)
@@ -69,10 +73,11 @@ def bursting_after(
     for_s: float,
     credit_back_s: float = 300.0,
 ) -> Bursting:
-    """Credit and permission after so long at this draw. A device new to bursts starts without credit and earns it.
+    """Credit and permission after `for_s` seconds at this draw. A device new to bursts starts without credit and earns
+    it.
 
-    credit_back_s: in so long credit that was used up comes back, by the lease.
-    A device of which no draw is known spends as if it drew all that it could: its credit is gone.
+    credit_back_s: time in which used credit is restored, from the lease.
+    A device whose draw is unknown is charged for its highest possible draw: its credit is used up.
     """
     credit: dict[str, float] = {}
     now: dict[str, bool] = {}
@@ -89,12 +94,12 @@ def bursting_after(
 
 
 def told_w(lease_w: Mapping[str, float], highest_w: Mapping[str, float], bursting: Bursting) -> Mapping[str, float]:
-    """What each device is told: its lease, or its highest limit while it may burst."""
+    """Limit to set on each device: its lease, or its highest limit while it may burst."""
     return {uuid: highest_w[uuid] if bursting.now.get(uuid) else limit_w for uuid, limit_w in lease_w.items()}
 
 
 def phase_of(reading: DeviceReading) -> int:
-    """What kind of work a device seems to do."""
+    """Kind of work that a device seems to do."""
     busy, memory = reading.busy_share, reading.memory_busy_share
     if busy is None:
         return PHASE_UNKNOWN
@@ -106,17 +111,18 @@ def phase_of(reading: DeviceReading) -> int:
 
 
 def so_long_before(past: Sequence[tuple[float, R]], now_s: float, for_s: float) -> R | None:
-    """Of what was read at these instants, oldest first, the newest that is about so old, or the oldest that there is:
-    where a mean until now begins.
+    """Reading from which a mean until now begins: the newest that is about `for_s` old, or the oldest that exists.
+
+    past: instants and readings, oldest first.
     """
     old_enough = [each for at_s, each in past if now_s - at_s >= 0.95 * for_s]
     return old_enough[-1] if old_enough else past[0][1] if past else None
 
 
 def mean_draw_w(before: DeviceReading | None, now: DeviceReading) -> float | None:
-    """The draw between two readings: by the energy counter where there is one, else what the device says.
+    """Mean draw between two readings: from the energy counter where there is one, else as the device reports it.
 
-    Counters that ran back (a driver reload) or that make no sense fall back to what the device says.
+    The reported draw is also used where a counter ran backwards (after a driver reload) or is implausible.
     """
     if before is None or before.energy_j is None or now.energy_j is None:
         return now.draw_w

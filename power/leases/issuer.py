@@ -1,7 +1,7 @@
-"""The controller's side of leases: which reports count, how old their readings can be, and what is answered.
+"""The controller's side of leases: which reports count, how old their readings can be, and the leases that answer them.
 
-it keeps no watts: `power/allocator/step.py` decides those. This is the border between its columns and the messages of
-nodes.
+No caps are decided here: `power/allocator/step.py` does that. This is the border between its columns and the messages
+of nodes.
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -16,14 +16,15 @@ from power.allocator.state import Grants
 from power.leases.messages import Lease, Refusal, Report
 
 _HIGHEST = 2**62
-"""No controller counts so far; an agent that says more must not break the arithmetic of all others."""
+"""Upper bound of sequence numbers, higher than any controller reaches; an agent that reports more must not break the
+arithmetic for all others."""
 _LIVES_KEPT = 8
-"""So many former lives of an agent are remembered, so that their reports can be told from those of its present one."""
+"""Number of former sessions of an agent that are remembered, to tell their reports from those of the present one."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeardNode:
-    """The newest report of a node."""
+    """Newest report of a node."""
 
     report: Report
     former_lives: tuple[str, ...] = ()
@@ -31,28 +32,28 @@ class HeardNode:
 
 @dataclass(frozen=True, slots=True)
 class LeaseBook:
-    """What a controller remembers of nodes. A new controller starts with an empty one and a higher epoch."""
+    """Controller's record of nodes. A new controller starts with an empty one and a higher epoch."""
 
     epoch: int
     for_s: float
-    """Life of its leases, from the report that each answers."""
+    """Lifetime of its leases, from the report that each answers."""
     nodes: Mapping[str, HeardNode] = field(default_factory=dict)
 
 
 def heard(book: LeaseBook, report: Report) -> tuple[LeaseBook, Refusal | None]:
-    """The book after a report, or as it was with the reason why the report does not count.
+    """The record after a report, or the unchanged record with the reason why the report does not count.
 
-    Late, doubled and reordered reports do not count, nor those of an agent's former life.
+    Late, duplicated and reordered reports do not count, nor those of a former session of the agent.
     """
     known = book.nodes.get(report.node)
     if known is None:
         return _with(book, HeardNode(report)), None
     if report.life == known.report.life:
         if report.sent_s <= known.report.sent_s:
-            return book, Refusal("Replayed", "a newer report was heard before")
+            return book, Refusal("Replayed", "a newer report was received before")
         return _with(book, replace(known, report=report)), None
     if report.life in known.former_lives:
-        return book, Refusal("OtherLife", "it is from before the agent lost its record")
+        return book, Refusal("OtherLife", "report is from before the agent lost its record")
     lives = (known.report.life, *known.former_lives)[:_LIVES_KEPT]
     return _with(book, HeardNode(report, lives)), None
 
@@ -62,11 +63,11 @@ def _with(book: LeaseBook, node: HeardNode) -> LeaseBook:
 
 
 def readings_of(book: LeaseBook, table: PowerTable) -> PowerReadings:
-    """What the newest reports say, in the order of the table's devices, on the controller's clock.
+    """Readings from the newest reports, in the order of the table's devices, on the controller's clock.
 
-    An instant is the earliest that the reading can have: when the lease that the report names was issued, and what
-    the agent's own clock says has passed since. Before an agent has heard a lease of this life, nothing bounds the age
-    of what it says, and it counts as never read.
+    An instant is the earliest possible one of the reading: when the lease that the report names was issued, plus the
+    time since then by the agent's own clock. Until an agent has received a lease in this session, the age of its
+    readings has no bound, and they count as never read.
     """
     # 1,600 devices ten times a second: lists are filled, since each write into an array costs as much as the rest.
     devices = len(table.devices)
@@ -78,7 +79,7 @@ def readings_of(book: LeaseBook, table: PowerTable) -> PowerReadings:
         if node is None or (said := node.report.devices.get(name)) is None:
             continue
         report = node.report
-        if report.answered_epoch == book.epoch:  # else it is an instant of another controller's clock
+        if report.answered_epoch == book.epoch:  # else the instant is on another controller's clock
             at_s[row] = report.answered_s + report.since_s - said.age_s
         draw_w[row], cap_w[row] = said.draw_w, said.cap_w
         phase[row] = said.phase if said.phase in PHASES else PHASE_UNKNOWN
@@ -98,7 +99,7 @@ def readings_of(book: LeaseBook, table: PowerTable) -> PowerReadings:
 
 
 def _meters(book: LeaseBook, heard_of: Sequence[HeardNode | None]) -> tuple[FloatArray, FloatArray]:
-    """When each domain's meter was read and what it showed, as nodes tell of their own."""
+    """Instant and value of each domain's meter, as nodes report their own."""
     at_s, watts = np.full(len(heard_of), NEVER_S), np.zeros(len(heard_of))
     for row, node in enumerate(heard_of):
         if node is not None and (metered_w := node.report.meter_w) is not None:
@@ -110,9 +111,9 @@ def _meters(book: LeaseBook, heard_of: Sequence[HeardNode | None]) -> tuple[Floa
 
 
 def found_w(book: LeaseBook, table: PowerTable) -> FloatArray:
-    """The limits that devices were found at, shape (devices,): what a controller that starts anew takes over.
+    """Limits that devices were found at, shape (devices,), adopted by a controller after its start.
 
-    The useful floor where a device was not heard: a lease may only lower it until it was.
+    The useful floor where a device was not heard from: a lease may only lower it until it was.
     """
     made = table.devices.floor_w.copy()
     for row, name in enumerate(table.devices.names):
@@ -123,9 +124,9 @@ def found_w(book: LeaseBook, table: PowerTable) -> FloatArray:
 
 
 def taken_over(table: PowerTable, found_w: FloatArray, epoch: int) -> PowerTable:
-    """The table as a controller starts with it that knows nothing but what it found.
+    """The table of a controller that has just started and knows only the limits that it found.
 
-    Everyone is granted what it has, and counts at its highest limit until it was seen to obey that.
+    Every device is granted what it has, and counts at its highest limit until it was seen to obey that.
     """
     devices = len(table.devices)
     leases = PowerLeases(
@@ -141,10 +142,11 @@ def taken_over(table: PowerTable, found_w: FloatArray, epoch: int) -> PowerTable
 def answers(
     book: LeaseBook, table: PowerTable, grants: Grants, now_s: float, only: Container[str] | None = None
 ) -> tuple[Lease, ...]:
-    """A lease for every node that was heard, answering its newest report. only: for these nodes; None: for all.
+    """Leases for all nodes that were heard from, each answering the newest report. only: for these nodes; None: for
+    all.
 
-    Sent for every report, changed or not: it renews. One for a report that is answered already is harmless, since it
-    ends when that one does. A node that was not seen to obey this controller yet is only lowered.
+    A lease is sent for every report, changed or not, since it renews. A second one for the same report is harmless,
+    since both end at the same time. A node that was not yet seen to obey this controller is only lowered.
     """
     return tuple(_answers(book, table, grants, now_s, only))
 

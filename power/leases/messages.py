@@ -1,9 +1,9 @@
-"""What controller and node agents say to each other about watts, and how each knows that the other one said it.
+"""Messages between controller and node agents about power limits, and their authentication.
 
-An agent reports, the controller answers with a lease. A lease names the report that it answers, by the agent's own
-clock: so it ends by that clock at a time that both can work out, and no two clocks need agree. A report names the
-newest lease that its agent has heard, by the controller's clock: so the controller knows how old a reading can be at
-most, however long the network kept it.
+An agent reports, and the controller answers with a lease. A lease names the report that it answers, by the agent's own
+clock. It therefore ends, by that clock, at an instant that both sides can compute, and no two clocks need to agree. A
+report names the newest lease that its agent has received, by the controller's clock. The controller therefore knows the
+largest possible age of a reading, however long the network delayed it.
 """
 
 import hmac
@@ -19,24 +19,25 @@ from cluster.power import NEVER_S
 Kind = Literal["inventory", "report", "lease"]
 
 FORM = b"tonnage-watts-1"
-"""The form of messages. It is signed with them, so that no other form's messages can be passed off as these."""
+"""Version of the message format. It is signed with each message, so that messages of another format cannot be passed
+off as these."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One device, as its agent found it."""
+    """State of one device, as measured by its agent."""
 
     draw_w: float
     age_s: float
     """Seconds between measuring the draw and sending the report."""
     cap_w: float
-    """The limit in force, read back from the device; for a lease that allows bursts the lease's watts."""
+    """Limit in force, read back from the device; for a lease that allows bursts, the lease's cap."""
     phase: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What an agent discovered of one device; see the columns of `PowerDeviceTable`."""
+    """Facts about one device, discovered by its agent; see the columns of `PowerDeviceTable`."""
 
     model: str
     min_w: float
@@ -50,7 +51,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What an agent says first on every line: which devices it has."""
+    """First message of an agent on every connection: the devices that it has."""
 
     node: str
     life: str
@@ -59,54 +60,56 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an agent says after each look at its devices."""
+    """Message of an agent after each reading of its devices."""
 
     node: str
     life: str
-    """Tells the lives of an agent apart: another one after a restart that lost its record."""
+    """Session of the agent: changes after a restart that lost its record."""
     sent_s: float
-    """By the agent's clock, which runs on while it restarts and starts anew with the machine."""
+    """Instant of sending by the agent's clock, which continues while the agent restarts and starts again with the
+    machine."""
     epoch: int
-    """Of the newest lease that was accepted and put in force; -1: none in this life."""
+    """Epoch of the newest lease that was accepted and put in force; -1: none in this session."""
     sequence: int
     devices: Mapping[str, Heard]
     answered_epoch: int = -1
-    """Of the newest lease that was accepted in this life, in force already or not."""
+    """Epoch of the newest lease accepted in this session, whether in force already or not."""
     answered_s: float = NEVER_S
     """`issued_s` of that lease."""
     since_s: float = 0.0
-    """Seconds of the agent's clock between accepting it and sending this report."""
+    """Seconds by the agent's clock between accepting that lease and sending this report."""
     meter_w: float | None = None
-    """What the whole node draws by its own meter; None where nobody reads one."""
+    """Draw of the whole node by its own meter, in watts; None where no meter is read."""
     meter_age_s: float = 0.0
-    """Seconds between reading it and sending this report."""
+    """Seconds between reading the meter and sending this report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What the controller answers: so many watts for each device of a node, for so long."""
+    """Answer of the controller: the power limit of each device of a node, and how long it applies."""
 
     node: str
     life: str
-    """Of the report that it answers: an agent in another life refuses it."""
+    """Session of the report that it answers; an agent in another session refuses it."""
     echo_s: float
     """`sent_s` of the report that it answers. The lease ends `for_s` after that, by the agent's clock."""
     for_s: float
     epoch: int
     sequence: int
     issued_s: float
-    """By the controller's clock."""
+    """Instant of issue by the controller's clock."""
     caps_w: Mapping[str, float]
     safe_w: Mapping[str, float]
-    """Where to go when the lease has ended."""
+    """Limits after the lease has ended."""
     burst_j: Mapping[str, float] = field(default_factory=dict)
-    """Joules above the cap (power/bursts/burst_credit.py); devices that are not named may not burst."""
+    """Energy in joules above the cap (power/bursts/burst_credit.py); devices that are not named may not burst."""
     burst_to_w: Mapping[str, float] = field(default_factory=dict)
-    """The highest limit of a burst that begins now; the device's own highest where none is named."""
+    """Highest limit of a burst that begins now; the device's own highest limit where none is named."""
     credit_back_s: float = 300.0
-    """In so long credit for bursts that was used up comes back."""
+    """Time in which used burst credit is restored."""
     only_lower: bool = False
-    """No cap is raised by it, whatever it names: a controller that starts anew takes over what it finds."""
+    """Whether caps may only be lowered by it, whatever it names: a controller that just started adopts the limits it
+    finds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a message is not acted on."""
+    """Reason why a message is not acted on."""
 
     code: str
     words: str
@@ -129,12 +132,12 @@ Message = TypeVar("Message", Inventory, Report, Lease)
 
 
 def node_secret(secret: bytes, node: str) -> bytes:
-    """The secret of one node, made of the fleet's. A node that knows its own only can speak for no other one."""
+    """The secret of one node, derived from the fleet's. A node that knows only its own cannot impersonate another."""
     return hmac.new(secret, FORM + b" node " + node.encode(), sha256).digest()
 
 
 def sealed(message: Inventory | Report | Lease, keys: Keys, node: str) -> bytes:
-    """The message as it travels: key's name, signature, text. keys: as the node knows them (see `node_secret`)."""
+    """The message as it is sent: key's name, signature, text. keys: as the node knows them (see `node_secret`)."""
     text = msgspec.json.encode(message)
     return b"\n".join(
         (keys.newest.encode(), _signature(_KINDS[type(message)], keys.secrets[keys.newest], node, text), text)
@@ -142,23 +145,24 @@ def sealed(message: Inventory | Report | Lease, keys: Keys, node: str) -> bytes:
 
 
 def opened(kind: type[Message], travelled: bytes, keys: Keys, node: str) -> Message | Refusal:
-    """The message, when it was sealed for this node by someone who has a key, and is of this kind.
+    """The message, if it was sealed for this node with a known key and is of this kind; otherwise the refusal.
 
-    A lease cannot be passed off as a report, nor one node's as another's: both are signed with the text.
+    A lease cannot be passed off as a report, nor one node's message as another's: kind and node are signed with the
+    text.
     """
     name, _, rest = travelled.partition(b"\n")
     signature, _, text = rest.partition(b"\n")
     secret = keys.secrets.get(name.decode("utf-8", "replace"))
     if secret is None:
-        return Refusal("UnknownKey", "it is sealed with a key that is not known here, or no longer")
+        return Refusal("UnknownKey", "message is signed with a key that is unknown here, or no longer valid")
     if not hmac.compare_digest(signature, _signature(_KINDS[kind], secret, node, text)):
-        return Refusal("Forged", f"its signature does not fit a {_KINDS[kind]} of {node}")
+        return Refusal("Forged", f"signature does not match a {_KINDS[kind]} of {node}")
     try:
         made = msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        return Refusal("Unreadable", f"it is signed, and yet no {_KINDS[kind]}: {error}")
+        return Refusal("Unreadable", f"message is correctly signed but not a valid {_KINDS[kind]}: {error}")
     if made.node != node:
-        return Refusal("Forged", f"it speaks of {made.node}, not of {node}")
+        return Refusal("Forged", f"message names node {made.node}, not {node}")
     return made
 
 

@@ -1,4 +1,6 @@
-"""The fleet's secret as a mounted folder: one file per key, so that a new one can be added before the old one goes."""
+"""Keys of the fleet from a mounted folder: one file per key, so that a new one can be added before the old one is
+removed.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,13 +10,14 @@ from power.leases.messages import Keys, node_secret
 
 LEAST_BYTES = 32
 SPREADS_S = 240.0
-"""Until everybody has a key that was added: kubelets bring a Secret's change within two minutes, we look each 30 s."""
+"""Time until all processes have an added key: kubelets update a mounted Secret within two minutes, and it is read every
+30 s."""
 
 
 def read_keys(folder: Path) -> Keys:
-    """The fleet's keys. The newest is the one whose name comes last, e.g. `2026-11-01`.
+    """The fleet's keys. The newest is the one whose name sorts last, e.g. `2026-11-01`.
 
-    Files whose names begin with a dot are the mount's own. Raises ConfigError for an empty folder or a short key.
+    Files whose names begin with a dot belong to the mount. Raises ConfigError for an empty folder or a short key.
     """
     try:
         found = {
@@ -27,7 +30,7 @@ def read_keys(folder: Path) -> Keys:
             Mistake(f"keys {folder}", error.strerror or str(error), "mount the Secret that holds the fleet's keys")
         ) from error
     if not found:
-        raise ConfigError(Mistake(f"keys {folder}", "there is none", "put a key of 32 random bytes or more into it"))
+        raise ConfigError(Mistake(f"keys {folder}", "has no key", "add a file with a key of 32 random bytes or more"))
     short = [name for name, secret in found.items() if len(secret) < LEAST_BYTES]
     if short:
         raise ConfigError(
@@ -42,10 +45,10 @@ def keys_of_node(fleet: Keys, node: str) -> Keys:
 
 
 class MountedKeys:
-    """The keys in a folder, read anew now and then. Keys that cannot be read leave those that were.
+    """Keys in a folder, read again periodically. If they cannot be read, the previous ones stay valid.
 
-    A key that is added is taken from others at once, and signed with only when everybody should have it: nobody refuses
-    anybody while a key spreads.
+    An added key is accepted at once, but used for signing only when all processes should have it. So no message is
+    refused while a key spreads.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float], every_s: float = 30.0) -> None:
@@ -54,7 +57,7 @@ class MountedKeys:
         self._keys, self._read_at_s = read_keys(folder), clock()
         self._seen_at_s = dict.fromkeys(self._keys.secrets, float("-inf"))
         self.mistake = ""
-        """Why the newest reading was not taken."""
+        """Reason why the last reading of the folder was not used; empty if it was."""
 
     def __call__(self) -> Keys:
         if self._clock() - self._read_at_s > self._every_s:
@@ -65,12 +68,13 @@ class MountedKeys:
                 self.mistake = str(error)
             else:
                 self.mistake = ""
-                # The same object as long as they are the same: whoever derives from them need not do it again.
+                # The same object while the keys are the same, so that values derived from them need not be computed
+                # again.
                 self._keys = self._keys if found == self._keys else found
         return self._keys
 
     def _with_a_known_newest(self, found: Keys) -> Keys:
-        """The newest of those that were here for long; of all, where none was."""
+        """The keys, the newest being one that has been present for long enough; the newest of all where none has."""
         self._seen_at_s = {name: self._seen_at_s.get(name, self._read_at_s) for name in found.secrets}
         spread = [name for name, at_s in self._seen_at_s.items() if self._read_at_s - at_s >= SPREADS_S]
         return Keys(max(spread or found.secrets), found.secrets)
