@@ -1,1 +1,1 @@
-"""Device back ends: NVML, AMD SMI, Redfish and a fake one behind one protocol."""
+"""Device back ends: NVML, AMD SMI, Redfish and fakes behind one protocol."""

@@ -1,7 +1,7 @@
 """AMD devices through AMD SMI (`amdsmi`, part of ROCm). Setters need root; guests have them from ROCm 7.1.1 on.
 
-Power is in watts when read and in microwatts when set; some parts have a least limit equal to the default, so that they
-cannot be capped at all: that is discovered.
+Power is in watts when read and in microwatts when set. Some parts have a lowest limit equal to the default and so
+cannot be capped at all, which is discovered.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,13 +23,13 @@ T = TypeVar("T")
 MICRO = 1e-6
 PACKAGE_SENSOR = 0
 DRAWS = ("socket_power", "current_socket_power", "average_socket_power")
-"""Which of them a part tells depends on its generation."""
+"""Fields with the draw; which one a part reports depends on its generation."""
 NOT_TOLD = (0xFFFF, 0xFFFFFFFF)
-"""What parts answer that do not know, where it is not the text N/A."""
+"""Values that mean "not known", where it is not the text N/A."""
 
 
 class AmdSmi:
-    """The devices that AMD SMI sees. Raises DeviceError(NO_LIBRARY) when there is no library or driver."""
+    """Devices that AMD SMI reports. Raises DeviceError(NO_LIBRARY) when there is no library or driver."""
 
     def __init__(self, clock: Callable[[], float], library: Any = None) -> None:
         """clock: monotonic seconds. library: the module `amdsmi`, or one that behaves like it."""
@@ -78,7 +78,7 @@ class AmdSmi:
             max_w=high,
             default_w=float(cap.get("default_power_cap", cap["max_power_cap"])) * MICRO,
             can_limit=low < high,
-            why_not="" if low < high else "its least limit is its default",
+            why_not="" if low < high else "its lowest limit is its default",
         )
 
     def _reading(self, handle: Any, uuid: str) -> DeviceReading:
@@ -110,7 +110,7 @@ class AmdSmi:
         for handle in self._said(self._smi.amdsmi_get_processor_handles):
             if self._uuid(handle) == uuid:
                 return handle
-        raise DeviceError(LOST, f"{uuid} is not here")
+        raise DeviceError(LOST, f"no device {uuid} on this machine")
 
     def _maybe(self, call: Callable[[], T]) -> T | None:
         try:
@@ -137,13 +137,13 @@ class AmdSmi:
 def _library() -> Any:
     try:
         import amdsmi  # comes with ROCm, not with Tonnage
-    except (ImportError, KeyError) as error:  # it looks for its library through the environment
+    except (ImportError, KeyError) as error:  # it locates its library through the environment
         raise DeviceError(NO_LIBRARY, "amdsmi is not installed: it comes with ROCm") from error
     return amdsmi
 
 
 def _number(*values: Any) -> float | None:
-    """The first that is a number; parts that do not tell answer the text N/A."""
+    """The first value that is a number; parts that do not report one answer the text N/A."""
     told = (float(value) for value in values if isinstance(value, int | float) and value not in NOT_TOLD)
     return next(told, None)
 

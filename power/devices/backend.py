@@ -1,4 +1,4 @@
-"""What a device back end is: it finds the devices of one node, reads them, and sets their limits. The words only."""
+"""Protocol of device back ends: discovering the devices of one node, reading them, and setting their limits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from cluster.errors import TonnageError
 
 
 class DeviceError(TonnageError):
-    """A device, or the library that speaks for it, refused or did not answer. The code says which, for metrics."""
+    """Failure of a device or of the library that controls it. The code classifies it for metrics."""
 
     def __init__(self, code: str, words: str) -> None:
         self.code, self.words = code, words
@@ -19,87 +19,87 @@ class DeviceError(TonnageError):
 
 
 NO_LIBRARY = "NoLibrary"
-"""The back end's library or driver is not on this machine: there are none of its devices."""
+"""The back end's library or driver is missing on this machine, so it has none of its devices."""
 NO_PERMISSION = "NoPermission"
 LOST = "Lost"
 """The device fell off the bus or is unknown by that id."""
 REFUSED = "Refused"
-"""The device does not take this value, or takes none."""
+"""The device does not accept this value, or accepts none."""
 SILENT = "Silent"
-"""No answer in time."""
+"""No answer within the deadline."""
 BROKEN = "Broken"
-"""Anything else that the library says."""
+"""Any other error of the library."""
 
 
 THROTTLES = ("power_cap", "hw_slowdown", "thermal", "power_brake")
-"""What may hold a device's clocks down: its limit, the hardware for whatever cause, heat, the brake that power supplies
-pull by wire. Beside one of the last two, `hw_slowdown` says that the hardware did it."""
+"""Causes that may hold a device's clocks down: its limit, the hardware for any reason, heat, or the brake that power
+supplies trigger by wire. Together with one of the last two, `hw_slowdown` means that the hardware applied it."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceFacts:
-    """What a device is and can do, discovered, never assumed."""
+    """Facts about a device: what it is and can do, discovered and never assumed."""
 
     uuid: str
-    """Stays when a device is found under another index after a reset."""
+    """Identifier that stays the same when a device gets another index after a reset."""
     model: str
-    """As the vendor names it, e.g. `NVIDIA H100 80GB HBM3`."""
+    """Name given by the vendor, e.g. `NVIDIA H100 80GB HBM3`."""
     backend: str
-    """`nvml`, `amdsmi`, `redfish`, `pretend`."""
+    """Back end: `nvml`, `amdsmi`, `redfish` or `pretend`."""
     min_w: float
     max_w: float
     default_w: float
-    """The limit after a reboot or a reset."""
+    """Limit after a reboot or a reset."""
     can_limit: bool
-    """Whether its limit can be set here at all: some devices have min = default, some drivers take none."""
+    """Whether its limit can be set here at all: some devices have min = default, some drivers accept none."""
     clocks_mhz: tuple[float, float] | None = None
-    """The clocks that can be locked, lowest and highest; None: they cannot be."""
+    """Lowest and highest clock that can be locked; None: clocks cannot be locked."""
     why_not: str = ""
-    """Why it cannot be limited, for people."""
+    """Reason why it cannot be limited, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
-    """One look at one device. None where the device does not tell."""
+    """One reading of one device. None where the device does not report a value."""
 
     uuid: str
     at_s: float
-    """By the reader's monotonic clock, when the answer came."""
+    """Instant of the answer by the reader's monotonic clock."""
     draw_w: float | None
     limit_w: float | None
-    """The limit that is enforced now: the least of what anyone asked for."""
+    """Limit enforced now: the lowest of all requested ones."""
     requested_w: float | None = None
-    """The limit that was asked for in band; differs from `limit_w` when a BMC or the brake holds it lower."""
+    """Limit requested in band; differs from `limit_w` when a BMC or the brake holds it lower."""
     energy_j: float | None = None
-    """Counter since the driver was loaded; its difference is the true mean draw between two readings."""
+    """Energy counter since the driver was loaded; its difference gives the true mean draw between two readings."""
     busy_share: float | None = None
-    """Share of the last sample period in which any kernel ran, 0..1."""
+    """Fraction of the last sample period in which any kernel ran, 0..1."""
     memory_busy_share: float | None = None
-    """Share in which memory was read or written, 0..1."""
+    """Fraction in which memory was read or written, 0..1."""
     sm_clock_mhz: float | None = None
     max_clock_mhz: float | None = None
     temperature_c: float | None = None
     throttled_by: tuple[str, ...] | None = None
-    """What holds its clocks down, of THROTTLES; None where nobody tells."""
+    """Causes that hold its clocks down, of THROTTLES; None where they are not reported."""
 
 
 class Backend(Protocol):
-    """One kind of devices on one node. Calls block; whoever cannot wait runs them in a process of its own."""
+    """Devices of one kind on one node. Calls block; a caller that cannot wait runs them in a separate process."""
 
     def discover(self) -> tuple[DeviceFacts, ...]:
-        """The devices that are here now. Raises DeviceError (NO_LIBRARY where there can be none)."""
+        """The devices present now. Raises DeviceError (NO_LIBRARY where there can be none)."""
         ...
 
     def read(self) -> Mapping[str, DeviceReading | DeviceError]:
-        """Every device that was discovered, by uuid; one that fails does not hide the others."""
+        """Every discovered device by uuid; one that fails does not hide the others."""
         ...
 
     def set_limit(self, uuid: str, limit_w: float) -> float:
-        """Ask for a limit and read back what is enforced now, watts. Raises DeviceError: then nothing is known."""
+        """Requests a limit and returns what is enforced now, in watts. Raises DeviceError: the limit is unknown then."""
         ...
 
     def set_clocks(self, uuid: str, max_mhz: float | None) -> None:
-        """Hold the clock at or below this, or let it go. Raises DeviceError."""
+        """Limits the clock to at most this, or releases it. Raises DeviceError."""
         ...
 
     def close(self) -> None: ...

@@ -1,6 +1,6 @@
-"""Pretend devices: they draw, obey late, clamp, refuse, lie, hang and reset, as real ones were seen to do.
+"""Fake devices that draw, obey late, clamp, refuse, misreport, hang and reset, as real ones were seen to do.
 
-Everything follows from the clock and from what is asked of them: the same calls give the same answers.
+All behaviour follows from the clock and the calls: the same calls give the same answers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ LOWEST_MHZ, HIGHEST_MHZ = 210.0, 1980.0
 
 @dataclass(slots=True)
 class PretendDevice:
-    """One device: its nature, what it wants to draw, and how it misbehaves."""
+    """One fake device: its properties, the draw of its work, and its misbehaviour."""
 
     uuid: str
     model: str = "Pretend H100"
@@ -23,31 +23,31 @@ class PretendDevice:
     default_w: float = 700.0
     idle_w: float = 70.0
     wants_w: Callable[[float], float] = lambda _: 600.0
-    """What its work would draw without a limit, watts at an instant."""
+    """Draw of its work without a limit, in watts, as a function of the instant."""
     obeys_after_s: float = 1.0
-    """In band a new limit is at work about 1 s after it was set; through a BMC it takes up to 40 s."""
+    """Delay until a new limit takes effect: about 1 s in band; up to 40 s through a BMC."""
     clamps_to_w: tuple[float, float] | None = None
-    """Takes any value and enforces the nearest in this range, without a word (200 W on an H100 was seen to)."""
+    """Range to which any requested value is clamped without an error (seen on an H100 with 200 W)."""
     refuses: bool = False
     lies: bool = False
-    """Reports the limit that was asked for and enforces the old one."""
+    """Whether it reports the requested limit while enforcing the old one."""
     stuck: bool = False
-    """Takes a new limit, reports the old one, and goes on with the old one."""
+    """Whether it accepts a new limit but keeps reporting and enforcing the old one."""
     silent_from_s: float | None = None
-    """From then on every call about it fails with SILENT."""
+    """Instant from which every call about it fails with SILENT."""
     lost_from_s: float | None = None
     frozen_draw_w: float | None = None
-    """What it reports as its draw, whatever it draws."""
+    """Draw that it reports, whatever it draws."""
     overshoot_share: float = 0.03
-    """Limiters react late: the draw may pass the limit by so much."""
+    """Fraction by which the draw may exceed the limit, since limiters react late."""
     brake_w: float | None = None
-    """What a hardware brake leaves it, whatever its limit; None while none is pulled."""
+    """Draw that an engaged hardware brake allows, whatever the limit; None while no brake is engaged."""
     tells_throttles: bool = True
-    """Whether it says what holds its clocks down: AMD's and those behind a BMC do not."""
+    """Whether it reports what holds its clocks down: AMD's devices and those behind a BMC do not."""
     locked_mhz: float | None = None
-    """The clock that it is held at. Its draw does not follow."""
+    """Clock that it is locked to. Its draw does not depend on it."""
     _steps: list[tuple[float, float]] = field(default_factory=list)
-    """(from when, limit that is enforced), rising in time."""
+    """(start instant, enforced limit), rising in time."""
     _told_w: float | None = None
     _energy_j: float = 0.0
     _metered_s: float | None = None
@@ -65,17 +65,17 @@ class PretendDevice:
         )
 
     def enforced_w(self, now_s: float) -> float:
-        """The limit that holds now, whatever is reported."""
+        """Limit enforced now, whatever is reported."""
         past = [limit for since_s, limit in self._steps if since_s <= now_s]
         return past[-1] if past else self.default_w
 
     def draw_w(self, now_s: float) -> float:
-        """What it draws now: its work's wish, held at the limit give or take the overshoot, and by the brake."""
+        """Draw now: that of its work, limited by the limit with its overshoot, and by the brake."""
         limited_w = min(self.wants_w(now_s), self.enforced_w(now_s) * (1 + self.overshoot_share))
         return max(self.idle_w, limited_w if self.brake_w is None else min(limited_w, self.brake_w))
 
     def reboot(self, now_s: float) -> None:
-        """Limits are gone: a driver reload, a reset, a reboot."""
+        """Resets the limit, as a driver reload, a reset or a reboot does."""
         self._steps = [(now_s, self.default_w)]
         self._told_w = None
 
@@ -124,7 +124,7 @@ class PretendDevice:
 
 
 class PretendDevices:
-    """A node's worth of pretend devices behind the protocol of real ones."""
+    """Fake devices of a node behind the protocol of real ones."""
 
     def __init__(self, devices: Sequence[PretendDevice], clock: Clock) -> None:
         self._devices = {device.uuid: device for device in devices}

@@ -1,7 +1,7 @@
-"""NVIDIA devices through NVML (nvidia-ml-py). Readers need no rights; setters need root in the host's namespace.
+"""NVIDIA devices through NVML (nvidia-ml-py). Readers need no privileges; setters need root in the host's namespace.
 
-Limits and draws are in milliwatts there. NVML identifies devices by index; everything here goes by UUID, looked up anew
-for each call, because indices change when a device is reset or lost.
+NVML uses milliwatts for limits and draws. It identifies devices by index; here everything is by UUID, looked up for
+each call, because indices change when a device is reset or lost.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,7 +34,7 @@ REASONS = (
 
 
 class Nvml:
-    """The devices that NVML sees. Raises DeviceError(NO_LIBRARY) when there is no library or driver."""
+    """Devices that NVML reports. Raises DeviceError(NO_LIBRARY) when there is no library or driver."""
 
     def __init__(self, clock: Callable[[], float], library: Any = None) -> None:
         """clock: monotonic seconds. library: the module `pynvml`, or one that behaves like it."""
@@ -92,7 +92,7 @@ class Nvml:
             default_w=(default if default is not None else high) * MILLI,
             can_limit=bounds is not None and low < high,
             clocks_mhz=(0.0, float(highest_mhz)) if highest_mhz else None,
-            why_not="" if bounds is not None and low < high else "the driver gives no range of limits for it",
+            why_not="" if bounds is not None and low < high else "the driver reports no range of limits for it",
         )
 
     def _reading(self, handle: Any, uuid: str) -> DeviceReading | DeviceError:
@@ -126,7 +126,7 @@ class Nvml:
         return self._said(lambda: self._nvml.nvmlDeviceGetHandleByUUID(uuid))
 
     def _maybe(self, call: Callable[[], T]) -> T | None:
-        """None where this device or driver does not tell."""
+        """The result, or None where this device or driver does not report it."""
         try:
             return self._said(call)
         except DeviceError:
@@ -165,5 +165,5 @@ def _scaled(value: float | None, by: float) -> float | None:
 
 
 def _text(value: Any) -> str:
-    """Older releases answer bytes."""
+    """The text; older releases return bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,8 +1,8 @@
-"""Devices through a Redfish service: out of band, for hosts that nobody may enter. A minutes-class actuator.
+"""Devices through a Redfish service, out of band, for hosts on which no agent may run: a slow actuator (up to minutes).
 
-A BMC answers in tenths of a second at best, applies a limit within 40 s, takes few connections at once (GB200: 4) and
-drops requests when pressed (DMTF DSP0266; EnvironmentMetrics of DSP0268). These calls block for as long as it takes;
-`nodeagent/out_of_band.py` stands before them, spares the BMC, and knows when a limit is at work.
+A BMC answers in tenths of a second at best, applies a limit within 40 s, accepts few connections at once (GB200: 4) and
+drops requests under load (DMTF DSP0266; EnvironmentMetrics of DSP0268). These calls block for as long as that takes.
+`nodeagent/out_of_band.py` wraps them, limits the load on the BMC, and determines when a limit is in force.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,18 +24,18 @@ ROOT = "/redfish/v1"
 
 
 class Web(Protocol):
-    """How requests reach the service."""
+    """Transport of requests to the service."""
 
     def __call__(
         self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
     ) -> tuple[int, Mapping[str, str], Any]:
-        """(status, headers in lower case, decoded JSON). Raises OSError when there is no answer in time."""
+        """(status, headers in lower case, decoded JSON). Raises OSError when there is no answer within the deadline."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Where a device is."""
+    """Paths and facts of one device."""
 
     path: str
     metrics: str
@@ -43,13 +43,13 @@ class _Known:
 
 
 class Redfish:
-    """The accelerators of one BMC: every processor of type GPU or Accelerator that has EnvironmentMetrics.
+    """Accelerators of one BMC: every processor of type GPU or Accelerator that has EnvironmentMetrics.
 
-    Readers and setters may be called from one thread each at the same time.
+    Readers and setters may each be called from one thread at the same time.
     """
 
     def __init__(self, web: Web, clock: Callable[[], float], tells: Web | None = None) -> None:
-        """clock: monotonic seconds. tells: what setters go through, so that a slow one does not hold up readings."""
+        """clock: monotonic seconds. tells: transport of the setters, so that a slow one does not delay readings."""
         self._web, self._clock, self._tells = web, clock, tells or web
         self._known: dict[str, _Known] = {}
 
@@ -74,11 +74,11 @@ class Redfish:
         _, _, metrics = _sent(self._tells, "GET", known.metrics)
         told_w = _setpoint(metrics) if isinstance(metrics, Mapping) else None
         if told_w is None:
-            raise DeviceError(BROKEN, f"{known.metrics} tells no limit after one was set")
+            raise DeviceError(BROKEN, f"{known.metrics} reports no limit after one was set")
         return told_w
 
     def set_clocks(self, uuid: str, max_mhz: float | None) -> None:
-        """Clocks through `OperatingSpeedRangeMHz`, where the processor has it."""
+        """Limits clocks through `OperatingSpeedRangeMHz`, where the processor has it."""
         known = self._device(uuid)
         limit = {"SettingMax": None if max_mhz is None else round(max_mhz)}
         _sent(self._tells, "PATCH", known.path, {"OperatingSpeedRangeMHz": limit})
@@ -99,7 +99,7 @@ class Redfish:
             return error
         limit_w = _setpoint(metrics)
         draw_w = number(metrics.get("PowerWatts", {}).get("Reading"))
-        # No energy counter: EnergykWh moves in steps of a watt-hour at best, 3600 J, as much as a GPU draws in 5 s.
+        # No energy counter: EnergykWh advances in steps of a watt-hour at best, 3600 J, as much as a GPU draws in 5 s.
         return DeviceReading(
             uuid=known.facts.uuid,
             at_s=self._clock(),
@@ -111,7 +111,7 @@ class Redfish:
 
     def _device(self, uuid: str) -> _Known:
         if uuid not in self._known:
-            raise DeviceError(LOST, f"{uuid} is not known to this BMC")
+            raise DeviceError(LOST, f"this BMC has no device {uuid}")
         return self._known[uuid]
 
     def _get(self, path: str) -> Mapping[str, Any]:
@@ -124,10 +124,10 @@ def members(web: Web, path: str) -> list[str]:
 
 
 def asked(web: Web, path: str) -> Mapping[str, Any]:
-    """A resource. Raises DeviceError."""
+    """A resource as a JSON object. Raises DeviceError."""
     _, _, found = _sent(web, "GET", path)
     if not isinstance(found, Mapping):
-        raise DeviceError(BROKEN, f"{path} is no JSON object")
+        raise DeviceError(BROKEN, f"{path} is not a JSON object")
     return found
 
 
@@ -156,7 +156,7 @@ def _facts(about: Mapping[str, Any], metrics: Mapping[str, Any]) -> DeviceFacts:
         max_w=now if high is None else high,
         default_w=number(limit.get("DefaultSetPoint")) or (now if high is None else high),
         can_limit=can,
-        why_not="" if can else "its BMC gives no range of limits for it",
+        why_not="" if can else "its BMC reports no range of limits for it",
     )
 
 
@@ -165,7 +165,7 @@ def _setpoint(metrics: Mapping[str, Any]) -> float | None:
 
 
 def number(value: Any) -> float | None:
-    """What the service told, where it is a number."""
+    """The value where it is a number, else None."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
@@ -178,7 +178,7 @@ def _code(status: int) -> str:
 
 
 def _message(found: Any) -> str:
-    """What the service says of an error (DSP0266, extended information)."""
+    """The service's description of an error (DSP0266, extended information)."""
     error = found.get("error", {}) if isinstance(found, Mapping) else {}
     details = error.get("@Message.ExtendedInfo") or [{}]
     return str(details[0].get("Message") or error.get("message") or "")

@@ -1,6 +1,6 @@
-"""What a whole machine draws, as its BMC meters it (Redfish, DSP0268: EnvironmentMetrics of a chassis, or its Power).
+"""Draw of a whole machine as metered by its BMC (Redfish, DSP0268: EnvironmentMetrics of a chassis, or its Power).
 
-Power supplies, fans, CPUs and all devices together: what no driver knows.
+It includes power supplies, fans, CPUs and all devices: a total that no driver knows.
 """
 
 from collections.abc import Mapping
@@ -10,25 +10,25 @@ from power.devices.backend import BROKEN, REFUSED, DeviceError
 from power.devices.redfish import ROOT, Web, asked, members, number
 
 PLACES = ("Enclosure", "ImmersionTank", "Pod", "Rack", "RackGroup", "Row", "Sidecar", "Zone")
-"""Chassis that hold several machines."""
+"""Chassis types that hold several machines."""
 
 
 class ChassisMeter:
-    """The meter of the one chassis that holds all of a machine."""
+    """Meter of the one chassis that contains the whole machine."""
 
     def __init__(self, web: Web, chassis: str = "") -> None:
-        """chassis: its Id, for BMCs that show several which are in no other; empty: the only one that is metered."""
+        """chassis: its Id, for BMCs with several chassis that are in no other; empty: the only one that is metered."""
         self._web, self._chassis = web, chassis
         self._path = ""
 
     def read_w(self) -> float:
-        """Watts now. Raises DeviceError."""
+        """Draw now in watts. Raises DeviceError."""
         if not self._path:
             self._path = self._found()
         watts = self._watts(self._get(self._path))
         if watts is None:
-            self._path = ""
-            raise DeviceError(BROKEN, f"{self._path} tells no power any more")
+            path, self._path = self._path, ""
+            raise DeviceError(BROKEN, f"{path} no longer reports its power")
         return watts
 
     def _found(self) -> str:
@@ -42,11 +42,11 @@ class ChassisMeter:
         if len(metered) == 1:
             return next(iter(metered.values()))
         if self._chassis:
-            raise DeviceError(REFUSED, f"its BMC has no chassis {self._chassis} that tells its power")
+            raise DeviceError(REFUSED, f"its BMC has no chassis {self._chassis} that reports its power")
         if not metered:
-            raise DeviceError(REFUSED, "no chassis of its BMC tells its power")
+            raise DeviceError(REFUSED, "no chassis of its BMC reports its power")
         raise DeviceError(
-            REFUSED, f"several chassis tell their power: say which by redfish.chassis: {', '.join(metered)}"
+            REFUSED, f"several chassis report their power: choose one with redfish.chassis: {', '.join(metered)}"
         )
 
     def _is_outermost(self, about: Mapping[str, Any]) -> bool:
@@ -61,7 +61,7 @@ class ChassisMeter:
             reading = (self._get(metrics).get("PowerWatts") or {}).get("Reading")
             if (watts := number(reading)) is not None:
                 return watts
-        if power := (about.get("Power") or {}).get("@odata.id"):  # deprecated, and all that older BMCs have
+        if power := (about.get("Power") or {}).get("@odata.id"):  # deprecated, but the only source on older BMCs
             controls = self._get(power).get("PowerControl") or [{}]
             return number(controls[0].get("PowerConsumedWatts"))
         return None
