@@ -95,7 +95,7 @@ class Backend(Protocol):
         ...
 
     def set_limit(self, uuid: str, limit_w: float) -> float:
-        """Requests a limit and returns what is enforced now, in watts. Raises DeviceError: the limit is unknown then."""
+        """Requests a limit; returns what is enforced now, in watts. Raises DeviceError: the limit is then unknown."""
         ...
 
     def set_clocks(self, uuid: str, max_mhz: float | None) -> None:
