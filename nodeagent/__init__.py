@@ -1,1 +1,3 @@
-"""The process on each node: telemetry, watt leases. No Ray, no Kubernetes client on its safety path."""
+"""Node agent: the process on each node for telemetry and power leases. No Ray and no Kubernetes client on its safety
+path.
+"""

@@ -34,13 +34,15 @@ from power.leases.mounted_keys import MountedKeys, keys_of_node
 log = structlog.get_logger(__name__)
 FAILED, WRONG_INPUT = 1, 2
 HANGS_S = 60.0
-"""Without a look at the devices for so long the process is taken to hang: a driver's longest call ends after 15 s."""
+"""Age of the last reading of the devices from which the process counts as hung: a driver's longest call ends after 15
+s."""
 OUT_OF_BAND_RESTORE_S = 150.0
-"""Two limits one after the other through a slow BMC, and their rests."""
+"""Time for restoring limits out of band: two limits one after the other through a slow BMC, with the pauses between
+them."""
 
 
 def clock() -> float:
-    """Never jumps, goes on while the machine sleeps and while this process restarts."""
+    """Seconds of a monotonic clock that continues while the machine sleeps and while this process restarts."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -56,7 +58,7 @@ class _Errors(click.Group):
 
 @click.group(cls=_Errors, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """The node agent of Tonnage: reads this node's GPUs and keeps them under a watt lease."""
+    """The node agent of Tonnage: reads this node's GPUs and keeps them within a power lease."""
     configure_logs()
 
 
@@ -65,7 +67,7 @@ SETTINGS = click.option(
     type=click.Path(path_type=Path),
     default=Path("/etc/tonnage/agent.yaml"),
     show_default=True,
-    help="The agent's settings.",
+    help="The agent's settings file.",
 )
 NODE = click.option("--node", envvar="NODE_NAME", help="This node's name in the cluster. [env: NODE_NAME]")
 
@@ -74,7 +76,7 @@ NODE = click.option("--node", envvar="NODE_NAME", help="This node's name in the 
 @SETTINGS
 @NODE
 def run(config: Path, node: str | None) -> None:
-    """Keep this node's devices under a watt lease until SIGTERM."""
+    """Keep this node's devices within a power lease until SIGTERM."""
     asyncio.run(_run(read_settings(config, node)))
 
 
@@ -82,16 +84,20 @@ def run(config: Path, node: str | None) -> None:
 @SETTINGS
 @NODE
 def restore(config: Path, node: str | None) -> None:
-    """Give every device the limit back that it had before Tonnage; for uninstalling by hand, with the agent stopped."""
+    """Restore the limit that every device had before Tonnage; for uninstalling by hand, with the agent stopped."""
     asyncio.run(_restore(read_settings(config, node)))
 
 
 @main.command()
-@click.option("--backend", type=click.Choice(["nvml", "amdsmi"]), help="Of this machine's devices. [default: nvml]")
-@click.option("--config", type=click.Path(path_type=Path), help="The agent's settings: which back end, and which BMC.")
+@click.option(
+    "--backend", type=click.Choice(["nvml", "amdsmi"]), help="Back end of this machine's devices. [default: nvml]"
+)
+@click.option(
+    "--config", type=click.Path(path_type=Path), help="The agent's settings file, which names the back end and the BMC."
+)
 @NODE
 def devices(backend: str | None, config: Path | None, node: str | None) -> None:
-    """List this node's devices, their ranges and what they draw. Changes nothing."""
+    """List this node's devices, their ranges and their draws. Changes nothing."""
     if config is not None and backend is None:
         found = _backend(read_settings(config, node))
     else:
@@ -119,15 +125,16 @@ def devices(backend: str | None, config: Path | None, node: str | None) -> None:
     "at_most_mhz",
     type=click.FloatRange(min=0, min_open=True),
     metavar="MHZ",
-    help="Hold clocks at this or below.",
+    help="Limit clocks to at most this.",
 )
-@click.option("--free", is_flag=True, help="Let the clocks go.")
+@click.option("--free", is_flag=True, help="Release the clocks.")
 @click.pass_context
 def clocks(ctx: click.Context, config: Path, node: str | None, at_most_mhz: float | None, *, free: bool) -> None:
-    """Hold the clocks of this node's devices, by hand, or let them go.
+    """Limit the clocks of this node's devices by hand, or release them.
 
-    For devices whose power cannot be limited, or to measure at one clock. The agent itself limits watts alone: a clock
-    bounds no draw. Nobody remembers that clocks are held, so let them go yourself; a reboot does, too.
+    For devices whose power cannot be limited, or to measure at one clock. The agent itself limits power only: a clock
+    does not bound a draw. Locked clocks are not recorded anywhere, so release them yourself; a reboot releases them
+    too.
     """
     if free == (at_most_mhz is not None):
         raise click.UsageError("give --at-most MHZ or --free")
@@ -148,7 +155,7 @@ def clocks(ctx: click.Context, config: Path, node: str | None, at_most_mhz: floa
 
 
 def _held(backend: Backend, facts: DeviceFacts, at_most_mhz: float | None) -> bool:
-    """Whether the device took it; why not is told."""
+    """Whether the device accepted the clock limit; prints the error if not."""
     if at_most_mhz is not None and facts.clocks_mhz and not facts.clocks_mhz[0] <= at_most_mhz <= facts.clocks_mhz[1]:
         low, high = facts.clocks_mhz
         click.echo(f"error: {facts.uuid}: its clocks are {low:g} to {high:g} MHz", err=True)
@@ -215,7 +222,7 @@ def _backend(settings: AgentSettings) -> DeviceProcess:
         about = RedfishAbout(_bmc(settings, bmc), Sparing(bmc.look_s, bmc.rest_s, bmc.settles_s))
     if settings.backend == "pretend":
         about = PretendAbout(settings.node, settings.pretend.devices, settings.pretend.folder)
-        log.warning("the devices are pretended: no GPU of this node is read or limited")
+        log.warning("devices are simulated: no GPU of this node is read or limited")
     return guarded_backend(settings.backend, clock, about)
 
 
@@ -224,7 +231,7 @@ def _bmc(settings: AgentSettings, bmc: RedfishSettings) -> BmcAccess:
 
 
 def _meter(settings: AgentSettings) -> NodeMeter | None:
-    """The node's meter over a connection of its own, where one is to be read."""
+    """The node's meter over its own connection; None if it is not to be read."""
     bmc = settings.redfish
     if not settings.meter or bmc is None:
         return None
@@ -252,7 +259,7 @@ def _agent(
 
 
 class _Keys:
-    """The mounted keys as this node knows them."""
+    """Mounted keys, derived for this node."""
 
     def __init__(self, settings: AgentSettings) -> None:
         self._mounted, self._node = MountedKeys(settings.keys, clock), settings.node

@@ -1,7 +1,7 @@
-"""The agent: it looks at its devices, holds a watt lease, keeps the devices under it, and reports.
+"""The agent: it reads its devices, holds a power lease, keeps the devices within it, and reports.
 
 Everything that keeps the node safe is in this process and on this machine: the clock, the lease, the devices. When the
-lease has ended, whatever the reason, the devices go to their floor.
+lease has ended, for whatever reason, the devices go to their floor.
 """
 
 import asyncio
@@ -41,13 +41,13 @@ from power.leases.messages import Keys, Lease, Refusal, Report, opened, sealed
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 PAST_LOOKS = 20
-"""Remembered, for means: settings allow twenty looks a second."""
+"""Number of past readings kept for means: settings allow twenty readings a second."""
 LONGEST_GAP_S = 10.0
-"""Between looks so far apart, and before the first, a device's draw counts for so long: as long as a lease lives."""
+"""Longest time for which one reading of the draw counts, also before the first: the lifetime of a lease."""
 
 
 class Agent:
-    """One node's agent. `run` is its life; `hear` is called with every message of the controller."""
+    """Agent of one node. `run` is its main loop; `hear` is called with every message from the controller."""
 
     def __init__(
         self,
@@ -62,13 +62,14 @@ class Agent:
         say: Callable[[bytes], None],
         meter: Callable[[], MeterReading | None] = lambda: None,
     ) -> None:
-        """life: a name that no other life of this agent has. boot: of this start of the machine. clock: one that never
-        jumps, goes on while this process restarts and starts anew with the machine. keys: as they are now. meter: what
-        the whole node drew when it was last asked."""
+        """life: name of this session of the agent, never used before. boot: identifies this start of the machine.
+        clock: monotonic, continues while this process restarts, and starts again with the machine. keys: returns the
+        present keys. meter: returns the last known draw of the whole node.
+        """
         self._node, self._life, self._boot, self._record_path, self._rules = node, life, boot, record, rules
         self._backend, self._clock, self._keys, self._say = backend, clock, keys, say
         self.meter = meter
-        # Drivers are talked to by one thread: their calls block, and must not overtake each other.
+        # Only one thread calls drivers: their calls block and must not overtake each other.
         self._hands = ThreadPoolExecutor(1, thread_name_prefix="devices")
         self._wake = asyncio.Event()
         self._record = self._on_disk = Record()
@@ -93,7 +94,7 @@ class Agent:
         return self._facts
 
     def allowed_w(self) -> Mapping[str, float]:
-        """What each managed device may draw now by its lease or floor."""
+        """Limit of each managed device now, by its lease or floor."""
         return limits(self.holder, self._clock())
 
     @property
@@ -101,7 +102,7 @@ class Agent:
         return self._clock() < self.holder.ends_s
 
     async def start(self) -> None:
-        """Find the devices and remember how they were found. Raises DeviceError, ConfigError."""
+        """Discovers the devices and records their original limits. Raises DeviceError, ConfigError."""
         facts = await self._device(self._backend.discover)
         found = await self._device(self._backend.read)
         self._facts = {each.uuid: each for each in facts}
@@ -117,11 +118,11 @@ class Agent:
         await self._remember(record)
 
     def inventory(self) -> bytes:
-        """What this agent says first on every line to a controller."""
+        """First message of this agent on every connection to a controller."""
         return sealed(inventory_of(self.holder, self._facts, self._record.previous), self._keys(), self._node)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set: look, act, report, once in a period and whenever a lease comes or ends."""
+        """Reads, acts and reports until `stop` is set: once in a period, and acts whenever a lease arrives or ends."""
         next_look_s = self._clock()
         while not stop.is_set():
             self._wake.clear()
@@ -132,7 +133,7 @@ class Agent:
             await self._rest(min(next_look_s, self._end_s()), stop)
 
     async def turn(self, *, looks: bool) -> None:
-        """Keep the devices under the lease as it is now; with a look at them before, and a report after."""
+        """Keeps the devices within the present lease; if `looks`, reads them first and reports afterwards."""
         if looks:
             await self._look()
         await self._act()
@@ -140,7 +141,7 @@ class Agent:
             self._report()
 
     def hear(self, travelled: bytes) -> None:
-        """A message of the controller: if it is a lease for this node that may be accepted, it holds from now on."""
+        """Handles a message from the controller: an acceptable lease for this node applies from now on."""
         lease = opened(Lease, travelled, self._keys(), self._node)
         holder, refusal = (
             (self.holder, lease) if isinstance(lease, Refusal) else accepted(self.holder, lease, self._clock())
@@ -157,7 +158,9 @@ class Agent:
         self._wake.set()
 
     async def restore(self) -> None:
-        """Give every device the limit back that it had before us, and forget it. What fails stays remembered."""
+        """Restores the original limit of every device and forgets it. A limit that could not be restored stays on
+        record.
+        """
         left = {
             uuid: limit_w
             for uuid, previous in self._record.previous.items()
@@ -171,7 +174,7 @@ class Agent:
                 break
         for uuid, limit_w in left.items():
             log.error("limit not restored", device=uuid, limit_w=limit_w)
-        # A device that is not there now may come back with the limit that we gave it.
+        # A device that is absent now may come back with the limit that we set.
         kept = {u: each for u, each in self._record.previous.items() if u in left or u not in self._facts}
         await asyncio.to_thread(write_record, self._record_path, Record(kept, self._boot, None))
 
@@ -201,11 +204,11 @@ class Agent:
         )
 
     async def _act(self) -> None:
-        """Tell the devices what they may draw; raises only when everything that had to be lowered was read back."""
+        """Sets the limits; raises them only when every limit that had to be lowered was read back."""
         if self._was_leased and not self.has_lease:
             self.counts.floors += 1
             self._bursting = Bursting()
-            log.warning("the lease ended without another one: devices go to their floor")
+            log.warning("lease ended without renewal: devices go to their floor")
         self._was_leased = self.has_lease
         holder, allowed_w = self.holder, self.allowed_w()
         highest_w = {
@@ -226,7 +229,7 @@ class Agent:
             self._in_force = (holder.epoch, holder.sequence)
 
     async def _is_at(self, order: Order) -> bool:
-        """Whether the device, told so, was asked for this limit and enforces it, read back from it."""
+        """Sets this limit and returns whether the device reports it as requested and as enforced."""
         if await self._told(order) is None:
             return False
         try:
@@ -239,7 +242,7 @@ class Agent:
         return all(abs(limit_w - order.limit_w) <= TOLERANCE_W for limit_w in told)
 
     async def _told(self, order: Order) -> float | None:
-        """What the device enforces after it was told; None when that is not known."""
+        """Sets a limit and returns what the device then enforces; None when that is unknown."""
         try:
             enforced_w = await self._device(lambda: self._backend.set_limit(order.uuid, order.limit_w))
         except DeviceError as error:
@@ -247,7 +250,7 @@ class Agent:
             log.warning("device not limited", device=order.uuid, limit_w=order.limit_w, why=str(error))
             return None
         if order.uuid in self.readings:
-            # What it was asked for stays unknown until the next look: a BMC is asked later.
+            # The requested limit stays unknown until the next reading: a BMC is called later.
             seen = replace(self.readings[order.uuid], limit_w=enforced_w, requested_w=None)
             self.readings = {**self.readings, order.uuid: seen}
         return enforced_w
@@ -276,7 +279,9 @@ class Agent:
         return self.holder.ends_s if self.has_lease else float("inf")
 
     async def _remember(self, record: Record) -> None:
-        """On disk when this returns. A lease that comes meanwhile is written before it is put in force."""
+        """Writes the record to disk before returning. A lease that arrives meanwhile is written before it is put in
+        force.
+        """
         if record != self._on_disk:
             await asyncio.to_thread(write_record, self._record_path, record)
             self._on_disk = record

@@ -1,4 +1,4 @@
-"""One connection to a BMC: TLS, one request at a time, never more than its patience allows."""
+"""Connection to a BMC: TLS, one request at a time, with a time limit."""
 
 import http.client
 import json
@@ -11,24 +11,23 @@ from pathlib import Path
 from typing import Any
 
 READ_S, TELL_S = 10.0, 60.0
-"""How long an answer is waited for: a reading that comes later is of no use; setting was seen to take up to 46 s."""
+"""Time limits of answers: a reading that arrives later is useless; setting a limit was seen to take up to 46 s."""
 
 
 @dataclass(frozen=True, slots=True)
 class BmcAccess:
-    """Where a BMC is and who we are to it."""
+    """Address of a BMC and the credentials for it."""
 
     host: str
     login: Path
-    """Folder with the files `username` and `password`, read for every request: they may be replaced."""
+    """Folder with the files `username` and `password`, read for every request, since they may be replaced."""
     ca_file: Path | None = None
-    """Who signed its certificate; None: the system's authorities."""
+    """Authority that signed its certificate; None: the system's authorities."""
     port: int = 443
 
 
 class Bmc:
-    """Calls of power.devices.redfish.Web, over one connection that is opened when needed and after every failure
-    anew."""
+    """Transport of power.devices.redfish over one connection, opened on demand and again after every failure."""
 
     def __init__(self, access: BmcAccess, patience_s: float) -> None:
         self._access, self._patience_s = access, patience_s

@@ -1,4 +1,4 @@
-"""The node's meter: a thread asks the BMC now and then what the whole machine draws, so that nobody waits for a BMC."""
+"""Meter of the node: a thread asks the BMC periodically for the draw of the whole machine, so that no caller waits."""
 
 import threading
 from collections.abc import Callable
@@ -11,25 +11,25 @@ from power.devices.backend import DeviceError
 
 log = structlog.get_logger(__name__)
 JITTER_SHARE = 0.25
-"""Looks are so much further apart at most, so that a fleet does not knock at once."""
+"""Fraction by which intervals are lengthened at most, so that a fleet does not send its requests at the same time."""
 REST_S = 60.0
-"""After a look that failed: to find the meter takes a BMC as many requests as it has chassis."""
+"""Pause after a failed reading: finding the meter takes a BMC as many requests as it has chassis."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeterReading:
-    """What the machine drew."""
+    """Draw of the machine."""
 
     watts: float
     at_s: float
-    """By the agent's clock, before the BMC was asked: the earliest that it can be from."""
+    """Instant by the agent's clock before the BMC was asked: the earliest possible one of the reading."""
 
 
 class NodeMeter:
-    """`reading` is the newest there was, however old: whoever reads it knows by its instant. None: none yet."""
+    """Periodic reader of the meter. `reading` is the newest one, however old (see its instant); None: none yet."""
 
     def __init__(self, read_w: Callable[[], float], clock: Callable[[], float], chance: Random, look_s: float) -> None:
-        """read_w: asks the meter; raises DeviceError."""
+        """read_w: reads the meter; raises DeviceError."""
         self._read_w, self._clock, self._chance, self._look_s = read_w, clock, chance, look_s
         self._stop = threading.Event()
         self._trouble = ""
@@ -42,7 +42,7 @@ class NodeMeter:
         self._stop.set()
 
     def look(self) -> bool:
-        """Once; whether it was read. What cannot be read is said once."""
+        """Reads once and returns whether that succeeded. A failure is logged once."""
         began_s = self._clock()
         try:
             self.reading = MeterReading(self._read_w(), began_s)
@@ -52,7 +52,7 @@ class NodeMeter:
             self._trouble = str(error)
             return False
         if self._trouble:
-            log.info("the node's meter is read again")
+            log.info("the node's meter can be read again")
         self._trouble = ""
         return True
 

@@ -1,7 +1,7 @@
-"""The agent's line to the controller that leads: out of the node, kept up, and never waited for.
+"""The agent's connection to the leading controller: outbound from the node, kept up, and never waited for.
 
-Nothing that is safe depends on it. Only the leader answers; the others close the line, so every address of the service
-is tried in turn until one stays open.
+Safety does not depend on it. Only the leader answers; the other replicas close the connection, so every address of the
+service is tried in turn until one stays open.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ from power.leases.framing import FrameError, framed, read_frame
 
 log = structlog.get_logger(__name__)
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 3.0
-"""Between rounds of attempts. Shorter than a lease: a new leader is found before leases end."""
+"""Pause between rounds of attempts. Shorter than a lease, so that a new leader is found before leases end."""
 TOLD_ROUNDS = 5
-"""After so many rounds in vain, some 5 s, it is said why: a leader that changes is found sooner."""
+"""Number of failed rounds, some 5 s, after which the reason is logged; a change of leader takes less."""
 CONNECT_S = 2.0
 QUIET_S = 8.0
-"""A line on which nothing came for so long is given up: a connection whose other end is gone says nothing."""
+"""Silence after which a connection is closed: one whose other end is gone stays silent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files of mutual TLS; read anew for every connection, so that renewed certificates are used."""
+    """Files of mutual TLS, read again for every connection, so that renewed certificates are used."""
 
     ca: Path
     certificate: Path
@@ -55,7 +55,7 @@ class Link:
         tls: Tls | None = None,
         introduce: Callable[[], bytes | None] = lambda: None,
     ) -> None:
-        """introduce: what is said first on every new line, after the node's name; None: nothing."""
+        """introduce: returns the message sent on every new connection after the node's name; None: nothing is sent."""
         self._node, self._host, self._port, self._hear, self._tls = node, host, port, hear, tls
         self._chance, self._introduce = chance, introduce
         self._writer: asyncio.StreamWriter | None = None
@@ -66,12 +66,12 @@ class Link:
         return self._writer is not None
 
     def say(self, message: bytes) -> None:
-        """Send it if there is a line; a report that cannot be sent is of no use later."""
+        """Sends a message if connected; a report that cannot be sent now is of no use later."""
         if self._writer is not None and self._writer.transport.get_write_buffer_size() == 0:
             self._writer.write(framed(message))
 
     async def keep_up(self) -> None:
-        """For ever: connect, listen, and after an end connect again."""
+        """Connects, listens, and reconnects after every end, for ever."""
         waits = _waits(self._chance)
         while True:
             self._in_vain += 1
@@ -79,7 +79,7 @@ class Link:
                 if await self._listen(address):
                     waits = _waits(self._chance)
             if self._in_vain == TOLD_ROUNDS:
-                log.warning("no line to a controller", host=self._host, port=self._port, why=self._why)
+                log.warning("no connection to a controller", host=self._host, port=self._port, why=self._why)
             await asyncio.sleep(next(waits))
 
     async def _addresses(self) -> list[str]:
@@ -93,7 +93,7 @@ class Link:
         return addresses
 
     async def _listen(self, address: str) -> bool:
-        """Whether something was heard there before the line ended."""
+        """Listens until the connection ends; returns whether any message arrived."""
         writer = None
         has_heard = False
         try:
@@ -109,13 +109,15 @@ class Link:
                 async with asyncio.timeout(QUIET_S):
                     message = await read_frame(reader)
                 if self._in_vain >= TOLD_ROUNDS:
-                    log.info("there is a line to a controller again", address=address)
+                    log.info("connection to a controller restored", address=address)
                 has_heard, self._in_vain = True, 0
                 self._hear(message)
         except (OSError, EOFError, TimeoutError, FrameError) as error:
-            # Whoever does not lead ends the line without a word.
+            # A replica that does not lead ends the connection without a message.
             ended = isinstance(error, EOFError)
-            self._why = f"{address}: {'it ended the line' if ended else str(error) or 'no answer in time'}"
+            self._why = (
+                f"{address}: {'it closed the connection' if ended else str(error) or 'no answer within the time limit'}"
+            )
             return has_heard
         finally:
             self._writer = None

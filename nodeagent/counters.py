@@ -1,17 +1,17 @@
-"""What happened to a node agent since its start."""
+"""Counters of a node agent since its start."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class AgentCounts:
-    """What happened since the start, for the metrics."""
+    """Counters since the start, for the metrics."""
 
     refused: dict[str, int]
-    """Leases that were not accepted, by why."""
+    """Refused leases by code."""
     failed: dict[str, int]
-    """Calls to devices that failed, by why."""
+    """Failed calls to devices by code."""
     looks: int = 0
     leases: int = 0
     floors: int = 0
-    """How often a lease ended without another one."""
+    """Number of times that a lease ended without renewal."""

@@ -1,6 +1,6 @@
-"""A back end in a process of its own: a driver call that hangs costs that process, never the agent.
+"""A back end in its own process: a driver call that hangs blocks that process, never the agent.
 
-NVML calls on a dying GPU were seen to block for ever. Here every call has a time limit; when it passes, the process is
+NVML calls on a dying GPU were seen to block for ever. Here every call has a time limit. When it passes, the process is
 killed and the next call starts a new one. Requests and answers are lines of JSON over the process's own pipes.
 """
 
@@ -19,11 +19,12 @@ import msgspec
 from power.devices.backend import BROKEN, SILENT, Backend, DeviceError, DeviceFacts, DeviceReading
 
 CALL_S = 2.0
-"""For one call. Chosen: NVML answers in milliseconds; 8 devices that each take 100 ms still fit."""
+"""Time limit of one call. Chosen: NVML answers in milliseconds; 8 devices that each take 100 ms still fit."""
 START_S = 15.0
-"""For the first answer of a new process: the driver may have to wake the devices."""
+"""Time limit of the first answer of a new process: the driver may have to wake the devices."""
 REST_S = 5.0
-"""After a process had to be killed, before the next is started: a hanging driver is not hammered."""
+"""Pause after a process had to be killed, before the next is started, so that a hung driver is not called
+continuously."""
 
 
 class Call(msgspec.Struct):
@@ -38,10 +39,10 @@ class Failed(msgspec.Struct):
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
-    """What came of a call; nothing at all is the answer of a setter without a value."""
+    """Result of a call; empty for a setter without a value."""
 
     at_s: float = 0.0
-    """By the child's clock, when it answered: readings are as much older as their instants say."""
+    """Instant of the answer by the child's clock, from which the ages of readings are computed."""
     failed: Failed | None = None
     facts: list[DeviceFacts] | None = None
     readings: dict[str, DeviceReading] | None = None
@@ -55,7 +56,7 @@ def serve(
     answers: IO[bytes],
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Answer calls until `requests` ends: the loop of the child process. clock: the one that readings carry."""
+    """Answers calls until `requests` ends: the loop of the child process. clock: the one that readings carry."""
     made: Backend | None = None
     for line in requests:
         try:
@@ -64,7 +65,7 @@ def serve(
             answer = _answer(made, msgspec.json.decode(line, type=Call))
         except DeviceError as error:
             answer = Answer(failed=Failed(error.code, error.words))
-        except Exception as error:  # noqa: BLE001 - whatever a vendor's library raises must not end the agent's eyes
+        except Exception as error:  # noqa: BLE001 - no error of a vendor's library may end the process
             answer = Answer(failed=Failed(BROKEN, f"{type(error).__name__}: {error}"))
         answer.at_s = clock()
         answers.write(msgspec.json.encode(answer) + b"\n")
@@ -90,11 +91,13 @@ def _answer(backend: Backend, call: Call) -> Answer:
             backend.set_clocks(call.uuid, call.value)
             return Answer()
         case _:
-            raise DeviceError(BROKEN, f"there is no call {call.name!r}")
+            raise DeviceError(BROKEN, f"unknown call {call.name!r}")
 
 
 class DeviceProcess:
-    """A back end whose calls end in time. `command` starts a process that runs `serve` on its standard streams."""
+    """Back end whose calls end within a time limit. `command` starts a process that runs `serve` on its standard
+    streams.
+    """
 
     def __init__(
         self,
@@ -113,7 +116,7 @@ class DeviceProcess:
         return tuple(self._ask(Call("discover")).facts or ())
 
     def read(self) -> Mapping[str, DeviceReading | DeviceError]:
-        """Readings carry this process's clock; one that was old when the child answered stays as old."""
+        """Readings with instants by this process's clock; their ages when the child answered are preserved."""
         answer = self._ask(Call("read"))
         now_s = self._clock()
         found: dict[str, DeviceReading | DeviceError] = {
@@ -125,7 +128,7 @@ class DeviceProcess:
     def set_limit(self, uuid: str, limit_w: float) -> float:
         answer = self._ask(Call("set_limit", uuid, limit_w))
         if answer.value is None:
-            raise DeviceError(BROKEN, "the back end told no limit")
+            raise DeviceError(BROKEN, "the back end returned no limit")
         return answer.value
 
     def set_clocks(self, uuid: str, max_mhz: float | None) -> None:
@@ -144,7 +147,7 @@ class DeviceProcess:
         except (BrokenPipeError, Empty) as error:
             self._end()
             self._not_before_s = self._clock() + REST_S
-            words = "its process ended" if isinstance(error, BrokenPipeError) else "no answer in time"
+            words = "its process ended" if isinstance(error, BrokenPipeError) else "no answer within the time limit"
             raise DeviceError(SILENT, f"{call.name} {call.uuid}: {words}".replace(" :", ":")) from error
         if not line:
             self._end()
@@ -160,7 +163,7 @@ class DeviceProcess:
         if self._process is not None:
             return self._process
         if self._clock() < self._not_before_s:
-            raise DeviceError(SILENT, "its process hung a moment ago and is left alone")
+            raise DeviceError(SILENT, "its process hung a moment ago and is restarted after a pause")
         process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - our own
         lines: SimpleQueue[bytes] = SimpleQueue()
         assert process.stdout is not None  # noqa: S101 - made with a pipe
@@ -176,7 +179,7 @@ class DeviceProcess:
         with suppress(BrokenPipeError):
             if process.stdin is not None:
                 process.stdin.close()
-        # A process that hangs in the kernel cannot be killed until the driver lets go: it is not waited for long.
+        # A process that hangs in the kernel cannot be killed until the driver returns: do not wait long for it.
         with suppress(subprocess.TimeoutExpired):
             process.wait(0.5)
 
@@ -189,7 +192,7 @@ def _hear(stream: IO[bytes], lines: "SimpleQueue[bytes]") -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-    """`python -m nodeagent.device_process BACKEND [ABOUT]`: the child."""
+    """`python -m nodeagent.device_process BACKEND [ABOUT]`: entry point of the child process."""
     from nodeagent.local_backends import local_backend
 
     serve(lambda: local_backend(argv[1], "".join(argv[2:])), sys.stdin.buffer, sys.stdout.buffer)

@@ -1,4 +1,4 @@
-"""What is asked of the agent over HTTP: its metrics, and whether it is alive. In threads of its own."""
+"""HTTP endpoint of the agent: its metrics and its liveness, served by separate threads."""
 
 from collections.abc import Callable, Iterable
 from socketserver import ThreadingMixIn
@@ -15,11 +15,13 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 class _Quiet(WSGIRequestHandler):
     def log_message(self, *_: Any) -> None:
-        """A scrape is nothing to write home about."""
+        """Logs nothing: scrapes are frequent and unremarkable."""
 
 
 def serve(host: str, port: int, registry: CollectorRegistry, is_alive: Callable[[], bool]) -> WSGIServer:
-    """Answers /metrics and /healthz until it is shut down. Raises OSError when the address cannot be had."""
+    """Server that answers /metrics and /healthz until it is shut down. Raises OSError when the address is not
+    available.
+    """
     metrics = make_wsgi_app(registry)
 
     def answer(environ: dict[str, Any], start: Any) -> Iterable[bytes]:
@@ -28,7 +30,7 @@ def serve(host: str, port: int, registry: CollectorRegistry, is_alive: Callable[
             return scraped
         alive = is_alive()
         start("200 OK" if alive else "503 Service Unavailable", [("Content-Type", "text/plain")])
-        return [b"ok\n" if alive else b"the devices were not looked at for long\n"]
+        return [b"ok\n" if alive else b"the devices have not been read for long\n"]
 
     server = make_server(host, port, answer, _Server, handler_class=_Quiet)
     Thread(target=server.serve_forever, name="metrics", daemon=True).start()

@@ -1,4 +1,4 @@
-"""Which back end speaks for this node's devices."""
+"""Back end of this node's devices, guarded by a process of its own."""
 
 import sys
 from collections.abc import Callable
@@ -9,11 +9,14 @@ from nodeagent.device_process import CALL_S, START_S, DeviceProcess
 from nodeagent.local_backends import About
 
 BMC_START_S = 90.0
-"""For looking a BMC through: three requests of 0.3 s for each of 16 processors, on a bad day five times as slow."""
+"""Time limit for searching a BMC: three requests of 0.3 s for each of 16 processors, at five times the usual
+duration."""
 
 
 def guarded_backend(name: str, clock: Callable[[], float], about: About = None) -> DeviceProcess:
-    """In a process of its own, so that no call takes longer than its time limit. clock: what readings are to carry."""
+    """Back end in a separate process, so that no call takes longer than its time limit. clock: the one for its
+    readings.
+    """
     told = () if about is None else (msgspec.json.encode(about, enc_hook=str).decode(),)
     start_s = BMC_START_S if name == "redfish" else START_S
     return DeviceProcess((sys.executable, "-m", "nodeagent.device_process", name, *told), clock, CALL_S, start_s)

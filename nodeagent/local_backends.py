@@ -1,4 +1,4 @@
-"""Device back ends in this process: which one a node's settings ask for, and how it is opened."""
+"""Device back ends in this process: the one that a node's settings name, and how it is opened."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from power.devices.redfish import Redfish
 
 @dataclass(frozen=True, slots=True)
 class RedfishAbout:
-    """What the child is told of a BMC."""
+    """Arguments of the child process for a BMC."""
 
     access: BmcAccess
     sparing: Sparing
@@ -28,7 +28,7 @@ class RedfishAbout:
 
 @dataclass(frozen=True, slots=True)
 class PretendAbout:
-    """What the child is told of pretend devices."""
+    """Arguments of the child process for fake devices."""
 
     node: str
     devices: int
@@ -57,16 +57,16 @@ LOCAL: Mapping[str, Callable[[str], Backend]] = {
     "redfish": _redfish,
     "pretend": _pretend,
 }
-"""By name, made from what is told about them: the vendors' libraries, a BMC, and what is only pretended."""
+"""Constructors by name, from encoded arguments: the vendors' libraries, a BMC, and fake devices."""
 
 
 def local_backend(name: str, about: str = "") -> Backend:
-    """In this process. Raises ConfigError for an unknown name, DeviceError when its library is not here."""
+    """The back end in this process. Raises ConfigError for an unknown name, DeviceError when its library is missing."""
     if name not in LOCAL:
-        raise ConfigError(Mistake(f"backend {name!r}", "there is none of that name", f"choose of {', '.join(LOCAL)}"))
+        raise ConfigError(Mistake(f"backend {name!r}", "is unknown", f"choose one of {', '.join(LOCAL)}"))
     return LOCAL[name](about)
 
 
 def _path(kind: type, value: object) -> object:
-    """msgspec knows no paths."""
+    """Decodes paths, which msgspec does not support."""
     return Path(str(value)) if kind is Path else value

@@ -1,4 +1,4 @@
-"""The agent's log: JSON lines in a container, readable ones on a terminal, always on standard error."""
+"""The agent's log: JSON lines in a container, readable lines on a terminal, always on standard error."""
 
 import sys
 from typing import TextIO
@@ -8,7 +8,7 @@ from structlog.typing import Processor
 
 
 def configure_logs(stream: TextIO = sys.stderr) -> None:
-    """Set up logging for this process, once, at its start. Times are UTC in ISO 8601."""
+    """Sets up logging for this process, once, at its start. Times are UTC in ISO 8601."""
     last: list[Processor] = (
         [structlog.dev.ConsoleRenderer()]
         if stream.isatty()

@@ -1,4 +1,4 @@
-"""What the agent tells Prometheus: its own state, and the devices' as DCGM would, where no DCGM exporter runs."""
+"""Metrics of the agent: its own state, and the devices' under DCGM's names where no DCGM exporter runs."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -12,7 +12,7 @@ from power.devices.backend import THROTTLES, DeviceReading
 DCGM: tuple[tuple[str, str, Callable[[DeviceReading], float | None]], ...] = (
     ("DCGM_FI_DEV_POWER_USAGE", "Power draw, watts.", lambda r: r.draw_w),
     ("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", "Power limit that is enforced, watts.", lambda r: r.limit_w),
-    ("DCGM_FI_DEV_POWER_MGMT_LIMIT", "Power limit that was asked for, watts.", lambda r: r.requested_w),
+    ("DCGM_FI_DEV_POWER_MGMT_LIMIT", "Power limit that was requested, watts.", lambda r: r.requested_w),
     ("DCGM_FI_DEV_SM_CLOCK", "SM clock, MHz.", lambda r: r.sm_clock_mhz),
     ("DCGM_FI_DEV_GPU_TEMP", "Temperature, degrees Celsius.", lambda r: r.temperature_c),
     ("DCGM_FI_DEV_GPU_UTIL", "Utilisation, percent.", lambda r: None if r.busy_share is None else 100 * r.busy_share),
@@ -22,13 +22,13 @@ DCGM: tuple[tuple[str, str, Callable[[DeviceReading], float | None]], ...] = (
         lambda r: None if r.energy_j is None else 1000 * r.energy_j,
     ),
 )
-"""Name, help and value of what DCGM tells that can be had without it; same names, labels and units."""
+"""Name, help and value of the DCGM metrics that are available without DCGM; same names, labels and units."""
 UNTYPED = frozenset({"DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"})
-"""It counts, but the library gives each counter the ending `_total`, which DCGM's name lacks."""
+"""A counter, but the client library appends `_total` to each counter, which DCGM's name lacks."""
 
 
 class AgentMetrics(Collector):
-    """Collected from the agent when Prometheus asks."""
+    """Collector that reads the agent when Prometheus scrapes."""
 
     def __init__(self, agent: Agent, node: str, clock: Clock, *, as_dcgm: bool, is_linked: Callable[[], bool]) -> None:
         self._agent, self._node, self._clock, self._as_dcgm = agent, node, clock, as_dcgm
@@ -38,36 +38,36 @@ class AgentMetrics(Collector):
         agent, now_s = self._agent, self._clock()
         left_s = max(0.0, agent.holder.ends_s - now_s)
         yield GaugeMetricFamily(
-            "tonnage_agent_lease_remaining_seconds", "Until the watt lease ends; 0: none is held.", value=left_s
+            "tonnage_agent_lease_remaining_seconds",
+            "Seconds until the power lease ends; 0: none is held.",
+            value=left_s,
         )
         yield GaugeMetricFamily(
-            "tonnage_agent_link_up", "1 while there is a line to a controller.", value=float(self._is_linked())
+            "tonnage_agent_link_up", "1 while connected to a controller.", value=float(self._is_linked())
         )
         yield GaugeMetricFamily(
             "tonnage_agent_look_age_seconds",
-            "Since the devices were last looked at.",
+            "Seconds since the devices were last read.",
             value=max(0.0, now_s - agent.looked_at_s),
         )
         if (metered := agent.meter()) is not None:
             yield GaugeMetricFamily(
-                "tonnage_agent_node_draw_watts", "What the whole node drew by its meter.", value=metered.watts
+                "tonnage_agent_node_draw_watts", "Draw of the whole node by its meter.", value=metered.watts
             )
         yield from self._devices()
-        yield _counted("tonnage_agent_looks", "Looks at the devices.", agent.counts.looks)
-        yield _counted("tonnage_agent_leases_accepted", "Watt leases that were accepted.", agent.counts.leases)
-        yield _counted("tonnage_agent_floors", "Times a lease ended without another one.", agent.counts.floors)
-        yield _by_code("tonnage_agent_leases_refused", "Watt leases that were not accepted.", agent.counts.refused)
+        yield _counted("tonnage_agent_looks", "Readings of the devices.", agent.counts.looks)
+        yield _counted("tonnage_agent_leases_accepted", "Power leases that were accepted.", agent.counts.leases)
+        yield _counted("tonnage_agent_floors", "Times a lease ended without renewal.", agent.counts.floors)
+        yield _by_code("tonnage_agent_leases_refused", "Power leases that were refused.", agent.counts.refused)
         yield _by_code("tonnage_agent_device_errors", "Calls to devices that failed.", agent.counts.failed)
         if self._as_dcgm:
             yield from self._dcgm()
 
     def _devices(self) -> Iterator[Metric]:
         allowed = GaugeMetricFamily(
-            "tonnage_agent_device_allowed_watts", "What the device may draw now.", labels=["device"]
+            "tonnage_agent_device_allowed_watts", "Draw that the device is allowed now.", labels=["device"]
         )
-        limit = GaugeMetricFamily(
-            "tonnage_agent_device_limit_watts", "The limit that is enforced now.", labels=["device"]
-        )
+        limit = GaugeMetricFamily("tonnage_agent_device_limit_watts", "Limit that is enforced now.", labels=["device"])
         draw = GaugeMetricFamily("tonnage_agent_device_draw_watts", "Mean draw of the last second.", labels=["device"])
         for uuid, watts in self._agent.allowed_w().items():
             allowed.add_metric([uuid], watts)
@@ -90,9 +90,11 @@ class AgentMetrics(Collector):
 
 
 def _throttled(readings: Mapping[str, DeviceReading]) -> Metric:
-    """Every reason of every device whose back end tells any, so that one that is not there is seen to be away."""
+    """All throttling reasons of every device whose back end reports any, so that an absent one shows as 0."""
     family = GaugeMetricFamily(
-        "tonnage_agent_device_throttled", "1 while this holds the device's clocks down.", labels=["device", "reason"]
+        "tonnage_agent_device_throttled",
+        "1 while this reason holds the device's clocks down.",
+        labels=["device", "reason"],
     )
     for uuid, reading in readings.items():
         if reading.throttled_by is not None:

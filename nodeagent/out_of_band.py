@@ -1,8 +1,8 @@
-"""Before a slow back end: whoever asks is answered at once, and the BMC is spared.
+"""Asynchronous wrapper of a slow back end: callers get immediate answers, and the load on the BMC is limited.
 
-One thread looks now and then, another tells devices their newest wanted limit: seldom, one after the other, at moments
-that differ from node to node. A limit that was taken is not at work yet: for so long as it may take, the device counts
-as enforcing the higher one of old and new, so that nobody gives away watts that are still drawn.
+One thread reads periodically. Another sets the newest requested limit of each device: rarely, one after the other, at
+times that differ from node to node. An accepted limit is not in force yet. For as long as that may take, the device
+counts as enforcing the higher of the old and the new limit, so that power still drawn is not granted elsewhere.
 """
 
 import threading
@@ -16,46 +16,47 @@ from power.devices.backend import SILENT, Backend, DeviceError, DeviceFacts, Dev
 
 log = structlog.get_logger(__name__)
 SAME_W = 0.6
-"""BMCs take whole watts."""
+"""Tolerance for rounding: BMCs accept whole watts."""
 LONGEST_REST_S = 120.0
-"""However often a device has failed."""
+"""Longest pause, however often a device has failed."""
 OLD_LOOKS = 3.0
-"""A reading that is older than so many looks is none."""
+"""Number of reading intervals after which a reading is no longer used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sparing:
-    """How a BMC is spared."""
+    """Limits on the load of a BMC."""
 
     look_s: float = 5.0
-    """Between two looks at all devices: 8 GETs of 0.3 s take half of it."""
+    """Interval between two readings of all devices: 8 GETs of 0.3 s take half of it."""
     rest_s: float = 10.0
-    """Between two limits of one device: BMCs write them to flash, and drop requests when pressed."""
+    """Interval between two limits of one device: BMCs write them to flash, and drop requests under load."""
     settles_s: float = 40.0
-    """Until a limit that was taken is at work, at the latest (POLCA: up to 40 s out of band)."""
+    """Longest time until an accepted limit is in force (POLCA: up to 40 s out of band)."""
     jitter_share: float = 0.25
-    """Looks and rests are longer by up to so much, so that a fleet does not knock at once."""
+    """Fraction by which intervals are lengthened at random, so that a fleet does not send its requests at the same
+    time."""
 
 
 @dataclass(slots=True)
 class _Device:
     reading: DeviceReading | None = None
     error: DeviceError | None = None
-    """Of the last look, if it failed."""
+    """Error of the last reading, if it failed."""
     wanted_w: float | None = None
     telling_w: float | None = None
-    """A limit that is on its way: it may be at work before the answer comes."""
+    """Limit being sent: it may be in force before the answer arrives."""
     past: list[tuple[float, float]] = field(default_factory=list)
-    """(until when it may still be at work, limit)."""
+    """(instant until which it may still be in force, limit)."""
     not_before_s: float = float("-inf")
     told_at_s: float = float("-inf")
-    """When the last answer to an order came."""
+    """Instant of the last answer to a request for a limit."""
     failures: int = 0
     refusal: DeviceError | None = None
-    """Of the last attempt to set its limit; told to the next who asks."""
+    """Error of the last attempt to set its limit, raised once at the next call."""
 
     def held_w(self, now_s: float) -> float | None:
-        """The highest limit that may be at work now."""
+        """Highest limit that may be in force now."""
         if self.reading is None or self.reading.limit_w is None:
             return None
         self.past = [each for each in self.past if each[0] > now_s]
@@ -63,7 +64,7 @@ class _Device:
         return max(self.reading.limit_w, *on_its_way, *(limit_w for _, limit_w in self.past), 0.0)
 
     def seen(self, reading: DeviceReading, settled_s: float) -> None:
-        """A look. A limit that is another one than before, whoever set it, leaves that one at work for a while."""
+        """Records a reading. If the limit changed, for whatever reason, the old one may stay in force for a while."""
         before_w = self.reading.limit_w if self.reading is not None else None
         if before_w is not None and reading.limit_w is not None and abs(before_w - reading.limit_w) > SAME_W:
             self.past.append((settled_s, before_w))
@@ -71,10 +72,12 @@ class _Device:
 
 
 class OutOfBand:
-    """A back end. `start` begins looking and telling by threads; without it `look` and `tell` do so once each."""
+    """Back end whose readings and limits are handled by two threads after `start`; `look` and `tell` run once each
+    without it.
+    """
 
     def __init__(self, behind: Backend, clock: Callable[[], float], chance: Random, sparing: Sparing) -> None:
-        """behind: read and set from one thread each at the same time. clock: monotonic, and of behind's readings."""
+        """behind: read and set from one thread each at the same time. clock: monotonic, that of its readings."""
         self._behind, self._clock, self._chance, self._sparing = behind, clock, chance, sparing
         self._devices: dict[str, _Device] = {}
         self._lock = threading.Lock()
@@ -82,7 +85,7 @@ class OutOfBand:
         self._threads: list[threading.Thread] = []
 
     def discover(self) -> tuple[DeviceFacts, ...]:
-        """Blocks for as long as the BMC takes, and looks once."""
+        """The devices. Blocks for as long as the BMC takes, and reads once."""
         facts = self._behind.discover()
         with self._lock:
             self._devices = {each.uuid: self._devices.get(each.uuid, _Device()) for each in facts}
@@ -95,17 +98,17 @@ class OutOfBand:
             self._threads[-1].start()
 
     def read(self) -> Mapping[str, DeviceReading | DeviceError]:
-        """The newest look, as old as it is, with the limits that may be at work."""
+        """The newest readings, however old, with the limits that may be in force."""
         now_s = self._clock()
         with self._lock:
             return {uuid: self._reading(device, now_s) for uuid, device in self._devices.items()}
 
     def set_limit(self, uuid: str, limit_w: float) -> float:
-        """Have it told, and say which limit may be at work now. What became of the last attempt is raised once."""
+        """Requests a limit; returns the one that may be in force now. An error of the last attempt is raised once."""
         with self._lock:
             device = self._devices.get(uuid)
             if device is None:
-                raise DeviceError(SILENT, f"{uuid} was not found when its BMC was looked through")
+                raise DeviceError(SILENT, f"{uuid} was not found when its BMC was searched")
             device.wanted_w = limit_w
             self._news.set()
             refusal, device.refusal = device.refusal, None
@@ -113,7 +116,7 @@ class OutOfBand:
         if refusal is not None:
             raise refusal
         if held_w is None:
-            raise DeviceError(SILENT, f"{uuid}: its BMC has told no limit yet")
+            raise DeviceError(SILENT, f"{uuid}: its BMC has not reported a limit yet")
         return held_w
 
     def set_clocks(self, uuid: str, max_mhz: float | None) -> None:
@@ -125,7 +128,7 @@ class OutOfBand:
         self._behind.close()
 
     def look(self) -> None:
-        """At all devices, once."""
+        """Reads all devices once."""
         try:
             found = self._behind.read()
         except DeviceError as error:
@@ -137,13 +140,15 @@ class OutOfBand:
                 if isinstance(each, DeviceError):
                     device.error = each
                 elif device.reading is not None and each.at_s <= device.told_at_s:
-                    # Read before it was told and handed over after: its limit is history.
+                    # Read before the limit was set but delivered afterwards: its limit is outdated.
                     device.seen(replace(each, limit_w=device.reading.limit_w), settled_s)
                 else:
                     device.seen(each, settled_s)
 
     def tell(self) -> float:
-        """Tell every device that is due its wanted limit, those to be lowered first; seconds until the next is due."""
+        """Sets the requested limit of every device that is due, lowered ones first; returns seconds until the next is
+        due.
+        """
         now_s = self._clock()
         with self._lock:
             waiting = [
@@ -174,7 +179,7 @@ class OutOfBand:
         with self._lock:
             device.telling_w, device.refusal, device.told_at_s = None, refusal, now_s
             if refusal is not None or device.reading is None:
-                device.past.append((settled_s, limit_w))  # it may have been taken all the same
+                device.past.append((settled_s, limit_w))  # it may have been accepted all the same
                 device.failures += 1
             else:
                 device.seen(replace(device.reading, limit_w=taken_w, requested_w=taken_w), settled_s)
@@ -185,7 +190,7 @@ class OutOfBand:
     def _reading(self, device: _Device, now_s: float) -> DeviceReading | DeviceError:
         reading = device.reading
         if reading is None or now_s - reading.at_s > OLD_LOOKS * self._sparing.look_s:
-            return device.error or DeviceError(SILENT, "its BMC was not heard for long")
+            return device.error or DeviceError(SILENT, "its BMC has not answered for long")
         return replace(reading, limit_w=device.held_w(now_s))
 
     def _looking(self) -> None:
@@ -195,7 +200,7 @@ class OutOfBand:
     def _telling(self) -> None:
         while not self._stop.is_set():
             self._news.wait(self.tell())
-            # Orders come once a period and mostly say the same: what is new is gathered for a moment.
+            # Requests arrive once a period and are mostly the same: new ones are collected for a moment.
             self._stop.wait(self._longer(0.2))
             self._news.clear()
 

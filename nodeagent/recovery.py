@@ -1,4 +1,4 @@
-"""What an agent that starts knows: its devices, the limits that they had before, and the lease of its former life."""
+"""Recovery of an agent at its start: its devices, their original limits, and the lease of its previous session."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,16 +24,16 @@ def taken_up(
     life: str,
     boot: str,
 ) -> Record:
-    """The record to go on with.
+    """The record to resume with.
 
-    known: what is on disk. facts, found: the devices as they are now. life: a new one's name; the life on disk goes on
-    when it is of this start of the machine and holds the same devices.
+    known: the record on disk. facts, found: the devices as they are now. life: name of a new session; the session on
+    disk is resumed when it is of this start of the machine and has the same devices.
     """
     mine = {each.uuid: each for each in facts if each.can_limit and rules.manages_device(each.uuid)}
     if unmanaged := sorted({each.uuid for each in facts} - set(mine)):
-        log.info("devices that are read and not limited", devices=unmanaged)
+        log.info("devices read but not limited", devices=unmanaged)
     previous = {uuid: taken_over(known.previous, each, _limit_of(found.get(uuid))) for uuid, each in mine.items()}
-    # Devices that are lost for now, or ours no longer, still have the limit that we gave them.
+    # Devices that are absent, or no longer managed, still have the limit that we set.
     previous = {uuid: each for uuid, each in known.previous.items() if uuid not in mine} | previous
     devices = {uuid: _limits_of(each, previous[uuid], rules.floor_share) for uuid, each in mine.items()}
     goes_on = known.boot == boot and known.holder is not None and known.holder.node == node

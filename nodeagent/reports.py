@@ -1,4 +1,4 @@
-"""What an agent says: which devices it has, and how each of them does."""
+"""Contents of an agent's messages: the devices that it has, and the state of each."""
 
 from collections.abc import Iterator, Mapping
 
@@ -10,7 +10,7 @@ from power.leases.messages import Found, Heard, Inventory
 
 
 def inventory_of(holder: Holder, facts: Mapping[str, DeviceFacts], previous: Mapping[str, Previous]) -> Inventory:
-    """All devices of the node, those that are only read as well."""
+    """Inventory of all devices of the node, including those that are only read."""
     return Inventory(
         holder.node,
         holder.life,
@@ -36,7 +36,7 @@ def heard_of(
     bursting: Bursting,
     now_s: float,
 ) -> Iterator[tuple[str, Heard]]:
-    """Each device that tells its draw and its limit. draw_w: mean draws of the last second, by device."""
+    """State of each device that reports its draw and its limit. draw_w: mean draws of the last second, by device."""
     for uuid, each in readings.items():
         if uuid not in draw_w or each.limit_w is None:
             continue
@@ -45,7 +45,7 @@ def heard_of(
             Heard(
                 draw_w=draw_w[uuid],
                 age_s=max(0.0, now_s - each.at_s),
-                # While it may burst its limit is not its lease: what it is held to is the lease.
+                # While a device may burst, its limit is not its lease; the lease is what it must keep on average.
                 cap_w=allowed_w[uuid] if bursting.now.get(uuid) else each.limit_w,
                 phase=phase_of(each),
             ),

@@ -1,8 +1,8 @@
-"""Devices that are none, for trying Tonnage without GPUs: what they do is written in a file, what they were told too.
+"""Scripted fake devices, for trying Tonnage without GPUs: files define what they do and record the limits set on them.
 
-In `folder`: `script.json` says how devices behave and is read anew whenever it changes; `limits.json` holds the limits
-that they enforce, so that they outlive the process as real ones do; `orders.jsonl` has a line for every limit that was
-set, with the machine's monotonic clock.
+In `folder`: `script.json` defines how devices behave and is read again whenever it changes. `limits.json` holds the
+limits that they enforce, so that these outlive the process as on real devices. `orders.jsonl` has a line for every
+limit that was set, with the machine's monotonic clock.
 """
 
 import json
@@ -18,16 +18,16 @@ EVERYONE = "*"
 
 
 class Manners(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """How a device behaves, from now on. See power.devices.fake_devices.PretendDevice."""
+    """Behaviour of a device from now on. See power.devices.fake_devices.PretendDevice."""
 
     wants_w: float = 600.0
     refuses: bool = False
     lies: bool = False
     stuck: bool = False
     silent: bool = False
-    """Readings and orders alike get no answer."""
+    """Whether neither readings nor orders get an answer."""
     blind: bool = False
-    """Readings get no answer, orders do."""
+    """Whether readings get no answer while orders do."""
     lost: bool = False
     clamps_to_w: tuple[float, float] | None = None
     frozen_draw_w: float | None = None
@@ -35,7 +35,7 @@ class Manners(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class ScriptedDevices:
-    """A back end of `count` pretend devices, named after their node."""
+    """Back end of `count` fake devices, named after their node."""
 
     def __init__(self, node: str, count: int, clock: Callable[[], float], folder: Path | None = None) -> None:
         self._clock, self._folder = clock, folder
@@ -56,7 +56,7 @@ class ScriptedDevices:
 
     def read(self) -> Mapping[str, DeviceReading | DeviceError]:
         self._follow()
-        silent = DeviceError("Silent", "its script says that it cannot be read")
+        silent = DeviceError("Silent", "its script makes it unreadable")
         return {uuid: silent if uuid in self._blind else each for uuid, each in self._behind.read().items()}
 
     def set_limit(self, uuid: str, limit_w: float) -> float:
@@ -89,7 +89,7 @@ class ScriptedDevices:
             return {}
 
     def _follow(self) -> None:
-        """Read the script if it is another one than before. Raises DeviceError for one that cannot be read."""
+        """Reads the script if it has changed. Raises DeviceError if it cannot be read."""
         path = self._folder / "script.json" if self._folder else None
         if path is None or not path.exists() or path.stat().st_mtime_ns == self._script_is_of_ns:
             return

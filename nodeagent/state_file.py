@@ -1,6 +1,6 @@
-"""The agent's memory on disk: the limits that were there before it, and the lease that it holds.
+"""The agent's record on disk: the original limits of devices, and the lease that it holds.
 
-On the host, so that it outlives the pod. A crash can be undone, and a restart goes on under the lease that it had.
+It is on the host, so that it outlives the pod. A crash can be undone, and a restarted agent resumes its lease.
 """
 
 import os
@@ -16,19 +16,19 @@ from power.leases.holder import Holder
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is remembered."""
+    """Contents of the record."""
 
     previous: dict[str, Previous] = field(default_factory=dict)
-    """By device uuid."""
+    """Original limits by device UUID."""
     boot: str = ""
-    """Which start of the machine this was written in: after another one, clocks and limits began anew."""
+    """Start of the machine in which this was written; clocks and limits started again at the next one."""
     holder: Holder | None = None
 
 
 def read_record(path: Path) -> Record:
-    """What was written last; an empty record where nothing was.
+    """The record last written; an empty one where there is no file.
 
-    Raises ConfigError for a file that is not ours: taking it as empty would forget what is to be restored.
+    Raises ConfigError for an unreadable file: treating it as empty would lose the limits to be restored.
     """
     try:
         return msgspec.msgpack.decode(path.read_bytes(), type=Record)
@@ -45,11 +45,11 @@ def read_record(path: Path) -> Record:
 
 
 def write_record(path: Path, record: Record) -> None:
-    """On disk when this returns, whole or not at all. Raises OSError."""
+    """Writes the record to disk before returning, completely or not at all. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.new")
     with scratch.open("wb") as file:
-        # Not JSON: it has no infinity, which is when the lease of a new holder ends.
+        # Not JSON: it has no infinity, which is the end of a new holder's lease.
         file.write(msgspec.msgpack.encode(record))
         file.flush()
         os.fsync(file.fileno())
@@ -62,5 +62,5 @@ def write_record(path: Path, record: Record) -> None:
 
 
 def boot_id(path: Path = Path("/proc/sys/kernel/random/boot_id")) -> str:
-    """Tells one start of the machine from another."""
+    """Identifier of this start of the machine."""
     return path.read_text(encoding="ascii").strip()

@@ -116,8 +116,8 @@ def test_an_agent_that_finds_no_controller_says_why_once_and_when_there_is_one_a
                 await gone.wait()
 
         assert [line["event"] for line in lines] == [
-            "no line to a controller",
-            "there is a line to a controller again",
+            "no connection to a controller",
+            "connection to a controller restored",
         ]
         assert "127.0.0.1" in lines[0]["why"]
 
