@@ -1,1 +1,1 @@
-"""The fast loop of power: budgets into signed power leases for node agents, beside the cycle."""
+"""The fast loop of power: turns budgets into signed power leases for node agents, beside the planning cycle."""

@@ -1,6 +1,6 @@
-"""The controller's end of the agents' lines: it hears reports, answers with leases, and serves while it leads.
+"""The controller's end of agent connections: it receives reports, answers with leases, and serves while it leads.
 
-In a thread and an event loop of its own: neither a long plan nor the Kubernetes API stands in its way.
+It runs in its own thread and event loop, so neither a long plan nor the Kubernetes API delays it.
 """
 
 import asyncio
@@ -20,33 +20,34 @@ from power.leases.mounted_keys import keys_of_node
 log = structlog.get_logger(__name__)
 
 HELLO_S = 5.0
-"""For a caller to say who it is."""
+"""Time for a new connection to identify itself."""
 QUIET_S = 30.0
-"""A line on which nothing came for so long is closed."""
+"""Silence after which a connection is closed."""
 SOONEST_S, LATEST_S = 0.1, 1.0
-"""Turns are so far apart: soon after a report, and once a second anyway, since leases and readings age."""
+"""Shortest and longest interval between turns: soon after a report, and once a second in any case, since leases and
+readings age."""
 LONGEST_NAME = 253
 
 
 @dataclass(slots=True)
 class WattCounts:
-    """What happened since the start, for the metrics."""
+    """Counters since the start, for the metrics."""
 
     reports: int = 0
     leases: int = 0
     refused: dict[str, int] = field(default_factory=dict)
     turn_s: float = 0.0
-    """How long the last turn took."""
+    """Duration of the last turn."""
     turned_at_s: float = 0.0
-    """When it began, by the server's clock."""
+    """Start of the last turn by the server's clock."""
     failures: int = 0
-    """Turns that a bug ended."""
+    """Turns that failed because of a bug."""
     reaction_s: list[float] = field(default_factory=list)
-    """From hearing a report to having sent the lease that answers it; the newest 10,000."""
+    """Times from receiving a report to having sent the lease that answers it; the newest 10,000."""
 
 
 class WattServer:
-    """Serves agents. `watts()` gives the loop of the present term, None while this process does not lead."""
+    """Server for agents. `watts()` returns the loop of the present term, None while this process does not lead."""
 
     def __init__(self, watts: Callable[[], Watts | None], keys: Callable[[], Keys], clock: Clock) -> None:
         self._watts, self._keys, self._clock = watts, keys, clock
@@ -58,15 +59,15 @@ class WattServer:
 
     @property
     def nodes(self) -> frozenset[str]:
-        """Whose line is up."""
+        """Nodes that are connected."""
         return frozenset(self._lines)
 
     async def serve(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> asyncio.Server:
-        """Listen for agents. Raises OSError when the address cannot be had."""
+        """Listens for agents. Raises OSError when the address is not available."""
         return await asyncio.start_server(self._attend, host, port, ssl=tls)
 
     async def decide(self) -> None:
-        """For ever: turn soon after news, and now and then anyway."""
+        """Runs turns for ever: soon after each report, and periodically."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LATEST_S):
@@ -102,7 +103,7 @@ class WattServer:
             del self.counts.reaction_s[:-10_000]
 
     def _hang_up(self) -> None:
-        """Agents look for the leader elsewhere."""
+        """Closes all connections; agents then look for the leader elsewhere."""
         for writer in self._lines.values():
             writer.close()
         self._lines.clear()
@@ -118,7 +119,7 @@ class WattServer:
             if isinstance(inventory, Refusal):
                 self._refused(inventory, node)
                 return
-            # Only who has the node's key gets here: an impostor cannot push a node's own line aside.
+            # Only a holder of the node's key gets here: an impostor cannot displace the node's own connection.
             if (before := self._lines.get(node)) is not None:
                 before.close()
             self._lines[node] = writer

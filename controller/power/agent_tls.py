@@ -1,4 +1,4 @@
-"""Mutual TLS for the agents' port, from files that are replaced while the process runs."""
+"""Mutual TLS of the agents' port, from files that are replaced while the process runs."""
 
 import ssl
 from collections.abc import Callable
@@ -13,9 +13,9 @@ LOOK_S = 30.0
 
 
 class MountedTls:
-    """A context that every new line is made with. Certificates live for weeks, this process for longer.
+    """TLS context for all new connections. It follows renewed certificates, which expire before the process ends.
 
-    An authority that is taken out of `ca` is trusted until the process ends: a context cannot forget one.
+    An authority removed from `ca` stays trusted until the process ends: a context cannot drop one.
     """
 
     def __init__(self, ca: str, certificate: str, key: str, clock: Callable[[], float]) -> None:
@@ -30,11 +30,11 @@ class MountedTls:
             self._load()
         except (OSError, ssl.SSLError) as error:
             raise ConfigError(
-                Mistake(f"power.tls, {certificate}", str(error), "mount PEM files of one pair")
+                Mistake(f"power.tls, {certificate}", str(error), "mount a matching pair of PEM files")
             ) from error
 
     def look(self) -> None:
-        """Take new files now and then; what cannot be used leaves what was."""
+        """Loads new files periodically; unusable files leave the previous ones in use."""
         if self._clock() - self._looked_at_s < LOOK_S:
             return
         self._looked_at_s = self._clock()
@@ -43,7 +43,7 @@ class MountedTls:
         try:
             self._load()
         except (OSError, ssl.SSLError) as error:
-            log.warning("new TLS files cannot be used; those before stay", why=str(error))
+            log.warning("new TLS files cannot be used; the previous ones stay in use", why=str(error))
         else:
             self._changed_at = stamp
 

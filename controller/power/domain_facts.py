@@ -1,4 +1,4 @@
-"""What stands to be told of each PowerDomain, worked out of a standing's columns. Pure."""
+"""Status facts of each PowerDomain, computed from the columns of the loop's state. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,15 +18,15 @@ from power.estimation.meters import STALE as METER_STALE
 
 SHOWN_CULPRITS = 16
 SHOWN_HELD = 128
-"""As many as the status has room for."""
+"""Numbers of entries for which the status has room."""
 LONGEST_UUID = 128
 METER = "meter"
-"""In the place of a device, where it is the node's own meter that is told of."""
+"""Placeholder for the device, where the node's own meter is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A device that is not as it was told to be, or silent; or a meter that contradicts its devices."""
+    """Device that is silent or not as requested, or meter that contradicts its devices."""
 
     device: str
     """UUID, or METER."""
@@ -36,7 +36,7 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A device that is held back; instants by the loop's clock."""
+    """Device that is held back; instants by the loop's clock."""
 
     device: str
     node: str
@@ -50,38 +50,38 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class DomainFacts:
-    """One PowerDomain now, watts at its feed."""
+    """Facts of one PowerDomain now, watts at its feed."""
 
     draw_w: float
     worst_w: float
     budget_w: float | None
     headroom_w: float | None
     devices: int
-    """GPUs of nodes that were never heard included."""
+    """Number of devices, GPUs of nodes that were never heard from included."""
     managed: int
     stale: int
-    """The same."""
+    """Number of silent devices, those GPUs included."""
     suspects: int
-    """Devices that are heard and not as they should be."""
+    """Number of devices that report and have a fault."""
     held: int
     unheard_nodes: tuple[str, ...]
     culprits: tuple[Suspect, ...]
-    """The gravest first; so many as are shown."""
+    """Devices with faults, the gravest first; as many as are shown."""
     meters: tuple[Suspect, ...] = ()
-    """Meters that contradict their devices or cannot be believed; so many as are shown."""
+    """Meters that contradict their devices or cannot be believed; as many as are shown."""
     unaccounted_w: float = 0.0
-    """What meters show that no device and nothing known accounts for; the budget is kept for so much less."""
+    """Metered power that no device and no known load accounts for; the budget is reduced by it."""
     floors: str = ""
-    """Why not even the floors of its devices fit; empty where they do."""
+    """Reason why not even the floors of its devices fit; empty where they do."""
     is_braked: bool = False
-    """A hardware brake is taken to hold down what draws through it (power/estimation/brake.py). Known of domains with
-    a budget."""
+    """Whether a hardware brake seems to hold down what draws through it (power/estimation/brake.py). Known for domains
+    with a budget."""
     short_w: Mapping[str, float] = field(default_factory=dict)
     """Class → watts that its devices need and do not get; every class in use."""
 
     @property
     def over_w(self) -> float:
-        """By how much what was granted and may still be held passes the budget."""
+        """Excess over the budget of all grants that may still be held, in watts."""
         return 0.0 if self.budget_w is None else max(0.0, self.worst_w - self.budget_w)
 
     @property
@@ -90,7 +90,7 @@ class DomainFacts:
 
 
 def facts_of(standing: PowerStanding) -> Mapping[str, DomainFacts]:
-    """Every PowerDomain of the table that is in force; none before there is one."""
+    """Facts of every PowerDomain of the table in force; empty before there is one."""
     table, reach = standing.table, standing.reach
     if table is None or reach is None:
         return {}
@@ -133,9 +133,10 @@ def facts_of(standing: PowerStanding) -> Mapping[str, DomainFacts]:
 
 
 def held_of(standing: PowerStanding) -> Mapping[str, tuple[Held, ...]]:
-    """PowerDomain → the devices on its very own nodes that are held back, who lacks most first; as many as are shown.
+    """PowerDomain → the devices on its immediate nodes that are held back, the largest shortfall first; as many as are
+    shown.
 
-    Asks curves one device at a time: for now and then.
+    Evaluates curves one device at a time, so it is meant for occasional calls.
     """
     allocator, state = standing.allocator, standing.state
     if allocator is None or state is None:
@@ -158,8 +159,8 @@ def held_of(standing: PowerStanding) -> Mapping[str, tuple[Held, ...]]:
 
 
 def phase_of(standing: PowerStanding, row: int) -> int:
-    """The phase of work that a device's agent told of last."""
-    assert standing.table is not None  # noqa: S101 - there is an allocator
+    """Phase of work that a device's agent reported last."""
+    assert standing.table is not None  # noqa: S101 - an allocator exists
     return int(standing.table.readings.phase[row])
 
 
@@ -180,18 +181,19 @@ def _held(allocator: Allocator, state: AllocatorState, row: int, node: str, limi
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sums:
-    """Adds devices up through the domains that are told of."""
+    """Sums of devices over the reported domains."""
 
     table: PowerTable
     share: FloatArray
-    """Shape (all domains and nodes, domains told of): what part of each one's draw goes through each."""
+    """Fraction of each one's draw that passes through each reported domain, shape (all domains and nodes, reported
+    domains)."""
 
     def watts(self, of_device: Array) -> FloatArray:
-        """Watts at the feed per device → watts through each domain."""
+        """Watts through each domain, for watts at the feed per device."""
         return np.asarray(self.share.T @ self._by_node(of_device), dtype=np.float64)
 
     def count(self, which: BoolArray) -> IntArray:
-        """Devices → how many draw through each domain, each counted whole."""
+        """Number of these devices that draw through each domain, each counted whole."""
         return np.asarray((self.share > 0).T @ self._by_node(which), dtype=np.int64)
 
     def other_w(self) -> FloatArray:
@@ -208,7 +210,7 @@ class _Sums:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Columns:
-    """Shape (domains told of,) each."""
+    """Sums per domain, shape (reported domains,) each."""
 
     draw_w: FloatArray
     worst_w: FloatArray
@@ -242,13 +244,13 @@ def _columns(told: _Sums, allocator: Allocator, state: AllocatorState) -> _Colum
 
 
 def _nothing(told: _Sums) -> _Columns:
-    """While no agent told of a device."""
+    """Sums while no agent reported a device."""
     other_w, none = told.other_w(), np.zeros(told.share.shape[1], dtype=np.int64)
     return _Columns(other_w, other_w, none, none, none, none, none, {})
 
 
 def _unheard(standing: PowerStanding, table: PowerTable) -> list[str]:
-    """Nodes with GPUs that count whole at their worst, because nothing is known of their devices."""
+    """Nodes with GPUs that count entirely at their worst case, because nothing is known of their devices."""
     there = [node for node in standing.tree.feeds_of_node if node in table.domains.names]
     return [node for node in there if standing.nodes[node].gpus and node not in standing.heard]
 
@@ -256,7 +258,7 @@ def _unheard(standing: PowerStanding, table: PowerTable) -> list[str]:
 def _culprits(
     told: _Sums, allocator: Allocator | None, state: AllocatorState | None
 ) -> tuple[tuple[Suspect, ...], ...]:
-    """For each domain told of the first ones: first those that are heard and do not obey, then the silent."""
+    """First culprits of each reported domain: devices that report and do not obey come before silent ones."""
     domains = told.share.shape[1]
     found: tuple[list[Suspect], ...] = tuple([] for _ in range(domains))
     if allocator is None or state is None:
@@ -273,8 +275,9 @@ def _culprits(
 
 
 def _meters(told: _Sums, standing: PowerStanding) -> tuple[tuple[Suspect, ...], ...]:
-    """For each domain told of the meters in it that something is with. One that is as silent as its node is not told
-    of: the devices are."""
+    """Meters with faults in each reported domain. A meter as silent as its node is omitted, since the devices are
+    reported.
+    """
     found: tuple[list[Suspect], ...] = tuple([] for _ in range(told.share.shape[1]))
     if standing.meters is None or standing.state is None:
         return tuple(() for _ in found)
@@ -291,7 +294,7 @@ def _meters(told: _Sums, standing: PowerStanding) -> tuple[tuple[Suspect, ...], 
 
 
 def _unaccounted_w(standing: PowerStanding) -> Mapping[str, float]:
-    """Domains with a budget, of which meters show more than is known → by how much."""
+    """Domains with a budget of which meters show more than is known → the excess in watts."""
     if standing.meters is None or standing.allocator is None:
         return {}
     tree, excess_w = standing.allocator.tree, standing.meters.excess_w
@@ -302,7 +305,7 @@ def _unaccounted_w(standing: PowerStanding) -> Mapping[str, float]:
 
 
 def _braked(standing: PowerStanding) -> frozenset[str]:
-    """Domains with a budget whose hardware brake is taken to hold."""
+    """Domains with a budget whose hardware brake seems to be engaged."""
     if standing.state is None or standing.allocator is None:
         return frozenset()
     tree = standing.allocator.tree

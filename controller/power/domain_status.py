@@ -1,4 +1,4 @@
-"""What a PowerDomain's status says, and when it is worth writing: conditions at once, figures when they have moved."""
+"""Status of a PowerDomain and when to write it: conditions at once, figures when they have moved."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,38 +17,40 @@ from power.estimation import meters
 from power.estimation.estimator import FAULT_WORDS, FAULTS
 
 MOVED_SHARE = 0.02
-"""A figure that moved by less of its budget is not told anew: an idle row would write for every ripple."""
+"""Fraction of the budget by which a figure must move to be written again: an idle row would otherwise write for every
+ripple."""
 MOVED_HELD_SHARE = 0.05
 FIGURES_EVERY_S = 15.0
-"""Figures alone are told so often at most; a busy row moves all the time, and metrics have them every second."""
+"""Shortest interval between writes of figures alone; a busy row moves all the time, and metrics have the figures every
+second."""
 NAMED_NODES = 3
 OVER_LEAST_W = 1.0
-"""Caps are whole watts."""
+"""Resolution of caps: whole watts."""
 
 _ACTIONS = {ACCEPTED: "Accepting", READY: "Keeping", DEGRADED: "Keeping"}
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What there is to tell of one PowerDomain."""
+    """Inputs of one PowerDomain's status."""
 
     generation: int
-    """metadata.generation of the spec that is in force."""
+    """metadata.generation of the spec in force."""
     mistaken: Sequence[Mistake] = ()
     facts: DomainFacts | None = None
-    """None while there is no table that it is in."""
+    """Facts; None while no table contains the domain."""
     held: tuple[Held, ...] = ()
-    """Instants in seconds since the epoch."""
+    """Devices held back, with instants in seconds since the epoch."""
     unusable: str = ""
-    """Why the domains together cannot be used as they are now."""
+    """Reason why the domains together cannot be used at present."""
     is_observed: bool = False
-    """Its mode, or that of a domain above it, leaves limits alone."""
+    """Whether its mode, or that of a domain above it, forbids changing limits."""
 
 
 def status_after(before: Mapping[str, Any], told: Told, at_s: float, *, may_refresh: bool) -> dict[str, Any]:
-    """The status as plain data; equal to `before` when there is nothing worth telling.
+    """The status as plain data; equal to `before` when nothing needs to be written.
 
-    at_s: now, seconds since the epoch. may_refresh: the last time that figures alone were told is long enough ago.
+    at_s: now, seconds since the epoch. may_refresh: whether the last write of figures alone was long enough ago.
     """
     old = read(before)
     conditions = old.conditions
@@ -64,7 +66,7 @@ def status_after(before: Mapping[str, Any], told: Told, at_s: float, *, may_refr
 
 
 def read(before: Mapping[str, Any]) -> PowerDomainStatus:
-    """The status that stands there; one that cannot be read, because somebody else wrote it, is made anew."""
+    """The present status; an empty one where it is invalid because another writer changed it."""
     try:
         return PowerDomainStatus.model_validate(before)
     except ValidationError:
@@ -72,7 +74,7 @@ def read(before: Mapping[str, Any]) -> PowerDomainStatus:
 
 
 def said_of_change(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Said]:
-    """An Event for each condition that changed, and for each device that was not named before and is heard."""
+    """Events for each condition that changed, and for each device that is newly named and reports."""
     old, new = read(before), read(after)
     for each in new.conditions:
         was = condition_of(old.conditions, each.type)
@@ -80,7 +82,7 @@ def said_of_change(name: str, before: Mapping[str, Any], after: Mapping[str, Any
             continue
         is_good = (each.status == "True") != (each.type == DEGRADED)
         if was is None and is_good:
-            continue  # the first words of an object that is well say nothing new
+            continue  # the first conditions of a healthy object are no news
         yield Said("PowerDomain", name, _ACTIONS[each.type], Reason(each.reason, each.message), is_warning=not is_good)
     known = {(each.device, each.reason) for each in old.culprits}
     for culprit in new.culprits:
@@ -93,8 +95,8 @@ def said_of_change(name: str, before: Mapping[str, Any], after: Mapping[str, Any
 Claim = tuple[ConditionStatus, Reason]
 
 _BRAKE_WORDS = (
-    "a hardware brake seems to hold clocks down: the draw came near the budget, and most of what works draws far less "
-    "now; nobody bursts until it lets go. If it comes again, lower budgetWatts or move work away"
+    "a hardware brake seems to hold clocks down: the draw came near the budget, and most working devices now draw far "
+    "less; bursts are off until it releases. If this recurs, lower budgetWatts or move work away"
 )
 
 
@@ -108,21 +110,21 @@ def _claims(told: Told) -> dict[str, Claim]:
 def _ready(told: Told) -> Claim:
     facts = told.facts
     if facts is None:
-        return "False", Reason("NotUsed", told.unusable or "it is in no tree of power yet")
+        return "False", Reason("NotUsed", told.unusable or "it is not in the power tree yet")
     if told.unusable:
-        return "False", Reason("NotUsed", f"the domains before these stay in force: {told.unusable}")
+        return "False", Reason("NotUsed", f"the previous domains stay in force: {told.unusable}")
     if facts.floors:
         return "False", Reason("FloorsOverBudget", facts.floors)
     if facts.over_w > OVER_LEAST_W:
-        left = "limits are left alone here" if told.is_observed else "whatever can be lowered is being lowered"
+        left = "limits are not changed here" if told.is_observed else "caps are being lowered as far as possible"
         return "False", Reason("OverBudget", f"at worst its devices may draw more than the budget; {left}")
     if facts.unheard_nodes:
-        return "False", Reason("AgentsUnheard", f"no agent was heard of on {_nodes(facts.unheard_nodes)}")
+        return "False", Reason("AgentsUnheard", f"no agent has reported from {_nodes(facts.unheard_nodes)}")
     if facts.stale:
-        return "False", Reason("DevicesSilent", f"{facts.stale} of {facts.devices} devices are not heard")
+        return "False", Reason("DevicesSilent", f"{facts.stale} of {facts.devices} devices do not report")
     if told.is_observed:
-        return "True", Reason("Observed", "its devices are heard; their limits are left alone")
-    return "True", Reason("BudgetKept", "its devices are heard, and what they may draw fits the budget")
+        return "True", Reason("Observed", "its devices report; their limits are not changed")
+    return "True", Reason("BudgetKept", "its devices report, and what they may draw fits the budget")
 
 
 def _degraded(told: Told) -> Claim:
@@ -140,10 +142,10 @@ def _degraded(told: Told) -> Claim:
         many = f"{len(facts.meters)} meters, first " if len(facts.meters) > 1 else ""
         words = f"{many}the {_suspect_words(facts.meters[0])}"
         if facts.unaccounted_w:
-            words += f"; the budget is kept for {facts.unaccounted_w:.0f} W less"
+            words += f"; the budget is reduced by {facts.unaccounted_w:.0f} W"
         return "True", Reason("MetersDisagree", words)
     if facts is not None and facts.stale:
-        words = f"{facts.stale} of {facts.devices} devices are not heard and count at their worst case"
+        words = f"{facts.stale} of {facts.devices} devices do not report and count at their worst case"
         return "True", Reason("DevicesSilent", words)
     return "False", Reason("AsAsked", "nothing is known to be worse than asked")
 
@@ -183,7 +185,7 @@ def _held(each: Held) -> HeldBack:
 
 
 def _is_other(old: PowerDomainStatus, new: PowerDomainStatus) -> bool:
-    """What does not ripple."""
+    """Whether figures that do not ripple differ."""
     counted = ("budget_watts", "devices", "stale_devices", "culprits")
     return any(getattr(old, name) != getattr(new, name) for name in counted)
 
@@ -224,7 +226,7 @@ def _culprit_words(each: Culprit) -> str:
 
 
 def fault_words(reason: str) -> str:
-    """What is with a device or a meter, as the end of a sentence that names it."""
+    """Description of a fault of a device or a meter, as the end of a sentence that names it."""
     return _FAULT_WORDS.get(reason, reason)
 
 

@@ -1,7 +1,8 @@
-"""The tree that PowerDomain objects and node labels say: who feeds whom, which node draws through what, in which class.
+"""Power tree from PowerDomain objects and node labels: which domain feeds which, where each node draws, and its class.
 
-Pure. Objects come and go one by one, so most of what does not fit is told and counted at its worst; only what would
-take a budget out of force unseen (an unknown feed, a circle) stops the new tree, and the one before stays.
+Pure. Objects come and go one by one, so most inconsistencies are reported and counted at their worst case. Only errors
+that would silently disable a budget (an unknown feed, a cycle) block the new tree; the previous one then stays in
+force.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,47 +14,48 @@ from controller.api.suggestions import meant
 from controller.objects.read import place_in_cluster
 
 CLASS_LABEL = "tonnage.dev/power-class"
-"""On a node: the name of its class of service; it goes before the priority of the node's pods."""
+"""Label of a node with the name of its service class; it overrides the priority of the node's pods."""
 DEFAULT_CLASS = ServiceClass(name="all", rank=0)
-"""Of nodes for which no domain above them names classes."""
+"""Class of nodes without a domain above them that names classes."""
 SHOWN_NODES = 3
-"""Nodes named in one mistake; a label that was misspelt is on hundreds."""
+"""Number of nodes listed in one error; a misspelt label may be on hundreds."""
 
 Domains = Mapping[str, PowerDomainSpec]
 
 
 @dataclass(frozen=True, slots=True)
 class PoweredNode:
-    """What of a node matters to watts."""
+    """Properties of a node that matter to power."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     gpus: int = 0
     priority: int | None = None
-    """Of its most important pod that holds GPUs; None: no pod does."""
+    """Priority of its most important pod that holds GPUs; None: no pod does."""
 
 
 @dataclass(frozen=True, slots=True)
 class PowerTree:
-    """Where every node draws."""
+    """Position of every node in the power tree."""
 
     feeds_of_node: Mapping[str, tuple[str, ...]]
-    """Node → the domains that it draws from directly: one, or several where labels contradict each other, and then each
-    must be able to carry it whole. Nodes in no domain are missing."""
+    """Node → the domains that it draws from directly: one, or several where labels contradict each other; then each of
+    them must be able to carry the whole node. Nodes in no domain are omitted."""
     class_of_node: Mapping[str, ServiceClass]
     observed: frozenset[str]
-    """Nodes whose limits are left alone: a domain above them has mode observe."""
+    """Nodes whose limits are not changed, because a domain above them has mode observe."""
     fatal: tuple[Mistake, ...]
-    """With these the tree cannot be used."""
+    """Errors that make the tree unusable."""
     mistakes: tuple[Mistake, ...]
-    """Told; the tree counts what they concern at its worst."""
+    """Errors that are reported; the tree counts what they concern at its worst case."""
 
 
 def power_tree(domains: Domains, nodes: Mapping[str, PoweredNode]) -> PowerTree:
-    """domains: by name. nodes: all of the cluster, by name."""
+    """The power tree. domains: by name. nodes: all of the cluster, by name."""
     fatal = (*_unknown_feeds(domains), *_circles(domains), *_names_of_nodes(domains, nodes))
     above = {name: lineage(domains, name) for name in domains}
     matched = _matched(domains, nodes)
-    # The innermost of domains of which one feeds the other: labels on the row and on the rack are no contradiction.
+    # The innermost of domains of which one feeds the other: labels on the row and on the rack do not contradict each
+    # other.
     feeds = {
         node: tuple(name for name in names if not any(name in above[other][1:] for other in names))
         for node, names in matched.items()
@@ -75,9 +77,9 @@ def power_tree(domains: Domains, nodes: Mapping[str, PoweredNode]) -> PowerTree:
 
 
 def lineage(domains: Domains, name: str) -> tuple[str, ...]:
-    """The domain and all that it draws through, the nearest first; each once. Ends also where feeds run in a circle."""
+    """The domain and all that it draws through, the nearest first, each once. Also ends where feeds form a cycle."""
     found = {name: None}
-    for each in (reached := [name]):  # grows while it is walked
+    for each in (reached := [name]):  # grows during the iteration
         for feed in domains[each].feeds:
             if feed.name in domains and feed.name not in found:
                 found[feed.name] = None
@@ -88,13 +90,13 @@ def lineage(domains: Domains, name: str) -> tuple[str, ...]:
 def classes_above(
     domains: Domains, above: Mapping[str, tuple[str, ...]], names: tuple[str, ...]
 ) -> tuple[ServiceClass, ...]:
-    """The classes of the domain nearest to the node that has some."""
+    """Classes of the domain nearest to the node that has some."""
     nearest = (domains[each].classes for name in names for each in above[name] if domains[each].classes)
     return tuple(next(nearest, (DEFAULT_CLASS,)))
 
 
 def class_of(classes: tuple[ServiceClass, ...], node: PoweredNode) -> ServiceClass:
-    """By the node's label; else by the priority of its pods; else the class that gives watts first."""
+    """Class by the node's label; else by the priority of its pods; else the class that gives up power first."""
     named = next((each for each in classes if each.name == node.labels.get(CLASS_LABEL)), None)
     if named is not None:
         return named
@@ -135,14 +137,14 @@ def _circles(domains: Domains) -> Iterator[Mistake]:
     for name, spec in sorted(domains.items()):
         if any(name in lineage(domains, feed.name) for feed in spec.feeds if feed.name in domains):
             place = place_in_cluster(f"PowerDomain/{name}", ("spec", "feeds"))
-            yield Mistake(place, "draws through itself", "remove one feed of the circle")
+            yield Mistake(place, "draws through itself", "remove one feed of the cycle")
 
 
 def _names_of_nodes(domains: Domains, nodes: Mapping[str, PoweredNode]) -> Iterator[Mistake]:
-    """Nodes are domains too: their agents hold their leases."""
+    """Errors for domains with the name of a node: nodes are domains too, and their agents hold their leases."""
     for name in sorted(domains.keys() & nodes.keys()):
         place = place_in_cluster(f"PowerDomain/{name}", ("metadata", "name"))
-        yield Mistake(place, "is also the name of a Node", "name the domain by its place, such as rack-7")
+        yield Mistake(place, "is also the name of a Node", "name the domain after its location, such as rack-7")
 
 
 def _torn_nodes(feeds: Mapping[str, tuple[str, ...]]) -> Iterator[Mistake]:
@@ -153,8 +155,8 @@ def _torn_nodes(feeds: Mapping[str, tuple[str, ...]]) -> Iterator[Mistake]:
     for names, nodes in torn.items():
         for name in names:
             others = " and ".join(other for other in names if other != name)
-            problem = f"{_several(nodes)} also in {others}, and neither feeds the other: each counts it whole"
-            remedy = "label it into one; a rack that is fed twice is one domain with two feeds"
+            problem = f"{_several(nodes)} also in {others}, and neither feeds the other: each counts the whole node"
+            remedy = "let one domain select it; a rack with two feeds is one domain with two feeds"
             yield Mistake(place_in_cluster(f"PowerDomain/{name}", ("spec", "nodes")), problem, remedy)
 
 
@@ -171,7 +173,7 @@ def _unknown_classes(
             wrong.setdefault((names[0], asked), []).append(node)
     for (name, asked), several in sorted(wrong.items()):
         known = [each.name for each in classes_above(domains, above, (name,))]
-        problem = f"{_several(several)} of class {asked!r}, which is none here: the priority of its pods decides"
+        problem = f"{_several(several)} of class {asked!r}, which is not defined here: the priority of its pods decides"
         yield Mistake(place_in_cluster(f"PowerDomain/{name}", ("spec", "classes")), problem, meant(asked, known))
 
 

@@ -1,7 +1,7 @@
-"""The fast loop of power in the operator: serves agents while this process leads, in a thread of its own.
+"""The fast loop of power in the operator: serves agents while this process leads, in its own thread.
 
-Neither a long plan nor the Kubernetes API stands in its way, nor it in theirs: what others need to know of it lies in
-`standing`, a picture that is replaced as a whole.
+It is not delayed by a long plan or the Kubernetes API, nor delays them. Other threads read `standing`, an immutable
+snapshot that is replaced as a whole.
 """
 
 import asyncio
@@ -26,15 +26,16 @@ from power.rules import PowerRules
 log = structlog.get_logger(__name__)
 
 LOOK_S = 0.5
-"""So often domains, nodes and pods are looked at anew. A budget that was lowered is in force half a second, one turn
-and the devices' own delay later."""
+"""Interval at which domains, nodes and pods are read again. A lowered budget is in force after half a second, one turn
+and the devices' own delay."""
 STUCK_S = 60.0
-"""A leader's loop that has not come round for so long is stuck: leases have ended five times over."""
+"""Time without a round after which a leader's loop counts as stuck: leases have ended five times over."""
 
 
 class PowerLoop:
-    """Everything that is remembered between two looks. All of it belongs to the loop's thread but `standing`,
-    `counts` and `probe`, which any thread may read."""
+    """State between two updates. All of it belongs to the loop's thread except `standing`, `counts` and `probe`, which
+    any thread may read.
+    """
 
     def __init__(
         self,
@@ -46,9 +47,10 @@ class PowerLoop:
         rules: PowerRules,
         on_look: Callable[["PowerLoop"], None] = lambda _: None,
     ) -> None:
-        """see: the cluster now, None while it was not seen. leads, epoch: of the Lease, asked before each turn.
+        """see: returns the cluster now, None while it was not seen. leads, epoch: of the Lease, called before each
+        turn.
 
-        on_look: called after each look, in the loop's thread.
+        on_look: called after each update, in the loop's thread.
         """
         self._see, self._leads, self._epoch, self._clock, self._rules = see, leads, epoch, clock, rules
         self._on_look = on_look
@@ -57,11 +59,11 @@ class PowerLoop:
         self._sight: Sight | None = None
         self._tree: PowerTree | None = None
         self._matter: object = None
-        """What the present table was made from."""
+        """Inputs of the present table."""
         self._since_s = 0.0
         self._looked_at_s = clock()
         self.standing: PowerStanding | None = None
-        """None while this process does not lead, or has not seen the cluster."""
+        """State for other threads; None while this process does not lead, or has not seen the cluster."""
 
     @property
     def counts(self) -> WattCounts:
@@ -69,11 +71,13 @@ class PowerLoop:
 
     @property
     def agents(self) -> int:
-        """Lines that are up."""
+        """Number of connected agents."""
         return len(self._server.nodes)
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
-        """Open the agents' port; which one it is, where `port` is 0. Raises ConfigError when it cannot be had."""
+        """Opens the agents' port and returns its number, also where `port` is 0. Raises ConfigError when it is not
+        available.
+        """
         try:
             server = await self._server.serve(host, port, tls)
         except OSError as error:
@@ -82,7 +86,9 @@ class PowerLoop:
         return int(server.sockets[0].getsockname()[1])
 
     async def run(self) -> None:
-        """For ever: look, decide, answer. When it is cancelled the port is closed and agents look elsewhere."""
+        """Updates, decides and answers for ever. On cancellation the port is closed, and agents look for the leader
+        elsewhere.
+        """
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._server.decide())
@@ -92,9 +98,9 @@ class PowerLoop:
             self._listening.close()
 
     def probe(self) -> str | None:
-        """Whether the loop still comes round; for the kubelet."""
+        """Reason why the loop counts as stuck, for the kubelet; None while it runs."""
         still_s = self._clock() - self._looked_at_s
-        return f"the power loop has not come round for {still_s:.0f} s" if still_s > STUCK_S else None
+        return f"the power loop has made no progress for {still_s:.0f} s" if still_s > STUCK_S else None
 
     async def _look_on(self) -> None:
         while True:
@@ -103,7 +109,7 @@ class PowerLoop:
                 self._on_look(self)
             except Exception:
                 self.counts.failures += 1
-                log.exception("a look of the power loop failed")
+                log.exception("an update of the power loop failed")
             self._looked_at_s = self._clock()
             await asyncio.sleep(LOOK_S)
 
@@ -120,10 +126,10 @@ class PowerLoop:
         self.standing = self._standing_of(watts) if watts is not None else None
 
     def _present(self) -> Watts | None:
-        """The term that runs, a new one when the Lease was taken anew; None while this process does not lead.
+        """The running term, a new one after the Lease was acquired again; None while this process does not lead.
 
-        A term goes on after a gap in which the Lease could not be renewed and nobody else took it: agents refuse
-        numbers that begin anew within an epoch.
+        A term continues after a gap in which the Lease could not be renewed and no other replica acquired it: agents
+        refuse sequence numbers that start again within an epoch.
         """
         sight, tree = self._sight, self._tree
         if sight is None or tree is None or not self._leads():
@@ -139,7 +145,7 @@ class PowerLoop:
     def _asked(
         self, sight: Sight, tree: PowerTree, heard: Mapping[str, Inventory]
     ) -> tuple[TableOf, frozenset[str], frozenset[str]]:
-        """How the table is made, whose agents should be heard, and which nodes are in no domain."""
+        """Constructor of the table, nodes whose agents should be heard from, and nodes that are in no domain."""
         return (
             partial(power_table, sight.domains, sight.nodes),
             unheard(tree, sight.nodes, heard),
@@ -147,7 +153,7 @@ class PowerLoop:
         )
 
     def _standing_of(self, watts: Watts) -> PowerStanding:
-        assert self._sight is not None  # noqa: S101 - there is no term without a sight
+        assert self._sight is not None  # noqa: S101 - a term exists only after the cluster was seen
         assert self._tree is not None  # noqa: S101
         before, table, reach = self.standing, watts.table, None
         if before is None or before.epoch != watts.epoch or before.table is None:
@@ -174,7 +180,7 @@ class PowerLoop:
 
 
 def _what_matters(sight: Sight, tree: PowerTree) -> object:
-    """What the table depends on. Pods come and go all the time; most leave every node in the class that it is in."""
+    """Inputs that the table depends on. Pods come and go all the time; most leave the class of every node unchanged."""
     drawn = {
         node: (sight.nodes[node].gpus, [sight.nodes[node].labels.get(label) for label in PRODUCT_LABELS])
         for node in tree.feeds_of_node

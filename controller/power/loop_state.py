@@ -1,4 +1,4 @@
-"""How power stands: one immutable picture, handed from the thread of the fast loop to whoever reports or plans."""
+"""State of the fast loop: one immutable snapshot, passed from its thread to reporting and planning."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,27 +16,27 @@ from power.estimation.meters import Meters
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PowerStanding:
-    """What the leader's fast loop knows. Instants are of its own clock."""
+    """State of the leader's fast loop. Instants are of its own clock."""
 
     epoch: int
     since_s: float
-    """When this term first granted something; until it did, when it was last looked."""
+    """Instant when this term first granted something; before that, of the last update."""
     at_s: float
     sight: Sight
     tree: PowerTree
     heard: frozenset[str]
-    """Nodes whose agents told of their devices in this term, and of devices that can be."""
+    """Nodes whose agents reported a valid inventory of devices in this term."""
     is_pending: bool = False
-    """The newest domains, nodes or devices are in no table yet: the next turn takes them up."""
+    """Whether the newest domains, nodes or devices are in no table yet; the next turn includes them."""
     mistake: str = ""
-    """Why the newest domains cannot be used; then `table` is of those before, if there were any."""
+    """Reason why the newest domains cannot be used; `table` is then of the previous ones, if there were any."""
     table: PowerTable | None = None
-    """With what was read last; None before the first turn that granted."""
+    """Table with the last readings; None before the first turn that granted."""
     reach: FloatArray | None = None
-    """`power.domains.tree.reach_of` the table: it takes longer to make than all the rest, and only domains and feeds
-    count."""
+    """`power.domains.tree.reach_of` the table. It takes longer to compute than everything else, and depends only on
+    domains and feeds."""
     allocator: Allocator | None = None
-    """None while no device was told of."""
+    """Allocator; None while no device was reported."""
     state: AllocatorState | None = None
     meters: Meters | None = None
 
@@ -45,13 +45,14 @@ class PowerStanding:
         return self.sight.nodes
 
     def headroom_w(self) -> Mapping[str, float]:
-        """Domain and node → watts that may still be planned with in it; those without any limit are missing."""
+        """Domain and node → watts that planning may still use in it; those without any limit are omitted."""
         if self.allocator is None or self.state is None:
             return {}
         return headroom_w(self.allocator, self.state, self.meters.excess_w if self.meters is not None else 0.0)
 
     def wanted_w(self) -> FloatArray | None:
-        """What each device of the table draws, or would draw where its cap holds it back; NaN where it is not believed.
+        """Draw of each device of the table, or what it would draw where its cap holds it back; NaN where it is not
+        believed.
 
         None while there is no table with devices.
         """
@@ -63,7 +64,7 @@ class PowerStanding:
         return np.where(seen.believed, wanted_w, np.nan)
 
     def power_table(self) -> PowerTable | None:
-        """What deciders get to see: the table with its leases as they are now, and the headroom."""
+        """Table for the deciders: with the present leases, and the headroom."""
         if self.table is None or self.state is None:
             return None
         book = self.state.book

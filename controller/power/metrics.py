@@ -1,4 +1,4 @@
-"""What the metrics say of power: gauges of each domain, and how the fast loop does."""
+"""Metrics of power: gauges of each domain, and the health of the fast loop."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -9,11 +9,11 @@ from controller.power.domain_facts import DomainFacts
 from controller.power.loop import PowerLoop
 
 REFUSALS = ("Forged", "UnknownKey", "Unreadable", "OtherNode", "OtherLife", "Replayed")
-"""Why messages of agents are refused; their counters start at 0."""
+"""Codes of refused agent messages, whose counters start at 0."""
 
 
 def samples_of(facts: Mapping[str, DomainFacts]) -> Iterator[Sample]:
-    """The gauges of every domain."""
+    """Gauges of every domain."""
     for name, each in facts.items():
         yield Sample("tonnage_power_draw_watts", (name,), each.draw_w)
         yield Sample("tonnage_power_worst_watts", (name,), each.worst_w)
@@ -32,11 +32,11 @@ def samples_of(facts: Mapping[str, DomainFacts]) -> Iterator[Sample]:
 
 @dataclass(slots=True)
 class PowerTeller:
-    """Moves what is counted of the loop. Called in the loop's thread, after each of its looks."""
+    """Exporter of the loop's counters. Called in the loop's thread after each update."""
 
     meter: Meter
     boot_to_epoch_s: float
-    """What makes instants of the loop's clock seconds since the epoch."""
+    """Offset that converts instants of the loop's clock to seconds since the epoch."""
     told: dict[str, Counter[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

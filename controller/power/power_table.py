@@ -1,4 +1,4 @@
-"""The power table of a live cluster: PowerDomain objects, nodes, and what the agents found, as columns. Pure."""
+"""Power table of a live cluster as columns, from PowerDomain objects, nodes, and the agents' inventories. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -24,20 +24,23 @@ from power.leases.messages import Found, Inventory
 
 PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name")
 UNHEARD_GPU_W = 1400.0
-"""What a GPU counts at of whose kind no agent was ever heard: the highest limit on any data sheet so far (B300)."""
+"""Assumed draw of a GPU whose type no agent ever reported: the highest limit on any data sheet so far (B300)."""
 OVERSHOOT_SHARE = 0.05
-"""By how much a device passes its limit at worst. Splitwise's measured DGX-H100 peaks passed the limit by up to 3 %."""
+"""Worst-case fraction by which a device exceeds its limit. Splitwise's measured DGX-H100 peaks exceeded it by up to 3
+%."""
 OVERHEAD_SHARE = 0.0
-"""Fans and conversion are part of `otherWatts`, which is a worst case and does not follow the devices' draw."""
+"""Overhead of devices: fans and conversion are part of `otherWatts`, which is a worst case independent of the devices'
+draw."""
 IDLE_SHARE = 0.1
-"""Of the highest limit: A100 and H100 idle at 0.08 to 0.17 of it. Only tells meters' errors from readings."""
+"""Idle draw as a fraction of the highest limit: A100 and H100 idle at 0.08 to 0.17 of it. Only used to recognise errors
+of meters in readings."""
 
 
 def power_table(domains: Domains, nodes: Mapping[str, PoweredNode], inventories: Mapping[str, Inventory]) -> PowerTable:
-    """The table with readings and leases left empty; PowerDomains first, in the order of their names, then nodes.
+    """The table without readings and leases: PowerDomains first, in the order of their names, then nodes.
 
-    A node with GPUs whose agent was never heard counts with every GPU at its highest limit.
-    Raises ConfigError with all that makes the domains useless.
+    In a node with GPUs whose agent was never heard from, every GPU counts at its highest limit.
+    Raises ConfigError with all errors that make the domains unusable.
     """
     tree = power_tree(domains, nodes)
     if tree.fatal:
@@ -76,14 +79,14 @@ def power_table(domains: Domains, nodes: Mapping[str, PoweredNode], inventories:
 
 
 def unheard(tree: PowerTree, nodes: Mapping[str, PoweredNode], heard: Mapping[str, Inventory]) -> frozenset[str]:
-    """Nodes with GPUs in a domain whose agents were not heard yet."""
+    """Nodes with GPUs in a domain whose agents were not heard from yet."""
     return frozenset(node for node in tree.feeds_of_node if nodes[node].gpus and node not in heard)
 
 
 def sound(inventories: Mapping[str, Inventory]) -> Mapping[str, Inventory]:
-    """Those whose every device can be, and is in no other: an agent that tells nonsense must not stop all others.
+    """Inventories with only valid devices that are in no other inventory: one faulty agent must not stop all others.
 
-    A node that is left out counts as one that was never heard.
+    A node that is left out counts as one that was never heard from.
     """
     owners: dict[str, str] = {}
     for node in sorted(inventories):
@@ -109,14 +112,14 @@ def _other_w(
     nodes: Mapping[str, PoweredNode],
     inventories: Mapping[str, Inventory],
 ) -> float:
-    """What a node draws besides the devices that its agent told of, at worst; with several domains the highest."""
+    """Worst-case draw of a node besides the devices in its inventory; with several domains the highest."""
     matching = [asked.other_watts for name in tree.feeds_of_node[node] if (asked := domains[name].nodes) is not None]
     devices_w = 0.0 if node in inventories else known.gpus * _unheard_w(known, nodes, inventories)
     return max(matching, default=0.0) + devices_w * (1 + OVERSHOOT_SHARE)
 
 
 def _unheard_w(known: PoweredNode, nodes: Mapping[str, PoweredNode], inventories: Mapping[str, Inventory]) -> float:
-    """The highest limit of a GPU that no agent told of: as others of its product have it."""
+    """Highest limit of a GPU that no agent reported: that of others of its product."""
     products = {value for label in PRODUCT_LABELS if (value := known.labels.get(label))}
     alike = [
         max(found.max_w, found.default_w)
@@ -128,7 +131,7 @@ def _unheard_w(known: PoweredNode, nodes: Mapping[str, PoweredNode], inventories
 
 
 def _classes(tree: PowerTree) -> tuple[tuple[PowerClass, ...], Mapping[str, int]]:
-    """The classes in use and the row of each node's. Two domains may mean different things by one name."""
+    """Classes in use and the row of each node's. Two domains may use one name for different classes."""
     rows: dict[tuple[str, int, float], int] = {}
     of_node = {}
     for node, each in sorted(tree.class_of_node.items()):

@@ -1,4 +1,4 @@
-"""Reports the fast loop's standing: statuses and Events of PowerDomains, and their gauges. Runs beside planning."""
+"""Reporter of the fast loop's state: statuses and Events of PowerDomains, and their gauges. Runs beside planning."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,15 +32,15 @@ HELD_EVERY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What was last written of an object, until the watch shows something else than what it was written over."""
+    """Status last written of an object, until the watch shows a newer version than the one it was based on."""
 
     over: str
-    """resourceVersion that was seen when it was written."""
+    """resourceVersion that the write was based on."""
     status: Status
 
 
 class PowerReporter:
-    """Tells of domains what is new, once a second. Belongs to the event loop of the Kubernetes connection."""
+    """Reports changes of domains once a second. Belongs to the event loop of the Kubernetes connection."""
 
     def __init__(
         self,
@@ -53,19 +53,21 @@ class PowerReporter:
         wall_clock: Callable[[], float],
         settle_s: float,
     ) -> None:
-        """standing: of the fast loop; None while another leads. clock: the loop's. wall_clock: since the epoch.
+        """standing: state of the fast loop; None while another replica leads. clock: the loop's. wall_clock: since the
+        epoch.
 
-        settle_s: so long after it began a term may not have heard everyone yet, and silence is not told of.
+        settle_s: time after the start of a term in which some agents may not have been heard from yet, so that silence
+        is not reported.
         """
         self._domains, self._standing, self._send, self._say = domains, standing, send, say
         self._publish, self._clock, self._wall_clock, self._settle_s = publish, clock, wall_clock, settle_s
         self._known: dict[str, _Known] = {}
         self._told_at_s: dict[str, float] = {}
         self._held: tuple[float, int, Mapping[str, tuple[Held, ...]]] = (0.0, -1, {})
-        """When it was asked, in which term, and who was held back."""
+        """Instant and term of the last evaluation, and the devices held back."""
 
     async def keep(self) -> None:
-        """For ever. A mistake of ours is logged, and the next second tries again."""
+        """Reports for ever. An internal error is logged, and the next second tries again."""
         while True:
             try:
                 await self.report()
@@ -74,7 +76,7 @@ class PowerReporter:
             await asyncio.sleep(EVERY_S)
 
     async def report(self) -> None:
-        """Write what is worth it now."""
+        """Writes what needs to be written now."""
         standing = self._standing()
         if standing is None:
             self._publish(())
@@ -96,7 +98,7 @@ class PowerReporter:
             self._say(said_of_change(name, before, after))
 
     def _is_settled(self, standing: PowerStanding, facts: Mapping[str, DomainFacts]) -> bool:
-        """Whether who is silent now is silent, not merely not heard yet."""
+        """Whether silent devices are really silent, and not merely not heard from yet."""
         if standing.table is None:
             return bool(standing.mistake)
         young = standing.at_s - standing.since_s < self._settle_s
@@ -119,7 +121,7 @@ class PowerReporter:
                 yield Job(f"PowerDomain/{name}", write), obj, before, after
 
     def _held_by_domain(self, standing: PowerStanding) -> Mapping[str, tuple[Held, ...]]:
-        """Asked anew now and then only: curves are looked up for every device that is held back."""
+        """Devices held back, evaluated again only periodically: curves are looked up for each of them."""
         made_s, epoch, held = self._held
         if epoch != standing.epoch or standing.at_s - made_s >= HELD_EVERY_S:
             held = held_of(standing)
@@ -129,7 +131,7 @@ class PowerReporter:
     def _before(self, name: str, obj: OwnObject) -> Status:
         known = self._known.get(name)
         if known is not None and known.over == obj.metadata.resource_version:
-            return known.status  # the watch has not shown yet what was written
+            return known.status  # the watch does not show the last write yet
         made: Status = msgspec.json.decode(obj.status)
         return made
 
@@ -143,7 +145,7 @@ class PowerReporter:
     ) -> Told:
         domains = standing.sight.domains
         above = lineage(domains, name) if name in domains else ()
-        # Instants of the loop's clock, and of a cap that was taken over from another term, which has none.
+        # Instants are by the loop's clock; a cap adopted from another term has none.
         lag_s = self._wall_clock() - self._clock()
         return Told(
             generation=standing.sight.generations[name],

@@ -1,8 +1,7 @@
-"""The fast loop of power, without its wires: from what agents say to the leases that they get. Pure but for its memory.
+"""One term of the fast loop, without its transport: from agents' messages to their leases. Pure apart from its memory.
 
-The allocator decides (power/allocator/step.py); here stands what it decides about: which devices there are by the
-agents' own word, where they draw from by the power domains, and what was granted before whenever either of them
-changes.
+The allocator decides (power/allocator/step.py). This module maintains what it decides about: the devices reported by
+agents, their positions by the power domains, and the earlier grants whenever either of them changes.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,40 +21,40 @@ from power.leases.messages import Inventory, Lease, Refusal, Report
 from power.rules import PowerRules
 
 TableOf = Callable[[Mapping[str, Inventory]], PowerTable]
-"""The power table for these nodes, with readings and leases left empty. Raises ConfigError."""
+"""Constructor of the power table for these nodes, without readings and leases. Raises ConfigError."""
 LISTEN_S = 2.0
-"""How long a controller that starts anew listens before it grants anything: two reports of every agent."""
+"""Time that a new controller listens before it grants anything: two reports of every agent."""
 LISTEN_MOST_S = 6.0
-"""So long it waits for agents that it has not heard yet. Until then the leases of the controller before it hold; begun
-without them, their devices would count at their highest limit and take the watts of all others."""
+"""Longest wait for agents that have not been heard from. Until then the leases of the previous controller hold; if it
+started without these agents, their devices would count at their highest limit and take power from all others."""
 
 
 @dataclass(slots=True)
 class Watts:
-    """One term of one controller. A new term begins with a new one, and takes over what it hears."""
+    """One term of one controller. A new term starts with a new instance, and adopts the limits that agents report."""
 
     table_of: TableOf
     epoch: int
     rules: PowerRules = field(default_factory=PowerRules)
     awaited: frozenset[str] = frozenset()
-    """Nodes of which an agent should be heard."""
+    """Nodes whose agents should be heard from."""
     outside: frozenset[str] = frozenset()
-    """Nodes of the cluster that are in no domain: their limits are not ours to touch."""
+    """Nodes of the cluster that are in no domain: their limits must not be changed."""
     inventories: dict[str, Inventory] = field(default_factory=dict)
     table: PowerTable | None = None
-    """As of the last turn; None before the first one that granted."""
+    """Table of the last turn; None before the first one that granted."""
     state: AllocatorState | None = None
     grants: Grants | None = None
     mistake: str = ""
-    """Why the domains cannot be used as they are; the table before stays in force."""
+    """Reason why the present domains cannot be used; the previous table stays in force."""
     _book: LeaseBook = field(init=False)
     allocator: Allocator | None = None
-    """None while no device was told of."""
+    """Allocator; None while no device was reported."""
     meters: Meters | None = None
-    """What nodes' meters say beside their devices; None before the first grant, and anew with each table."""
+    """Comparison of nodes' meters with their devices; None before the first grant, and reset with each table."""
     _metering: Metering | None = None
     _newest: int = 0
-    """Number of the newest grant in this term."""
+    """Sequence number of the newest grant in this term."""
     _is_new: bool = True
     _first_s: float | None = None
     _unanswered: set[str] = field(default_factory=set)
@@ -65,11 +64,11 @@ class Watts:
 
     @property
     def is_pending(self) -> bool:
-        """Whether something came that the next turn takes up."""
+        """Whether something arrived that the next turn includes."""
         return self._is_new
 
     def found(self, inventory: Inventory) -> None:
-        """A node tells which devices it has."""
+        """Records the inventory of a node's devices."""
         if self.inventories.get(inventory.node) != inventory:
             self.inventories[inventory.node] = inventory
             self._is_new = True
@@ -77,18 +76,18 @@ class Watts:
     def changed(
         self, table_of: TableOf, awaited: frozenset[str] = frozenset(), outside: frozenset[str] = frozenset()
     ) -> None:
-        """Domains, budgets or classes are others from now on."""
+        """Records that domains, budgets or classes have changed."""
         self.table_of, self.awaited, self.outside, self._is_new = table_of, awaited, outside, True
 
     def hear(self, report: Report) -> Refusal | None:
-        """A report; why it does not count, if it does not."""
+        """Records a report; returns the reason why it does not count, if it does not."""
         self._book, refusal = heard(self._book, report)
         if refusal is None:
             self._unanswered.add(report.node)
         return refusal
 
     def turn(self, now_s: float) -> tuple[Lease, ...]:
-        """Decide, and answer every report that came since the turn before."""
+        """Decides, and answers every report that arrived since the previous turn."""
         self._first_s = now_s if self._first_s is None else self._first_s
         if self._listens(now_s - self._first_s):
             return ()
@@ -118,10 +117,10 @@ class Watts:
         return made
 
     def _let_alone(self, now_s: float) -> tuple[Lease, ...]:
-        """Empty leases for agents that have no device under management here: nodes in no domain, or only observed.
+        """Empty leases for agents without a managed device here: nodes in no domain, or only observed ones.
 
-        An agent without any lease goes to its floor; one that has an empty lease gives the limits back that it found.
-        Where the newest domains cannot be used nobody is let go: the node may be in one of them.
+        An agent without any lease goes to its floor; an agent with an empty lease restores the original limits. Where
+        the newest domains cannot be used no node is released: it may be in one of them.
         """
         asking, self._unanswered = self._unanswered, set()
         if self.mistake:
@@ -146,7 +145,7 @@ class Watts:
         return {self.table.domains.names[domain] for domain in domains}
 
     def _adopt(self) -> None:
-        """The table anew. Devices that were here keep what they were granted, new ones what they are found at."""
+        """Rebuilds the table. Known devices keep their grants; new ones start at the limits that were found."""
         self._is_new = False
         try:
             table = self.table_of(self.inventories)
@@ -164,6 +163,6 @@ class Watts:
         self.meters, self._metering = None, metering_of(allocator.tree) if allocator is not None else None
 
     def _numbered_on(self, found: PowerTable) -> PowerTable:
-        """Sequence numbers go on: agents refuse lower ones."""
+        """The table with sequence numbers continued: agents refuse lower ones."""
         sequence = np.full(len(found.devices), self._newest)
         return replace(found, leases=replace(found.leases, sequence=sequence))

@@ -1,4 +1,4 @@
-"""What the fast loop sees of a cluster: PowerDomains, nodes with their labels, GPUs and most important pods."""
+"""Watcher of the cluster for the fast loop: PowerDomains, nodes with their labels, GPUs and most important pods."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,28 +22,28 @@ POWER_DOMAINS = own_resource(KIND)
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a planning snapshot says of the pods on each node, by its name."""
+    """Facts from a planning snapshot about the pods on each node, by the node's name."""
 
     priority: Mapping[str, int] = field(default_factory=dict)
-    """Of its most important pod that holds GPUs; nodes without one are missing."""
+    """Priority of its most important pod that holds GPUs; nodes without one are omitted."""
     gpus: Mapping[str, int] = field(default_factory=dict)
-    """As planning counts them, devices of ResourceSlices included."""
+    """Number of GPUs as planning counts them, devices of ResourceSlices included."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """The cluster as far as watts are concerned."""
+    """View of the cluster as far as power is concerned."""
 
     domains: Domains
     nodes: Mapping[str, PoweredNode]
     generations: Mapping[str, int] = field(default_factory=dict)
     """metadata.generation of every PowerDomain, readable or not."""
     unreadable: tuple[Mistake, ...] = ()
-    """What is wrong with PowerDomains that are left out."""
+    """Errors of PowerDomains that are omitted."""
 
 
 def work_of(snapshot: Snapshot) -> Work:
-    """From the columns: 60,000 pods take milliseconds."""
+    """Facts about work, from the snapshot's columns: 60,000 pods take milliseconds."""
     pods, names = snapshot.pods, snapshot.nodes.names
     holds = np.array([shape.gpus > 0 for shape in pods.shapes], dtype=np.bool_)
     bound = np.flatnonzero((pods.node != PENDING) & (holds[pods.shape] if len(holds) else False))
@@ -58,19 +58,21 @@ def work_of(snapshot: Snapshot) -> Work:
 
 
 class PowerWatcher:
-    """Turns the caches into sights. For one thread; it remembers what it read of objects that stay as they are."""
+    """Reader of the caches, for one thread; it remembers what it read of unchanged objects."""
 
     def __init__(
         self, domains: Cache[OwnObject], nodes: Cache[Node], work: Callable[[], Work], resources: frozenset[str]
     ) -> None:
-        """work: of the newest planning snapshot; empty before the first. resources: by which nodes tell their GPUs."""
+        """work: facts of the newest planning snapshot; empty before the first. resources: names of the resources that
+        count GPUs.
+        """
         self._domains, self._nodes, self._work, self._resources = domains, nodes, work, resources
         self._read: dict[str, tuple[OwnObject, PowerDomainSpec | tuple[Mistake, ...]]] = {}
         self._powered: dict[str, tuple[Node, PoweredNode]] = {}
         self._keys: frozenset[str] = frozenset()
 
     def see(self) -> Sight | None:
-        """The cluster now; None before domains and nodes were listed once: without them nobody may be let go."""
+        """The cluster now; None until domains and nodes were listed once: before that no node may be released."""
         if not (self._domains.is_synced and self._nodes.is_synced):
             return None
         read = self._specs()
@@ -83,7 +85,7 @@ class PowerWatcher:
         objects = self._domains.all()
         for name, obj in objects.items():
             known = self._read.get(name)
-            # A status that was written makes another struct of the same spec: that is no news here.
+            # A written status makes another struct of the same spec, which is no change here.
             if known is None or (known[0].metadata.generation, known[0].spec) != (obj.metadata.generation, obj.spec):
                 self._read[name] = (obj, _spec_of(name, obj))
         self._read = {name: each for name, each in self._read.items() if name in objects}
@@ -119,7 +121,7 @@ def _at_work(node: PoweredNode, work: Work, name: str) -> PoweredNode:
 
 
 def _count(written: object) -> int:
-    """Of a device plugin, whole devices. What cannot be read is none: planning tells of such a node."""
+    """Number of whole devices of a device plugin; 0 if unreadable, which planning reports for such a node."""
     try:
         return 0 if written is None else quantity.whole(quantity.quantity(written))
     except ValueError:

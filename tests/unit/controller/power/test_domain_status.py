@@ -79,7 +79,7 @@ def test_a_meter_that_shows_more_is_told_with_the_watts_that_are_kept_free() -> 
 
     assert degraded["message"] == (
         "the meter on n1, which shows more than everything known there can draw: look for devices that report too "
-        "little, and for other loads; the budget is kept for 400 W less"
+        "little, and for other loads; the budget is reduced by 400 W"
     )
     assert status["culprits"] == [{"device": "meter", "node": "n1", "reason": "MeterShowsMore"}]
 

@@ -166,6 +166,6 @@ def test_a_class_that_is_none_is_told_once_with_its_nodes() -> None:
     nodes = {f"n{n}": node(**{CLASS_LABEL: "hihg"}) for n in range(5)}
 
     assert mistakes(ROW, nodes) == {
-        "PowerDomain/a, spec.classes": "Nodes n0, n1, n2 and 2 more are of class 'hihg', which is none here: "
+        "PowerDomain/a, spec.classes": "Nodes n0, n1, n2 and 2 more are of class 'hihg', which is not defined here: "
         "the priority of its pods decides"
     }
