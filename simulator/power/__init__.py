@@ -1,1 +1,3 @@
-"""A pretend row of inference servers under one breaker: what it draws, how fast it answers, who is held back."""
+"""Simulated row of inference servers under one breaker: what it draws, how fast it answers, and which servers are
+slowed.
+"""

@@ -1,4 +1,4 @@
-"""The limits in force on each server: what its agent was told and until when, and what its hardware makes of it."""
+"""Limits in force on each server: what its agent was granted and until when, and what its hardware makes of it."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,11 +9,11 @@ from simulator.power.faults import Fault
 from simulator.power.policy import Orders
 
 AGENT_AFTER_BOOT_S = 60.0
-"""A server that reboots draws what it likes for so long; then its agent is back and its lease is put in force again."""
+"""Time after a reboot during which a server is unlimited; then its agent is back and its lease is in force again."""
 
 
 class Agents:
-    """All agents of a row. They obey orders as these arrive; on expiry each goes to its safe floor by itself."""
+    """All agents of a row. They obey orders as these arrive; on expiry each goes to its safe floor on its own."""
 
     def __init__(
         self,
@@ -28,41 +28,42 @@ class Agents:
         """safe_floor_w: limit of a server whose lease ran out.
 
         clamp_w: lowest limit that a clamped server keeps.
-        set_limit: called with (server, clock share, watts, joules of burst, watts that no burst passes) whenever what
-        is in force changes.
+        set_limit: called with (server, clock fraction, watts, joules of burst, highest draw of a burst) whenever the
+        limits in force change.
         """
         self.clock: FloatArray = np.ones(servers)
-        """Shape (servers,): in force, without the brake."""
+        """Clock fraction in force without the brake, shape (servers,)."""
         self.cap_w: FloatArray = np.full(servers, np.inf)
         self.burst_j: FloatArray = np.zeros(servers)
         self._no_burst_j = self.burst_j
         self.burst_w: FloatArray = self.cap_w
         self._unbounded_w = self.cap_w
         self.said_w: FloatArray = self.cap_w
-        """Shape (servers,): the limit that each server says it enforces."""
+        """Limit that each server reports as enforced, shape (servers,)."""
         self.sequence: IntArray = np.full(servers, -1)
-        """What each server holds, as it was told."""
+        """Sequence number of the grant that each server holds."""
         self._number, self.epoch = -1, 0
         self.disobeyed_s: dict[int, float] = {}
-        """When a server first kept more than it was told, by server."""
+        """Instant when a server first kept more than its grant, by server."""
         self.told = (self.cap_w, self.burst_j, self.burst_w)
-        """What would be in force if all obeyed: limits, joules of bursts, watts that no burst passes."""
+        """Limits, joules of bursts and highest draws of bursts that would be in force if all obeyed."""
         self._nowhere: BoolArray = np.zeros(servers, dtype=np.bool_)
         self.changes = 0
-        """Limits that changed, counted for each server."""
+        """Number of changed limits, counted for each server."""
         self._safe_floor_w, self._clamp_w, self._set_limit = safe_floor_w, clamp_w, set_limit
         self._faults = [(fault, fault.strikes(servers, seed)) for fault in faults]
         self._wanted_clock, self._wanted_w, self._wanted_burst_j = self.clock, self.cap_w, self.burst_j
         self._wanted_burst_w = self.burst_w
         self._held: dict[int, tuple[FloatArray, FloatArray]] = {}
-        """What stuck servers had when their fault began, by fault."""
+        """Limits of stuck servers when their fault began, by fault."""
         self._brake_share = 1.0
         self.expires_s = np.inf
-        """When the newest order ends; an order that was cut off reaches nobody, so one instant suits all."""
+        """Instant when the newest order ends; an order that is cut off reaches no server, so one instant applies to
+        all."""
         self.expired = False
 
     def take(self, orders: Orders, now_s: float, epoch: int = 0) -> None:
-        """An order arrives. An older one than the last is refused, and one of a controller before the last."""
+        """Records an order. An order older than the last is refused, as is one of a controller before the last."""
         if (epoch, orders.number) < (self.epoch, self._number):
             return
         burst_w = self._unbounded_w if orders.burst_w is None else orders.burst_w
@@ -81,17 +82,17 @@ class Agents:
             self.refresh(now_s)
 
     def expire(self, now_s: float) -> None:
-        """The lease of every server has run out."""
+        """Records that the lease of every server has run out."""
         self.expired = True
         self.refresh(now_s)
 
     def brake(self, share: float) -> None:
-        """All clocks at once, by wire. `share` is what the brake leaves, 1 when it lets go."""
+        """Applies the brake to all clocks at once. `share` is the clock fraction that it leaves, 1 when it releases."""
         self._brake_share = share
         self._put(self.clock, self.cap_w, self.burst_j, self.burst_w, force=True)
 
     def refresh(self, now_s: float) -> None:
-        """Work out what is in force: after an order, at the edges of faults, on expiry."""
+        """Computes the limits in force: after an order, at the start and end of faults, on expiry."""
         clock, cap_w = self._wanted_clock, self._wanted_w
         if self.expired:
             clock, cap_w = np.ones(len(clock)), np.minimum(cap_w, self._safe_floor_w)

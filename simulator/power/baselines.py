@@ -1,7 +1,7 @@
-"""Published policies and their kin, to compare with: thresholds on the row's draw, locked clocks by class.
+"""Published policies and similar ones, for comparison: thresholds on the row's draw, clocks locked by class.
 
-They stand here for comparison in simulation alone. Multi-threshold capping is touched by patents (US 2025/0377708,
-US 11,599,184), and nothing that Tonnage applies to a machine is built on it.
+They are used for comparison in simulation only. Multi-threshold capping is covered by patents (US 2025/0377708, US
+11,599,184), and nothing that Tonnage applies to a machine is built on it.
 """
 
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from simulator.power.policy import NoCap, Orders, Policy, Readings, Trusting
 
 FREE_MHZ = float("inf")
 UNCAP_BELOW = 0.05
-"""Of the budget, below the threshold that capped: where POLCA's hysteresis lets go."""
+"""Hysteresis of POLCA as a fraction of the budget: caps are released this far below the threshold that caused them."""
 
 
 class _Clocks:
-    """Locked clocks by class, turned into orders for every server."""
+    """Locked clocks by class, converted to orders for every server."""
 
     def __init__(self, machine: Machine, servers: tuple[int, ...]) -> None:
         self._machine, self._servers = machine, servers
@@ -33,7 +33,9 @@ class _Clocks:
 
 
 class OneThreshold(Trusting):
-    """Above one threshold classes are locked at one clock; below it less the hysteresis all are free."""
+    """Policy with one threshold: above it classes are locked at one clock, below it less the hysteresis all are
+    released.
+    """
 
     def __init__(self, machine: Machine, servers: tuple[int, ...], budget_w: float, *, high_too: bool) -> None:
         self.name = "one-threshold-all" if high_too else "one-threshold-low"
@@ -83,7 +85,7 @@ class Polca(Trusting):
         if share >= self._second:
             if low < 2:
                 low, self._since_s = 2, now_s
-            elif now_s - self._since_s > self._delay_s + 2 * 2.0:  # the first order has shown in the readings
+            elif now_s - self._since_s > self._delay_s + 2 * 2.0:  # the first order is visible in the readings
                 high = 1
         elif share >= self._first:
             low = max(low, 1)
@@ -98,10 +100,10 @@ class Polca(Trusting):
 
 
 class Ladder(Trusting):
-    """Clocks rung by rung, the low class down to 810 MHz before the high one is touched.
+    """Clocks lowered step by step, the low class down to 810 MHz before the high one is affected.
 
-    One rung down per control delay above the first threshold, three above the second; one up after 20 s below the
-    first less the hysteresis. Its thresholds suit one trace: they were tuned by hand on it.
+    One step down per control delay above the first threshold, three above the second; one up after 20 s below the first
+    less the hysteresis. Its thresholds suit one trace: they were tuned by hand on it.
     """
 
     name = "ladder"

@@ -1,4 +1,4 @@
-"""How many requests arrive when: a production request rate over days, read from a file or made up."""
+"""Demand over time: a production request rate over days, read from a file or synthetic."""
 
 import csv
 import gzip
@@ -18,12 +18,12 @@ BUCKET_S = 600.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RateCurve:
-    """The shape of a load over time: 1 at its highest bucket, straight lines between the middles of the buckets."""
+    """Shape of a load over time: 1 at its highest bucket, linear between the middles of the buckets."""
 
     source: str
     bucket_s: float
     share: FloatArray
-    """Shape (buckets,): rate over the highest rate of the curve."""
+    """Rate over the highest rate of the curve, shape (buckets,)."""
 
     @property
     def for_s(self) -> float:
@@ -33,7 +33,7 @@ class RateCurve:
         return np.asarray((np.arange(len(self.share)) + 0.5) * self.bucket_s, dtype=np.float64)
 
     def expected(self) -> tuple[FloatArray, FloatArray]:
-        """(instants, integral of the share from the start to each of them), for turning counts into instants."""
+        """(instants, integral of the curve from the start to each of them), for mapping counts to instants."""
         at_s = np.concatenate([[0.0], self.middles_s(), [self.for_s]])
         share = np.concatenate([self.share[:1], self.share, self.share[-1:]])
         fine_s = np.unique(np.concatenate([at_s, np.arange(0.0, self.for_s, 60.0)]))
@@ -48,9 +48,10 @@ class RateCurve:
         return RateCurve(f"{self.source}, days {first} to {first + count - 1}", self.bucket_s, kept)
 
     def above(self, share: float) -> "RateCurve":
-        """Only the stretches in which the rate is at least this share of the highest, each with a bucket on both sides.
+        """Only the stretches in which the rate is at least this fraction of the highest, each with a bucket on both
+        sides.
 
-        They are put end to end, with straight lines from one to the next. What breaks budgets happens there.
+        They are joined end to end, with linear transitions. Budgets are exceeded in these stretches.
         """
         high = self.share >= share
         kept = high | np.append(high[1:], False) | np.insert(high[:-1], 0, False)
@@ -58,14 +59,14 @@ class RateCurve:
         return RateCurve(source, self.bucket_s, self.share[kept])
 
     def hottest_day(self) -> int:
-        """The day (from 0) that holds the highest rate."""
+        """The day (from 0) that has the highest rate."""
         return int(self.share.argmax() * self.bucket_s // DAY_S)
 
 
 def read_rates(path: Path, days: int | None = None) -> RateCurve:
-    """A CSV file, plain or gzipped, with the columns `t_s` and `req_per_s` in equal steps.
+    """Rates from a CSV file, plain or gzipped, with the columns `t_s` and `req_per_s` in equal steps.
 
-    days: so many of it; all of them when None. Raises ConfigError naming every line that is no rate.
+    days: number of days to use; all of them when None. Raises ConfigError naming every invalid line.
     """
     try:
         at_s, rates = _rates(str(path), csv.DictReader(text_of(path)))
@@ -79,7 +80,7 @@ def read_rates(path: Path, days: int | None = None) -> RateCurve:
 
 
 def text_of(path: Path) -> io.StringIO:
-    """A text file, plain or gzipped."""
+    """Text of a file, plain or gzipped."""
     content = path.read_bytes()
     return io.StringIO((gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8"))
 
@@ -100,17 +101,17 @@ def _rates(place: str, rows: "csv.DictReader[str]") -> tuple[FloatArray, FloatAr
             wrong = True
         if wrong:
             where = f"rates {place}, line {rows.line_num}"
-            mistakes.append(Mistake(where, f"{dict(row)} is no rate", "blank buckets are gaps: cut them off"))
+            mistakes.append(Mistake(where, f"{dict(row)} is not a rate", "remove empty buckets, which are gaps"))
     if mistakes:
         raise ConfigError(tuple(mistakes))
     return np.array(at_s), np.array(rates)
 
 
 def made_up_rates(days: int | None = None) -> RateCurve:
-    """Two weeks without any data: a daily and a weekly rhythm with surges, peak over mean about 3.
+    """Two weeks of synthetic rates: a daily and a weekly rhythm with surges, peak over mean about 3.
 
-    It has the statistics of a large production model (ServeGen m-large: peak / mean 2.98, 99th percentile / mean 2.08,
-    1st percentile / mean 0.32), not its course. Always the same.
+    They have the statistics of a large production model (ServeGen m-large: peak / mean 2.98, 99th percentile / mean
+    2.08, 1st percentile / mean 0.32), not its course. Always the same.
     """
     chance = np.random.default_rng(14)
     count = round(14 * DAY_S / BUCKET_S)
@@ -125,7 +126,7 @@ def made_up_rates(days: int | None = None) -> RateCurve:
 
 def _curve(source: str, bucket_s: float, rates: FloatArray, days: int | None, place: str) -> RateCurve:
     if rates.max() <= 0:
-        raise ConfigError(Mistake(place, "no request ever arrives", "give rates above 0"))
+        raise ConfigError(Mistake(place, "has no requests at all", "give rates above 0"))
     whole = RateCurve(source, bucket_s, column(rates / rates.max(), np.float64))
     if days is None:
         return whole

@@ -1,4 +1,4 @@
-"""What may go wrong with a row, as data: telemetry, the controller, the network, actuators, servers, the budget."""
+"""Faults of a row, as data: of telemetry, the controller, the network, actuators, servers, and the budget."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,36 +13,36 @@ FaultKind = Literal[
     "frozen", "frozen-fresh", "killed", "cut", "stuck", "clamped", "lying", "reboot", "budget-cut", "silent"
 ]
 WORDS: dict[FaultKind, str] = {
-    "frozen": "every reading repeats the one at the start, and says so by its age",
+    "frozen": "every reading repeats the one at the start, as its age shows",
     "frozen-fresh": "every reading repeats the one at the start, but claims to be new",
     "silent": "some servers' readings stop",
-    "killed": "the controller is dead, and another one starts at the end",
+    "killed": "the controller is dead, and a new one starts at the end",
     "cut": "nothing passes between the controller and the row, in either direction",
-    "stuck": "some servers keep the limit that they have at the start, and say so",
-    "clamped": "some servers keep no limit below a bound, and say so",
-    "lying": "some servers have no limit at all, and say that they obey",
+    "stuck": "some servers keep the limit that they have at the start, and report it",
+    "clamped": "some servers keep no limit below a bound, and report it",
+    "lying": "some servers have no limit at all, and report that they obey",
     "reboot": "some servers come back at their default limit, and their agents a minute later",
-    "budget-cut": "the row's budget is less by a share",
+    "budget-cut": "the row's budget is reduced by a fraction",
 }
 DISOBEYING: tuple[FaultKind, ...] = ("stuck", "clamped", "lying", "reboot")
-"""With these a server may draw more than it was told to."""
+"""Faults with which a server may draw more than its grant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong for a while."""
+    """A fault with its duration."""
 
     kind: FaultKind
     from_s: float
     to_s: float
     share: float = 0.25
-    """Of the servers that it strikes, or of the budget that is lost."""
+    """Fraction of the servers that it affects, or of the budget that is lost."""
 
     def holds(self, now_s: float) -> bool:
         return self.from_s <= now_s < self.to_s
 
     def strikes(self, servers: int, seed: int) -> BoolArray:
-        """Which servers: a share of them, spread over both classes by chance."""
+        """Servers that it affects: a random fraction, spread over both classes."""
         struck: BoolArray = np.zeros(servers, dtype=np.bool_)
         count = round(self.share * servers)
         struck[np.random.default_rng([seed, servers]).permutation(servers)[:count]] = True
@@ -50,9 +50,9 @@ class Fault:
 
 
 def faults_from(text: str, for_s: float) -> tuple[Fault, ...]:
-    """`lying:0.25@3600-7200,killed@100-200` → faults; without `@` one lasts from a quarter of the run to its end.
+    """Faults from text such as `lying:0.25@3600-7200,killed@100-200`.
 
-    Raises ConfigError with every mistake.
+    Without `@` a fault lasts from a quarter of the run to its end. Raises ConfigError with every mistake.
     """
     faults: list[Fault] = []
     mistakes = []
@@ -67,7 +67,7 @@ def faults_from(text: str, for_s: float) -> tuple[Fault, ...]:
             faults.append(fault)
         except (ValueError, KeyError):
             remedy = f"write KIND[:SHARE][@FROM-TO] with seconds; kinds: {', '.join(WORDS)}"
-            mistakes.append(Mistake("--faults", f"{part!r} is no fault", remedy))
+            mistakes.append(Mistake("--faults", f"{part!r} is not a fault", remedy))
     if mistakes:
         raise ConfigError(tuple(mistakes))
     return tuple(faults)
@@ -78,12 +78,12 @@ def _kind(text: str) -> FaultKind:
 
 
 def edges_s(faults: Sequence[Fault]) -> tuple[float, ...]:
-    """The instants at which some fault begins or ends."""
+    """Instants at which a fault begins or ends."""
     return tuple(sorted({edge for fault in faults for edge in (fault.from_s, fault.to_s)}))
 
 
 def struck_servers(faults: Sequence[Fault], kinds: Sequence[FaultKind], servers: int, seed: int) -> IntArray:
-    """The servers that faults of these kinds strike at any time."""
+    """Servers that faults of these kinds affect at any time."""
     struck = np.zeros(servers, dtype=np.bool_)
     for fault in faults:
         if fault.kind in kinds:

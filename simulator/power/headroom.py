@@ -1,4 +1,4 @@
-"""How many more servers are safe under a budget: the largest row that keeps every promise, and what stops the next."""
+"""Search for headroom: the largest row that meets every goal under a budget, and what prevents a larger one."""
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -16,28 +16,29 @@ class Probe:
     servers: int
     runs: tuple[Compared, ...]
     broken: tuple[str, ...]
-    """Promises that a run did not keep, each in a few words; empty: this size is safe."""
+    """Goals that a run missed, each in a few words; empty: this size is safe."""
 
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """The answer. All of it is simulated."""
+    """Result of the search. All of it is simulated."""
 
     policy: str
     planned: int
     safe: int | None
-    """Servers; None where not even the row as planned is safe."""
+    """Largest safe number of servers; None where not even the row as planned is safe."""
     guaranteed: int
-    """So many servers cannot pass the budget even if all draw the most that the lowest clock allows: arithmetic."""
+    """Number of servers that cannot exceed the budget even if all draw the most that the lowest clock allows:
+    arithmetic."""
     budget_w: float
-    """The smallest of the seeds."""
+    """Smallest budget of the seeds."""
     margin_w: float
-    """Budget less the highest mean draw of 2 s of the safe row, or else of the row as planned, over the seeds."""
+    """Budget less the highest mean draw over 2 s of the safe row, or else of the row as planned, over the seeds."""
     limited_by: str
-    """Which promise the next larger row that was tried breaks, or that the largest one asked about still keeps all;
-    which one the row as planned breaks where it is not safe."""
+    """Goal that the next larger row tried misses, or a note that the largest row asked about still meets all; where the
+    row as planned is not safe, the goal that it misses."""
     probes: tuple[Probe, ...]
-    """In the order in which they were tried."""
+    """Sizes in the order in which they were tried."""
 
     @property
     def more(self) -> int | None:
@@ -53,11 +54,12 @@ def find_headroom(
     on_probe: Callable[[Probe], None] = lambda _: None,
     way: Way = one_by_one,
 ) -> Headroom:
-    """Halves the range between the row as planned and the largest one asked about until one server decides.
+    """Headroom found by halving the range between the row as planned and the largest one asked about, down to one
+    server.
 
     Safe means: no brake, never a period of 2 s at the budget, and POLCA's latency goals for both classes, under every
-    seed. It takes for granted that a smaller row is safer, which holds where more servers bring more load.
-    way: where the seeds of one size are played, and how many at a time.
+    seed. It assumes that a smaller row is safer, which holds where more servers bring more load.
+    way: how the runs of one size are executed, and how many at a time.
     """
     probes: list[Probe] = []
 
@@ -87,13 +89,15 @@ def find_headroom(
         guaranteed=int(budget_w // study.machine.floor_w),
         budget_w=budget_w,
         margin_w=min(run.outcome.budget_w - run.outcome.peak_w for run in best.runs),
-        limited_by="; ".join(stopped.broken) if stopped else f"nothing up to {bad - 1} servers, the most asked about",
+        limited_by="; ".join(stopped.broken)
+        if stopped
+        else f"nothing up to {bad - 1} servers, the largest row asked about",
         probes=tuple(probes),
     )
 
 
 def _probe(study: Study, policy: str, seeds: Sequence[int], servers: int, way: Way) -> Probe:
-    """Every seed until one breaks a promise: one is enough to refuse a size."""
+    """Result of one size: every seed until one misses a goal, which is enough to reject the size."""
     runs: list[Compared] = []
     label = label_of(servers / study.base_servers - 1)
     with closing(way([Run(label, policy, seed) for seed in seeds], partial(play, study=study))) as finished:
@@ -105,7 +109,7 @@ def _probe(study: Study, policy: str, seeds: Sequence[int], servers: int, way: W
 
 
 def broken_promises(compared: Compared) -> tuple[str, ...]:
-    """What a run did that a safe row never does."""
+    """Goals that a run missed and a safe row always meets."""
     outcome = compared.outcome
     at_budget = f"draws {outcome.peak_share:.1%} of the budget" if outcome.peak_share >= 1 else ""
     return tuple(f"{words} (seed {compared.seed})" for words in (*compared.missed(), at_budget) if words)

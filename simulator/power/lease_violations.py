@@ -1,6 +1,6 @@
-"""When a server first drew more than its lease and its bursts allow: before that it looks like an honest one.
+"""Lease violations: when a server first drew more than its lease and bursts allow; before that it looks honest.
 
-Beside each server that a fault strikes runs the account of an honest agent that was told the same.
+For each server with a fault, the account of an honest agent with the same leases is kept for comparison.
 """
 
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ from simulator.power.faults import Fault
 from simulator.power.row import AGENT_LOOKS_S
 
 _ERR_SHARE = 0.05
-"""Limiters and meters err by so much: a draw that passes a limit by less is no offence."""
+"""Error of limiters and meters: a draw that exceeds a limit by less is no violation."""
 
 
 class Offences:
-    """Follows the draws of struck servers against what they were told. Nothing of it reaches the policy."""
+    """Comparison of faulty servers' draws with their leases. Nothing of it reaches the policy."""
 
     def __init__(self, struck: Sequence[tuple[Fault, BoolArray]], servers: int, highest_w: float) -> None:
-        """struck: faults, and which servers each strikes. highest_w: what a server draws at most."""
+        """struck: faults, and the servers that each affects. highest_w: highest draw of a server."""
         self.at_s: dict[int, float] = {}
-        """When a server first drew what no honest one could have drawn, by server."""
+        """Instant when a server first drew what no honest one could have drawn, by server."""
         self._struck, self._highest_w = struck, highest_w
         self._credit_j: FloatArray = np.zeros(servers)
         self._bursting: BoolArray = np.zeros(servers, dtype=np.bool_)
@@ -36,10 +36,10 @@ class Offences:
         told: tuple[FloatArray, FloatArray, FloatArray],
         credit_back_s: float,
     ) -> None:
-        """After a period of so long with this mean draw, shape (servers,).
+        """Records a period of `for_s` seconds with this mean draw, shape (servers,).
 
-        told: the limits, the joules of bursts above them and the watts that no burst passes, as they were told last,
-        shape (servers,) each. What was told before counts, too, where it allowed more: a period may begin with it.
+        told: the limits, the joules of bursts above them and the highest draw of bursts, as last sent, shape (servers,)
+        each. Earlier values also count where they allowed more, since a period may begin with them.
         """
         cap_w, burst_j, burst_w = told
         before_w, before_burst_w = self._before or (cap_w, burst_w)

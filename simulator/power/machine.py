@@ -1,8 +1,9 @@
-"""One inference server as power sees it: what a phase draws at full clock, how long it takes, what a limit costs.
+"""Power model of one inference server: the draw of a phase at full clock, its duration, and the cost of a limit.
 
-Power above idle follows the clock to the power of 1.3, prompts follow it to 0.9 and tokens to 0.2. So a limit is one
-number, the *share* of a phase's power above idle that it leaves; the speed is that share to the power of 0.9 / 1.3 or
-0.2 / 1.3. A locked clock of f of the highest leaves f ** 1.3 to every phase; a limit in watts leaves what fits.
+Power above idle is proportional to the clock to the power of 1.3, prompt speed to 0.9 and token speed to 0.2. So a
+limit is one number, the *share* of a phase's power above idle that it leaves. The speed is that share to the power of
+0.9 / 1.3 or 0.2 / 1.3. A clock locked at a fraction f of the highest leaves f ** 1.3 to every phase; a limit in watts
+leaves what fits.
 """
 
 from dataclasses import dataclass
@@ -12,11 +13,11 @@ import numpy as np
 from cluster.arrays import FloatArray, column
 
 POWER_EXPONENT = 1.3
-"""Power above idle ∝ clock ** 1.3. Chosen: published fits lie at 1.0 to 2.5; see docs/power-simulation.md."""
+"""Power above idle ∝ clock ** 1.3. Chosen: published fits are between 1.0 and 2.5; see docs/power-simulation.md."""
 PROMPT_EXPONENT = 0.9
-"""Prompt speed ∝ clock ** 0.9: computing prompts is bound by arithmetic."""
+"""Prompt speed ∝ clock ** 0.9: computing prompts is compute-bound."""
 TOKEN_EXPONENT = 0.2
-"""Token speed ∝ clock ** 0.2: generating tokens is bound by memory (DVFS on A100: -37 % energy at -1.8 % time)."""
+"""Token speed ∝ clock ** 0.2: generating tokens is memory-bound (DVFS on A100: -37 % energy at -1.8 % time)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,23 +28,23 @@ class Machine:
     gpus: int
     gpu_tdp_w: float
     other_w: float
-    """Fans at rest, CPUs, memory, network: drawn whatever the GPUs do."""
+    """Constant draw independent of the GPUs: fans at rest, CPUs, memory, network."""
     watts_per_gpu_watt: float
-    """Plug watts per GPU watt: above 1 for fans that follow and losses of the supply."""
+    """Plug watts per GPU watt: above 1 because of fans and losses of the supply."""
     idle_share: float
-    """Of the GPUs' TDP when nothing runs."""
+    """Fraction of the GPUs' TDP when idle."""
     highest_mhz: float
     lowest_mhz: float
-    """No limit takes a clock below this one: a lower limit in watts is not kept."""
+    """Lowest clock; a limit in watts that would need a lower one is not kept."""
     prompt_tokens: FloatArray
     """Points of the next two tables, ascending."""
     prompt_s: FloatArray
     prompt_share: FloatArray
-    """Of the GPUs' TDP while a prompt of that length is computed."""
+    """Fraction of the GPUs' TDP while a prompt of that length is computed."""
     batch: FloatArray
     """Points of the next two tables, ascending, from 1."""
     token_s: FloatArray
-    """One token of every request in the batch takes so long."""
+    """Time for one token of every request in the batch."""
     token_share: FloatArray
 
     @property
@@ -57,25 +58,25 @@ class Machine:
 
     @property
     def highest_w(self) -> float:
-        """The most it draws in any phase at full clock."""
+        """Highest draw in any phase at full clock."""
         return self.other_w + self._tdp_w * float(max(self.prompt_share.max(), self.token_share.max()))
 
     @property
     def least_share(self) -> float:
-        """The share of a phase's power above idle that the lowest clock leaves."""
+        """Fraction of a phase's power above idle that the lowest clock leaves."""
         return float((self.lowest_mhz / self.highest_mhz) ** POWER_EXPONENT)
 
     @property
     def floor_w(self) -> float:
-        """What the hungriest phase draws at the lowest clock: no limit guarantees less."""
+        """Draw of the phase with the highest power at the lowest clock: no limit guarantees less."""
         return self.idle_w + self.least_share * (self.highest_w - self.idle_w)
 
     def prompt_seconds(self, tokens: FloatArray) -> FloatArray:
-        """Time to compute prompts of so many tokens at full clock; straight lines between the points on log scales."""
+        """Time to compute prompts of these tokens at full clock; linear between the points on log scales."""
         return np.exp(np.interp(np.log(tokens), np.log(self.prompt_tokens), np.log(self.prompt_s)))
 
     def prompt_swing_w(self, tokens: FloatArray) -> FloatArray:
-        """Watts above idle while prompts of so many tokens are computed at full clock."""
+        """Power above idle while prompts of these tokens are computed at full clock."""
         share = np.interp(np.log(tokens), np.log(self.prompt_tokens), self.prompt_share)
         return self._tdp_w * (share - self.idle_share)
 
@@ -83,12 +84,12 @@ class Machine:
         return float(np.interp(np.log(batch), np.log(self.batch), self.token_s))
 
     def token_swing_w(self, batch: int) -> float:
-        """Watts above idle while a batch generates tokens at full clock."""
+        """Power above idle while a batch generates tokens at full clock."""
         share = float(np.interp(np.log(batch), np.log(self.batch), self.token_share))
         return self._tdp_w * (share - self.idle_share)
 
     def share_at(self, mhz: float) -> float:
-        """The share of a phase's power above idle that a locked clock leaves."""
+        """Fraction of a phase's power above idle that a locked clock leaves."""
         return float((min(mhz, self.highest_mhz) / self.highest_mhz) ** POWER_EXPONENT)
 
 

@@ -1,4 +1,4 @@
-"""What stands between a row and its breaker: the hardware brake, and the heat that the breaker itself gathers."""
+"""Protection of a row: the hardware brake, and the heat that accumulates in the breaker."""
 
 import math
 from dataclasses import dataclass
@@ -6,40 +6,41 @@ from dataclasses import dataclass
 from cluster.power import BreakerCurve
 
 ROW_BREAKER = BreakerCurve(over=(1.1, 1.2, 1.4, 2.0), for_s=(600.0, 60.0, 20.0, 5.0))
-"""A row on UPS: 10 % over for ten minutes, 20 % for a minute. Chosen between the published curves of rows and UPS."""
+"""Trip curve of a row on UPS: 10 % over for ten minutes, 20 % for a minute. Chosen between the published curves of rows
+and UPS."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrakeRules:
-    """The power brake of GPU servers: all GPUs at one clock, by wire, whatever software wants."""
+    """Power brake of GPU servers: all GPUs at one clock, by wire, overriding software."""
 
     at_share: float = 1.0
-    """Of the budget: mean draw of one period that pulls it."""
+    """Fraction of the budget that triggers it, as the mean draw of one period."""
     acts_after_s: float = 5.0
     holds_for_s: float = 60.0
     mhz: float = 288.0
     fitted: bool = True
-    """False leaves the row to its policy alone, so that seconds above the budget can be counted."""
+    """Whether the row has a brake; without one, seconds above the budget can be counted."""
 
 
 class Brake:
-    """Pulled by the meter, let go by the clock."""
+    """Brake triggered by the meter and released after a fixed time."""
 
     def __init__(self, rules: BrakeRules, budget_w: float) -> None:
         self._rules, self.budget_w = rules, budget_w
         self.pulled = 0
-        """How often so far."""
+        """Number of times triggered so far."""
         self._on_s, self._off_s = math.inf, math.inf
 
     def read(self, now_s: float, row_w: float) -> None:
-        """Look at the mean of the period that ends now."""
+        """Checks the mean of the period that ends now."""
         if self._off_s == math.inf and self._rules.fitted and row_w >= self._rules.at_share * self.budget_w:
             self.pulled += 1
             self._on_s = now_s + self._rules.acts_after_s
             self._off_s = self._on_s + self._rules.holds_for_s
 
     def changes_until(self, until_s: float) -> list[tuple[float, bool]]:
-        """(instant, on) in order, each told once."""
+        """(instant, on) in order, each returned once."""
         told = []
         if self._on_s <= until_s:
             told.append((self._on_s, True))
@@ -51,14 +52,14 @@ class Brake:
 
 
 class BreakerHeat:
-    """How near the breaker is to opening: 1 opens it. It gathers above the budget and leaves below it."""
+    """Heat of the breaker: 1 opens it. It accumulates above the budget and dissipates below it."""
 
     def __init__(self, curve: BreakerCurve, budget_w: float) -> None:
         self._curve, self.budget_w = curve, budget_w
         self.share, self.highest_share = 0.0, 0.0
 
     def read(self, for_s: float, row_w: float) -> None:
-        """Count a period with this mean draw."""
+        """Counts a period with this mean draw."""
         over = row_w / self.budget_w
         if over > 1.0:
             self.share += for_s / opens_after_s(self._curve, over)
@@ -68,7 +69,9 @@ class BreakerHeat:
 
 
 def opens_after_s(curve: BreakerCurve, over: float) -> float:
-    """How long the breaker stands this draw over budget. Below the curve's first point its slope goes on."""
+    """Time for which the breaker tolerates this draw over budget, with the slope extended below the curve's first
+    point.
+    """
     points = [(math.log(o), math.log(s)) for o, s in zip(curve.over, curve.for_s, strict=True)]
     at = math.log(over)
     if at <= 0:

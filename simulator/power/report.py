@@ -1,4 +1,4 @@
-"""The page of a power simulation: what each policy drew against the budget, and what it cost whom. One HTML file."""
+"""Report of a power simulation: each policy's draw against the budget, and its cost in latency. One HTML file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from simulator.sweep.runner import Run
 
 Done = Sequence[tuple[Run, Compared]]
 POINTS = 700
-"""Points of a line: each is the highest draw of its stretch of time, so that no peak is lost."""
+"""Points of a line: each is the highest draw of its interval, so that no peak is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """When, where and how the runs were made."""
+    """Time, place and command of the runs."""
 
     command: str
     started_at: str
@@ -35,7 +35,7 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class PowerSection:
-    """Everything about one size of the row."""
+    """Contents about one size of the row."""
 
     title: str
     headline: str
@@ -53,22 +53,22 @@ COLUMNS = (
 )
 
 TERMS = {
-    "budget": "What may be drawn at the row's breaker for ever. It is worked out so that the row as planned peaks at "
-    "the stated share of it, or given.",
-    "brake": "The hardware power brake: pulled by a mean draw of 2 s at the budget, acts after 5 s on all GPUs, holds "
-    "60 s. A safe row never pulls it.",
-    "s over budget": "Time during which the row drew more than its budget, to the event.",
-    "P50 %, P99 %": "By how much the latency of a class rose at its median and its 99th percentile, against the same "
+    "budget": "Power that may be drawn at the row's breaker continuously. It is computed so that the row as planned "
+    "peaks at the stated fraction of it, or is given.",
+    "brake": "The hardware power brake: triggered by a mean draw over 2 s at the budget, acts after 5 s on all GPUs, "
+    "holds for 60 s. A safe row never triggers it.",
+    "s over budget": "Time during which the row drew more than its budget, exact to the event.",
+    "P50 %, P99 %": "Increase of the latency of a class at its median and its 99th percentile, against the same "
     "requests on the same servers with unlimited power.",
-    "held %": "Share of the time of a class's servers during which they were at work and slower than at full clock.",
-    "worst of the seeds": "Each figure is that of the seed for which it is worst: breakers do not care for means.",
+    "held %": "Fraction of the time of a class's servers during which they worked slower than at full clock.",
+    "worst of the seeds": "Each figure is that of the seed for which it is worst: means do not protect a breaker.",
 }
 
 
 def render_power(done: Done, study: Study, about: About, conclusion: str = "") -> str:
     """The page. Sizes and policies keep the order of the runs.
 
-    conclusion: what the runs together say, where they answer one question.
+    conclusion: the result of all runs together, where they answer one question.
     """
     labels = dict.fromkeys(run.trace for run, _ in done)
     sections = [_section(label, [one for one in done if one[0].trace == label]) for label in labels]
@@ -104,7 +104,7 @@ def _section(label: str, done: Done) -> PowerSection:
 def _headline(mine: dict[str, list[Compared]]) -> str:
     kept = [policy for policy, runs in mine.items() if not any(compared.missed() for compared in runs)]
     if not kept:
-        return "No policy kept every promise under every seed."
+        return "No policy met every goal under every seed."
     return f"Without a brake and within POLCA's latency goals under every seed: {', '.join(kept)}."
 
 
@@ -128,14 +128,14 @@ def _charts(label: str, mine: dict[str, list[Compared]]) -> tuple[Chart, ...]:
     return (
         Chart(
             "Draw against budget",
-            "The row's highest draw of 2 s in each stretch of time, for the seed with the highest peak. The thin line "
-            "is the budget; a brake holds the draw down after each touch of it.",
+            "Highest draw of the row over 2 s in each interval, for the seed with the highest peak. The thin line is "
+            "the budget; a brake holds the draw down each time it is reached.",
             drawn(f"{name}-time", lambda axes: _over_time(axes, draws), size=(9.0, 3.7)),
         ),
         Chart(
-            "How long how much",
-            "Share of the time (logarithmic) during which the row drew at least so much. Further left at the budget "
-            "is safer; further right below it is more work done under the same breaker.",
+            "Duration of draws",
+            "Fraction of the time (logarithmic) during which the row drew at least this much. Further left at the "
+            "budget is safer; further right below it is more work done under the same breaker.",
             drawn(f"{name}-duration", lambda axes: _duration(axes, draws)),
         ),
     )

@@ -1,4 +1,4 @@
-"""The requests of a row: who asks, how long, and when; drawn once, so that every policy serves the same ones."""
+"""Requests of a row: class, length and arrival; drawn once, so that every policy serves the same ones."""
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,21 +14,21 @@ from simulator.power.machine import Machine
 
 LOW, HIGH = 0, 1
 CLASSES = ("low", "high")
-"""Classes of service by number: low is held back first."""
+"""Classes of service by number: low is limited first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Requests of one sort: lengths drawn evenly between bounds, or as one of the pairs given."""
+    """Requests of one kind: lengths drawn uniformly between bounds, or as one of the given pairs."""
 
     share: float
-    """Of all requests."""
+    """Fraction of all requests."""
     high_share: float
-    """Of these, so many are of the high class."""
+    """Fraction of these that is of the high class."""
     prompt_tokens: tuple[int, int]
     output_tokens: tuple[int, int]
     pairs: IntArray | None = None
-    """Shape (requests, 2): prompt and output tokens that occurred together; instead of the bounds."""
+    """Prompt and output tokens that occurred together, shape (requests, 2); used instead of the bounds."""
 
 
 CHAT_MIX = (
@@ -41,14 +41,15 @@ CHAT_MIX = (
 _CODE_QUANTILES = (0, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 100)
 _CODE_PROMPT = (3, 75, 147, 386, 770, 1075, 1469, 1909, 2433, 3192, 5188, 7303, 7436, 7437)
 _CODE_OUTPUT = (6, 6, 7, 8, 9, 11, 13, 16, 20, 29, 55, 90, 251, 1899)
-"""Quantiles (percent) of the Azure 2023 code trace (AzurePublicDataset b469a11, CC-BY-4.0): long in, short out."""
+"""Quantiles (percent) of the Azure 2023 code trace (AzurePublicDataset b469a11, CC-BY-4.0): long prompts, short
+outputs."""
 
 
 def code_mix(lengths: Path | None = None) -> tuple[Kind, ...]:
     """Prompt-heavy requests of a coding assistant, half of them low.
 
-    lengths: a CSV file, plain or gzipped, with ContextTokens and GeneratedTokens; without one, quantiles of the
-    Azure 2023 code trace are used, prompt and output drawn apart. Raises ConfigError.
+    lengths: a CSV file, plain or gzipped, with ContextTokens and GeneratedTokens. Without one, quantiles of the Azure
+    2023 code trace are used, with prompt and output drawn independently. Raises ConfigError.
     """
     if lengths is None:
         even = np.linspace(0.05, 99.95, 1000)
@@ -68,23 +69,26 @@ def _read_lengths(path: Path) -> IntArray:
         remedy = "name a CSV file with whole numbers in ContextTokens and GeneratedTokens"
         raise ConfigError(Mistake(f"lengths {path}", f"cannot be read ({error})", remedy)) from error
     if not pairs or min(map(min, pairs)) < 1:
-        raise ConfigError(Mistake(f"lengths {path}", "has no requests, or some without tokens", "leave those out"))
+        raise ConfigError(
+            Mistake(f"lengths {path}", "has no requests, or some without tokens", "remove requests without tokens")
+        )
     return np.array(pairs, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How a row is loaded, whatever its size: more servers are given more requests."""
+    """Load of a row, relative to its size: more servers get more requests."""
 
     mix: tuple[Kind, ...] = CHAT_MIX
     peak_busy_share: float = 0.8
-    """Of what the servers of a class can serve at full clock, asked for at the curve's highest rate."""
+    """Fraction of the capacity of a class's servers at full clock that is requested at the curve's highest rate."""
     burstiness: float = 1.0
-    """Standard deviation over mean of the times between arrivals: 1 is Poisson, below is smoother, above in bursts."""
+    """Standard deviation over mean of the times between arrivals: 1 is Poisson, below is smoother, above is
+    burstier."""
     low_share: float = 0.5
-    """Of the servers; each class has its own, and each class is loaded alike."""
+    """Fraction of the servers for the low class; each class has its own servers and the same load."""
     batch: int = 1
-    """Requests that one server serves together at most."""
+    """Largest number of requests that one server processes together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,15 +100,17 @@ class Requests:
     prompt_s: FloatArray
     """Time to compute the prompt at full clock."""
     swing_w: FloatArray
-    """Watts above idle while it is computed, at full clock."""
+    """Power above idle while the prompt is computed, at full clock."""
     tokens: IntArray
 
     def __len__(self) -> int:
         return len(self.at_s)
 
     def each(self, at_a_time: int = 20_000) -> Iterator[tuple[int, float, int, float, float, int]]:
-        """(number, arrival, class, prompt seconds, prompt watts, tokens): plain numbers, turned into objects in parts
-        so that millions of requests fit into memory."""
+        """(number, arrival, class, prompt seconds, prompt watts, tokens) of each request, as plain numbers.
+
+        They are converted to objects in parts, so that millions of requests fit into memory.
+        """
         for start in range(0, len(self), at_a_time):
             part = slice(start, start + at_a_time)
             columns = (self.at_s, self.of_class, self.prompt_s, self.swing_w, self.tokens)
@@ -114,13 +120,13 @@ class Requests:
 
 
 def servers_of(servers: int, low_share: float) -> tuple[int, int]:
-    """How many servers each class has; of an odd one out, the low class gets it."""
+    """Number of servers of each class; an odd one goes to the low class."""
     low = min(max(int(np.ceil(servers * low_share - 1e-9)), 1), servers - 1)
     return low, servers - low
 
 
 def draw_requests(machine: Machine, curve: RateCurve, load: Load, servers: int, seed: int) -> Requests:
-    """Requests for a row of so many servers; the same arguments give the same requests."""
+    """Requests for a row with this number of servers; the same arguments give the same requests."""
     chance = np.random.default_rng([seed, servers])
     return in_order(
         [
@@ -131,7 +137,7 @@ def draw_requests(machine: Machine, curve: RateCurve, load: Load, servers: int, 
 
 
 def in_order(parts: Sequence[Requests]) -> Requests:
-    """All of them in order of arrival."""
+    """All requests in order of arrival."""
     order = np.argsort(np.concatenate([part.at_s for part in parts]), kind="stable")
     joined: Mapping[str, FloatArray] = {
         name: np.concatenate([getattr(part, name) for part in parts])[order]
@@ -141,7 +147,7 @@ def in_order(parts: Sequence[Requests]) -> Requests:
 
 
 def _weight(mix: Sequence[Kind], number: int) -> FloatArray:
-    """How often each kind is asked for by this class."""
+    """Frequency of each kind in this class."""
     return np.array([kind.share * (kind.high_share if number == HIGH else 1 - kind.high_share) for kind in mix])
 
 
@@ -154,9 +160,9 @@ def requests_of(
     weight: FloatArray,
     chance: np.random.Generator,
 ) -> Requests:
-    """What so many servers of one class are asked.
+    """Requests to these servers of one class.
 
-    number: of the class. weight: shape (kinds,), how often each kind of the mix is asked for.
+    number: of the class. weight: shape (kinds,), frequency of each kind of the mix.
     """
     peak_per_s = load.peak_busy_share * servers * _capacity_per_s(machine, load, weight)
     at_s = _arrivals(curve, peak_per_s, load.burstiness, chance)
@@ -171,14 +177,15 @@ def requests_of(
 
 
 def _capacity_per_s(machine: Machine, load: Load, weight: FloatArray) -> float:
-    """Requests per second that one server sustains at full clock with its batch full."""
+    """Requests per second that one server sustains at full clock with a full batch."""
     prompt, output = _lengths(load.mix, weight, 100_000, np.random.default_rng(0))
     busy_s = machine.prompt_seconds(prompt).mean() + output.mean() * machine.token_seconds(load.batch) / load.batch
     return float(1.0 / busy_s)
 
 
 def _arrivals(curve: RateCurve, peak_per_s: float, burstiness: float, chance: np.random.Generator) -> FloatArray:
-    """A renewal process that follows the curve: gamma gaps of mean 1 in expected arrivals, turned into instants.
+    """Arrivals by a renewal process that follows the curve: gamma gaps of mean 1 in expected arrivals, mapped to
+    instants.
 
     With burstiness 1 the gaps are exponential and the arrivals Poisson.
     """
@@ -197,7 +204,7 @@ def _arrivals(curve: RateCurve, peak_per_s: float, burstiness: float, chance: np
 def _lengths(
     mix: tuple[Kind, ...], weight: FloatArray, count: int, chance: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
-    """Prompt and output tokens of so many requests."""
+    """Prompt and output tokens of `count` requests."""
     of_kind = chance.choice(len(mix), size=count, p=weight / weight.sum())
     prompt, output = np.empty(count), np.empty(count)
     for number, kind in enumerate(mix):

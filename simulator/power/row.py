@@ -1,9 +1,10 @@
-"""A row of servers that serve two classes of requests in continuous time, and what each draws at every instant.
+"""Simulated row of servers that serve two classes of requests in continuous time, with the draw of each at every
+instant.
 
-Each class has its own servers and one queue, first come first served. A server takes up to `batch` requests, computes
-their prompts one at a time, and generates tokens for all that have their prompt, one step together; prompts go first.
-Phases change by events, so draws are exact between them and no time step is to be chosen. A limit that changes in the
-middle of a phase changes the speed of what is left of it.
+Each class has its own servers and one queue, first come first served. A server takes up to `batch` requests. It
+computes their prompts one at a time, and generates tokens for all requests past their prompt together; prompts have
+priority. Phases change by events, so draws are exact between events and no time step has to be chosen. A limit that
+changes within a phase changes the speed of the rest of it.
 """
 
 import heapq
@@ -19,19 +20,19 @@ from simulator.power.requests import Requests
 
 IDLE, PROMPT, TOKENS = 0, 1, 2
 SPEED_EXPONENT = (0.0, PROMPT_EXPONENT / POWER_EXPONENT, TOKEN_EXPONENT / POWER_EXPONENT)
-"""Speed of each phase is the share of its power above idle to the power of this."""
+"""Exponents of speed: the speed of a phase is the fraction of its power above idle, to this power."""
 NEVER = float("inf")
 AGENT_LOOKS_S = 0.5
-"""An agent counts credit so often: a burst lasts so much longer than its credit."""
+"""Interval at which an agent counts credit: a burst may last this much longer than its credit."""
 CREDIT_BACK_S = 300.0
-"""Credit that was used up is back after so long: no sooner than the breaker has cooled (ROW_BREAKER.cooling_s)."""
+"""Time in which used credit is restored: no sooner than the breaker has cooled (ROW_BREAKER.cooling_s)."""
 
 Aboard = tuple[int, float, float, float, int]
 """(number, arrival, prompt seconds, prompt watts, tokens) of a request on a server."""
 
 
 class _Server:
-    """One server. `work_s` is what is left of its phase at full clock, counted at `since_s`."""
+    """State of one server. `work_s` is the rest of its phase at full clock, counted at `since_s`."""
 
     __slots__ = (
         "burst_j",
@@ -66,36 +67,37 @@ class _Server:
         self.decoding: list[tuple[float, int, float]] = []
         """Heap of (token at which it ends, number, arrival)."""
         self.progress = 0.0
-        """Tokens generated for each request in `decoding` since the server was last without any."""
+        """Tokens generated for each request in `decoding` since that was last empty."""
         self.clock, self.cap_w = 1.0, NEVER
-        """Limits in force: share of a phase's power above idle that the clock leaves, and watts of the server."""
+        """Limits in force: fraction of a phase's power above idle that the clock leaves, and watts of the server."""
         self.burst_j, self.credit_j, self.credit_at_s, self.bursting = 0.0, 0.0, 0.0, False
+        """Largest burst above `cap_w` in joules, the joules left at the last count, its instant, and whether bursts are
+        allowed."""
         self.burst_w = NEVER
-        """Watts that no burst passes."""
-        """Joules that it may draw above `cap_w` at most, those left when they were last counted, and whether it may."""
+        """Highest draw of a burst in watts."""
         self.draw_w, self.swing_w, self.speed = idle_w, 0.0, 1.0
         self.ends_s = 0.0
         self.work_s, self.step_s, self.since_s = 0.0, 0.0, 0.0
         self.held_s = 0.0
-        """Time it has spent at work below full speed."""
+        """Time that it has worked below full speed."""
         self.version = 0
 
 
 class Row:
-    """Servers, the requests that come to them, and the meter at the row's breaker."""
+    """Servers, their requests, and the meter at the row's breaker."""
 
     def __init__(
         self, machine: Machine, requests: Requests, servers: tuple[int, ...], *, batch: int, budget_w: float = NEVER
     ) -> None:
-        """servers: how many each class has; they are numbered class by class."""
+        """servers: number of servers of each class; they are numbered class by class."""
         self.machine, self.batch, self.budget_w = machine, batch, budget_w
         self.now_s = 0.0
         self.latency_s = np.full(len(requests), np.nan, dtype=np.float32)
-        """By request: from its arrival to its last token; NaN while it is not done."""
+        """Latency by request, from its arrival to its last token; NaN until it is done."""
         self.credit_back_s = CREDIT_BACK_S
-        """Credit that was used up is back after so long."""
+        """Time in which used credit is restored."""
         self.over_s, self.longest_over_s = 0.0, 0.0
-        """Time above the budget so far, and the longest stretch of it."""
+        """Time above the budget so far, and its longest stretch."""
         count = sum(servers)
         of_class = np.repeat(np.arange(len(servers)), servers)
         self._idle_w, self._least = machine.idle_w, machine.least_share
@@ -107,20 +109,20 @@ class Row:
         self._token_s = [0.0, *(machine.token_seconds(n) for n in range(1, batch + 1))]
         self._token_w = [0.0, *(machine.token_swing_w(n) for n in range(1, batch + 1))]
         self._events: list[tuple[float, int, int]] = []
-        # Draws live in plain arrays for the events, which touch one at a time, and numpy sees the same memory.
+        # Draws are in plain arrays for the events, which change one at a time; numpy sees the same memory.
         self._draw, self._shift = array("d", [machine.idle_w]) * count, array("d", [0.0]) * count
         self.draw_w: FloatArray = np.frombuffer(self._draw)
-        """Shape (servers,): what each draws now. A view: copy what is to be kept."""
+        """Present draw of each server, shape (servers,). A view: copy what is to be kept."""
         self._shift_view = np.frombuffer(self._shift)
         self._phase = bytearray(count)
         self.phase: IntArray = np.frombuffer(self._phase, dtype=np.uint8)
-        """Shape (servers,): IDLE, PROMPT or TOKENS, now. A view: copy what is to be kept."""
+        """Present phase, shape (servers,): IDLE, PROMPT or TOKENS. A view: copy what is to be kept."""
         self._total_w, self._window_s, self._over_since_s = machine.idle_w * count, 0.0, -1.0
         self._arrivals: Iterator[tuple[int, float, int, float, float, int]] = requests.each()
         self._next = next(self._arrivals, None)
 
     def advance(self, until_s: float) -> None:
-        """Serve until then."""
+        """Serves until this instant."""
         events, servers = self._events, self._servers
         while True:
             event_s = events[0][0] if events else NEVER
@@ -136,7 +138,7 @@ class Row:
             server = servers[number]
             if version != server.version:
                 continue
-            if at_s < server.ends_s:  # its credit is used up, or back
+            if at_s < server.ends_s:  # its credit is used up, or restored
                 self._settle(server, at_s)
                 self._run(server, at_s)
             else:
@@ -152,12 +154,13 @@ class Row:
         return mean
 
     def limit(self, number: int, *, clock: float, cap_w: float, burst_j: float = 0.0, burst_w: float = NEVER) -> None:
-        """Put limits in force now.
+        """Puts limits in force now.
 
-        clock: share of every phase's power above idle that the locked clock leaves, 1 for none.
-        cap_w: watts of the whole server; the clock falls until the draw keeps to it or the clock is at its lowest.
+        clock: fraction of every phase's power above idle that the locked clock leaves, 1 for none.
+        cap_w: limit of the whole server in watts; the clock falls until the draw keeps to it or the clock is at its
+        lowest.
         burst_j: joules that it may draw above cap_w while it has credit (power/bursts/burst_credit.py).
-        burst_w: watts of the whole server that no burst passes.
+        burst_w: highest draw of the whole server in a burst, in watts.
         """
         server = self._servers[number]
         if (clock, cap_w, burst_j, burst_w) == (server.clock, server.cap_w, server.burst_j, server.burst_w):
@@ -172,17 +175,17 @@ class Row:
             self._run(server, self.now_s)
 
     def set_budget(self, budget_w: float) -> None:
-        """From now on the row is over its budget above this."""
+        """Sets the budget above which the row counts as over it from now on."""
         self.budget_w = budget_w
         self._note_over(self.now_s)
 
     def over_until_now_s(self) -> tuple[float, float]:
-        """(seconds above the budget, longest stretch), the one that lasts included."""
+        """(seconds above the budget, longest stretch), including the present one."""
         lasting = self.now_s - self._over_since_s if self._over_since_s >= 0 else 0.0
         return self.over_s + lasting, max(self.longest_over_s, lasting)
 
     def held_s(self) -> FloatArray:
-        """Time that each server has been at work below full speed; shape (servers,)."""
+        """Time that each server has worked below full speed; shape (servers,)."""
         for server in self._servers:
             if server.phase != IDLE and server.speed < 1.0:
                 self._settle(server, self.now_s)
@@ -195,7 +198,8 @@ class Row:
         if least >= self.batch:
             self._queue[of_class].append(request)
             return
-        # In turn among the emptiest, as a balancer does; always the first would wear one server and spare another.
+        # Round robin among the emptiest, as a load balancer does; always choosing the first would wear one server and
+        # spare another.
         turn = self._turn[of_class]
         try:
             place = load.index(least, turn)
@@ -214,7 +218,7 @@ class Row:
         self._begin(server, now_s)
 
     def _finish(self, server: _Server, now_s: float) -> None:
-        """The phase is over: a prompt joins the batch, or requests have their last token."""
+        """Ends a phase: a prompt joins the batch, or requests have their last token."""
         self._settle(server, now_s)
         if server.phase == PROMPT:
             number, arrived_s, _, _, tokens = server.waiting.popleft()
@@ -235,7 +239,7 @@ class Row:
         self._begin(server, now_s)
 
     def _begin(self, server: _Server, now_s: float) -> None:
-        """Start the next phase: a prompt if one waits, else tokens, else nothing."""
+        """Starts the next phase: a prompt if one waits, else tokens, else idle."""
         if server.waiting:
             server.phase = PROMPT
             _, _, server.work_s, server.swing_w, _ = server.waiting[0]
@@ -256,7 +260,7 @@ class Row:
         self._run(server, now_s)
 
     def _share(self, server: _Server) -> float:
-        """Share of the phase's power above idle that the limits in force leave."""
+        """Fraction of the phase's power above idle that the limits in force leave."""
         share, swing_w = server.clock, server.swing_w
         cap_w = server.cap_w if not server.bursting or server.cap_w > server.burst_w else server.burst_w
         if self._idle_w + swing_w * share > cap_w:
@@ -264,7 +268,7 @@ class Row:
         return share if share > self._least else self._least
 
     def _run(self, server: _Server, now_s: float) -> None:
-        """Go on with what is left of the phase under the limits in force."""
+        """Continues the rest of the phase under the limits in force."""
         if server.burst_j:
             self._count_credit(server, now_s)
         else:
@@ -280,16 +284,18 @@ class Row:
         self._draws(server, draw_w, now_s)
 
     def _count_credit(self, server: _Server, now_s: float) -> None:
-        """Credit up to now, and whether it may burst: while there is some, or after it ran out with half of it back."""
+        """Counts credit up to now and decides whether bursts are allowed: with credit left or, after running out, half
+        of it back.
+        """
         for_s, most_j = now_s - server.credit_at_s, server.burst_j
-        if for_s > 0:  # else a server without a limit would have infinite watts to spare for no time
+        if for_s > 0:  # otherwise a server without a limit would have infinite spare watts for no time
             spare_j = (server.cap_w - server.draw_w) * for_s
             server.credit_j = min(server.credit_j + min(spare_j, most_j * for_s / self.credit_back_s), most_j)
         server.credit_at_s = now_s
         server.bursting = server.credit_j > (0.0 if server.bursting else 0.5 * most_j)
 
     def _credit_turns_s(self, server: _Server, draw_w: float, now_s: float) -> float:
-        """When the agent, which looks every so often, will find the credit used up, or half of it back."""
+        """Instant when the agent, which checks periodically, will find the credit used up, or half of it restored."""
         if server.bursting:
             over_w = draw_w - server.cap_w
             return now_s + server.credit_j / over_w + AGENT_LOOKS_S if over_w > 0 else NEVER
@@ -300,7 +306,7 @@ class Row:
         return now_s + missing_j / back_w + AGENT_LOOKS_S if back_w > 0 else NEVER
 
     def _settle(self, server: _Server, now_s: float) -> None:
-        """Count what was done of the phase since it was last looked at."""
+        """Counts the progress of the phase since the last count."""
         for_s = now_s - server.since_s
         done_s = for_s * server.speed
         server.work_s -= done_s
@@ -311,7 +317,7 @@ class Row:
             server.held_s += for_s
 
     def _draws(self, server: _Server, draw_w: float, now_s: float) -> None:
-        """The meter: what each window's mean needs, and for how long the row is above its budget."""
+        """Updates the meter: the sums for each window's mean, and the time above the budget."""
         change_w = draw_w - server.draw_w
         if change_w == 0.0:
             return

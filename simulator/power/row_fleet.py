@@ -1,4 +1,4 @@
-"""Several rows that share services: what each row draws when its servers were given out one way or another."""
+"""Several rows that share services: the draw of each row, depending on how servers were assigned to services."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,17 +43,17 @@ class Service:
 
 
 def shifted(curve: RateCurve, hours: float) -> RateCurve:
-    """The same course so many hours later, its end put first: users in another time zone."""
+    """The same course shifted later by these hours, with its end moved to the front: users in another time zone."""
     steps = round(hours * HOUR_S / curve.bucket_s)
     return RateCurve(f"{curve.source}, {hours:g} h later", curve.bucket_s, np.roll(curve.share, steps))
 
 
 def expected_course(machine: Machine, curve: RateCurve, load: Load, days: int) -> FloatArray:
-    """What an instance draws in the mean of each hour of the day, over the first days; shape (24,).
+    """Mean draw of an instance in each hour of the day, over the first days; shape (24,).
 
-    As a share of the span from rest to the most that a server draws, which is how snapshots tell courses. It is what
-    metering would teach: busy share × what tokens draw. Single days are not kept apart: their bursts do not come back
-    at the same hour.
+    As a fraction of the range from idle to the highest draw of a server, which is the form of profiles in snapshots. It
+    is what metering would learn: busy fraction × the draw of token generation. Single days are not distinguished, since
+    their bursts do not recur at the same hour.
     """
     per_hour = round(HOUR_S / curve.bucket_s)
     hourly = curve.share[: days * 24 * per_hour].reshape(days, 24, per_hour).mean(axis=(0, 2))
@@ -73,10 +73,10 @@ def place(
 ) -> IntArray:
     """Instances of each service in each row, shape (rows, services), placed one by one by the packing engine.
 
-    Services ask in their order, all instances of one after the other. fleet: of `fleet_of`; where it tells courses of
-    hours, the engine knows them. spread: each instance goes to a row with fewest of its service, as an operator would
-    spread it over failure domains; of those the emptiest. settled_share: this part of each service stands already and
-    takes this part of each row, one row filled after the other; only the rest is placed.
+    Services are placed in order, all instances of one after the other. fleet: from `fleet_of`; if it has daily
+    profiles, the engine uses them. spread: each instance goes to a row with fewest of its service, as an operator would
+    spread it over failure domains; of those the emptiest. settled_share: this fraction of each service is already
+    placed and takes this fraction of each row, one row filled after the other; only the rest is placed.
     """
     shape = PodShape(cpu_milli=1000, memory_bytes=0, gpus=8, gpu_milli=1000)
     packer = Packer.of(fleet, policy)
@@ -93,20 +93,20 @@ def place(
                     among = _evenest(placed, number, servers_per_row)[row_of]
                 choice = packer.choose(shape, among, service.name)
                 if choice is None:
-                    raise ValueError("more instances than servers, or than watts for their floors")
+                    raise ValueError("more instances than servers, or than power for their floors")
                 packer.place(shape, choice, service.name)
                 placed[row_of[choice.node], number] += 1
     return placed
 
 
 def _first_with_room(placed: IntArray, most: float) -> BoolArray:
-    """The first row that holds less than that."""
+    """The first row with fewer instances than `most`."""
     used = placed.sum(axis=1)
     return np.asarray(np.arange(len(used)) == np.flatnonzero(used < most)[0], dtype=np.bool_)
 
 
 def _evenest(placed: IntArray, service: int, servers_per_row: int) -> BoolArray:
-    """The rows with room that have fewest of a service; of those the ones with fewest servers in use."""
+    """The rows with room that have fewest instances of a service; of those the ones with fewest servers in use."""
     used = placed.sum(axis=1)
     full = used >= servers_per_row
     order = np.where(full, np.iinfo(np.int64).max, placed[:, service] * (servers_per_row + 1) + used)
@@ -142,9 +142,9 @@ def _draw_w(
 def fleet_of(
     machine: Machine, rows: int, servers_per_row: int, budget_w: float, courses: Mapping[str, FloatArray]
 ) -> Snapshot:
-    """Empty servers of eight GPUs at rest, in rows that may draw so many watts each.
+    """Idle, empty servers of eight GPUs, in rows with this budget each.
 
-    courses: by service, of `expected_course`; without any, placement knows of no hours.
+    courses: by service, from `expected_course`; without any, placement has no daily profiles.
     """
     count, nothing = rows * servers_per_row, column([], np.int64)
     nodes = NodeTable(
@@ -165,7 +165,7 @@ def fleet_of(
 def power_of(
     machine: Machine, servers: Sequence[str], rows: int, budget_w: float, courses: Mapping[str, FloatArray]
 ) -> PowerTable:
-    """Rows of servers at rest; the watts of a whole server are told of its GPUs, an eighth each."""
+    """Power table of rows of idle servers; the draw of a whole server is divided among its eight GPUs."""
     row_names, per_row, count = [f"row-{n}" for n in range(rows)], len(servers) // rows, 8 * len(servers)
 
     def each(whole_w: float) -> FloatArray:

@@ -1,4 +1,4 @@
-"""A comparison: the same row, requests and budget under several policies, beside a row that nothing holds back."""
+"""Comparison of policies: the same row, requests and budget under each, beside a row without any limit."""
 
 import time
 from dataclasses import dataclass, replace
@@ -21,42 +21,42 @@ from simulator.sweep.runner import Run
 
 POLICIES = (*BASELINES, *OURS)
 DELAY_S = {"tonnage": 2.0, "ladder": 2.0}
-"""Control delay of each policy where none is asked for: in band through an agent; all others out of band."""
+"""Control delay of each policy by default: in band through an agent; all others out of band."""
 OUT_OF_BAND_S = 40.0
 TELEMETRY_S = {"tonnage": 0.0, "ladder": 0.0}
-"""From the end of a period to its reading in a policy's hands, in whole periods: readings of agents come with their
+"""Delay from the end of a period until a policy has its reading, in whole periods. Readings of agents arrive with their
 reports, within a tenth of a period (the 99th percentile of `make bench-power-reaction`); all others are those of meters
 and management controllers."""
 METER_TELEMETRY_S = 2.0
 
 GOALS = {("low", 50): 5.0, ("low", 99): 50.0, ("high", 50): 1.0, ("high", 99): 5.0}
-"""POLCA's goals: by how many percent the latency of each class may rise, at the median and the 99th percentile."""
+"""POLCA's goals: the allowed increase of each class's latency in percent, at the median and the 99th percentile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What is compared. With a run of the sweep it decides everything."""
+    """Inputs of a comparison. Together with a run of the sweep they determine the result."""
 
     rates: Path | None = None
-    """CSV of request rates; None for those that Tonnage makes up."""
+    """CSV of request rates; None for the built-in synthetic rates."""
     days: int | None = None
     worst_day: bool = False
-    """Only the day with the highest rate."""
+    """Whether to use only the day with the highest rate."""
     above_share: float = 0.0
-    """Only the stretches with at least this share of the highest rate."""
+    """Use only the stretches with at least this fraction of the highest rate."""
     mix: str = "chat"
     lengths: Path | None = None
     """CSV of prompt and output lengths for the mix `code`."""
     base_servers: int = 40
-    """The row as it was planned: what its budget was made for."""
+    """Servers of the row as planned, which its budget was made for."""
     base_peak_share: float = 0.79
-    """What that row draws at its highest, as a share of the budget."""
+    """Peak draw of that row as a fraction of the budget."""
     budget_w: float | None = None
-    """Instead of working the budget out from the row as it was planned."""
+    """Given budget; None computes it from the row as planned."""
     delay_s: float | None = None
-    """For every policy; None gives each its own."""
+    """Control delay of every policy; None gives each its own."""
     telemetry_s: float | None = None
-    """The same for how late readings come."""
+    """Delay of readings of every policy; None gives each its own."""
     batch: int = 1
     peak_busy_share: float = 0.8
     burstiness: float = 1.0
@@ -100,14 +100,14 @@ class Compared:
     telemetry_s: float
     outcome: Outcome
     free: tuple[ClassOutcome, ...]
-    """The classes where nothing was held back."""
+    """Results of the classes without any limit."""
     base_spike_share: float
-    """Largest rise within 40 s of the row as it was planned, over the budget."""
+    """Largest rise within 40 s of the row as planned, over the budget."""
     cpu_s: float
     """Processor time of this run alone."""
 
     def slower_pct(self, of_class: str, percentile: int) -> float:
-        """By how many percent a class's latency rose at this percentile (50 or 99)."""
+        """Increase of a class's latency at this percentile (50 or 99), in percent."""
         mine, free = self.outcome.of_class(of_class), self.free[CLASSES.index(of_class)]
         ratio = mine.p50_s / free.p50_s if percentile == 50 else mine.p99_s / free.p99_s
         return 100.0 * (ratio - 1.0)
@@ -123,7 +123,7 @@ class Compared:
 
 
 def label_of(extra_share: float) -> str:
-    """How a sweep calls a row with so many more servers: `+30 %`."""
+    """Label of a row with this fraction of additional servers, as used by sweeps: `+30 %`."""
     return f"+{100 * extra_share:g} %"
 
 
@@ -132,12 +132,12 @@ def extra_of(label: str) -> float:
 
 
 def check_study(study: Study, policies: tuple[str, ...], *, option: str = "--policy") -> None:
-    """Raises ConfigError with everything that is wrong, before any time is spent.
+    """Raises ConfigError with every mistake, before any time is spent.
 
-    option: how the policies were asked for.
+    option: the option that named the policies.
     """
     mistakes = [
-        Mistake(f"{option} {name}", "there is no such policy", f"choose of {', '.join(POLICIES)}")
+        Mistake(f"{option} {name}", "there is no such policy", f"choose one of {', '.join(POLICIES)}")
         for name in policies
         if name not in POLICIES
     ]
@@ -160,7 +160,7 @@ def servers_with(study: Study, extra_share: float) -> int:
 
 
 def play(run: Run, study: Study) -> Compared:
-    """One run of a sweep; `run.trace` says how many more servers (see label_of)."""
+    """One run of a sweep; `run.trace` gives the number of additional servers (see label_of)."""
     extra_share = extra_of(run.trace)
     budget_w, spike_share = planned_budget(study, run.seed)
     servers = servers_with(study, extra_share)
@@ -180,9 +180,9 @@ def play(run: Run, study: Study) -> Compared:
 
 
 def planned_budget(study: Study, seed: int) -> tuple[float, float]:
-    """(the row's budget in watts, largest rise within 40 s of the row as planned as a share of it).
+    """(the row's budget in watts, largest rise within 40 s of the row as planned as a fraction of it).
 
-    The budget is what makes the row as planned peak at its share of it, under this seed's requests.
+    The budget is chosen so that the row as planned peaks at its fraction of it, under this seed's requests.
     """
     base = _unlimited(study, study.base_servers, seed)
     budget_w = base.peak_w / study.base_peak_share if study.budget_w is None else study.budget_w
@@ -191,7 +191,7 @@ def planned_budget(study: Study, seed: int) -> tuple[float, float]:
 
 @lru_cache(maxsize=4)
 def _unlimited(study: Study, servers: int, seed: int) -> Outcome:
-    """A row of so many servers that nothing holds back."""
+    """A row of these servers without any limit."""
     return _trial(replace(study, faults=(), brake=False), servers, seed, "no-cap", float("inf"))
 
 
@@ -229,5 +229,5 @@ def _trial(study: Study, servers: int, seed: int, policy: str, budget_w: float) 
 
 
 def safe_floor_w(machine: Machine, servers: int, budget_w: float) -> float:
-    """What each server may draw when it hears nothing: an even part of the budget, where the clock can keep to it."""
+    """Limit of each server that hears nothing: an equal part of the budget, where the clock can keep to it."""
     return float(np.clip(budget_w / servers, machine.floor_w, machine.highest_w))

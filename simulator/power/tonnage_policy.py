@@ -1,4 +1,4 @@
-"""Tonnage's own policy on the pretend row: the allocator of `power/` over one budget, a lease for each server."""
+"""Tonnage's own policy on the simulated row: the allocator of `power/` over one budget, a lease for each server."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,21 +29,23 @@ from simulator.power.protection import ROW_BREAKER
 from simulator.power.requests import HIGH, LOW
 
 OURS = ("tonnage", "tonnage-oob")
-"""The same allocator; `oob` is for limits that take 40 s, through management controllers: those know no bursts."""
+"""Names of Tonnage's policies, both with the same allocator; `oob` is for limits that take 40 s, through management
+controllers, and has no bursts."""
 
 CLASSES = (PowerClass("low", 1, 1.0), PowerClass("high", 0, 4.0))
 FLOOR_MHZ = {LOW: 810.0, HIGH: 1110.0}
-"""Useful floors: what tokens draw at these clocks. Below, more latency is lost than watts are won."""
+"""Useful floors: the draw of token generation at these clocks. Below, more latency is lost than power is saved."""
 LOWEST_LIMIT_SHARE = 0.25
-"""Of TDP: an A100 accepts limits from 100 of its 400 W."""
+"""Lowest limit as a fraction of TDP: an A100 accepts limits from 100 of its 400 W."""
 _PHASES: IntArray = np.array([PHASE_IDLE, PHASE_COMPUTE_BOUND, PHASE_MEMORY_BOUND])
-"""By IDLE, PROMPT, TOKENS of simulator.power.row."""
+"""Phases by IDLE, PROMPT, TOKENS of simulator.power.row."""
 
 
 class Tonnage:
-    """Turns readings of servers into those of devices, steps the allocator, and sends its grants as orders.
+    """Policy that converts readings of servers to those of devices, steps the allocator, and sends its grants as
+    orders.
 
-    A server is one device here: its GPUs work in step, so one limit holds for all of them.
+    A server is one device here: its GPUs work in step, so one limit applies to all of them.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class Tonnage:
         telemetry_s: float,
         leases: PowerLeases | None = None,
     ) -> None:
-        """leases: what the controller before this one had granted, as a status would tell; None for none."""
+        """leases: grants of the previous controller, as a status would report them; None for none."""
         self.name = name
         self._machine, self._delay_s = machine, delay_s
         table = _table(machine, servers, budget_w)
@@ -76,7 +78,7 @@ class Tonnage:
         self._told: Grants | None = None
         self._burst_j: tuple[FloatArray, FloatArray] | None = None
         self._said: tuple[FloatArray, FloatArray] | None = None
-        """Limits that servers last said, in watts of the server and of its devices."""
+        """Limits that servers last reported, in watts of the server and of its devices."""
         self._per_limit = _plug_per_limit(machine)
         self._unbounded_w: FloatArray = np.full(len(self._devices), np.inf)
         self._burst_w = self._unbounded_w
@@ -109,7 +111,7 @@ class Tonnage:
         return self._said[1]
 
     def _orders_of(self, grants: Grants) -> Orders:
-        """Limits that did not change are the very same arrays as before: agents see that at once."""
+        """Orders from grants. Unchanged limits are the same arrays as before, which agents detect without comparing."""
         self._number += 1
         before = self._orders
         cap_w = self._plug_w(grants.cap_w) if before is None or any_of(grants.changed) else before.cap_w
@@ -125,13 +127,13 @@ class Tonnage:
         )
 
     def _plug_j(self, burst_j: FloatArray) -> FloatArray:
-        """The very same array as long as the grants carry the same one."""
+        """Bursts in joules at the plug; the same array as long as the grants carry the same one."""
         if self._burst_j is None or self._burst_j[0] is not burst_j:
             self._burst_j = (burst_j, burst_j * self._per_limit)
         return self._burst_j[1]
 
     def _plug_w(self, limit_w: FloatArray) -> FloatArray:
-        """What a server draws at most under a limit on its GPUs together; infinite at their highest."""
+        """Highest draw of a server under a limit on its GPUs together; infinite at their highest limit."""
         plug_w = self._machine.other_w + self._per_limit * limit_w
         return np.where(limit_w >= self._devices.max_w, np.inf, plug_w)
 
@@ -155,20 +157,22 @@ class Tonnage:
 def ours(
     name: str, machine: Machine, servers: tuple[int, ...], budget_w: float, delay_s: float, telemetry_s: float
 ) -> Policy:
-    """Tonnage for a row of so many servers of each class.
+    """Tonnage for a row with these servers of each class.
 
-    telemetry_s: from the end of a period to its reading in the allocator's hands.
+    telemetry_s: delay from the end of a period until the allocator has its reading.
     """
     return Tonnage(name, machine, servers, budget_w, delay_s, telemetry_s)
 
 
 def _overshoot_share(machine: Machine) -> float:
-    """The hottest prompt passes TDP, which is the highest limit: so far a limiter lets a draw pass its limit."""
+    """Overshoot of a limiter: the prompt with the highest draw exceeds TDP, which is the highest limit, by this
+    fraction.
+    """
     return float(machine.prompt_share.max()) - 1.0
 
 
 def _plug_per_limit(machine: Machine) -> float:
-    """Plug watts that a watt of limit may cause, overshoot and fans included."""
+    """Plug watts that one watt of limit may cause, overshoot and fans included."""
     return machine.watts_per_gpu_watt * (1 + _overshoot_share(machine))
 
 

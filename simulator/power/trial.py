@@ -1,4 +1,4 @@
-"""One run: a row, its requests, a policy, a control delay, a brake and faults; and what came of it."""
+"""One run: a row, its requests, a policy, a control delay, a brake and faults; and the result."""
 
 import gc
 import heapq
@@ -21,69 +21,70 @@ from simulator.power.requests import CLASSES, Requests
 from simulator.power.row import Row
 
 RIPPLE_W, RIPPLES = 0.5, 97
-"""What a meter tells differs in its last digit although the draw stands still: so far at most, in so many patterns that
-come again and again. A meter that repeats itself to the last digit is stuck."""
+"""Ripple of meters: their last digit varies although the draw is constant, by up to this many watts, in this number of
+recurring patterns. A meter that repeats itself to the last digit is stuck."""
 JUDGED_UNTIL_S = 600.0
 """Requests of the last ten minutes are not judged: a run ends before they could be done."""
 
 MakePolicy = Callable[[float], Policy]
-"""Makes a policy for a budget in watts; called again when a controller starts anew."""
+"""Constructor of a policy for a budget in watts; called again when a new controller starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What holds for a run besides its row and its policy."""
+    """Parameters of a run besides its row and its policy."""
 
     budget_w: float = float("inf")
     delay_s: float = 2.0
-    """From an order to its effect: about 2 s through an agent on the server, 40 s through its management controller."""
+    """Delay from an order to its effect: about 2 s through an agent on the server, 40 s through its management
+    controller."""
     telemetry_s: float = 2.0
-    """From the end of a period to its reading in the policy's hands."""
+    """Delay from the end of a period until the policy has its reading."""
     brake: BrakeRules = field(default_factory=BrakeRules)
     breaker: BreakerCurve = ROW_BREAKER
     faults: tuple[Fault, ...] = ()
     safe_floor_w: float = float("inf")
-    """What a server draws at most once its lease has run out."""
+    """Limit of a server whose lease has run out."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassOutcome:
-    """How one class of service fared."""
+    """Result of one class of service."""
 
     requests: int
     unserved: int
     p50_s: float
     p99_s: float
     held_share: float
-    """Of its servers' time: at work and slower than at full clock."""
+    """Fraction of its servers' time spent working slower than at full clock."""
     limited_share: float
-    """Of its servers' time: under a limit below what a server can draw, whether it slowed anything or not."""
+    """Fraction of its servers' time under a limit below what a server can draw, whether it slowed anything or not."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What a run showed. All of it is simulated."""
+    """Result of a run. All of it is simulated."""
 
     policy: str
     servers: tuple[int, ...]
     for_s: float
     budget_w: float
     row_w: FloatArray
-    """Shape (periods,): mean draw of each period."""
+    """Mean draw of each period, shape (periods,)."""
     brakes: int
     over_s: float
-    """Time above the budget, to the event."""
+    """Time above the budget, exact to the event."""
     longest_over_s: float
     breaker_share: float
-    """The nearest that the breaker came to opening: 1 opens it."""
+    """Highest heat of the breaker: 1 opens it."""
     limit_changes: int
     classes: tuple[ClassOutcome, ...]
     named: tuple[tuple[float, int, str], ...] = ()
-    """(instant, server, why) of the servers that the policy found not to obey or not to be believed."""
+    """(instant, server, reason) of the servers that the policy found not to obey or not to be believed."""
     disobeyed: tuple[tuple[float, int], ...] = ()
-    """(instant, server) of those that first kept a higher limit than they were told, by their faults."""
+    """(instant, server) of the first time that each faulty server kept a higher limit than granted."""
     offended: tuple[tuple[float, int], ...] = ()
-    """(instant, server) of those that first drew more than their leases and bursts allow, by their faults."""
+    """(instant, server) of the first time that each faulty server drew more than its lease and bursts allow."""
 
     @property
     def peak_w(self) -> float:
@@ -97,7 +98,7 @@ class Outcome:
         return self.classes[CLASSES.index(name)]
 
     def spike_share(self, within_s: float) -> float:
-        """The largest rise of the row's draw within so long, as a share of the budget."""
+        """Largest rise of the row's draw within this time, as a fraction of the budget."""
         steps = range(1, round(within_s / PERIOD_S) + 1)
         return max(float((self.row_w[k:] - self.row_w[:-k]).max()) for k in steps) / self.budget_w
 
@@ -113,9 +114,9 @@ def run_trial(
     rules: Rules,
     seed: int = 0,
 ) -> Outcome:
-    """Serve the requests for so long under the policy.
+    """Outcome of serving the requests for this time under the policy.
 
-    seed: decides which servers faults strike.
+    seed: determines the servers that faults affect.
     """
     with _uncollected():
         return _Trial(machine, requests, servers, batch, make_policy, rules, seed).run(for_s)
@@ -123,7 +124,9 @@ def run_trial(
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without the collector of cycles: a run makes millions of objects, no cycles, and would be searched in vain."""
+    """Disables cyclic garbage collection: a run makes millions of objects and no cycles, so searching them finds
+    nothing.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -134,7 +137,7 @@ def _uncollected() -> Iterator[None]:
 
 
 class _Trial:
-    """The loop of a run: every period the meter is read, the policy is asked, and orders set out."""
+    """Loop of a run: every period the meter is read, the policy is called, and orders are sent."""
 
     def __init__(
         self,
@@ -168,7 +171,7 @@ class _Trial:
         self.edges = list(edges_s(rules.faults))
         self.sent = 0
         self.under_way: list[tuple[float, int, int, Orders]] = []
-        """(when it arrives, number of its sending, the controller's epoch, the order)."""
+        """(instant of arrival, number of its sending, the controller's epoch, the order)."""
         self.ripple_w = np.random.default_rng(seed).uniform(-RIPPLE_W, RIPPLE_W, (RIPPLES, count))
         self.periods = 0
         self.frozen: Readings | None = None
@@ -179,7 +182,7 @@ class _Trial:
         self.row_w = array("d")
         self.limited_s = np.zeros(len(servers))
         self.limited_now = np.zeros(len(servers))
-        """Of each class, how much a period adds to that."""
+        """Amount that one period adds to `limited_s`, by class."""
         self.zeros = np.zeros(count)
         self.highest_w = machine.highest_w
         self.firsts: IntArray = np.concatenate([[0], np.cumsum(servers)[:-1]])
@@ -198,7 +201,7 @@ class _Trial:
         return self._outcome(for_s)
 
     def _until(self, until_s: float) -> None:
-        """Go on to an instant, with everything that is due on the way."""
+        """Advances to an instant, handling everything that is due on the way."""
         while True:
             due_s = self.under_way[0][0] if self.under_way else np.inf
             edge_s = self.edges[0] if self.edges else np.inf
@@ -223,7 +226,7 @@ class _Trial:
                 self._edge(next_s)
 
     def _edge(self, now_s: float) -> None:
-        """A fault begins or ends."""
+        """Handles the start or end of a fault."""
         self.agents.refresh(now_s)
         if any(fault.kind == "reboot" and fault.from_s == now_s for fault in self.rules.faults):
             heapq.heappush(self.edges, now_s + AGENT_AFTER_BOOT_S)
@@ -237,7 +240,7 @@ class _Trial:
         return bool(faults) and any(fault.kind == kind and fault.holds(now_s) for fault in faults)
 
     def _read(self, now_s: float) -> Readings:
-        """The meter at the breaker, and what telemetry makes of it."""
+        """Readings of the meter at the breaker, and what telemetry makes of them."""
         server_w = self.row.close_window()
         row_w = float(np.add.reduce(server_w))
         self.row_w.append(row_w)
@@ -254,13 +257,13 @@ class _Trial:
             row_w=row_w,
             cap_w=self.agents.said_w,
             phase=self.row.phase.copy(),
-            # What a server holds of another controller confirms nothing to this one.
+            # A grant of another controller confirms nothing to this one.
             sequence=self.agents.sequence if self.agents.epoch == self.epoch else np.full(len(server_w), -1),
         )
         return self._told(readings, now_s) if self.rules.faults else readings
 
     def _told(self, true: Readings, now_s: float) -> Readings:
-        """What is left of a reading after the faults of telemetry."""
+        """Reading after the faults of telemetry."""
         if self._holds("frozen", now_s):
             self.frozen = self.frozen or true
             return self.frozen
@@ -294,7 +297,7 @@ class _Trial:
         if self.heard is None:
             return
         self.policy.set_budget(self.budget_w)
-        orders = self.policy.step(now_s, self.heard)  # a controller that is cut off goes on with what it heard last
+        orders = self.policy.step(now_s, self.heard)  # a controller that is cut off continues with its last readings
         if orders is not None and not cut:
             self.sent += 1
             heapq.heappush(self.under_way, (now_s + self.rules.delay_s, self.sent, self.epoch, orders))
@@ -328,7 +331,8 @@ class _Trial:
         mine: IntArray = np.flatnonzero((requests.of_class == number) & (requests.at_s < for_s - JUDGED_UNTIL_S))
         latency_s = self.row.latency_s[mine].astype(np.float64)
         unserved = np.isnan(latency_s)
-        # Who waits still at the end has waited at least so long: leaving them out would reward a policy that starves.
+        # A request that still waits at the end has waited at least this long: leaving it out would reward a policy that
+        # starves.
         latency_s[unserved] = for_s - requests.at_s[mine][unserved]
         p50_s, p99_s = np.percentile(latency_s, [50, 99]) if len(mine) else (np.nan, np.nan)
         return ClassOutcome(
