@@ -1,4 +1,4 @@
-"""Which of a node's devices a pod takes when the policy has no opinion of its own: the fullest that still fit."""
+"""Default choice of a node's devices: the fullest that still fit, for policies without a preference of their own."""
 
 import numpy as np
 
@@ -9,10 +9,10 @@ _NEVER = np.iinfo(np.int64).max
 
 
 def tightest_devices(shape: PodShape, left_milli: IntArray) -> IntArray:
-    """For each node the devices with least left that can take the pod's share, lowest number first among equals.
+    """For each node, the devices with least left that can take the pod's share; the lowest number first among equals.
 
-    left_milli: shape (nodes, width), thousandths left of each device; every node can take the pod.
-    Returns bit masks, shape (nodes,); 0 for a pod without GPUs. Whole GPUs: the first idle ones.
+    left_milli: shape (nodes, width), thousandths left of each device. Every node can take the pod.
+    Returns bit masks, shape (nodes,); 0 for a pod without GPUs. For whole GPUs: the first idle ones.
     """
     if not shape.gpus:
         return np.zeros(len(left_milli), dtype=np.int64)
@@ -26,7 +26,7 @@ def tightest_devices(shape: PodShape, left_milli: IntArray) -> IntArray:
 
 
 def left_after(shape: PodShape, left_milli: IntArray, devices: IntArray) -> IntArray:
-    """What is left of each device once the pod holds the devices of the mask. Shape (nodes, width)."""
+    """Thousandths left of each device once the pod holds the devices of the mask. Shape (nodes, width)."""
     if not shape.gpus:
         return left_milli
     held = devices[:, None] >> np.arange(left_milli.shape[1]) & 1

@@ -1,4 +1,4 @@
-"""Why here, and why nowhere: the terms of the chosen node and the runners-up, or what was short on how many nodes."""
+"""Explanation of a placement: cost terms of the chosen node and the runners-up, or the resources that were short."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,31 +14,32 @@ from placement.engine.packer import Packer
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node where the pod would fit."""
+    """Node where the pod would fit."""
 
     node: int
     devices: int
-    """Bit mask."""
+    """Bit mask of the node's devices."""
     cost: float
     terms: Mapping[str, float]
-    """The parts of the cost, as the policy names them; `surcharge` where there is one; and beside the cost the
-    `expected peak of its power domain`, a share of that one's budget with the pod there, where the pod's hours are
-    known."""
+    """Parts of the cost, as the policy names them, and `surcharge` where there is one. Where the pod's daily power
+    profile is known, `expected peak of its power domain` is added: a fraction of that domain's budget, with the pod
+    there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The best candidates, best first; or, where there is none, the reason."""
+    """Best candidates, best first, or the reason why there is none."""
 
     candidates: tuple[Candidate, ...]
-    """The first is what `Packer.choose` answers."""
+    """The first is the result of `Packer.choose`."""
     shortage: Reason | None = None
 
 
 def explain(packer: Packer, shape: PodShape, runners_up: int = 3, owner: str = "") -> Explanation:
-    """Why a pod of this shape would go where it would go now. Changes nothing.
+    """Explains why a pod of this shape would now go where it goes. Changes nothing.
 
-    owner: its service. Where its hours prefer some power domains, nodes of those come first, whatever they cost.
+    owner: the pod's service. Where its power profile prefers some power domains, their nodes come first, whatever they
+    cost.
     """
     cost, devices = packer.costs(shape)
     rank = np.arange(len(cost)) if packer.rank is None else packer.rank
@@ -65,25 +66,26 @@ EXPECTED_PEAK = "expected peak of its power domain"
 WORDS = {
     "cordoned": "a cordon (or not ready)",
     "gpu_type": "another GPU type",
-    "way": "pods placed in another way (see `pools` in the settings)",
+    "way": "another placement mode (see `pools` in the settings)",
     "selector": "labels that do not match",
     "taint": "a taint that is not tolerated",
-    "gpus": "fewer free GPUs than asked",
-    "fragments": "enough free GPU in all, but not on enough devices",
+    "gpus": "fewer free GPUs than requested",
+    "fragments": "enough free GPU in total, but not on enough devices",
     "cpu": "too little free CPU",
     "memory": "too little free memory",
-    "power": "room, but no power headroom for it",
+    "power": "free resources, but no power headroom",
 }
 
 
 def shortage(packer: Packer, shape: PodShape) -> Reason:
-    """On how many nodes what was in the way of a pod.
+    """Number of nodes that each obstacle rules out for a pod.
 
-    A node that the pod may not use counts once, under the first of: cordoned, GPU type, way, selector, taint; one that
-    only its way bars under that. A node that it may use counts under everything that it is short of; under power only
-    one that is short of nothing else, and then the reason is NoPowerHeadroom: such a pod waits for watts, not for GPUs.
+    A node that the pod may not use counts once, under the first of: cordoned, GPU type, placement mode (`way`),
+    selector, taint. It counts under `way` when its placement mode alone rules it out. A node that the pod may use
+    counts under every resource that it is short of. It counts under power only when nothing else is short. The reason
+    is then NoPowerHeadroom: the pod waits for power, not for GPUs.
     """
-    barred = np.array([_bar(packer, shape, node) for node in range(len(packer.nodes))], dtype=object)
+    barred = np.array([_obstacle(packer, shape, node) for node in range(len(packer.nodes))], dtype=object)
     open_to = np.array([bar is None for bar in barred], dtype=bool)
     ledger = packer.ledger
     counts = {kind: int((barred == kind).sum()) for kind in ("cordoned", "gpu_type", "way", "selector", "taint")}
@@ -94,18 +96,18 @@ def shortage(packer: Packer, shape: PodShape) -> Reason:
     counts["fragments"] = int((open_to & short & enough_in_all).sum())
     counts["cpu"] = int((open_to & (ledger.cpu_milli < shape.cpu_milli)).sum())
     counts["memory"] = int((open_to & (ledger.memory_bytes < shape.memory_bytes)).sum())
-    without_watts = _without_watts(packer, shape)
-    counts["power"] = len(without_watts)
+    without_headroom = _without_headroom(packer, shape)
+    counts["power"] = len(without_headroom)
     figures = {"nodes": float(len(barred)), **{kind: float(count) for kind, count in counts.items() if count}}
     parts = [f"{counts[kind]} with {words}" for kind, words in WORDS.items() if counts[kind]]
     words = f"none of {len(barred)} nodes can take it: {', '.join(parts) or 'no nodes'}"
-    if not len(without_watts):
+    if not len(without_headroom):
         return Reason("NoNodeFits", words, figures)
-    return _no_headroom(packer, shape, without_watts, words, figures)
+    return _no_headroom(packer, shape, without_headroom, words, figures)
 
 
-def _without_watts(packer: Packer, shape: PodShape) -> IntArray:
-    """Nodes that have room for a pod, but no headroom."""
+def _without_headroom(packer: Packer, shape: PodShape) -> IntArray:
+    """Nodes that have free resources for a pod, but no power headroom."""
     if packer.power is None or not shape.gpus:
         return np.zeros(0, dtype=np.int64)
     cost, _ = packer.costs(shape)
@@ -113,18 +115,18 @@ def _without_watts(packer: Packer, shape: PodShape) -> IntArray:
 
 
 def _no_headroom(packer: Packer, shape: PodShape, nodes: IntArray, words: str, figures: dict[str, float]) -> Reason:
-    """The node that comes nearest to having the watts, and the domain that keeps it from them."""
+    """NoPowerHeadroom for the node that lacks least power, naming the domain that limits it."""
     floors = packer.floors
-    assert floors is not None  # noqa: S101 - watts refused these nodes
+    assert floors is not None  # noqa: S101 - power floors ruled out these nodes
     missing = {node: floors.need_w(node, shape.gpus) - floors.left_w(node) for node in nodes.tolist()}
     nearest = min(missing, key=lambda node: missing[node])
     need_w, left_w = floors.need_w(nearest, shape.gpus), floors.left_w(nearest)
-    words += f"; it needs {need_w:.0f} W to work at its floor, and power domain {floors.tightest(nearest)}"
+    words += f"; it needs {need_w:.0f} W to run at its floor, and power domain {floors.tightest(nearest)}"
     words += f" leaves {left_w:.0f} W" if left_w >= 0 else f" is {-left_w:.0f} W short already"
     return Reason("NoPowerHeadroom", words, {**figures, "need_w": need_w, "headroom_w": left_w})
 
 
-def _bar(packer: Packer, shape: PodShape, node: int) -> str | None:
+def _obstacle(packer: Packer, shape: PodShape, node: int) -> str | None:
     nodes = packer.nodes
     if not nodes.schedulable[node]:
         return "cordoned"
@@ -133,11 +135,11 @@ def _bar(packer: Packer, shape: PodShape, node: int) -> str | None:
     if shape.gpus and (shape.gpu_types and name not in shape.gpu_types):
         return "gpu_type"
     if not meets_terms(nodes.labels[node], shape):
-        return "way" if _meets_all_but_the_way(nodes.labels[node], shape) else "selector"
+        return "way" if _meets_all_but_the_mode(nodes.labels[node], shape) else "selector"
     if not tolerates_all(nodes.taints[node], shape.tolerations):
         return "taint"
     return None
 
 
-def _meets_all_but_the_way(labels: Labels, shape: PodShape) -> bool:
+def _meets_all_but_the_mode(labels: Labels, shape: PodShape) -> bool:
     return any(all(r.key == WAY_LABEL or meets(labels, r) for r in term) for term in shape.node_terms)

@@ -1,4 +1,4 @@
-"""The ledger: what is free on each node while a plan is being made, and which nodes changed since when."""
+"""Ledger of the free resources of each node while a plan is made, and of the nodes that changed since a mark."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ class Ledger:
     """Free resources of a fleet, changed pod by pod.
 
     cpu_milli, memory_bytes: shape (nodes,). gpu_milli: shape (nodes, width), thousandths left of each device.
-    gpu_type, gpus: shape (nodes,), constant. All may be read; they change through `take` and `give` alone.
+    gpu_type, gpus: shape (nodes,), constant. All may be read; only `take` and `give` change them.
     """
 
     def __init__(self, free: Free, gpus: IntArray, gpu_type: IntArray) -> None:
@@ -31,19 +31,19 @@ class Ledger:
 
     @property
     def mark(self) -> int:
-        """A point in time to ask `changed_since` about."""
+        """Point in time to pass to `changed_since`."""
         return self._charges
 
     def changed_since(self, mark: int) -> IntArray:
-        """The nodes that were touched after that mark, each once, rising."""
+        """Nodes that changed after that mark, each once, ascending."""
         return np.flatnonzero(self._last_charge > mark)
 
     def take(self, shape: PodShape, node: int, devices: Sequence[int]) -> None:
-        """Charge a pod to a node. The caller has checked that it fits."""
+        """Charges a pod to a node. The caller has checked that it fits."""
         self._charge(shape, node, devices, 1)
 
     def give(self, shape: PodShape, node: int, devices: Sequence[int]) -> None:
-        """Give back what `take` charged."""
+        """Returns what `take` charged."""
         self._charge(shape, node, devices, -1)
 
     def _charge(self, shape: PodShape, node: int, devices: Sequence[int], sign: int) -> None:
@@ -55,9 +55,9 @@ class Ledger:
         self._last_charge[node] = self._charges
 
     def fits(self, shape: PodShape, nodes: IntArray | None = None) -> BoolArray:
-        """Where the free resources suffice, device by device; eligibility is not looked at.
+        """Whether the free resources suffice, device by device. Does not check eligibility.
 
-        nodes: rows to look at, all when None. Returns shape (len(nodes),).
+        nodes: rows to check, all when None. Returns shape (len(nodes),).
         """
         rows = slice(None) if nodes is None else nodes
         enough = (self.cpu_milli[rows] >= shape.cpu_milli) & (self.memory_bytes[rows] >= shape.memory_bytes)

@@ -1,4 +1,4 @@
-"""In which order equal nodes are taken, so that neither chance nor the naming of nodes decides."""
+"""Order in which equal nodes are taken, so that neither chance nor the names of nodes decide."""
 
 import numpy as np
 
@@ -11,10 +11,11 @@ _NAMING_LABELS = frozenset({"kubernetes.io/hostname"})
 
 
 def content_rank(snapshot: Snapshot, seed: int | None = None) -> IntArray:
-    """A rank for each node that follows from what the node is and what runs there, not from its name.
+    """Rank for each node that depends on its properties and its load, not on its name.
 
-    Sorted by GPU type, GPUs, CPU, memory, labels, taints, then what is free, the fullest first. Nodes that are alike in
-    all of this are interchangeable, so their table order decides nothing that anybody could notice.
+    Sorted by GPU type, GPUs, CPU, memory, labels, taints, then free resources, the fullest first. Nodes that are equal
+    in all of this are interchangeable, so their order in the table makes no observable difference.
+
     seed: shuffles the ranks, the same way whatever the names; None leaves them sorted.
     Returns shape (nodes,), a permutation.
     """
@@ -40,7 +41,7 @@ def content_rank(snapshot: Snapshot, seed: int | None = None) -> IntArray:
 
 
 def _marks_rank(nodes: NodeTable) -> IntArray:
-    """A number per node that orders nodes by labels and taints, equal where both are."""
+    """Number per node that orders nodes by labels and taints; equal where both are equal."""
     marks = [
         (
             tuple(sorted(item for item in labels.items() if item[0] not in _NAMING_LABELS)),

@@ -1,7 +1,7 @@
-"""The packing engine: finds the node and devices where a pod costs least under a policy, and keeps what it knows.
+"""Packing engine: the node and devices where a pod costs least under a policy, with a cache of ratings.
 
-Ratings are kept per (rating key, node) and a node is rated again only after it changed, so a decision looks at the few
-nodes that were touched since the last pod of its kind, and then at one row of costs.
+Ratings are cached per (rating key, node), and a node is rated again only after it changed. A decision therefore rates
+only the nodes that changed since the last pod of the same shape, and then reads one row of costs.
 """
 
 from collections import OrderedDict
@@ -18,42 +18,43 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
 from placement.engine.ledger import Ledger
 from placement.engine.policy import Policy
-from placement.engine.power_headroom import PowerRoom
+from placement.engine.power_headroom import PowerHeadroom
 
 ROW_BYTES = 64 * 2**20
-"""Memory for kept ratings. 16 bytes a node: 3,400 rating keys at 1,213 nodes, 200 at 20,000. The least lately used row
-goes first; openb has 91 rating keys in all."""
+"""Memory for cached ratings, in bytes. 16 bytes a node: 3,400 rating keys at 1,213 nodes, 200 at 20,000. The least
+recently used row is dropped first; openb has 91 rating keys in all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Where a pod would go."""
+    """Node and devices chosen for a pod."""
 
     node: int
     """Row of the node table."""
     devices: int
     """Bit mask of the node's devices; 0 for a pod without GPUs."""
     cost: float
-    """What the policy asks for it, surcharge included. Comparable between nodes, not between policies."""
+    """Cost under the policy, including surcharge. Comparable between nodes, not between policies."""
 
 
 @dataclass(slots=True, eq=False)
 class _Row:
-    """The ratings under one key: infinite where the pod does not fit."""
+    """Cached ratings under one key; the cost is infinite where the pod does not fit."""
 
     cost: FloatArray
     devices: IntArray
     mark: int
-    """The ledger's mark up to which they hold."""
+    """Ledger's mark up to which the ratings are current."""
 
 
 class Packer:
-    """A ledger, who may run where, and a policy. One pod at a time; whoever needs many together places and removes.
+    """Ledger, eligibility of nodes and a policy, combined. Handles one pod at a time; callers place sets pod by pod.
 
-    The same ledger may be changed by others too, through `take` and `give`: the engine notices.
+    Others may change the same ledger through `take` and `give`: the engine notices.
     """
 
-    # 1,213 nodes: 0.03 ms the median decision under BestFit, whose ratings cost next to nothing (benchmarks/scale.py).
+    # 1,213 nodes: 0.03 ms for the median decision under BestFit, whose ratings cost next to nothing
+    # (benchmarks/scale.py).
 
     def __init__(
         self,
@@ -63,13 +64,13 @@ class Packer:
         policy: Policy,
         rank: IntArray | None = None,
         row_bytes: int = ROW_BYTES,
-        power: PowerRoom | None = None,
+        power: PowerHeadroom | None = None,
     ) -> None:
-        """rank: shape (nodes,), all different; of nodes that cost the same, the one with least rank is taken.
+        """rank: shape (nodes,), all different; among nodes of equal cost, the one with the lowest rank is taken.
 
-        None takes the first in the table, so names decide where tables are sorted by name: see
-        placement/engine/node_order.py. power: what the watts allow and prefer, as the ledger stands; None: they decide
-        nothing.
+        None takes the first in the table. Names then decide where tables are sorted by name: see
+        placement/engine/node_order.py. power: power headroom that allows and prefers nodes as the ledger changes; None:
+        power decides nothing.
         """
         self.nodes = nodes
         self.gpu_type_names = gpu_type_names
@@ -86,18 +87,18 @@ class Packer:
 
     @classmethod
     def of(cls, snapshot: Snapshot, policy: Policy, rank: IntArray | None = None) -> "Packer":
-        """An engine for a snapshot's nodes as its bound pods leave them; the policy is told of those pods."""
+        """Engine for a snapshot's nodes with its bound pods charged; the policy gets those pods as placed."""
         pods = snapshot.pods
         for row in np.flatnonzero(pods.node != PENDING):
             policy.placed(pods.shapes[pods.shape[row]], int(pods.node[row]))
-        power = PowerRoom.of(snapshot)
+        power = PowerHeadroom.of(snapshot)
         return cls(snapshot.nodes, snapshot.gpu_type_names, Ledger.of(snapshot), policy, rank, power=power)
 
     def choose(self, shape: PodShape, among: BoolArray | None = None, owner: str = "") -> Choice | None:
-        """Where a pod of this shape costs least now; None when it fits nowhere. Changes nothing.
+        """Cheapest choice for a pod of this shape now; None when it fits nowhere. Changes nothing.
 
-        among: shape (nodes,), where it may go besides what the shape itself says (one rack, all but the full ones).
-        owner: its service, whose hours are known to the power room or not.
+        among: shape (nodes,), nodes it may use besides the shape's own constraints (one rack, all but the full ones).
+        owner: its service, whose daily power profile may be known.
         """
         cost, devices = self.costs(shape)
         if among is not None:
@@ -114,46 +115,46 @@ class Packer:
         return Choice(node, int(devices[node]), float(cost[node]))
 
     def preferred(self, shape: PodShape, owner: str, cost: FloatArray) -> BoolArray | None:
-        """Of the nodes where a pod fits, those to whose power domain its hours bring least; None: hours decide nothing.
+        """Nodes whose power domains suit the pod's daily power profile best; None where profiles decide nothing.
 
-        cost: shape (nodes,), as `costs` tells it; infinite where the pod does not go.
+        cost: shape (nodes,), as returned by `costs`; infinite where the pod cannot go.
         """
         return None if self.power is None else self.power.preferred(shape, owner, cost < np.inf)
 
     def place(self, shape: PodShape, choice: Choice, owner: str = "") -> None:
-        """Charge a pod to what `choose` found for it."""
+        """Charges a pod to the result of `choose`."""
         self.ledger.take(shape, choice.node, device_numbers(choice.devices))
         self.policy.placed(shape, choice.node)
         if self.power is not None:
             self.power.started(shape, owner, choice.node)
 
     def remove(self, shape: PodShape, node: int, devices: int, owner: str = "") -> None:
-        """Take a pod away again: it left, or it was only tried. devices: the bit mask that it held."""
+        """Removes a pod that left, or that was placed only to test a plan. devices: the bit mask that it held."""
         self.ledger.give(shape, node, device_numbers(devices))
         self.policy.removed(shape, node)
         if self.power is not None:
             self.power.stopped(shape, owner, node)
 
     def eligible(self, shape: PodShape) -> BoolArray:
-        """The nodes that the shape may run on, whatever is free. Shape (nodes,); not to be written to."""
+        """Nodes that the shape may use, whatever is free. Shape (nodes,); do not write to it."""
         return self._eligible(self._keys(shape)[1])
 
     def feasible(self, shape: PodShape) -> BoolArray:
-        """The nodes that have room for a pod of this shape now, whatever the watts say. Shape (nodes,)."""
+        """Nodes with free resources for a pod of this shape now, regardless of power. Shape (nodes,)."""
         return self.eligible(shape) & self.ledger.fits(shape)
 
     @property
     def floors(self) -> PowerFloors | None:
-        """The headroom as the ledger stands; None where nobody publishes any."""
+        """Power headroom, current with the ledger; None where no headroom is published."""
         if self.power is None:
             return None
         self.power.catch_up(self.ledger)
         return self.power.floors
 
     def costs(self, shape: PodShape) -> tuple[FloatArray, IntArray]:
-        """The cost on every node, infinite where the pod may not or cannot run, and the devices it would take.
+        """Cost on every node, infinite where the pod may not or cannot run, and the devices it would take.
 
-        Both of shape (nodes,); the devices are not to be written to.
+        Both of shape (nodes,); do not write to the devices.
         """
         ledger = self.ledger
         key, filters = self._keys(shape)
@@ -196,5 +197,5 @@ class Packer:
 
 
 def filters_of(shape: PodShape) -> PodShape:
-    """What of a shape decides where it may run at all: many shapes share it."""
+    """Parts of a shape that decide where it may run at all; many shapes share them."""
     return replace(shape, cpu_milli=0, memory_bytes=0, gpu_milli=0)

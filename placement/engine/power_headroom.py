@@ -1,9 +1,9 @@
-"""Which nodes may take a pod by their watts, and which power domain it should go to so that peaks do not stack.
+"""Power headroom in placement: which nodes have the power for a pod, and which power domain suits its daily profile.
 
-May: its devices' useful floors must fit what the headroom of every domain above the node still leaves. Should: each
-service has a course of expected watts over the hours of a day or a week. The peak of a domain is that of the sum of its
-courses, which is less than the sum of peaks where hours differ. So a pod goes where the expected peaks of the domains
-above it rise least, and a rise counts the more the nearer a peak is to its budget.
+Hard limit: the useful floors of its devices must fit the remaining headroom of every domain above the node. Preference:
+each service has a profile of expected power over the hours of a day or a week. The peak of a domain is the peak of the
+sum of its profiles, which is less than the sum of peaks where hours differ. A pod therefore goes where the expected
+peaks of the domains above rise least. A rise weighs more the nearer a peak is to its budget.
 """
 
 from collections.abc import Mapping
@@ -20,28 +20,29 @@ from cluster.workloads import PodShape
 from placement.engine.ledger import Ledger
 
 TIGHTNESS = 16
-"""A watt by which the expected peak of a domain rises weighs as the peak's share of the budget to the power of this
-less one: 35 times as much at 0.95 of a budget as at 0.75. Low powers stack services until the first budget is reached,
-high ones level peaks whatever a pod adds to them. Chosen: of 4, 8, 16 and 40, none was best on all of five made-up and
-public courses of request rates; 16 was never far behind."""
+"""Exponent that makes a rise near the budget expensive. A rise of 1 W in a domain's expected peak weighs as the peak's
+fraction of the budget to the power TIGHTNESS - 1: 35 times as much at 0.95 of a budget as at 0.75. Low exponents
+stack services until the first budget is reached; high ones level peaks whatever a pod adds to them. Chosen: of 4, 8,
+16 and 40, none was best on all of five synthetic and public profiles of request rates; 16 was never far behind."""
 EVEN_SHARE = 0.05
-"""Domains whose prices differ by less than this part of what the pod's own highest hour would cost there count as even,
-and the packing policy decides among them. Chosen: wide bands let best fit stack pods until the band is passed."""
+"""Tolerance within which domains count as equal, so that the packing policy decides among them: a fraction of the price
+of the pod's own highest hour in the cheapest domain. Chosen: wide tolerances let best fit stack pods until the
+tolerance is passed."""
 
 
-class PowerRoom:
-    """Watts while a plan is being made. Follows the packer's ledger, and is told of pods that start and stop."""
+class PowerHeadroom:
+    """Power headroom while a plan is made. Follows the packer's ledger, and is updated as pods start and stop."""
 
     def __init__(self, snapshot: Snapshot, power: PowerTable) -> None:
         self.floors = PowerFloors(snapshot, power)
         hours = max((len(course) for course in power.courses.values()), default=1)
-        # A course of another length than the others says nothing that could be added to theirs.
+        # A profile of another length cannot be added to the others.
         self.courses: Mapping[str, FloatArray] = {n: one for n, one in power.courses.items() if len(one) == hours}
         self._budget_w = np.maximum(power.domains.budget_w[self.floors.domain_of_limit], 1.0)
         self._swing_w, self._even_w = _swings(snapshot, power)
         self._limit_at, self._part_at = _paths(self.floors.paths)
         self._expected_w = np.tile(_at_rest_w(power, self.floors.limits)[:, None], (1, hours))
-        # Nodes of one place whose GPUs swing alike are one kind: a pod's peak is worked out once for each.
+        # Nodes of one place whose GPUs have the same power range are one kind: a pod's peak is computed once per kind.
         rounded = np.stack([self.floors.place_of, self._swing_w.round().astype(np.int64)], axis=1)
         self._kinds, kind_of = np.unique(rounded, axis=0, return_inverse=True)
         self._kind_of: IntArray = kind_of.reshape(-1)
@@ -50,13 +51,13 @@ class PowerRoom:
             self._count_running(snapshot)
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> "PowerRoom | None":
-        """None where nobody publishes headroom: then watts neither refuse nor prefer anything."""
+    def of(cls, snapshot: Snapshot) -> "PowerHeadroom | None":
+        """None where no headroom is published: power then neither refuses nor prefers any node."""
         power = snapshot.power
         return cls(snapshot, power) if power is not None and power.headroom_w else None
 
     def catch_up(self, ledger: Ledger) -> None:
-        """Devices that got their first pod since the last look take their floors; those that lost it give back."""
+        """Charges the floors of devices that got their first pod since the last call; returns those of emptied ones."""
         if ledger.mark == self._mark:
             return
         nodes = ledger.changed_since(self._mark)
@@ -64,7 +65,7 @@ class PowerRoom:
         self._mark = ledger.mark
 
     def allowed(self, shape: PodShape, devices: IntArray, ledger: Ledger) -> BoolArray:
-        """Where the floors of the devices that a pod would be the first on fit the headroom. Shape (nodes,).
+        """Whether the headroom covers the floors of the devices on which the pod would be the first. Shape (nodes,).
 
         devices: shape (nodes,), the bit mask that it would take on each node.
         """
@@ -80,9 +81,9 @@ class PowerRoom:
         return allowed
 
     def preferred(self, shape: PodShape, owner: str, feasible: BoolArray) -> BoolArray | None:
-        """Of the nodes where a pod could run, those where its hours fit best; None where hours decide nothing.
+        """Nodes, among the feasible ones, where the pod's daily profile fits best; None where profiles decide nothing.
 
-        feasible: shape (nodes,). Nodes outside every power domain stay in: nothing is known that speaks against them.
+        feasible: shape (nodes,). Nodes outside every power domain stay in, since nothing is known against them.
         """
         course = self.courses.get(owner)
         if course is None or not shape.gpus:
@@ -98,9 +99,9 @@ class PowerRoom:
         return np.asarray(feasible & keep[self._kind_of], dtype=np.bool_)
 
     def _prices(self, shape: PodShape, course: FloatArray, kinds: IntArray) -> tuple[FloatArray, FloatArray]:
-        """What the rises of all peaks above would cost with the pod there, and what one by its own highest hour would.
+        """Price of the rises of all peaks above with the pod there, and of a rise by its own highest hour.
 
-        Both of shape (kinds,), in watts weighted by `TIGHTNESS`: budget × (share after ** t - share before ** t).
+        Both of shape (kinds,), in watts weighted by `TIGHTNESS`: budget × (fraction after ** t - fraction before ** t).
         """
         limit, most_w = self._most_w(shape, kinds)
         budget_w = self._budget_w[limit]
@@ -111,16 +112,16 @@ class PowerRoom:
         return price.sum(axis=1), own.sum(axis=1)
 
     def _most_w(self, shape: PodShape, kinds: IntArray) -> tuple[IntArray, FloatArray]:
-        """Limits above, and what each would see of a pod that draws all that it may above rest; (kinds, longest path).
+        """Limits above, and the most power above idle that the pod adds to each; both of shape (kinds, longest path).
 
-        Places in a row that a shorter path leaves over see nothing.
+        Entries past the end of a shorter path add nothing.
         """
         place = self._kinds[kinds, 0]
         most_w: FloatArray = self._part_at[place] * _gpus(shape) * self._kinds[kinds, 1][:, None]
         return self._limit_at[place], most_w
 
     def peak_share(self, shape: PodShape, owner: str, node: int) -> float | None:
-        """The highest share of a budget above a node that is expected with such a pod there; None: nothing is known."""
+        """Highest expected fraction of a budget above a node with such a pod there; None where no profile is known."""
         course = self.courses.get(owner)
         if course is None or not shape.gpus or self.floors.place_of[node] < 0:
             return None
@@ -129,11 +130,11 @@ class PowerRoom:
         return float(share[self._part_at[self.floors.place_of[node : node + 1]] > 0].max())
 
     def started(self, shape: PodShape, owner: str, node: int) -> None:
-        """What a pod is expected to draw counts where it is now."""
+        """Counts a pod's expected power at its node from now on."""
         self._count(shape, owner, node, 1)
 
     def stopped(self, shape: PodShape, owner: str, node: int) -> None:
-        """It counts there no longer. owner: the one with which it started."""
+        """Stops counting it there. owner: the one with which it started."""
         self._count(shape, owner, node, -1)
 
     def _count(self, shape: PodShape, owner: str, node: int, sign: int) -> None:
@@ -146,7 +147,7 @@ class PowerRoom:
             self._expected_w[limit] += sign * _gpus(shape) * part * watts
 
     def _count_running(self, snapshot: Snapshot) -> None:
-        """All pods that run, service by service: one by one 60,000 would take a second."""
+        """Counts all running pods, service by service: pod by pod, 60,000 would take a second."""
         pods = snapshot.pods
         gpus = np.array([_gpus(shape) for shape in pods.shapes])[pods.shape]
         rows = np.flatnonzero((pods.node != PENDING) & (gpus > 0))
@@ -165,7 +166,7 @@ class PowerRoom:
 
 
 def _paths(paths: tuple[Path, ...]) -> tuple[IntArray, FloatArray]:
-    """Limits and parts of each place, both of shape (places, longest path); what is left over has part 0."""
+    """Limits and parts of each place, both of shape (places, longest path); unused entries have part 0."""
     longest = max((len(path) for path in paths), default=0)
     limit, part = np.zeros((len(paths), longest), dtype=np.int64), np.zeros((len(paths), longest))
     for place, path in enumerate(paths):
@@ -179,9 +180,10 @@ def _gpus(shape: PodShape) -> float:
 
 
 def _swings(snapshot: Snapshot, power: PowerTable) -> tuple[FloatArray, FloatArray]:
-    """Watts at the feed from rest to the highest limit, and those a GPU draws that works evenly; both per node and GPU.
+    """Range from idle to the highest limit, and the draw of a GPU without a profile, in watts per node and GPU.
 
-    Even work draws what the node's busy devices draw now, and the useful floor at least.
+    Both at the feed. The draw without a profile is what the node's busy devices draw now, and at least the useful
+    floor.
     """
     devices, draw_w = power.devices, power.readings.draw_w
     count = np.bincount(devices.domain, minlength=len(power.domains))
@@ -202,7 +204,10 @@ def _swings(snapshot: Snapshot, power: PowerTable) -> tuple[FloatArray, FloatArr
 
 
 def _at_rest_w(power: PowerTable, limits: tuple[str, ...]) -> FloatArray:
-    """Watts through each limit with nothing at work: devices at rest, opted-out ones and all else at their worst."""
+    """Power through each limit with no GPU allocated, in watts.
+
+    Managed devices count at idle, opted-out ones and all else at their maximum.
+    """
     devices = power.devices
     rest_w = np.where(devices.managed, devices.idle_w, np.maximum(devices.max_w, devices.default_w))
     own_w = power.domains.other_w + np.bincount(

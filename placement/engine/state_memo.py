@@ -1,7 +1,7 @@
-"""Node states: a value that depends on a node's state alone is worked out once per distinct state.
+"""Cache of values that depend on a node's state alone, so that each distinct state is computed once.
 
-What a node would look like after a pod repeats massively: thousands of questions a second fall on a few hundred new
-states. A state is found by a 64-bit number, a sum of random words: one per (device, thousandths left) whatever the
+The state of a node after a pod is added repeats massively: thousands of lookups a second fall on a few hundred new
+states. The key of a state is a 64-bit number, a sum of random words: one per (device, thousandths left) whatever the
 device's place, one for CPU and GPU type.
 """
 
@@ -15,11 +15,11 @@ from cluster.hardware import WHOLE_GPU_MILLI
 
 Words = NDArray[np.uint64]
 Evaluate = Callable[[IntArray, IntArray, IntArray], FloatArray]
-"""(GPU type, free CPU, thousandths left per device) of distinct states → a value each; the order of a node's devices
-must not matter to it."""
+"""(GPU type, free CPU, thousandths left per device) of distinct states → one value each. The value must not depend on
+the order of a node's devices."""
 
 MOST_STATES = 400_000
-"""Remembered states before all are forgotten: about 60 MB. A replay of openb under FGD meets 33,000."""
+"""Cached states before all are dropped: about 60 MB. A replay of openb under FGD meets 33,000."""
 
 _DEVICE: Words = np.random.default_rng(0x70E).integers(2**64, size=WHOLE_GPU_MILLI + 1, dtype=np.uint64)
 _ODD = np.uint64(0x9E3779B97F4A7C15)  # the golden ratio in 64 bits: spreads neighbouring numbers
@@ -27,7 +27,7 @@ _MIX = np.uint64(0xBF58476D1CE4E5B9)  # the multiplier of splitmix64's finaliser
 
 
 def words_of(gpu_type: IntArray, cpu_milli: IntArray, gpu_milli: IntArray) -> Words:
-    """A 64-bit number per state, equal for equal states whatever the order of the devices.
+    """64-bit number per state, equal for equal states whatever the order of the devices.
 
     Two of a million different states share a number with a chance of 3 in 100 million.
     """
@@ -36,7 +36,7 @@ def words_of(gpu_type: IntArray, cpu_milli: IntArray, gpu_milli: IntArray) -> Wo
 
 
 def cpu_words(gpu_type: IntArray, cpu_milli: IntArray) -> Words:
-    """The part of a state's number that stands for its free CPU and GPU type."""
+    """Part of a state's number for its free CPU and GPU type."""
     mixed: Words = (cpu_milli.astype(np.uint64) * np.uint64(64) + (gpu_type + 1).astype(np.uint64)) * _ODD
     mixed = (mixed ^ (mixed >> np.uint64(29))) * _MIX
     mixed ^= mixed >> np.uint64(32)
@@ -44,13 +44,13 @@ def cpu_words(gpu_type: IntArray, cpu_milli: IntArray) -> Words:
 
 
 def device_words(left_milli: IntArray) -> Words:
-    """The parts that stand for devices, to be summed over a node's devices. Over-committed counts as full."""
+    """Parts of a state's number for devices, to be summed over a node's devices. Over-committed counts as full."""
     words: Words = _DEVICE.take(left_milli, mode="clip")
     return words
 
 
 class StateMemo:
-    """A value per state, remembered."""
+    """Cache of one value per state."""
 
     def __init__(self, evaluate: Evaluate, most: int = MOST_STATES) -> None:
         self._evaluate = evaluate
@@ -58,12 +58,12 @@ class StateMemo:
         self._known: dict[int, float] = {}
 
     def of(self, gpu_type: IntArray, cpu_milli: IntArray, gpu_milli: IntArray) -> FloatArray:
-        """The values of states. gpu_type, cpu_milli: shape (states,); gpu_milli: (states, width)."""
+        """Values of states. gpu_type, cpu_milli: shape (states,); gpu_milli: (states, width)."""
         words = words_of(gpu_type, cpu_milli, gpu_milli)
         return self.of_words(words, lambda new: (gpu_type[new], cpu_milli[new], gpu_milli[new]))
 
     def of_words(self, words: Words, states: Callable[[IntArray], tuple[IntArray, IntArray, IntArray]]) -> FloatArray:
-        """The values of states by number; `states` builds those that are new (positions in `words`), which are few."""
+        """Values of states by number; `states` builds the new ones (positions in `words`), which are few."""
         known = self._known
         values = np.array([known.get(word, np.nan) for word in words.tolist()], dtype=np.float64)
         unknown = np.flatnonzero(np.isnan(values))

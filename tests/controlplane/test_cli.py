@@ -363,7 +363,7 @@ def test_a_plan_of_the_cluster_keeps_to_the_pools_of_the_operators_settings(kube
     kubectl("delete", "pod", "gated")
 
     (why,) = [each["reason"] for each in plan["unplaced"] if each["workload"] == "Pod/default/gated"]
-    assert "pods placed in another way" in why["words"]
+    assert "another placement mode" in why["words"]
     assert not [each for each in without["unplaced"] if each["workload"] == "Pod/default/gated"]
 
 

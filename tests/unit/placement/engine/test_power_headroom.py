@@ -80,7 +80,7 @@ def test_a_pod_without_watts_waits_and_is_told_which_domain_has_too_few() -> Non
     (left,) = packed(powered({"a": 100.0, "b": 20.0}, [pod("p", 1)])).unplaced
 
     assert left.reason.code == "NoPowerHeadroom"
-    assert "it needs 140 W to work at its floor, and power domain a leaves 100 W" in left.reason.words
+    assert "it needs 140 W to run at its floor, and power domain a leaves 100 W" in left.reason.words
     assert (left.reason.figures["need_w"], left.reason.figures["headroom_w"]) == (140.0, 100.0)
 
 
