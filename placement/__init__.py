@@ -1,1 +1,1 @@
-"""Where: which mix of GPU types serves a service, which node and devices a pod gets, and what is worth moving."""
+"""Placement deciders: GPU mix of a service, node and devices of each pod, and moves of running pods that pay."""

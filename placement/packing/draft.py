@@ -1,4 +1,4 @@
-"""The draft of a packing: who sits where while it is being made, with a way back for all that is tried."""
+"""Draft of a packing: the node and devices of every pod while the plan is made, with rollback of every attempt."""
 
 import numpy as np
 
@@ -10,9 +10,9 @@ from placement.engine.packer import Choice, Packer
 
 
 class Draft:
-    """Seats of all pods of a snapshot, and the packer's ledger in step with them.
+    """Placement of all pods of a snapshot, kept in step with the packer's ledger.
 
-    What was changed after a `mark` can be undone by `roll_back(mark)`: a gang or a preemption is tried whole.
+    `roll_back(mark)` undoes what changed after a `mark`, so that a gang or a preemption is tried as a whole.
     """
 
     def __init__(self, snapshot: Snapshot, packer: Packer) -> None:
@@ -22,7 +22,7 @@ class Draft:
         self.devices = snapshot.pods.devices.copy()
         self.priority = effective_priority(snapshot)
         self.choices: dict[int, Choice] = {}
-        """Why each pod that was seated here got its seat."""
+        """Choice for each pod that this draft placed, as the reason of its placement."""
         self._journal: list[tuple[int, int, int]] = []
 
     @property
@@ -33,7 +33,7 @@ class Draft:
         return self.snapshot.pods.shapes[int(self.snapshot.pods.shape[row])]
 
     def seat(self, row: int, within: BoolArray | None = None) -> bool:
-        """Give a pending pod the best seat there is (among the nodes of `within`), if there is one."""
+        """Places a pending pod on the best node and devices (among the nodes of `within`). False when none fits."""
         choice = self.packer.choose(self.shape(row), within, self.snapshot.pods.owner[row])
         if choice is None:
             return False
@@ -45,21 +45,21 @@ class Draft:
         self._set(row, PENDING, 0)
 
     def roll_back(self, mark: int) -> None:
-        """Everything as it was at that mark."""
+        """Restores the state at that mark."""
         while len(self._journal) > mark:
             row, node, devices = self._journal.pop()
             self._charge(row, node, devices)
 
     def unseated_since(self, mark: int) -> list[int]:
-        """Rows that lost a seat after that mark and have none now, each once."""
+        """Rows that lost their placement after that mark and have none now, each once."""
         lost = {row: None for row, node, _ in self._journal[mark:] if node != PENDING}
         return [row for row in lost if self.node[row] == PENDING]
 
     def changed(self) -> tuple[list[int], list[int]]:
-        """Rows that must leave where the snapshot shows them, and rows that start where the draft seats them.
+        """Rows that must leave their place in the snapshot, and rows that start where the draft places them.
 
-        A pod that was unseated and got the same seat back is in neither, unless so many of its gang leave that the rest
-        would be too few: a gang that breaks starts anew as a whole.
+        A pod that was removed and got the same place back is in neither, unless too few of its gang would stay: a gang
+        that falls below its minimum restarts as a whole.
         """
         before = self.snapshot.pods
         differs = (self.node != before.node) | (self.devices != before.devices)
@@ -85,9 +85,9 @@ class Draft:
 
 
 def effective_priority(snapshot: Snapshot) -> IntArray:
-    """The priority that each pod is served and spared by: a gang's members all have its most important one's.
+    """Priority for service and for preemption: all members of a gang have that of its most important member.
 
-    Else a gang could stop its own kind, and be stopped by it, without end. Shape (pods,).
+    Otherwise a gang could preempt its own members, and be preempted by them, without end. Shape (pods,).
     """
     pods = snapshot.pods
     priority = pods.priority.copy()
@@ -98,6 +98,6 @@ def effective_priority(snapshot: Snapshot) -> IntArray:
 
 
 def members_running(draft: Draft, gang: int) -> list[int]:
-    """Rows of a gang's members that have a seat in the draft."""
+    """Rows of a gang's members that are placed in the draft."""
     rows: list[int] = np.flatnonzero((draft.snapshot.pods.gang == gang) & (draft.node != PENDING)).tolist()
     return rows

@@ -1,4 +1,4 @@
-"""Gangs: find seats for the whole set first, in as few topology domains as asked, or leave everything as it was."""
+"""Placement of gangs: all members in as few topology domains as required, or none."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,11 +10,11 @@ from placement.packing.draft import Draft, members_running
 from placement.packing.pending_units import Unit
 
 Seat = Callable[[int, BoolArray | None], bool]
-"""Seats one pod, by free room or by making room; says whether it did."""
+"""Places one pod, in free resources or by preemption. Returns whether it did."""
 
 
 def seat_unit(draft: Draft, unit: Unit, seat: Seat) -> bool:
-    """Seat at least `unit.need` of its pods, or none. A gang's other pods follow as far as they fit."""
+    """Places at least `unit.need` of the unit's pods, or none. A gang's other pods follow as far as they fit."""
     if unit.gang < 0:
         return seat(unit.rows[0], None)
     wanted = draft.snapshot.gangs[unit.gang]
@@ -28,7 +28,7 @@ def seat_unit(draft: Draft, unit: Unit, seat: Seat) -> bool:
 
 
 def _seat_near(draft: Draft, unit: Unit, seat: Seat, allowed: BoolArray | None, prefer: str | None) -> bool:
-    """Seat a gang inside `allowed`, in as few domains of the label `prefer` as can be found."""
+    """Places a gang inside `allowed`, in as few domains of the label `prefer` as can be found."""
     mark = draft.mark
     if prefer is None:
         placed = _seat_each(unit.rows, seat, allowed)
@@ -45,9 +45,9 @@ def _seat_each(rows: Sequence[int], seat: Seat, allowed: BoolArray | None) -> in
 
 
 def _seat_in_few(draft: Draft, unit: Unit, seat: Seat, allowed: BoolArray | None, domain: IntArray) -> int:
-    """Fill domains one after the other: the tightest one that holds all that is left, else the roomiest.
+    """Fills domains one after the other: the tightest that holds all remaining pods, else the roomiest.
 
-    For equal pods the roomiest-first order needs the fewest domains there can be.
+    For equal pods, the roomiest-first order needs the fewest possible domains.
     """
     everywhere = np.ones(len(domain), dtype=bool) if allowed is None else allowed
     left = list(unit.rows)
@@ -62,9 +62,9 @@ def _seat_in_few(draft: Draft, unit: Unit, seat: Seat, allowed: BoolArray | None
 
 
 def _domains_to_try(draft: Draft, unit: Unit, domain: IntArray) -> list[int]:
-    """Values of the required label, the tightest that may suffice first; those that cannot suffice last.
+    """Values of the required label: the tightest that may suffice first, those that cannot suffice last.
 
-    A gang that runs in part is bound to where it runs.
+    A gang that runs in part must stay in the domain where it runs.
     """
     running = members_running(draft, unit.gang)
     if running:
@@ -75,13 +75,13 @@ def _domains_to_try(draft: Draft, unit: Unit, domain: IntArray) -> list[int]:
 
 
 def _room(draft: Draft, rows: Sequence[int], nodes: BoolArray) -> int:
-    """How many of these pods these nodes hold: exact for equal pods, a bound from above for unequal ones."""
+    """Number of these pods that these nodes hold: exact for equal pods, an upper bound for unequal ones."""
     shapes = {draft.shape(row) for row in rows}
     return max(int(_copies(draft, shape)[nodes].sum()) for shape in shapes)
 
 
 def _copies(draft: Draft, shape: PodShape) -> IntArray:
-    """How many pods of one shape each node has room for now. Shape (nodes,)."""
+    """Number of pods of one shape that each node has resources for now. Shape (nodes,)."""
     ledger = draft.packer.ledger
     copies = np.full(len(ledger.cpu_milli), np.iinfo(np.int64).max)
     if shape.cpu_milli:

@@ -1,4 +1,4 @@
-"""Units of placement: what must be decided together, in the order in which it is served."""
+"""Units of placement: pods that must be decided together, in their order of service."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from placement.packing.draft import Draft, members_running
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A pod by itself, or the pending members of a gang."""
+    """A single pod, or the pending members of a gang."""
 
     priority: int
     rows: tuple[int, ...]
     """Pending members, the largest first."""
     need: int
-    """So many of them start, or none does."""
+    """Number of members that must start together; fewer do not start at all."""
     gang: int = -1
 
     def label(self, snapshot: Snapshot) -> str:
@@ -28,18 +28,19 @@ class Unit:
 
 
 def pending_units(draft: Draft) -> list[Unit]:
-    """All that has no seat in the draft, in the order of service: priority, then GPUs, then place in the table.
+    """All unplaced units of the draft, in the order of service: priority, then GPUs, then place in the table.
 
-    Large before small is what packs well in a batch (first-fit decreasing); equals have no promised turn. Pods that ask
-    for as many GPUs are not ordered by their CPU: where not all fit, those that need most of it would use it up, and
-    GPUs would stay idle for want of it (benchmarks/binding.py, overload: 97.4 % of the GPUs allocated, against 99.8 %).
+    Large before small packs a batch well (first-fit decreasing); the order of equals is not guaranteed. Pods that
+    request the same number of GPUs are not ordered by their CPU. Where not all fit, the pods that need most CPU would
+    use it up, and GPUs would stay idle for lack of it (benchmarks/binding.py, overload: 97.4 % of the GPUs allocated,
+    against 99.8 %).
     """
     units = units_of(draft, np.flatnonzero(draft.node == PENDING).tolist())
     return sorted(units, key=lambda unit: order_of_service(draft, unit))
 
 
 def units_of(draft: Draft, rows: Iterable[int]) -> list[Unit]:
-    """The units that these pending pods belong to; a gang's other pending members come along."""
+    """Units that these pending pods belong to, including the other pending members of their gangs."""
     pods = draft.snapshot.pods
     rows = list(rows)
     units = [Unit(int(draft.priority[row]), (row,), need=1) for row in rows if pods.gang[row] < 0]
@@ -49,14 +50,14 @@ def units_of(draft: Draft, rows: Iterable[int]) -> list[Unit]:
 
 
 def as_of_now(draft: Draft, unit: Unit) -> list[Unit]:
-    """What is left of a unit that waited in a queue while others were seated and unseated."""
+    """Units that remain of one that waited in the queue while others were placed and removed."""
     if unit.gang >= 0:
         return gang_units(draft, unit.gang)
     return [unit] if draft.node[unit.rows[0]] == PENDING else []
 
 
 def order_of_service(draft: Draft, unit: Unit) -> tuple[int, int, int, int]:
-    """Sort key of a unit; least is served first."""
+    """Sort key of a unit; the least is served first."""
     shapes = [draft.shape(row) for row in unit.rows]
     gpu = sum(shape.total_gpu_milli for shape in shapes)
     cpu = 0 if gpu else sum(shape.cpu_milli for shape in shapes)
@@ -64,7 +65,7 @@ def order_of_service(draft: Draft, unit: Unit) -> tuple[int, int, int, int]:
 
 
 def gang_units(draft: Draft, gang: int) -> list[Unit]:
-    """The pending part of a gang: whole while it is short of its minimum, pod by pod once it runs."""
+    """Pending part of a gang: one unit while the gang is below its minimum, pod by pod once it runs."""
     pods, wanted = draft.snapshot.pods, draft.snapshot.gangs[gang]
     rows = np.flatnonzero((pods.gang == gang) & (draft.node == PENDING)).tolist()
     if not rows:

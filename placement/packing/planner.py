@@ -1,4 +1,4 @@
-"""The packing decider: pending pods and gangs onto nodes and devices, by priority, as a plan with reasons."""
+"""Packing decider: pending pods and gangs onto nodes and devices, by priority, as a plan with reasons."""
 
 import heapq
 from collections.abc import Callable
@@ -15,19 +15,19 @@ from placement.packing.pending_units import Unit, as_of_now, order_of_service, p
 from placement.packing.preemption import seat_by_preemption
 
 Stopwatch = Callable[[], bool]
-"""Says whether the time for deciding is over."""
+"""Returns whether the time for this plan is over."""
 
 
 def never() -> bool:
-    """The stopwatch of a caller that has no deadline."""
+    """Stopwatch for a caller without a deadline."""
     return False
 
 
 def pack(snapshot: Snapshot, packer: Packer, *, preempt: bool = True, is_over: Stopwatch = never) -> Plan:
-    """Seats for all that is pending and fits, by priority; what does not fit, with what was short where.
+    """Plan that places every pending unit that fits, by priority, and reports the rest with what was short where.
 
-    A unit is a pod or a whole gang. One that cannot be seated is passed over and holds nothing, so it blocks nobody.
-    Pods that are stopped for a more important one are served again at their own turn.
+    A unit is a pod or a whole gang. A unit that does not fit is skipped and holds nothing, so it blocks no other.
+    Preempted pods are served again in their own turn.
     """
     draft = Draft(snapshot, packer)
     left = pending_units(draft)
@@ -39,7 +39,10 @@ def pack(snapshot: Snapshot, packer: Packer, *, preempt: bool = True, is_over: S
 
 
 def _serve(draft: Draft, units: list[Unit], *, preempt: bool, is_over: Stopwatch) -> int:
-    """Serve the queue once; victims of preemption join it at their own place. Returns how many units were seated."""
+    """Serves the queue once and returns the number of placed units.
+
+    Victims of preemption join it at their own place.
+    """
     queue = [(order_of_service(draft, unit), unit) for unit in units]
     heapq.heapify(queue)
     seated = 0
@@ -54,7 +57,7 @@ def _serve(draft: Draft, units: list[Unit], *, preempt: bool, is_over: Stopwatch
 
 
 def _seat(draft: Draft, unit: Unit, *, preempt: bool) -> bool:
-    """By free room if that is enough for the unit, else by making room for what does not fit."""
+    """Places a unit in free resources if they suffice, else by preemption for the pods that do not fit."""
     if seat_unit(draft, unit, draft.seat):
         return True
     if not preempt:
@@ -67,7 +70,7 @@ def _seat(draft: Draft, unit: Unit, *, preempt: bool) -> bool:
 
 
 def _phases(draft: Draft) -> tuple[Phase, ...]:
-    """Evictions first, for what they free is needed; then each gang as a whole; then single pods."""
+    """Phases of the plan: evictions first, since binds need what they free; then whole gangs; then single pods."""
     snapshot = draft.snapshot
     leave, start = draft.changed()
     gangs = sorted({int(snapshot.pods.gang[row]) for row in start} - {-1})
@@ -94,14 +97,14 @@ def _bind(draft: Draft, row: int) -> Step:
     action = Bind(snapshot.pods.names[row], node, device_numbers(int(draft.devices[row])))
     policy = draft.packer.policy.name
     if row not in draft.choices:
-        return Step(action, Reason("SameSeat", "starts again where it was, for its gang starts anew"))
+        return Step(action, Reason("SameSeat", "restarts in the same place, because its gang restarts as a whole"))
     return Step(action, Reason("LeastCost", f"least cost under {policy}", {"cost": draft.choices[row].cost}))
 
 
 def _unplaced(draft: Draft, unit: Unit, *, is_over: Stopwatch) -> Unplaced:
     label = unit.label(draft.snapshot)
     if is_over():
-        return Unplaced(label, Reason("DeadlinePassed", "the time for this plan was over before its turn"))
+        return Unplaced(label, Reason("DeadlinePassed", "the deadline of this plan passed before its turn"))
     short = shortage(draft.packer, draft.shape(unit.rows[0]))
     if unit.gang < 0 or unit.need == 1:
         return Unplaced(label, short)

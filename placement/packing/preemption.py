@@ -1,4 +1,4 @@
-"""Preemption: the node where stopping the least important pods makes room for a more important one."""
+"""Preemption: the node where stopping the least important pods frees the resources for a more important one."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ from cluster.workloads import PodShape
 from placement.packing.draft import Draft, members_running
 
 CANDIDATES = 64
-"""Nodes that are looked at closely, those with least to stop first. Chosen: the tenth best is rarely better."""
+"""Nodes that are examined in detail, those with least to stop first. Chosen: the tenth best is rarely better."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clearing:
-    """What stopping some pods on a node would cost."""
+    """Price of preempting some pods on a node."""
 
     highest_priority: int
     gpu_milli: int
@@ -26,12 +26,12 @@ class Clearing:
 
     @property
     def price(self) -> tuple[int, int, int, int]:
-        """Least important first, then least work lost, then fewest pods; the node's place in the table decides ties."""
+        """Sort key: importance of the victims, then GPU lost, then number of pods; the node's row decides ties."""
         return (self.highest_priority, self.gpu_milli, self.count, self.node)
 
 
 def seat_by_preemption(draft: Draft, row: int, priority: int, within: BoolArray | None) -> bool:
-    """Seat a pod by stopping pods of strictly lower priority where that costs least. Changes nothing on failure."""
+    """Places a pod by preempting pods of strictly lower priority where that costs least. Changes nothing on failure."""
     clearing = cheapest_clearing(draft, row, priority, within)
     if clearing is None:
         return False
@@ -47,7 +47,7 @@ def seat_by_preemption(draft: Draft, row: int, priority: int, within: BoolArray 
 
 
 def cheapest_clearing(draft: Draft, row: int, priority: int, within: BoolArray | None) -> Clearing | None:
-    """The least price at which this pod gets a node, or None when no victims suffice anywhere."""
+    """Cheapest preemption that frees a node for this pod; None when no victims suffice anywhere."""
     shape = draft.shape(row)
     lower = np.flatnonzero((draft.node != PENDING) & (draft.priority < priority))
     if not len(lower):
@@ -57,7 +57,7 @@ def cheapest_clearing(draft: Draft, row: int, priority: int, within: BoolArray |
 
 
 def _candidates(draft: Draft, shape: PodShape, lower: IntArray, within: BoolArray | None) -> IntArray:
-    """Nodes where the pod would fit by sums if all lower ones went; those with least to stop first."""
+    """Nodes where the pod's sums would fit without all pods of lower priority; those with least to stop first."""
     pods, ledger = draft.snapshot.pods, draft.packer.ledger
     where = draft.node[lower]
     ask = np.array([(s.cpu_milli, s.memory_bytes, s.total_gpu_milli) for s in pods.shapes], dtype=np.int64)
@@ -74,7 +74,7 @@ def _candidates(draft: Draft, shape: PodShape, lower: IntArray, within: BoolArra
 
 
 def _clearing_on(draft: Draft, shape: PodShape, node: int, lower: IntArray) -> Clearing | None:
-    """Stop all lower pods of the node in thought, then reprieve the most important ones while the pod still fits."""
+    """Cheapest victims on a node: all lower pods at first, then the most important are spared while the pod fits."""
     ledger, floors = draft.packer.ledger, draft.packer.floors
     cpu, memory, gpu = int(ledger.cpu_milli[node]), int(ledger.memory_bytes[node]), ledger.gpu_milli[node].copy()
     there = [int(row) for row in lower[draft.node[lower] == node]]
@@ -104,7 +104,7 @@ def _clearing_on(draft: Draft, shape: PodShape, node: int, lower: IntArray) -> C
         if not fits():
             charge(row, -1)
             victims.append(row)
-    if not victims:  # it would have been seated without stopping anybody, had its policy taken the devices counted here
+    if not victims:  # it would have been placed without preemption, had its policy taken the devices counted here
         return None
     victims = _with_gang_mates(draft, victims)
     lost = sum(draft.shape(row).total_gpu_milli for row in victims)
@@ -113,7 +113,7 @@ def _clearing_on(draft: Draft, shape: PodShape, node: int, lower: IntArray) -> C
 
 
 def _held_with(shape: PodShape, gpu: IntArray) -> int:
-    """Devices of a node in use with the pod there; it shares devices in use as far as it can.
+    """Allocated devices of a node with the pod there; it shares allocated devices as far as it can.
 
     gpu: shape (node's GPUs,), thousandths left of each.
     """
@@ -123,7 +123,7 @@ def _held_with(shape: PodShape, gpu: IntArray) -> int:
 
 
 def _with_gang_mates(draft: Draft, victims: list[int]) -> list[int]:
-    """A gang that would fall below its minimum is stopped whole: the rest of it would only wait."""
+    """Victims with the rest of every gang that would fall below its minimum, since the rest would only wait."""
     pods, gone = draft.snapshot.pods, set(victims)
     for gang in sorted({int(pods.gang[row]) for row in victims} - {-1}):
         running = members_running(draft, gang)
