@@ -12,7 +12,7 @@ from cluster.snapshot import Snapshot
 from placement.engine.node_order import content_rank
 from placement.engine.packer import Packer
 from placement.engine.policy import Knowledge
-from placement.moves.relocation import make_room
+from placement.moves.relocation import cheapest_relocation
 from placement.policies import policy_named
 from simulator.openb.trace_reader import read_trace
 from simulator.packing.arrivals import published_stream
@@ -85,7 +85,7 @@ def record_of(run: Run, played: Replay, setup: Setup, bound_pct: float | None) -
 
 
 def _conditions(setup: Setup) -> Conditions:
-    return Conditions(make_room if setup.move_share else None, setup.move_share)
+    return Conditions(cheapest_relocation if setup.move_share else None, setup.move_share)
 
 
 @lru_cache(maxsize=4)

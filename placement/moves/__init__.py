@@ -1,1 +1,1 @@
-"""Moves of running pods: priced defragmentation, and relocation that makes room for one pod."""
+"""Moves of running pods: priced defragmentation, and relocation of one pod so that another fits."""

@@ -1,11 +1,11 @@
-"""Priced defragmentation: running pods move where the worth that comes free is dearer than the move.
+"""Priced defragmentation: running pods move where the worth that comes free exceeds the price of the move.
 
 A move of pod q from node a to node b frees worth on a and costs worth on b, both in GPUs under the policy's prices:
 
     saving = ((worth of a without q - worth of a) * $/GPU-h of a  -  cost of q on b * $/GPU-h of b) * expected stay
 
-and it is made when the saving exceeds what a move costs. What is freed so are mostly fragments: GPU or CPU that no
-expected pod could have used where it was.
+The move is made when the saving exceeds its price. It mostly frees fragments: GPU or CPU that no expected pod could
+have used where it was.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,24 +20,25 @@ from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
 from placement.engine.packer import Choice, Packer
-from placement.moves.running_pods import Placed, Running
+from placement.moves.running_pods import Placed, RunningPods
 from placement.moves.what_if import nodes_without
 
 
 @dataclass(frozen=True, slots=True)
 class MovePrice:
-    """What a move costs, and for how long its gain lasts."""
+    """Price of a move, and the time for which its gain lasts."""
 
     per_pod_usd: float = 0.10
-    """Every move: the attention, the restart, the requests that are sent elsewhere meanwhile. Chosen."""
+    """Price of every move: attention, restart, and requests sent elsewhere meanwhile. Chosen."""
     per_gpu_usd: float = 1.00
-    """Per GPU that the pod holds: its idle time while the pod restarts, and work lost since the last checkpoint.
+    """Price per GPU that the pod holds: its idle time while the pod restarts, and work lost since the last checkpoint.
     Chosen: a quarter of an hour of a GPU of 4 $/h."""
     stay_h: float = 8.0
-    """How long freed resources are expected to stay of use: about the stay of the pods around them. Chosen: a shift."""
+    """Time for which freed resources are expected to stay useful: about the stay of the pods around them. Chosen: a
+    shift."""
 
     def of(self, shape: PodShape) -> float:
-        """Dollars for moving one pod of this shape."""
+        """Price of moving one pod of this shape, in dollars."""
         return self.per_pod_usd + self.per_gpu_usd * shape.total_gpu_milli / 1000
 
 
@@ -53,12 +54,13 @@ class PricedMove:
 
 
 def moves_worth_their_price(
-    packer: Packer, running: Running, movable: Iterable[int], usd_per_gpu_h: FloatArray, price: MovePrice, most: int
+    packer: Packer, running: RunningPods, movable: Iterable[int], usd_per_gpu_h: FloatArray, price: MovePrice, most: int
 ) -> tuple[PricedMove, ...]:
-    """The moves that pay, the best first; each is weighed in the fleet as those before it leave it.
+    """Moves that pay, the best first; each is weighed in the fleet as the earlier moves leave it.
 
-    movable: pods that may be moved, each at most once. usd_per_gpu_h: shape (GPU types,). most: moves at most.
-    The packer and `running` are left as they were. No moves under a policy that knows no worth.
+    movable: pods that may be moved, each at most once. usd_per_gpu_h: shape (GPU types,). most: maximum number of
+    moves.
+    Leaves the packer and `running` unchanged. No moves under a policy without `worth`.
     """
     usd = np.append(usd_per_gpu_h, 0.0)[packer.ledger.gpu_type]
     waiting = [pod for pod in dict.fromkeys(movable) if pod in running]
@@ -66,7 +68,7 @@ def moves_worth_their_price(
     while len(moves) < most and (paying := _paying(packer, running, waiting, usd, price)):
         before = len(moves)
         for pod in paying[: most - len(moves)]:
-            # Worth the look again: the moves before it may have taken its place, or freed a better one.
+            # Weighed again: an earlier move may have taken its place, or freed a better one.
             move = _weighed(packer, running, [pod], usd, price)[0]
             if move is not None:
                 _carry_out(packer, running, move)
@@ -79,16 +81,16 @@ def moves_worth_their_price(
     return tuple(moves)
 
 
-def _paying(packer: Packer, running: Running, pods: Sequence[int], usd: FloatArray, price: MovePrice) -> list[int]:
-    """The pods whose move would pay as things stand, the greatest gain first."""
+def _paying(packer: Packer, running: RunningPods, pods: Sequence[int], usd: FloatArray, price: MovePrice) -> list[int]:
+    """Pods whose move would pay in the current state, the greatest gain first."""
     weighed = [move for move in _weighed(packer, running, pods, usd, price) if move is not None]
     return [move.pod for move in sorted(weighed, key=lambda m: (m.price_usd - m.saving_usd, m.pod))]
 
 
 def _weighed(
-    packer: Packer, running: Running, pods: Sequence[int], usd: FloatArray, price: MovePrice
+    packer: Packer, running: RunningPods, pods: Sequence[int], usd: FloatArray, price: MovePrice
 ) -> list[PricedMove | None]:
-    """For each pod its best move if that pays, else None."""
+    """Best move of each pod if it pays, else None."""
     placed = [running[pod] for pod in pods]
     node = np.array([p.node for p in placed], dtype=np.int64)
     without = nodes_without(packer.ledger, placed)
@@ -110,7 +112,7 @@ def _weighed(
 
 
 def _best_seats(packer: Packer, shape: PodShape, usd: FloatArray) -> list[Choice]:
-    """The two seats that cost fewest dollars an hour, with their cost in GPUs. One may be where the pod stands."""
+    """The two placements that cost fewest dollars an hour, with their cost in GPUs. One may be the pod's own node."""
     cost, devices = packer.costs(shape)
     dollars = np.full(len(cost), np.inf)
     able = np.isfinite(cost)
@@ -119,14 +121,14 @@ def _best_seats(packer: Packer, shape: PodShape, usd: FloatArray) -> list[Choice
     return [Choice(int(n), int(devices[n]), float(cost[n])) for n in two if able[n]]
 
 
-def _carry_out(packer: Packer, running: Running, move: PricedMove) -> None:
+def _carry_out(packer: Packer, running: RunningPods, move: PricedMove) -> None:
     running.stop(move.pod)
     packer.remove(move.was.shape, move.was.node, move.was.devices)
     packer.place(move.was.shape, move.choice)
     running.start(move.pod, move.was.shape, move.choice)
 
 
-def _undo(packer: Packer, running: Running, move: PricedMove) -> None:
+def _undo(packer: Packer, running: RunningPods, move: PricedMove) -> None:
     back = Choice(move.was.node, move.was.devices, 0.0)
     running.stop(move.pod)
     packer.remove(move.was.shape, move.choice.node, move.choice.devices)
@@ -134,27 +136,27 @@ def _undo(packer: Packer, running: Running, move: PricedMove) -> None:
     running.start(move.pod, move.was.shape, back)
 
 
-def running_in(snapshot: Snapshot) -> Running:
-    """The bound pods of a snapshot, numbered by their rows."""
-    running, pods = Running(), snapshot.pods
+def running_pods_of(snapshot: Snapshot) -> RunningPods:
+    """Bound pods of a snapshot, numbered by their rows."""
+    running, pods = RunningPods(), snapshot.pods
     for row in np.flatnonzero(pods.node != PENDING).tolist():
         running.start(row, pods.shapes[pods.shape[row]], Choice(int(pods.node[row]), int(pods.devices[row]), 0.0))
     return running
 
 
 def movable_rows(snapshot: Snapshot) -> tuple[int, ...]:
-    """Rows of the bound pods that may be moved one by one. Gangs stay together: their members are not among them."""
+    """Rows of the bound pods that may be moved one by one. Excludes members of gangs, which stay together."""
     pods = snapshot.pods
     rows: list[int] = np.flatnonzero((pods.node != PENDING) & pods.movable & (pods.gang < 0)).tolist()
     return tuple(rows)
 
 
 def defragmented(snapshot: Snapshot, packer: Packer, price: MovePrice, most_share: float) -> tuple[Phase, ...]:
-    """The moves that pay in a snapshot, as phases of a plan. At most `most_share` of the bound pods are moved.
+    """Moves that pay in a snapshot, as phases of a plan. At most `most_share` of the bound pods are moved.
 
-    packer: made for this snapshot, under a policy that knows worth. GPU types without a price never pay for a move.
+    packer: made for this snapshot, under a policy with `worth`. GPU types without a price never pay for a move.
     """
-    running = running_in(snapshot)
+    running = running_pods_of(snapshot)
     usd = np.array([kind.price_per_hour for kind in snapshot.gpu_types], dtype=np.float64)
     most = int(most_share * len(running))
     moves = moves_worth_their_price(packer, running, movable_rows(snapshot), usd, price, most)
@@ -165,7 +167,10 @@ def defragmented(snapshot: Snapshot, packer: Packer, price: MovePrice, most_shar
 
 
 def _in_phases(moves: Sequence[PricedMove]) -> list[list[PricedMove]]:
-    """A move to a node that another one leaves waits for that one: until then its place may be taken."""
+    """Moves split into phases, so that a move onto a node waits for the moves that leave it.
+
+    Until those are done, its place may be taken.
+    """
     phases: list[list[PricedMove]] = []
     left: set[int] = set()
     for move in moves:

@@ -1,7 +1,7 @@
-"""Making room: a pod fits nowhere, but would if one running pod stood elsewhere; which move costs least?
+"""Relocation: the cheapest move of one running pod after which a pod that fits nowhere fits.
 
-Source: bid prices make moves comparable: what the fleet's free resources are worth before and after, both nodes
-together. Under a policy that knows no worth the cost of the new pod and of the moved one decide.
+Source: bid prices make moves comparable, as the worth of the free resources of both nodes before and after. Under a
+policy without `worth`, the cost of the new pod and of the moved one decide.
 """
 
 from collections.abc import Container, Sequence
@@ -12,25 +12,25 @@ from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.workloads import PodShape
 from placement.engine.ledger import Ledger
 from placement.engine.packer import Choice, Packer
-from placement.moves.running_pods import Placed, Room, Running
+from placement.moves.running_pods import Placed, Relocation, RunningPods
 from placement.moves.what_if import nodes_without
 
 MOST_NODES = 400
-"""Nodes that are looked at, those with most left first. Chosen: more finds no more room on openb, and takes longer."""
+"""Nodes that are examined, those with most left first. Chosen: more frees no more on openb, and takes longer."""
 
 MOST_TRIES = 16
-"""Moves that are tried out in order of their estimated cost before it is given up."""
+"""Moves that are tried, in order of their estimated cost, before the search gives up."""
 
 
-def make_room(
-    packer: Packer, running: Running, shape: PodShape, most: int, movable: Container[int] | None = None
-) -> Room | None:
-    """The cheapest single move after which a pod of this shape fits; None when no single move does it.
+def cheapest_relocation(
+    packer: Packer, running: RunningPods, shape: PodShape, most: int, movable: Container[int] | None = None
+) -> Relocation | None:
+    """Cheapest single move after which a pod of this shape fits; None when no single move suffices.
 
-    most: how many pods may move. movable: the running pods that may, all when None; members of gangs should not be
-    among them, since a gang is placed as a whole. The packer is left as it was.
+    most: number of pods that may move. movable: the running pods that may move, all when None. Leave members of gangs
+    out, since a gang is placed as a whole. Leaves the packer unchanged.
     """
-    # 1,213 nodes: 5 ms; 6,000 pods on the nodes that are looked at.
+    # 1,213 nodes: 5 ms; 6,000 pods on the examined nodes.
     if most < 1:
         return None
     pods = [
@@ -41,14 +41,14 @@ def make_room(
     placed = [running[pod] for pod in pods]
     without = nodes_without(packer.ledger, placed)
     for n in _cheapest_first(packer, shape, placed, without, np.flatnonzero(without.fits(shape))):
-        room = _tried(packer, shape, pods[n], placed[n])
+        room = _trial_move(packer, shape, pods[n], placed[n])
         if room is not None:
             return room
     return None
 
 
 def _roomy_nodes(packer: Packer, shape: PodShape) -> list[int]:
-    """Nodes on which the shape may run, those with most left of what it mainly asks first."""
+    """Nodes that the shape may use, those with most left of its main resource first."""
     ledger = packer.ledger
     left = np.maximum(ledger.gpu_milli, 0).sum(axis=1) if shape.gpus else ledger.cpu_milli
     able = np.flatnonzero(packer.eligible(shape))
@@ -57,7 +57,7 @@ def _roomy_nodes(packer: Packer, shape: PodShape) -> list[int]:
 
 
 def _best_two(packer: Packer, shape: PodShape) -> list[tuple[int, float]]:
-    """The two nodes where a pod of this shape costs least, with the cost: one of them may be where it stands."""
+    """The two nodes where a pod of this shape costs least, with the cost; one of them may be its own."""
     cost, _ = packer.costs(shape)
     if len(cost) < 2:
         return []
@@ -68,9 +68,9 @@ def _best_two(packer: Packer, shape: PodShape) -> list[tuple[int, float]]:
 def _cheapest_first(
     packer: Packer, shape: PodShape, placed: Sequence[Placed], without: Ledger, fitting: IntArray
 ) -> list[int]:
-    """Of the rows of `without` where the shape fits, those whose pod fits elsewhere, least total cost first."""
+    """Rows of `without` where the shape fits and whose pod fits elsewhere, least total cost first."""
     elsewhere = {asked: _best_two(packer, asked) for asked in dict.fromkeys(placed[n].shape for n in fitting)}
-    away = np.array([_away(elsewhere[placed[n].shape], placed[n].node) for n in fitting])
+    away = np.array([_cost_elsewhere(elsewhere[placed[n].shape], placed[n].node) for n in fitting])
     able = away < np.inf
     if not able.any():
         return []
@@ -84,19 +84,19 @@ def _cheapest_first(
     return cheapest
 
 
-def _away(best: list[tuple[int, float]], node: int) -> float:
-    """The least cost on another node than this; infinite where there is none."""
+def _cost_elsewhere(best: list[tuple[int, float]], node: int) -> float:
+    """Least cost on any node but this; infinite where there is none."""
     return next((cost for there, cost in best if there != node), np.inf)
 
 
 def _regained(packer: Packer, without: Ledger, rows: IntArray, node: IntArray) -> FloatArray:
-    """The worth that comes free on its node when a pod leaves."""
+    """Worth that comes free on its node when a pod leaves."""
     after, before = packer.policy.worth(without, rows), packer.policy.worth(packer.ledger, node)
     return np.zeros(len(rows)) if after is None or before is None else after - before
 
 
-def _tried(packer: Packer, shape: PodShape, pod: int, was: Placed) -> Room | None:
-    """The move carried out and undone: seats as the packer itself chooses them, or None when they are not there."""
+def _trial_move(packer: Packer, shape: PodShape, pod: int, was: Placed) -> Relocation | None:
+    """Result of the move, carried out and undone: the packer's own choices, or None when there are none."""
     here: BoolArray = np.zeros(len(packer.nodes), dtype=np.bool_)
     here[was.node] = True
     packer.remove(was.shape, was.node, was.devices)
@@ -106,7 +106,7 @@ def _tried(packer: Packer, shape: PodShape, pod: int, was: Placed) -> Room | Non
         packer.place(shape, choice)
         target = packer.choose(was.shape, ~here)
         if target is not None:
-            room = Room(((pod, target),), choice)
+            room = Relocation(((pod, target),), choice)
         packer.remove(shape, choice.node, choice.devices)
     packer.place(was.shape, Choice(was.node, was.devices, 0.0))
     return room

@@ -1,4 +1,4 @@
-"""The pods that run while plans are made: which, where, on which devices; and what it takes to make room among them."""
+"""RunningPods pods while plans are made: their nodes and devices, and the moves that let another pod fit."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,34 +9,34 @@ from placement.engine.packer import Choice
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A pod that holds resources."""
+    """Pod that holds resources."""
 
     shape: PodShape
     node: int
     devices: int
-    """Bit mask."""
+    """Bit mask of the node's devices."""
 
 
-class Running(Mapping[int, Placed]):
-    """Pods by number (any number that stays theirs: a row of the pod table, a position in a stream), and by node."""
+class RunningPods(Mapping[int, Placed]):
+    """Pods by number and by node. The number is any stable one: a row of the pod table, a position in a stream."""
 
     def __init__(self) -> None:
         self._pods: dict[int, Placed] = {}
         self._on: dict[int, dict[int, None]] = {}
 
     def start(self, pod: int, shape: PodShape, choice: Choice) -> None:
-        """A pod was placed; or placed elsewhere, after `stop`."""
+        """Records that a pod was placed, or placed elsewhere after `stop`."""
         self._pods[pod] = Placed(shape, choice.node, choice.devices)
         self._on.setdefault(choice.node, {})[pod] = None
 
     def stop(self, pod: int) -> Placed:
-        """A pod left; tells what it held. Raises KeyError for a pod that does not run."""
+        """Records that a pod left and returns what it held. Raises KeyError for a pod that does not run."""
         placed = self._pods.pop(pod)
         del self._on[placed.node][pod]
         return placed
 
     def on(self, node: int) -> tuple[int, ...]:
-        """The pods on a node, in order of their start."""
+        """Pods on a node, in order of their start."""
         return tuple(self._on.get(node, ()))
 
     def __getitem__(self, pod: int) -> Placed:
@@ -50,10 +50,10 @@ class Running(Mapping[int, Placed]):
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """How a pod fits after all: these running pods move, one after another, then it goes where it was meant to."""
+class Relocation:
+    """Moves that let a pod fit: the running pods move one after another, then the new pod is placed."""
 
     moves: tuple[tuple[int, Choice], ...]
-    """Pod and where it goes, in order; each fits once those before it have moved."""
+    """Pod and its destination, in order; each fits once the earlier ones have moved."""
     choice: Choice
-    """Where the new pod goes then."""
+    """Choice for the new pod after the moves."""

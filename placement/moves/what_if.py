@@ -1,4 +1,4 @@
-"""What if a pod were not there: its node as it would be, for many pods at once, without touching the ledger."""
+"""Free resources of nodes if one pod were gone, for many pods at once, without touching the ledger."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from placement.moves.running_pods import Placed
 
 
 def nodes_without(ledger: Ledger, pods: Sequence[Placed]) -> Ledger:
-    """A ledger with one row per pod: the pod's node without it. Several pods of one node give several rows."""
+    """Ledger with one row per pod: the pod's node without it. Several pods of one node give several rows."""
     node = np.array([pod.node for pod in pods], dtype=np.int64)
     asks = np.array([(p.shape.cpu_milli, p.shape.memory_bytes, p.shape.gpu_milli, p.devices) for p in pods])
     cpu, memory, milli, devices = asks.astype(np.int64).reshape(-1, 4).T

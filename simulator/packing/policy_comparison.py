@@ -9,7 +9,7 @@ from cluster.snapshot import Snapshot
 from placement.engine.node_order import content_rank
 from placement.engine.packer import Packer
 from placement.engine.policy import Knowledge
-from placement.moves.relocation import make_room
+from placement.moves.relocation import cheapest_relocation
 from placement.policies import POLICIES, policy_named
 from simulator.packing import replay as one
 from simulator.packing.arrivals import published_stream
@@ -39,7 +39,7 @@ def play(run: Run, traces: Mapping[str, Snapshot], rules: Rules) -> one.Replay:
     stream = published_stream(trace, run.seed)
     # Equal nodes are taken in an order dealt by the seed, as in the published runs: names decide nothing.
     packer = Packer.of(trace, policy, content_rank(trace, run.seed))
-    conditions = one.Conditions(make_room=make_room, move_share=rules.move_share)
+    conditions = one.Conditions(relocate=cheapest_relocation, move_share=rules.move_share)
     return one.replay(trace, stream, packer, time.perf_counter, run.seed, conditions)
 
 

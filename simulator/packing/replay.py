@@ -11,12 +11,12 @@ from cluster.clock import Clock
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
 from placement.engine.packer import Choice, Packer
-from placement.moves.running_pods import Room, Running
+from placement.moves.running_pods import Relocation, RunningPods
 from placement.policies.fragmentation import Fragmentation, typical_pods
 from simulator.packing.arrivals import gpu_milli_of
 from simulator.packing.shortage import scarcest
 
-MakeRoom = Callable[[Packer, Running, PodShape, int], Room | None]
+Relocate = Callable[[Packer, RunningPods, PodShape, int], Relocation | None]
 """Finds room for a shape that fits nowhere by moving at most so many running pods. Leaves the packer as it was."""
 POINTS_PCT = (80, 90, 100, 110, 130)
 """Where the published tables are read: GPU asked for so far, in percent of the fleet's."""
@@ -71,7 +71,7 @@ class Replay:
 class Conditions:
     """What may happen in a replay besides arrivals."""
 
-    make_room: MakeRoom | None = None
+    relocate: Relocate | None = None
     move_share: float = 0.0
     """At most this share of the pods that were placed so far is moved."""
     stay: IntArray | None = None
@@ -136,7 +136,7 @@ class _Floor:
     def __init__(self, packer: Packer, under: Conditions) -> None:
         self.packer = packer
         self.under = under
-        self.running = Running()
+        self.running = RunningPods()
         self.leaving: dict[int, list[int]] = {}
         self.placed = 0
         self.moved = 0
@@ -157,9 +157,9 @@ class _Floor:
 
     def _make_room(self, shape: PodShape) -> Choice | None:
         most = int(self.under.move_share * self.placed) - self.moved
-        if self.under.make_room is None or most <= 0:
+        if self.under.relocate is None or most <= 0:
             return None
-        room = self.under.make_room(self.packer, self.running, shape, most)
+        room = self.under.relocate(self.packer, self.running, shape, most)
         if room is None:
             return None
         for pod, choice in room.moves:

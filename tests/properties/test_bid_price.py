@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from cluster.snapshot import Snapshot
 from placement.engine.packer import Packer
 from placement.engine.policy import Knowledge
-from placement.moves.defragmentation import MovePrice, defragmented, running_in
-from placement.moves.relocation import make_room
+from placement.moves.defragmentation import MovePrice, defragmented, running_pods_of
+from placement.moves.relocation import cheapest_relocation
 from placement.policies import POLICIES
 from placement.policies.bid_price import BidPrice
 from placement.prices.allocation_bound import allocation_bound
@@ -99,13 +99,13 @@ def test_a_class_is_worth_at_most_what_it_asks_for(seen: Snapshot) -> None:
 @given(fleets(), st.integers(0, 3))
 @settings(max_examples=80, deadline=None)
 def test_room_is_made_within_capacity_budget_and_leave_to_move(seen: Snapshot, most: int) -> None:
-    engine, running = Packer.of(seen, bid_price(seen)), running_in(seen)
+    engine, running = Packer.of(seen, bid_price(seen)), running_pods_of(seen)
     movable = set(np.flatnonzero(seen.pods.movable).tolist())
     for row in seen.pods.pending:
         asked = seen.pods.shapes[seen.pods.shape[row]]
         if engine.choose(asked) is not None:
             continue
-        room = make_room(engine, running, asked, most, movable)
+        room = cheapest_relocation(engine, running, asked, most, movable)
         if room is None:
             continue
         assert len(room.moves) <= most
@@ -132,7 +132,7 @@ def test_priced_moves_keep_to_capacity_budget_and_leave_to_move(seen: Snapshot, 
 
     assert np.array_equal(engine.ledger.gpu_milli, before)
     moved = [step.action.pod for phase in phases for step in phase.steps]  # type: ignore[union-attr]
-    assert len(moved) == len(set(moved)) <= share * len(running_in(seen))
+    assert len(moved) == len(set(moved)) <= share * len(running_pods_of(seen))
     assert all(seen.pods.movable[seen.pods.names.row(pod)] for pod in moved)
     now = seen
     for phase in phases:

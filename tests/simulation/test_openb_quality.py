@@ -9,7 +9,7 @@ from cluster.snapshot import Snapshot
 from placement.engine.node_order import content_rank
 from placement.engine.packer import Packer
 from placement.engine.policy import Knowledge
-from placement.moves.relocation import make_room
+from placement.moves.relocation import cheapest_relocation
 from placement.policies import policy_named
 from placement.prices.allocation_bound import allocation_bound
 from placement.prices.node_kinds import kinds_of
@@ -65,7 +65,7 @@ def test_learning_as_it_goes_it_keeps_scarce_types_for_those_who_need_them(publi
 @pytest.mark.data
 @pytest.mark.slow
 def test_room_is_made_with_few_moves(public_data: Path) -> None:
-    run = replayed(trace_from(public_data, "gpuspec33"), "tonnage", Conditions(make_room, 0.02))
+    run = replayed(trace_from(public_data, "gpuspec33"), "tonnage", Conditions(cheapest_relocation, 0.02))
 
     assert allocated_pct(run) >= 94.9
     assert run.moved <= 0.02 * len(run.decision_s)

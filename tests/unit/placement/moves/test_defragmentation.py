@@ -7,8 +7,8 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from placement.engine.packer import Packer
 from placement.engine.policy import Policy
-from placement.moves.defragmentation import MovePrice, defragmented, movable_rows, running_in
-from placement.moves.relocation import make_room
+from placement.moves.defragmentation import MovePrice, defragmented, movable_rows, running_pods_of
+from placement.moves.relocation import cheapest_relocation
 from placement.policies.best_fit import BestFit
 from placement.policies.bid_price import BidPrice
 from placement.prices.node_kinds import kinds_of
@@ -44,7 +44,7 @@ def test_a_pod_that_fits_nowhere_gets_room_by_one_move() -> None:
     seen = halves()
     engine = packer(seen)
 
-    room = make_room(engine, running_in(seen), PAIR, most=1)
+    room = cheapest_relocation(engine, running_pods_of(seen), PAIR, most=1)
 
     # Only `a` can have two idle GPUs, once its half has joined the one on device 0 of `b`.
     assert room is not None
@@ -55,10 +55,10 @@ def test_a_pod_that_fits_nowhere_gets_room_by_one_move() -> None:
 
 def test_looking_for_room_changes_nothing() -> None:
     seen = halves()
-    engine, running = packer(seen), running_in(seen)
+    engine, running = packer(seen), running_pods_of(seen)
     before = engine.ledger.gpu_milli.copy(), engine.ledger.cpu_milli.copy(), dict(running)
 
-    make_room(engine, running, PAIR, most=1)
+    cheapest_relocation(engine, running, PAIR, most=1)
 
     assert np.array_equal(engine.ledger.gpu_milli, before[0])
     assert np.array_equal(engine.ledger.cpu_milli, before[1])
@@ -67,16 +67,16 @@ def test_looking_for_room_changes_nothing() -> None:
 
 def test_no_room_is_made_without_a_budget_or_by_pods_that_must_stay() -> None:
     seen = halves()
-    engine, running = packer(seen), running_in(seen)
+    engine, running = packer(seen), running_pods_of(seen)
 
-    assert make_room(engine, running, PAIR, most=0) is None
-    assert make_room(engine, running, PAIR, most=5, movable=()) is None
+    assert cheapest_relocation(engine, running, PAIR, most=0) is None
+    assert cheapest_relocation(engine, running, PAIR, most=5, movable=()) is None
 
 
 def test_room_is_made_under_a_policy_that_knows_no_worth_too() -> None:
     seen = halves()
 
-    assert make_room(packer(seen, BestFit()), running_in(seen), PAIR, most=1) is not None
+    assert cheapest_relocation(packer(seen, BestFit()), running_pods_of(seen), PAIR, most=1) is not None
 
 
 def test_halves_are_put_together_where_the_freed_gpu_pays_for_the_move() -> None:

@@ -10,7 +10,7 @@ from cluster.workloads import PodShape
 from placement.engine.node_order import content_rank
 from placement.engine.packer import Choice, Packer
 from placement.engine.policy import Knowledge
-from placement.moves.running_pods import Room, Running
+from placement.moves.running_pods import Relocation, RunningPods
 from placement.policies import policy_named
 from simulator.packing.arrivals import published_stream
 from simulator.packing.node_permutation import with_renamed_nodes
@@ -96,13 +96,13 @@ def test_pods_leave_after_their_stay_and_make_room() -> None:
     assert result.curve.allocation_pct.tolist() == [100.0] * 3
 
 
-def _gather_on_b(packer: Packer, running: Running, wanted: PodShape, most: int) -> Room | None:
+def _gather_on_b(packer: Packer, running: RunningPods, wanted: PodShape, most: int) -> Relocation | None:
     """Moves the first pod of node a to node b, and puts the new one on both devices of a."""
     pod_on_a = next(iter(running.on(0)), None)
     if pod_on_a is None or most < 1:
         return None
     target = packer.choose(running[pod_on_a].shape, among=np.array([False, True]))
-    return target and Room(((pod_on_a, target),), Choice(0, 0b11, 0.0))
+    return target and Relocation(((pod_on_a, target),), Choice(0, 0b11, 0.0))
 
 
 @pytest.mark.parametrize(("move_share", "moved", "allocated_milli"), [(1.0, 1, 2500), (0.99, 0, 500)])
