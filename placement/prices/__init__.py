@@ -1,1 +1,1 @@
-"""Shadow prices: what free capacity is worth to the pods that are expected."""
+"""Shadow prices: the worth of free capacity to the pods that are expected."""

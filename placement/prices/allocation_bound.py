@@ -1,9 +1,9 @@
-"""The proven bound: how many GPUs the best packing of a demand could allocate, and what capacity is worth then.
+"""Proven bound on allocation: the GPUs that the best packing of a demand could allocate, with shadow prices.
 
 A linear program over pod classes and node kinds, a relaxation of every packing, online or not, with moves or without.
 
 Sets       c: pod classes, k: node kinds, s: fractional sizes, p: patterns (which sizes share one GPU)
-Data       d_c: pods that arrived;  g_c: GPUs a pod asks for;  n_c: its devices;  s_c: its size if it is fractional
+Data       d_c: pods that arrived;  g_c: GPUs a pod requests;  n_c: its devices;  s_c: its size if it is fractional
            N_k: GPUs of the kind;  C_k: CPU of the kind;  a_sp: pods of size s in pattern p
 Variables  x_ck ≥ 0: pods of class c on kind k (only where a node of k can host one);  y_pk ≥ 0: GPUs of k under p
 Objective  max Σ_ck g_c x_ck
@@ -12,9 +12,9 @@ Subject to Σ_k x_ck ≤ d_c                                          demand;   
            Σ_{c whole} n_c x_ck + Σ_p y_pk ≤ N_k                    devices;    dual γ_k
            Σ_{c of size s} n_c x_ck ≤ Σ_p a_sp y_pk                 fractions;  dual π_sk
 
-Patterns are generated as they are needed: the best one under the duals is an unbounded knapsack. The bound that is
-returned is not the solver's objective but the value of a dual solution that is made feasible by arithmetic, so it
-holds whatever the solver's tolerances, and also when the generation is stopped early.
+Patterns are generated as they are needed: the best one under the duals is an unbounded knapsack. The returned bound is
+not the solver's objective but the value of a dual solution that arithmetic makes feasible. It therefore holds whatever
+the solver's tolerances, and also when the generation stops early.
 
 It differs from the configuration bound (patterns of whole nodes) in that CPU is summed over the nodes of a kind.
 """
@@ -32,25 +32,25 @@ from placement.prices.node_kinds import FleetKinds, hosting_kinds
 from placement.prices.pod_classes import PodClass
 
 CPU_UNIT_MILLI = 1000.0
-"""CPU counts in cores inside the program, so that its coefficients lie within three orders of magnitude."""
+"""Unit of CPU inside the program, one core, so that its coefficients lie within three orders of magnitude."""
 
 ENOUGH = 1e-6
 """Relative distance between bound and attained objective at which the generation of patterns stops."""
 
 MOST_ROUNDS = 60
-"""Rounds of pattern generation at most; openb needs 5 to 12."""
+"""Maximum rounds of pattern generation; openb needs 5 to 12."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bound:
-    """What a demand could get at best, with the prices that prove it."""
+    """Upper bound on what a demand could be allocated, with the prices that prove it."""
 
     gpus: float
-    """No packing of the demand allocates more GPUs than this."""
+    """GPUs that no packing of the demand exceeds."""
     attained_gpus: float
-    """What the linear program allocates; equal to `gpus` but for rounding when the generation ran to its end."""
+    """GPUs that the linear program allocates; equal to `gpus` but for rounding when the generation ran to its end."""
     worth: FloatArray
-    """Shape (classes,): GPUs' worth of the cheapest resources that can host one pod: β_c = min(g_c, min_k cost_ck).
+    """Shape (classes,): worth, in GPUs, of the cheapest resources that can host one pod: β_c = min(g_c, min_k cost_ck).
 
     That is g_c - α_c with the smallest α that the other duals allow; 0 for pods without GPUs.
     """
@@ -59,13 +59,13 @@ class Bound:
     device_price: FloatArray
     """γ: GPUs per whole device, shape (kinds,)."""
     patterns: IntArray
-    """The patterns in use, shape (patterns, sizes): a good start for the next solve with the same classes."""
+    """Patterns in use, shape (patterns, sizes): a good start for the next solve with the same classes."""
 
 
 def allocation_bound(
     classes: Sequence[PodClass], demand: FloatArray, kinds: FleetKinds, patterns: IntArray | None = None
 ) -> Bound:
-    """The bound for a demand (pods per class), and the worth of each class under its duals.
+    """Bound for a demand (pods per class), and the worth of each class under its duals.
 
     patterns: `Bound.patterns` of an earlier solve with the same classes, to start from.
     330 classes, 16 kinds: 0.3 s.
@@ -83,7 +83,7 @@ def allocation_bound(
 
 
 class _Model:
-    """The restricted program inside the solver, which grows by patterns."""
+    """Restricted program inside the solver, which grows by patterns."""
 
     def __init__(self, classes: Sequence[PodClass], demand: FloatArray, kinds: FleetKinds) -> None:
         self.kinds = kinds
@@ -106,7 +106,7 @@ class _Model:
         return not self.hosts.any()
 
     def trivial(self) -> Bound:
-        """No class that asks for GPUs fits any kind: nothing can be allocated."""
+        """Bound where no class that requests GPUs fits any kind: nothing can be allocated."""
         zero = np.zeros(len(self.kinds))
         return Bound(0.0, 0.0, np.zeros(len(self.demand)), zero, zero, np.zeros((0, len(self.sizes)), dtype=np.int64))
 
@@ -115,7 +115,7 @@ class _Model:
         return single_size_patterns(self.sizes)
 
     def _solver(self) -> highspy.Highs:
-        """The program without patterns. Rows: demand, CPU, devices, fractions (size by size within a kind)."""
+        """Program without patterns. Rows: demand, CPU, devices, fractions (size by size within a kind)."""
         c, k = np.nonzero(self.hosts)
         count, classes, kinds, sizes = len(c), len(self.demand), len(self.kinds), len(self.sizes)
         self.first_cpu, self.first_device = classes, classes + kinds
@@ -143,7 +143,7 @@ class _Model:
         return solver
 
     def add_patterns(self, patterns: IntArray) -> bool:
-        """Offer patterns to every kind; whether any of them was new."""
+        """Offers patterns to every kind. Returns whether any of them was new."""
         new = [p for p in dict.fromkeys(map(tuple, patterns.tolist())) if p not in self.patterns and any(p)]
         self.patterns.update(dict.fromkeys(new))
         if new:
@@ -175,10 +175,10 @@ class _Model:
         )
 
     def solve(self) -> tuple[float, FloatArray, FloatArray]:
-        """The attained GPUs, the price of a core, shape (kinds,), and of a fraction, shape (kinds, sizes)."""
+        """Attained GPUs, the price of a core, shape (kinds,), and of a fraction, shape (kinds, sizes)."""
         self.solver.run()
         status = self.solver.getModelStatus()
-        # The origin is always feasible and capacity bounds the program, so any other end is a broken solver.
+        # The origin is always feasible and capacity bounds the program, so any other status is a solver failure.
         if status != highspy.HighsModelStatus.kOptimal:
             raise RuntimeError(f"bounding the allocation: HiGHS ended with {self.solver.modelStatusToString(status)}")
         dual = np.maximum(-np.array(self.solver.getSolution().row_dual), 0.0)
@@ -186,7 +186,7 @@ class _Model:
         return -self.solver.getObjectiveValue(), dual[self.first_cpu : self.first_device], size_price
 
     def certified(self, attained: float, cpu_price: FloatArray, size_price: FloatArray) -> tuple[Bound, IntArray]:
-        """A feasible dual solution near the solver's, its value, and the patterns that would have lowered it.
+        """Feasible dual solution near the solver's, with its value and the patterns that would have lowered it.
 
         Given λ and π, the least feasible γ_k is the dearest pattern; whole pods then pay γ_k a device or their α rises.
         """

@@ -1,4 +1,4 @@
-"""The mix of classes as it is learned from arrivals: slow drifts fade in, a sudden change is noticed and believed."""
+"""Mix of pod classes learned from arrivals: slow drifts fade in, and a sudden change replaces the old mix."""
 
 from collections import Counter
 
@@ -8,49 +8,48 @@ from cluster.arrays import FloatArray
 from placement.prices.pod_classes import ClassShares, PodClass, shares_from
 
 HALF_LIFE_PODS = 20_000
-"""Arrivals after which an observation counts half.
-
-Chosen: a share of 1 % is then known to a fifteenth of its value (square root of 1 in 0.01 * 20,000 / ln 2 pods)."""
+"""Arrivals after which an observation counts half. Chosen: a fraction of 1 % is then known to a fifteenth of its value
+(square root of 1 in 0.01 * 20,000 / ln 2 pods)."""
 
 WINDOW_PODS = 512
-"""Arrivals that are compared with all before them. Chosen: enough to tell a new mix from chance, few enough to follow
-it within a twentieth of an openb fleet's turnover."""
+"""Arrivals that are compared with all earlier ones. Chosen: enough to distinguish a new mix from chance, few enough to
+follow it within a twentieth of an openb fleet's turnover."""
 
 SURPRISE = 5.0
 """Standard deviations of the test statistic above which the window is another mix. Chosen: at five, a steady mix of
 openb raises no alarm in 300,000 arrivals."""
 
 LEAST_COUNT = 8
-"""Classes seen less often than this in both samples together are compared as one: the test's statistic needs it."""
+"""Count below which classes are compared as one, over both samples together: the test's statistic needs it."""
 
 FORGOTTEN_PODS = 0.01
-"""A class whose faded count falls below this is dropped, so that memory stays bounded."""
+"""Faded count below which a class is dropped, so that memory stays bounded."""
 
 
 class ArrivalMix:
-    """Class shares learned from arrivals, window by window.
+    """Fractions of pod classes learned from arrivals, window by window.
 
     At the end of a window all earlier counts fade a little. When the window differs from them by more than chance
-    explains, they are forgotten instead.
+    explains, they are dropped instead.
     """
 
     def __init__(self) -> None:
         self._before: dict[PodClass, float] = {}
         self._window: Counter[PodClass] = Counter()
         self.pods = 0
-        """Arrivals so far."""
+        """Arrivals until now."""
         self.turns = 0
-        """How often the mix was found to have changed."""
+        """Number of detected changes of the mix."""
 
     def arrived(self, pod_class: PodClass) -> None:
-        """Count one pod that was asked to be placed, whether or not it found a place."""
+        """Counts one pod that was to be placed, whether or not it found a place."""
         self._window[pod_class] += 1
         self.pods += 1
         if self.pods % WINDOW_PODS == 0:
             self._close_window()
 
     def shares(self) -> ClassShares:
-        """What has arrived, as shares that rest on so many pods; empty when nothing has."""
+        """Arrivals as fractions with the number of pods that support them; empty when no pod has arrived."""
         weights = [*self._before.items(), *self._window.items()]
         return shares_from(weights, pods=sum(weight for _, weight in weights))
 
@@ -66,7 +65,7 @@ class ArrivalMix:
 
 
 def surprise(before: dict[PodClass, float], window: Counter[PodClass]) -> float:
-    """By how many standard deviations two samples of classes differ more than two samples of one mix do.
+    """Standard deviations by which two samples of classes differ more than two samples of one mix do.
 
     The two-sample chi-square statistic, less its mean (bins - 1), over its standard deviation sqrt(2 (bins - 1)).
     """

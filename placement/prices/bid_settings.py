@@ -1,54 +1,55 @@
-"""The weights of bid-price packing, all in one place, each with its origin."""
+"""Weights of bid-price packing, each with its origin."""
 
 from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
 class BidSettings:
-    """What the terms of a score weigh, in GPUs' worth, and from which demands prices are made.
+    """Weights of the terms of a score, in GPUs of worth, and the demands from which prices are computed.
 
-    Origin, unless said: search on seeds 1-4 of the four openb traces, which is another sample than the seeds 42-51
-    that results are reported on.
+    Origin, unless stated otherwise: search on seeds 1-4 of the four openb traces, a different sample from the seeds
+    42-51 on which results are reported.
     """
 
     hostable_weight: float = 0.008
-    """Per GPU that the expected pods could get on the node, each class alone (H in placement/prices/expectation.py)."""
+    """Weight per GPU that the expected pods could get on the node, each class alone (H in
+    placement/prices/expectation.py)."""
     fragment_weight: float = 0.004
-    """Per GPU that is expected to be a fragment (F there), in a fleet that fills up."""
+    """Weight per GPU that is expected to be a fragment (F there), in a fleet that fills up."""
     churning_fragment_weight: float = 0.3
-    """The same in a fleet where as many pods leave as arrive. Who leaves is a matter of luck, so wide pods find room
-    only where fragments are kept small; FGD, which looks at fragments alone, is hard to beat there. Origin: 0.03, 0.3
-    and 3 tried on generated fleets with departures."""
+    """The same weight in a fleet where as many pods leave as arrive. Which pods leave is random, so wide pods find a
+    place only where fragments are kept small. FGD, which looks at fragments alone, is hard to beat there. Origin:
+    0.03, 0.3 and 3 tried on generated fleets with departures."""
     filling_turnover: float = 0.1
     """Departures per arrival up to which a fleet counts as filling up; above, the weight rises in proportion."""
     tightness_weight: float = 0.00019
-    """For what stays free on the node, CPU and GPU each as a share of the roomiest openb node: a tie-break that keeps
-    load together."""
+    """Weight of the resources that stay free on the node, CPU and GPU each as a fraction of the roomiest openb node. A
+    tie-break that keeps load together."""
     tightness_cpu_share: float = 0.6
-    """How much of that tie-break looks at CPU rather than at GPU."""
+    """Fraction of that tie-break that looks at CPU rather than at GPU."""
     gpu_node_cost: float = 0.001
-    """For a pod without GPUs on a node that has some, so that nodes without GPUs fill first. Above the tie-break:
-    openb has no node without GPUs, so no figure there depends on it."""
+    """Cost of a pod without GPUs on a node with GPUs, so that nodes without GPUs fill first. Above the tie-break: openb
+    has no node without GPUs, so no figure there depends on it."""
     scarcity_weight: float = 0.12
-    """Per GPU of the pod and point of scarcity of the node's GPU type (placement/prices/price_book.py)."""
+    """Weight per GPU of the pod and point of scarcity of the node's GPU type (placement/prices/price_book.py)."""
     scarcity_free: float = 0.8
     """Scarcity up to which a type costs nothing extra."""
     scarcity_most: float = 9.0
-    """Scarcity counts no more than this, so that a type that is used up does not drown the other terms."""
+    """Maximum scarcity that counts, so that a type that is used up does not outweigh the other terms."""
     horizon_share: float = 1.1
-    """Demand is foreseen until so much of the fleet is in use or asked for. Chosen a little above 1: fleets that are
-    paid for are run full."""
+    """Fraction of the fleet, allocated or requested, up to which demand is foreseen. Chosen a little above 1: fleets
+    that are paid for are run full."""
     horizon_least_share: float = 0.03
-    """Demand that is foreseen at least, as a share of the fleet: pods go on coming to a full one."""
+    """Minimum demand that is foreseen, as a fraction of the fleet: pods keep coming to a full one."""
     doubt: float = 3.0
-    """Standard deviations by which the demand of picky pods is taken higher than it was observed. A type that is kept
-    free in vain can still be used later, one that is given away too early cannot be had back."""
+    """Standard deviations by which the demand of picky pods is taken higher than observed. A type that is kept free in
+    vain can still be used later; one that is given away too early cannot be recovered."""
     scarcity_every: int = 50
-    """Decisions between two looks at what is idle of each type: a fleet's idle GPUs change slowly."""
+    """Decisions between two updates of the idle GPUs of each type: a fleet's idle GPUs change slowly."""
     draws: int = 10
-    """Linear programs per price book. One alone costs a point of allocation where types are asked for by name."""
+    """Linear programs per price book. One alone costs a point of allocation where types are requested by name."""
     least_load: float = 1.0
-    """Lowest demand of a draw, as a share of the fleet's GPUs."""
+    """Lowest demand of a draw, as a fraction of the fleet's GPUs."""
     most_load: float = 1.1
     """Highest demand of a draw. Prices matter when the fleet is nearly full, so both lie near 1."""
 

@@ -1,7 +1,8 @@
-"""What free resources mean to the pods that are expected: fragments that they cannot use, and GPUs that they could.
+"""Value of free resources to the expected pods: fragments that they cannot use, and GPUs that they could.
 
-Both are sums over the expected classes m with shares p_m, for one node:
-F = Σ p_m · idle GPU that m cannot use there (all of it where m does not fit, or asks for no GPU; else the remainders
+Both are sums over the expected classes m with fractions p_m, for one node:
+
+F = Σ p_m · idle GPU that m cannot use there (all of it where m does not fit, or requests no GPU; else the remainders
     that are smaller than its demand per GPU). Source: FGD, USENIX ATC'23, definition of the expected fragment.
 H = Σ p_m · GPUs that pods of class m alone could still get there.
 """
@@ -18,16 +19,16 @@ from placement.prices.pod_classes import ClassShares
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expectation:
-    """Classes laid out for arithmetic: those that differ only in the types they allow share a column."""
+    """Classes as columns for array arithmetic; classes that differ only in their allowed types share a column."""
 
     share: FloatArray
-    """Shape (GPU types, columns): share of the pods that are of this column and may use this type."""
+    """Shape (GPU types, columns): fraction of the pods that are of this column and may use this type."""
     cpu_milli: IntArray
     """Shape (columns,)."""
     ask: IntArray
     """Shape (columns,): index into `gpus` and `gpu_milli`."""
     gpus: IntArray
-    """Shape (asks,): the distinct GPU demands."""
+    """Shape (asks,): the distinct GPU requests."""
     gpu_milli: IntArray
     """Shape (asks,)."""
 
@@ -38,7 +39,8 @@ class Expectation:
         free = np.maximum(gpu_milli, 0)
         idle = free.sum(axis=1)
         size = self.gpu_milli[:, None, None]
-        # Shape (asks, states) each: devices that suffice, GPU that is too small for the ask, pods that the GPUs host.
+        # Shape (asks, states) each: devices that suffice, GPU that is too small for the request, pods that the GPUs
+        # host.
         suffices = free >= size
         enough = suffices.sum(axis=2)
         remainder = idle - np.where(suffices, free, 0).sum(axis=2)
@@ -56,7 +58,10 @@ class Expectation:
 
 
 def expectation_of(shares: ClassShares, gpu_type_names: tuple[str, ...]) -> Expectation:
-    """The layout for a mix. Classes without GPUs have no column: to them all idle GPU is a fragment, hostable none."""
+    """Columns for a mix.
+
+    Classes without GPUs have none: to them all idle GPU is a fragment, and nothing is hostable.
+    """
     rows = [row for row, c in enumerate(shares.classes) if c.gpus]
     key = np.array(
         [(shares.classes[r].cpu_milli, shares.classes[r].gpus, shares.classes[r].gpu_milli) for r in rows],

@@ -1,4 +1,4 @@
-"""Patterns: which fractional pods share one GPU, and the best of them under given prices."""
+"""Patterns of fractional pods that share one GPU, and the best of them under given prices."""
 
 from collections.abc import Sequence
 from math import gcd
@@ -10,7 +10,7 @@ from cluster.hardware import WHOLE_GPU_MILLI
 
 
 def single_size_patterns(sizes_milli: Sequence[int]) -> IntArray:
-    """For each size the GPU that holds as many of it as fit, filled up with smaller ones. Shape (sizes, sizes)."""
+    """For each size, the GPU that holds as many of it as fit, filled up with smaller ones. Shape (sizes, sizes)."""
     patterns = np.zeros((len(sizes_milli), len(sizes_milli)), dtype=np.int64)
     for first, size in enumerate(sizes_milli):
         left = WHOLE_GPU_MILLI
@@ -21,7 +21,7 @@ def single_size_patterns(sizes_milli: Sequence[int]) -> IntArray:
 
 
 def best_patterns(sizes_milli: Sequence[int], price: FloatArray) -> tuple[FloatArray, IntArray]:
-    """The dearest way to fill one GPU, for several price lists at once: an unbounded knapsack.
+    """Most valuable way to fill one GPU, for several price lists at once: an unbounded knapsack.
 
     price: shape (lists, sizes), what one pod of that size pays.
     Returns the best total, shape (lists,), and the counts that attain it, shape (lists, sizes).
@@ -32,7 +32,7 @@ def best_patterns(sizes_milli: Sequence[int], price: FloatArray) -> tuple[FloatA
     unit = gcd(WHOLE_GPU_MILLI, *sizes_milli)
     size = np.array(sizes_milli, dtype=np.int64) // unit
     room = WHOLE_GPU_MILLI // unit
-    # Rows below zero stand for "does not fit"; best[room_left] starts at row `offset`.
+    # Rows below zero mean "does not fit"; best[room_left] starts at row `offset`.
     offset = int(size.max())
     best = np.full((offset + room + 1, lists), -np.inf)
     best[offset] = 0.0
@@ -50,7 +50,7 @@ def best_patterns(sizes_milli: Sequence[int], price: FloatArray) -> tuple[FloatA
 
 
 def _counts(last: IntArray, size: IntArray) -> IntArray:
-    """Walk back through the choices that `best_patterns` made."""
+    """Counts, found by walking back through the choices of `best_patterns`."""
     counts = np.zeros((last.shape[1], len(size)), dtype=np.int64)
     for row in range(last.shape[1]):
         left = last.shape[0] - 1

@@ -1,4 +1,4 @@
-"""Node kinds: a fleet summed up as few groups of alike nodes, all that prices and bounds need to know of it."""
+"""Node kinds: a fleet as a few groups of similar nodes, which is all that prices and bounds need."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from placement.prices.pod_classes import PodClass
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FleetKinds:
-    """Groups of alike nodes that carry GPUs. Each column has one entry per kind."""
+    """Groups of similar nodes with GPUs. Each column has one entry per kind."""
 
     gpu_type_names: tuple[str, ...]
     gpu_type: IntArray
@@ -20,11 +20,11 @@ class FleetKinds:
     gpus: IntArray
     """Devices of one node."""
     cpu_milli: IntArray
-    """CPU of one node (of the richest one where `merged` joined several), for the widest table that is needed."""
+    """CPU of one node (of the largest one where `merged` joined several), for the widest table that is needed."""
     nodes: IntArray
-    """How many nodes there are of the kind."""
+    """Number of nodes of the kind."""
     total_cpu_milli: IntArray
-    """CPU of all its nodes together."""
+    """CPU of all nodes of the kind together."""
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -41,11 +41,12 @@ class FleetKinds:
 
 
 MOST_KINDS = 48
-"""More kinds than this are merged: the linear programs stay under a second, and a merged bound is still a bound."""
+"""Number of kinds above which kinds are merged: the linear programs stay under a second, and a merged bound is still a
+bound."""
 
 
 def kinds_of(nodes: NodeTable, gpu_type_names: tuple[str, ...]) -> FleetKinds:
-    """The kinds of a fleet. Nodes without GPUs are left out: no GPU is allocated there.
+    """Kinds of a fleet. Nodes without GPUs are left out: no GPU is allocated there.
 
     Nodes that differ only in CPU are merged when there are more than MOST_KINDS kinds.
     """

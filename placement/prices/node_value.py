@@ -1,12 +1,12 @@
-"""Node values: how many GPUs' worth of pods the free resources of one node can still host, for every amount of CPU.
+"""Node values: the worth of the pods that the free resources of one node can still host, for every amount of CPU.
 
 V(node) is the best packing of an unlimited supply of pods, each paying its worth, into what is free on the node:
 
-u[r][c]   residual r of one GPU with c CPU: unbounded knapsack over the classes that ask for a fraction of one GPU
+u[r][c]   residual r of one GPU with c CPU: unbounded knapsack over the classes that request a fraction of one GPU
 F[k][c]   k idle GPUs: the better of sharing each (max-plus convolution with u) and whole-GPU classes
 V[c]      F[idle GPUs] convolved with u[r] of every partly used GPU; the node's value is V at its free CPU
 
-CPU is counted in steps: free CPU is rounded down and a pod's CPU up, so a value never promises what does not fit.
+CPU is counted in steps: free CPU is rounded down and a pod's CPU up, so a value never includes what does not fit.
 Residuals are rounded down to the nearest sum of class sizes, which loses nothing.
 """
 
@@ -21,18 +21,18 @@ from placement.prices.node_kinds import FleetKinds, allowed_types
 from placement.prices.pod_classes import ClassShares
 
 CPU_STEP_MILLI = 400
-"""Finer steps value CPU no better on openb and cost time in proportion."""
+"""Step of CPU. Finer steps value CPU no better on openb and cost time in proportion."""
 
 MOST_VECTORS = 12_000
 """Values in one generation of the memo: 12,000 vectors of up to 320 steps in single precision are 15 MB."""
 
 _NEVER = -1e9
-"""Stands for minus infinity: stays finite in sums, and no packing is worth that little."""
+"""Finite substitute for minus infinity: no packing is worth that little."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Steps:
-    """A value as a function of CPU, kept as its jumps: only they matter in a max-plus convolution."""
+    """Value as a function of CPU, stored as its jumps: only they matter in a max-plus convolution."""
 
     at: IntArray
     """Steps of CPU at which the value rises, from 0."""
@@ -40,7 +40,7 @@ class _Steps:
 
 
 class NodeValues:
-    """V of node states, computed when first asked for and remembered. One per price book: prices never change in it."""
+    """Cache of V of node states. One per price book, within which prices never change."""
 
     def __init__(self, shares: ClassShares, worth: FloatArray, kinds: FleetKinds) -> None:
         self._steps = _steps_per_type(kinds)
@@ -57,7 +57,7 @@ class NodeValues:
     def values(self, gpu_type: IntArray, cpu_milli: IntArray, gpu_milli: IntArray) -> FloatArray:
         """V of several states. gpu_type, cpu_milli: shape (states,); gpu_milli: shape (states, devices).
 
-        A negative GPU type (none, or unknown) has value 0: nothing that asks for a GPU is hosted there.
+        A negative GPU type (none, or unknown) has value 0: no pod that requests a GPU is hosted there.
         """
         idle = (gpu_milli >= WHOLE_GPU_MILLI).sum(axis=1)
         partly = np.where(gpu_milli >= WHOLE_GPU_MILLI, 0, np.maximum(gpu_milli, 0))
@@ -71,7 +71,7 @@ class NodeValues:
         return found
 
     def _vector(self, key: tuple[int, ...]) -> FloatArray:
-        """V over all CPU steps of (type, idle GPUs, *levels of the partly used ones, rising)."""
+        """V over all CPU steps of (type, idle GPUs, *levels of the partly used ones, ascending)."""
         vector = self._memo.get(key)
         if vector is None:
             vector = self._older.get(key)
@@ -88,21 +88,21 @@ class NodeValues:
         return table[min(idle, len(table) - 1)]
 
     def _remember(self, key: tuple[int, ...], vector: FloatArray) -> None:
-        # Two generations: what was asked for lately survives, the rest goes, and nothing is scanned.
+        # Two generations: recently used entries survive, the rest is dropped, and no scan is needed.
         if len(self._memo) >= MOST_VECTORS:
             self._older, self._memo = self._memo, {}
         self._memo[key] = vector
 
 
 def _steps_per_type(kinds: FleetKinds) -> IntArray:
-    """Length of the tables of each GPU type: one entry per CPU step of its richest node, and one for none."""
+    """Length of the tables of each GPU type: one entry per CPU step of its largest node, and one for none."""
     most = np.zeros(len(kinds.gpu_type_names), dtype=np.int64)
     np.maximum.at(most, kinds.gpu_type, kinds.cpu_milli)
     return most // CPU_STEP_MILLI + 1
 
 
 def _levels(shares: ClassShares) -> IntArray:
-    """The number of the greatest sum of class sizes that fits each residual, shape (1001,); 0 where none fits.
+    """Number of the greatest sum of class sizes that fits each residual, shape (1001,); 0 where none fits.
 
     Two residuals with the same number host the same pods.
     """
@@ -121,7 +121,7 @@ def _cpu_steps(cpu_milli: int) -> int:
 def _shared_gpu_values(
     shares: ClassShares, worth: FloatArray, kinds: FleetKinds, level_of: IntArray, steps: int
 ) -> FloatArray:
-    """u: shape (GPU types, levels, CPU steps). A class of several fractions counts as so many pods of one each."""
+    """u: shape (GPU types, levels, CPU steps). A class of n fractions counts as n pods of one fraction each."""
     allowed = allowed_types(shares.classes, kinds.gpu_type_names)
     residual = np.searchsorted(level_of, np.arange(level_of[-1] + 1))
     table = np.zeros((len(kinds.gpu_type_names), len(residual), steps))
@@ -170,7 +170,7 @@ def _idle_gpu_values(
 
 
 def _jumps(values: FloatArray) -> _Steps:
-    """Where a rising step function rises. CPU left over is worth nothing, so values never fall."""
+    """Jumps of an increasing step function. Unused CPU is worth nothing, so values never fall."""
     at = np.flatnonzero(np.diff(values, prepend=-1.0) > 1e-12)
     return _Steps(at, values[at])
 

@@ -1,4 +1,4 @@
-"""Pod classes: which kinds of pods arrive, and how often each does."""
+"""Pod classes: the kinds of pods that arrive, and how often each does."""
 
 import math
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from cluster.workloads import PodShape
 
 @dataclass(frozen=True, slots=True, order=True)
 class PodClass:
-    """What matters of a shape for the worth of free resources: memory, labels and taints are merged away."""
+    """Properties of a shape that matter for the worth of free resources: memory, labels and taints are left out."""
 
     cpu_milli: int
     gpus: int
@@ -21,40 +21,40 @@ class PodClass:
 
     @property
     def gpu_demand(self) -> float:
-        """GPUs it asks for in all, fractions included."""
+        """GPUs that a pod of the class requests in total, fractions included."""
         return self.gpus * self.gpu_milli / 1000
 
 
 def class_of(shape: PodShape) -> PodClass:
-    """The class that a shape belongs to. Types say nothing of a pod without GPUs, so they are dropped there."""
+    """Class of a shape. GPU types mean nothing for a pod without GPUs, so they are dropped there."""
     return PodClass(shape.cpu_milli, shape.gpus, shape.gpu_milli, shape.gpu_types if shape.gpus else ())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassShares:
-    """The classes that are expected, with the share of the pods that each is."""
+    """Expected classes, each with its fraction of the pods."""
 
     classes: tuple[PodClass, ...]
     share: FloatArray
     """Shape (classes,), adds up to 1 (or is empty)."""
     pods: float = math.inf
-    """How many observed pods the shares rest on; infinite where they are known."""
+    """Number of observed pods that support the fractions; infinite where these are known."""
 
     @property
     def gpu_demand(self) -> FloatArray:
-        """GPUs that one pod of each class asks for, shape (classes,)."""
+        """GPUs that one pod of each class requests, shape (classes,)."""
         return np.array([c.gpu_demand for c in self.classes], dtype=np.float64)
 
     @property
     def mean_gpu_demand(self) -> float:
-        """GPUs that the average pod asks for; 0 when there are no classes."""
+        """GPUs that the average pod requests; 0 when there are no classes."""
         return float(self.share @ self.gpu_demand)
 
 
 def shares_from(weights: Iterable[tuple[PodClass, float]], pods: float = math.inf) -> ClassShares:
-    """Shares in proportion to weights (counts, for example). A class that occurs twice is added up.
+    """Fractions in proportion to weights (counts, for example). A class that occurs twice is added up.
 
-    pods: how many observations the weights stand for; infinite where the shares are known.
+    pods: number of observations behind the weights; infinite where the fractions are known.
     """
     total: dict[PodClass, float] = {}
     for pod_class, weight in weights:
@@ -66,5 +66,5 @@ def shares_from(weights: Iterable[tuple[PodClass, float]], pods: float = math.in
 
 
 def shares_of(shapes: Iterable[PodShape]) -> ClassShares:
-    """The shares of a known population, for example of a whole trace."""
+    """Fractions of a known population, for example of a whole trace."""
     return shares_from((class_of(shape), 1.0) for shape in shapes)

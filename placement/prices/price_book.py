@@ -1,7 +1,7 @@
-"""The price book: all that bid-price packing knows of what is to come; made in the background, used in decisions.
+"""Price book: all that bid-price packing knows of future demand; computed in the background, used in decisions.
 
-`prices_for` takes about a second and looks at nothing but its arguments, so it may run in another process; the book is
-handed to the policy when it is ready, and decisions go on with the old one until then.
+`prices_for` takes about a second and uses only its arguments, so it may run in another process. The policy gets the new
+book when it is ready, and decides with the old one until then.
 """
 
 from dataclasses import dataclass
@@ -20,14 +20,17 @@ from placement.prices.shadow_prices import worth_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StateWorth:
-    """What the free resources of a node are worth, in GPUs: V + weighted H - weighted F."""
+    """Worth of the free resources of a node, in GPUs: V + weighted H - weighted F."""
 
     values: NodeValues
     expectation: Expectation
     settings: BidSettings
 
     def of_states(self, gpu_type: IntArray, cpu_milli: IntArray, gpu_milli: IntArray) -> FloatArray:
-        """gpu_type, cpu_milli: shape (states,); gpu_milli: shape (states, devices). Returns shape (states,)."""
+        """Worth of states.
+
+        gpu_type, cpu_milli: shape (states,); gpu_milli: (states, devices). Returns shape (states,).
+        """
         value, hostable, fragment = self.terms(gpu_type, cpu_milli, gpu_milli)
         return value + self.settings.hostable_weight * hostable - self.settings.fragment_weight * fragment
 
@@ -41,7 +44,7 @@ class StateWorth:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PriceBook:
-    """Prices for one mix on one fleet. Nothing in it changes but what it remembers of node states."""
+    """Prices for one mix on one fleet. Immutable apart from its cache of node states."""
 
     shares: ClassShares
     kinds: FleetKinds
@@ -49,20 +52,20 @@ class PriceBook:
     """β, shape (classes,): see placement/prices/shadow_prices.py."""
     state_worth: StateWorth
     memo: StateMemo
-    """`state_worth` of the states that were met."""
+    """Cache of `state_worth`."""
     picky_types: FloatArray
     """Shape (picky classes, GPU types): 1 where a class that may not use every type may use this one, else 0."""
     picky_demand: FloatArray
-    """Shape (picky classes,): GPUs that such a class asks for per GPU that arrives."""
+    """Shape (picky classes,): GPUs that such a class requests per GPU that arrives."""
     picky_variance: FloatArray
-    """Shape (picky classes,): the variance of that estimate; 0 where shares are known."""
+    """Shape (picky classes,): the variance of that estimate; 0 where fractions are known."""
 
     def scarcity(self, idle_gpus: FloatArray, expected_gpus: float) -> FloatArray:
-        """GPUs that picky pods are expected to ask, per idle GPU of each type. Shape (GPU types,).
+        """GPUs that picky pods are expected to request, per idle GPU of each type. Shape (GPU types,).
 
-        idle_gpus: of each type. expected_gpus: what is still to arrive in all. The demand of a class is spread over
-        the types that it may use in proportion to what is idle of them. Where shares were observed and are not known,
-        the upper end of what they may be counts.
+        idle_gpus: per type. expected_gpus: total demand still to arrive. The demand of a class is spread over its
+        allowed types in proportion to their idle GPUs. Where fractions were observed and are not known, the upper end
+        of their range counts.
         """
         within_reach = np.maximum(self.picky_types @ idle_gpus, 1e-9)
         likely = (self.picky_demand / within_reach) @ self.picky_types
@@ -93,7 +96,7 @@ def prices_for(shares: ClassShares, kinds: FleetKinds, settings: BidSettings | N
         memo=StateMemo(state_worth.of_states),
         picky_types=(allowed[picky] & present).astype(np.float64),
         picky_demand=(shares.share * shares.gpu_demand)[picky] / mean,
-        # Counts are Poisson: the variance of a share is the share over the number of pods that were observed.
+        # Counts are Poisson: the variance of a fraction is the fraction over the number of observed pods.
         picky_variance=(shares.share * shares.gpu_demand**2)[picky] / mean**2 / shares.pods,
     )
 
@@ -101,5 +104,5 @@ def prices_for(shares: ClassShares, kinds: FleetKinds, settings: BidSettings | N
 def idle_gpus_by_type(gpu_type: IntArray, gpu_milli: IntArray, types: int) -> FloatArray:
     """Free GPU of each type, fractions included. gpu_type: shape (nodes,), gpu_milli: (nodes, devices)."""
     idle = np.maximum(gpu_milli, 0).sum(axis=1) / 1000
-    # Type -1 (none, or unknown) falls into a last bin that nobody reads.
+    # Type -1 (none, or unknown) falls into an extra last bin, which is cut off.
     return np.bincount(gpu_type % (types + 1), weights=idle, minlength=types + 1)[:types].astype(np.float64)

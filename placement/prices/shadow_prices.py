@@ -1,4 +1,4 @@
-"""What hosting a pod of each class is worth: the linear program's duals, averaged over demands that may well come."""
+"""Worth of hosting a pod of each class: the linear program's duals, averaged over likely demands."""
 
 import numpy as np
 
@@ -10,9 +10,9 @@ from placement.prices.pod_classes import ClassShares
 
 
 def worth_of(shares: ClassShares, kinds: FleetKinds, settings: BidSettings, seed: int) -> FloatArray:
-    """β: GPUs' worth of the resources that one pod of each class takes when it is hosted best. Shape (classes,).
+    """β: worth, in GPUs, of the resources that one pod of each class takes in its cheapest place. Shape (classes,).
 
-    The draws' demand of a class is Poisson around its share of a load in the settings' range.
+    The draws' demand of a class is Poisson around its fraction of a load in the settings' range.
     0 ≤ β_c ≤ GPUs of the class; 0 for classes without GPUs.
     """
     mean = shares.mean_gpu_demand
@@ -20,8 +20,8 @@ def worth_of(shares: ClassShares, kinds: FleetKinds, settings: BidSettings, seed
         return np.zeros(len(shares.classes))
     chance = np.random.default_rng(seed)
     total, patterns = np.zeros(len(shares.classes)), None
-    # Loads are spread evenly and only the classes' counts are drawn: prices jump at certain loads, and which of them
-    # ten random loads happen to pass would be a matter of luck.
+    # Loads are spread evenly and only the classes' counts are drawn: prices jump at certain loads, and chance would
+    # decide which of those ten random loads happen to pass.
     for turn in range(settings.draws):
         load = settings.least_load + (settings.most_load - settings.least_load) * (turn + 0.5) / settings.draws
         pods = load * kinds.capacity_gpus / mean

@@ -1,4 +1,4 @@
-"""Turnover: how many pods leave for each that arrives. Fleets that fill up and fleets that churn pack differently."""
+"""Turnover: departures per arrival. Fleets that fill up and fleets that churn pack differently."""
 
 from collections import Counter
 
@@ -9,15 +9,15 @@ WINDOW_PODS = 512
 
 
 class Turnover:
-    """Departures per arrival, smoothed, from the same three calls that a policy gets.
+    """Departures per arrival, smoothed, from the three calls that a policy gets.
 
-    A pod that is moved, or only tried somewhere, is taken away and put back without having arrived again: such returns
-    are set off against the removals.
+    A pod that is moved, or placed only as a test, is removed and put back without arriving again. Such returns are
+    subtracted from the removals.
     """
 
     def __init__(self) -> None:
         self.share = 0.0
-        """0: nobody leaves, as in a fleet that fills up; 1: as many leave as arrive."""
+        """0: no pod leaves, as in a fleet that fills up; 1: as many leave as arrive."""
         self._awaited: Counter[PodShape] = Counter()
         self._arrivals = 0
         self._gone = 0
@@ -27,7 +27,7 @@ class Turnover:
         self._arrivals += 1
         if self._arrivals == WINDOW_PODS:
             self.share = (self.share + min(1.0, self._gone / WINDOW_PODS)) / 2
-            # Who waited for long was dropped, or is one of many alike: one of each shape is enough to remember.
+            # A pod that waited for long was dropped, or is one of many alike: remembering one of each shape is enough.
             self._awaited = Counter([shape for shape, count in self._awaited.items() if count > 0])
             self._arrivals = self._gone = 0
 
