@@ -1,9 +1,9 @@
-"""Shares of a cluster that never compete for a node: what can be packed apart, and in parallel, without loss.
+"""Partition of a cluster into shards that never compete for a node, so that they can be packed in parallel.
 
-Two nodes belong together when some pod may run on both, and so do the nodes of a gang's members. Whatever is placed,
-stopped or moved in one share leaves the others as they are, so packing them apart finds what packing them together
-could. Where every pod may run anywhere there is one share. Nodes that draw through one power limit compete for its
-headroom, so they belong together too.
+Two nodes belong together when some pod may run on both, and so do the nodes of a gang's members. Placements, evictions
+and moves in one shard leave the others unchanged, so packing the shards apart loses nothing. Where every pod may run
+anywhere there is one shard. Nodes that draw through one power limit compete for its headroom, so they belong together
+too.
 """
 
 from dataclasses import replace
@@ -18,9 +18,9 @@ from cluster.snapshot import Snapshot
 
 
 def shares_of(snapshot: Snapshot, at_most: int) -> tuple[Snapshot, ...]:
-    """The cluster in at most so many shares of about equal work; each node and pod in one of them, in table order.
+    """Splits the cluster into at most `at_most` shards of about equal work; keeps the order of the tables.
 
-    A pod that no node may take goes with the first share.
+    Each node and pod is in one shard. A pod that no node may take goes with the first.
     """
     if at_most <= 1 or len(snapshot.nodes) < 2 or not len(snapshot.pods):
         return (snapshot,)
@@ -34,7 +34,7 @@ def shares_of(snapshot: Snapshot, at_most: int) -> tuple[Snapshot, ...]:
 
 
 def _parts(snapshot: Snapshot) -> tuple[IntArray, IntArray]:
-    """The number of the part that each node and each pod belongs to; -1 for pods without a node that may take them."""
+    """Number of the indivisible part of each node and each pod; -1 for pods that no node may take."""
     nodes, pods = snapshot.nodes, snapshot.pods
     kinds, of_node = _kinds(nodes, pods)
     limits = PowerFloors.of(snapshot)
@@ -67,7 +67,7 @@ def _parts(snapshot: Snapshot) -> tuple[IntArray, IntArray]:
 
 
 def _kinds(nodes: NodeTable, pods: PodTable) -> tuple[NodeTable, IntArray]:
-    """One node of each kind that pods can tell apart, and the kind of each node. Capacity tells nothing here."""
+    """One node of each kind that pods can distinguish, and the kind of each node. Capacity does not matter here."""
     asked = sorted({r.key for shape in pods.shapes for term in shape.node_terms for r in term})
     numbers: dict[object, int] = {}
     of_node = np.empty(len(nodes), dtype=np.int64)
@@ -89,7 +89,7 @@ def _kinds(nodes: NodeTable, pods: PodTable) -> tuple[NodeTable, IntArray]:
 
 
 def _gathered(node_part: IntArray, pod_part: IntArray, at_most: int) -> IntArray:
-    """The share of each part: the largest first, each to the share that has least to do."""
+    """Shard of each part: the largest part first, each to the shard with least work."""
     count = int(node_part.max()) + 1
     work = np.bincount(node_part, minlength=count) + np.bincount(pod_part[pod_part >= 0], minlength=count)
     has = np.zeros(min(at_most, count))
@@ -101,10 +101,10 @@ def _gathered(node_part: IntArray, pod_part: IntArray, at_most: int) -> IntArray
 
 
 def _only(snapshot: Snapshot, with_node: BoolArray, with_pod: BoolArray) -> Snapshot:
-    """The snapshot of these nodes and pods alone; indices mean the same rows as before."""
+    """Snapshot of these nodes and pods alone, with indices changed to the new rows."""
     rows, kept = np.flatnonzero(with_node), np.flatnonzero(with_pod)
     pods = snapshot.pods
-    new_row = np.full(len(snapshot.nodes) + 1, PENDING, dtype=np.int64)  # the last entry is what PENDING looks up
+    new_row = np.full(len(snapshot.nodes) + 1, PENDING, dtype=np.int64)  # the last entry is the result for PENDING
     new_row[rows] = np.arange(len(rows))
     gangs = sorted({int(gang) for gang in pods.gang[kept]} - {-1})
     new_gang = np.full(len(snapshot.gangs) + 1, -1, dtype=np.int64)

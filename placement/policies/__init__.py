@@ -1,4 +1,4 @@
-"""The packing policies by name."""
+"""Packing policies by name."""
 
 from collections.abc import Callable, Mapping
 
@@ -39,7 +39,7 @@ def _kinds(known: Knowledge) -> FleetKinds:
 
 
 def policy_named(name: str, known: Knowledge) -> Policy:
-    """A fresh policy. Raises ConfigError for a name that is none."""
+    """New policy of that name. Raises ConfigError for an unknown name."""
     if name not in POLICIES:
         raise ConfigError(Mistake(f"policy {name!r}", "there is no such policy", f"choose from {', '.join(POLICIES)}"))
     return POLICIES[name](known)

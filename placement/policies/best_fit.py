@@ -9,7 +9,7 @@ from placement.policies.score_scale import WIDEST_CPU_MILLI, WIDEST_GPU_MILLI, w
 
 
 class BestFit(Policy):
-    """Half of the weight on CPU left over, half on GPU left over, each as a share of the widest server.
+    """Half of the weight on remaining CPU, half on remaining GPU, each as a fraction of the largest server.
 
     Source: USENIX ATC'23 (FGD), section 6.1, as its simulator computes it: points of a hundred, cut to whole numbers.
     """

@@ -1,9 +1,9 @@
-"""Bid-price packing, Tonnage's own policy: a pod goes where it lowers the worth of what stays free the least.
+"""Bid-price packing, Tonnage's own policy: a pod goes where it least lowers the worth of the remaining resources.
 
 The worth of a node's free resources is what they could still host at the prices of a linear program over the expected
-demand, with two smaller terms for what could be hosted of each class alone and for expected fragments. GPU types that
-picky pods will need cost a surcharge. What is expected is given, or learned from what arrives. Without prices the
-policy is FGD.
+demand. Two smaller terms count what could be hosted of each class alone, and expected fragments. GPU types that picky
+pods will need cost a surcharge. The expected demand is given, or learned from arrivals. Without prices the policy is
+FGD.
 """
 
 from collections.abc import Iterable
@@ -26,20 +26,20 @@ from placement.prices.price_book import PriceBook, idle_gpus_by_type, prices_for
 from placement.prices.turnover import Turnover
 
 FIRST_PRICES_PODS = 64
-"""Arrivals before the first prices are made of them; then whenever what is known of the mix has doubled, and at once
-when it is found to have changed."""
+"""Arrivals before the first prices. New prices follow whenever the number of arrivals has doubled, and at once after a
+detected change of the mix."""
 PRICES_EVERY_PODS = 4_096
-"""Prices are made afresh after so many arrivals at the latest."""
+"""Maximum arrivals between two computations of prices."""
 
 TURNOVER_STEP = 0.15
-"""Prices are made afresh when the turnover has moved by more than this."""
+"""Change of the turnover above which prices are computed again."""
 
 _ROOMY_CPU_MILLI = 128_000.0
 _ROOMY_GPU_MILLI = 8_000.0
 
 
 class BidPrice(Policy):
-    """Rates nodes by a price book; until it has one, by FGD over what has arrived."""
+    """Rates nodes by a price book; until it has one, by FGD over past arrivals."""
 
     name = "tonnage"
 
@@ -50,7 +50,7 @@ class BidPrice(Policy):
         settings: BidSettings | None = None,
         seed: int = 0,
     ) -> None:
-        """expected: what will come, where that is known; then nothing is learned. seed: of the demands priced."""
+        """expected: future demand, where known; nothing is then learned. seed: of the demands that are priced."""
         self.version = 0
         self.settings = settings or BidSettings()
         self.kinds = kinds
@@ -82,7 +82,7 @@ class BidPrice(Policy):
 
     @property
     def wants_prices(self) -> bool:
-        """Whether so much has changed since the last prices that they should be made afresh."""
+        """Whether enough has changed since the last prices that new ones are due."""
         if abs(self.turnover.share - self._priced_turnover) > TURNOVER_STEP and self.book is not None:
             return True
         if self._told is not None:
@@ -92,24 +92,24 @@ class BidPrice(Policy):
         return fresh >= due or self.mix.turns > self._priced_turns
 
     def new_prices(self) -> PriceBook:
-        """Prices for what is known now. Looks at nothing else, so it may be called where the policy was copied to."""
+        """Prices for the present knowledge. Uses nothing else, so a copy of the policy may compute them elsewhere."""
         shares = self.mix.shares() if self._told is None else self._told
         return prices_for(shares, self.kinds, self.settings.at_turnover(self.turnover.share), self._seed)
 
     def upkeep(self, ledger: Ledger) -> None:
-        """Makes prices here and now when they are due, where nobody makes them in the background."""
+        """Computes due prices in this call, for callers without a background process."""
         if self.wants_prices:
             book = self.new_prices()
             warm(book, ledger)
             self.reprice(book)
 
     def reprice(self, book: PriceBook) -> None:
-        """Decide by this book from now on."""
+        """Uses this price book from now on."""
         self.book = book
         self._priced_turnover = self.turnover.share
         self._priced_pods, self._priced_turns, self._evidence_pods = self.mix.pods, self.mix.turns, book.shares.pods
-        self._dearness: FloatArray | None = None
-        self._dearness_age = 0
+        self._scarcity_price: FloatArray | None = None
+        self._scarcity_price_age = 0
         self.version += 1
 
     def rate(self, shape: PodShape, ledger: Ledger, nodes: IntArray) -> Rated:
@@ -125,13 +125,13 @@ class BidPrice(Policy):
     def surcharge(self, shape: PodShape, ledger: Ledger) -> FloatArray | None:
         if self.book is None or not shape.gpus or not len(self.book.picky_demand):
             return None
-        if self._dearness is None or self._dearness_age >= self.settings.scarcity_every:
-            self._dearness, self._dearness_age = _dearness(self.book, ledger), 0
-        self._dearness_age += 1
-        return self._dearness * (shape.total_gpu_milli / WHOLE_GPU_MILLI)
+        if self._scarcity_price is None or self._scarcity_price_age >= self.settings.scarcity_every:
+            self._scarcity_price, self._scarcity_price_age = _scarcity_price(self.book, ledger), 0
+        self._scarcity_price_age += 1
+        return self._scarcity_price * (shape.total_gpu_milli / WHOLE_GPU_MILLI)
 
     def terms(self, shape: PodShape, ledger: Ledger, node: int) -> dict[str, float]:
-        """The weighted parts of the cost, which they add up to, in GPUs' worth."""
+        """Weighted parts of the cost, which add up to it, in GPUs of worth."""
         if self.book is None:
             return dict(self._fallback.terms(shape, ledger, node))
         key, here, settings = self.rating_key(shape), np.array([node]), self.book.state_worth.settings
@@ -150,9 +150,10 @@ class BidPrice(Policy):
 
 
 def warm(book: PriceBook, ledger: Ledger) -> None:
-    """Work out beforehand what the coming decisions will ask of a new book, so that none of them has to wait.
+    """Fills the caches of a new price book for the coming decisions, so that none of them has to wait.
 
-    Called where the book is made, with the ledger as it is then; most states will still be the same when it is used.
+    Called where the book is computed, with the ledger of that moment; most states will still be the same when it is
+    used.
     """
     for shape in dict.fromkeys(PodShape(c.cpu_milli, 0, c.gpus, c.gpu_milli) for c in book.shares.classes):
         nodes = np.flatnonzero(ledger.fits(shape))
@@ -177,17 +178,17 @@ def _looseness(settings: BidSettings, cpu_milli: IntArray, gpu_milli: IntArray) 
     return settings.tightness_weight * (settings.tightness_cpu_share * cpu + (1 - settings.tightness_cpu_share) * gpu)
 
 
-def _dearness(book: PriceBook, ledger: Ledger) -> FloatArray:
-    """What a GPU of each type costs extra because pods that can use no other will come. Shape (GPU types,)."""
+def _scarcity_price(book: PriceBook, ledger: Ledger) -> FloatArray:
+    """Surcharge per GPU of each type, since pods that can use no other type will come. Shape (GPU types,)."""
     settings = book.state_worth.settings
     capacity = max(book.kinds.capacity_gpus, 1)
     idle = idle_gpus_by_type(ledger.gpu_type, ledger.gpu_milli, len(book.kinds.gpu_type_names))
     unclaimed_share = settings.horizon_share - (1 - idle.sum() / capacity)
     scarcity = book.scarcity(idle, max(settings.horizon_least_share, unclaimed_share) * capacity)
-    dearness: FloatArray = settings.scarcity_weight * np.clip(
+    price: FloatArray = settings.scarcity_weight * np.clip(
         scarcity - settings.scarcity_free, 0.0, settings.scarcity_most
     )
-    return dearness
+    return price
 
 
 def _fgd(shares: ClassShares, kinds: FleetKinds) -> Fgd:

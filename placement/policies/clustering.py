@@ -15,17 +15,17 @@ BAND = 25
 class Clustering(Policy):
     """Four bands of 25 points: only pods of the same kind there, some of the same kind, no GPU pod yet, only others.
 
-    Within a band, the fuller node. Kinds: a share of a GPU, or so many whole GPUs; a pod without GPUs has none, and all
-    nodes are equal to it. Source: Gandiva (OSDI'18), as the FGD paper's simulator computes it.
+    Within a band, the fuller node. Kinds: a fraction of a GPU, or a number of whole GPUs. A pod without GPUs has none,
+    and rates all nodes equal. Source: Gandiva (OSDI'18), as the FGD paper's simulator computes it.
     """
 
     name = "clustering"
 
     def __init__(self, nodes: int) -> None:
         self._pods: dict[int, IntArray] = {}
-        """Kind → how many pods of it run on each node."""
+        """Kind → number of its pods on each node."""
         self._kinds = np.zeros(nodes, dtype=np.int64)
-        """How many kinds run on each node."""
+        """Number of kinds on each node."""
 
     def rate(self, shape: PodShape, ledger: Ledger, nodes: IntArray) -> Rated:
         left = ledger.gpu_milli[nodes]
@@ -55,5 +55,5 @@ class Clustering(Policy):
 
 
 def kind(shape: PodShape) -> int:
-    """A number for pods of the same GPU demand: 0 for a share of one GPU, else how many GPUs."""
+    """Number for pods of the same GPU demand: 0 for a fraction of one GPU, else the number of GPUs."""
     return 0 if shape.gpus == 1 and not shape.is_whole_gpu else shape.gpus

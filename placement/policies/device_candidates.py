@@ -1,4 +1,4 @@
-"""The ways in which a pod could take a node's devices, and what each would leave: what fine-grained policies rate."""
+"""Device choices for a pod on each node, and the state that each would leave; fine-grained policies rate them."""
 
 from dataclasses import dataclass
 
@@ -14,35 +14,35 @@ from placement.engine.state_memo import StateMemo, Words, cpu_words, device_word
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Options:
-    """Each entry is one way: a pod with a share of one GPU has one per device that has room, others one per node."""
+    """Device choices: one per device with enough left for a pod with a fraction of a GPU, one per node for others."""
 
     count: int
-    """How many nodes were asked about; each has at least one option."""
+    """Number of nodes; each has at least one option."""
     node: IntArray
-    """Shape (options,): position in the nodes that were asked about; rising."""
+    """Shape (options,): position in the given nodes; ascending."""
     devices: IntArray
-    """Shape (options,): the bit mask that the pod would hold; rising within a node."""
+    """Shape (options,): the bit mask that the pod would hold; ascending within a node."""
     gpu_type: IntArray
     """Shape (options,), as are the next two."""
     cpu_milli: IntArray
     """Free CPU afterwards."""
     words: Words
-    """The number of the state afterwards (placement/engine/state_memo.py)."""
+    """Number of the state afterwards (placement/engine/state_memo.py)."""
     before_milli: IntArray
-    """Shape (nodes, width): what is left of each device now."""
+    """Shape (nodes, width): thousandths left of each device now."""
     shape: PodShape
 
     def states(self, picked: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-        """What some of the options leave: GPU type, free CPU, and thousandths left per device (picked, width)."""
+        """States after some of the options: GPU type, free CPU, and thousandths left per device (picked, width)."""
         left = left_after(self.shape, self.before_milli[self.node[picked]], self.devices[picked])
         return self.gpu_type[picked], self.cpu_milli[picked], left
 
     def values(self, memo: StateMemo) -> FloatArray:
-        """The remembered value of what each option leaves. Shape (options,)."""
+        """Cached value of the state after each option. Shape (options,)."""
         return memo.of_words(self.words, self.states)
 
     def losses(self, memo: StateMemo, ledger: Ledger, nodes: IntArray) -> FloatArray:
-        """By how much each option lowers the remembered value of its node. Shape (options,). nodes: as asked about."""
+        """Drop of its node's cached value by each option. Shape (options,). nodes: those passed to `options`."""
         now = (ledger.gpu_type[nodes], ledger.cpu_milli[nodes], self.before_milli)
 
         def states(picked: IntArray) -> tuple[IntArray, IntArray, IntArray]:
@@ -52,13 +52,13 @@ class Options:
             joined = [np.concatenate([n[picked[is_now]], a])[order] for n, a in zip(now, after, strict=True)]
             return joined[0], joined[1], joined[2]
 
-        # One question for both sides: what is new of them is then worked out in one go, in half the time.
+        # One call for both sides: new states are then computed together, in half the time.
         values = memo.of_words(np.concatenate([words_of(*now), self.words]), states)
         losses: FloatArray = values[self.node] - values[self.count :]
         return losses
 
     def cheapest(self, cost: FloatArray) -> Rated:
-        """Each node's option of least cost, the lowest device among equals. cost: shape (options,)."""
+        """Cheapest option of each node, the lowest device among equals. cost: shape (options,)."""
         if len(self.node) == self.count:
             return Rated(cost, self.devices)
         order = np.lexsort((cost, self.node))  # stable: equals keep their order
@@ -67,7 +67,7 @@ class Options:
 
 
 def options(shape: PodShape, ledger: Ledger, nodes: IntArray) -> Options:
-    """The options of a pod on nodes that all have room for it."""
+    """Options of a pod on nodes that can all take it."""
     before = ledger.gpu_milli[nodes]
     cpu_milli = ledger.cpu_milli[nodes] - shape.cpu_milli
     gpu_type = ledger.gpu_type[nodes]
@@ -78,7 +78,7 @@ def options(shape: PodShape, ledger: Ledger, nodes: IntArray) -> Options:
     node, device = np.nonzero(before >= shape.gpu_milli)
     words_before = device_words(before)
     now = before[node, device]
-    # Only one device differs from the node as it is: its word is exchanged, the others stay summed up.
+    # Only one device differs from the node's present state: its word is exchanged, the sum of the others stays.
     whole = cpu_words(gpu_type, cpu_milli) + words_before.sum(axis=1, dtype=np.uint64)
     words = whole[node] - words_before[node, device] + device_words(now - shape.gpu_milli)
     masks: IntArray = np.left_shift(1, device)

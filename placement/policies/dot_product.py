@@ -1,4 +1,4 @@
-"""DotProduct: the node whose free resources point least in the direction of what the pod asks."""
+"""DotProduct: the node whose free resources point least in the direction of the pod's request."""
 
 from cluster.arrays import FloatArray, IntArray
 from cluster.workloads import PodShape
@@ -9,10 +9,10 @@ from placement.policies.score_scale import WIDEST_CPU_MILLI, WIDEST_GPU_MILLI, w
 
 
 class DotProduct(Policy):
-    """Free (CPU, GPU) times asked (CPU, GPU), each as a share of the widest server; the smallest product wins.
+    """Free (CPU, GPU) times requested (CPU, GPU), each as a fraction of the largest server; the smallest product wins.
 
-    Source: Tetris (SIGCOMM'14), as the FGD paper's published runs set it: all of a node's GPUs merged into one number,
-    shares of the widest server, the smallest product first, the tightest device within the node.
+    Source: Tetris (SIGCOMM'14), as the FGD paper's published runs configure it: all of a node's GPUs merged into one
+    number, fractions of the largest server, the smallest product first, the tightest device within the node.
     """
 
     name = "dotprod"

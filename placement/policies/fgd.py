@@ -14,10 +14,10 @@ from placement.policies.score_scale import whole_points
 
 
 class Fgd(Policy):
-    """Rates a node, and each of its devices for a share of a GPU, by the growth of its fragment.
+    """Rates a node, and each of its devices for a fraction of a GPU, by the growth of its fragment.
 
-    Source: USENIX ATC'23 (FGD), algorithm 1; the score is the simulator's: whole points of a hundred of the sigmoid of
-    the growth in GPUs.
+    Source: USENIX ATC'23 (FGD), algorithm 1. The score is the simulator's: the sigmoid of the growth in GPUs, as whole
+    points of a hundred.
     """
 
     name = "fgd"
@@ -40,7 +40,7 @@ class Fgd(Policy):
 
 
 class LearningFgd(Fgd):
-    """FGD that knows no more than what has arrived: it counts the classes afresh whenever the arrivals have doubled."""
+    """FGD over past arrivals: it counts the classes again whenever the number of arrivals has doubled."""
 
     def __init__(self, gpu_type_names: tuple[str, ...]) -> None:
         super().__init__(Fragmentation(typical_pods(()), gpu_type_names))
@@ -55,6 +55,6 @@ class LearningFgd(Fgd):
 
 
 def gradient_points(growth_milli: FloatArray) -> FloatArray:
-    """Points out of a hundred: 50 where the fragment stays as it is, less where it grows."""
-    growth = np.round(growth_milli / 1000.0, 9)  # a sum's last digit must not decide what the cut decides
+    """Points out of a hundred: 50 where the fragment does not change, less where it grows."""
+    growth = np.round(growth_milli / 1000.0, 9)  # a sum's last digit must not decide the rounding
     return whole_points(1.0 / (1.0 + np.exp(growth)))

@@ -1,8 +1,8 @@
-"""Fragmentation: how much of a node's idle GPU the pods that usually come could not use.
+"""Fragmentation: the part of a node's idle GPU that typical pods could not use.
 
 Source: USENIX ATC'23 (FGD), section 4, and its simulator. For a class m of typical pods, the fragment F(m) of a node is
 all its idle GPU when the node cannot take a pod of m at all (CPU short, too few devices with enough left, wrong GPU
-type, or m asks for no GPU); else what is left on devices that have less than m asks of one. F is the mean over the
+type, or m requests no GPU); else the idle GPU of devices with less left than m requests of one. F is the mean over the
 classes, weighted by popularity.
 """
 
@@ -18,28 +18,29 @@ from placement.engine.ledger import Ledger
 from placement.engine.state_memo import StateMemo
 
 TYPICAL_SHARE = 0.95
-"""The most popular classes are taken until they cover this share of the pods. Source: the FGD simulator's settings."""
+"""Fraction of the pods that the most popular classes must cover. Source: the FGD simulator's settings."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodMix:
-    """Which pods usually come."""
+    """Mix of the pods that usually arrive."""
 
     classes: tuple[PodShape, ...]
-    """Each with CPU, GPUs and GPU types; memory and selectors are merged away."""
+    """Each with CPU, GPUs and GPU types; memory and selectors are left out."""
     share: FloatArray
     """Shape (classes,), adds up to 1 (or empty)."""
 
 
 def class_of(shape: PodShape) -> PodShape:
-    """The class that a pod counts under: memory, labels and taints do not matter to it."""
+    """Class of a pod. Memory, labels and taints do not matter to it."""
     return PodShape(cpu_milli=shape.cpu_milli, gpus=shape.gpus, gpu_milli=shape.gpu_milli, gpu_types=shape.gpu_types)
 
 
 def typical_pods(shapes: Iterable[PodShape], cover: float = TYPICAL_SHARE) -> PodMix:
-    """The most popular classes that together cover that share of the pods, popularity renormalised.
+    """Most popular classes that together cover that fraction of the pods, popularity renormalised.
 
-    CPU-only pods count. Equally popular classes: the larger first, so that the answer does not depend on the order.
+    CPU-only pods count. Among equally popular classes the larger comes first, so that the result does not depend on the
+    order.
     """
     counts = Counter(class_of(shape) for shape in shapes)
     total, covered = counts.total(), 0
@@ -57,7 +58,7 @@ def _size(kind: PodShape) -> tuple[int, int, int, str]:
 
 
 class Fragmentation:
-    """The expected fragment of node states under one mix of pods, remembered by state."""
+    """Expected fragment of node states under one mix of pods, cached by state."""
 
     def __init__(self, mix: PodMix, gpu_type_names: tuple[str, ...]) -> None:
         asking = [(kind, share) for kind, share in zip(mix.classes, mix.share, strict=True) if kind.gpus]
@@ -74,7 +75,7 @@ class Fragmentation:
         self.memo = StateMemo(self.of_states)
 
     def of_states(self, gpu_type: IntArray, cpu_milli: IntArray, gpu_milli: IntArray) -> FloatArray:
-        """F in thousandths of a GPU, worked out. gpu_type, cpu_milli: shape (states,); gpu_milli: (states, width)."""
+        """F in thousandths of a GPU, computed. gpu_type, cpu_milli: shape (states,); gpu_milli: (states, width)."""
         gpu_milli = np.maximum(gpu_milli, 0)  # an over-committed device has nothing left
         enough = gpu_milli[:, :, None] >= self._sizes
         devices = enough.sum(axis=1)[:, self._size_of]
@@ -84,5 +85,5 @@ class Fragmentation:
         return fragment
 
     def of_nodes(self, ledger: Ledger, nodes: IntArray) -> FloatArray:
-        """F of nodes as they are now, in thousandths of a GPU. Shape (nodes,)."""
+        """F of nodes in their present state, in thousandths of a GPU. Shape (nodes,)."""
         return self.memo.of(ledger.gpu_type[nodes], ledger.cpu_milli[nodes], ledger.gpu_milli[nodes])

@@ -1,4 +1,4 @@
-"""Packing: a device in use before an idle device, and a node in use before an idle node."""
+"""Packing: an allocated device before an idle device, and an allocated node before an idle node."""
 
 import numpy as np
 
@@ -13,10 +13,11 @@ MOST_POINTS = 100
 
 
 class Packing(Policy):
-    """Three bands of points: above 50 where devices in use suffice, 33 to 50 where idle devices of a node in use are
-    needed (fewer is better), below 33 on a node whose devices are all idle (smaller nodes first).
+    """Three bands of points: nodes with enough allocated devices, then nodes in use, then idle nodes.
 
-    Source: MLaaS in the wild (NSDI'22), as the FGD paper's simulator computes it. A pod without GPUs: all nodes equal.
+    Above 50 where allocated devices suffice. 33 to 50 where idle devices of a node in use are needed (fewer is better).
+    Below 33 on a node whose devices are all idle (smaller nodes first). Source: MLaaS in the wild (NSDI'22), as the FGD
+    paper's simulator computes it. A pod without GPUs rates all nodes equal.
     """
 
     name = "packing"

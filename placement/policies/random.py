@@ -1,4 +1,4 @@
-"""Random: any node that can take the pod, any device that has room."""
+"""Random: any node that can take the pod, any device with enough left."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from placement.engine.policy import Policy, Rated
 
 
 class Random(Policy):
-    """Draws lots afresh for every pod. Source: the baseline of the FGD paper, drawn from a seed."""
+    """Draws lots for every pod. Source: the baseline of the FGD paper, drawn from a seed."""
 
     name = "random"
     keeps_ratings = False
