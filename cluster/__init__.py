@@ -1,1 +1,1 @@
-"""What a cluster is: the words that every other part of Tonnage shares."""
+"""Model of a cluster: the data types that every other part of Tonnage shares."""

@@ -1,4 +1,4 @@
-"""Clock: the time as loops and deciders are given it, so that a test can set it by hand."""
+"""Clock, passed to loops and deciders as an argument, so that a test can set the time by hand."""
 
 from collections.abc import Callable
 

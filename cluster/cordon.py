@@ -1,4 +1,4 @@
-"""A snapshot in which a node is closed: what runs there stays, nothing new starts."""
+"""Cordon of a node in a snapshot: its pods stay, and no new pod starts there."""
 
 from dataclasses import replace
 
@@ -7,10 +7,10 @@ from cluster.snapshot import Snapshot
 
 
 def cordoned(snapshot: Snapshot, node: str) -> Snapshot:
-    """The snapshot with this node closed. Raises ActionError when there is no such node."""
+    """Snapshot with this node unschedulable. Raises ActionError when there is no such node."""
     row = snapshot.nodes.names.row(node)
     if row is None:
-        raise ActionError(f"closing {node}: there is no such node; observe again")
+        raise ActionError(f"cordoning {node}: there is no such node; observe again")
     schedulable = snapshot.nodes.schedulable.copy()
     schedulable[row] = False
     return replace(snapshot, nodes=replace(snapshot.nodes, schedulable=schedulable))

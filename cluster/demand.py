@@ -1,4 +1,4 @@
-"""Demand: how many requests arrive per second, and how long their prompts and answers are."""
+"""Demand: the rate of requests per second, and the lengths of their prompts and outputs."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,9 @@ from cluster.arrays import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class LengthGrid:
-    """Buckets of request lengths: bucket (i, j) holds prompts up to input_tokens[i] and answers up to output_tokens[j].
+    """Buckets of request lengths: bucket (i, j) has at most input_tokens[i] input and output_tokens[j] output tokens.
 
-    Both edges rise strictly. A request longer than the last edge belongs to no bucket.
+    Both edges increase strictly. A request longer than the last edge belongs to no bucket.
     """
 
     input_tokens: tuple[int, ...]
@@ -20,13 +20,13 @@ class LengthGrid:
         return (len(self.input_tokens), len(self.output_tokens))
 
     def label(self, i: int, j: int) -> str:
-        """How people read bucket (i, j): `input ≤ 500, output ≤ 100 tokens`."""
+        """Label of bucket (i, j) for people: `input ≤ 500, output ≤ 100 tokens`."""
         return f"input ≤ {self.input_tokens[i]}, output ≤ {self.output_tokens[j]} tokens"
 
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """The latency a service promises; a throughput profile is valid for one such promise."""
+    """Latency SLO of a service; a throughput profile is valid for one SLO."""
 
     tpot_s: float
     """Mean time per output token of a request, seconds."""
@@ -38,17 +38,17 @@ class Slo:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Demand:
-    """What arrives at a service."""
+    """Requests that arrive at a service."""
 
     rate_per_s: float
     grid: LengthGrid
     share: FloatArray
-    """Share of the requests in each bucket, shape (inputs, outputs), adds up to 1."""
+    """Fraction of the requests in each bucket, shape (inputs, outputs), adds up to 1."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ThroughputProfile:
-    """What one instance of a model sustains on one GPU type while it keeps an SLO.
+    """Throughput that one instance of a model sustains on one GPU type within an SLO.
 
     Source of the form: Mélange (arXiv 2404.14527), section 4: requests per second per bucket; 0 = cannot.
     """

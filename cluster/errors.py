@@ -1,4 +1,4 @@
-"""The error tree: a class tells its catcher what to do next."""
+"""Error tree: the class tells the catcher what to do next."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,39 +12,39 @@ class TonnageError(Exception):
 
 
 class ObservationError(TonnageError):
-    """The world could not be seen whole: skip this cycle, nothing was decided."""
+    """The world could not be observed completely: skip this cycle, nothing was decided."""
 
 
 class ActionError(TonnageError):
-    """One action failed: drop it; the next cycle decides afresh from what it sees."""
+    """One action failed: drop it; the next cycle decides again from a new observation."""
 
 
 class ConfigError(TonnageError):
-    """Input that people wrote is wrong: stop before anything is done, name every mistake at once."""
+    """Input written by people is wrong: stop before anything is done, and report every mistake at once."""
 
     def __init__(self, mistakes: "tuple[Mistake, ...] | Mistake") -> None:
         self.mistakes = (mistakes,) if isinstance(mistakes, Mistake) else tuple(mistakes)
         super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
 
     def __reduce__(self) -> tuple[type["ConfigError"], tuple[tuple["Mistake", ...]]]:
-        """Errors cross process borders (a replay worker's to its parent) with their mistakes whole."""
+        """Pickles the error with all its mistakes, so that it can cross processes (from a worker to its parent)."""
         return (type(self), (self.mistakes,))
 
 
 class ControlPlaneError(TonnageError):
-    """A control plane of our own cannot be started, stopped or reached: the message says what helps."""
+    """A local control plane cannot be started, stopped or reached; the message states a remedy."""
 
 
 class BuildError(ControlPlaneError):
-    """Its programs cannot be had on this machine: tests that need them are skipped with this reason."""
+    """Programs of the local control plane are not available on this machine: tests that need them are skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One thing wrong in the input: where, what, and what helps."""
+    """One error in the input: its place, the problem and a remedy."""
 
     place: str
-    """Where to look: `file, document 2, spec.slo.tpotSeconds` or `pods.csv, line 7, column gpu_milli`."""
+    """Place of the error: `file, document 2, spec.slo.tpotSeconds` or `pods.csv, line 7, column gpu_milli`."""
     problem: str
     remedy: str = ""
 
@@ -53,9 +53,9 @@ class Mistake:
 
 
 def tried(step: Callable[[], T], otherwise: T, mistakes: list[Mistake]) -> T:
-    """What a step of checking input gives; `otherwise` when it raises ConfigError, whose mistakes join `mistakes`.
+    """Result of a step that checks input; `otherwise` when it raises ConfigError, whose mistakes join `mistakes`.
 
-    So that whoever checks several things can name all that is wrong at once.
+    Lets a check of several inputs report all their mistakes at once.
     """
     try:
         return step()

@@ -1,4 +1,4 @@
-"""Nodes as columns, and which of them a pod's shape may run on at all."""
+"""Nodes as columns, and the nodes that a pod's shape may run on at all."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A mark that keeps pods away unless they tolerate it, with the meaning of core/v1 Taint."""
+    """Taint that keeps pods away unless they tolerate it, with the meaning of core/v1 Taint."""
 
     key: str
     value: str = ""
@@ -23,7 +23,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeTable:
-    """The nodes of a snapshot; every column has one entry per node, in the order of `names`."""
+    """Nodes of a snapshot; every column has one entry per node, in the order of `names`."""
 
     names: Names
     cpu_milli: IntArray
@@ -34,7 +34,7 @@ class NodeTable:
     gpu_type: IntArray
     """Index into the snapshot's `gpu_types`; -1 where the node has no GPU or one of unknown type."""
     schedulable: BoolArray
-    """False for a cordoned or not-ready node: what runs there stays, nothing new starts."""
+    """False for a cordoned or NotReady node: its pods stay, and no new pod starts there."""
     labels: tuple[Labels, ...]
     taints: tuple[tuple[Taint, ...], ...]
 
@@ -42,7 +42,7 @@ class NodeTable:
         return len(self.names)
 
     def domain(self, label: str) -> IntArray:
-        """The topology domain of each node under a label: equal numbers share a value; -1 where it is not set."""
+        """Topology domain of each node under a label: equal numbers share a value; -1 where the label is not set."""
         numbers: dict[str, int] = {}
         return np.array(
             [-1 if label not in ls else numbers.setdefault(ls[label], len(numbers)) for ls in self.labels],
@@ -51,9 +51,9 @@ class NodeTable:
 
 
 def eligible_nodes(shape: PodShape, nodes: NodeTable, gpu_type_names: tuple[str, ...]) -> BoolArray:
-    """Which nodes a pod of this shape may run on, whatever is free there: type, labels, taints, cordon.
+    """Nodes that a pod of this shape may run on, whatever is free there: type, labels, taints, cordon.
 
-    Returns shape (nodes,). Says nothing of capacity.
+    Returns shape (nodes,). Does not check capacity.
     """
     allowed = nodes.schedulable.copy()
     if shape.gpus and shape.gpu_types:
@@ -72,7 +72,10 @@ def meets_terms(labels: Labels, shape: PodShape) -> bool:
 
 
 def meets(labels: Labels, requirement: Requirement) -> bool:
-    """core/v1 semantics: NotIn and DoesNotExist hold where the label is missing, Gt and Lt compare integers."""
+    """Whether labels meet a requirement, with core/v1 semantics.
+
+    NotIn and DoesNotExist hold where the label is missing; Gt and Lt compare integers.
+    """
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
@@ -92,12 +95,15 @@ def meets(labels: Labels, requirement: Requirement) -> bool:
 
 
 def _bound(requirement: Requirement) -> int | None:
-    """The API server takes any text here. Beyond one that is no integer nothing is, as kube-scheduler has it."""
+    """Integer bound of Gt or Lt. The API server accepts any text; no label exceeds a bound that is not an integer.
+
+    kube-scheduler behaves the same.
+    """
     return _integer(requirement.values[0]) if requirement.values else None
 
 
 def _integer(value: str | None) -> int | None:
-    """As the API server reads 64 bits: no spaces, no thousands of digits."""
+    """Integer as the API server reads 64 bits: no spaces, no thousands of digits."""
     return int(value) if value is not None and _INTEGER.fullmatch(value) else None
 
 
@@ -105,7 +111,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def tolerates_all(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> bool:
-    """Whether every taint that keeps new pods away is tolerated. PreferNoSchedule keeps nobody away."""
+    """Whether every taint that keeps new pods away is tolerated. PreferNoSchedule keeps no pod away."""
     return all(
         taint.effect == "PreferNoSchedule" or any(_tolerates(toleration, taint) for toleration in tolerations)
         for taint in taints

@@ -1,4 +1,4 @@
-"""Pods as columns: what each asks, where it runs and on which devices."""
+"""Pods as columns: requests, node and devices of each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,41 +9,41 @@ from cluster.arrays import BoolArray, IntArray, Names
 from cluster.workloads import PodShape
 
 PENDING = -1
-"""The node index of a pod that runs nowhere yet."""
+"""Node index of a pod that is not bound."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodTable:
-    """The pods of a snapshot that are pending or hold resources; one entry per pod in each column."""
+    """Pods of a snapshot that are pending or hold resources; one entry per pod in each column."""
 
     names: Names
     """`namespace/name`."""
     shape: IntArray
     """Index into `shapes`."""
     shapes: tuple[PodShape, ...]
-    """The distinct shapes; thousands of pods share a few dozen."""
+    """Distinct shapes; thousands of pods share a few dozen."""
     node: IntArray
-    """Index of the node it is bound to, or PENDING."""
+    """Index of the node that the pod is bound to, or PENDING."""
     devices: IntArray
-    """Bit d set: it holds (its share of) device d of its node."""
+    """Bit d is set where the pod holds (its share of) device d of its node."""
     priority: IntArray
     gang: IntArray
     """Index into the snapshot's `gangs`, -1 for none."""
     owner: tuple[str, ...]
-    """The service (`namespace/name`) that an instance belongs to, or "" ."""
+    """Service (`namespace/name`) that an instance belongs to, or "" ."""
     movable: BoolArray
-    """Whether it may be evicted and started elsewhere to make room: its owner restarts it, it keeps no local state."""
+    """Whether the pod may be evicted and started elsewhere: its owner restarts it, and it has no local state."""
 
     def __len__(self) -> int:
         return len(self.names)
 
     @property
     def pending(self) -> IntArray:
-        """Rows of the pods that run nowhere yet, in table order."""
+        """Rows of the pods that are not bound, in table order."""
         return np.flatnonzero(self.node == PENDING)
 
     def plus(self, more: "PodTable") -> "PodTable":
-        """Both tables' pods, this one's first. Gang indices must mean the same gangs in both."""
+        """Pods of both tables, this one's first. Gang indices must mean the same gangs in both."""
         shapes = tuple(dict.fromkeys((*self.shapes, *more.shapes)))
         number = {shape: index for index, shape in enumerate(shapes)}
         return PodTable(
@@ -60,7 +60,7 @@ class PodTable:
 
 
 def device_mask(devices: Sequence[int]) -> int:
-    """The bit set of device numbers, as `PodTable.devices` holds it."""
+    """Bit set of device numbers, as in `PodTable.devices`."""
     mask = 0
     for device in devices:
         mask |= 1 << device
@@ -68,5 +68,5 @@ def device_mask(devices: Sequence[int]) -> int:
 
 
 def device_numbers(mask: int) -> tuple[int, ...]:
-    """The device numbers of a bit set, rising."""
+    """Device numbers of a bit set, ascending."""
     return tuple(d for d in range(int(mask).bit_length()) if mask >> d & 1)

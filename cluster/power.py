@@ -1,4 +1,4 @@
-"""Power: the tree of budgets, the devices that draw from it, what was read of them, and the leases they hold."""
+"""Power: the tree of budgets, the devices that draw from it, their readings, and their power leases."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,10 +9,10 @@ from cluster.actions import SetPowerLease
 from cluster.arrays import Array, BoolArray, FloatArray, IntArray, Names
 
 UNLIMITED_W = 1e15
-"""The budget of a domain that only groups others. A number, so that records can hold it (JSON has no infinity)."""
+"""Budget of a domain that only groups others. A finite number, so that records can hold it (JSON has no infinity)."""
 
 NEVER_S = -1e15
-"""The instant of what was never read: older than any limit on age, and still a number."""
+"""Instant of a value that was never read: older than any limit on age, and still a number."""
 
 PHASE_UNKNOWN = -1
 PHASE_IDLE = 0
@@ -25,28 +25,28 @@ PHASE_COMPUTE_BOUND = 2
 
 @dataclass(frozen=True, slots=True)
 class BreakerCurve:
-    """How long a breaker stands how much more than its rating; the same load for longer opens it.
+    """Overload that a breaker withstands, and for how long; the same load for longer opens it.
 
-    Points in rising `over`; between them time falls log-log, beyond the last one it is that of the last one.
+    Points in ascending `over`; between them time falls log-log, and beyond the last one it is that of the last one.
     """
 
     over: tuple[float, ...]
-    """Draw divided by budget, each > 1, rising: 1.1 is 10 % over."""
+    """Draw divided by budget, each > 1, ascending: 1.1 is 10 % over."""
     for_s: tuple[float, ...]
-    """Seconds until it opens at that draw, falling."""
+    """Seconds until the breaker opens at that draw, descending."""
     cooling_s: float = 300.0
-    """Time constant with which the heat of an overload leaves it when the draw is at the budget or below."""
+    """Time constant with which the heat of an overload fades when the draw is at the budget or below."""
 
 
 @dataclass(frozen=True, slots=True)
 class PowerClass:
-    """A class of service: who gives watts first."""
+    """Power class of a workload, which decides the order in which power is reduced."""
 
     name: str
     rank: int
-    """0 is served first; a class is taken down to its useful floor before one of lower rank number is touched."""
+    """Rank, 0 first: a class is reduced to its useful floor before one of lower rank number is touched."""
     weight: float = 1.0
-    """What a second lost by this class weighs against one lost by others, where room for spikes is divided."""
+    """Weight of a second lost by this class against one lost by others, where headroom for spikes is divided."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,13 +55,14 @@ class DomainTable:
 
     names: Names
     kind: tuple[str, ...]
-    """`site`, `row`, `rack`, `pdu`, `node`; for people. What devices are in is a node: its agent holds their leases."""
+    """`site`, `row`, `rack`, `pdu` or `node`; for people. The domain of devices is a node: its agent holds their
+    leases."""
     budget_w: FloatArray
-    """What may be drawn through it for ever; UNLIMITED_W where it only groups."""
+    """Power that may be drawn through the domain indefinitely; UNLIMITED_W where it only groups."""
     other_w: FloatArray
-    """Worst case of what is drawn in it besides devices and inner domains: CPUs, fans, switches, unmanaged machines."""
+    """Maximum draw in the domain besides devices and inner domains: CPUs, fans, switches, unmanaged machines."""
     curve: IntArray
-    """Index into the power table's `curves`; -1: nothing is known, so nothing over the budget is tolerated."""
+    """Index into the power table's `curves`; -1: unknown, so no draw over the budget is tolerated."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -69,13 +70,16 @@ class DomainTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FeedTable:
-    """Which domain draws through which: the edges of the tree, or of the graph where racks are fed twice."""
+    """Feeds, each a domain that draws through another: the edges of the power tree, or graph.
+
+    A graph where racks are fed twice.
+    """
 
     child: IntArray
     """Shape (feeds,); rows of the domain table."""
     parent: IntArray
     share: FloatArray
-    """How much of the child's draw this parent must be able to carry at worst, in 0..1.
+    """Fraction of the child's draw that this parent must be able to carry at worst, in 0..1.
 
     1 for a single feed, and for each of two feeds when either must carry the rack alone after the other failed.
     """
@@ -86,34 +90,34 @@ class FeedTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PowerDeviceTable:
-    """Devices that draw watts: GPUs, or whole servers where limits are set per server."""
+    """Devices that draw power: GPUs, or whole servers where limits are set per server."""
 
     names: Names
-    """UUIDs: an index changes when a device falls off the bus."""
+    """UUIDs, since an index changes when a device falls off the bus."""
     domain: IntArray
-    """The node that it is in, a row of the domain table."""
+    """Node of the device, a row of the domain table."""
     gpu_type: IntArray
     """Index into the power table's `gpu_types`."""
     power_class: IntArray
     """Index into the power table's `classes`."""
     min_w: FloatArray
-    """The lowest limit that the device accepts (discovered, not assumed)."""
+    """Lowest limit that the device accepts (discovered, not assumed)."""
     max_w: FloatArray
-    """The highest limit that the device accepts."""
+    """Highest limit that the device accepts."""
     default_w: FloatArray
-    """The limit after a reboot, a reset or a driver reload."""
+    """Limit after a reboot, a reset or a driver reload."""
     previous_w: FloatArray
-    """The limit that was found before Tonnage set one: what stopping and uninstalling restore."""
+    """Limit before Tonnage set one; stopping and uninstalling restore it."""
     floor_w: FloatArray
-    """The useful floor, min_w..max_w: below it the work of its class is hardly worth its watts (before the cliff)."""
+    """Useful floor, min_w..max_w: below it the work of its class is hardly worth its power (before the cliff)."""
     idle_w: FloatArray
-    """What it draws without work."""
+    """Draw without work."""
     overshoot_share: FloatArray
-    """By how much the draw passes the limit at worst, as a share of the limit (limiters react late and oscillate)."""
+    """Maximum excess of the draw over the limit, as a fraction of the limit (limiters react late and oscillate)."""
     overhead_share: FloatArray
-    """Watts that fans and conversion add per watt of the device."""
+    """Power of fans and conversion, in watts per watt of the device."""
     managed: BoolArray
-    """False: opted out. Its limit is never touched, and it counts at its worst case."""
+    """False: opted out. Its limit is never changed, and it counts at its maximum draw."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -121,26 +125,26 @@ class PowerDeviceTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PowerReadings:
-    """What was last heard of each device and each meter, each with its own instant."""
+    """Latest reading of each device and each meter, each with its own instant."""
 
     at_s: FloatArray
-    """Shape (devices,): when the draw was measured, NEVER_S where it never was."""
+    """Shape (devices,): instant of the draw's measurement, NEVER_S where there is none."""
     draw_w: FloatArray
-    """Shape (devices,): mean draw since the reading before."""
+    """Shape (devices,): mean draw since the previous reading."""
     cap_w: FloatArray
-    """Shape (devices,): the limit that the device enforces, read back from it; 0 where that cannot be read."""
+    """Shape (devices,): limit that the device enforces, read back from it; 0 where it cannot be read."""
     sequence: IntArray
-    """Shape (devices,): the newest lease that the device's agent has accepted and enforced, -1 where there is none."""
+    """Shape (devices,): newest lease that the device's agent has accepted and enforced, -1 where there is none."""
     phase: IntArray
-    """Shape (devices,): PHASE_… as far as the agent can tell."""
+    """Shape (devices,): PHASE_… as far as the agent can detect it."""
     meter_at_s: FloatArray
-    """Shape (domains,): when a meter of the whole domain was read, NEVER_S where there is none."""
+    """Shape (domains,): instant of the reading of a meter of the whole domain, NEVER_S where there is none."""
     meter_w: FloatArray
     """Shape (domains,)."""
 
 
 def never_read(devices: int, domains: int) -> PowerReadings:
-    """Before anything was heard of so many devices and so many domains."""
+    """Readings before any report of that many devices and domains."""
     return PowerReadings(
         at_s=np.full(devices, NEVER_S),
         draw_w=np.zeros(devices),
@@ -154,36 +158,36 @@ def never_read(devices: int, domains: int) -> PowerReadings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PowerLeases:
-    """What was granted, one entry per device."""
+    """Granted leases, one entry per device."""
 
     cap_w: FloatArray
-    """The newest grant."""
+    """Cap of the newest grant."""
     ceiling_w: FloatArray
-    """The most that the device may hold by any grant that may still reach it or that it may still obey."""
+    """Highest cap of any grant that may still reach the device, or that it may still obey."""
     sequence: IntArray
     """Number of the newest grant; -1: none yet."""
     expires_at_s: FloatArray
-    """When the newest grant ends unless it is renewed."""
+    """Instant at which the newest grant ends unless it is renewed."""
     epoch: int = 0
-    """The term of the controller that granted: agents refuse an older one."""
+    """Lease epoch of the controller that granted; agents refuse an older one."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedUnderCap:
-    """How fast a GPU type does one phase of work under a power limit."""
+    """Speed of a GPU type in one phase of work under a power limit."""
 
     gpu_type: str
     phase: int
     cap_share: tuple[float, ...]
-    """Limit divided by the highest limit, rising, the last one 1."""
+    """Limit divided by the highest limit, ascending, the last one 1."""
     speed: tuple[float, ...]
-    """Speed relative to that at the highest limit, rising, the last one 1."""
+    """Speed relative to that at the highest limit, ascending, the last one 1."""
     source: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PowerTable:
-    """All that is known about watts at one instant: the part of a snapshot that the power decider works on."""
+    """Power data of one instant: the part of a snapshot that the power decider uses."""
 
     domains: DomainTable
     feeds: FeedTable
@@ -194,16 +198,17 @@ class PowerTable:
     leases: PowerLeases
     curves: tuple[BreakerCurve, ...] = ()
     speeds: tuple[SpeedUnderCap, ...] = ()
-    """Measured here; types and phases without an entry use the published ones that Tonnage brings."""
+    """Measured in this cluster; types and phases without an entry use the published figures that Tonnage includes."""
     headroom_w: Mapping[str, float] = field(default_factory=dict)
-    """Domain → watts that more work may begin to draw in it: budget less the present draw and its spike's margin; below
-    0 where it is short already, or where the floors of what is admitted do not fit. Empty: nobody reckons it."""
+    """Domain → power, in watts, that new work may start to draw in it: budget less the present draw and its margin for
+    spikes. Below 0 where the domain is short already, or where the floors of admitted work do not fit. Empty: not
+    computed."""
     courses: Mapping[str, FloatArray] = field(default_factory=dict)
-    """Service → what each of its GPUs is expected to draw in each hour of a day or week (UTC), as a share of the span
-    from rest to the highest limit, 0..1; all of one length. Services that are not in it are expected to draw evenly."""
+    """Service → expected draw of each of its GPUs in each hour of a day or week (UTC), as a fraction in 0..1 of the
+    range from idle to the highest limit; all of one length. Services without an entry are expected to draw evenly."""
 
     def leased(self, rows: Sequence[int], lease: SetPowerLease, at_s: float) -> "PowerTable":
-        """The table with the devices in `rows`, in the order of the lease's caps, under this lease and obeying it."""
+        """Table with the devices in `rows`, in the order of the lease's caps, under this lease and obeying it."""
         caps_w = np.array(list(lease.caps_w.values()), dtype=np.float64)
         leases = PowerLeases(
             cap_w=_written(self.leases.cap_w, rows, caps_w),
@@ -221,7 +226,7 @@ class PowerTable:
 
 
 def _written(column: Array, rows: Sequence[int], values: Array | float) -> Array:
-    """A copy of a column with new values in some rows."""
+    """Copy of a column with new values in some rows."""
     made = column.copy()
     made[list(rows)] = values
     made.setflags(write=False)

@@ -1,4 +1,4 @@
-"""Headroom counted down: which devices may start to work at their useful floor without taking watts from others."""
+"""Remaining power headroom during planning: devices that may start at their useful floor without reducing others."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -11,16 +11,17 @@ from cluster.power import UNLIMITED_W, PowerTable
 from cluster.snapshot import Snapshot
 
 Path = tuple[tuple[int, float], ...]
-"""(domain, part of the watts that it must be able to carry), by domain."""
+"""(domain, fraction of the draw that it must be able to carry), by domain."""
 
 _MW = 1000.0
-"""Watts are counted in whole milliwatts here, so that what is taken and given back leaves nothing over."""
+"""Milliwatts per watt. Power is counted in whole milliwatts here, so that charges and returns cancel exactly."""
 
 
 def paths_of(power: PowerTable) -> Callable[[int], Path]:
-    """For a domain all that it draws through, itself included: as `power.domains.tree.reach_of`, one domain at a time.
+    """Function from a domain to every domain that it draws through, itself included.
 
-    Parts add up over parallel feeds and are cut at 1. The feeds must have no loop.
+    As `power.domains.tree.reach_of`, one domain at a time. Parts add up over parallel feeds and are capped at 1. The
+    feeds must have no loop.
     """
     feeds = power.feeds
     parents: dict[int, list[tuple[int, float]]] = {}
@@ -39,24 +40,24 @@ def paths_of(power: PowerTable) -> Callable[[int], Path]:
 
 
 class PowerFloors:
-    """Headroom of every limit while a plan is being made; it falls when a device gets its first pod.
+    """Headroom of every limit while a plan is made; it falls when a device gets its first pod.
 
-    A device that works needs its useful floor. What it draws already is in its domain's draw, so only the rest of its
-    floor is taken from the headroom. Pods and devices cannot be told apart by name, so of a node's devices those that
-    draw most are taken to be the ones that hold pods. Devices that opted out, and nodes whose agent was never heard,
-    are in the headroom at their worst case: starting work there takes nothing more. Pods without GPUs take nothing.
+    A device that works needs its useful floor. Its present draw is part of its domain's draw, so only the rest of its
+    floor is taken from the headroom. Pods and devices cannot be matched by name, so the devices of a node that draw
+    most are assumed to hold its pods. Devices that opted out, and nodes whose agent never reported, count in the
+    headroom at their maximum draw: starting work there takes nothing more. Pods without GPUs take nothing.
     """
 
-    # 20,000 nodes with 8 GPUs each: 0.2 s to make, tens of microseconds per pod.
+    # 20,000 nodes with 8 GPUs each: 0.2 s to create, tens of microseconds per pod.
 
     def __init__(self, snapshot: Snapshot, power: PowerTable) -> None:
-        """Counts what runs in the snapshot: floors of devices that hold pods are kept even where they draw less now."""
+        """Counts the running pods: devices that hold pods reserve their floors even where they draw less now."""
         domains, path_of = power.domains, paths_of(power)
         names = [
             name for name in power.headroom_w if (row := domains.names.row(name)) is not None and _limits(power, row)
         ]
         self.limits = tuple(names)
-        """Names of the domains with a budget of which headroom is known."""
+        """Names of the domains with a budget and known headroom."""
         self._left_mw = np.array([round(power.headroom_w[name] * _MW) for name in names], dtype=np.int64)
         self.domain_of_limit = np.array([domains.names.row(name) for name in names], dtype=np.int64)
         """Shape (limits,): rows of the domain table."""
@@ -64,7 +65,7 @@ class PowerFloors:
         node_domain = [domains.names.row(name) for name in snapshot.nodes.names]
         found: dict[Path, int] = {}
         self.place_of = np.full(len(node_domain), -1, dtype=np.int64)
-        """Shape (nodes,): nodes of one place draw through the same limits; -1 draws through none."""
+        """Shape (nodes,): nodes of one place draw through the same limits; -1: through none."""
         for node, domain in enumerate(node_domain):
             path = () if domain is None else path_of(domain)
             limited = tuple((number[above], part) for above, part in path if above in number)
@@ -81,16 +82,16 @@ class PowerFloors:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "PowerFloors | None":
-        """None where nobody publishes headroom: then watts refuse nothing."""
+        """None where no headroom is published: power then refuses nothing."""
         power = snapshot.power
         return cls(snapshot, power) if power is not None and power.headroom_w else None
 
     def headroom_w(self, limit: int) -> float:
-        """Watts that a limit has left."""
+        """Remaining power of a limit, in watts."""
         return float(self._left_mw[limit]) / _MW
 
     def follow(self, nodes: Sequence[int] | IntArray, held: IntArray) -> None:
-        """These nodes have so many devices in use now. held: shape (len(nodes),)."""
+        """Sets the number of allocated devices of these nodes. held: shape (len(nodes),)."""
         for node, now in zip(np.asarray(nodes).tolist(), held.tolist(), strict=True):
             before = int(self._held[node])
             if before == now:
@@ -112,17 +113,20 @@ class PowerFloors:
         return int(self._rise_mw[node, min(held, self._rise_mw.shape[1] - 1)])
 
     def need_w(self, node: int, extra: int) -> float:
-        """Watts at the feed that so many more devices of a node take from the headroom when they start to work."""
+        """Power at the feed, in watts, that `extra` more working devices of a node take from the headroom."""
         held = int(self._held[node])
         return (self._rise(node, held + extra) - self._rise(node, held)) / _MW
 
     def left_w(self, node: int) -> float:
-        """Watts at the feed that may be begun on a node: the least that its limits leave; infinite without limits."""
+        """Power at the feed, in watts, that may still start on a node: the minimum over its limits.
+
+        Infinite without limits.
+        """
         place = int(self.place_of[node])
         return np.inf if place < 0 else float(self._left_at_places()[place]) / _MW
 
     def nodes_under(self) -> dict[str, IntArray]:
-        """The nodes that draw through each limit."""
+        """Nodes that draw through each limit."""
         places = {
             name: [p for p, path in enumerate(self.paths) if any(one == n for one, _ in path)]
             for n, name in enumerate(self.limits)
@@ -130,16 +134,16 @@ class PowerFloors:
         return {name: np.flatnonzero(np.isin(self.place_of, own)) for name, own in places.items() if own}
 
     def bears(self, node: int, held: int) -> bool:
-        """Whether a node may have so many devices in use instead of those that it has."""
+        """Whether a node may have `held` allocated devices instead of its present number."""
         return self._rise(node, held) - self._rise(node, int(self._held[node])) <= self.left_w(node) * _MW
 
     def tightest(self, node: int) -> str:
-        """The limit that leaves least for a node. Raises ValueError for a node that draws through none."""
+        """Limit that leaves least for a node. Raises ValueError for a node that draws through none."""
         path = self.paths[int(self.place_of[node])] if self.place_of[node] >= 0 else ()
         return self.limits[min(path, key=lambda one: self._left_mw[one[0]] / one[1])[0]]
 
     def allows(self, extra: int) -> BoolArray:
-        """Where so many more devices may start to work, shape (nodes,). Nothing may where a limit is short already."""
+        """Where `extra` more devices may start to work, shape (nodes,). False wherever a limit is short already."""
         if not extra:
             return np.ones(len(self.place_of), dtype=np.bool_)
         left = np.append(self._left_at_places(), np.inf)[self.place_of]
@@ -162,7 +166,7 @@ class PowerFloors:
 
 
 def held_devices(free_milli: IntArray, gpus: IntArray) -> IntArray:
-    """How many devices of each node hold a pod, or part of one; shape (nodes,).
+    """Number of devices of each node that hold a pod, or part of one; shape (nodes,).
 
     free_milli: shape (nodes, width), thousandths left of each device. gpus: shape (nodes,).
     """
@@ -171,7 +175,7 @@ def held_devices(free_milli: IntArray, gpus: IntArray) -> IntArray:
 
 
 def _padded(paths: Sequence[Path]) -> tuple[IntArray, FloatArray]:
-    """Limits and parts of each place, both of shape (places, longest path); shorter ones repeat their first."""
+    """Limits and parts of each place, both of shape (places, longest path); shorter paths repeat their first entry."""
     longest = max((len(path) for path in paths), default=0)
     full = [path + path[:1] * (longest - len(path)) for path in paths]
     shape = (len(paths), longest)
@@ -184,10 +188,10 @@ def _limits(power: PowerTable, domain: int) -> bool:
 
 
 def _rises_mw(snapshot: Snapshot, power: PowerTable, node_domain: Sequence[int | None]) -> IntArray:
-    """Milliwatts at the feed between what a node draws and what it needs with its first k devices at their floors.
+    """Milliwatts at the feed between a node's present draw and its need with its first k devices at their floors.
 
-    Shape (nodes, widest node's GPUs + 1), rising in k. A GPU that the node's agent did not tell of counts like the
-    node's dearest.
+    Shape (nodes, widest node's GPUs + 1), ascending in k. A GPU that the node's agent did not report counts like the
+    node's most expensive one.
     """
     devices, draw_w = power.devices, power.readings.draw_w
     rise_w = (devices.floor_w - np.maximum(draw_w, devices.idle_w)) * (1 + devices.overhead_share)

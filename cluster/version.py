@@ -1,3 +1,3 @@
-"""Which Tonnage this is."""
+"""Version of Tonnage."""
 
 VERSION = "0.1.0"

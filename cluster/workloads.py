@@ -1,4 +1,4 @@
-"""Workloads: what a pod asks of a node, which pods start together, and the services that pods belong to."""
+"""Workloads: the requests of a pod, gangs of pods that start together, and the services that pods belong to."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Operator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition on a node's labels, with the meaning of core/v1 NodeSelectorRequirement."""
+    """Requirement on a node's labels, with the meaning of core/v1 NodeSelectorRequirement."""
 
     key: str
     operator: Operator
@@ -21,7 +21,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """Which taints a pod puts up with, with the meaning of core/v1 Toleration."""
+    """Toleration of a pod for taints, with the meaning of core/v1 Toleration."""
 
     key: str = ""
     operator: Literal["Equal", "Exists"] = "Equal"
@@ -33,25 +33,26 @@ Terms = tuple[tuple[Requirement, ...], ...]
 """Alternatives; a node must meet every requirement of one of them. Empty: any node."""
 
 WAY_LABEL = "tonnage.dev/way"
-"""Stands among a node's labels where pods differ in who may put them there (a scheduler, a binder of our own): which
-of them this node is left to. No label of the real node; whoever makes a snapshot for several ways writes it."""
+"""Label for the placement mode of a node, written into the snapshot where pods differ in their mode (an external
+scheduler, a binder of Tonnage): only pods of that mode may use the node. The real node does not have it; the builder
+of a snapshot for several modes adds it."""
 
 
 def on_way(terms: Terms, way: str) -> Terms:
-    """The same alternatives, on nodes of one way only."""
+    """The same alternatives, on nodes of one placement mode only."""
     wanted = Requirement(WAY_LABEL, "In", (way,))
     return tuple((*term, wanted) for term in terms or ((),))
 
 
 @dataclass(frozen=True, slots=True)
 class PodShape:
-    """Everything about a pod that decides where it may run. Pods of one shape are interchangeable to the packer."""
+    """Properties of a pod that decide where it may run. Pods of one shape are interchangeable to the packer."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
     gpus: int = 0
     gpu_milli: int = 0
-    """Thousandths of each of its GPUs; 1000 = whole devices; 0 when it asks for none."""
+    """Thousandths of each of its GPUs; 1000 = whole devices; 0 when it requests none."""
     gpu_types: tuple[str, ...] = ()
     """GPU types it may run on, sorted; empty: any."""
     node_terms: Terms = ()
@@ -81,16 +82,16 @@ class Gang:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelService:
-    """A model behind an endpoint: its demand, its promise, and what one instance needs besides GPUs."""
+    """Model behind an endpoint: its demand, its SLO, and the needs of one instance besides GPUs."""
 
     name: str
     """`namespace/name`."""
     model: str
     demand: Demand | None
-    """None: nobody has measured it. That is a condition to report, never a demand of zero."""
+    """Measured demand. None: not measured. That is a condition to report, never a demand of zero."""
     slo: Slo
     headroom_share: float | None = None
-    """Share of every instance kept free for queueing, 0 ≤ share < 1; None: as much as its own bursts ask for."""
+    """Fraction of every instance kept free for queueing, 0 ≤ fraction < 1; None: from the service's own bursts."""
     gpu_types: tuple[str, ...] = ()
     """GPU types it may use; empty: all that have a profile."""
     spot: bool = False
@@ -101,17 +102,17 @@ class ModelService:
     instance_memory_bytes: int = 0
     priority: int = 0
     replicas: Mapping[str, int] | None = None
-    """Instances per GPU type that are asked for now; None: never planned."""
+    """Instances per GPU type that are requested now; None: never planned."""
     scaled_at_s: float | None = None
-    """When `replicas` last changed; None: not known, so it does not hold anything back."""
+    """Instant of the last change of `replicas`; None: unknown, so it holds nothing back."""
     node_terms: Terms = ()
-    """Nodes that its instances are kept to, whatever their GPU type."""
+    """Nodes that its instances must use, whatever their GPU type."""
     tolerations: tuple[Toleration, ...] = ()
     ways: Mapping[str, str] = field(default_factory=dict)
-    """Per GPU type, the way (see WAY_LABEL) in which instances get onto nodes; a type that is not there: any way."""
+    """Placement mode (see WAY_LABEL) of instances per GPU type; a type without an entry: any mode."""
 
     def instance_shape(self, gpu_type: str, gpus_per_instance: int) -> PodShape:
-        """What one instance of this service asks of a node of that type."""
+        """Request of one instance of this service to a node of that type."""
         way = self.ways.get(gpu_type)
         return PodShape(
             cpu_milli=self.instance_cpu_milli,
