@@ -1,1 +1,1 @@
-"""A pretend datacenter around a real Kubernetes API server: upstream's control plane, simulated nodes."""
+"""Local control plane for tests and demos: upstream's kube-apiserver and etcd, with simulated nodes."""

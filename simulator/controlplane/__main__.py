@@ -1,4 +1,4 @@
-"""`python -m simulator.controlplane [TOOL ...]`: builds the programs of a control plane, or those that are named."""
+"""`python -m simulator.controlplane [TOOL ...]`: builds the programs of a control plane, or only the named ones."""
 
 import argparse
 import sys
@@ -14,7 +14,7 @@ def main() -> int:
     parser.add_argument("tools", nargs="*", metavar="TOOL", help=f"one of {', '.join(TOOLS)}; default: all but helm")
     names = parser.parse_args().tools or [tool.name for tool in CONTROL_PLANE]
     if unknown := [name for name in names if name not in TOOLS]:
-        parser.error(f"no tool is called {unknown[0]}; choose of {', '.join(TOOLS)}")
+        parser.error(f"no tool is called {unknown[0]}; choose from {', '.join(TOOLS)}")
     try:
         programs = build([TOOLS[name] for name in names], on_progress=progress_on(sys.stderr))
     except BuildError as error:

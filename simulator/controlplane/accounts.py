@@ -1,4 +1,4 @@
-"""Who may speak to a control plane of ours: static tokens, and a kubeconfig for each."""
+"""Accounts of a local control plane: static tokens, and a kubeconfig for each."""
 
 import base64
 import json
@@ -13,7 +13,8 @@ CONTROLLERS = "kube-controller-manager"
 NODES = "simulated-nodes"
 
 GROUPS: Mapping[str, str] = {ADMIN: "system:masters", NODES: "system:masters"}
-"""The simulated nodes are all kubelets in one process; rights of single nodes would need an account for each."""
+"""Groups of accounts. The simulated nodes are all kubelets in one process; rights of single nodes would need an
+account for each."""
 
 USERS: Mapping[str, str] = {
     ADMIN: ADMIN,
@@ -25,7 +26,7 @@ USERS: Mapping[str, str] = {
 
 
 def write_accounts(folder: Folder, server: str) -> None:
-    """Tokens, made once, and kubeconfigs, made anew because the port may be another one."""
+    """Writes tokens, created once, and kubeconfigs, written at every start because the port may have changed."""
     tokens = _tokens(folder)
     authority = (folder.pki / f"{AUTHORITY}.crt").read_bytes()
     for account, token in tokens.items():
@@ -38,7 +39,7 @@ def token_of(account: str, folder: Folder) -> str:
 
 
 def kubeconfig(server: str, authority: bytes, user: str, token: str) -> bytes:
-    """A kubeconfig that stands by itself. JSON is YAML, and kubectl writes YAML back when it changes it."""
+    """Self-contained kubeconfig. JSON is YAML, and kubectl writes YAML back when it changes it."""
     cluster = {"server": server, "certificate-authority-data": base64.b64encode(authority).decode()}
     config = {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""The command line of each process of a control plane."""
+"""Command line of each process of a control plane."""
 
 import sys
 from collections.abc import Mapping
@@ -10,19 +10,19 @@ from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.folder import ACCOUNTS, AUTHORITY, SERVER, Folder
 
 HOST = "127.0.0.1"
-"""Nothing listens anywhere else."""
+"""Address of every listener: loopback only."""
 
 ETCD, API_SERVER = "etcd", "kube-apiserver"
 
 SERVERS = (ETCD, API_SERVER, SCHEDULER, CONTROLLERS)
-"""In the order in which they start; they stop in the reverse."""
+"""Servers in the order of their start; they stop in the reverse order."""
 
 PROCESSES = (*SERVERS, NODES)
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """One for each listener."""
+    """Port of each listener."""
 
     etcd: int
     etcd_peer: int
@@ -33,28 +33,29 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a control plane is to be."""
+    """Settings of a control plane."""
 
     nodes: int = 0
-    """Simulated nodes; none by default: then nothing becomes Running, which suits tests of the API alone."""
+    """Number of simulated nodes; none by default: no pod then becomes Running, which suits tests of the API alone."""
     seed: int = 0
-    """Of the generated fleet."""
+    """Seed of the generated fleet."""
     dra_driver: str = ""
-    """As which the generated nodes publish their GPUs in ResourceSlices; empty: they count them as nvidia.com/gpu."""
+    """DRA driver that publishes the generated nodes' GPUs in ResourceSlices; empty: nodes count them as
+    nvidia.com/gpu."""
     manifests: str = ""
-    """A file of Node manifests to simulate instead."""
+    """File of Node manifests to simulate instead."""
     lease_s: int = 40
-    """How long a simulated node's lease lasts, renewed four times within: the kubelet's own default. 1,000 nodes make
-    100 writes a second of it; measurements of something else may take longer leases."""
+    """Duration of a simulated node's lease, renewed four times within it: the kubelet's own default. 1,000 nodes
+    make 100 writes a second of it; measurements of something else may use longer leases."""
     node_lifecycle: bool = False
-    """Whether nodes that fall silent are tainted and lose their pods. Off, because a suspended laptop or a CI machine
-    that stalls for a minute would lose them all."""
+    """Whether nodes that fall silent are tainted and lose their pods. Off by default, because a suspended laptop or
+    a CI machine that stalls for a minute would lose them all."""
     api_flags: tuple[str, ...] = ()
-    """More flags for kube-apiserver, such as --feature-gates=... They stand last and so win."""
+    """Further flags for kube-apiserver, such as --feature-gates=... They come last and therefore win."""
 
 
 def commands(settings: Settings, ports: Ports, programs: Programs, folder: Folder) -> Mapping[str, list[str | Path]]:
-    """Command line by process, in the order of starting; programs that are missing are left out."""
+    """Command line by process, in the order of starting; missing programs are left out."""
     made: dict[str, list[str | Path]] = {
         ETCD: _etcd(ports, folder),
         API_SERVER: [*_api_server(ports, folder), *settings.api_flags],
@@ -87,7 +88,7 @@ def _etcd(ports: Ports, folder: Folder) -> list[str | Path]:
         f"--listen-peer-urls={peers}",
         f"--initial-advertise-peer-urls={peers}",
         f"--initial-cluster=default={peers}",
-        # A cluster to try things on need not outlive a power cut, so nothing waits for the disk.
+        # A test cluster need not survive a power cut, so no write waits for the disk.
         "--unsafe-no-fsync",
         "--quota-backend-bytes=4294967296",
         "--log-level=warn",
@@ -112,8 +113,8 @@ def _api_server(ports: Ports, folder: Folder) -> list[str | Path]:
         f"--service-account-signing-key-file={pki / ACCOUNTS}.key",
         "--service-cluster-ip-range=10.0.0.0/24",
         "--allow-privileged=true",
-        # ServiceAccount would refuse pods until a new namespace has its default account; TaintNodesByCondition would
-        # taint every new node until the node lifecycle controller takes that back, which may be off.
+        # ServiceAccount would refuse pods until a new namespace has its default account. TaintNodesByCondition would
+        # taint every new node until the node lifecycle controller removes the taint, and that controller may be off.
         "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
         "--profiling=false",
         "--max-requests-inflight=1000",
@@ -126,7 +127,7 @@ def _scheduler(ports: Ports, folder: Folder) -> list[str | Path]:
         *_serving(ports.scheduler, folder),
         *_as(SCHEDULER, folder),
         "--leader-elect=false",
-        # Its own default of 50 requests a second would be what a comparison measures.
+        # Its own default of 50 requests a second would limit what a comparison measures.
         "--kube-api-qps=5000",
         "--kube-api-burst=5000",
     ]
@@ -140,11 +141,11 @@ def _controllers(settings: Settings, ports: Ports, folder: Folder) -> list[str |
         "--leader-elect=false",
         f"--service-account-private-key-file={folder.pki / ACCOUNTS}.key",
         f"--root-ca-file={folder.pki / AUTHORITY}.crt",
-        # With its own account alone nearly every controller is forbidden what it does.
+        # With its own account alone, nearly every controller would be forbidden its work.
         "--use-service-account-credentials=true",
         f"--controllers=*{off}",
-        # As long after a lease ran out as with the defaults of both: 50 s and 40 s. Else nodes with long leases, which
-        # are renewed four times in their length, would count as silent in between.
+        # The same ratio to the lease as with the defaults of both: 50 s and 40 s. Otherwise nodes with long leases,
+        # which are renewed four times in their length, would count as silent in between.
         f"--node-monitor-grace-period={settings.lease_s * 5 // 4}s",
         "--kube-api-qps=500",
         "--kube-api-burst=500",

@@ -1,4 +1,4 @@
-"""One at a time, across processes: a lock that the kernel takes back when its holder dies."""
+"""Lock across processes, which the kernel releases when its holder dies."""
 
 import fcntl
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from pathlib import Path
 def locked(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[int]:
     """Holds the lock while the context lasts. `on_wait` is called once when another process holds it.
 
-    Gives the descriptor: a child process that inherits it keeps the lock, even when its parent is killed.
+    Yields the descriptor: a child process that inherits it keeps the lock, even when its parent is killed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as file:

@@ -1,23 +1,23 @@
-"""What lies where in the folder of one control plane."""
+"""Paths in the folder of one control plane."""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 AUTHORITY, SERVER, ACCOUNTS = "ca", "server", "service-accounts"
-"""Names of the pairs of key and certificate in `pki`: who signs, what every server shows, and the key that signs
-service accounts' tokens."""
+"""Names of the pairs of key and certificate in `pki`: the authority, the certificate of every server, and the key
+that signs service accounts' tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Everything that one control plane writes; nobody else may read it."""
+    """Folder of all files that one control plane writes; other users may not read it."""
 
     path: Path
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's."""
+        """Kubeconfig of the administrator."""
         return self.path / "kubeconfig"
 
     @property
@@ -26,22 +26,22 @@ class Folder:
 
     @property
     def tokens(self) -> Path:
-        """Static tokens, as --token-auth-file reads them."""
+        """Static tokens in the format of --token-auth-file."""
         return self.path / "tokens.csv"
 
     @property
     def etcd(self) -> Path:
-        """The cluster itself."""
+        """Data of etcd, which is the cluster's state."""
         return self.path / "etcd"
 
     @property
     def run(self) -> Path:
-        """Which processes were started."""
+        """Records of started processes."""
         return self.path / "run"
 
     @property
     def nodes_ready(self) -> Path:
-        """Is there once all simulated nodes are registered."""
+        """File that exists once all simulated nodes are registered."""
         return self.run / "nodes-ready"
 
     @property
@@ -60,19 +60,19 @@ class Folder:
         return self.path / "logs" / f"{process}.log"
 
     def make(self) -> None:
-        """Makes the folders that processes write into."""
+        """Creates the folders that processes write into."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         for folder in (self.pki, self.run, self.log_of("any").parent, self.kubeconfig_of("any").parent):
             folder.mkdir(exist_ok=True)
 
 
 def default_folder() -> Path:
-    """Where `tonnage controlplane` keeps its cluster unless told otherwise."""
+    """Folder where `tonnage controlplane` keeps its cluster by default."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "tonnage" / "controlplane"
 
 
 def write_secret(path: Path, content: bytes) -> None:
-    """Whole or not at all, and never readable by others, not even for a moment."""
+    """Writes a file atomically, and never readable by others, not even for a moment."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     unfinished.unlink(missing_ok=True)
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,4 +1,4 @@
-"""Keys and certificates of a control plane on loopback: nothing leaves its folder, and nobody else trusts them."""
+"""Keys and certificates of a control plane on loopback: they stay in its folder, and no other program trusts them."""
 
 import ipaddress
 from datetime import UTC, datetime, timedelta
@@ -15,14 +15,14 @@ VALID_FOR = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=7)
 
 SERVER_ADDRESSES = ("127.0.0.1", "10.0.0.1")
-"""Loopback, and the first address of the service range: `kubernetes.default` as pods would see it."""
+"""Loopback, and the first address of the service range: `kubernetes.default` from inside pods."""
 SERVER_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
 
 def write_pki(folder: Path, now: datetime) -> None:
-    """The authority, one certificate for every server, and the key that signs service accounts' tokens.
+    """Writes the authority, one certificate for every server, and the key that signs service accounts' tokens.
 
-    What is there and lasts for another week stays, so that a restarted control plane is still trusted.
+    Existing files that are valid for another week stay, so that a restarted control plane is still trusted.
     """
     if _lasts(folder / f"{SERVER}.crt", now):
         return
@@ -34,7 +34,7 @@ def write_pki(folder: Path, now: datetime) -> None:
     (folder / f"{AUTHORITY}.crt").write_bytes(authority.public_bytes(serialization.Encoding.PEM))
     _write_key(folder / f"{SERVER}.key", server_key)
     (folder / f"{SERVER}.crt").write_bytes(server.public_bytes(serialization.Encoding.PEM))
-    # A new key would make every token that was given out void: kept even when certificates are renewed.
+    # A new key would make every issued token void: kept even when certificates are renewed.
     if not (folder / f"{ACCOUNTS}.key").exists():
         _write_key(folder / f"{ACCOUNTS}.key", _new_key())
 
@@ -83,7 +83,7 @@ def _server_certificate(
     made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     made = made.add_extension(x509.SubjectAlternativeName([*addresses, *names]), critical=False)
     made = made.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-    # Python 3.13 and newer refuse a certificate that does not say which key signed it.
+    # Python 3.13 and newer refuse a certificate that does not state which key signed it.
     made = made.add_extension(issuer, critical=False).add_extension(_key_identifier(key), critical=False)
     return made.sign(authority_key, hashes.SHA256())
 

@@ -1,7 +1,7 @@
-"""Long-lived processes that outlive whoever started them, known again by pid and start time, and ended by that alone.
+"""Processes that outlive the command that started them, identified by pid and start time.
 
-A pid by itself is a name that the kernel gives away again: a pid file that outlived its process may name a stranger's.
-So the start time and the boot are kept with it, and signals go through a pidfd, which cannot come to mean another
+A pid alone is not an identity: the kernel reuses it, so an outdated pid file may name a stranger's process. The start
+time and the boot are therefore stored with it, and signals go through a pidfd, which cannot come to mean another
 process between the check and the signal.
 """
 
@@ -18,24 +18,24 @@ import msgspec
 from cluster.errors import ControlPlaneError
 
 STOP_WITHIN_S = 10.0
-"""Then SIGKILL. etcd and kube-apiserver need well under a second when nobody watches."""
+"""Time until SIGKILL. etcd and kube-apiserver need well under a second when no client watches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process that we started."""
+    """Process that this module started."""
 
     name: str
     pid: int
     started_ticks: int
     """Clock ticks between the boot and its start: /proc/PID/stat, field 22."""
     boot: str
-    """Which boot these ticks count from."""
+    """Id of the boot from which these ticks count."""
     command: tuple[str, ...] = ()
 
 
 def start(name: str, command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None) -> Process:
-    """Starts it in a session of its own, its output at the end of `log`. Raises ControlPlaneError."""
+    """Starts a process in a session of its own, its output appended to `log`. Raises ControlPlaneError."""
     quiet = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
     out = (os.POSIX_SPAWN_OPEN, 1, os.fspath(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     argv = [os.fspath(part) for part in command]
@@ -49,7 +49,7 @@ def start(name: str, command: Sequence[str | Path], log: Path, environment: Mapp
 
 
 def process_with(name: str, pid: int) -> Process:
-    """A process that somebody else started and that runs now. Raises ControlPlaneError when it does not."""
+    """Running process that was started elsewhere. Raises ControlPlaneError when it does not run."""
     return _known(name, pid)
 
 
@@ -65,27 +65,27 @@ def ended_within(process: Process, within_s: float) -> bool:
 
 
 def wait_for_end(process: Process) -> None:
-    """However long it takes."""
+    """Waits for its end without a time limit."""
     with _opened(process) as pidfd:
         if pidfd is not None:
             _ends(pidfd, None)
 
 
 def stop(process: Process, within_s: float = STOP_WITHIN_S) -> None:
-    """Asks it to end, and makes it end when it does not. Nothing happens when it is gone already."""
+    """Asks it to end, and kills it when it does not. Does nothing when it is gone already."""
     with _opened(process) as pidfd:
         if pidfd is not None:
             signal.pidfd_send_signal(pidfd, signal.SIGTERM)
             if not _ends(pidfd, within_s):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
                 _ends(pidfd, within_s)
-    # Where we are its parent, a dead child would stay in the process table.
+    # Where this process is its parent, a dead child would stay in the process table.
     with suppress(ChildProcessError):
         os.waitpid(process.pid, os.WNOHANG)
 
 
 def send(process: Process, number: signal.Signals) -> None:
-    """A signal, such as SIGKILL, SIGSTOP and SIGCONT for tests of what happens then. Raises ControlPlaneError."""
+    """Sends a signal, such as SIGKILL, SIGSTOP and SIGCONT for tests of failures. Raises ControlPlaneError."""
     with _opened(process) as pidfd:
         if pidfd is None:
             raise ControlPlaneError(f"sending {number.name}: {process.name} (pid {process.pid}) does not run")
@@ -109,7 +109,7 @@ def remember(process: Process, folder: Path) -> None:
 
 
 def remembered(name: str, folder: Path) -> Process | None:
-    """The process of that name, when it still runs."""
+    """Recorded process of that name, if it still runs."""
     try:
         process = msgspec.json.decode(_file(name, folder).read_bytes(), type=Process)
     except (FileNotFoundError, msgspec.DecodeError):
@@ -128,13 +128,13 @@ def _file(name: str, folder: Path) -> Path:
 def _known(name: str, pid: int, command: tuple[str, ...] = ()) -> Process:
     ticks = _started_ticks(pid)
     if ticks is None:
-        raise ControlPlaneError(f"looking for {name}: process {pid} is not to be seen in /proc")
+        raise ControlPlaneError(f"looking for {name}: process {pid} is not in /proc")
     return Process(name, pid, ticks, _boot(), command)
 
 
 @contextmanager
 def _opened(process: Process) -> Iterator[int | None]:
-    """A pidfd of this very process while it runs, else None."""
+    """Pidfd of this very process while it runs, else None."""
     try:
         pidfd = os.pidfd_open(process.pid)
     except (ProcessLookupError, OverflowError):
@@ -148,7 +148,7 @@ def _opened(process: Process) -> Iterator[int | None]:
 
 
 def _ends(pidfd: int, within_s: float | None) -> bool:
-    """Whether it ends in time (None: whenever). A pidfd becomes readable when its process ends, reaped or not."""
+    """Whether it ends in time (None: no limit). A pidfd becomes readable when its process ends, reaped or not."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(None if within_s is None else within_s * 1000))

@@ -1,4 +1,4 @@
-"""Waits until a process of a control plane serves, and tells why it does not."""
+"""Waits until a process of a control plane serves, and reports why it does not."""
 
 import http.client
 import ssl
@@ -12,7 +12,7 @@ from simulator.controlplane.folder import AUTHORITY, Folder
 from simulator.controlplane.processes import Process, ended_within
 
 READY_WITHIN_S = 300.0
-"""Some seconds are usual. With both cores taken by others it took 100 s; a process that dies is noticed at once."""
+"""Some seconds are usual. With both cores busy it took 100 s; a process that dies is noticed at once."""
 
 LOOK_EVERY_S = 0.05
 
@@ -22,15 +22,15 @@ LAST_LINES = 12
 
 
 def wait_until_ready(process: Process, ports: Ports, folder: Folder, log_from: int) -> None:
-    """Returns once it serves. Raises ControlPlaneError with its last lines when it ends or takes too long.
+    """Returns once the process serves. Raises ControlPlaneError with its last lines when it ends or takes too long.
 
-    log_from: size of its log when it was started: lines before that are of an earlier life.
+    log_from: size of its log when it was started; earlier lines are from a previous run.
     """
     deadline_s = time.monotonic() + READY_WITHIN_S
     while not is_ready(process.name, ports, folder):
         log = folder.log_of(process.name)
         if ended_within(process, LOOK_EVERY_S):
-            raise ControlPlaneError(f"{process.name} ended at its start:\n{last_lines(log, log_from)}")
+            raise ControlPlaneError(f"{process.name} ended at startup:\n{last_lines(log, log_from)}")
         if time.monotonic() > deadline_s:
             why = f"{process.name} was not ready in {READY_WITHIN_S:.0f} s; its log {log} ends in"
             raise ControlPlaneError(f"{why}:\n{last_lines(log, log_from)}")
@@ -39,7 +39,7 @@ def wait_until_ready(process: Process, ports: Ports, folder: Folder, log_from: i
 def is_ready(name: str, ports: Ports, folder: Folder) -> bool:
     """Whether the process of that name serves now."""
     if name == ETCD:
-        return _says_ok(http.client.HTTPConnection(HOST, ports.etcd, timeout=ANSWER_WITHIN_S), "/readyz")
+        return _answers_ok(http.client.HTTPConnection(HOST, ports.etcd, timeout=ANSWER_WITHIN_S), "/readyz")
     if name == NODES:
         return folder.nodes_ready.exists()
     port = {API_SERVER: ports.api, SCHEDULER: ports.scheduler, CONTROLLERS: ports.controllers}[name]
@@ -47,10 +47,10 @@ def is_ready(name: str, ports: Ports, folder: Folder) -> bool:
     connection = http.client.HTTPSConnection(HOST, port, timeout=ANSWER_WITHIN_S, context=trust)
     # The scheduler's /readyz waits for its informers; the controller manager has /healthz alone.
     path = "/healthz" if name == CONTROLLERS else "/readyz"
-    return _says_ok(connection, path, {"Authorization": f"Bearer {token_of(ADMIN, folder)}"})
+    return _answers_ok(connection, path, {"Authorization": f"Bearer {token_of(ADMIN, folder)}"})
 
 
-def _says_ok(connection: http.client.HTTPConnection, path: str, headers: dict[str, str] | None = None) -> bool:
+def _answers_ok(connection: http.client.HTTPConnection, path: str, headers: dict[str, str] | None = None) -> bool:
     try:
         connection.request("GET", path, headers=headers or {})
         return connection.getresponse().status == http.HTTPStatus.OK
@@ -61,7 +61,7 @@ def _says_ok(connection: http.client.HTTPConnection, path: str, headers: dict[st
 
 
 def last_lines(log: Path, log_from: int = 0) -> str:
-    """The end of a log, which mostly tells why its process died."""
+    """End of a log, which mostly shows why its process died."""
     try:
         with log.open("rb") as file:
             file.seek(log_from)
@@ -69,4 +69,4 @@ def last_lines(log: Path, log_from: int = 0) -> str:
     except FileNotFoundError:
         lines = []
     told = [line for line in lines if line.strip()][-LAST_LINES:]
-    return "\n".join(f"  {line}" for line in told) or "  (it said nothing)"
+    return "\n".join(f"  {line}" for line in told) or "  (it wrote nothing)"

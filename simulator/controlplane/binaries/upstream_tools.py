@@ -1,4 +1,4 @@
-"""The upstream programs of a control plane: where each comes from, and the folder that a build of them is kept in."""
+"""Upstream programs of a control plane: their Go modules, and the cache folder of their builds."""
 
 import hashlib
 import os
@@ -13,22 +13,22 @@ from cluster.errors import BuildError
 BUILD_FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly")
 
 BUILD_SETTINGS: Mapping[str, str] = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
-"""No C compiler needed, and no toolchain fetched behind the user's back."""
+"""No C compiler needed, and no toolchain fetched without the user's consent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A Go module without code of ours, which pins programs as its tools."""
+    """Go module without own code, which pins programs as its tools."""
 
     folder: Path
     product: str
     pin: str
-    """The required module whose version is the product's."""
+    """Required module whose version is the product's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A program that Go can build."""
+    """Program that Go can build."""
 
     name: str
     package: str
@@ -36,7 +36,7 @@ class Tool:
 
 
 ROOT = Path(__file__).parents[3] / "deploy" / "controlplane"
-"""Part of the source tree, not of an installed wheel."""
+"""Folder of the Go modules: part of the source tree, not of an installed wheel."""
 
 KUBERNETES = Module(ROOT, "kubernetes", "k8s.io/kubernetes")
 HELM = Module(ROOT / "helm", "helm", "helm.sh/helm/v4")
@@ -44,7 +44,7 @@ HELM = Module(ROOT / "helm", "helm", "helm.sh/helm/v4")
 TOOLS: Mapping[str, Tool] = {
     tool.name: tool
     for tool in (
-        # In the order in which they are built: what most tests need comes first.
+        # In the order of building: programs that most tests need come first.
         Tool("etcd", "go.etcd.io/etcd/server/v3", KUBERNETES),
         Tool("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", KUBERNETES),
         Tool("kubectl", "k8s.io/kubernetes/cmd/kubectl", KUBERNETES),
@@ -58,7 +58,7 @@ CONTROL_PLANE = tuple(tool for tool in TOOLS.values() if tool.module == KUBERNET
 
 
 def version_of(module: Module) -> str:
-    """Such as `v1.36.3`. Raises BuildError where the module is not there."""
+    """Version, such as `v1.36.3`. Raises BuildError where the module is missing."""
     pin = re.search(rf"^\s*(?:require )?{re.escape(module.pin)} (v\S+)", _text_of(module.folder / "go.mod"), re.M)
     if pin is None:
         raise BuildError(f"{module.folder / 'go.mod'} requires no {module.pin}; see the README.md beside it")
@@ -66,7 +66,7 @@ def version_of(module: Module) -> str:
 
 
 def cache_folder(module: Module, environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the programs of a module are kept: another version, pin or flag is another folder."""
+    """Cache folder of a module's programs: another version, pin or flag gives another folder."""
     pins = _text_of(module.folder / "go.mod") + _text_of(module.folder / "go.sum")
     recipe = f"{pins}{BUILD_FLAGS}{sorted(BUILD_SETTINGS.items())}{linker_flags(module)}"
     checksum = hashlib.sha256(recipe.encode()).hexdigest()[:12]
@@ -75,14 +75,14 @@ def cache_folder(module: Module, environment: Mapping[str, str] = os.environ) ->
 
 
 def cache_root(environment: Mapping[str, str] = os.environ) -> Path:
-    """$TONNAGE_CACHE moves it, for machines whose home is small, shared or not kept."""
+    """Root of the cache. $TONNAGE_CACHE moves it, for machines whose home is small, shared or temporary."""
     if chosen := environment.get("TONNAGE_CACHE"):
         return Path(chosen).absolute() / "controlplane"
     return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tonnage" / "controlplane"
 
 
 def linker_flags(module: Module) -> str:
-    """No symbols, and the version: without it a server calls itself v0.0.0."""
+    """Flags that drop symbols and set the version: without it a server calls itself v0.0.0."""
     if module != KUBERNETES:
         return "-s -w"
     version = version_of(module)
@@ -97,4 +97,4 @@ def _text_of(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         remedy = "run from a source tree of Tonnage, or set KUBEBUILDER_ASSETS to a folder that has the programs"
-        raise BuildError(f"{path} is not there: it pins what a control plane is built of; {remedy}") from error
+        raise BuildError(f"{path} is missing: it pins the programs of a control plane; {remedy}") from error

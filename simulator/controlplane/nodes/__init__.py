@@ -1,1 +1,1 @@
-"""Simulated nodes: heartbeats, kubelets and ResourceSlices towards a real API server."""
+"""Simulated nodes: heartbeats, kubelets and ResourceSlices against a real API server."""

@@ -1,4 +1,4 @@
-"""`python -m simulator.controlplane.nodes`: the process of the simulated nodes."""
+"""`python -m simulator.controlplane.nodes`: process of the simulated nodes."""
 
 import argparse
 import asyncio
@@ -39,17 +39,17 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kubeconfig", type=Path, required=True)
     fleet = parser.add_mutually_exclusive_group(required=True)
-    fleet.add_argument("--nodes", type=int, help="generate a fleet of so many nodes")
-    fleet.add_argument("--manifests", type=Path, help="be the nodes that this file describes")
-    parser.add_argument("--seed", type=int, default=0, help="of the generated fleet")
+    fleet.add_argument("--nodes", type=int, help="generate a fleet of this number of nodes")
+    fleet.add_argument("--manifests", type=Path, help="simulate the nodes of this file")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the generated fleet")
     parser.add_argument("--dra-driver", default="", help="publish the generated GPUs in ResourceSlices of this driver")
-    parser.add_argument("--lease-s", type=int, default=LEASE_S, help="how long a node's lease lasts")
+    parser.add_argument("--lease-s", type=int, default=LEASE_S, help="duration of a node's lease")
     parser.add_argument("--ready-file", type=Path, help="written once all nodes are registered")
     return parser.parse_args()
 
 
 async def serve(asked: argparse.Namespace) -> None:
-    """Until SIGTERM or SIGINT."""
+    """Runs until SIGTERM or SIGINT."""
     generated = generated_nodes(asked.nodes, asked.seed, asked.dra_driver) if asked.nodes is not None else []
     nodes = nodes_in(asked.manifests) if asked.manifests else generated
     stopped = asyncio.Event()

@@ -1,4 +1,4 @@
-"""A thin asynchronous line to an API server: authentication and TLS by the client library, bodies as bytes."""
+"""Thin asynchronous client of an API server: authentication and TLS by the client library, bodies as bytes."""
 
 import asyncio
 import http
@@ -18,22 +18,22 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 ANSWER_WITHIN_S = 30.0
 
 CONNECTIONS = 64
-"""At most; a watch keeps one for itself."""
+"""Maximum number; a watch keeps one for itself."""
 
 IN_FLIGHT = 32
-"""Writes at a time: more do not make an API server faster."""
+"""Maximum concurrent writes: more do not make an API server faster."""
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
 
 GONE, CONFLICT, INVALID = 404, 409, 422
 SETTLED = (GONE, CONFLICT, INVALID)
-"""Refusals that trying again does not change: it is gone, it is another one, it must not be so."""
+"""Refusals that a retry does not change: the object is gone, is another one, or is invalid."""
 
 Body = Mapping[str, Any]
 
 
 class UnreachableError(Exception):
-    """No answer: the server is not there, or the line broke. Trying again later may help."""
+    """No response: the server is down, or the connection broke. A later retry may help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class Answer:
 class Connection:
     """Requests to one API server."""
 
-    def __init__(self, client: Any) -> None:  # the library declares no types that a checker could follow
+    def __init__(self, client: Any) -> None:  # the library declares no types for a checker
         self._client = client
         self._writes = asyncio.Semaphore(IN_FLIGHT)
         self._asking: set[asyncio.Task[Any]] = set()
 
     async def send(self, method: str, path: str, body: Body | None = None, content_type: str | None = None) -> Answer:
-        """The answer, whatever its status. Raises UnreachableError."""
+        """Response, whatever its status. Raises UnreachableError."""
         timeout = aiohttp.ClientTimeout(total=ANSWER_WITHIN_S)
         try:
             response = await self._request(method, path, timeout, body, content_type)
@@ -64,7 +64,7 @@ class Connection:
             raise UnreachableError(f"{method} {path}: {error}") from error
 
     async def insist(self, method: str, path: str, body: Body | None = None, content_type: str | None = None) -> Answer:
-        """Sends it until the server says yes or a no that will stay, with growing pauses, for ever."""
+        """Sends it until it succeeds or is refused for good, with growing pauses and without a limit."""
         wait_s = FIRST_WAIT_S
         while True:
             try:
@@ -78,7 +78,7 @@ class Connection:
             wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
     async def lines(self, path: str, silent_s: float) -> AsyncIterator[bytes]:
-        """The lines of a watch, until the server ends it. Raises UnreachableError on refusal or long silence."""
+        """Lines of a watch, until the server ends it. Raises UnreachableError on refusal or long silence."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=ANSWER_WITHIN_S, sock_read=silent_s)
         try:
             response = (await self._request("GET", path, timeout)).response
@@ -102,8 +102,8 @@ class Connection:
         await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         url = self._client.configuration.host + path
         request = self._client.rest_client.request(method, url, headers=headers, body=body, _request_timeout=timeout)
-        # Who is cancelled leaves it to end by itself: a connection that is broken off while it is being made is never
-        # closed by the event loop.
+        # A cancelled request runs to its end: the event loop never closes a connection that is broken off while it is
+        # being made.
         asking = asyncio.create_task(request)
         self._asking.add(asking)
         asking.add_done_callback(self._answered)
@@ -112,16 +112,16 @@ class Connection:
     def _answered(self, asking: "asyncio.Task[Any]") -> None:
         self._asking.discard(asking)
         if not asking.cancelled():
-            asking.exception()  # whoever waits has it raised; one that was cancelled does not care
+            asking.exception()  # a waiting caller raises it; a cancelled one ignores it
 
     async def settle(self) -> None:
-        """Until the requests of those that were cancelled have their answers, or have failed."""
+        """Waits until the requests of cancelled callers have their responses, or have failed."""
         await asyncio.gather(*self._asking, return_exceptions=True)
 
 
 @asynccontextmanager
 async def connected(kubeconfig: Path) -> AsyncIterator[Connection]:
-    """A connection as the kubeconfig's current user."""
+    """Connection as the kubeconfig's current user."""
     configuration = Configuration()
     await load_kube_config(config_file=str(kubeconfig), client_configuration=configuration, persist_config=False)
     configuration.connection_pool_maxsize = CONNECTIONS

@@ -1,4 +1,4 @@
-"""Simulated nodes as objects of the API: registered, and kept alive by their leases."""
+"""Node objects of simulated nodes, registered and kept alive by their leases."""
 
 import asyncio
 import time
@@ -12,12 +12,12 @@ from simulator.controlplane.nodes.connection import CONFLICT, GONE, MERGE_PATCH,
 from simulator.controlplane.nodes.node_objects import SIMULATED, Node, ready_conditions
 
 LEASE_S = 40
-"""As the kubelet's own default."""
+"""The kubelet's own default."""
 
 RENEWALS_PER_LEASE = 4
 
 PARTS = 10
-"""A round of renewals is spread over so many parts: a thousand at once would be a wave of load."""
+"""Number of parts of a renewal round: a thousand renewals at once would be a wave of load."""
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
@@ -35,7 +35,7 @@ class Heartbeats:
         self._silent: set[str] = set()
 
     async def register(self) -> None:
-        """Makes the Node objects, and removes those of an earlier fleet."""
+        """Creates the Node objects, and removes those of an earlier fleet."""
         answer = await self._connection.insist("GET", f"/api/v1/nodes?labelSelector={SIMULATED}%3Dtrue")
         earlier = {item["metadata"]["name"] for item in msgspec.json.decode(answer.body)["items"]} - self._nodes.keys()
         await asyncio.gather(*(self._connection.insist("DELETE", f"/api/v1/nodes/{name}") for name in earlier))
@@ -43,7 +43,7 @@ class Heartbeats:
         log.info("nodes registered", nodes=len(self._nodes), removed=len(earlier))
 
     async def renew_all(self) -> None:
-        """Renews every lease in time, for ever."""
+        """Renews every lease in time, without end."""
         names, pause_s = list(self._nodes), self._lease_s / RENEWALS_PER_LEASE / PARTS
         while True:
             began_s = time.monotonic()
@@ -52,11 +52,11 @@ class Heartbeats:
                 await asyncio.sleep(pause_s)
             if time.monotonic() - began_s > self._lease_s:
                 # This process was frozen, or the server away, for longer than a lease: nodes may count as lost.
-                log.warning("leases ran out; nodes report anew", for_s=round(time.monotonic() - began_s, 1))
+                log.warning("leases expired; nodes report again", for_s=round(time.monotonic() - began_s, 1))
                 await asyncio.gather(*(self._report(name) for name in names if name not in self._silent))
 
     def silence(self, node: str) -> None:
-        """The node's lease is renewed no more, as when its power is cut."""
+        """Stops renewing the node's lease, as when its power is cut."""
         self._silent.add(node)
 
     async def revive(self, node: str) -> None:
@@ -67,7 +67,7 @@ class Heartbeats:
         node = self._nodes[name]
         status = {**node["status"], "conditions": ready_conditions(now())}
         answer = await self._connection.insist("POST", "/api/v1/nodes", {**node, "status": status})
-        if answer.status == CONFLICT:  # there since an earlier life
+        if answer.status == CONFLICT:  # exists since an earlier run
             labels = {"metadata": {"labels": node["metadata"]["labels"]}}
             answer = await self._connection.insist("PATCH", f"/api/v1/nodes/{name}", labels, MERGE_PATCH)
             await self._report(name)
@@ -86,14 +86,14 @@ class Heartbeats:
         spec = {"holderIdentity": name, "leaseDurationSeconds": self._lease_s, "renewTime": now()}
         answer = await self._connection.insist("PATCH", f"{LEASES}/{name}", {"spec": spec}, MERGE_PATCH)
         if answer.status == GONE:
-            # With its owner, so that the garbage collector takes the lease when the node is deleted.
+            # With its owner, so that the garbage collector removes the lease when the node is deleted.
             owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": self._uid[name]}
             metadata = {"name": name, "ownerReferences": [owner]}
             await self._connection.insist("POST", LEASES, {"metadata": metadata, "spec": spec})
 
 
 def now() -> str:
-    """This instant as the API writes it, in microseconds."""
+    """This instant in the API's format, in microseconds."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

@@ -1,4 +1,4 @@
-"""Simulated kubelets: pods that are bound to simulated nodes become Running, end, and go when they are deleted."""
+"""Simulated kubelets: pods bound to simulated nodes become Running, end, and are removed after deletion."""
 
 import asyncio
 import ipaddress
@@ -20,10 +20,10 @@ from simulator.controlplane.nodes.resource_slices import as_registered
 FIRST_ADDRESS = int(ipaddress.ip_address("10.128.0.0"))
 
 CLAIMS_EVERY_S = 1.0
-"""How often a kubelet looks again whether the claims of a pod that waits on its node are allocated."""
+"""Interval at which a kubelet checks whether the claims of a waiting pod are allocated."""
 
 BOUND_PODS = "fieldSelector=spec.nodeName!%3D"
-"""Pods that have a node."""
+"""Selector of pods that have a node."""
 
 log = structlog.get_logger()
 
@@ -31,7 +31,8 @@ log = structlog.get_logger()
 class Kubelets:
     """The kubelets of all simulated nodes, as far as pods are concerned.
 
-    Each admits a pod only while its node has room: what a scheduler allocates twice ends as Failed, as on a real node.
+    Each admits a pod only while its node has free resources: a scheduler's double allocation ends as Failed, as on a
+    real node.
     """
 
     def __init__(self, connection: Connection, nodes: Sequence[Node]) -> None:
@@ -39,36 +40,36 @@ class Kubelets:
         self._free = {node["metadata"]["name"]: _allocatable(as_registered(node)) for node in nodes}
         self._claims = PreparedClaims(connection)
         self._holds: dict[str, tuple[str, Mapping[str, Decimal]]] = {}
-        """Of each admitted pod, by uid: its node, and what it has of it."""
+        """Node and amounts of each admitted pod, by uid."""
         self._pods: dict[str, Pod] = {}
-        """As the server last told of them, by uid; those of our nodes alone."""
+        """Latest state from the server, by uid; pods of the simulated nodes alone."""
         self._admitted: set[str] = set()
-        """Once refused or let in, a pod is not looked at again."""
+        """Pods that were refused or admitted; each is decided once."""
         self._leaving: set[str] = set()
-        self._stories: dict[str, asyncio.Task[None]] = {}
-        """What is yet to happen to a pod, by uid."""
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        """Future steps of a pod, by uid."""
         self._silent: set[str] = set()
         self._addresses = 0
 
     async def run(self) -> None:
-        """Is every kubelet, until cancelled."""
+        """Runs every kubelet, until cancelled."""
         listener = Listener(Pod, on_list=self._on_list, on_change=self._on_change, on_gone=self._on_gone)
         try:
             await reflect(self._connection, "/api/v1/pods", BOUND_PODS, listener)
         finally:
-            stories = list(self._stories.values())
-            for story in stories:
-                story.cancel()
-            await asyncio.gather(*stories, return_exceptions=True)
+            tasks = list(self._tasks.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def silence(self, node: str) -> None:
-        """The node starts no pod and lets none go, as when its power is cut."""
+        """The node starts no pod and removes none, as when its power is cut."""
         self._silent.add(node)
         for uid in [uid for uid, pod in self._pods.items() if pod.spec.node_name == node]:
-            self._lay_down(uid)
+            self._drop(uid)
 
     def revive(self, node: str) -> None:
-        """It takes up its pods again, as they are now."""
+        """Resumes its pods in their present state."""
         self._silent.discard(node)
         for pod in _running_first(pod for pod in self._pods.values() if pod.spec.node_name == node):
             self._on_change(pod)
@@ -101,18 +102,18 @@ class Kubelets:
 
     def _forget(self, uid: str) -> None:
         self._pods.pop(uid, None)
-        self._lay_down(uid)
+        self._drop(uid)
 
-    def _lay_down(self, uid: str) -> None:
-        """Nothing more happens to it, and its node's room is free."""
+    def _drop(self, uid: str) -> None:
+        """Ends the pod's steps and frees its resources."""
         self._release(uid)
         self._admitted.discard(uid)
         self._leaving.discard(uid)
-        if story := self._stories.pop(uid, None):
-            story.cancel()
+        if steps := self._tasks.pop(uid, None):
+            steps.cancel()
 
     def _admit(self, pod: Pod) -> Coroutine[None, None, None]:
-        """Room is taken at once; the story that is returned is told over time."""
+        """Charges the resources at once; the returned coroutine runs the pod's later steps."""
         uid, node = pod.metadata.uid, pod.spec.node_name
         wants, free = pod_lifecycle.demand(pod), self._free[node]
         try:
@@ -153,7 +154,7 @@ class Kubelets:
             await self._write(pod, pod_lifecycle.running(pod, address, now(), restarts=restarts))
 
     async def _leave(self, pod: Pod) -> None:
-        """Containers stop within the grace that the pod is given; then the object goes, as the kubelet removes it."""
+        """Stops the containers within the pod's grace period, then deletes the object, as the kubelet does."""
         grace_s = pod.metadata.deletion_grace_period_seconds or 0
         if not pod.is_ended:
             await asyncio.sleep(min(_stop_s(pod), grace_s))
@@ -165,19 +166,19 @@ class Kubelets:
         if not answer.is_ok:
             log.info("pod status not written", pod=pod.name, status=answer.status)
 
-    def _begin(self, uid: str, story: Coroutine[None, None, None]) -> None:
-        """Tells this story of the pod from now on, in place of one that is under way."""
-        if before := self._stories.pop(uid, None):
+    def _begin(self, uid: str, steps: Coroutine[None, None, None]) -> None:
+        """Runs these steps of the pod from now on, and cancels earlier ones."""
+        if before := self._tasks.pop(uid, None):
             before.cancel()
-        task = asyncio.get_running_loop().create_task(story)
-        self._stories[uid] = task
+        task = asyncio.get_running_loop().create_task(steps)
+        self._tasks[uid] = task
         task.add_done_callback(lambda done: self._end(uid, done))
 
     def _end(self, uid: str, task: asyncio.Task[None]) -> None:
-        if self._stories.get(uid) is task:
-            del self._stories[uid]
+        if self._tasks.get(uid) is task:
+            del self._tasks[uid]
         if not task.cancelled() and (error := task.exception()):
-            log.error("a pod's story broke off", uid=uid, exc_info=error)
+            log.error("a pod's steps failed", uid=uid, exc_info=error)
 
     def _next_address(self) -> str:
         self._addresses += 1
@@ -185,7 +186,7 @@ class Kubelets:
 
 
 def _running_first(pods: Iterable[Pod]) -> list[Pod]:
-    """Those that run already hold their devices: new ones are admitted after them."""
+    """Running pods first, since they already hold their devices: new ones are admitted after them."""
     return sorted(pods, key=lambda pod: pod.status.phase == "Pending")
 
 

@@ -1,4 +1,4 @@
-"""Node objects for simulated nodes: of a generated fleet, or as manifests describe them."""
+"""Node objects for simulated nodes, from a generated fleet or from manifests."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from simulator.openb.fleet_statistics import NodeKind
 from simulator.openb.generator import generate, node_name
 
 SIMULATED = "simulated.tonnage.dev/node"
-"""Label of every simulated node: a selector tells them from real ones, and the simulator finds its own again."""
+"""Label of every simulated node: a selector separates them from real ones, and the simulator finds its own again."""
 
 PRODUCT = "nvidia.com/gpu.product"
 
@@ -19,8 +19,8 @@ RACK, NODES_PER_RACK = "simulated.tonnage.dev/rack", 16
 ZONE, ZONES = "topology.kubernetes.io/zone", ("a", "b", "c")
 
 DRA_DRIVER = "simulated.tonnage.dev/dra-driver"
-"""Annotation of a simulated node: the driver as which it publishes its GPUs in a ResourceSlice, for claims to choose
-from, instead of counting them in its capacity."""
+"""Annotation of a simulated node: the driver that publishes its GPUs in a ResourceSlice, for claims to choose from,
+instead of counting them in its capacity."""
 
 PODS_PER_NODE = 110
 """The kubelet's own default."""
@@ -29,7 +29,7 @@ Node = Mapping[str, Any]
 
 
 def generated_nodes(count: int, seed: int, dra_driver: str = "") -> list[Node]:
-    """So many nodes of a generated fleet: kinds in random order, in racks of 16 and three zones.
+    """Nodes of a generated fleet: kinds in random order, in racks of 16 and three zones.
 
     dra_driver: publishes their GPUs in ResourceSlices; empty: they are counted as `nvidia.com/gpu`.
     """
@@ -50,7 +50,7 @@ def _generated(number: int, kind: NodeKind, annotations: Mapping[str, str]) -> N
 
 
 def nodes_in(manifests: Path) -> list[Node]:
-    """The nodes that a file of manifests describes. Raises ConfigError."""
+    """Nodes in a file of manifests. Raises ConfigError."""
     try:
         documents = list(yaml.safe_load_all(manifests.read_text(encoding="utf-8")))
     except (OSError, yaml.YAMLError) as error:
@@ -91,7 +91,7 @@ def node_object(
     *,
     annotations: Mapping[str, str] | None = None,
 ) -> Node:
-    """A node with what every kubelet tells of itself added."""
+    """Node object with the fields that every kubelet reports."""
     own = {
         SIMULATED: "true",
         "kubernetes.io/hostname": name,
@@ -114,14 +114,14 @@ def node_object(
 
 
 def _node_info(name: str) -> dict[str, str]:
-    """Every field of it is required; none of it is true of any machine."""
+    """Placeholder values: every field is required, and none describes a real machine."""
     fields = "machineID systemUUID bootID kernelVersion osImage containerRuntimeVersion kubeletVersion kubeProxyVersion"
-    told = dict.fromkeys(fields.split(), "simulated")
-    return told | {"machineID": name, "operatingSystem": "linux", "architecture": "amd64"}
+    info = dict.fromkeys(fields.split(), "simulated")
+    return info | {"machineID": name, "operatingSystem": "linux", "architecture": "amd64"}
 
 
 def ready_conditions(at: str) -> Sequence[dict[str, str]]:
-    """What a healthy kubelet says, at an instant as the API writes it."""
+    """Conditions of a healthy kubelet, at an instant in the API's format."""
     times = {"lastHeartbeatTime": at, "lastTransitionTime": at}
     pressures = ("MemoryPressure", "DiskPressure", "PIDPressure")
     healthy = [{"type": kind, "status": "False", "reason": "KubeletHasNo" + kind} for kind in pressures]

@@ -1,4 +1,4 @@
-"""What a simulated kubelet makes of a pod: whether its node has room, and what its status says at each step."""
+"""Lifecycle of a pod on a simulated kubelet: admission, and its status at each step."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Pod(msgspec.Struct, frozen=True):
-    """The part of a pod that a simulated kubelet reads."""
+    """Part of a pod that a simulated kubelet reads."""
 
     metadata: Metadata
     spec: Spec
@@ -74,23 +74,26 @@ class Pod(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """How a pod's containers behave; annotations of the pod say otherwise."""
+    """Behaviour of a pod's containers, from annotations of the pod."""
 
     start_s: float = 0.0
-    """Between its node and Running: image, device and model."""
+    """Time between binding and Running: image, device and model."""
     run_s: float | None = None
-    """Then its containers exit; never by default."""
+    """Time until its containers exit; None: never."""
     exit_code: int = 0
     stop_s: float = 0.0
-    """How long it goes on when told to stop; its grace period ends it at the latest."""
+    """Time to stop after a deletion; its grace period is the limit."""
 
 
 class AnnotationError(ValueError):
-    """An annotation of ours that is no number."""
+    """A simulator annotation that is not a number."""
 
 
 def life_of(annotations: Mapping[str, str]) -> Life:
-    """`simulated.tonnage.dev/start-seconds`, `run-seconds`, `exit-code`, `stop-seconds`. Raises AnnotationError."""
+    """Behaviour from the annotations start-seconds, run-seconds, exit-code and stop-seconds.
+
+    All have the prefix `simulated.tonnage.dev/`. Raises AnnotationError.
+    """
     told = {key.removeprefix(PREFIX): text for key, text in annotations.items() if key.startswith(PREFIX)}
     try:
         return Life(
@@ -100,7 +103,7 @@ def life_of(annotations: Mapping[str, str]) -> Life:
             stop_s=float(told.get("stop-seconds", 0)),
         )
     except ValueError as error:
-        raise AnnotationError(f"an annotation {PREFIX}* is no number: {error}") from error
+        raise AnnotationError(f"an annotation {PREFIX}* is not a number: {error}") from error
 
 
 def is_restarted(pod: Pod, life: Life) -> bool:
@@ -109,7 +112,7 @@ def is_restarted(pod: Pod, life: Life) -> bool:
 
 
 def demand(pod: Pod) -> dict[str, Decimal]:
-    """What it holds of its node: its containers together, or an init container that needs more."""
+    """Amounts that the pod holds of its node: its containers together, or an init container that needs more."""
     total: dict[str, Decimal] = {"pods": Decimal(1)}
     for container in pod.spec.containers:
         for name, amount in container.resources.requests.items():
@@ -121,10 +124,10 @@ def demand(pod: Pod) -> dict[str, Decimal]:
 
 
 def refusal(wants: Mapping[str, Decimal], free: Mapping[str, Decimal]) -> tuple[str, str] | None:
-    """Reason and message with which a kubelet turns a pod away that its node has no room for, None where it has.
+    """Reason and message with which a kubelet refuses a pod for lack of resources; None where they suffice.
 
-    The API server checks nothing on a Binding: here is where a scheduler's double allocation shows.
-    Reasons as the real kubelet gives them.
+    The API server checks nothing on a Binding: a scheduler's double allocation shows here. Reasons are those of the
+    real kubelet.
     """
     for name, amount in sorted(wants.items(), key=lambda item: "/" not in item[0]):
         left = free.get(name, Decimal(0))
@@ -138,7 +141,7 @@ def refusal(wants: Mapping[str, Decimal], free: Mapping[str, Decimal]) -> tuple[
 
 
 def refused(pod: Pod, reason: str, message: str) -> dict[str, Any]:
-    """Patch of the status of a pod that is turned away; its containers never ran."""
+    """Status patch of a refused pod; its containers never ran."""
     return _patch(pod, {"phase": "Failed", "reason": reason, "message": message})
 
 
@@ -171,7 +174,7 @@ def ended(pod: Pod, exit_code: int, at: str, *, restarts: int = 0) -> dict[str, 
 
 
 def _patch(pod: Pod, status: dict[str, Any]) -> dict[str, Any]:
-    # With the uid, so that a pod of the same name that came after it is left alone (409).
+    # With the uid, so that a later pod of the same name is left alone (409).
     return {"metadata": {"uid": pod.metadata.uid}, "status": status}
 
 

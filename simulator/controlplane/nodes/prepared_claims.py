@@ -1,4 +1,4 @@
-"""What a kubelet looks at before a pod with ResourceClaims starts: whether they are allocated, and to this pod."""
+"""ResourceClaims of a starting pod: whether they are allocated, and reserved for this pod."""
 
 from collections.abc import Iterable
 
@@ -44,9 +44,9 @@ class _Claim(msgspec.Struct, frozen=True):
 
 
 class PreparedClaims:
-    """The devices that pods of simulated nodes were started with.
+    """Devices with which pods of simulated nodes were started.
 
-    A device that two claims hold is prepared for the first alone: the pod of the second never starts, as with a driver
+    A device that two claims hold is prepared for the first alone. The pod of the second never starts, as with a driver
     that checks.
     """
 
@@ -58,7 +58,7 @@ class PreparedClaims:
         """Uid of a claim → uids of the pods that run with it."""
 
     async def prepare(self, pod: Pod) -> bool:
-        """Whether the pod may start: every claim is there, allocated, reserved for it, and its devices are free."""
+        """Whether the pod may start: every claim exists, is allocated and reserved for it, and its devices are free."""
         claims = [await self._claim(pod, name) for name in claim_names(pod)]
         found = [claim for claim in claims if claim is not None and claim.status.allocation is not None]
         if len(found) < len(pod.spec.resource_claims) or not all(_is_for(claim, pod) for claim in found):
@@ -72,7 +72,7 @@ class PreparedClaims:
         return True
 
     def release(self, pod_uid: str) -> None:
-        """The pod's containers are gone; a claim that no other pod runs with frees its devices."""
+        """Releases a pod whose containers are gone; a claim without other running pods frees its devices."""
         for uid in [uid for uid, pods in self._pods_of.items() if pod_uid in pods]:
             self._pods_of[uid].discard(pod_uid)
             if not self._pods_of[uid]:
@@ -86,7 +86,7 @@ class PreparedClaims:
 
 
 def claim_names(pod: Pod) -> list[str]:
-    """Those that are known: a claim of a template may not be made yet."""
+    """Names of known claims: a claim of a template may not exist yet."""
     made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
     names = (each.resource_claim_name or made.get(each.name) for each in pod.spec.resource_claims)
     return [name for name in names if name]

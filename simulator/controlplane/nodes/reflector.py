@@ -1,4 +1,4 @@
-"""Keeps looking at objects: a list, then a watch from where the list ended, and all anew when that breaks."""
+"""Reflector of API objects: a list, then a watch from its version, and a new list when that breaks."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,10 +10,10 @@ import msgspec
 from simulator.controlplane.nodes.connection import Connection, UnreachableError
 
 WATCH_FOR_S = 600
-"""The server ends a watch after so long."""
+"""Time after which the server ends a watch."""
 
 SILENT_S = 150.0
-"""Bookmarks come about once a minute: a line that says nothing for longer is broken."""
+"""Bookmarks come about once a minute: a connection that is silent for longer is broken."""
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
 
@@ -22,12 +22,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Listener(Generic[T]):
-    """Who is told, in the server's order."""
+    """Callbacks, called in the server's order."""
 
     kind: type[T]
-    """A slim struct: what it does not name is not decoded."""
+    """Slim struct: fields that it does not name are not decoded."""
     on_list: Callable[[list[T]], None]
-    """Everything there is; what was known before and is not in it is gone."""
+    """Complete list; objects known before that are not in it are gone."""
     on_change: Callable[[T], None]
     on_gone: Callable[[T], None]
 
@@ -51,11 +51,11 @@ class _Object(msgspec.Struct):
 
 
 class _ExpiredError(Exception):
-    """The server no longer knows what happened since then (410): list again."""
+    """The server no longer has the changes since then (410): list again."""
 
 
 async def reflect(connection: Connection, path: str, selector: str, listener: Listener[T]) -> None:
-    """Tells the listener of all objects at `path` that match the query `selector`, for ever."""
+    """Passes all objects at `path` that match the query `selector` to the listener, without end."""
     wait_s = FIRST_WAIT_S
     while True:
         try:
@@ -69,7 +69,7 @@ async def reflect(connection: Connection, path: str, selector: str, listener: Li
 
 
 async def _list(connection: Connection, query: str, listener: Listener[T]) -> str:
-    """Where the list stands."""
+    """Lists the objects. Returns the list's version."""
     # Version 0: from the server's cache, which costs etcd nothing.
     answer = await connection.send("GET", f"{query}&resourceVersion=0")
     if not answer.is_ok:
@@ -81,7 +81,7 @@ async def _list(connection: Connection, query: str, listener: Listener[T]) -> st
 
 
 async def _watch(connection: Connection, query: str, version: str, listener: Listener[T]) -> str:
-    """Where the watch stands when the server ended it in good order."""
+    """Version of the watch when the server ended it normally."""
     decoder, events = msgspec.json.Decoder(listener.kind), msgspec.json.Decoder(_Event)
     watch = f"{query}&watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_FOR_S}&resourceVersion={version}"
     async for line in connection.lines(watch, SILENT_S):

@@ -17,13 +17,13 @@ log = structlog.get_logger()
 
 
 def driver_of(node: Node) -> str:
-    """The driver that publishes the node's GPUs; empty: they are counted in its capacity."""
+    """Driver that publishes the node's GPUs; empty: they are counted in its capacity."""
     driver: str = node["metadata"].get("annotations", {}).get(DRA_DRIVER, "")
     return driver
 
 
 def as_registered(node: Node) -> Node:
-    """The node as its kubelet registers it: what a driver publishes is not counted in its capacity."""
+    """Node as its kubelet registers it: without the GPUs that a driver publishes."""
     if not driver_of(node):
         return node
     status = node["status"]
@@ -34,7 +34,7 @@ def as_registered(node: Node) -> Node:
 def slice_of(node: Node, uid: str) -> Mapping[str, Any]:
     """One slice with all GPUs of the node.
 
-    uid: of the Node object; the slice goes when it goes, as those of real drivers.
+    uid: of the Node object; the slice is removed with it, like those of real drivers.
     """
     name, driver = node["metadata"]["name"], driver_of(node)
     product = node["metadata"]["labels"].get(PRODUCT, "simulated")
@@ -63,7 +63,7 @@ def _device(node: str, product: str, number: int) -> Mapping[str, Any]:
 
 
 def class_of(driver: str) -> Mapping[str, Any]:
-    """The DeviceClass that a driver's chart brings along: its whole GPUs."""
+    """DeviceClass of a driver's chart: its whole GPUs."""
     expression = f"device.driver == '{driver}' && device.attributes['{driver}'].type == 'gpu'"
     return {
         "apiVersion": "resource.k8s.io/v1",
@@ -74,7 +74,7 @@ def class_of(driver: str) -> Mapping[str, Any]:
 
 
 async def publish(connection: Connection, nodes: Sequence[Node]) -> None:
-    """Publishes the slices of registered nodes, and the class of each driver. What is there already stays."""
+    """Publishes the slices of registered nodes, and the class of each driver. Existing ones stay."""
     publishing = [node for node in nodes if driver_of(node)]
     for driver in sorted({driver_of(node) for node in publishing}):
         await _make(connection, "deviceclasses", class_of(driver))

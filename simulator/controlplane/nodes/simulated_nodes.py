@@ -1,4 +1,4 @@
-"""Simulated nodes towards a real API server: objects with heartbeats, and kubelets for the pods on them."""
+"""Simulated nodes against a real API server: objects with heartbeats, and kubelets for their pods."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -15,20 +15,20 @@ from simulator.controlplane.nodes.resource_slices import as_registered, publish
 
 @dataclass(frozen=True, slots=True)
 class SimulatedNodes:
-    """A fleet that is registered and lives."""
+    """Registered fleet with its running kubelets."""
 
     heartbeats: Heartbeats
     kubelets: Kubelets
     work: asyncio.Task[None]
-    """Ends when it is cancelled, or with an error of ours."""
+    """Ends when it is cancelled, or with an internal error."""
 
     def silence(self, node: str) -> None:
-        """As with its power cut: no lease renewed, no pod started, none let go."""
+        """Silences a node as when its power is cut: no lease renewed, no pod started, none removed."""
         self.heartbeats.silence(node)
         self.kubelets.silence(node)
 
     async def revive(self, node: str) -> None:
-        """The power is back."""
+        """Restores the node's power."""
         await self.heartbeats.revive(node)
         self.kubelets.revive(node)
 
@@ -37,8 +37,8 @@ class SimulatedNodes:
 async def simulated_nodes(
     kubeconfig: Path, nodes: Sequence[Node], *, lease_s: int = LEASE_S
 ) -> AsyncIterator[SimulatedNodes]:
-    """Nodes that live while the context lasts; their objects stay."""
-    # A line for each, as real kubelets have: a thousand pods that start must not hold up the sign of life.
+    """Simulated nodes that run while the context lasts; their objects stay."""
+    # A connection for each, as real kubelets have: a thousand starting pods must not delay the heartbeats.
     async with connected(kubeconfig) as for_leases, connected(kubeconfig) as for_pods:
         heartbeats = Heartbeats(for_leases, [as_registered(node) for node in nodes], lease_s=lease_s)
         kubelets = Kubelets(for_pods, nodes)
