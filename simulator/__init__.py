@@ -1,1 +1,1 @@
-"""A pretend datacenter: the same loop and the same decisions, on traces and generated fleets."""
+"""Simulated datacenter: the product's loop and decisions on traces and generated fleets."""

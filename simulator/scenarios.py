@@ -1,4 +1,4 @@
-"""Scenarios: a fleet as it might be (other demand, prices, nodes, policy) and what the plan would be there."""
+"""What-if scenarios: a fleet with other demand, prices, nodes or policy, and the figures of its plan."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -21,47 +21,47 @@ from controller.guard import Limits, guard
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What differs from the fleet as it is. The default differs in nothing."""
+    """Changes to the present fleet. The default changes nothing."""
 
     policy: str = "tonnage"
     demand: float = 1.0
-    """Every service's rate of requests, times this."""
+    """Factor on every service's request rate."""
     slo: float = 1.0
-    """Every service's promised time per token, times this; profiles must hold a table for the result."""
+    """Factor on every service's SLO, the time per token; profiles must have a table for the result."""
     prices: tuple[tuple[str, float], ...] = ()
     """(GPU type, dollars per device and hour)."""
     nodes: tuple[tuple[str, int], ...] = ()
-    """(GPU type, nodes more or fewer). New ones are as the type's most frequent node; those with the least on them go
-    first, and what ran there waits for a place."""
+    """(GPU type, nodes more or fewer). New nodes are copies of the type's most frequent node. Nodes with the least
+    load are removed first, and their pods wait for a place."""
     seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a scenario's plan comes to."""
+    """Figures of a scenario's plan."""
 
     services_per_hour: float
-    """Dollars of all services' instances."""
+    """Price per hour of all services' instances, in dollars."""
     bound_per_hour: float | None
-    """What they cost at least, where that is proven."""
+    """Proven lower bound on that price, where there is one."""
     fleet_per_hour: float
-    """Dollars of all GPUs of the fleet, at work or not."""
+    """Price per hour of all GPUs of the fleet, allocated or not, in dollars."""
     idle_per_hour: float
-    """Dollars of the GPUs that nothing runs on after the plan."""
+    """Price per hour of the GPUs that hold no pod after the plan, in dollars."""
     gpus: int
     gpus_used: float
     pods: int
     """Pods after the plan, running or waiting."""
     running: int
     unplaced: int
-    """Pods that have no place after the plan."""
+    """Pods without a place after the plan."""
     refused_services: int
     evictions: int
     moves: int
 
 
 def changed(snapshot: Snapshot, scenario: Scenario) -> Snapshot:
-    """The fleet as the scenario has it. Raises ConfigError for types that it does not know, or nodes it has not."""
+    """Fleet with the scenario's changes. Raises ConfigError for unknown GPU types and missing nodes."""
     _check(snapshot, scenario)
     prices = dict(scenario.prices)
     types = tuple(
@@ -84,7 +84,7 @@ def changed(snapshot: Snapshot, scenario: Scenario) -> Snapshot:
 
 
 def answered(scenario: Scenario, snapshot: Snapshot, deadline_s: float, clock: Clock) -> Answer:
-    """The plan for the changed fleet, guarded as it would be, in figures."""
+    """Figures of the plan for the changed fleet, with the guard applied."""
     fleet = changed(snapshot, scenario)
     brain = InlineBrain(Decisions(policy=scenario.policy, seed=scenario.seed), clock)
     plan = guard(fleet, brain.plan(fleet, deadline_s), Limits())
@@ -117,7 +117,7 @@ def _check(snapshot: Snapshot, scenario: Scenario) -> None:
     known = snapshot.gpu_type_names
     mistakes = [
         Mistake(
-            f"GPU type {name!r}", "is not in the manifests", f"choose of {', '.join(known) or 'none: add a GPUType'}"
+            f"GPU type {name!r}", "is not in the manifests", f"choose from {', '.join(known) or 'none: add a GPUType'}"
         )
         for name in dict.fromkeys((*dict(scenario.prices), *dict(scenario.nodes)))
         if name not in known
@@ -125,9 +125,9 @@ def _check(snapshot: Snapshot, scenario: Scenario) -> None:
     for name, count in scenario.nodes:
         there = int((snapshot.nodes.gpu_type == known.index(name)).sum()) if name in known else 0
         if name in known and not there:
-            mistakes.append(Mistake(f"nodes {name}", "there is no such node to take as a pattern", "add one"))
+            mistakes.append(Mistake(f"nodes {name}", "there is no node of this type to copy", "add one"))
         elif name in known and there + count < 0:
-            mistakes.append(Mistake(f"nodes {name}={count}", f"there are only {there}", "take fewer away"))
+            mistakes.append(Mistake(f"nodes {name}={count}", f"there are only {there}", "remove fewer"))
     if mistakes:
         raise ConfigError(tuple(mistakes))
 
@@ -162,7 +162,7 @@ def _without_nodes(snapshot: Snapshot, gpu_type: int, count: int) -> Snapshot:
 
 
 def without_nodes(snapshot: Snapshot, rows: Sequence[int]) -> Snapshot:
-    """The snapshot after these nodes are lost: what ran there waits for a place elsewhere."""
+    """Snapshot after the loss of these nodes: their pods wait for a place elsewhere."""
     nodes, pods = snapshot.nodes, snapshot.pods
     gone = np.isin(np.arange(len(nodes)), rows)
     number = np.where(gone, PENDING, np.cumsum(~gone) - 1)

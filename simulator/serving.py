@@ -1,17 +1,17 @@
-"""Replay of a mix: requests arrive at random, share the instances they are routed to, and keep their SLO or do not.
+"""Replay of a mix: requests arrive at random, share the instances they are routed to, and meet their SLO or miss it.
 
-The serving model. An instance batches continuously: all its requests advance together, one token per step. A profile
-says that an instance sustains T requests/s of a bucket at the promised time per token; by Little's law it then holds
-K = T × tokens × promise of them. A request of that bucket fills 1/K of the instance, u is the sum over the requests
-in it, and a step takes
+The serving model. An instance batches continuously: all its requests advance together, one token per step. By its
+profile, an instance sustains T requests/s of a bucket at the SLO's time per token. By Little's law it then holds K = T
+× tokens × SLO of them. A request of that bucket fills 1/K of the instance, u is the sum over the requests in it, and a
+step takes
 
-    promise × (φ + (1 − φ) × u)
+    SLO × (φ + (1 − φ) × u)
 
-so a full instance (u = 1) is exactly on its promise, a lone request takes φ of it (`idle_share`: reading the weights
-costs the same for one request as for many), and more than a full batch is slower than promised. Nothing is turned
-away and nothing waits outside the batch. A request meets the SLO when its mean time per token does.
+A full instance (u = 1) therefore runs exactly at its SLO. A lone request takes φ of it (`idle_share`: reading the
+weights costs the same for one request as for many), and more than a full batch is slower than the SLO. No request is
+rejected, and none waits outside the batch. A request meets the SLO when its mean time per token does.
 
-What it leaves out: prefill as a phase of its own (it is inside T), memory running full, lengths that the router does
+The model leaves out: prefill as a phase of its own (it is inside T), memory running full, lengths that the router does
 not know beforehand, and lengths that differ inside a bucket (each request is as long as its bucket's edge, where the
 profile was taken).
 """
@@ -26,24 +26,24 @@ import numpy as np
 from cluster.arrays import FloatArray, IntArray
 
 Router = Literal["weights", "random"]
-"""`weights`: GPU type by the mix's routing weights, there the emptiest instance. `random`: any instance at all."""
+"""`weights`: GPU type by the mix's routing weights, and its emptiest instance. `random`: any instance at all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
-    """The instances of one GPU type."""
+    """Instances of one GPU type."""
 
     gpu_type: str
     instances: int
     held: FloatArray
-    """Shape (buckets,): requests of a bucket that fill one instance (K); 0 where the type cannot keep the SLO."""
+    """Shape (buckets,): requests of a bucket that fill one instance (K); 0 where the type cannot meet the SLO."""
     weight: FloatArray
-    """Shape (buckets,): share of the bucket's requests that is routed here."""
+    """Shape (buckets,): fraction of the bucket's requests that is routed here."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Service:
-    """What arrives, and what serves it."""
+    """Requests that arrive at a service, and the pools of instances that serve them."""
 
     rate_per_s: FloatArray
     """Shape (buckets,)."""
@@ -55,24 +55,23 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Attained:
-    """How the requests that arrived after the warm-up fared."""
+    """Attained SLO of the requests that arrived after the warm-up."""
 
     requests: int
     met_share: float
     stretch_p50: float
-    """Mean time per token over the promised one: 1 is just in time."""
+    """Mean time per token over that of the SLO: 1 is exactly at the SLO."""
     stretch_p99: float
     misrouted_share: float
-    """Share of requests that reached a type which cannot keep their SLO; each counts as missed."""
+    """Fraction of requests that reached a type which cannot meet their SLO; each counts as missed."""
 
 
 def replay_serving(
     service: Service, *, router: Router, seed: int, for_s: float, warm_s: float = 600.0, idle_share: float = 0.5
 ) -> Attained:
-    """Serve Poisson arrivals for warm_s + for_s seconds, then drain; requests of the last for_s seconds are judged.
+    """Serves Poisson arrivals for warm_s + for_s seconds, then drains; requests of the last for_s seconds count.
 
-    A misrouted request is not simulated: it would slow its neighbours, so what is reported for random routing is
-    the better side of it.
+    A misrouted request is not simulated: it would slow its neighbours, so the reported figures flatter random routing.
     """
     rng = np.random.default_rng(seed)
     at_s, bucket = _arrivals(rng, service, warm_s + for_s)
@@ -97,7 +96,7 @@ def _arrivals(rng: np.random.Generator, service: Service, until_s: float) -> tup
 
 
 ANY = -1
-"""Instance number that stands for: the emptiest of the pool."""
+"""Instance number for the emptiest instance of the pool."""
 
 
 def _routes(rng: np.random.Generator, service: Service, bucket: IntArray, router: Router) -> tuple[IntArray, IntArray]:
@@ -121,7 +120,7 @@ def _attained(stretches: FloatArray, misrouted: int) -> Attained:
 
 
 class _Instance:
-    """One batch. Its own clock counts tokens per request, so that one number moves all its requests."""
+    """One batch. Its own clock counts tokens per request, so that one number advances all its requests."""
 
     def __init__(self) -> None:
         self.full = 0.0
@@ -133,7 +132,7 @@ class _Instance:
 
 
 class _Fleet:
-    """All instances and the one list of which of them finishes a request next."""
+    """All instances, and one heap of their next finishes."""
 
     def __init__(self, service: Service, idle_share: float) -> None:
         self.tpot_s = service.tpot_s
@@ -152,7 +151,7 @@ class _Fleet:
         self._announce(instance)
 
     def run_until(self, at_s: float, stretches: list[float]) -> None:
-        """Finish every request that ends before `at_s`."""
+        """Finishes every request that ends before `at_s`."""
         while self.next and self.next[0][0] <= at_s:
             now_s, _, version, instance = heapq.heappop(self.next)
             if version != instance.version:
@@ -174,7 +173,7 @@ class _Fleet:
         instance.at_s = now_s
 
     def _announce(self, instance: _Instance) -> None:
-        """Enter the instance's next finish; its earlier entries are out of date."""
+        """Enters the instance's next finish; its earlier entries are then outdated."""
         instance.version += 1
         if instance.requests:
             self.serial += 1

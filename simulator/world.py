@@ -1,4 +1,4 @@
-"""A pretend cluster that obeys: the first implementation of World, for tests, demos and replays of the whole loop."""
+"""Simulated cluster that obeys: the simplest World, for tests, demos and replays of the whole loop."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -15,14 +15,14 @@ from cluster.workloads import Gang
 from controller.ports import Outcome
 
 Fault = Callable[[Action], str | None]
-"""Says why an action fails in this world, or None to let it happen."""
+"""Reason why an action fails in this world; None lets it happen."""
 
 
 class SimulatedWorld:
-    """Holds one snapshot and changes it as told, refusing what no real node could do.
+    """Holds one snapshot, changes it as the actions require, and refuses what no real node could do.
 
-    It checks physical truth on its own (devices exist and are not over-committed, pods are where they are said to be),
-    so that a mistake of the deciders or the guard shows here.
+    It checks physical truth on its own (devices exist and are not over-committed, pods are where the action states), so
+    that an error of the deciders or the guard shows here.
     """
 
     def __init__(self, snapshot: Snapshot, fault: Fault = lambda _: None) -> None:
@@ -34,9 +34,9 @@ class SimulatedWorld:
         return self._now
 
     def apply(self, actions: Sequence[Action]) -> list[ActionError | None]:
-        return [self._tried(action) for action in actions]
+        return [self._error_of(action) for action in actions]
 
-    def _tried(self, action: Action) -> ActionError | None:
+    def _error_of(self, action: Action) -> ActionError | None:
         try:
             self._apply(action)
         except ActionError as error:
@@ -59,16 +59,16 @@ class SimulatedWorld:
         self._now = replace(self._now, at_s=self._now.at_s + for_s)
 
     def arrive(self, pods: PodTable, gangs: Sequence[Gang] = ()) -> None:
-        """New pods turn up, pending. gangs: new ones; the pods' gang numbers go on from those that are here."""
+        """Adds new pending pods. gangs: new ones; the pods' gang numbers continue those that exist."""
         self._now = replace(self._now, pods=self._now.pods.plus(pods), gangs=(*self._now.gangs, *gangs))
 
     def depart(self, names: Iterable[str]) -> None:
-        """Pods end; what they held is free."""
+        """Ends pods and frees what they held."""
         rows = [row for name in names if (row := self._now.pods.names.row(name)) is not None]
         self._now = replace(self._now, pods=without_pods(self._now.pods, rows))
 
     def lose(self, node: str) -> tuple[str, ...]:
-        """A node fails: nothing starts there, and what ran there waits for a place. Returns those pods' names."""
+        """Loses a node: no pod starts there, and its pods wait for a place. Returns those pods' names."""
         row, pods = self._node(node), self._now.pods
         lost = pods.node == row
         devices = np.where(lost, 0, pods.devices)
@@ -77,11 +77,11 @@ class SimulatedWorld:
         return tuple(pods.names[int(pod)] for pod in np.flatnonzero(lost))
 
     def regain(self, node: str) -> None:
-        """A node that failed is there again, empty."""
+        """Returns a failed node to service, empty."""
         self._set_schedulable(self._node(node), to=True)
 
     def demand(self, rates_per_s: Mapping[str, float]) -> None:
-        """So many requests arrive at these services from now on; those whose demand nobody measures stay unknown."""
+        """Sets the request rates of these services; those with unmeasured demand stay unmeasured."""
         services = tuple(
             replace(each, demand=replace(each.demand, rate_per_s=rates_per_s[each.name]))
             if each.demand and each.name in rates_per_s

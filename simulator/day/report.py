@@ -1,4 +1,4 @@
-"""The report of a day: what was at work, what waited, what it cost, and how long the controller thought."""
+"""Report of a simulated day: allocated GPUs, waiting pods, prices, and planning times."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,24 +10,24 @@ from simulator.reports.charts import INK, Chart, colour, dash, drawn
 from simulator.reports.page import Legend, Page, PageTable, render
 
 TERMS = {
-    "at work": "GPUs that a pod holds, as a share of the GPUs that are up; half a GPU counts as half.",
-    "waiting": "Pods that have no place, services' instances among them.",
-    "demand": "What users ask of the services, as a share of the day's peak.",
-    "planning": "Real time from what the controller saw to its plan, in the machine that ran this.",
+    "allocated": "GPUs that a pod holds, as a fraction of the GPUs that are up; half a GPU counts as half.",
+    "waiting": "Pods without a node, including services' instances.",
+    "demand": "Request rate of the services, as a fraction of the day's peak.",
+    "planning": "Real time from the controller's snapshot to its plan, on the machine of this run.",
 }
 
 
 def summary_of(day: Sequence[Moment]) -> tuple[tuple[str, str], ...]:
-    """The day in figures, as (word, figure)."""
+    """Figures of the day, as (word, figure)."""
     plan_ms = np.array([moment.plan_s for moment in day]) * 1000
     used = np.array([moment.gpus_used for moment in day])
     up = np.array([moment.gpus for moment in day])
     step_h = (day[1].at_s - day[0].at_s) / HOUR_S if len(day) > 1 else 0.0
     return (
-        ("GPUs at work, mean", f"{100 * used.sum() / max(up.sum(), 1):.1f} %"),
+        ("GPUs allocated, mean", f"{100 * used.sum() / max(up.sum(), 1):.1f} %"),
         ("most pods waiting", f"{max(moment.waiting for moment in day)}"),
         ("pods bound", f"{sum(moment.bound for moment in day):,}"),
-        ("pods stopped for others", f"{sum(moment.evicted for moment in day):,}"),
+        ("pods preempted", f"{sum(moment.evicted for moment in day):,}"),
         ("services scaled", f"{sum(moment.scaled for moment in day)} times"),
         ("actions that failed", f"{sum(moment.failed for moment in day)}"),
         ("services, whole day", f"${sum(moment.services_per_hour for moment in day) * step_h:,.2f}"),
@@ -36,15 +36,15 @@ def summary_of(day: Sequence[Moment]) -> tuple[tuple[str, str], ...]:
 
 
 def as_html(day: Sequence[Moment], facts: tuple[tuple[str, str], ...]) -> str:
-    """The report as one HTML document."""
+    """Report as one HTML document."""
     figures = summary_of(day)
     said = tuple((clock_words(moment.at_s), words) for moment in day for words in moment.news)
     return render(
         Page(
             title="A day",
-            lead="The controller's own loop in a pretend datacenter. No cluster was touched.",
+            lead="The controller's own loop in a simulated datacenter. No cluster was changed.",
             facts=facts,
-            headline=f"{dict(figures)['GPUs at work, mean']} of the GPUs were at work; "
+            headline=f"{dict(figures)['GPUs allocated, mean']} of the GPUs were allocated; "
             f"{dict(figures)['pods bound']} pods were placed in {len(day)} cycles.",
             tables=(
                 PageTable("The day in figures.", ("What", "Figure"), figures),
@@ -55,7 +55,7 @@ def as_html(day: Sequence[Moment], facts: tuple[tuple[str, str], ...]) -> str:
             made_by="tonnage simulate day",
             legend=(
                 Legend("the fleet", "var(--policy-0)", ""),
-                Legend("demand of the services, share of its peak", "var(--policy-1)", " ".join(["12", "4"])),
+                Legend("demand of the services, fraction of its peak", "var(--policy-1)", " ".join(["12", "4"])),
             ),
         )
     )
@@ -86,15 +86,15 @@ def _charts(day: Sequence[Moment]) -> list[Chart]:
 
     return [
         chart(
-            "GPUs at work, %",
-            "Share of the GPUs that are up. Higher is better.",
+            "GPUs allocated, %",
+            "Fraction of the GPUs that are up. Higher is better.",
             lambda m: 100 * m.gpus_used / max(m.gpus, 1),
             tide=True,
         ),
-        chart("Pods waiting", "Pods without a place after each cycle. Lower is better.", lambda m: m.waiting),
+        chart("Pods waiting", "Pods without a node after each cycle. Lower is better.", lambda m: m.waiting),
         chart(
             "Services, $ per hour",
-            "What the services' instances cost: it follows their demand.",
+            "Price of the services' instances: it follows their demand.",
             lambda m: m.services_per_hour,
         ),
         chart("Planning, ms", "Real time of each plan.", lambda m: 1000 * m.plan_s),

@@ -1,4 +1,4 @@
-"""A day in a pretend datacenter: the controller's own loop meets arrivals, tides of demand, and a node that is lost."""
+"""Simulated day: the controller's own loop with job arrivals, daily demand waves, and a lost node."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -21,60 +21,61 @@ from simulator.world import SimulatedWorld
 
 HOUR_S = 3600.0
 NIGHT_SHARE = 0.35
-"""Least demand in the night, of the most in the day. The ServeGen m-large trace has P1/mean 0.32 and peak/mean 3."""
+"""Lowest demand at night, as a fraction of the peak. The ServeGen m-large trace has P1/mean 0.32 and peak/mean 3."""
 PEAK_HOUR = 15.0
 JOB_SPREAD = 1.0
 """Sigma of the jobs' lognormal durations: one in six runs longer than e times the median."""
 FIRST_SERVICES_SHARE = 0.5
-"""Of a fleet with services, the jobs are offered so much: the services take the rest as their tides rise."""
+"""Fraction of a fleet with services that is offered to jobs: the services use the rest as their demand rises."""
 
 
 @dataclass(frozen=True, slots=True)
 class DaySettings:
-    """What the day is like."""
+    """Settings of a simulated day."""
 
     hours: float = 24.0
     step_s: float = 600.0
-    """From one cycle of the controller to the next, simulated."""
+    """Simulated time between two cycles of the controller, seconds."""
     load: float = 0.8
-    """GPUs that the jobs ask for on average at the peak, as a share of the fleet's (of half of it beside services)."""
+    """GPUs that the jobs request on average at the peak, as a fraction of the fleet's (of half of it beside
+    services)."""
     job_hours: float = 2.0
     """Median duration of a job."""
     lose: str = ""
-    """A node that is lost at `lose_hour` for `repair_hours`; empty: the one that most GPUs are at work on then."""
+    """Node that is lost at `lose_hour` for `repair_hours`; empty: the one with most allocated GPUs at that hour."""
     lose_hour: float | None = 13.0
     """None: no node is lost."""
     repair_hours: float = 3.0
     deadline_s: float = 5.0
-    """For each plan, in real seconds."""
+    """Deadline of each plan, in real seconds."""
     seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What stood after one cycle, for whoever watches and for the report."""
+    """State after one cycle, for the live output and for the report."""
 
     at_s: float
     """Simulated seconds since midnight."""
     gpus: int
-    """On nodes that are up or cordoned; those of a lost node are gone."""
+    """GPUs on nodes that are up or cordoned, without those of a lost node."""
     gpus_used: float
     running: int
     waiting: int
     services_per_hour: float
-    """Dollars of the services' instances that run, on demand."""
+    """Price per hour of the services' running instances, on demand, in dollars."""
     demand_share: float
-    """Of the peak."""
+    """Demand as a fraction of the peak."""
     bound: int
     """Pods bound in this cycle."""
     evicted: int
     scaled: int
     failed: int
-    """Actions that did not work."""
+    """Failed actions."""
     plan_s: float
-    """Real seconds from the snapshot to the guarded plan's raw form."""
+    """Real seconds from the snapshot to the plan before the guard."""
     news: tuple[str, ...]
-    """What happened, in words."""
+    """Events of the cycle, in words."""
 
 
 def clock_words(at_s: float) -> str:
@@ -84,18 +85,18 @@ def clock_words(at_s: float) -> str:
 
 
 def tide(hour: float) -> float:
-    """Demand at an hour of the day, as a share of the peak: one wave a day."""
+    """Demand at an hour of the day, as a fraction of the peak: one wave a day."""
     wave = 0.5 + 0.5 * cos(2 * pi * (hour - PEAK_HOUR) / 24.0)
     return NIGHT_SHARE + (1 - NIGHT_SHARE) * wave
 
 
 def check_day(fleet: Snapshot, settings: DaySettings) -> None:
-    """Raises ConfigError when there is nothing to see in such a day."""
+    """Raises ConfigError when such a day would have nothing to simulate."""
     mistakes = []
     if not fleet.nodes.gpus.sum():
         mistakes.append(Mistake("fleet", "it has no GPU", "add nodes that have some"))
     if not len(_job_rows(fleet)):
-        mistakes.append(Mistake("fleet", "no pod of it can be a job", "add pods that ask for GPUs, in any state"))
+        mistakes.append(Mistake("fleet", "it has no pod that a job could copy", "add pods that request GPUs"))
     if settings.lose and settings.lose not in fleet.nodes.names:
         mistakes.append(Mistake(f"--lose {settings.lose}", "there is no such node", "name one, or leave it out"))
     if mistakes:
@@ -109,10 +110,10 @@ def live(
     clock: Callable[[], float],
     world: SimulatedWorld | None = None,
 ) -> Iterator[Moment]:
-    """The day, moment by moment. Jobs are drawn from the fleet's own pods that ask for GPUs; whole gangs come together.
+    """Moments of the day, in order. Jobs copy the fleet's own pods that request GPUs; whole gangs arrive together.
 
-    clock: real seconds, for `Moment.plan_s` alone. The same fleet, brain and settings make the same day as long as
-    plans are made within their deadline. Raises ConfigError (check_day).
+    clock: real seconds, for `Moment.plan_s` alone. The same fleet, brain and settings give the same day while plans are
+    made within their deadline. Raises ConfigError (check_day).
     """
     check_day(fleet, settings)
     within = world or SimulatedWorld(replace(fleet, at_s=0.0, observed_at_s={}))
@@ -142,7 +143,7 @@ class _Day:
             self._world.pass_time(at_s - self._world.observe().at_s)
             done = run_cycle(self._world, self._brain, Limits(), self._settings.deadline_s, self._clock)
             self._jobs_start(at_s, done)
-            yield self._moment(at_s, done, (*news, *_told(done, self._world.observe())))
+            yield self._moment(at_s, done, (*news, *_news(done, self._world.observe())))
 
     def _nodes_fail(self, at_s: float) -> Iterator[str]:
         wanted = self._settings
@@ -182,7 +183,7 @@ class _Day:
             self._world.arrive(pods, gangs)
 
     def _jobs_start(self, at_s: float, done: Cycle) -> None:
-        """Whoever was bound now ends after a duration of its own; members of a gang end together."""
+        """Draws a duration for every newly bound job; members of a gang end together."""
         seen = self._world.observe().pods
         ends_of_gang: dict[int, float] = {}
         for action in (step.action for step in done.outcome.done):
@@ -220,16 +221,16 @@ class _Day:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What arrives together: one pod, or a whole gang."""
+    """Pods that arrive together: one pod, or a whole gang."""
 
     rows: IntArray
-    """Of the fleet's pods, as patterns."""
+    """Rows of the fleet's pods that the job copies."""
     gang: Gang | None
     gpus: float
 
 
 def _job_rows(fleet: Snapshot) -> IntArray:
-    """Pods that may be patterns of jobs: no service's instance, asking for GPUs that some node has."""
+    """Pods that jobs may copy: no instances of services, and with GPUs that some node has."""
     pods = fleet.pods
     fits = np.array(
         [
@@ -286,13 +287,13 @@ def _services_per_hour(seen: Snapshot) -> float:
     return float(sum(shape.total_gpu_milli / 1000 * price[gpu_type] for shape, gpu_type in types if gpu_type >= 0))
 
 
-def _told(done: Cycle, after: Snapshot) -> Iterator[str]:
+def _news(done: Cycle, after: Snapshot) -> Iterator[str]:
     replicas = {service.name: service.replicas or {} for service in after.services}
     for action in (step.action for step in done.outcome.done):
         if isinstance(action, Scale):
             now = sorted(replicas[action.service].items())
             yield f"{action.service}: {' + '.join(f'{n} × {name}' for name, n in now if n) or 'none'}"
         if isinstance(action, Evict):
-            yield f"{action.pod} stopped on {action.node} for others"
+            yield f"{action.pod} preempted on {action.node}"
     for undone in done.outcome.undone:
         yield f"not done: {undone.reason.words}"
