@@ -15,7 +15,7 @@ from simulator.openb.prices import OPENB_PRICES
 from simulator.packing.policy_comparison import Rules, play
 from simulator.packing.replay import Replay
 from simulator.sweep.on_ray import OnRay
-from simulator.sweep.runner import Processes, Run, Swept, Way, one_by_one, runs_of, sweep
+from simulator.sweep.runner import Executor, Processes, Run, Swept, one_by_one, runs_of, sweep
 
 POLICIES = ("bestfit", "fgd", "tonnage", "tonnage-learning")
 
@@ -33,7 +33,7 @@ def main(*, runs: int, nodes: int, jobs: int, seed: int, as_json: bool) -> None:
     trace = f"generated-{nodes}"
     traces = {trace: trace_of(generate(nodes), OPENB_PRICES)}
     asked = runs_of((trace,), POLICIES, range(seed, seed + runs // len(POLICIES)))
-    ways: dict[str, Way] = {"one by one": one_by_one, "processes": Processes(jobs), "ray": OnRay(jobs=jobs)}
+    ways: dict[str, Executor] = {"one by one": one_by_one, "processes": Processes(jobs), "ray": OnRay(jobs=jobs)}
     records: list[dict[str, Any]] = []
     first: Swept[Run, Replay] | None = None
     for name, way in ways.items():

@@ -9,7 +9,7 @@ import click
 from cli.inputs.machine import cores
 
 if TYPE_CHECKING:
-    from simulator.sweep.runner import Way
+    from simulator.sweep.runner import Executor
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -35,7 +35,7 @@ def sweep_options(command: Command) -> Command:
     return command
 
 
-def way_of(ray: str, jobs: int | None) -> "Way":
+def way_of(ray: str, jobs: int | None) -> "Executor":
     """Where runs are done."""
     if not ray:
         from simulator.sweep.runner import Processes

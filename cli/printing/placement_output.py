@@ -39,7 +39,7 @@ def as_table(outcome: Outcome) -> str:
             continue
         console.print(f"{trace.name}: {trace.nodes:,} nodes, {trace.gpus:,} GPUs (simulated)", style="bold")
         console.print(widest_that_fits(mine, console))
-        console.print("Allocated and at work at 100 % arrived demand, stranded at 90 %; mean over seeds ± sd.")
+        console.print("Allocated at 100 % arrived demand (% and $/h), stranded at 90 %; mean over seeds ± sd.")
         if trace.bound_pct is not None:
             console.print(f"No policy can allocate more than {trace.bound_pct:.2f} % at 100 % arrived (proven).")
         console.print(headline(trace, mine) + "\n")

@@ -12,10 +12,10 @@ from simulator.packing.policy_comparison import bounds_of, play
 from simulator.packing.replay import Replay
 from simulator.packing.replay_file import from_bytes, to_bytes
 from simulator.sweep.result_cache import Shelf, code_digest, digest_of
-from simulator.sweep.runner import Run, Way, sweep
+from simulator.sweep.runner import Executor, Run, sweep
 
 
-def simulated(contest: Contest, way: Way, results: Path | None = None) -> Outcome:
+def simulated(contest: Contest, way: Executor, results: Path | None = None) -> Outcome:
     """Runs the contest, with progress on standard error. results: a folder that keeps finished replays."""
     started_at, began = datetime.now(UTC), time.perf_counter()
     with progress_on(sys.stderr, len(contest.runs), replay_in_words) as on_done:

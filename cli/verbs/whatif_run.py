@@ -15,10 +15,10 @@ from cluster.errors import ConfigError, Mistake
 from cluster.snapshot import Snapshot
 from simulator.scenarios import Answer, Scenario, answered, changed
 from simulator.sweep.result_cache import Shelf, code_digest, digest_of
-from simulator.sweep.runner import Progress, Way, sweep
+from simulator.sweep.runner import Executor, Progress, sweep
 
 
-def outcome_of(scenarios: Sequence[Scenario], asked: Asked, snapshot: Snapshot, way: Way) -> Outcome:
+def outcome_of(scenarios: Sequence[Scenario], asked: Asked, snapshot: Snapshot, way: Executor) -> Outcome:
     """Plans every scenario, with progress on standard error. Raises ConfigError before any time is spent."""
     mistakes: list[Mistake] = []
     for scenario in scenarios:

@@ -1,10 +1,10 @@
-"""What the openb cluster looks like: its node kinds and its pods by size, as rounded shares.
+"""Statistics of the openb cluster: its node kinds and its pods by size, as rounded fractions.
 
 Source: the published production trace of a heterogeneous GPU cluster (alibaba/clusterdata, cluster-trace-gpu-v2023;
-USENIX ATC'23 "Beware of Fragmentation"). The composition of the fleet is exact. The shares of pods were counted in the
-four published pod lists and rounded to thousandths; rare sizes (together 2-4 % of a kind) are left out. CPU is rounded
-to tenths of a core, memory to GiB. tests/unit/simulator/openb/test_generator.py holds the generator to these tables
-and, where the public data is at hand, the tables to the trace.
+USENIX ATC'23 "Beware of Fragmentation"). The composition of the fleet is exact. The fractions of pods were counted in
+the four published pod lists and rounded to thousandths; rare sizes (together 2-4 % of a kind) are left out. CPU is
+rounded to tenths of a core, memory to GiB. tests/unit/simulator/openb/test_generator.py compares the generator with
+these tables and, where the public data is available, the tables with the trace.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ PodKind = Literal["cpu", "fraction", "whole-1", "whole-2", "whole-4", "whole-8"]
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:
-    """One kind of server, and how many of it the published fleet has."""
+    """One kind of server, and its number in the published fleet."""
 
     model: str
     count: int
@@ -42,19 +42,19 @@ NODE_KINDS = (
     NodeKind("A10", 2, 128, 1024, 1),
     NodeKind("V100M16", 1, 82, 336, 8),
 )
-"""1,213 nodes, 6,212 GPUs, 107,018 cores. G2 and G3 are names that the publisher put in place of products."""
+"""1,213 nodes, 6,212 GPUs, 107,018 cores. G2 and G3 are the publisher's substitutes for product names."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodSize:
-    """A size that pods of one kind come in."""
+    """One size of the pods of one kind."""
 
     weight: int
     """About thousandths of the pods of its kind."""
     cpu_cores: float
     memory_gib: int
     gpu_milli: int = 1000
-    """Thousandths of each GPU that it asks for; without meaning for a pod that asks for none."""
+    """Thousandths of each GPU that it requests; without meaning for a pod that requests none."""
 
 
 POD_SIZES: Mapping[PodKind, tuple[PodSize, ...]] = {
@@ -175,7 +175,7 @@ GPU_MODELS_ASKED: Mapping[PodKind, tuple[tuple[int, tuple[str, ...]], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What arrives: shares of the kinds, and whether part of the pods insists on GPU models."""
+    """Mix of arriving pods: fractions of the kinds, and whether part of the pods requires GPU models."""
 
     shares: Mapping[PodKind, float]
     """Thousandths of all pods, about."""
@@ -193,5 +193,5 @@ MIXES: Mapping[str, Mix] = {
     ),
     "gpushare100": Mix({"cpu": 133.5, "fraction": 866.5}),
 }
-"""The four published pod lists. A third of the GPU pods of gpuspec33 insists on models; 20 % of the GPUs in multigpu20
-are asked for in twos, fours and eights; in gpushare100 every GPU pod asks for a part of one GPU."""
+"""The four published pod lists. A third of the GPU pods of gpuspec33 requires certain models. In multigpu20, 20 % of
+the GPUs are requested in twos, fours and eights. In gpushare100 every GPU pod requests a fraction of one GPU."""

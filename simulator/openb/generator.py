@@ -1,4 +1,4 @@
-"""Generated fleets: nodes and pods with the statistics of the openb cluster, of any size, when there is no trace."""
+"""Generated fleets of any size with the statistics of the openb cluster, for use without the trace."""
 
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,15 +31,15 @@ MIB = 2**20
 GPUS_OF: dict[PodKind, int] = {"cpu": 0, "fraction": 1, "whole-1": 1, "whole-2": 2, "whole-4": 4, "whole-8": 8}
 
 PUBLISHED_DEMAND_SHARE = 0.98
-"""The default pod list of openb asks for 6,086.8 of 6,212 GPUs."""
+"""Requested fraction of the fleet: the default pod list of openb requests 6,086.8 of 6,212 GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """A fleet and the pods that arrive at it, both in a seeded random order."""
+    """Fleet and the pods that arrive at it, both in a seeded random order."""
 
     nodes: tuple[NodeKind, ...]
-    """The kind of each node."""
+    """Kind of each node."""
     pods: tuple[PodShape, ...]
 
     @property
@@ -50,11 +50,11 @@ class Generated:
 def generate(
     nodes: int, *, mix: str = "default", seed: int = 0, demand_share: float = PUBLISHED_DEMAND_SHARE
 ) -> Generated:
-    """A fleet of so many nodes, and pods that ask in the mean for `demand_share` of its GPUs.
+    """Fleet of `nodes` nodes, and pods that request `demand_share` of its GPUs in the mean.
 
-    Each node kind and pod class appears as often as its share says, give or take one; the seed decides the order
-    and which way is rounded. 1,213 nodes are the published fleet exactly.
-    Raises ConfigError when it is asked for no nodes, for no demand or for a mix that does not exist.
+    Each node kind and pod class appears as often as its fraction requires, give or take one; the seed decides the order
+    and the direction of rounding. 1,213 nodes are the published fleet exactly.
+    Raises ConfigError for zero nodes, for no demand or for an unknown mix.
     """
     _check(nodes, mix, demand_share)
     rng = np.random.default_rng(seed)
@@ -71,11 +71,13 @@ def generate(
 def _check(nodes: int, mix: str, demand_share: float) -> None:
     mistakes = []
     if nodes < 1:
-        mistakes.append(Mistake("generated fleet, nodes", f"{nodes} nodes are no fleet", "ask for at least 1"))
+        mistakes.append(Mistake("generated fleet, nodes", f"{nodes} nodes are not a fleet", "give at least 1"))
     if mix not in MIXES:
-        mistakes.append(Mistake("generated fleet, mix", f"no mix is called {mix!r}", f"choose of {', '.join(MIXES)}"))
+        mistakes.append(Mistake("generated fleet, mix", f"no mix is called {mix!r}", f"choose from {', '.join(MIXES)}"))
     if not 0 < demand_share < float("inf"):
-        mistakes.append(Mistake("generated fleet, demand", f"{demand_share} is no share of the GPUs", "take e.g. 0.98"))
+        mistakes.append(
+            Mistake("generated fleet, demand", f"{demand_share} is no fraction of the GPUs", "give e.g. 0.98")
+        )
     if mistakes:
         raise ConfigError(tuple(mistakes))
 
@@ -83,8 +85,8 @@ def _check(nodes: int, mix: str, demand_share: float) -> None:
 def pod_classes(mix: Mix, models: Iterable[str]) -> list[tuple[float, PodShape]]:
     """Every class of pods in a mix with its weight, for a fleet of these GPU models.
 
-    Which models a pod insists on does not depend on its size (in the trace it hardly does). Models that the fleet does
-    not have are struck from the lists, and a pod of which nothing is left of the list accepts any.
+    The models that a pod requires do not depend on its size (in the trace they hardly do). Models that the fleet lacks
+    are removed from the lists, and a pod whose list becomes empty accepts any.
     """
     present = set(models)
     return [
@@ -100,7 +102,7 @@ def _total(kind: PodKind) -> int:
 
 
 def _models_asked(kind: PodKind, present: set[str], *, wanted: bool) -> Iterator[tuple[float, tuple[str, ...]]]:
-    """Shares of a kind's pods by the models they accept, () for any; the shares add up to 1."""
+    """Fractions of a kind's pods by the models they accept, () for any; they add up to 1."""
     free = 1.0
     for weight, models in GPU_MODELS_ASKED[kind] if wanted else ():
         if left := tuple(model for model in models if model in present):
@@ -120,9 +122,9 @@ def _shape(kind: PodKind, size: PodSize, models: tuple[str, ...]) -> PodShape:
 
 
 def _drawn(weights: Sequence[float], count: int, rng: np.random.Generator) -> IntArray:
-    """`count` rows in random order, each as often as its weight says, give or take one: systematic sampling.
+    """`count` rows in random order, each as often as its weight requires, give or take one: systematic sampling.
 
-    Independent draws would make an 8-GPU class of half a percent come and go with the seed on a small fleet.
+    With independent draws, an 8-GPU class of half a percent would come and go with the seed on a small fleet.
     """
     edges = np.cumsum(weights) / np.sum(weights)
     points = (np.arange(count) + rng.random()) / count
@@ -131,9 +133,9 @@ def _drawn(weights: Sequence[float], count: int, rng: np.random.Generator) -> In
 
 
 def trace_of(made: Generated, prices: Mapping[str, float]) -> Snapshot:
-    """The generated fleet with every pod pending, as `openb.read_trace` gives it for a trace.
+    """Generated fleet with every pod pending, in the form of `openb.read_trace` for a trace.
 
-    prices: dollars per GPU and hour by model; a model that is not named costs 0.
+    prices: dollars per GPU and hour by model; a model without a price costs 0.
     """
     models = sorted({node.model for node in made.nodes})
     shapes = {shape: index for index, shape in enumerate(dict.fromkeys(made.pods))}
@@ -166,7 +168,7 @@ def trace_of(made: Generated, prices: Mapping[str, float]) -> Snapshot:
 
 
 def write_openb_csv(made: Generated, nodes_csv: Path, pods_csv: Path) -> None:
-    """The generated fleet as a node list and a pod list in the format of the published trace."""
+    """Writes the generated fleet as a node list and a pod list in the format of the published trace."""
     with nodes_csv.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(("sn", "cpu_milli", "memory_mib", "gpu", "model"))

@@ -1,4 +1,4 @@
-"""Reads the openb trace (Alibaba's cluster-trace-gpu-v2023) and files of the same form: a fleet and its pods as CSV."""
+"""Reader of the openb trace (Alibaba's cluster-trace-gpu-v2023) and similar files: a fleet and its pods as CSV."""
 
 import csv
 from collections.abc import Iterator, Mapping
@@ -18,12 +18,12 @@ from cluster.workloads import PodShape
 MIB = 2**20
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
-"""`gpu_spec` (GPU types the pod may use, separated by `|`) may be there too. Other columns are ignored."""
+"""`gpu_spec` (GPU types the pod may use, separated by `|`) is optional. Other columns are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Sheet:
-    """The rows of one file that could be read, each with its line; mistakes are gathered on the way."""
+    """Readable rows of one file, each with its line number, and the mistakes found on the way."""
 
     name: str
     rows: list[tuple[int, Mapping[str, str]]] = field(default_factory=list)
@@ -33,7 +33,7 @@ class _Sheet:
         self.mistakes.append(Mistake(f"{self.name}, line {line}, column {column_name}", problem, remedy))
 
     def number(self, line: int, row: Mapping[str, str], column_name: str, most: int | None = None) -> int | None:
-        """A whole number, not negative and at most `most`; None, and a mistake, where it is not."""
+        """Whole number, not negative and at most `most`; otherwise None, with a mistake recorded."""
         text = row[column_name].strip()
         try:
             value = float(text)
@@ -52,12 +52,12 @@ class _Sheet:
 
 
 def read_trace(nodes: Path, pods: Path, prices: Mapping[str, float] | None = None) -> Snapshot:
-    """The fleet with every pod of the trace pending.
+    """Fleet with every pod of the trace pending.
 
     Nodes are sorted by name, so that "the first in the table" is the first by name, as in the published runs.
-    prices: $/h of a GPU type; a type that is not named costs 0. The trace tells no GPU memory: 0 stands for unknown.
-    Raises ConfigError with every mistake of both files: a missing column, what is no whole number or negative, names
-    that occur twice, an empty fleet, a pod that wants a GPU type that no node has.
+    prices: $/h of a GPU type; a type without a price costs 0. The trace has no GPU memory: 0 means unknown.
+    Raises ConfigError with every mistake of both files: a missing column, a number that is negative or not whole,
+    duplicate names, an empty fleet, a pod that requires a GPU type that no node has.
     """
     node_sheet, pod_sheet = _read(nodes, NODE_COLUMNS), _read(pods, POD_COLUMNS)
     gpu_types, table = _nodes_from(node_sheet, prices or {})
@@ -154,7 +154,7 @@ def _shape_from(sheet: _Sheet, line: int, row: Mapping[str, str], known_types: s
     gpus = sheet.number(line, row, "num_gpu", MAX_GPUS_PER_NODE) or 0
     gpu_milli = sheet.number(line, row, "gpu_milli", WHOLE_GPU_MILLI)
     if gpus and gpu_milli == 0:
-        sheet.wrong(line, "gpu_milli", f"is 0, but the pod asks for {gpus} GPUs", "1000 is a whole GPU")
+        sheet.wrong(line, "gpu_milli", f"is 0, but the pod requests {gpus} GPUs", "1000 is a whole GPU")
     wanted = tuple(sorted(filter(None, ((row.get("gpu_spec") or "").strip()).split("|"))))
     for unknown in [name for name in wanted if known_types is not None and name not in known_types]:
         sheet.wrong(line, "gpu_spec", f"no node has a GPU of type {unknown!r}", "correct it or add such nodes")

@@ -1,1 +1,1 @@
-"""Packing replay: recorded or generated arrivals under packing policies, side by side."""
+"""Packing replay: recorded or generated arrivals under several packing policies."""

@@ -1,4 +1,4 @@
-"""Arrivals: in which order the pods of a trace ask to be placed, until they ask more than the fleet has."""
+"""Arrival order of a trace's pods, until their requests exceed the fleet."""
 
 import numpy as np
 
@@ -8,14 +8,14 @@ from cluster.snapshot import Snapshot
 
 
 def published_stream(trace: Snapshot, seed: int, until_share: float = 1.3) -> IntArray:
-    """The arrivals of the FGD paper: every pod of the trace once, shuffled, then more of them drawn with replacement.
+    """Arrivals of the FGD paper: every pod of the trace once, shuffled, then more of them drawn with replacement.
 
-    trace: its pending pods are the ones that arrive, its nodes the capacity.
-    until_share: where it stops, as a share of the fleet's GPU capacity; the pod that would pass it is not taken.
+    trace: its pending pods arrive, its nodes are the capacity.
+    until_share: fraction of the fleet's GPU capacity at which it stops; the pod that would pass it is not taken.
     Returns indices into `trace.pods.shapes`, in order of arrival.
-    Source: USENIX ATC'23 (FGD), section 6.1, and its simulator, whose stop test counts one device of each pod, so
-    that pods with several devices overshoot a little. A trace that asks more than the limit is cut off at it here;
-    the simulator thins it by drawing pods to leave out, which is the same for a shuffled trace.
+    Source: USENIX ATC'23 (FGD), section 6.1, and its simulator, whose stop test counts one device of each pod, so that
+    pods with several devices overshoot a little. A trace that requests more than the limit is cut off at it here. The
+    simulator thins it by drawing pods to leave out, which is the same for a shuffled trace.
     """
     chance = np.random.default_rng(seed)
     shape = trace.pods.shape[trace.pods.pending]
@@ -34,7 +34,7 @@ def published_stream(trace: Snapshot, seed: int, until_share: float = 1.3) -> In
 
 
 def gpu_milli_of(pods: PodTable) -> tuple[IntArray, IntArray]:
-    """Thousandths of a GPU that each of the table's shapes asks: of one device, and of all its devices together."""
+    """Thousandths of a GPU that each of the table's shapes requests: of one device, and of all its devices together."""
     per_device = np.array([shape.gpu_milli for shape in pods.shapes], dtype=np.int64)
     total = np.array([shape.total_gpu_milli for shape in pods.shapes], dtype=np.int64)
     return per_device, total

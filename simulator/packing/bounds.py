@@ -1,4 +1,4 @@
-"""Bounds: the most that any policy could have allocated of what arrived, proven."""
+"""Proven upper bound on what any policy could have allocated of the arrivals."""
 
 from collections import Counter
 
@@ -13,9 +13,10 @@ from simulator.packing.arrivals import gpu_milli_of
 
 
 def bound_pct(trace: Snapshot, stream: IntArray, arrived_pct: float = 100.0) -> float:
-    """The proven bound on allocation for the arrivals up to a point, in percent of the fleet's GPUs.
+    """Proven bound on allocation for the arrivals up to a point, in percent of the fleet's GPUs.
 
-    stream: indices into `trace.pods.shapes`. It holds for policies that know the arrivals beforehand and move pods.
+    stream: indices into `trace.pods.shapes`. The bound also holds for policies that know the arrivals beforehand and
+    move pods.
     """
     kinds = kinds_of(trace.nodes, trace.gpu_type_names)
     _, total = gpu_milli_of(trace.pods)

@@ -1,4 +1,4 @@
-"""Renaming: the same fleet with its nodes in another order, to show that no result hangs on how nodes are called."""
+"""Random renaming of a fleet's nodes, to show that no result depends on the names of nodes."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from cluster.snapshot import Snapshot
 
 
 def with_renamed_nodes(snapshot: Snapshot, seed: int) -> Snapshot:
-    """Deals the nodes' names out anew at random and sorts the table by name again."""
+    """Deals the nodes' names out at random and sorts the table by name again."""
     nodes = snapshot.nodes
     dealt = np.random.default_rng(seed).permutation(len(nodes))
     names = [nodes.names[int(row)] for row in dealt]  # node `row` is now called names[row]

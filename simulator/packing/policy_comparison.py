@@ -1,4 +1,4 @@
-"""Contests: policies place the same arrivals on the same fleet, one replay for each policy and seed."""
+"""Comparison of policies: the same arrivals on the same fleet, one replay for each policy and seed."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -20,20 +20,20 @@ from simulator.sweep.runner import Run
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What holds for every replay of a contest."""
+    """Rules of every replay of a comparison."""
 
     rename_nodes: bool = False
-    """Nodes change names at random, by the seed, so that a policy cannot live on a lucky order of names."""
+    """Whether nodes change names at random, by the seed, so that a policy cannot profit from a lucky order of names."""
     move_share: float = 0.0
-    """Where a pod fits nowhere, one running pod may move to make room; at most so large a share of them in all."""
+    """Maximum fraction of running pods that may be moved, one at a time, when a pod fits nowhere."""
 
 
 def play(run: Run, traces: Mapping[str, Snapshot], rules: Rules) -> one.Replay:
-    """One replay. It depends on its arguments alone, but for the times that it measures."""
+    """One replay. It depends on its arguments alone, except for the measured times."""
     trace = traces[run.trace]
     if rules.rename_nodes:
         trace = with_renamed_nodes(trace, run.seed)
-    # As in the published runs, a policy may know which pods the trace holds; one that learns will not look.
+    # As in the published runs, a policy may know the pods of the trace; one that learns will not look.
     expected = tuple(trace.pods.shapes[index] for index in trace.pods.shape)
     policy = policy_named(run.policy, Knowledge(trace, expected, run.seed))
     stream = published_stream(trace, run.seed)
@@ -44,7 +44,7 @@ def play(run: Run, traces: Mapping[str, Snapshot], rules: Rules) -> one.Replay:
 
 
 def bounds_of(runs: Sequence[Run], traces: Mapping[str, Snapshot]) -> Mapping[str, float]:
-    """The most that any policy could have allocated at 100 % arrived, % of the GPUs, by trace, mean over seeds."""
+    """Upper bounds on allocation at 100 % arrived, % of the GPUs, by trace, mean over seeds."""
     # openb, 1,213 nodes: 0.3 s a seed.
     asked = {(run.trace, run.seed) for run in runs}
     by_trace: dict[str, list[float]] = {}
@@ -54,9 +54,9 @@ def bounds_of(runs: Sequence[Run], traces: Mapping[str, Snapshot]) -> Mapping[st
 
 
 def check_contest(traces: Mapping[str, Snapshot], policies: tuple[str, ...]) -> None:
-    """Raises ConfigError with everything that would make a replay meaningless: before any time is spent on it."""
+    """Raises ConfigError with everything that would make a replay meaningless, before any time is spent on it."""
     mistakes = [
-        Mistake(f"policy {name!r}", "there is no such policy", f"choose of {', '.join(POLICIES)}")
+        Mistake(f"policy {name!r}", "there is no such policy", f"choose from {', '.join(POLICIES)}")
         for name in policies
         if name not in POLICIES
     ]
@@ -65,7 +65,7 @@ def check_contest(traces: Mapping[str, Snapshot], policies: tuple[str, ...]) -> 
             mistakes.append(Mistake(f"trace {name}", "the fleet has no GPU", "add nodes that have some"))
         if not any(trace.pods.shapes[index].gpus for index in trace.pods.shape):
             mistakes.append(
-                Mistake(f"trace {name}", "no pod asks for a GPU", "demand is counted in GPUs: add such pods")
+                Mistake(f"trace {name}", "no pod requests a GPU", "demand is counted in GPUs: add such pods")
             )
     if mistakes:
         raise ConfigError(tuple(mistakes))

@@ -1,4 +1,4 @@
-"""One replay: a stream of pods asks to be placed, one after another, under one policy; what was allocated when."""
+"""Replay: a stream of pods placed one after another under one policy, with the allocation over time."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -17,32 +17,33 @@ from simulator.packing.arrivals import gpu_milli_of
 from simulator.packing.shortage import scarcest
 
 Relocate = Callable[[Packer, RunningPods, PodShape, int], Relocation | None]
-"""Finds room for a shape that fits nowhere by moving at most so many running pods. Leaves the packer as it was."""
+"""Finds a relocation for a shape that fits nowhere, with a maximum number of moves. Leaves the packer unchanged."""
 POINTS_PCT = (80, 90, 100, 110, 130)
-"""Where the published tables are read: GPU asked for so far, in percent of the fleet's."""
+"""Points at which the published tables are read: GPU requested until then, in percent of the fleet's."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """What the fleet looked like each time another percent of its GPU capacity had been asked for."""
+    """State of the fleet each time another percent of its GPU capacity had been requested."""
 
     arrived_pct: FloatArray
-    """Shape (samples,), rising: GPU asked for so far, placed or not, in percent of capacity. The others likewise."""
+    """Shape (samples,), ascending: GPU requested until then, placed or not, in percent of capacity. The others
+    likewise."""
     allocation_pct: FloatArray
-    """GPU in use, percent of capacity."""
+    """Allocated GPU, percent of capacity."""
     fragmentation_pct: FloatArray
-    """Expected fragment F in percent of the idle GPU: how much of what is idle is of no use to the next pod."""
+    """Expected fragment F in percent of the idle GPU: the part of the idle GPU that the next pod cannot use."""
     stranded_pct: FloatArray
     """The same F in percent of capacity."""
     allocated_cost_per_hour: FloatArray
-    """$ of the GPUs (and shares of GPUs) in use; 0 where the types have no prices."""
+    """Price of the allocated GPUs (and fractions of GPUs), $ per hour; 0 where the types have no prices."""
     stranded_cost_per_hour: FloatArray
-    """$ of the F above: each node's expected fragment at the price of its type."""
+    """Price of the F above, $ per hour: each node's expected fragment at the price of its type."""
 
     def at(self, arrived_pct: float, values: FloatArray) -> float:
-        """A column's value when this much had arrived; NaN when the stream ended earlier.
+        """Value of a column when this percentage had arrived; NaN when the stream ended earlier.
 
-        Half a point is forgiven: a stream stops before the pod that would pass its limit.
+        Half a point is tolerated: a stream stops before the pod that would pass its limit.
         """
         reached = np.flatnonzero(self.arrived_pct >= arrived_pct - (0.5 if arrived_pct > self.arrived_pct[-1] else 0.0))
         return float(values[reached[0]]) if len(reached) else float("nan")
@@ -50,32 +51,32 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replay:
-    """What one replay measured."""
+    """Measurements of one replay."""
 
     policy: str
     seed: int
     curve: Curve
     decision_s: FloatArray
-    """Shape (pods,), in order of arrival: learning, choosing, making room and charging."""
+    """Shape (pods,), in order of arrival: time to learn, choose, relocate and charge."""
     unplaced: Mapping[PodShape, int] = field(default_factory=dict)
-    """How many pods of each shape found no room when they arrived; none is tried again."""
+    """Number of pods of each shape that fitted nowhere when they arrived; none is tried again."""
     shortages: Mapping[str, int] = field(default_factory=dict)
     """The same pods by what was short when they arrived (simulator/packing/shortage.py)."""
     moved: int = 0
-    """How often a running pod was moved to make room for another."""
+    """Number of moves of running pods for others."""
     upkeep_s: float = 0.0
-    """What the policy spent between decisions in all (new prices): a cluster does that in another process."""
+    """Total time of the policy between decisions (new prices): a cluster does that in another process."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Conditions:
-    """What may happen in a replay besides arrivals."""
+    """Events that may happen in a replay besides arrivals."""
 
     relocate: Relocate | None = None
     move_share: float = 0.0
-    """At most this share of the pods that were placed so far is moved."""
+    """Maximum fraction of the pods placed until then that may be moved."""
     stay: IntArray | None = None
-    """Shape (pods,): after how many further arrivals each pod leaves; None: all stay, as published."""
+    """Shape (pods,): number of further arrivals after which each pod leaves; None: all stay, as published."""
 
 
 def replay(
@@ -89,7 +90,7 @@ def replay(
 ) -> Replay:
     """Offers the stream's pods to the packer one by one; a pod that does not fit is dropped, as published.
 
-    stream: indices into `trace.pods.shapes`. seed: told on in the result. progress: called with the share that is done
+    stream: indices into `trace.pods.shapes`. seed: copied into the result. progress: called with the finished fraction
     whenever another percent of the capacity has arrived.
     """
     under = conditions or Conditions()
@@ -131,7 +132,7 @@ def replay(
 
 
 class _Floor:
-    """The pods that run in a replay: they arrive, move and leave."""
+    """Running pods of a replay: they arrive, move and leave."""
 
     def __init__(self, packer: Packer, under: Conditions) -> None:
         self.packer = packer
@@ -178,7 +179,7 @@ class _Floor:
 
 
 class _Gauge:
-    """Reads the fleet each time another percent of its GPU capacity has arrived."""
+    """Measures the fleet each time another percent of its GPU capacity has arrived."""
 
     def __init__(self, trace: Snapshot, packer: Packer) -> None:
         self.ledger = packer.ledger

@@ -1,4 +1,4 @@
-"""A replay as a file: NumPy's own archive of its arrays, and one of them holds the rest as JSON."""
+"""File of a replay: a NumPy archive of its arrays, one of which holds everything else as JSON."""
 
 import io
 import zipfile
@@ -15,7 +15,7 @@ COLUMNS = tuple(field.name for field in fields(Curve))
 
 
 class _Rest(msgspec.Struct):
-    """What is no array."""
+    """Fields that are not arrays."""
 
     policy: str
     seed: int
@@ -26,7 +26,7 @@ class _Rest(msgspec.Struct):
 
 
 def to_bytes(replay: Replay) -> bytes:
-    """An `.npz` file that `numpy.load` opens."""
+    """Content of an `.npz` file that `numpy.load` opens."""
     rest = _Rest(
         replay.policy,
         replay.seed,
@@ -43,14 +43,14 @@ def to_bytes(replay: Replay) -> bytes:
 
 
 def from_bytes(data: bytes) -> Replay:
-    """The replay of such a file. Raises ValueError for anything else."""
+    """Replay from such a file. Raises ValueError for anything else."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             rest = msgspec.json.decode(archive["rest"].tobytes(), type=_Rest)
             curve = Curve(**{name: archive[name] for name in COLUMNS})
             decision_s = archive["decision_s"]
     except (zipfile.BadZipFile, KeyError, EOFError, msgspec.MsgspecError) as error:
-        raise ValueError(f"no replay: {error}") from error
+        raise ValueError(f"not a replay: {error}") from error
     return Replay(
         policy=rest.policy,
         seed=rest.seed,

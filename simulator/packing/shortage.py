@@ -1,4 +1,4 @@
-"""Shortages: of what there was too little when a pod found no room."""
+"""Shortage: the resource that was missing when a pod fitted nowhere."""
 
 from dataclasses import replace
 
@@ -13,14 +13,14 @@ MEMORY_BESIDE_GPUS = "memory on the nodes whose GPUs were free"
 OTHER_MODELS_ONLY = "GPUs of a model that it accepts (others were free)"
 GPUS_TOGETHER = "enough whole GPUs on one node"
 WHOLE_GPU = "a whole GPU"
-PART_OF_GPU = "a GPU with so much of it left"
+PART_OF_GPU = "a GPU with a large enough fraction free"
 
 
 def scarcest(packer: Packer, shape: PodShape) -> str:
-    """What a pod of this shape, which fits nowhere now, is short of: the first of the above that explains it.
+    """Resource that a pod of this shape, which fits nowhere now, lacks: the first of the above that explains it.
 
-    A node may be short of several things. GPU is named before CPU, and CPU before memory: the scarcer first, so a pod
-    counts as short of CPU only where some node has all the GPU that it asks for.
+    A node may be short of several resources. GPU is named before CPU, and CPU before memory, the scarcer first. A pod
+    therefore counts as short of CPU only where some node has all the GPU that it requests.
     """
     eligible = packer.eligible(shape)
     if not eligible.any():

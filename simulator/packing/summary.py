@@ -1,4 +1,4 @@
-"""Summaries: what a policy did on a trace, over all the seeds that it was replayed with."""
+"""Summaries of a policy on a trace, over all the seeds of its replays."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from simulator.packing.replay import Curve, Replay
 from simulator.sweep.runner import Run
 
 QUANTILES: FloatArray = np.array([0.001, 0.01, *np.arange(0.05, 0.951, 0.05), 0.99, 0.999, 1.0])
-"""The quantiles at which decision times are kept: enough to draw their distribution, whatever the number of pods."""
+"""Quantiles at which decision times are kept: enough to draw their distribution, whatever the number of pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Mean and standard deviation over seeds; the deviation is NaN where there is one seed alone."""
+    """Mean and standard deviation over seeds; the deviation is NaN for a single seed."""
 
     mean: float
     sd: float
@@ -29,51 +29,51 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PolicySummary:
-    """One policy on one trace. Arrays that a replay fills have one row per seed, in the order of `seeds`."""
+    """Results of one policy on one trace. Arrays by replay have one row per seed, in the order of `seeds`."""
 
     trace: str
     policy: str
     seeds: tuple[int, ...]
     arrived_pct: FloatArray
-    """Shape (points,): GPU asked for so far, percent of the fleet's GPUs; rising."""
+    """Shape (points,): GPU requested until then, percent of the fleet's GPUs; ascending."""
     allocation_pct: FloatArray
-    """Shape (seeds, points): GPU handed out, percent of the fleet's GPUs."""
+    """Shape (seeds, points): allocated GPU, percent of the fleet's GPUs."""
     fragmentation_pct: FloatArray
     """Shape (seeds, points): part of the idle GPU that the expected next pod cannot use, percent of the idle GPU."""
     stranded_pct: FloatArray
     """Shape (seeds, points): that same part, percent of the fleet's GPUs."""
     allocated_per_hour: FloatArray
-    """Shape (seeds, points): dollars per hour of the GPU handed out; NaN where GPUs have no prices."""
+    """Shape (seeds, points): price of the allocated GPU, dollars per hour; NaN where GPUs have no prices."""
     stranded_per_hour: FloatArray
-    """Shape (seeds, points): dollars per hour of the idle GPU that the expected next pod cannot use."""
+    """Shape (seeds, points): price of the idle GPU that the expected next pod cannot use, dollars per hour."""
     decision_ms: FloatArray
     """Shape (seeds, len(QUANTILES)): decision time by quantile."""
     decision_mean_ms: FloatArray
     """Shape (seeds,)."""
     upkeep_s: FloatArray
-    """Shape (seeds,): work between decisions in all (new prices), which a cluster leaves to another process."""
+    """Shape (seeds,): total work between decisions (new prices), which a cluster leaves to another process."""
     unplaced: Mapping[str, FloatArray]
-    """Why pods found no place → how many, shape (seeds,)."""
+    """Why pods found no place → their number, shape (seeds,)."""
     moved: IntArray
-    """Shape (seeds,): pods that were moved to make room."""
+    """Shape (seeds,): pods that were moved for others."""
 
     def at(self, rows: FloatArray, arrived_pct: float) -> FloatArray:
-        """The values of the last point at which at most that much had arrived; NaN before the first point. (seeds,)"""
+        """Values at the last point with at most that percentage arrived; NaN before the first point. Shape (seeds,)."""
         point = int(np.searchsorted(self.arrived_pct, arrived_pct + 1e-6, side="right")) - 1
         return rows[:, point] if point >= 0 else np.full(len(rows), np.nan)
 
     def quantile_ms(self, quantile: float) -> FloatArray:
-        """The decision time at one of QUANTILES. Shape (seeds,)."""
+        """Decision time at one of QUANTILES. Shape (seeds,)."""
         return self.decision_ms[:, int(np.argmin(np.abs(QUANTILES - quantile)))]
 
     @property
     def unplaced_pods(self) -> FloatArray:
-        """All pods that found no place. Shape (seeds,)."""
+        """Number of all pods that found no place. Shape (seeds,)."""
         return np.sum(list(self.unplaced.values()), axis=0) if self.unplaced else np.zeros(len(self.seeds))
 
 
 def summarise(done: Sequence[tuple[Run, Replay]], *, priced: bool) -> tuple[PolicySummary, ...]:
-    """One summary for each trace and policy of a sweep, in the order in which they first occur.
+    """One summary for each trace and policy of a sweep, in the order of their first occurrence.
 
     priced: whether the trace's GPUs have prices; if not, the columns of dollars are NaN.
     """
@@ -89,7 +89,7 @@ def summarise(done: Sequence[tuple[Run, Replay]], *, priced: bool) -> tuple[Poli
 def _summary(
     trace: str, policy: str, seeds: Sequence[int], replays: Sequence[Replay], *, priced: bool
 ) -> PolicySummary:
-    # Streams stop just before the pod that would pass their limit: half a point is forgiven, as in Curve.at.
+    # Streams stop just before the pod that would pass their limit: half a point is tolerated, as in Curve.at.
     last_pct = int(min(float(replay.curve.arrived_pct[-1]) for replay in replays) + 0.5)
     points = np.arange(1.0, max(last_pct, 1) + 1)
 
@@ -117,6 +117,6 @@ def _summary(
 
 
 def _at_points(arrived_pct: FloatArray, values: FloatArray, points: FloatArray) -> FloatArray:
-    """The values when each of the points was first reached, the last value where the stream ended just before."""
+    """Values when each of the points was first reached; the last value where the stream ended just before."""
     first = np.minimum(np.searchsorted(arrived_pct, points - 1e-9), len(arrived_pct) - 1)
     return np.asarray(values[first])

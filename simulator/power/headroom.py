@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from simulator.power.study import Compared, Study, label_of, planned_budget, play, servers_with
-from simulator.sweep.runner import Run, Way, one_by_one
+from simulator.sweep.runner import Executor, Run, one_by_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def find_headroom(
     *,
     most_extra_share: float = 0.6,
     on_probe: Callable[[Probe], None] = lambda _: None,
-    way: Way = one_by_one,
+    way: Executor = one_by_one,
 ) -> Headroom:
     """Headroom found by halving the range between the row as planned and the largest one asked about, down to one
     server.
@@ -96,7 +96,7 @@ def find_headroom(
     )
 
 
-def _probe(study: Study, policy: str, seeds: Sequence[int], servers: int, way: Way) -> Probe:
+def _probe(study: Study, policy: str, seeds: Sequence[int], servers: int, way: Executor) -> Probe:
     """Result of one size: every seed until one misses a goal, which is enough to reject the size."""
     runs: list[Compared] = []
     label = label_of(servers / study.base_servers - 1)

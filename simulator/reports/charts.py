@@ -1,4 +1,4 @@
-"""Charts of a sweep as SVG that takes its colours from the page, so that one drawing suits light, dark and print."""
+"""Charts of a sweep as SVG with colours from the page, so that one drawing suits light, dark and print."""
 
 import io
 import re
@@ -15,7 +15,7 @@ from cluster.arrays import FloatArray
 from simulator.packing.summary import QUANTILES, PolicySummary
 
 INK, FAINT = "#010101", "#020202"
-"""Stand-ins that become the page's text colour and grid colour when the drawing is embedded."""
+"""Placeholders that become the page's text colour and grid colour when the drawing is embedded."""
 
 DASHES: Sequence[tuple[float, tuple[float, ...] | None]] = (
     (0, None),
@@ -26,44 +26,44 @@ DASHES: Sequence[tuple[float, tuple[float, ...] | None]] = (
     (0, (3, 3)),
     (0, (10, 2, 1.5, 2, 1.5, 2)),
 )
-"""Policies differ by dash as well as by colour, for readers and printers that see no colour."""
+"""Dash patterns of policies, for readers and printers without colour."""
 
 STYLES = 7
-"""As many policies look different; there are as many colours in the page's style sheet."""
+"""Number of policies with different styles; the page's style sheet has as many colours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
     title: str
     says: str
-    """One sentence on how to read it; also what a screen reader says of the drawing."""
+    """One sentence on how to read it; also the description for screen readers."""
     svg: str
 
 
 def charts(summaries: Sequence[PolicySummary]) -> tuple[Chart, ...]:
-    """The four charts of one trace; without prices there are three."""
+    """Four charts of one trace; three without prices."""
     priced = any(np.isfinite(summary.stranded_per_hour).any() for summary in summaries)
     made = [
         Chart(
             "Allocation against arrived demand",
-            "Share of the fleet's GPUs at work as requests arrive; the thin line is demand itself. Higher is better.",
+            "Fraction of the fleet's GPUs allocated as pods arrive; the thin line is demand itself. Higher is better.",
             _svg("allocation", summaries, _allocation),
         ),
         Chart(
             "Fragmentation against allocation",
-            "Share of the idle GPUs that the expected next pod cannot use, as the fleet fills. Lower is better.",
+            "Fraction of the idle GPUs that the expected next pod cannot use, as the fleet fills. Lower is better.",
             _svg("fragmentation", summaries, _fragmentation),
         ),
         Chart(
             "Time per decision",
-            "Share of the decisions that took at most so long; the axis is logarithmic. Further left is better.",
+            "Fraction of the decisions that took at most this time; the axis is logarithmic. Further left is better.",
             _svg("decision", summaries, _decision),
         ),
     ]
     if priced:
         chart = Chart(
             "Stranded GPUs in dollars",
-            "Price of the idle GPUs that the expected next pod cannot use, as requests arrive. Lower is better.",
+            "Price of the idle GPUs that the expected next pod cannot use, as pods arrive. Lower is better.",
             _svg("stranded", summaries, _stranded),
         )
         made.insert(2, chart)
@@ -75,7 +75,7 @@ def _svg(name: str, summaries: Sequence[PolicySummary], draw: Callable[[Axes, Se
 
 
 def drawn(name: str, draw: Callable[[Axes], None], size: tuple[float, float] = (6.2, 3.7)) -> str:
-    """One drawing as an SVG element for a page. name: unique on the page. size: inches, against which texts stay."""
+    """One drawing as an SVG element for a page. name: unique on the page. size: inches, which fix the text size."""
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.add_subplot()
@@ -105,7 +105,7 @@ _STYLE: dict[Any, Any] = {
 
 
 def _embeddable(svg: str, name: str) -> str:
-    """The bare element: ids that no other drawing on the page has, no namespaces or metadata, colours of the page."""
+    """Bare element for a page: unique ids, no namespaces or metadata, colours of the page."""
     prefix = re.sub(r"\W+", "-", name)
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
@@ -122,7 +122,7 @@ def _embeddable(svg: str, name: str) -> str:
 
 
 def colour(number: int) -> str:
-    """The stand-in of the page's colour for the policy of that number."""
+    """Placeholder of the page's colour for the policy of that number."""
     return f"#0300{number % STYLES:02d}"
 
 
@@ -156,7 +156,7 @@ def _allocation(axes: Axes, summaries: Sequence[PolicySummary]) -> None:
 
 
 def _first_shortfall(summaries: Sequence[PolicySummary]) -> float:
-    """Where to begin: ten points before a policy first falls a point short of what arrived, on a multiple of five."""
+    """Start of the axis: ten points before a policy first falls a point below the arrivals, on a multiple of five."""
     short = [
         float(s.arrived_pct[np.argmax(behind)])
         for s in summaries

@@ -1,4 +1,4 @@
-"""The figures by which policies are compared, in tables for people."""
+"""Figures by which policies are compared in tables."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from simulator.packing.summary import PolicySummary, Spread
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the table of results."""
+    """Column of the table of results."""
 
     heading: str
     short: str
-    """The heading, unit included, where there is little room; points of arrived demand go without saying."""
+    """Short heading with unit, for narrow tables; points of arrived demand are implied."""
     unit: str
     values: Callable[[PolicySummary], FloatArray]
     digits: int
     better: Callable[[Sequence[float]], float] | None
-    """Which mean is the best one; None where more or less is neither better nor worse."""
+    """Choice of the best mean; None where neither more nor less is better."""
     silent_at_zero: bool = False
-    """Left out where it is zero throughout."""
+    """Whether to omit the column where it is zero throughout."""
     main: bool = False
-    """Shown even where there is room for a few columns only."""
+    """Whether to show the column even in a table of few columns."""
 
 
 NO_FIGURE = "–"
@@ -43,7 +43,7 @@ COLUMNS = (
     Column(
         "Stranded at 90 % arrived", "stranded %", "% of GPUs", lambda s: s.at(s.stranded_pct, 90), 2, min, main=True
     ),
-    Column("At work at 100 %", "at work $/h", "$/h", lambda s: s.at(s.allocated_per_hour, 100), 0, max),
+    Column("Price of allocated at 100 %", "allocated $/h", "$/h", lambda s: s.at(s.allocated_per_hour, 100), 0, max),
     Column("Stranded at 90 %", "stranded $/h", "$/h", lambda s: s.at(s.stranded_per_hour, 90), 0, min),
     Column("Decision, mean", "mean ms", "ms", lambda s: s.decision_mean_ms, 3, min),
     Column("Decision, 99th percentile", "p99 ms", "ms", lambda s: s.quantile_ms(0.99), 3, min, main=True),
@@ -54,15 +54,15 @@ COLUMNS = (
 
 
 def number_in_words(value: float, digits: int) -> str:
-    """With thousands set apart; a dash where there is no figure."""
+    """Number with thousands separators; a dash where there is no figure."""
     return f"{value:,.{digits}f}" if np.isfinite(value) else NO_FIGURE
 
 
 def columns_for(summaries: Sequence[PolicySummary]) -> tuple[Column, ...]:
-    """The columns that have something to say: no dollars without prices, no moves or upkeep where there were none."""
+    """Columns with content: no dollars without prices, no moves or upkeep where there were none."""
 
-    def says_something(column: Column) -> bool:
+    def has_content(column: Column) -> bool:
         silent = {NO_FIGURE, number_in_words(0, column.digits)} if column.silent_at_zero else {NO_FIGURE}
         return any(number_in_words(Spread.of(column.values(s)).mean, column.digits) not in silent for s in summaries)
 
-    return tuple(column for column in COLUMNS if says_something(column))
+    return tuple(column for column in COLUMNS if has_content(column))

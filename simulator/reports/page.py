@@ -1,4 +1,4 @@
-"""Pages: a result as one HTML file that opens from disk, prints, and needs no network."""
+"""HTML page of a result, as one file that opens from disk, prints, and needs no network."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,41 +14,41 @@ class PageTable:
     caption: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    """The first cell names the row."""
+    """Cells of each row; the first names the row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Legend:
-    """What a line of the charts stands for."""
+    """Legend of a line of the charts."""
 
     name: str
     colour: str
-    """A colour of the page's style sheet, such as `var(--policy-0)`."""
+    """Colour of the page's style sheet, such as `var(--policy-0)`."""
     dashes: str
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What stands on the page, from top to bottom."""
+    """Content of the page, from top to bottom."""
 
     title: str
     lead: str
-    """One or two sentences: what this is, and that it is simulated."""
+    """One or two sentences: the subject of the page, and that it is simulated."""
     facts: tuple[tuple[str, str], ...]
     """(word, value): when, where and how it was made; enough to repeat it."""
     headline: str
-    """The result in a sentence."""
+    """Result in a sentence."""
     tables: tuple[PageTable, ...]
     charts: tuple[Chart, ...]
     terms: Mapping[str, str]
     made_by: str
-    """The command that makes such pages."""
+    """Command that makes such pages."""
     legend: tuple[Legend, ...] = ()
     warning: str = ""
 
 
 def render(page: Page) -> str:
-    """The page as one HTML document."""
+    """Page as one HTML document."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,

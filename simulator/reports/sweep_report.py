@@ -1,4 +1,4 @@
-"""The HTML report of a sweep: one file that opens from disk, prints, and needs no network."""
+"""HTML report of a sweep, as one file that opens from disk, prints, and needs no network."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -17,33 +17,33 @@ from simulator.reports.comparison_columns import Column, columns_for, number_in_
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What was replayed."""
+    """Trace that was replayed."""
 
     name: str
     nodes: int
     gpus: int
     pods: int
-    """Pods in the list that arrivals are drawn from."""
+    """Number of pods in the list that arrivals are drawn from."""
     source: str
-    """Where it comes from: file names, or how it was generated."""
+    """Source of the trace: file names, or how it was generated."""
     bound_pct: float | None = None
     """Proven upper bound on the allocation of any policy at 100 % arrived, where one was computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """When, where and how a sweep ran; the reader judges times and repeats the run by them."""
+    """Time, machine and command of a sweep; the reader judges times and repeats the run by them."""
 
     command: str
     started_at: str
-    """Date and time with time zone, as people read it."""
+    """Date and time with time zone, in readable form."""
     wall_s: float
     machine: str
     version: str
     rules: tuple[str, ...]
-    """What held for every replay, each in a few words."""
+    """Rules of every replay, each in a few words."""
     prices: Mapping[str, float]
-    """Dollars per GPU and hour by model; empty: no money is shown."""
+    """Dollars per GPU and hour by model; empty: no prices are shown."""
     prices_source: str = ""
     stopped: str = ""
     """Why the sweep ended early; empty when it did not."""
@@ -51,7 +51,7 @@ class Circumstances:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One entry of the legend."""
+    """Entry of the legend."""
 
     policy: str
     colour: str
@@ -67,7 +67,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Everything about one trace."""
+    """Part of the report on one trace."""
 
     trace: Trace
     headline: str
@@ -81,20 +81,20 @@ class Section:
 
 
 TERMS: Mapping[str, str] = {
-    "arrived": "GPU that all pods asked for so far, placed or not, as a share of the GPU the fleet has. "
+    "arrived": "GPU that all pods requested until then, placed or not, as a fraction of the fleet's GPU. "
     "At 100 % a perfect fleet would be exactly full.",
-    "allocated": "GPU handed out to pods that run, as a share of the GPU the fleet has. Half a GPU counts as half.",
-    "fragment": "Idle GPU that the next pod could not use, in the mean over the pods that are expected: the node is "
-    "short of CPU, of enough whole GPUs, of the right model, or what is left of a GPU is too small. A pod that asks "
-    "for no GPU can use none, so some fragments remain under any policy.",
-    "stranded": "All fragments of the fleet, as a share of its GPU or at their price in dollars per hour.",
-    "at work": "The price of the allocated GPU, dollars per hour.",
-    "decision": "Choosing a node and GPUs for one pod, measured in the process that replays. "
-    "Replays that run side by side slow each other down.",
+    "allocated": "GPU allocated to running pods, as a fraction of the fleet's GPU or at its price in dollars per hour. "
+    "Half a GPU counts as half.",
+    "fragment": "Idle GPU that the next pod could not use, in the mean over the expected pods: the node lacks "
+    "CPU, enough whole GPUs or the right model, or the free fraction of a GPU is too small. A pod that requests "
+    "no GPU can use none, so some fragments remain under any policy.",
+    "stranded": "All fragments of the fleet, as a fraction of its GPU or at their price in dollars per hour.",
+    "decision": "Time to choose a node and GPUs for one pod, measured in the process of the replay. "
+    "Replays in parallel slow each other down.",
     "upkeep": "Work that no decision waits for, such as new prices, over a whole replay. A cluster leaves it to "
     "another process; here it is done between decisions.",
     "not placed": "Pods that fitted nowhere when they arrived. They are dropped and not tried again.",
-    "moved": "Pods that were stopped and started elsewhere to make room for another.",
+    "moved": "Pods that were stopped and started elsewhere so that another pod fits.",
     "seed": "A number that decides the order of arrivals. The same seed gives every policy the same arrivals, "
     "and gives the same placements again.",
     "sd": "Standard deviation over the seeds; charts show the mean as a line and the range from least to greatest "
@@ -103,14 +103,14 @@ TERMS: Mapping[str, str] = {
 
 
 def render_report(summaries: Sequence[PolicySummary], traces: Sequence[Trace], about: Circumstances) -> str:
-    """The report as one HTML document. Policies and traces keep the order of `summaries` and `traces`."""
+    """Report as one HTML document. Policies and traces keep the order of `summaries` and `traces`."""
     sections = [_section(trace, mine) for trace in traces if (mine := [s for s in summaries if s.trace == trace.name])]
     seeds = sorted({seed for summary in summaries for seed in summary.seeds})
     return rendered("report.html.j2", about=about, sections=sections, seeds=seeds, terms=TERMS, traces=traces)
 
 
 def rendered(template: str, **parts: object) -> str:
-    """A page from a template beside this module; whatever is put into it as text is escaped."""
+    """Page from a template beside this module; inserted text is escaped."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -122,7 +122,7 @@ def rendered(template: str, **parts: object) -> str:
 
 
 def write_report(path: Path, html: str) -> None:
-    """Puts the report in place whole or not at all. Raises ConfigError when the file cannot be written."""
+    """Writes the report atomically. Raises ConfigError when the file cannot be written."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -157,7 +157,7 @@ def _section(trace: Trace, summaries: Sequence[PolicySummary]) -> Section:
 
 
 def _best(column: Column, summaries: Sequence[PolicySummary]) -> str | None:
-    """The best mean as it is printed: who differs by less than a digit is as good; among equals none is best."""
+    """Best mean as it is printed: means that differ by less than a digit are equal, and among equals none is best."""
     means = [Spread.of(column.values(s)).mean for s in summaries]
     printed = {number_in_words(mean, column.digits) for mean in means}
     if column.better is None or len(printed) < 2 or not all(np.isfinite(means)):
@@ -172,13 +172,13 @@ def _cell(column: Column, summary: PolicySummary, best: str | None) -> Cell:
 
 
 def headline(trace: Trace, summaries: Sequence[PolicySummary]) -> str:
-    """The result in a sentence: the policy that puts most GPUs to work at 100 % arrived, and by how many."""
+    """Result in a sentence: the policy that allocates most GPUs at 100 % arrived, and its lead."""
     means = {s.policy: Spread.of(s.at(s.allocation_pct, 100)).mean for s in summaries}
     ranked = sorted((mean, policy) for policy, mean in means.items() if np.isfinite(mean))[::-1]
     if not ranked:
         return "No replay reached the point at which demand equals the fleet."
     (most, winner), others = ranked[0], ranked[1:]
-    sentence = f"{winner} has {most:.1f} % of the GPUs at work when demand equals the fleet"
+    sentence = f"{winner} allocates {most:.1f} % of the GPUs when demand equals the fleet"
     gains = [f"{(most - mean) / 100 * trace.gpus:,.0f} more than {policy}" for mean, policy in others]
     return f"{sentence}: {', '.join(gains)} (of {trace.gpus:,})." if gains else f"{sentence}."
 

@@ -1,1 +1,1 @@
-"""Sweeps: independent runs one by one, in processes or on Ray, with a cache of results."""
+"""Sweeps: independent runs in this process, in several processes or on Ray, with a cache of results."""

@@ -14,26 +14,26 @@ from simulator.sweep.runner import K, SweepStopped
 R = TypeVar("R")
 
 TASKS_PER_CORE = 2
-"""Tasks handed over and not yet back, per core: enough that no worker waits for the next one."""
+"""Submitted and unfinished tasks per core: enough that no worker waits for the next one."""
 RETRIES = 3
-"""How often a run is begun again elsewhere when its worker or node is gone; it has no side effects."""
+"""Retries of a run on another worker when its worker or node is lost; it has no side effects."""
 PROBE_S = 60.0
-"""For the first task to come back: a cluster whose workers cannot start says so here, not after an hour."""
+"""Time limit for the first task: a cluster whose workers cannot start fails here, not after an hour."""
 POLL_S = 1.0
-"""How long one wait for results lasts; Ctrl-C is heard in between."""
+"""Length of one wait for results; Ctrl-C is handled in between."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnRay:
-    """As Ray tasks, one core each.
+    """Runs as Ray tasks, one core each.
 
-    What all runs have in common travels once, through the object store. The cluster's workers must have this Tonnage
-    installed; a first task makes sure that they do.
+    The common input of all runs is sent once, through the object store. The cluster's workers must have this Tonnage
+    installed; a first task verifies that they do.
     """
 
     address: str = EMBEDDED
     jobs: int = 1
-    """Cores of an embedded Ray; a cluster's own count otherwise."""
+    """Cores of an embedded Ray; a cluster's own number otherwise."""
 
     def __call__(self, runs: Sequence[K], play: Callable[[K], R]) -> Generator[tuple[int, R], None, None]:
         if not runs:
@@ -44,7 +44,7 @@ class OnRay:
 
 
 def _results(ray: Any, runs: Sequence[K], play: Callable[[K], R]) -> Generator[tuple[int, R], None, None]:
-    """Results as they come. Whoever stops listening leaves Ray, and that ends all tasks that are still under way.
+    """Results as they finish. Closing the generator leaves Ray, which ends all unfinished tasks.
 
     They are not cancelled one by one: a task that ends at the moment of its cancelling can end Ray's driver with it
     (ray-project/ray pull request 54798).
@@ -71,7 +71,7 @@ def _played(play: Callable[[K], R], run: K) -> R:
 
 
 def _got(ray: Any, result: Any) -> Any:
-    """The result of a finished task; what the run raised is raised as it was."""
+    """Result of a finished task; raises the exception of a failed run unchanged."""
     try:
         return ray.get(result, timeout=PROBE_S)
     except ray.exceptions.RayTaskError as error:
@@ -81,7 +81,7 @@ def _got(ray: Any, result: Any) -> Any:
 
 
 def _check_workers(ray: Any) -> None:
-    """Raises ConfigError when the workers run another Python or another Tonnage, SweepStopped when none answers."""
+    """Raises ConfigError when the workers run another Python or Tonnage, and SweepStopped when none responds."""
     probe = ray.remote(_what_runs).options(num_cpus=1, max_retries=RETRIES).remote()
     try:
         there = ray.get(probe, timeout=PROBE_S)

@@ -1,4 +1,4 @@
-"""A shelf: a folder where finished runs outlive the process; a sweep that was cut short goes on from there."""
+"""Cache of finished runs in a folder, from which an interrupted sweep resumes."""
 
 import os
 from collections.abc import Callable
@@ -15,26 +15,26 @@ K = TypeVar("K")
 R = TypeVar("R")
 
 DECIDES_RESULTS = ("cluster", "placement", "controller", "simulator")
-"""Packages whose code a run's result hangs on."""
+"""Packages whose code a run's result depends on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shelf(Generic[K, R]):
-    """One file per finished run, named by everything that decides its result; put there whole or not at all.
+    """One file per finished run, named by everything that decides its result, and written atomically.
 
-    Sweeps that share a folder share what they have in common; results of other inputs or other code lie beside them
-    untouched and are never taken for ours.
+    Sweeps that share a folder share their common runs. Results of other inputs or other code lie beside them and are
+    never mistaken for these.
     """
 
     folder: Path
     name_of: Callable[[K], str]
-    """A file name that two runs share only if their results are the same."""
+    """File name that two runs share only if their results are the same."""
     to_bytes: Callable[[R], bytes]
     from_bytes: Callable[[bytes], R]
-    """Raises ValueError for what `to_bytes` has not written."""
+    """Raises ValueError for content that `to_bytes` has not written."""
 
     def find(self, run: K) -> R | None:
-        """The result of a run that was put here earlier; None where there is none, or none that can be read."""
+        """Result of a run that was stored earlier; None where there is none, or where it cannot be read."""
         try:
             return self.from_bytes((self.folder / self.name_of(run)).read_bytes())
         except (OSError, ValueError):
@@ -60,7 +60,7 @@ class Shelf(Generic[K, R]):
 
 
 def digest_of(*parts: str | bytes) -> str:
-    """A short name for exactly these parts."""
+    """Short name for exactly these parts."""
     digest = sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -69,7 +69,7 @@ def digest_of(*parts: str | bytes) -> str:
 
 
 def code_digest() -> str:
-    """A short name for the code that runs: a changed line makes results new ones."""
+    """Short name for the running code: a changed line makes new results."""
     files = [
         path
         for package in DECIDES_RESULTS

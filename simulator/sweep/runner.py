@@ -1,4 +1,4 @@
-"""Sweeps: the same question for many policies, seeds, traces or scenarios, one run each, wherever the runs are done."""
+"""Sweeps: one run for each of many policies, seeds, traces or scenarios, in this process or elsewhere."""
 
 import os
 import signal
@@ -15,14 +15,14 @@ from typing import Generic, Protocol, TypeVar
 from simulator.sweep.result_cache import Shelf
 
 K = TypeVar("K", bound=Hashable)
-"""What names a run. With it and what is common to the sweep, its result is decided: where and when it runs does not."""
+"""Name of a run. With the sweep's common input it decides the result; the time and place of the run do not."""
 R = TypeVar("R")
-"""What a run brings."""
+"""Result of a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One replay of a contest of policies."""
+    """One replay of a comparison of policies."""
 
     trace: str
     policy: str
@@ -31,20 +31,20 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Swept(Generic[K, R]):
-    """What a sweep brought, in the order in which the runs were asked for."""
+    """Results of a sweep, in the order of the requested runs."""
 
     done: tuple[tuple[K, R], ...]
     missing: tuple[K, ...] = ()
-    """Runs that have no result because the sweep was stopped."""
+    """Runs without a result because the sweep was stopped."""
     stopped: str = ""
     """Why it ended early; empty when it did not."""
     kept: int = 0
-    """How many results an earlier sweep had left on the shelf."""
+    """Number of results taken from the cache of an earlier sweep."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress(Generic[K, R]):
-    """One more run is done."""
+    """Report of one more finished run."""
 
     run: K
     result: R
@@ -52,28 +52,28 @@ class Progress(Generic[K, R]):
     total: int
 
 
-class SweepStopped(Exception):  # noqa: N818 - not an error of a run: the place where runs are done is gone
-    """Runs cannot go on. Says why, and what helps."""
+class SweepStopped(Exception):  # noqa: N818 - not an error of a run: the executor of the runs is gone
+    """Runs cannot continue. The message states why, and a remedy."""
 
 
-class Way(Protocol):
-    """Where runs are done, and how many at a time."""
+class Executor(Protocol):
+    """Executor of runs: this process, several processes, or Ray."""
 
     def __call__(self, runs: Sequence[K], play: Callable[[K], R]) -> Generator[tuple[int, R], None, None]:
-        """(position in `runs`, result) as they are finished. Closing the generator ends what still runs.
+        """(position in `runs`, result) as they finish. Closing the generator ends unfinished runs.
 
-        Raises SweepStopped when runs cannot go on, and what `play` raises as it is.
+        Raises SweepStopped when runs cannot continue, and exceptions of `play` unchanged.
         """
         ...
 
 
 def runs_of(traces: Sequence[str], policies: Sequence[str], seeds: Sequence[int]) -> tuple[Run, ...]:
-    """Every combination. Seed by seed, so that a sweep that is stopped has about as many seeds of each policy."""
+    """Every combination. Seed by seed, so that an interrupted sweep has about as many seeds of each policy."""
     return tuple(Run(trace, policy, seed) for trace, seed, policy in product(traces, seeds, policies))
 
 
 def one_by_one(runs: Sequence[K], play: Callable[[K], R]) -> Generator[tuple[int, R], None, None]:
-    """In this process."""
+    """Runs in this process, in order."""
     for number, run in enumerate(runs):
         yield number, play(run)
 
@@ -82,15 +82,15 @@ def sweep(
     runs: Sequence[K],
     play: Callable[[K], R],
     *,
-    way: Way = one_by_one,
+    way: Executor = one_by_one,
     shelf: Shelf[K, R] | None = None,
     on_done: Callable[[Progress[K, R]], None] | None = None,
 ) -> Swept[K, R]:
-    """Plays every run that is not on the shelf, and calls `on_done` after each, in the order of completion.
+    """Plays every run that is not in the cache, and calls `on_done` after each, in the order of completion.
 
-    `play` must be picklable (a module's function or a partial of one) where `way` leaves this process, and decide by
-    its run alone. Ctrl-C and the end of the place where runs are done stop the sweep: no process is left, what is done
-    is kept, `stopped` says why. An exception of a run ends the sweep and is raised here as it is.
+    `play` must be picklable (a module's function or a partial of one) where `way` leaves this process, and must depend
+    on its run alone. Ctrl-C and the loss of the executor stop the sweep: no process is left, finished runs are kept,
+    and `stopped` states why. An exception of a run ends the sweep and is raised here unchanged.
     """
     results: dict[int, R] = {}
 
@@ -126,7 +126,7 @@ def sweep(
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """In at most `jobs` processes of this machine. Spawned: a fork would copy the locks of solver threads."""
+    """Runs in at most `jobs` processes of this machine. Spawned: a fork would copy the locks of solver threads."""
 
     jobs: int
 
@@ -142,7 +142,7 @@ class Processes:
             for future in as_completed(numbers):
                 yield numbers[future], future.result()
         except BaseException as error:
-            # Runs that have begun cannot be cancelled, and waiting for them is not what Ctrl-C asks for.
+            # Runs that have begun cannot be cancelled, and Ctrl-C must not wait for them.
             for worker in set(active_children()) - strangers:
                 worker.terminate()
             if isinstance(error, BrokenProcessPool):
@@ -155,7 +155,10 @@ class Processes:
 
 
 def _become_worker() -> None:
-    """Ctrl-C reaches every process of the terminal: only the parent acts on it. Without the parent a worker ends."""
+    """Ignores Ctrl-C, which reaches every process of the terminal: only the parent acts on it.
+
+    Without the parent a worker ends.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

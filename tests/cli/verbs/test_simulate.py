@@ -131,8 +131,8 @@ def test_an_empty_fleet_is_refused(trace: tuple[Path, Path]) -> None:
     assert any("nodes.csv: the fleet is empty" in line for line in said)
 
 
-def test_no_nodes_cannot_be_made_up(tmp_path: Path) -> None:
-    assert any("0 nodes are no fleet" in line for line in wrong("--generate", "0", report=tmp_path / "r.html"))
+def test_a_fleet_of_zero_nodes_is_refused(tmp_path: Path) -> None:
+    assert any("0 nodes are not a fleet" in line for line in wrong("--generate", "0", report=tmp_path / "r.html"))
 
 
 def test_names_that_occur_twice_are_refused(trace: tuple[Path, Path]) -> None:
@@ -152,7 +152,7 @@ def test_a_fleet_or_pods_without_gpus_are_refused(trace: tuple[Path, Path]) -> N
     said = wrong("--nodes", str(nodes), "--pods", str(pods), "--policies", "fgd", report=nodes.with_name("r.html"))
 
     assert any("the fleet has no GPU" in line for line in said)
-    assert any("no pod asks for a GPU" in line for line in said)
+    assert any("no pod requests a GPU" in line for line in said)
 
 
 def test_every_mistake_is_named_at_once(tmp_path: Path) -> None:

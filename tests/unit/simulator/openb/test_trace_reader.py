@@ -82,7 +82,7 @@ def test_every_mistake_of_both_files_is_told_with_its_line_and_column(tmp_path: 
         "nodes.csv, line 9, column model: is empty, but the node has 2 GPUs; name their type",
         "pods.csv, line 3, column cpu_milli: 'nan' is not a whole number",
         "pods.csv, line 4, column gpu_milli: 1500 is more than 1000",
-        "pods.csv, line 5, column gpu_milli: is 0, but the pod asks for 1 GPUs; 1000 is a whole GPU",
+        "pods.csv, line 5, column gpu_milli: is 0, but the pod requests 1 GPUs; 1000 is a whole GPU",
         "pods.csv, line 6, column gpu_spec: no node has a GPU of type 'H100'; correct it or add such nodes",
         "pods.csv, line 7, column cpu_milli: '1.5' is not a whole number",
     ]

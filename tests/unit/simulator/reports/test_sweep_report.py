@@ -94,7 +94,7 @@ def test_the_headline_counts_gpus() -> None:
     # At 100 % arrived: tonnage 70 + 26.3 × (1 - exp(-30/26.3)) = 87.9, seeds 0.1 apart; the report's own table says so.
     words = headline(TRACE, [summary("tonnage", 3.7), summary("fgd", 4.8)])
 
-    assert words.startswith("tonnage has 87.9 % of the GPUs at work")
+    assert words.startswith("tonnage allocates 87.9 % of the GPUs")
     assert "more than fgd (of 6,212)" in words
 
 
@@ -110,7 +110,7 @@ def test_the_best_figure_is_marked_unless_all_are_equal() -> None:
     equals = [summary("fgd"), summary("bestfit")]
 
     # tonnage leads in each of the 9 columns that have a better and a worse: two of allocation, two of stranded GPU,
-    # dollars at work, two of decision time, upkeep, pods not placed. Nothing moved, so there is no such column.
+    # dollars allocated, two of decision time, upkeep, pods not placed. Nothing moved, so there is no such column.
     assert render_report(rivals, [TRACE], ABOUT).count('class="best"') == 9
     assert render_report(equals, [TRACE], ABOUT).count('class="best"') == 0
 
