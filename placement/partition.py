@@ -68,7 +68,7 @@ def _parts(snapshot: Snapshot) -> tuple[IntArray, IntArray]:
 
 def _kinds(nodes: NodeTable, pods: PodTable) -> tuple[NodeTable, IntArray]:
     """One node of each kind that pods can distinguish, and the kind of each node. Capacity does not matter here."""
-    asked = sorted({r.key for shape in pods.shapes for term in shape.node_terms for r in term})
+    label_keys = sorted({r.key for shape in pods.shapes for term in shape.node_terms for r in term})
     numbers: dict[object, int] = {}
     of_node = np.empty(len(nodes), dtype=np.int64)
     first: list[int] = []
@@ -79,7 +79,7 @@ def _kinds(nodes: NodeTable, pods: PodTable) -> tuple[NodeTable, IntArray]:
             int(nodes.gpus[row]),
             bool(nodes.schedulable[row]),
             nodes.taints[row],
-            tuple(labels.get(key) for key in asked),
+            tuple(labels.get(key) for key in label_keys),
         )
         number = numbers.setdefault(kind, len(numbers))
         if number == len(first):

@@ -11,7 +11,7 @@ from cli.printing.progress import progress_on, replay_in_words
 from simulator.packing.policy_comparison import bounds_of, play
 from simulator.packing.replay import Replay
 from simulator.packing.replay_file import from_bytes, to_bytes
-from simulator.sweep.result_cache import Shelf, code_digest, digest_of
+from simulator.sweep.result_cache import ResultCache, code_digest, digest_of
 from simulator.sweep.runner import Executor, Run, sweep
 
 
@@ -20,12 +20,12 @@ def simulated(contest: Contest, way: Executor, results: Path | None = None) -> O
     started_at, began = datetime.now(UTC), time.perf_counter()
     with progress_on(sys.stderr, len(contest.runs), replay_in_words) as on_done:
         replay = partial(play, traces=contest.traces, rules=contest.rules)
-        swept = sweep(contest.runs, replay, way=way, shelf=shelf_of(contest, results), on_done=on_done)
+        swept = sweep(contest.runs, replay, way=way, cache=cache_of(contest, results), on_done=on_done)
     bounds = bounds_of([run for run, _ in swept.done], contest.traces)
     return Outcome(contest, swept, bounds, started_at, time.perf_counter() - began)
 
 
-def shelf_of(contest: Contest, folder: Path | None) -> Shelf[Run, Replay] | None:
+def cache_of(contest: Contest, folder: Path | None) -> ResultCache[Run, Replay] | None:
     """Where the contest's replays are kept, by all that decides them: content of the trace, rules and code."""
     if folder is None:
         return None
@@ -34,4 +34,4 @@ def shelf_of(contest: Contest, folder: Path | None) -> Shelf[Run, Replay] | None
     def name_of(run: Run) -> str:
         return f"{run.trace}-{run.policy}-{run.seed}-{digest_of(contest.digests[run.trace], same)}.npz"
 
-    return Shelf(folder, name_of, to_bytes, from_bytes)
+    return ResultCache(folder, name_of, to_bytes, from_bytes)

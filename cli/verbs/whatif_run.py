@@ -14,7 +14,7 @@ from cli.printing.progress import progress_on
 from cluster.errors import ConfigError, Mistake
 from cluster.snapshot import Snapshot
 from simulator.scenarios import Answer, Scenario, answered, changed
-from simulator.sweep.result_cache import Shelf, code_digest, digest_of
+from simulator.sweep.result_cache import ResultCache, code_digest, digest_of
 from simulator.sweep.runner import Executor, Progress, sweep
 
 
@@ -31,11 +31,11 @@ def outcome_of(scenarios: Sequence[Scenario], asked: Asked, snapshot: Snapshot, 
     started_at, began = datetime.now(UTC), time.perf_counter()
     play = partial(answered, snapshot=snapshot, deadline_s=asked.deadline_s, clock=time.monotonic)
     with progress_on(sys.stderr, len(scenarios), _in_words) as on_done:
-        swept = sweep(scenarios, play, way=way, shelf=_shelf(asked, snapshot), on_done=on_done)
+        swept = sweep(scenarios, play, way=way, cache=_cache_of(asked, snapshot), on_done=on_done)
     return Outcome(tuple(scenarios), swept, started_at, time.perf_counter() - began)
 
 
-def _shelf(asked: Asked, snapshot: Snapshot) -> Shelf[Scenario, Answer] | None:
+def _cache_of(asked: Asked, snapshot: Snapshot) -> ResultCache[Scenario, Answer] | None:
     if asked.results is None:
         return None
     # The same manifests read by the same code give the same bytes.
@@ -47,7 +47,7 @@ def _shelf(asked: Asked, snapshot: Snapshot) -> Shelf[Scenario, Answer] | None:
         except msgspec.MsgspecError as error:
             raise ValueError(f"no answer: {error}") from error
 
-    return Shelf(
+    return ResultCache(
         asked.results, lambda run: f"whatif-{digest_of(repr(run), same)}.json", msgspec.json.encode, from_bytes
     )
 

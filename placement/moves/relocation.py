@@ -69,7 +69,7 @@ def _cheapest_first(
     packer: Packer, shape: PodShape, placed: Sequence[Placed], without: Ledger, fitting: IntArray
 ) -> list[int]:
     """Rows of `without` where the shape fits and whose pod fits elsewhere, least total cost first."""
-    elsewhere = {asked: _best_two(packer, asked) for asked in dict.fromkeys(placed[n].shape for n in fitting)}
+    elsewhere = {s: _best_two(packer, s) for s in dict.fromkeys(placed[n].shape for n in fitting)}
     away = np.array([_cost_elsewhere(elsewhere[placed[n].shape], placed[n].node) for n in fitting])
     able = away < np.inf
     if not able.any():

@@ -81,10 +81,10 @@ def _clearing_on(draft: Draft, shape: PodShape, node: int, lower: IntArray) -> C
 
     def charge(row: int, sign: int) -> None:
         nonlocal cpu, memory
-        asked = draft.shape(row)
-        cpu -= sign * asked.cpu_milli
-        memory -= sign * asked.memory_bytes
-        gpu[list(device_numbers(int(draft.devices[row])))] -= sign * asked.gpu_milli
+        own = draft.shape(row)
+        cpu -= sign * own.cpu_milli
+        memory -= sign * own.memory_bytes
+        gpu[list(device_numbers(int(draft.devices[row])))] -= sign * own.gpu_milli
 
     def fits() -> bool:
         if cpu < shape.cpu_milli or memory < shape.memory_bytes:

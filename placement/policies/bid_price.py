@@ -58,7 +58,7 @@ class BidPrice(Policy):
         self.turnover = Turnover()
         self.book: PriceBook | None = None
         self._seed = seed
-        self._told = expected
+        self._known_shares = expected
         self._priced_turnover = 0.0
         self._priced_pods, self._priced_turns, self._evidence_pods = 0, 0, 0.0
         self._fallback = _fgd(self.mix.shares(), kinds)
@@ -67,7 +67,7 @@ class BidPrice(Policy):
 
     def arrived(self, shape: PodShape) -> None:
         self.turnover.arrived(shape)
-        if self._told is not None:
+        if self._known_shares is not None:
             return
         self.mix.arrived(class_of(shape))
         if self.book is None and self.mix.pods.bit_count() == 1:  # at 1, 2, 4, 8 ... pods
@@ -85,7 +85,7 @@ class BidPrice(Policy):
         """Whether enough has changed since the last prices that new ones are due."""
         if abs(self.turnover.share - self._priced_turnover) > TURNOVER_STEP and self.book is not None:
             return True
-        if self._told is not None:
+        if self._known_shares is not None:
             return False
         fresh = self.mix.pods - self._priced_pods
         due = min(max(FIRST_PRICES_PODS, self._evidence_pods), PRICES_EVERY_PODS)
@@ -93,7 +93,7 @@ class BidPrice(Policy):
 
     def new_prices(self) -> PriceBook:
         """Prices for the present knowledge. Uses nothing else, so a copy of the policy may compute them elsewhere."""
-        shares = self.mix.shares() if self._told is None else self._told
+        shares = self.mix.shares() if self._known_shares is None else self._known_shares
         return prices_for(shares, self.kinds, self.settings.at_turnover(self.turnover.share), self._seed)
 
     def upkeep(self, ledger: Ledger) -> None:

@@ -40,9 +40,9 @@ def start(name: str, command: Sequence[str | Path], log: Path, environment: Mapp
     out = (os.POSIX_SPAWN_OPEN, 1, os.fspath(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     argv = [os.fspath(part) for part in command]
     actions = [quiet, out, (os.POSIX_SPAWN_DUP2, 1, 2)]
-    told = os.environ if environment is None else environment
+    variables = os.environ if environment is None else environment
     try:
-        pid = os.posix_spawn(argv[0], argv, told, file_actions=actions, setsid=True)
+        pid = os.posix_spawn(argv[0], argv, variables, file_actions=actions, setsid=True)
     except OSError as error:
         raise ControlPlaneError(f"starting {name}: {argv[0]}: {error.strerror}") from error
     return _known(name, pid, tuple(argv))

@@ -68,5 +68,5 @@ def last_lines(log: Path, log_from: int = 0) -> str:
             lines = file.read().decode(errors="replace").splitlines()
     except FileNotFoundError:
         lines = []
-    told = [line for line in lines if line.strip()][-LAST_LINES:]
-    return "\n".join(f"  {line}" for line in told) or "  (it wrote nothing)"
+    last = [line for line in lines if line.strip()][-LAST_LINES:]
+    return "\n".join(f"  {line}" for line in last) or "  (it wrote nothing)"

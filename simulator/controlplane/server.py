@@ -83,7 +83,7 @@ def up(folder: Folder, settings: Settings, programs: Programs, on_step: OnStep =
         began_s = time.monotonic()
         for attempt in range(1, ATTEMPTS + 1):
             running = _running(folder)
-            state = State(_ports(folder, running, anew=attempt > 1), settings)
+            state = State(_ports(folder, running, fresh=attempt > 1), settings)
             try:
                 started = _converge(folder, state, programs, running, on_step)
             except ControlPlaneError as error:
@@ -135,7 +135,7 @@ def state_of(folder: Folder) -> State | None:
 
 def planned(folder: Folder, settings: Settings, programs: Programs) -> Mapping[str, Sequence[str | Path]]:
     """Command lines that `up` would run, by process."""
-    return commands(settings, _ports(folder, _running(folder), anew=False), programs, folder)
+    return commands(settings, _ports(folder, _running(folder), fresh=False), programs, folder)
 
 
 def process_of(folder: Folder, name: str) -> Process:
@@ -218,10 +218,10 @@ def _running(folder: Folder) -> dict[str, Process]:
     return {name: process for name, process in found.items() if process is not None}
 
 
-def _ports(folder: Folder, running: Mapping[str, Process], *, anew: bool) -> Ports:
+def _ports(folder: Folder, running: Mapping[str, Process], *, fresh: bool) -> Ports:
     """Ports of the last start, so that a kubeconfig stays valid, unless other processes have them now."""
     before = state_of(folder)
-    if before is not None and not anew and (running or all(_is_free(port) for port in _each(before.ports))):
+    if before is not None and not fresh and (running or all(_is_free(port) for port in _each(before.ports))):
         return before.ports
     with ExitStack() as held:
         # All are held until the last is chosen: otherwise the same one could be given twice.

@@ -38,7 +38,7 @@ def summary_of(day: Sequence[Moment]) -> tuple[tuple[str, str], ...]:
 def as_html(day: Sequence[Moment], facts: tuple[tuple[str, str], ...]) -> str:
     """Report as one HTML document."""
     figures = summary_of(day)
-    said = tuple((clock_words(moment.at_s), words) for moment in day for words in moment.news)
+    events = tuple((clock_words(moment.at_s), words) for moment in day for words in moment.news)
     return render(
         Page(
             title="A day",
@@ -48,7 +48,7 @@ def as_html(day: Sequence[Moment], facts: tuple[tuple[str, str], ...]) -> str:
             f"{dict(figures)['pods bound']} pods were placed in {len(day)} cycles.",
             tables=(
                 PageTable("The day in figures.", ("What", "Figure"), figures),
-                PageTable("What happened.", ("When", "What"), said),
+                PageTable("What happened.", ("When", "What"), events),
             ),
             charts=tuple(_charts(day)),
             terms=TERMS,

@@ -90,10 +90,10 @@ def pod_classes(mix: Mix, models: Iterable[str]) -> list[tuple[float, PodShape]]
     """
     present = set(models)
     return [
-        (share * size.weight / _total(kind) * model_share, _shape(kind, size, asked))
+        (share * size.weight / _total(kind) * model_share, _shape(kind, size, accepted))
         for kind, share in mix.shares.items()
         for size in POD_SIZES[kind]
-        for model_share, asked in _models_asked(kind, present, wanted=mix.asks_models)
+        for model_share, accepted in _models_asked(kind, present, wanted=mix.asks_models)
     ]
 
 

@@ -26,10 +26,10 @@ def published_stream(trace: Snapshot, seed: int, until_share: float = 1.3) -> In
     if len(first) and arrived[-1] > limit:
         return np.asarray(first[arrived <= limit], dtype=np.int64)
     stream = first.tolist()
-    asked = int(arrived[-1]) if len(first) else 0
-    while asked and asked + per_device[more := int(shape[chance.integers(len(shape))])] <= limit:
+    requested = int(arrived[-1]) if len(first) else 0
+    while requested and requested + per_device[more := int(shape[chance.integers(len(shape))])] <= limit:
         stream.append(more)
-        asked += int(total[more])
+        requested += int(total[more])
     return np.array(stream, dtype=np.int64)
 
 

@@ -46,9 +46,9 @@ def play(run: Run, traces: Mapping[str, Snapshot], rules: Rules) -> one.Replay:
 def bounds_of(runs: Sequence[Run], traces: Mapping[str, Snapshot]) -> Mapping[str, float]:
     """Upper bounds on allocation at 100 % arrived, % of the GPUs, by trace, mean over seeds."""
     # openb, 1,213 nodes: 0.3 s a seed.
-    asked = {(run.trace, run.seed) for run in runs}
+    arrivals = {(run.trace, run.seed) for run in runs}
     by_trace: dict[str, list[float]] = {}
-    for name, seed in sorted(asked):
+    for name, seed in sorted(arrivals):
         by_trace.setdefault(name, []).append(bound_pct(traces[name], published_stream(traces[name], seed)))
     return {name: sum(found) / len(found) for name, found in by_trace.items()}
 

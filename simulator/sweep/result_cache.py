@@ -19,7 +19,7 @@ DECIDES_RESULTS = ("cluster", "placement", "controller", "simulator")
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf(Generic[K, R]):
+class ResultCache(Generic[K, R]):
     """One file per finished run, named by everything that decides its result, and written atomically.
 
     Sweeps that share a folder share their common runs. Results of other inputs or other code lie beside them and are

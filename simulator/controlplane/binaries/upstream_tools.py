@@ -87,9 +87,11 @@ def linker_flags(module: Module) -> str:
         return "-s -w"
     version = version_of(module)
     major, minor = version.removeprefix("v").split(".")[:2]
-    told = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    fields = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
-    return " ".join(["-s -w", *(f"-X {package}.{key}={value}" for package in packages for key, value in told.items())])
+    return " ".join(
+        ["-s -w", *(f"-X {package}.{key}={value}" for package in packages for key, value in fields.items())]
+    )
 
 
 def _text_of(path: Path) -> str:

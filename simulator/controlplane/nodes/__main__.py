@@ -48,15 +48,15 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-async def serve(asked: argparse.Namespace) -> None:
+async def serve(options: argparse.Namespace) -> None:
     """Runs until SIGTERM or SIGINT."""
-    generated = generated_nodes(asked.nodes, asked.seed, asked.dra_driver) if asked.nodes is not None else []
-    nodes = nodes_in(asked.manifests) if asked.manifests else generated
+    generated = generated_nodes(options.nodes, options.seed, options.dra_driver) if options.nodes is not None else []
+    nodes = nodes_in(options.manifests) if options.manifests else generated
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     until_stopped = asyncio.create_task(stopped.wait())
-    serving = asyncio.create_task(_serve(asked, nodes))
+    serving = asyncio.create_task(_serve(options, nodes))
     await asyncio.wait((serving, until_stopped), return_when=asyncio.FIRST_COMPLETED)
     serving.cancel()
     with suppress(asyncio.CancelledError):
@@ -64,10 +64,10 @@ async def serve(asked: argparse.Namespace) -> None:
     log.info("stopped")
 
 
-async def _serve(asked: argparse.Namespace, nodes: Sequence[Node]) -> None:
-    async with simulated_nodes(asked.kubeconfig, nodes, lease_s=asked.lease_s) as fleet:
-        if asked.ready_file is not None:
-            asked.ready_file.touch()
+async def _serve(options: argparse.Namespace, nodes: Sequence[Node]) -> None:
+    async with simulated_nodes(options.kubeconfig, nodes, lease_s=options.lease_s) as fleet:
+        if options.ready_file is not None:
+            options.ready_file.touch()
         await fleet.work
 
 

@@ -94,13 +94,13 @@ def life_of(annotations: Mapping[str, str]) -> Life:
 
     All have the prefix `simulated.tonnage.dev/`. Raises AnnotationError.
     """
-    told = {key.removeprefix(PREFIX): text for key, text in annotations.items() if key.startswith(PREFIX)}
+    given = {key.removeprefix(PREFIX): text for key, text in annotations.items() if key.startswith(PREFIX)}
     try:
         return Life(
-            start_s=float(told.get("start-seconds", 0)),
-            run_s=float(told["run-seconds"]) if "run-seconds" in told else None,
-            exit_code=int(told.get("exit-code", 0)),
-            stop_s=float(told.get("stop-seconds", 0)),
+            start_s=float(given.get("start-seconds", 0)),
+            run_s=float(given["run-seconds"]) if "run-seconds" in given else None,
+            exit_code=int(given.get("exit-code", 0)),
+            stop_s=float(given.get("stop-seconds", 0)),
         )
     except ValueError as error:
         raise AnnotationError(f"an annotation {PREFIX}* is not a number: {error}") from error

@@ -10,25 +10,25 @@ from simulator.openb.generator import generate, trace_of
 from simulator.packing.policy_comparison import Rules, play
 from simulator.packing.replay_file import from_bytes, to_bytes
 from simulator.packing.summary import summarise
-from simulator.sweep.result_cache import Shelf, code_digest, digest_of
+from simulator.sweep.result_cache import ResultCache, code_digest, digest_of
 from simulator.sweep.runner import Run, runs_of, sweep
 
 RUNS = runs_of(("a",), ("bestfit", "fgd"), (42, 43))
 
 
-def shelf_in(folder: Path, name: str = "x") -> Shelf[Run, int]:
-    return Shelf(folder, lambda run: f"{run.policy}-{run.seed}-{name}", lambda n: str(n).encode(), int)
+def cache_in(folder: Path, name: str = "x") -> ResultCache[Run, int]:
+    return ResultCache(folder, lambda run: f"{run.policy}-{run.seed}-{name}", lambda n: str(n).encode(), int)
 
 
 def test_a_second_sweep_plays_only_what_is_missing(tmp_path: Path) -> None:
-    shelf, played = shelf_in(tmp_path), list[Run]()
+    cache, played = cache_in(tmp_path), list[Run]()
 
     def play_and_note(run: Run) -> int:
         played.append(run)
         return run.seed
 
-    sweep(RUNS[:3], play_and_note, shelf=shelf)
-    swept = sweep(RUNS, play_and_note, shelf=shelf)
+    sweep(RUNS[:3], play_and_note, cache=cache)
+    swept = sweep(RUNS, play_and_note, cache=cache)
 
     assert played == list(RUNS)
     assert swept.kept == 3
@@ -36,21 +36,21 @@ def test_a_second_sweep_plays_only_what_is_missing(tmp_path: Path) -> None:
 
 
 def test_results_of_other_inputs_are_not_taken(tmp_path: Path) -> None:
-    sweep(RUNS, lambda _: 1, shelf=shelf_in(tmp_path, "old"))
+    sweep(RUNS, lambda _: 1, cache=cache_in(tmp_path, "old"))
 
-    swept = sweep(RUNS, lambda _: 2, shelf=shelf_in(tmp_path, "new"))
+    swept = sweep(RUNS, lambda _: 2, cache=cache_in(tmp_path, "new"))
 
     assert swept.kept == 0
     assert {result for _, result in swept.done} == {2}
 
 
 def test_a_torn_file_is_played_again(tmp_path: Path) -> None:
-    shelf = shelf_in(tmp_path)
-    sweep(RUNS, lambda run: run.seed, shelf=shelf)
-    (tmp_path / shelf.name_of(RUNS[0])).write_bytes(b"4")
-    (tmp_path / shelf.name_of(RUNS[1])).write_bytes(b"torn")
+    cache = cache_in(tmp_path)
+    sweep(RUNS, lambda run: run.seed, cache=cache)
+    (tmp_path / cache.name_of(RUNS[0])).write_bytes(b"4")
+    (tmp_path / cache.name_of(RUNS[1])).write_bytes(b"torn")
 
-    swept = sweep(RUNS, lambda run: run.seed, shelf=shelf)
+    swept = sweep(RUNS, lambda run: run.seed, cache=cache)
 
     assert swept.kept == 3
     assert swept.done[1][1] == RUNS[1].seed
@@ -60,7 +60,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("here")
 
     with pytest.raises(ConfigError, match="results"):
-        sweep(RUNS, lambda _: 1, shelf=shelf_in(tmp_path / "file"))
+        sweep(RUNS, lambda _: 1, cache=cache_in(tmp_path / "file"))
 
 
 def test_a_replay_comes_back_from_its_file_whole() -> None:
