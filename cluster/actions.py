@@ -39,18 +39,4 @@ class Scale:
     instances: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class SetPowerLease:
-    """Allow the devices of a node so many watts each, for so long; then its agent falls back to the safe floor."""
-
-    node: str
-    caps_w: Mapping[str, float]
-    """Device (UUID) → highest draw."""
-    sequence: int
-    """Rises with each lease of this node; an agent refuses an older one."""
-    epoch: int = 0
-    """The term of the controller that grants it."""
-    for_s: float = 10.0
-
-
-Action = Bind | Evict | Move | Scale | SetPowerLease
+Action = Bind | Evict | Move | Scale

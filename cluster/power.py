@@ -1,12 +1,11 @@
 """Power: the tree of budgets, the devices that draw from it, their readings, and their power leases."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from cluster.actions import SetPowerLease
-from cluster.arrays import Array, BoolArray, FloatArray, IntArray, Names
+from cluster.arrays import BoolArray, FloatArray, IntArray, Names
 
 UNLIMITED_W = 1e15
 """Budget of a domain that only groups others. A finite number, so that records can hold it (JSON has no infinity)."""
@@ -206,28 +205,3 @@ class PowerTable:
     courses: Mapping[str, FloatArray] = field(default_factory=dict)
     """Service → expected draw of each of its GPUs in each hour of a day or week (UTC), as a fraction in 0..1 of the
     range from idle to the highest limit; all of one length. Services without an entry are expected to draw evenly."""
-
-    def leased(self, rows: Sequence[int], lease: SetPowerLease, at_s: float) -> "PowerTable":
-        """Table with the devices in `rows`, in the order of the lease's caps, under this lease and obeying it."""
-        caps_w = np.array(list(lease.caps_w.values()), dtype=np.float64)
-        leases = PowerLeases(
-            cap_w=_written(self.leases.cap_w, rows, caps_w),
-            ceiling_w=_written(self.leases.ceiling_w, rows, caps_w),
-            sequence=_written(self.leases.sequence, rows, lease.sequence),
-            expires_at_s=_written(self.leases.expires_at_s, rows, at_s + lease.for_s),
-            epoch=max(lease.epoch, self.leases.epoch),
-        )
-        readings = replace(
-            self.readings,
-            cap_w=_written(self.readings.cap_w, rows, caps_w),
-            sequence=_written(self.readings.sequence, rows, lease.sequence),
-        )
-        return replace(self, leases=leases, readings=readings)
-
-
-def _written(column: Array, rows: Sequence[int], values: Array | float) -> Array:
-    """Copy of a column with new values in some rows."""
-    made = column.copy()
-    made[list(rows)] = values
-    made.setflags(write=False)
-    return made

@@ -6,7 +6,7 @@ from typing import assert_never
 
 import numpy as np
 
-from cluster.actions import Action, Bind, Evict, Move, Scale, SetPowerLease
+from cluster.actions import Action, Bind, Evict, Move, Scale
 from cluster.arrays import IntArray, Names
 from cluster.demand import ThroughputProfile
 from cluster.errors import ActionError
@@ -99,8 +99,6 @@ class _Rewrite:
                 case Scale():
                     # Later actions may bind the pods that this one adds, so the columns grow here and now.
                     self._start_from(scaled(self._now(), action))
-                case SetPowerLease():
-                    self.snapshot = leased(self.snapshot, action)
                 case _:
                     assert_never(action)
         return self._now()
@@ -119,21 +117,6 @@ class _Rewrite:
         if row is None:
             raise ActionError(f"acting on pod {name}: there is no such pod; observe again")
         return row
-
-
-def leased(snapshot: Snapshot, lease: SetPowerLease) -> Snapshot:
-    """The snapshot with a node's devices under this lease, accepted and enforced.
-
-    Raises ActionError when there are no power domains, or the node has no such device.
-    """
-    power = snapshot.power
-    where = power.domains.names.row(lease.node) if power else None
-    if power is None or where is None:
-        raise ActionError(f"leasing watts to {lease.node}: there is no such power domain; observe again")
-    rows = [row for name in lease.caps_w if (row := power.devices.names.row(name)) is not None]
-    if len(rows) < len(lease.caps_w) or any(power.devices.domain[row] != where for row in rows):
-        raise ActionError(f"leasing watts to {lease.node}: a device is not there; observe again")
-    return replace(snapshot, power=power.leased(rows, lease, snapshot.at_s))
 
 
 def scaled(snapshot: Snapshot, scale: Scale) -> Snapshot:

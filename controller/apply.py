@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from cluster.actions import Action, Bind, Evict, Move, Scale, SetPowerLease
+from cluster.actions import Action, Bind, Evict, Move, Scale
 from cluster.plans import Phase, Plan, Reason, Step
 from controller.ports import Outcome, Undone, World
 
@@ -51,8 +51,5 @@ def touches(action: Action) -> frozenset[str]:
             return frozenset((f"Pod/{action.pod}", f"Node/{action.from_node}", f"Node/{action.node}"))
         case Scale():
             return frozenset((f"ModelService/{action.service}",))
-        case SetPowerLease():
-            # Not `Node/…`: a bind that failed there must not keep watts from being lowered.
-            return frozenset((f"PowerLease/{action.node}",))
         case _:
             assert_never(action)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from cluster.actions import Action, Bind, Evict, Move, Scale, SetPowerLease
+from cluster.actions import Action, Bind, Evict, Move, Scale
 from cluster.arrays import BoolArray
 from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.nodes import eligible_nodes
@@ -12,7 +12,6 @@ from cluster.plans import Phase, Plan, Reason, Refused, Step
 from cluster.pods import PENDING, device_mask, device_numbers
 from cluster.power_floors import PowerFloors, held_devices
 from cluster.snapshot import Snapshot, scaled
-from controller.guard_power import objection_to_lease, promised
 
 REASONS = (
     "AlreadyBound",
@@ -116,8 +115,6 @@ class _Guard:
                 return self._objection_to_move(action)
             case Scale():
                 return self._objection_to_scale(action)
-            case SetPowerLease():
-                return objection_to_lease(self.snapshot, action)
             case _:
                 assert_never(action)
 
@@ -181,7 +178,7 @@ class _Guard:
     def _broken_gangs(self, kept: list[Step]) -> Iterator[Reason]:
         """Gangs that these steps would leave started in part."""
         pods = self.snapshot.pods
-        rows = [pods.names.row(step.action.pod) for step in kept if not isinstance(step.action, Scale | SetPowerLease)]
+        rows = [pods.names.row(step.action.pod) for step in kept if not isinstance(step.action, Scale)]
         for gang in {int(pods.gang[row]) for row in rows if row is not None} - {-1}:
             wanted = self.snapshot.gangs[gang]
             running = int((self.node[pods.gang == gang] != PENDING).sum())
@@ -202,8 +199,6 @@ class _Guard:
             case Scale():
                 pods = replace(self.snapshot.pods, node=self.node, devices=self.devices)
                 self._adopt(scaled(replace(self.snapshot, pods=pods), action))
-            case SetPowerLease():
-                self.snapshot = promised(self.snapshot, action)
             case _:
                 assert_never(action)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cluster.actions import Action, Bind, Evict, Move, Scale, SetPowerLease
+from cluster.actions import Action, Bind, Evict, Move, Scale
 from cluster.errors import ActionError, ConfigError, Mistake
 from cluster.nodes import eligible_nodes
 from cluster.plans import Plan
@@ -102,7 +102,7 @@ class SimulatedWorld:
         self._now = replace(self._now, nodes=replace(self._now.nodes, schedulable=schedulable))
 
     def _check_source(self, action: Action) -> None:
-        if isinstance(action, Scale | SetPowerLease):
+        if isinstance(action, Scale):
             return
         row = self._now.pods.names.row(action.pod)
         if row is None:

@@ -9,7 +9,7 @@ import click
 from cli.inputs.planning import Planned
 from cli.printing.plan_figures import Document, figure, instances, money, reason_document, routes
 from cli.printing.tables import Row, table
-from cluster.actions import Action, Bind, Evict, Move, Scale, SetPowerLease
+from cluster.actions import Action, Bind, Evict, Move, Scale
 from cluster.plans import Certificate, Plan, ServicePlan, Step
 from cluster.record import RECORD
 
@@ -132,10 +132,6 @@ def _action(action: Action) -> Document:
             return {"pod": action.pod, "node": action.node}
         case Scale():
             return {"service": action.service, "instances": dict(sorted(action.instances.items()))}
-        case SetPowerLease():
-            caps_w = {name: figure(cap_w) for name, cap_w in sorted(action.caps_w.items())}
-            lease = {"epoch": action.epoch, "sequence": action.sequence, "for_s": figure(action.for_s)}
-            return {"node": action.node, "caps_w": caps_w, **lease}
         case _:
             assert_never(action)
 

@@ -5,12 +5,12 @@ as the plan expects it to become; this account checks each action against the cl
 still holds its devices until it is gone.
 """
 
-from cluster.actions import Action, Bind, Evict, Move, Scale, SetPowerLease
+from cluster.actions import Action, Bind, Evict, Move, Scale
 from cluster.arrays import BoolArray
 from cluster.errors import ActionError
 from cluster.nodes import eligible_nodes
 from cluster.pods import PENDING, device_mask, device_numbers
-from cluster.snapshot import Snapshot, leased
+from cluster.snapshot import Snapshot
 
 
 class Account:
@@ -35,8 +35,6 @@ class Account:
             case Scale():
                 if all(service.name != action.service for service in self._snapshot.services):
                     raise ActionError(f"scaling {action.service}: there is no such service")
-            case SetPowerLease():
-                leased(self._snapshot, action)  # raises when the node or a device is not there
 
     def charge(self, bind: Bind) -> None:
         """Count a bind as true. Not checked again."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from cluster.actions import Action, Bind, Evict, Move, Scale, SetPowerLease
+from cluster.actions import Action, Bind, Evict, Move, Scale
 from cluster.errors import ActionError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
@@ -176,10 +176,6 @@ class KubernetesWorld:
                 raise ActionError(f"moving {action.pod}: Kubernetes cannot; evict it, its owner makes it anew")
             case Scale():
                 return f"ModelService/{action.service}", self._deployments(action, snapshot)
-            case SetPowerLease():
-                raise ActionError(
-                    f"leasing watts to {action.node}: leases go to its agent, never through the API server"
-                )
 
     def _binding(self, bind: Bind, snapshot: Snapshot) -> list[Write]:
         pod, where = self._sightings.pod(bind.pod), snapshot.nodes.names.row(bind.node)

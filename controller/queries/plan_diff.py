@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
-from cluster.actions import Action, Bind, Evict, Move, Scale, SetPowerLease
+from cluster.actions import Action, Bind, Evict, Move, Scale
 from cluster.plans import Plan, Reason, ServicePlan
 from cluster.snapshot import Snapshot
 from cluster.workloads import ModelService
@@ -112,7 +112,7 @@ def _pods(plan: Plan) -> Iterator[PodChange]:
                 yield PodChange(pod, node, None, (), step.reason)
             case Move(pod, from_node, node, devices):
                 yield PodChange(pod, from_node, node, devices, step.reason)
-            case Scale() | SetPowerLease():
+            case Scale():
                 pass
             case _:
                 assert_never(step.action)
@@ -122,7 +122,5 @@ def _subject(action: Action) -> str:
     match action:
         case Scale():
             return f"ModelService/{action.service}"
-        case SetPowerLease():
-            return f"Node/{action.node}"
         case _:
             return f"Pod/{action.pod}"

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from cluster.actions import Action, Bind, Evict, Move, Scale, SetPowerLease
+from cluster.actions import Action, Bind, Evict, Move, Scale
 from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
 from controller.ports import Outcome, Undone
@@ -91,8 +91,6 @@ def _said(action: Action, reason: Reason, *, is_warning: bool) -> Said:
             return Said("Pod", action.pod, "Evicting", reason, is_warning)
         case Scale():
             return Said("ModelService", action.service, "Scaling", reason, is_warning)
-        case SetPowerLease():
-            return Said("Node", action.node, "LeasingWatts", reason, is_warning)
 
 
 def _placed(reason: Reason, where: str, is_warning: bool) -> Reason:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.actions import Bind, Evict, Move, Scale, SetPowerLease
+from cluster.actions import Bind, Evict, Move, Scale
 from cluster.arrays import Names, column
 from cluster.demand import Demand, LengthGrid, Slo, ThroughputProfile
 from cluster.errors import ConfigError
@@ -35,7 +35,6 @@ actions = st.one_of(
     st.builds(Evict, texts, texts),
     st.builds(Move, texts, texts, texts, devices),
     st.builds(Scale, texts, st.dictionaries(texts, counts, max_size=2)),
-    st.builds(SetPowerLease, texts, st.dictionaries(texts, numbers, max_size=2), counts, counts, numbers),
 )
 steps = st.builds(Step, actions, reasons)
 few_steps = st.lists(steps, max_size=3).map(tuple)
@@ -198,7 +197,7 @@ def test_an_action_that_does_not_exist_is_refused() -> None:
     record = json.loads(plan_to_json(Plan(phases=(Phase("x", (Step(Evict("p", "n"), Reason("R", "r")),)),))))
     record["plan"]["phases"][0]["steps"][0]["action"]["action"] = "Explode"
 
-    with pytest.raises(ConfigError, match="should be one of Bind, Evict, Move, Scale, SetPowerLease, not 'Explode'"):
+    with pytest.raises(ConfigError, match="should be one of Bind, Evict, Move, Scale, not 'Explode'"):
         plan_from_json(json.dumps(record))
 
 
