@@ -1,28 +1,145 @@
-"""Actions: everything that Tonnage may do to a cluster, as a closed union."""
+"""Actions: everything that Tonnage may do to a cluster, each with what checks, reports and printing ask of it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import Field, dataclass, fields
+from typing import Any, ClassVar
+
+from cluster.scaling import scaled
+from cluster.snapshot import Draft
 
 
 @dataclass(frozen=True, slots=True)
-class Bind:
-    """Start a pending pod on a node, on these devices."""
+class SeatChange:
+    """A pod's node before and after an action; None where it has none."""
 
     pod: str
-    node: str
+    node_before: str | None
+    node_after: str | None
     devices: tuple[int, ...] = ()
+    """Numbers of its devices on `node_after`."""
+
+
+class Action(ABC):
+    """One change of a cluster, as data.
+
+    A new action is a frozen dataclass here, listed in ACTIONS, with an entry in the guard's registry
+    (controller/guard.py:OBJECTIONS) and one in that of Kubernetes (controller/kube_world/handlers.py:HANDLERS).
+    """
+
+    __slots__ = ()
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    """Every action is a dataclass."""
+    attempt: ClassVar[str]
+    """Gerund of what is attempted, as in an Event's `action`: `Binding`. An Event of a failure is `Failed` + this."""
+    done: ClassVar[str]
+    """Past participle of what was done: `Placed`."""
+    section: ClassVar[str]
+    """Key of its list in `tonnage plan -o json`."""
+    columns: ClassVar[tuple[str, ...]] = ()
+    """Headers of its table in `tonnage plan`, without the reason's; empty where another table shows it, as services'
+    instances do."""
+
+    @property
+    @abstractmethod
+    def subject(self) -> str:
+        """The object that Events and logs are about, as `Kind/name`: `Pod/namespace/name`."""
+
+    @property
+    @abstractmethod
+    def sentence(self) -> str:
+        """Where or how it changes the subject, to follow its verb: `on node-7, devices [0, 1]`."""
+
+    @abstractmethod
+    def after(self, draft: Draft) -> None:
+        """Applies itself to a draft of a snapshot. Raises ActionError when the draft has no such object."""
+
+    def verb(self, code: str) -> str:  # noqa: ARG002 - most actions have one word for every reason
+        """Past participle for an Event's reason. code: of the reason that it was done for."""
+        return self.done
+
+    @property
+    def seat_changes(self) -> tuple[SeatChange, ...]:
+        """Pods that start, stop or move by it."""
+        return ()
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Its row in the table of `columns`."""
+        return ()
+
+    def values(self) -> dict[str, Any]:
+        """Its fields by name, in their order. Not `asdict`, which copies deeply: a plan has thousands of actions."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def touches(self) -> frozenset[str]:
+        """The objects that it changes, as `Kind/name`: what was planned on them later cannot happen when it fails."""
+        nodes = (node for change in self.seat_changes for node in (change.node_before, change.node_after) if node)
+        pods = (f"Pod/{change.pod}" for change in self.seat_changes)
+        return frozenset((self.subject, *pods, *(f"Node/{node}" for node in nodes)))
 
 
 @dataclass(frozen=True, slots=True)
-class Evict:
+class Scale(Action):
+    """Run this many instances of a service on each GPU type; types that are not named stay as they are."""
+
+    service: str
+    instances: Mapping[str, int]
+
+    attempt: ClassVar[str] = "Scaling"
+    done: ClassVar[str] = "Scaled"
+    section: ClassVar[str] = "scale"
+
+    @property
+    def subject(self) -> str:
+        return f"ModelService/{self.service}"
+
+    @property
+    def sentence(self) -> str:
+        return f"to {', '.join(f'{count} × {name}' for name, count in sorted(self.instances.items()))}"
+
+    def after(self, draft: Draft) -> None:
+        draft.rewrite(lambda snapshot: scaled(snapshot, self.service, self.instances))
+
+
+@dataclass(frozen=True, slots=True)
+class Evict(Action):
     """Stop a pod where it runs; its owner makes a new one, which is pending."""
 
     pod: str
     node: str
 
+    attempt: ClassVar[str] = "Evicting"
+    done: ClassVar[str] = "Evicted"
+    section: ClassVar[str] = "evictions"
+    columns: ClassVar[tuple[str, ...]] = ("STOPPED", "NODE")
+
+    @property
+    def subject(self) -> str:
+        return f"Pod/{self.pod}"
+
+    @property
+    def sentence(self) -> str:
+        return f"from {self.node}"
+
+    def verb(self, code: str) -> str:
+        return PREEMPTED if code == PREEMPTED else self.done
+
+    def after(self, draft: Draft) -> None:
+        draft.stop(self.pod)
+
+    @property
+    def seat_changes(self) -> tuple[SeatChange, ...]:
+        return (SeatChange(self.pod, self.node, None),)
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return self.pod, self.node
+
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class Move(Action):
     """Stop a pod on one node and start it on another."""
 
     pod: str
@@ -30,13 +147,70 @@ class Move:
     node: str
     devices: tuple[int, ...] = ()
 
+    attempt: ClassVar[str] = "Moving"
+    done: ClassVar[str] = "Moved"
+    section: ClassVar[str] = "moves"
+    columns: ClassVar[tuple[str, ...]] = ("MOVED", "NODES")
+
+    @property
+    def subject(self) -> str:
+        return f"Pod/{self.pod}"
+
+    @property
+    def sentence(self) -> str:
+        return f"from {self.from_node} to {_seat(self.node, self.devices)}"
+
+    def after(self, draft: Draft) -> None:
+        draft.place(self.pod, self.node, self.devices)
+
+    @property
+    def seat_changes(self) -> tuple[SeatChange, ...]:
+        return (SeatChange(self.pod, self.from_node, self.node, self.devices),)
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return self.pod, f"{self.from_node} → {self.node}"
+
 
 @dataclass(frozen=True, slots=True)
-class Scale:
-    """Have so many instances of a service on each GPU type; types that are not named stay as they are."""
+class Bind(Action):
+    """Start a pending pod on a node, on these devices."""
 
-    service: str
-    instances: Mapping[str, int]
+    pod: str
+    node: str
+    devices: tuple[int, ...] = ()
+
+    attempt: ClassVar[str] = "Binding"
+    done: ClassVar[str] = "Placed"
+    section: ClassVar[str] = "placements"
+    columns: ClassVar[tuple[str, ...]] = ("POD", "NODE", "DEVICES")
+
+    @property
+    def subject(self) -> str:
+        return f"Pod/{self.pod}"
+
+    @property
+    def sentence(self) -> str:
+        return f"on {_seat(self.node, self.devices)}"
+
+    def after(self, draft: Draft) -> None:
+        draft.place(self.pod, self.node, self.devices)
+
+    @property
+    def seat_changes(self) -> tuple[SeatChange, ...]:
+        return (SeatChange(self.pod, None, self.node, self.devices),)
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return self.pod, self.node, ",".join(map(str, self.devices)) or "-"
 
 
-Action = Bind | Evict | Move | Scale
+PREEMPTED = "Preempted"
+"""Code of the reason of an eviction that makes room for higher priority."""
+
+ACTIONS: tuple[type[Action], ...] = (Scale, Evict, Move, Bind)
+"""All actions, in the order in which `tonnage plan` prints them."""
+
+
+def _seat(node: str, devices: Sequence[int]) -> str:
+    return f"{node}, devices {list(devices)}" if devices else node

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import numpy as np
 
-from cluster.actions import Action
+from cluster.actions import ACTIONS, Action
 from cluster.arrays import Names
 from cluster.errors import ConfigError, Mistake
 from cluster.plans import Plan
@@ -25,7 +25,7 @@ RECORD = 1
 
 Recorded = TypeVar("Recorded")
 
-_ACTIONS = {kind.__name__: kind for kind in get_args(Action)}
+_ACTIONS = {kind.__name__: kind for kind in ACTIONS}
 
 
 def snapshot_to_json(snapshot: Snapshot) -> str:
@@ -66,7 +66,7 @@ def _plain(value: Any) -> Any:
             return {key: _plain(item) for key, item in value.items()}
     if is_dataclass(value):
         made = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-        return {"action": type(value).__name__, **made} if type(value).__name__ in _ACTIONS else made
+        return {"action": type(value).__name__, **made} if isinstance(value, Action) else made
     return value
 
 
@@ -100,10 +100,12 @@ def _read(kind: Any, value: Any, place: str) -> Any:
     if origin is Literal:
         return value if value in arguments else _refuse(place, f"one of {', '.join(arguments)}", value)
     if origin in (Union, UnionType):
-        return _one_of(arguments, value, place)
+        return None if value is None else _read(next(a for a in arguments if a is not NoneType), value, place)
     if origin is not None and issubclass(origin, Mapping):
         items = _mapping(value, place).items()
         return {key: _read(arguments[1], item, f"{place}.{key}") for key, item in items}
+    if kind is Action:
+        return _action(_mapping(value, place), place)
     if is_dataclass(kind):
         return _dataclass(kind, _mapping(value, place), place)
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
@@ -133,11 +135,9 @@ def _tuple(arguments: tuple[Any, ...], value: Any, place: str) -> tuple[Any, ...
     return tuple(_read(arguments[0], item, f"{place}[{n}]") for n, item in enumerate(value))
 
 
-def _one_of(arguments: tuple[Any, ...], value: Any, place: str) -> Any:
-    """An optional value, or one of the actions, which say which one they are."""
-    if NoneType in arguments:
-        return None if value is None else _read(next(a for a in arguments if a is not NoneType), value, place)
-    named = dict(_mapping(value, place))
+def _action(value: Mapping[str, Any], place: str) -> Any:
+    """An action of the kind that its record names."""
+    named = dict(value)
     name = named.pop("action", None)
     kind = _ACTIONS.get(str(name))
     return (

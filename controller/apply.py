@@ -1,8 +1,5 @@
 """Carrying a plan out: phase by phase, and nothing on top of something that failed."""
 
-from typing import assert_never
-
-from cluster.actions import Action, Bind, Evict, Move, Scale
 from cluster.plans import Phase, Plan, Reason, Step
 from controller.ports import Outcome, Undone, World
 
@@ -18,15 +15,15 @@ def carry_out(world: World, plan: Plan) -> Outcome:
     done: list[Step] = []
     undone: list[Undone] = []
     for phase in plan.phases:
-        kept, lost = _carry_out_phase(world, phase, {touched for u in undone for touched in touches(u.step.action)})
+        kept, lost = _carry_out_phase(world, phase, {touched for u in undone for touched in u.step.action.touches()})
         done += kept
         undone += lost
     return Outcome(tuple(done), tuple(undone))
 
 
 def _carry_out_phase(world: World, phase: Phase, spoilt: set[str]) -> tuple[list[Step], list[Undone]]:
-    sound = [step for step in phase.steps if not spoilt & touches(step.action)]
-    undone = [Undone(step, _skipped(step, spoilt)) for step in phase.steps if spoilt & touches(step.action)]
+    sound = [step for step in phase.steps if not spoilt & step.action.touches()]
+    undone = [Undone(step, _skipped(step, spoilt)) for step in phase.steps if spoilt & step.action.touches()]
     if phase.whole and undone:
         return [], undone + [Undone(step, Reason("NotWhole", f"{phase.name} cannot be whole")) for step in sound]
     done = []
@@ -39,17 +36,4 @@ def _carry_out_phase(world: World, phase: Phase, spoilt: set[str]) -> tuple[list
 
 
 def _skipped(step: Step, spoilt: set[str]) -> Reason:
-    return Reason("Skipped", f"an earlier step on {', '.join(sorted(spoilt & touches(step.action)))} failed")
-
-
-def touches(action: Action) -> frozenset[str]:
-    """The nodes, pods and services that an action changes, as `Kind/name`."""
-    match action:
-        case Bind() | Evict():
-            return frozenset((f"Pod/{action.pod}", f"Node/{action.node}"))
-        case Move():
-            return frozenset((f"Pod/{action.pod}", f"Node/{action.from_node}", f"Node/{action.node}"))
-        case Scale():
-            return frozenset((f"ModelService/{action.service}",))
-        case _:
-            assert_never(action)
+    return Reason("Skipped", f"an earlier step on {', '.join(sorted(spoilt & step.action.touches()))} failed")

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from cluster.actions import Action, Bind, Evict, Move, Scale
+from cluster.actions import Action, SeatChange
 from cluster.errors import ActionError, ConfigError, Mistake
 from cluster.nodes import eligible_nodes
 from cluster.plans import Plan
 from cluster.pods import PENDING, PodTable, device_numbers
-from cluster.snapshot import Snapshot, without_pods
+from cluster.scaling import without_pods
+from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.ports import Outcome
 
@@ -46,10 +47,12 @@ class SimulatedWorld:
     def _apply(self, action: Action) -> None:
         if why := self._fault(action):
             raise ActionError(f"{action}: {why}")
-        self._check_source(action)
+        for change in action.seat_changes:
+            self._check_source(action, change)
         after = self._now.after([action])
-        if isinstance(action, Bind | Move):
-            self._check_node(after, action)
+        for change in action.seat_changes:
+            if change.node_after is not None:
+                self._check_node(after, action, change, change.node_after)
         self._now = after
 
     def report(self, plan: Plan, outcome: Outcome) -> None:
@@ -101,20 +104,17 @@ class SimulatedWorld:
         schedulable[row] = to
         self._now = replace(self._now, nodes=replace(self._now.nodes, schedulable=schedulable))
 
-    def _check_source(self, action: Action) -> None:
-        if isinstance(action, Scale):
-            return
-        row = self._now.pods.names.row(action.pod)
+    def _check_source(self, action: Action, change: SeatChange) -> None:
+        row = self._now.pods.names.row(change.pod)
         if row is None:
             raise ActionError(f"{action}: there is no such pod")
         node = int(self._now.pods.node[row])
         runs_on = None if node == PENDING else self._now.nodes.names[node]
-        expected = action.node if isinstance(action, Evict) else action.from_node if isinstance(action, Move) else None
-        if runs_on != expected:
+        if runs_on != change.node_before:
             raise ActionError(f"{action}: the pod runs on {runs_on}")
 
-    def _check_node(self, after: Snapshot, action: Bind | Move) -> None:
-        where, row = after.nodes.names.row(action.node), after.pods.names.row(action.pod)
+    def _check_node(self, after: Snapshot, action: Action, change: SeatChange, node: str) -> None:
+        where, row = after.nodes.names.row(node), after.pods.names.row(change.pod)
         if where is None or row is None:
             raise ActionError(f"{action}: there is no such node or pod")
         shape = after.pods.shapes[after.pods.shape[row]]

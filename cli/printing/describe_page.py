@@ -10,6 +10,7 @@ from cli.printing.event_rows import HEADERS, in_order, row
 from cli.printing.object_output import yaml_text
 from controller.api.labels import API_VERSION, CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION
 from controller.kube_world.deployments import GPU_TYPE_LABEL
+from controller.report.events import REPORTER
 
 Object = dict[str, Any]
 
@@ -203,7 +204,9 @@ def _why(pod: Object, events: Iterable[Object]) -> str:
     """What was said last of a pod that waits."""
     said = [event for event in in_order(events) if event.get("type") == "Warning"]
     if said:
-        return f"{said[-1].get('reason')}: {said[-1].get('note', '')}"
+        last, note = said[-1], str(said[-1].get("note", ""))
+        # Notes of Tonnage begin with the reason's code.
+        return note if last.get("reportingController") == REPORTER else f"{last.get('reason')}: {note}"
     if pod["spec"].get("schedulingGates"):
         return "waits for " + ", ".join(gate["name"] for gate in pod["spec"]["schedulingGates"])
     for condition in (pod.get("status") or {}).get("conditions") or ():

@@ -6,7 +6,7 @@ from typing import Any
 
 from cli.printing.object_output import yaml_text
 from cli.printing.plan_figures import figure, instances, money, reason_document
-from controller.queries.plan_diff import PlanDiff, PodChange, ServiceChange
+from controller.queries.plan_diff import OtherChange, PlanDiff, PodChange, ServiceChange
 
 Document = dict[str, Any]
 
@@ -15,12 +15,14 @@ NOISE = ("managedFields", "resourceVersion", "uid", "creationTimestamp", "genera
 
 
 def plan_lines(diff: PlanDiff) -> Iterator[str]:
-    """`+` starts, `-` stops, `>` moves, `~` is scaled, `!` cannot be; the last line sums up."""
+    """`+` starts, `-` stops, `>` moves, `~` is scaled or changes otherwise, `!` cannot be; the last line sums up."""
     for service in diff.services:
         if service.is_change or service.is_refused:
             yield from _service(service)
     for pod in diff.pods:
         yield _pod(pod)
+    for other in diff.others:
+        yield _other(other)
     for workload, reason in diff.left_over:
         yield f"! {workload}: {reason.words}"
     yield summary(diff)
@@ -49,6 +51,10 @@ def _pod(change: PodChange) -> str:
             return f"> Pod/{change.pod}: {before} → {after}{devices}: {change.reason.words}"
 
 
+def _other(change: OtherChange) -> str:
+    return f"~ {change.subject}: {change.sentence}: {change.reason.words}"
+
+
 def summary(diff: PlanDiff) -> str:
     if diff.is_empty and not diff.left_over:
         return f"Nothing would change; services cost ${money(diff.cost_after)} per hour."
@@ -56,9 +62,10 @@ def summary(diff: PlanDiff) -> str:
     stops = sum(1 for pod in diff.pods if pod.node_after is None)
     scaled = sum(1 for service in diff.services if service.is_change)
     moves = len(diff.pods) - starts - stops
+    others = f"{len(diff.others)} other changes; " if diff.others else ""
     return (
-        f"{starts} pods would start, {stops} stop, {moves} move; {scaled} services scaled; {len(diff.left_over)} left "
-        f"over; services ${money(diff.cost_before)} → ${money(diff.cost_after)} per hour."
+        f"{starts} pods would start, {stops} stop, {moves} move; {scaled} services scaled; {others}"
+        f"{len(diff.left_over)} left over; services ${money(diff.cost_before)} → ${money(diff.cost_after)} per hour."
     )
 
 
@@ -87,6 +94,10 @@ def document(diff: PlanDiff) -> Document:
                 "reason": reason_document(each.reason),
             }
             for each in diff.pods
+        ],
+        "others": [
+            {"subject": each.subject, "change": each.sentence, "reason": reason_document(each.reason)}
+            for each in diff.others
         ],
     }
 
@@ -124,6 +135,11 @@ def change_lines(before: PlanDiff, after: PlanDiff) -> Iterator[str]:
     for fate in fates.values():
         is_same = False
         yield f"  Pod/{fate.pod} would be left as it is; before: {_pod(fate)}"
+    before_others = {(each.subject, each.sentence) for each in before.others}
+    for other in after.others:
+        if (other.subject, other.sentence) not in before_others:
+            is_same = False
+            yield _other(other)
     if elsewhere:
         is_same = False
         yield f"  {elsewhere} pods would go to another node than before"

@@ -1,15 +1,15 @@
 """A plan in print: a stable document for machines, tables for people."""
 
 import json
-from collections.abc import Iterable, Iterator
-from typing import assert_never
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import click
 
 from cli.inputs.planning import Planned
 from cli.printing.plan_figures import Document, figure, instances, money, reason_document, routes
 from cli.printing.tables import Row, table
-from cluster.actions import Action, Bind, Evict, Move, Scale
+from cluster.actions import ACTIONS, Action
 from cluster.plans import Certificate, Plan, ServicePlan, Step
 from cluster.record import RECORD
 
@@ -66,10 +66,7 @@ def document(made: Planned, *, timings: bool = False) -> Document:
         "bound": figure(bound),
         "gap": figure(None if bound is None else Certificate(cost, bound, "", 0.0).gap),
         "services": [_service(each, timings=timings) for each in sorted(plan.services, key=lambda s: s.service)],
-        "scale": [_step(step) for step in plan.steps() if isinstance(step.action, Scale)],
-        "evictions": [_step(step) for step in plan.steps() if isinstance(step.action, Evict)],
-        "moves": [_step(step) for step in plan.steps() if isinstance(step.action, Move)],
-        "placements": [_step(step) for step in plan.steps() if isinstance(step.action, Bind)],
+        **_sections(plan),
         "unplaced": [{"workload": each.workload, "reason": reason_document(each.reason)} for each in plan.unplaced],
         "refused": [
             {
@@ -121,19 +118,27 @@ def _step(step: Step) -> Document:
     return {**_action(step.action), "reason": reason_document(step.reason)}
 
 
+def _sections(plan: Plan) -> dict[str, list[Document]]:
+    """Steps by the section of their action: those of today's actions always, in their order."""
+    found: dict[str, list[Document]] = {kind.section: [] for kind in ACTIONS}
+    for step in plan.steps():
+        found.setdefault(step.action.section, []).append(_step(step))
+    return found
+
+
 def _action(action: Action) -> Document:
-    match action:
-        case Bind():
-            return {"pod": action.pod, "node": action.node, "devices": list(action.devices)}
-        case Move():
-            devices = list(action.devices)
-            return {"pod": action.pod, "from_node": action.from_node, "node": action.node, "devices": devices}
-        case Evict():
-            return {"pod": action.pod, "node": action.node}
-        case Scale():
-            return {"service": action.service, "instances": dict(sorted(action.instances.items()))}
-        case _:
-            assert_never(action)
+    return {name: _plain(value) for name, value in action.values().items()}
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case tuple():
+            return [_plain(each) for each in value]
+        case Mapping():
+            return {name: _plain(each) for name, each in sorted(value.items())}
+        case float():
+            return figure(value)
+    return value
 
 
 def tables(made: Planned) -> Iterator[str]:
@@ -141,20 +146,11 @@ def tables(made: Planned) -> Iterator[str]:
     plan, data = made.plan, document(made)
     if plan.services:
         yield table(("SERVICE", "INSTANCES", "$/HOUR", "BOUND", "GAP", "SOLVER"), _service_rows(data["services"]))
-    if data["evictions"]:
-        yield table(
-            ("STOPPED", "NODE", "WHY"), ((e["pod"], e["node"], e["reason"]["words"]) for e in data["evictions"])
-        )
-    if data["moves"]:
-        moves = ((m["pod"], f"{m['from_node']} → {m['node']}", m["reason"]["words"]) for m in data["moves"])
-        yield table(("MOVED", "NODES", "WHY"), moves)
-    if data["placements"]:
-        yield table(("POD", "NODE", "DEVICES", "WHY"), _placement_rows(data["placements"]))
+    yield from _action_tables(plan)
     if data["unplaced"]:
         yield table(("NOT PLACED", "WHY"), ((u["workload"], u["reason"]["words"]) for u in data["unplaced"]))
-    if data["refused"]:
-        rows = ((f"{r['action']} {r.get('pod') or r.get('service')}", r["reason"]["words"]) for r in data["refused"])
-        yield table(("REFUSED", "WHY"), rows)
+    if plan.refused:
+        yield table(("REFUSED", "WHY"), ((_named(each.step.action), each.reason.words) for each in plan.refused))
     yield _summary(data)
 
 
@@ -171,9 +167,17 @@ def _service_rows(services: Iterable[Document]) -> Iterator[Row]:
         )
 
 
-def _placement_rows(placements: Iterable[Document]) -> Iterator[Row]:
-    for each in placements:
-        yield each["pod"], each["node"], ",".join(map(str, each["devices"])) or "-", each["reason"]["words"]
+def _action_tables(plan: Plan) -> Iterator[str]:
+    """A table for each kind of action that no other table shows."""
+    steps = list(plan.steps())
+    for kind in dict.fromkeys((*ACTIONS, *(type(step.action) for step in steps))):
+        rows = [(*step.action.cells, step.reason.words) for step in steps if type(step.action) is kind]
+        if rows and kind.columns:
+            yield table((*kind.columns, "WHY"), rows)
+
+
+def _named(action: Action) -> str:
+    return f"{type(action).__name__} {action.subject.partition('/')[2]}"
 
 
 def _summary(data: Document) -> str:

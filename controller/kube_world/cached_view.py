@@ -94,7 +94,12 @@ class CachedSightings:
         return SeenService(name, meta.uid, meta.generation, template, _plain(bytes(found.status)))
 
     def uid(self, kind: str, name: str) -> str | None:
-        """Of a Pod or an object of ours; None when it is not there, or of a kind that planning does not read."""
+        """UID of a Pod or an object of ours; None when it is not there, or of a kind that planning does not read.
+
+        A Node's is its name: by it kubelet writes a node's Events, and `kubectl describe node` finds them.
+        """
+        if kind == "Node":
+            return name
         found = self._by_kind[kind].get(name) if kind in self._by_kind else None
         return found.metadata.uid if found else None
 

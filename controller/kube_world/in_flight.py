@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from cluster.actions import Bind
-from cluster.snapshot import Snapshot, without_pods
+from cluster.scaling import without_pods
+from cluster.snapshot import Snapshot
 from controller.kube.cluster_view import SeenDeployment, SeenPod
 
 

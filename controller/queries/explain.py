@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.actions import Bind, Evict, Move, Scale
+from cluster.actions import Evict
 from cluster.errors import ConfigError, Mistake
-from cluster.plans import Plan, Reason, ServicePlan, Step
+from cluster.plans import Plan, Reason, ServicePlan
 from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, ModelService, PodShape
@@ -146,7 +146,7 @@ def _scaled_away(snapshot: Snapshot, plan: Plan, name: str) -> PodWhy:
     pods = snapshot.pods
     row = pods.names.row(name)
     assert row is not None  # noqa: S101  # `_known` has looked
-    scales = (s for s in plan.steps() if isinstance(s.action, Scale) and s.action.service == pods.owner[row])
+    scales = (step for step in plan.steps() if step.action.subject == f"ModelService/{pods.owner[row]}")
     return PodWhy(
         name=name,
         shape=pods.shapes[pods.shape[row]],
@@ -175,13 +175,9 @@ def _reason(plan: Plan, after: Snapshot, row: int) -> Reason | None:
     name = after.pods.names[row]
     labels = (f"Pod/{name}", f"Gang/{_gang_name(after, row)}")
     unplaced = [each.reason for each in plan.unplaced if each.workload in labels]
-    steps = [step.reason for step in plan.steps() if _pod_of(step) == name]
+    steps = [step.reason for step in plan.steps() if any(seat.pod == name for seat in step.action.seat_changes)]
     starts = after.pods.node[row] != PENDING
     return next(iter(reversed(steps if starts else unplaced or steps)), None)
-
-
-def _pod_of(step: Step) -> str | None:
-    return step.action.pod if isinstance(step.action, Bind | Evict | Move) else None
 
 
 def _gang(snapshot: Snapshot, after: Snapshot, plan: Plan, row: int, packer_of: PackerOf) -> GangWhy:

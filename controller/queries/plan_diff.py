@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import assert_never
 
-from cluster.actions import Action, Bind, Evict, Move, Scale
 from cluster.plans import Plan, Reason, ServicePlan
 from cluster.snapshot import Snapshot
 from cluster.workloads import ModelService
@@ -43,11 +41,23 @@ class PodChange:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherChange:
+    """A change of anything else than a service's instances or a pod's seat."""
+
+    subject: str
+    """`Kind/name`."""
+    sentence: str
+    """Where or how it would change."""
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
 class PlanDiff:
     services: tuple[ServiceChange, ...]
     pods: tuple[PodChange, ...]
     left_over: tuple[tuple[str, Reason], ...]
     """(workload or step, why it cannot be or must not be)."""
+    others: tuple[OtherChange, ...] = ()
 
     @property
     def cost_before(self) -> float:
@@ -60,7 +70,7 @@ class PlanDiff:
     @property
     def is_empty(self) -> bool:
         """The cluster is as the plan wants it."""
-        return not self.pods and not any(each.is_change for each in self.services)
+        return not self.pods and not self.others and not any(each.is_change for each in self.services)
 
 
 def plan_diff(snapshot: Snapshot, plan: Plan) -> PlanDiff:
@@ -71,8 +81,9 @@ def plan_diff(snapshot: Snapshot, plan: Plan) -> PlanDiff:
         pods=tuple(_pods(plan)),
         left_over=(
             *((each.workload, each.reason) for each in plan.unplaced),
-            *((_subject(each.step.action), each.reason) for each in plan.refused),
+            *((each.step.action.subject, each.reason) for each in plan.refused),
         ),
+        others=tuple(_others(plan)),
     )
 
 
@@ -87,7 +98,7 @@ def _service(snapshot: Snapshot, service: ModelService, planned: ServicePlan | N
     before = _present(service.replicas or {})
     refusal = planned.refusal if planned else None
     after = before if planned is None or refusal else _present(planned.instances)
-    scales = (s.reason for s in plan.steps() if isinstance(s.action, Scale) and s.action.service == service.name)
+    scales = (step.reason for step in plan.steps() if step.action.subject == f"ModelService/{service.name}")
     return ServiceChange(
         service=service.name,
         before=before,
@@ -105,22 +116,12 @@ def _present(counts: Mapping[str, int]) -> dict[str, int]:
 
 def _pods(plan: Plan) -> Iterator[PodChange]:
     for step in plan.steps():
-        match step.action:
-            case Bind(pod, node, devices):
-                yield PodChange(pod, None, node, devices, step.reason)
-            case Evict(pod, node):
-                yield PodChange(pod, node, None, (), step.reason)
-            case Move(pod, from_node, node, devices):
-                yield PodChange(pod, from_node, node, devices, step.reason)
-            case Scale():
-                pass
-            case _:
-                assert_never(step.action)
+        for seat in step.action.seat_changes:
+            yield PodChange(seat.pod, seat.node_before, seat.node_after, seat.devices, step.reason)
 
 
-def _subject(action: Action) -> str:
-    match action:
-        case Scale():
-            return f"ModelService/{action.service}"
-        case _:
-            return f"Pod/{action.pod}"
+def _others(plan: Plan) -> Iterator[OtherChange]:
+    """Changes that neither the lines of services nor those of pods show."""
+    for step in plan.steps():
+        if step.action.columns and not step.action.seat_changes:
+            yield OtherChange(step.action.subject, step.action.sentence, step.reason)

@@ -1,11 +1,10 @@
 """The teller: after each cycle it writes the log lines and moves the metrics. One per process."""
 
 from collections import Counter
-from typing import get_args
 
 from structlog.typing import FilteringBoundLogger
 
-from cluster.actions import Action, Bind
+from cluster.actions import ACTIONS
 from cluster.clock import Clock
 from cluster.errors import ObservationError
 from cluster.plans import Certificate
@@ -48,7 +47,7 @@ class Teller:
         self._cycles = 0
         self._since_s: dict[str, float] = {}
         self._batch: Certificate | None = None
-        kinds = [kind.__name__ for kind in get_args(Action)]
+        kinds = [kind.__name__ for kind in ACTIONS]
         meter.foresee("tonnage_actions_total", kinds, ["done", *dict.fromkeys(RESULT_OF.values()), STUCK])
         meter.foresee("tonnage_guard_refusals_total", REASONS)
         meter.foresee("tonnage_brain_plans_total", PLANNERS)
@@ -71,14 +70,17 @@ class Teller:
         known_s = pending_since(cycle.snapshot, self._since_s)
         self._since_s = pending_since(left_behind(cycle), known_s)
         for step in cycle.outcome.done:
-            if isinstance(step.action, Bind) and (at_s := known_s.get(f"Pod/{step.action.pod}")) is not None:
-                self._meter.observe(
-                    "tonnage_pod_wait_seconds", cycle.snapshot.at_s - at_s + sum(cycle.stage_s.values())
-                )
+            for change in step.action.seat_changes:
+                self._observe_wait(cycle, known_s.get(f"Pod/{change.pod}") if change.node_before is None else None)
         # Batches are rarer than scrapes, and most cycles plan none: what is told is the last one.
         self._batch = cycle.plan.certificates.get(CERTIFICATE, self._batch)
         self._meter.publish(samples_of(cycle, self._since_s, self._batch))
         self._meter.set("tonnage_last_cycle_timestamp_seconds", self._now_s())
+
+    def _observe_wait(self, cycle: Cycle, pending_since_s: float | None) -> None:
+        if pending_since_s is not None:
+            waited_s = cycle.snapshot.at_s - pending_since_s + sum(cycle.stage_s.values())
+            self._meter.observe("tonnage_pod_wait_seconds", waited_s)
 
     def tell_blind(self, error: ObservationError) -> None:
         """A cycle that could not see the cluster and decided nothing."""

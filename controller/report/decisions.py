@@ -4,24 +4,43 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from cluster.actions import Action, Bind, Evict, Move, Scale
-from cluster.plans import Plan, Reason
+from cluster.actions import PREEMPTED, Action, SeatChange
+from cluster.plans import Plan, Reason, Step
 from cluster.snapshot import Snapshot
 from controller.ports import Outcome, Undone
+
+UNPLACED = "FailedScheduling"
+"""Event reason of a workload without a place: the one of every scheduler, so that selectors and alerts find it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One decision about one object."""
+    """One decision about one object, as an Event shows it."""
 
     kind: str
     name: str
     """`namespace/name`; `name` of what has no namespace."""
     action: str
-    """What was attempted: `Binding`, `Evicting`, `Scaling`, `Placing`, of a whole gang `Starting`, `Stopping`; of a
-    PowerDomain `Keeping` its budget, `Accepting` it, `Watching` a device."""
+    """What was attempted: an action's `attempt` (`Binding`, `Evicting`, `Moving`, `Scaling`), `Placing`, of a whole
+    gang `Starting`, `Stopping`; of a PowerDomain `Keeping` its budget, `Accepting` it, `Watching` a device."""
     reason: Reason
+    """Why it was decided, or why it failed."""
     is_warning: bool = False
+    event: str = ""
+    """What happened, the Event's reason: `Placed`, `FailedBinding`. Empty: the code of `reason`, where that is itself
+    what happened, as with the conditions of a PowerDomain."""
+    where: str = ""
+    """Where or how it happened: `on node-7, devices [0, 1]`."""
+
+    @property
+    def happened(self) -> str:
+        return self.event or self.reason.code
+
+    @property
+    def note(self) -> str:
+        """What happened where, and why: with the reason's code where the Event's reason is another word."""
+        why = f"{self.reason.code}: {self.reason.words}" if self.event else self.reason.words
+        return f"{self.where}; {why}" if self.where else why
 
 
 GangOf = Callable[[str], str]
@@ -41,10 +60,10 @@ def gangs_of(snapshot: Snapshot) -> GangOf:
 def said_of(plan: Plan, outcome: Outcome, gang_of: GangOf = lambda _: "") -> Iterator[Said]:
     """One for each decision: a step that was done or was not, a gang that was started or stopped however many pods it
     has, and a workload that has no place."""
-    by_gang: dict[tuple[str, str], tuple[list[Action], list[Undone]]] = {}
+    by_gang: dict[tuple[str, str], tuple[list[Step], list[Undone]]] = {}
     for step in outcome.done:
         if key := _of_gang(step.action, gang_of):
-            by_gang.setdefault(key, ([], []))[0].append(step.action)
+            by_gang.setdefault(key, ([], []))[0].append(step)
         else:
             yield _said(step.action, step.reason, is_warning=False)
     for undone in outcome.undone:
@@ -57,41 +76,37 @@ def said_of(plan: Plan, outcome: Outcome, gang_of: GangOf = lambda _: "") -> Ite
     for unplaced in plan.unplaced:
         kind, _, name = unplaced.workload.partition("/")
         if unplaced.reason.code != "AwaitsPod":  # there is no object yet that it could be said of
-            yield Said(kind, name, "Placing", unplaced.reason, is_warning=True)
+            yield Said(kind, name, "Placing", unplaced.reason, is_warning=True, event=UNPLACED)
 
 
 def _of_gang(action: Action, gang_of: GangOf) -> tuple[str, str] | None:
-    match action:
-        case Bind():
-            gang, deed = gang_of(action.pod), "Starting"
-        case Evict():
-            gang, deed = gang_of(action.pod), "Stopping"
+    """The gang that an action starts or stops a member of, and which of both it does."""
+    match action.seat_changes:
+        case (SeatChange(node_before=None) as change,):
+            deed = "Starting"
+        case (SeatChange(node_after=None) as change,):
+            deed = "Stopping"
         case _:
             return None
+    gang = gang_of(change.pod)
     return (gang, deed) if gang else None
 
 
-def _said_of_gang(gang: str, action: str, done: Sequence[Action], undone: Sequence[Undone]) -> Said:
-    nodes = Counter(each.node for each in done if isinstance(each, Bind | Evict))
+def _said_of_gang(gang: str, action: str, done: Sequence[Step], undone: Sequence[Undone]) -> Said:
+    if undone:
+        first = undone[0].reason
+        words = f"{len(undone)} of {len(done) + len(undone)} members failed, the first because {first.words}"
+        return Said("Gang", gang, action, Reason(first.code, words), is_warning=True, event=f"Failed{action}")
+    seats = (change for step in done for change in step.action.seat_changes)
+    nodes = Counter(seat.node_after or seat.node_before for seat in seats)
     where = ", ".join(f"{node} ({count})" for node, count in sorted(nodes.items()))
-    if not undone:
-        code = "Started" if action == "Starting" else "Stopped"
-        return Said("Gang", gang, action, Reason(code, f"{len(done)} members on {where}"))
-    first = undone[0].reason
-    words = f"{len(undone)} of {len(done) + len(undone)} members failed, the first because {first.words}"
-    return Said("Gang", gang, action, Reason(first.code, words), is_warning=True)
+    why = done[0].reason
+    event = "Started" if action == "Starting" else PREEMPTED if why.code == PREEMPTED else "Stopped"
+    return Said("Gang", gang, action, why, event=event, where=f"{len(done)} members on {where}")
 
 
 def _said(action: Action, reason: Reason, *, is_warning: bool) -> Said:
-    match action:
-        case Bind():
-            where = f"{action.node}" + (f", devices {list(action.devices)}" if action.devices else "")
-            return Said("Pod", action.pod, "Binding", _placed(reason, where, is_warning), is_warning)
-        case Evict() | Move():
-            return Said("Pod", action.pod, "Evicting", reason, is_warning)
-        case Scale():
-            return Said("ModelService", action.service, "Scaling", reason, is_warning)
-
-
-def _placed(reason: Reason, where: str, is_warning: bool) -> Reason:
-    return reason if is_warning else Reason(reason.code, f"on {where}: {reason.words}")
+    kind, _, name = action.subject.partition("/")
+    if is_warning:
+        return Said(kind, name, action.attempt, reason, is_warning=True, event=f"Failed{action.attempt}")
+    return Said(kind, name, action.attempt, reason, event=action.verb(reason.code), where=action.sentence)

@@ -136,10 +136,10 @@ class Events:
 
 def _is_again(before: Series, said: Said, at_s: float) -> bool:
     """Whether this is what was said before. The figures behind a reason change every cycle and are not shown."""
-    if (before.said.reason.code, before.said.is_warning) != (said.reason.code, said.is_warning):
+    was = before.said
+    if (was.happened, was.reason.code, was.is_warning) != (said.happened, said.reason.code, said.is_warning):
         return False
-    same_words = before.said.reason.words == said.reason.words
-    return same_words or (said.action == "Placing" and at_s - before.began_at_s < RENOTED_AFTER_S)
+    return was.note == said.note or (said.action == "Placing" and at_s - before.began_at_s < RENOTED_AFTER_S)
 
 
 def event_name(series: Series) -> str:
@@ -163,9 +163,9 @@ def event_write(series: Series, epoch: int, instance: str) -> Write:
         "metadata": {"name": event_name(series), "namespace": namespace, "annotations": {EPOCH_ANNOTATION: str(epoch)}},
         "eventTime": _instant(series.began_at_s),
         "type": "Warning" if said.is_warning else "Normal",
-        "reason": said.reason.code[:128],
+        "reason": said.happened[:128],
         "action": said.action,
-        "note": said.reason.words[:LONGEST_NOTE],
+        "note": said.note[:LONGEST_NOTE],
         "regarding": {
             "apiVersion": _API_VERSIONS.get(said.kind, API_VERSION),
             "kind": said.kind,

@@ -3,7 +3,6 @@
 import logging
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Literal, TextIO
 
 import structlog
@@ -77,9 +76,7 @@ def log_cycle(log: FilteringBoundLogger, number: int, cycle: Cycle) -> None:
 
 def _about(action: Action, reason: Reason) -> dict[str, object]:
     """An action's fields and the reason it was planned for, without its figures: `tonnage explain` has them."""
-    # Not `asdict`, which copies deeply: a plan of thousands of binds is as many lines.
-    values = {each.name: getattr(action, each.name) for each in fields(action)}
-    said = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    said = {name: list(value) if isinstance(value, tuple) else value for name, value in action.values().items()}
     return {"action": type(action).__name__, **said, "reason": reason.code}
 
 

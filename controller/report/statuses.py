@@ -7,7 +7,6 @@ from typing import Any
 
 import structlog
 
-from cluster.actions import Scale
 from cluster.errors import ActionError
 from cluster.plans import Plan, ServicePlan
 from cluster.pods import PENDING
@@ -41,7 +40,7 @@ def status_jobs(
     """
     running = running_instances(snapshot, lambda name: bool((pod := sightings.pod(name)) and pod.is_running))
     asked = {service.name: service.replicas or {} for service in snapshot.services}
-    undone = {u.step.action.service: u.reason for u in outcome.undone if isinstance(u.step.action, Scale)}
+    undone = {each.step.action.subject: each.reason for each in outcome.undone}
     for service in plan.services:
         seen = sightings.service(service.service)
         if seen is None or service.service not in generations:
@@ -51,7 +50,7 @@ def status_jobs(
             asked=asked.get(service.service, {}),
             running=running.get(service.service, {}),
             makes_pods=seen.template is not None,
-            undone=undone.get(service.service),
+            undone=undone.get(f"ModelService/{service.service}"),
         )
         yield from _job(seen, service, facts, at_s)
 

@@ -7,7 +7,7 @@ from math import cos, pi
 
 import numpy as np
 
-from cluster.actions import Bind, Evict, Move, Scale
+from cluster.actions import Scale
 from cluster.arrays import IntArray, Names
 from cluster.errors import ConfigError, Mistake
 from cluster.nodes import eligible_nodes
@@ -186,10 +186,10 @@ class _Day:
         """Draws a duration for every newly bound job; members of a gang end together."""
         seen = self._world.observe().pods
         ends_of_gang: dict[int, float] = {}
-        for action in (step.action for step in done.outcome.done):
-            row = seen.names.row(action.pod) if isinstance(action, Bind) else None
-            if isinstance(action, Evict):
-                self._ends_at_s.pop(action.pod, None)
+        for change in (change for step in done.outcome.done for change in step.action.seat_changes):
+            row = seen.names.row(change.pod) if change.node_before is None else None
+            if change.node_after is None:
+                self._ends_at_s.pop(change.pod, None)
             if row is None or not seen.names[row].startswith("day/") or seen.node[row] == PENDING:
                 continue
             lasts_s = self._settings.job_hours * HOUR_S * float(self._rng.lognormal(0.0, JOB_SPREAD))
@@ -201,7 +201,7 @@ class _Day:
         seen = self._world.observe()
         up = np.array([name != self._lost for name in seen.nodes.names])
         free_milli = seen.free().gpu_milli.sum(axis=1)
-        kinds = [type(step.action) for step in done.outcome.done]
+        changes = [change for step in done.outcome.done for change in step.action.seat_changes]
         return Moment(
             at_s=at_s,
             gpus=int(seen.nodes.gpus[up].sum()),
@@ -210,9 +210,9 @@ class _Day:
             waiting=int((seen.pods.node == PENDING).sum()),
             services_per_hour=_services_per_hour(seen),
             demand_share=tide(at_s / HOUR_S),
-            bound=kinds.count(Bind),
-            evicted=kinds.count(Evict) + kinds.count(Move),
-            scaled=kinds.count(Scale),
+            bound=sum(change.node_before is None for change in changes),
+            evicted=sum(change.node_before is not None for change in changes),
+            scaled=sum(isinstance(step.action, Scale) for step in done.outcome.done),
             failed=len(done.outcome.undone),
             plan_s=done.stage_s["plan"],
             news=news,
@@ -293,7 +293,10 @@ def _news(done: Cycle, after: Snapshot) -> Iterator[str]:
         if isinstance(action, Scale):
             now = sorted(replicas[action.service].items())
             yield f"{action.service}: {' + '.join(f'{n} × {name}' for name, n in now if n) or 'none'}"
-        if isinstance(action, Evict):
-            yield f"{action.pod} preempted on {action.node}"
+        elif action.columns and not action.seat_changes:
+            yield f"{action.subject} {action.done.lower()} {action.sentence}"
+        for change in action.seat_changes:
+            if change.node_after is None:
+                yield f"{change.pod} preempted on {change.node_before}"
     for undone in done.outcome.undone:
         yield f"not done: {undone.reason.words}"

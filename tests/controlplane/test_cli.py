@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from cli.main import tonnage
 from cluster.plans import Reason
 from controller.api.kinds import OWN_KINDS
+from controller.report.decisions import UNPLACED
 from controller.report.events import Said, Series, event_write
 from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
@@ -248,7 +249,7 @@ def test_a_watch_of_events_shows_each_as_it_comes_in_columns_that_stay(
     uid = kubectl.get("pod", "told")["metadata"]["uid"]
 
     def tell(code: str, words: str, at_s: float) -> None:
-        about = Said("Pod", "default/told", "Placing", Reason(code, words), is_warning=True)
+        about = Said("Pod", "default/told", "Placing", Reason(code, words), is_warning=True, event=UNPLACED)
         written = event_write(Series(about, uid, began_at_s=at_s, last_at_s=at_s), epoch=1, instance="test")
         kubectl("create", "-f", "-", stdin=dict(written.body or {}))
 
@@ -372,7 +373,8 @@ def test_describe_tells_what_was_decided_and_why_a_pod_waits(kubectl: Kubectl, r
     stuck["metadata"]["labels"] = {"tonnage.dev/service": "chat"}
     kubectl("create", "-f", "-", stdin=stuck)
     uid = kubectl.get("pod", "stuck")["metadata"]["uid"]
-    told = Said("Pod", "default/stuck", "Placing", Reason("NoGpuFree", "no node has 64 GPUs"), is_warning=True)
+    why = Reason("NoGpuFree", "no node has 64 GPUs")
+    told = Said("Pod", "default/stuck", "Placing", why, is_warning=True, event=UNPLACED)
     event = event_write(Series(told, uid, began_at_s=1.8e9, last_at_s=1.8e9), epoch=1, instance="test")
     kubectl("create", "-f", "-", stdin=dict(event.body or {}))
 
@@ -380,7 +382,7 @@ def test_describe_tells_what_was_decided_and_why_a_pod_waits(kubectl: Kubectl, r
 
     assert "stuck   NoGpuFree: no node has 64 GPUs" in page
     assert "Demand:     30 requests per second" in page
-    assert "NoGpuFree   Pod/stuck   no node has 64 GPUs" in events
+    assert "FailedScheduling   Pod/stuck   NoGpuFree: no node has 64 GPUs" in events
     assert "no node has 64 GPUs" in said(run("events --for pod/stuck -o jsonpath={.items[0].note}"))
     kubectl("delete", "pod", "stuck")
 

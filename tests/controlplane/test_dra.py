@@ -188,7 +188,9 @@ def test_a_claim_that_cannot_be_served_is_told_in_an_event(admin: Kubectl, here:
 
         def told() -> bool:
             events = here.get("events.events.k8s.io")["items"]
-            return any(each["reason"] == "NoDeviceMatches" for each in events)
+            return any(
+                each["reason"] == "FailedScheduling" and each["note"].startswith("NoDeviceMatches: ") for each in events
+            )
 
         until(told, "an event that says why", within_s=60)
 

@@ -197,7 +197,7 @@ def test_an_action_that_does_not_exist_is_refused() -> None:
     record = json.loads(plan_to_json(Plan(phases=(Phase("x", (Step(Evict("p", "n"), Reason("R", "r")),)),))))
     record["plan"]["phases"][0]["steps"][0]["action"]["action"] = "Explode"
 
-    with pytest.raises(ConfigError, match="should be one of Bind, Evict, Move, Scale, not 'Explode'"):
+    with pytest.raises(ConfigError, match="should be one of Scale, Evict, Move, Bind, not 'Explode'"):
         plan_from_json(json.dumps(record))
 
 

@@ -2,7 +2,9 @@
 
 import ast
 import inspect
+from itertools import chain
 
+from cluster import occupancy
 from cluster.actions import Action, Bind, Evict, Move, Scale
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
@@ -123,8 +125,8 @@ def test_an_unknown_service_is_not_scaled() -> None:
 
 def test_every_code_of_the_guard_is_foreseen() -> None:
     """A code that is not has no counter before it first happens, so nobody's alert sees it happen once."""
-    tree = ast.parse(inspect.getsource(guard_module))
-    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)]
+    trees = (ast.walk(ast.parse(inspect.getsource(each))) for each in (guard_module, occupancy))
+    calls = [each for each in chain(*trees) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)]
     codes = {
         call.args[0].value for call in calls if call.func.id == "Reason" and isinstance(call.args[0], ast.Constant)
     }

@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cluster.actions import Action
 from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
 from controller.kube.cluster_view import SeenDeployment, SeenGpuType, SeenPod, SeenService
 from controller.kube.sender import Applier
+from controller.kube_world.handlers import HANDLERS, Handler
 from controller.kube_world.world import KubernetesWorld
 from controller.placers.claims import Allocate, no_claims
 from controller.placers.pools import Pool
@@ -73,6 +75,7 @@ def kubernetes(
     allocate: Allocate = no_claims,
     device_classes: Mapping[str, str] | None = None,
     pools: Sequence[Pool] = (),
+    handlers: Mapping[type[Action], Handler] = HANDLERS,
 ) -> KubernetesWorld:
     """pools: left out, one for all nodes, of `placer`."""
     return KubernetesWorld(
@@ -85,4 +88,5 @@ def kubernetes(
         tell=lambda *_: None,
         allocate=allocate,
         device_classes=device_classes,
+        handlers=handlers,
     )

@@ -5,6 +5,7 @@ import pytest
 from cluster.actions import Action, Bind, Evict, Scale
 from cluster.errors import ActionError
 from controller.kube_world.capacity_check import Account
+from controller.kube_world.handlers import HANDLERS
 from tests.builders.fleet import node, pod, world
 
 
@@ -13,7 +14,8 @@ def account() -> Account:
         world(
             [node("a", gpus=2, cpu_milli=8000), node("closed", gpus=8, schedulable=False)],
             [pod("runs", gpus=1, on="a", devices=(0,)), pod("waits", gpus=1), pod("also", gpus=1), pod("wide", gpus=2)],
-        )
+        ),
+        HANDLERS,
     )
 
 
@@ -50,7 +52,8 @@ def test_what_was_charged_in_this_batch_counts() -> None:
 
 
 def test_cpu_is_counted_too() -> None:
-    books = Account(world([node("a", cpu_milli=1500)], [pod("first", cpu_milli=1000), pod("second", cpu_milli=1000)]))
+    seen = world([node("a", cpu_milli=1500)], [pod("first", cpu_milli=1000), pod("second", cpu_milli=1000)])
+    books = Account(seen, HANDLERS)
     books.charge(Bind("first", "a"))
 
     with pytest.raises(ActionError, match="CPU or memory"):

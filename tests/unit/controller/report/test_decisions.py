@@ -1,6 +1,8 @@
 """What is said of a plan: one thing for each decision, however many pods a gang has."""
 
-from cluster.actions import Bind, Evict
+import pytest
+
+from cluster.actions import Action, Bind, Evict, Move, Scale
 from cluster.plans import Phase, Plan, Reason, Step, Unplaced
 from cluster.workloads import Gang
 from controller.ports import Outcome, Undone
@@ -28,7 +30,7 @@ def test_a_gang_that_starts_is_told_of_once() -> None:
     (said,) = said_of(plan(*steps), Outcome(steps, ()), GANG_OF)
 
     assert (said.kind, said.name, said.action, said.is_warning) == ("Gang", "ns/team", "Starting", False)
-    assert said.reason == Reason("Started", "3 members on a (2), b (1)")
+    assert (said.happened, said.note) == ("Started", "3 members on a (2), b (1); LeastCost: least cost")
 
 
 def test_a_gang_that_does_not_start_whole_is_told_of_once_with_the_first_failure() -> None:
@@ -46,14 +48,15 @@ def test_a_gang_that_is_stopped_is_told_of_once() -> None:
 
     (said,) = said_of(plan(*steps), Outcome(steps, ()), GANG_OF)
 
-    assert (said.action, said.reason.code) == ("Stopping", "Stopped")
+    assert (said.action, said.happened) == ("Stopping", "Stopped")
+    assert said.note == "2 members on a (2); GangTakenBack: late"
 
 
 def test_a_pod_of_no_gang_is_told_of_by_itself() -> None:
     (said,) = said_of(plan(bind("ns/p")), Outcome((bind("ns/p"),), ()), GANG_OF)
 
     assert (said.kind, said.name) == ("Pod", "ns/p")
-    assert said.reason.words == "on a, devices [0]: least cost"
+    assert (said.happened, said.note) == ("Placed", "on a, devices [0]; LeastCost: least cost")
 
 
 def test_what_has_no_place_is_told_of_but_for_pods_that_do_not_exist_yet() -> None:
@@ -63,3 +66,48 @@ def test_what_has_no_place_is_told_of_but_for_pods_that_do_not_exist_yet() -> No
     (said,) = said_of(plan(unplaced=(short, to_come)), Outcome((), ()), GANG_OF)
 
     assert (said.kind, said.name, said.action, said.is_warning) == ("Gang", "ns/team", "Placing", True)
+    assert (said.happened, said.note) == ("FailedScheduling", "GangHeldBack: too few")
+
+
+@pytest.mark.parametrize(
+    ("action", "code", "happened", "note"),
+    [
+        (Evict("ns/p", "a"), "Preempted", "Preempted", "from a; Preempted: why"),
+        (Evict("ns/p", "a"), "NotBound", "Evicted", "from a; NotBound: why"),
+        (Move("ns/p", "a", "b", (1,)), "EmptiesNode", "Moved", "from a to b, devices [1]; EmptiesNode: why"),
+        (Scale("ns/s", {"L4": 2, "A100": 0}), "CheapestMix", "Scaled", "to 0 × A100, 2 × L4; CheapestMix: why"),
+    ],
+    ids=str,
+)
+def test_an_event_names_what_happened_and_its_note_why(action: Action, code: str, happened: str, note: str) -> None:
+    step = Step(action, Reason(code, "why"))
+
+    (said,) = said_of(plan(step), Outcome((step,), ()), GANG_OF)
+
+    assert (said.happened, said.note, said.is_warning) == (happened, note, False)
+
+
+@pytest.mark.parametrize(
+    ("action", "happened"),
+    [
+        (Bind("ns/p", "a"), "FailedBinding"),
+        (Evict("ns/p", "a"), "FailedEvicting"),
+        (Move("ns/p", "a", "b"), "FailedMoving"),
+        (Scale("ns/s", {}), "FailedScaling"),
+    ],
+    ids=str,
+)
+def test_an_action_that_failed_names_the_attempt_and_the_failure(action: Action, happened: str) -> None:
+    failed = Undone(Step(action, WHY), Reason("ActionFailed", "status 409"))
+
+    (said,) = said_of(plan(failed.step), Outcome((), (failed,)), GANG_OF)
+
+    assert (said.happened, said.note, said.is_warning) == (happened, "ActionFailed: status 409", True)
+
+
+def test_a_gang_that_gives_way_is_preempted() -> None:
+    steps = tuple(Step(Evict(f"ns/g{n}", "a"), Reason("Preempted", "gives way")) for n in range(3))
+
+    (said,) = said_of(plan(*steps), Outcome(steps, ()), GANG_OF)
+
+    assert (said.kind, said.happened) == ("Gang", "Preempted")

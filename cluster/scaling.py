@@ -1,0 +1,81 @@
+"""Scaling a service: which of its pods a snapshot gains or loses."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from cluster.arrays import Names
+from cluster.errors import ActionError
+from cluster.pods import PENDING, PodTable
+from cluster.snapshot import Snapshot
+from cluster.workloads import ModelService
+
+
+def scaled(snapshot: Snapshot, name: str, instances: Mapping[str, int]) -> Snapshot:
+    """The snapshot with a service at the wanted instances: new ones pending, the last named ones gone.
+
+    Pending instances go before running ones, so scaling down disturbs as little as it can. instances: by GPU type.
+    Raises ActionError when there is no service `name`.
+    """
+    service = next((s for s in snapshot.services if s.name == name), None)
+    if service is None:
+        raise ActionError(f"scaling {name}: there is no such service; observe again")
+    for gpu_type, wanted in instances.items():
+        snapshot = _with_instances(snapshot, service, gpu_type, wanted)
+    replicas = {**(service.replicas or {}), **instances}
+    services = tuple(replace(s, replicas=replicas) if s.name == service.name else s for s in snapshot.services)
+    return replace(snapshot, services=services)
+
+
+def _with_instances(snapshot: Snapshot, service: ModelService, gpu_type: str, wanted: int) -> Snapshot:
+    pods = snapshot.pods
+    prefix = f"{service.name}-{gpu_type.lower()}-"
+    mine = service_pods(pods, service.name, gpu_type)
+    if len(mine) > wanted:
+        goers = sorted(mine, key=lambda row: (pods.node[row] == PENDING, row), reverse=True)[: len(mine) - wanted]
+        return replace(snapshot, pods=without_pods(pods, goers))
+    free_names = (name for n in range(len(pods) + wanted) if (name := f"{prefix}{n}") not in pods.names)
+    new = [next(free_names) for _ in range(wanted - len(mine))]
+    width = next(
+        (p.gpus_per_instance for p in snapshot.profiles if (p.model, p.gpu_type) == (service.model, gpu_type)), 1
+    )
+    count = len(new)
+    fresh_pods = PodTable(
+        names=Names(new),
+        shape=np.zeros(count, dtype=np.int64),
+        shapes=(service.instance_shape(gpu_type, width),),
+        node=np.full(count, PENDING),
+        devices=np.zeros(count, dtype=np.int64),
+        priority=np.full(count, service.priority),
+        gang=np.full(count, -1),
+        owner=(service.name,) * count,
+        movable=np.ones(count, dtype=bool),
+    )
+    return replace(snapshot, pods=pods.plus(fresh_pods))
+
+
+def service_pods(pods: PodTable, service: str, gpu_type: str) -> list[int]:
+    """Rows of a service's instances on one GPU type, pending or running, in table order."""
+    return [
+        row
+        for row, owner in enumerate(pods.owner)
+        if owner == service and pods.shapes[pods.shape[row]].gpu_types == (gpu_type,)
+    ]
+
+
+def without_pods(pods: PodTable, rows: Iterable[int]) -> PodTable:
+    """The table without these rows; the order of the others stays."""
+    gone = set(rows)
+    keep = np.array([row for row in range(len(pods)) if row not in gone], dtype=np.int64)
+    return PodTable(
+        names=Names(pods.names[row] for row in keep),
+        shape=pods.shape[keep],
+        shapes=pods.shapes,
+        node=pods.node[keep],
+        devices=pods.devices[keep],
+        priority=pods.priority[keep],
+        gang=pods.gang[keep],
+        owner=tuple(pods.owner[row] for row in keep),
+        movable=pods.movable[keep],
+    )
