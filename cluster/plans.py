@@ -44,6 +44,16 @@ class Unplaced:
 
 
 @dataclass(frozen=True, slots=True)
+class Finding:
+    """A verdict or a forecast that a decider states without an action: a node's health, a queue's growth."""
+
+    about: str
+    """`Kind/name`: `Node/name`, `ModelService/namespace/name`."""
+    reason: Reason
+    """What was found, as code, words and figures."""
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """A step that a plan held and the guard struck out."""
 
@@ -111,6 +121,8 @@ class Plan:
     refused: tuple[Refused, ...] = ()
     certificates: Mapping[str, Certificate] = field(default_factory=dict)
     """Certificates of the whole plan by what they certify, e.g. `mix`, `gpu_packing`."""
+    findings: tuple[Finding, ...] = ()
+    """Findings of all deciders, in their order; nothing is applied by them."""
 
     def steps(self) -> Iterator[Step]:
         """All steps, in the order in which they are to happen."""
@@ -137,4 +149,5 @@ class Plan:
             services=self.services + other.services,
             refused=self.refused + other.refused,
             certificates=certificates,
+            findings=self.findings + other.findings,
         )

@@ -76,6 +76,7 @@ def document(made: Planned, *, timings: bool = False) -> Document:
             }
             for each in plan.refused
         ],
+        "findings": [{"about": each.about, "reason": reason_document(each.reason)} for each in plan.findings],
         "certificates": {name: _certificate(each, timings=timings) for name, each in sorted(plan.certificates.items())},
         "notes": [{"about": note.about, "reason": reason_document(note.reason)} for note in made.notes],
     }
@@ -151,6 +152,8 @@ def tables(made: Planned) -> Iterator[str]:
         yield table(("NOT PLACED", "WHY"), ((u["workload"], u["reason"]["words"]) for u in data["unplaced"]))
     if plan.refused:
         yield table(("REFUSED", "WHY"), ((_named(each.step.action), each.reason.words) for each in plan.refused))
+    if plan.findings:
+        yield table(("FOUND", "WHAT"), ((each.about, each.reason.words) for each in plan.findings))
     yield _summary(data)
 
 

@@ -17,10 +17,10 @@ import numpy as np
 
 from cluster.actions import ACTIONS, Action
 from cluster.arrays import Names
-from cluster.plans import Certificate, Phase, Plan, Reason, Refused, ServicePlan, Step, Unplaced
+from cluster.plans import Certificate, Finding, Phase, Plan, Reason, Refused, ServicePlan, Step, Unplaced
 from cluster.snapshot import Snapshot
 
-FORM = 1
+FORM = 2
 """Raised whenever a reader of before could misread a frame of now."""
 MARK = b"TNGF"
 ALIGNED = 64
@@ -61,6 +61,7 @@ class _PlanHead:
     services: tuple[ServicePlan, ...]
     refused: tuple[tuple[_StepHead, Reason], ...]
     certificates: dict[str, Certificate]
+    findings: tuple[Finding, ...] = ()
 
 
 def snapshot_frame(snapshot: Snapshot) -> bytes:
@@ -82,7 +83,8 @@ def plan_frame(plan: Plan) -> bytes:
 
     phases = tuple(_PhaseHead(p.name, tuple(head(step) for step in p.steps), p.whole) for p in plan.phases)
     refused = tuple((head(each.step), each.reason) for each in plan.refused)
-    return _frame(_PlanHead(phases, plan.unplaced, plan.services, refused, dict(plan.certificates)))
+    certificates = dict(plan.certificates)
+    return _frame(_PlanHead(phases, plan.unplaced, plan.services, refused, certificates, plan.findings))
 
 
 def plan_from_frame(frame: Buffer, kinds: Sequence[type[Action]] = ACTIONS) -> Plan:
@@ -103,6 +105,7 @@ def plan_from_frame(frame: Buffer, kinds: Sequence[type[Action]] = ACTIONS) -> P
             services=read.services,
             refused=tuple(Refused(step(head), reason) for head, reason in read.refused),
             certificates=read.certificates,
+            findings=read.findings,
         )
     except msgspec.MsgspecError as error:
         raise FrameError(f"a plan that cannot be read: {error}") from error

@@ -51,6 +51,7 @@ FLEET = (
         ("kind",),
     ),
     Metric("tonnage_unplaced", "gauge", "Pods and gangs that the last plan found no place for.", ("reason",)),
+    Metric("tonnage_findings", "gauge", "Verdicts and forecasts of the last plan.", ("reason",)),
     Metric("tonnage_observed_timestamp_seconds", "gauge", "When each part of the cluster was last seen.", ("part",)),
 )
 

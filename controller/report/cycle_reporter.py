@@ -7,13 +7,13 @@ from structlog.typing import FilteringBoundLogger
 from cluster.actions import ACTIONS
 from cluster.clock import Clock
 from cluster.errors import ObservationError
-from cluster.plans import Certificate
+from cluster.plans import Certificate, Finding
 from controller.cycle import STAGES, Cycle
 from controller.guard import REASONS
 from controller.metrics.registry import Meter
 from controller.ports import Undone
 from controller.report.fleet_metrics import left_behind, pending_since, samples_of
-from controller.report.logs import log_cycle
+from controller.report.logs import log_cycle, log_findings
 from placement.batch.proposal import CERTIFICATE
 
 RESULT_OF = {
@@ -37,7 +37,7 @@ NO_THOUGHT = ("deadline", "error", "garbled", "lost", "queue_full", "silent", "s
 
 
 class Teller:
-    """Remembers the number of the cycle and since when each workload waits; nothing is decided by either.
+    """Remembers the number of the cycle, since when each workload waits, and the last findings. Nothing depends on it.
 
     now_s: seconds since the epoch, for the time of the last cycle.
     """
@@ -47,6 +47,7 @@ class Teller:
         self._cycles = 0
         self._since_s: dict[str, float] = {}
         self._batch: Certificate | None = None
+        self._findings: tuple[Finding, ...] = ()
         kinds = [kind.__name__ for kind in ACTIONS]
         meter.foresee("tonnage_actions_total", kinds, ["done", *dict.fromkeys(RESULT_OF.values()), STUCK])
         meter.foresee("tonnage_guard_refusals_total", REASONS)
@@ -65,6 +66,8 @@ class Teller:
         """A cycle that saw the cluster, whatever it did."""
         self._cycles += 1
         log_cycle(self._log, self._cycles, cycle)
+        log_findings(self._log.bind(cycle=self._cycles), self._findings, cycle.plan.findings)
+        self._findings = cycle.plan.findings
         self._count(cycle)
         # A pod that came since the last cycle and was bound in this one waited from the snapshot on.
         known_s = pending_since(cycle.snapshot, self._since_s)
@@ -105,6 +108,7 @@ class Teller:
         else:
             self._since_s = {}
             self._batch = None
+            self._findings = ()
             self._meter.publish(())
 
     def tell_unfenced(self) -> None:

@@ -1,13 +1,13 @@
 """What one cycle says of the cluster and its services, as samples of the metrics table. Pure."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
 from cluster.arrays import FloatArray
 from cluster.hardware import WHOLE_GPU_MILLI
-from cluster.plans import Certificate
+from cluster.plans import Certificate, Finding, Unplaced
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.cycle import Cycle
@@ -28,7 +28,8 @@ def samples_of(cycle: Cycle, since_s: Mapping[str, float], batch: Certificate | 
         *_devices(now),
         *_counts(now),
         *_waits(now, since_s),
-        *_unplaced(cycle),
+        *_by_code("tonnage_unplaced", cycle.plan.unplaced),
+        *_by_code("tonnage_findings", cycle.plan.findings),
         *(
             Sample("tonnage_observed_timestamp_seconds", (part,), _seen_s(now, part))
             for part in dict.fromkeys((*ALWAYS_SEEN, *now.observed_at_s))
@@ -115,9 +116,9 @@ def _waits(now: Snapshot, since_s: Mapping[str, float]) -> Iterator[Sample]:
         yield Sample("tonnage_oldest_pending_seconds", (kind.lower(),), now.at_s - oldest)
 
 
-def _unplaced(cycle: Cycle) -> Iterator[Sample]:
-    for code, count in sorted(Counter(unplaced.reason.code for unplaced in cycle.plan.unplaced).items()):
-        yield Sample("tonnage_unplaced", (code,), count)
+def _by_code(metric: str, each_of: Iterable[Unplaced | Finding]) -> Iterator[Sample]:
+    for code, count in sorted(Counter(each.reason.code for each in each_of).items()):
+        yield Sample(metric, (code,), count)
 
 
 def _batch(proof: Certificate | None) -> Iterator[Sample]:

@@ -2,14 +2,14 @@
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, TextIO
 
 import structlog
 from structlog.typing import FilteringBoundLogger, Processor
 
 from cluster.actions import Action
-from cluster.plans import Reason
+from cluster.plans import Finding, Reason
 from controller.cycle import Cycle
 
 Format = Literal["auto", "json", "text"]
@@ -74,6 +74,16 @@ def log_cycle(log: FilteringBoundLogger, number: int, cycle: Cycle) -> None:
     (log.info if happened else log.debug)("cycle done", **dict(_figures(cycle)))
 
 
+def log_findings(log: FilteringBoundLogger, before: Sequence[Finding], now: Sequence[Finding]) -> None:
+    """One line for each finding that the cycle before did not have, and one for each that is over."""
+    known, found = ({(each.about, each.reason.code) for each in findings} for findings in (before, now))
+    for each in now:
+        if (each.about, each.reason.code) not in known:
+            log.info("found", about=each.about, finding=each.reason.code, why=each.reason.words)
+    for about, code in sorted(known - found):
+        log.info("found no longer", about=about, finding=code)
+
+
 def _about(action: Action, reason: Reason) -> dict[str, object]:
     """An action's fields and the reason it was planned for, without its figures: `tonnage explain` has them."""
     said = {name: list(value) if isinstance(value, tuple) else value for name, value in action.values().items()}
@@ -85,6 +95,7 @@ def _figures(cycle: Cycle) -> Iterator[tuple[str, object]]:
     yield "not_done", len(cycle.outcome.undone)
     yield "refused", len(cycle.plan.refused)
     yield "unplaced", len(cycle.plan.unplaced)
+    yield "findings", len(cycle.plan.findings)
     yield "pods", len(cycle.snapshot.pods)
     yield "nodes", len(cycle.snapshot.nodes)
     for stage, took_s in cycle.stage_s.items():

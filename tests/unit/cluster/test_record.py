@@ -13,7 +13,7 @@ from cluster.arrays import Names, column
 from cluster.demand import Demand, LengthGrid, Slo, ThroughputProfile
 from cluster.errors import ConfigError
 from cluster.nodes import Taint
-from cluster.plans import Certificate, Phase, Plan, Reason, Refused, Routing, ServicePlan, Step, Unplaced
+from cluster.plans import Certificate, Finding, Phase, Plan, Reason, Refused, Routing, ServicePlan, Step, Unplaced
 from cluster.record import plan_from_json, plan_to_json, snapshot_from_json, snapshot_to_json
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, ModelService, Toleration
@@ -55,6 +55,7 @@ plans = st.builds(
     services=st.lists(service_plans, max_size=2).map(tuple),
     refused=st.lists(st.builds(Refused, steps, reasons), max_size=2).map(tuple),
     certificates=st.dictionaries(texts, certificates, max_size=2),
+    findings=st.lists(st.builds(Finding, texts, reasons), max_size=2).map(tuple),
 )
 
 

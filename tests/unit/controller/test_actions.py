@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from cli.printing.differences import plan_lines, summary
 from cli.printing.plan_output import document, tables
 from cluster.actions import ACTIONS, Action
 from cluster.errors import ActionError
-from cluster.plans import Phase, Plan, Reason, Step
+from cluster.plans import Finding, Phase, Plan, Reason, Step
 from cluster.snapshot import Draft, Snapshot
 from controller.apply import carry_out
 from controller.brain.frames import FrameError, plan_frame, plan_from_frame
@@ -232,3 +232,23 @@ def test_a_new_action_crosses_to_another_process_that_knows_it() -> None:
 
 def test_what_a_failed_action_touched_is_left_alone() -> None:
     assert STEP.action.touches() == {"Node/a"}
+
+
+def findings() -> Iterator[Finding]:
+    yield Finding("Node/a", Reason("Degrading", "corrected memory errors double each day", {"errors": 64.0}))
+    yield Finding("ModelService/ns/chat", Reason("QueueGrows", "output tokens wait 4 s longer each minute"))
+
+
+def test_findings_of_several_deciders_are_joined_printed_and_carried() -> None:
+    node_found, service_found = findings()
+    plan = Plan(findings=(node_found,)).joined(Plan(findings=(service_found,)))
+    made = Planned(fleet(), plan)
+
+    assert plan.findings == (node_found, service_found)
+    assert plan_from_frame(plan_frame(plan)) == plan
+    assert [(each["about"], each["reason"]["figures"]) for each in document(made)["findings"]] == [
+        ("Node/a", {"errors": 64.0}),
+        ("ModelService/ns/chat", {}),
+    ]
+    assert any("Node/a" in part and "double each day" in part for part in tables(made))
+    assert guard(fleet(), plan, Limits()).findings == plan.findings

@@ -7,7 +7,7 @@ import pytest
 
 from cluster.actions import Bind, Evict, Move, Scale
 from cluster.demand import LengthGrid
-from cluster.plans import Certificate, Phase, Plan, Reason, Refused, Routing, ServicePlan, Step, Unplaced
+from cluster.plans import Certificate, Finding, Phase, Plan, Reason, Refused, Routing, ServicePlan, Step, Unplaced
 from cluster.record import plan_to_json
 from cluster.workloads import Gang
 from controller.brain.frames import FrameError, plan_frame, plan_from_frame, snapshot_frame, snapshot_from_frame
@@ -49,6 +49,7 @@ def full_plan() -> Plan:
         services=(service,),
         refused=(Refused(steps[1], WHY),),
         certificates={"mix": certificate},
+        findings=(Finding("Node/n", WHY),),
     )
 
 
@@ -84,7 +85,7 @@ def test_a_plan_crosses_with_every_field() -> None:
 def test_no_field_of_a_plan_is_left_behind() -> None:
     # Plans are taken apart by hand in controller/brain/frames.py: who adds a field adds it there, above, and here.
     known = {
-        Plan: {"phases", "unplaced", "services", "refused", "certificates"},
+        Plan: {"phases", "unplaced", "services", "refused", "certificates", "findings"},
         Phase: {"name", "steps", "whole"},
         Step: {"action", "reason"},
         Refused: {"step", "reason"},

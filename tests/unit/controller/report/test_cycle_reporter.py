@@ -11,10 +11,11 @@ import pytest
 import structlog
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
 
 from cluster.actions import Evict
 from cluster.errors import ConfigError, ObservationError
-from cluster.plans import Reason, Step
+from cluster.plans import Finding, Reason, Step
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.brain.inline import InlineBrain
@@ -49,6 +50,26 @@ def told(*cycles: Cycle) -> Meter:
 
 def after_one_cycle(seen: Snapshot, fault: Fault = lambda _: None) -> Meter:
     return told(turn(SimulatedWorld(seen, fault)))
+
+
+def test_a_finding_is_logged_when_it_begins_and_when_it_ends_and_counted_in_between() -> None:
+    quiet = turn(SimulatedWorld(world([node("a")])))
+    ill = replace(quiet, plan=replace(quiet.plan, findings=(Finding("Node/a", Reason("Degrading", "errors rise")),)))
+    meter = Meter()
+    teller = Teller(meter, structlog.get_logger(), now_s=lambda: 1000.0)
+
+    with capture_logs() as lines:
+        for cycle in (ill, ill):
+            teller.tell_cycle(cycle)
+        counted = value(meter, "tonnage_findings", reason="Degrading")
+        teller.tell_cycle(quiet)
+
+    assert [(line["event"], line["cycle"], line["finding"]) for line in lines if "finding" in line] == [
+        ("found", 1, "Degrading"),
+        ("found no longer", 3, "Degrading"),
+    ]
+    assert counted == 1
+    assert value(meter, "tonnage_findings", reason="Degrading") is None
 
 
 def value(meter: Meter, name: str, **labels: str) -> float | None:
