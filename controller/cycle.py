@@ -24,6 +24,8 @@ class Cycle:
     outcome: Outcome
     stage_s: Mapping[str, float] = field(default_factory=dict)
     """How long each stage of `STAGES` took, seconds."""
+    wanted: Plan = field(default_factory=Plan)
+    """The plan of the brain, before the guard."""
 
     @property
     def is_quiet(self) -> bool:
@@ -53,4 +55,4 @@ def run_cycle(world: World, brain: Brain, limits: Limits, deadline_s: float, clo
     world.report(plan, outcome)
     marks_s.append(clock())
     took_s = [end - start for start, end in pairwise(marks_s)]
-    return Cycle(snapshot, plan, outcome, dict(zip(STAGES, took_s, strict=True)))
+    return Cycle(snapshot, plan, outcome, dict(zip(STAGES, took_s, strict=True)), wanted)

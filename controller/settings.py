@@ -103,6 +103,18 @@ class LimitSettings(Part):
     """Evidence older than this is not acted on. A quiet watch is heard of every minute; two bookmarks may be missed."""
 
 
+class RecordSettings(Part):
+    """The last cycles, kept in memory for support bundles (`tonnage bundle`)."""
+
+    enabled: bool = True
+    """Whether cycles are recorded, and served at /debug/bundle of the probe port."""
+    keep_s: float = Field(default=3600.0, ge=60, le=86_400)
+    """Older cycles are dropped. Chosen: Events live for an hour too."""
+    most_cycles: int = Field(default=1000, ge=1, le=100_000)
+    most_bytes: int = Field(default=32 * 2**20, ge=2**20, le=2**30)
+    """Memory of all recorded cycles together; the oldest go first."""
+
+
 class OperatorSettings(BaseSettings):
     """Everything that an operator's run depends on. The environment (TONNAGE_POLICY, TONNAGE_LEASE__NAMESPACE) goes
     before the file."""
@@ -157,6 +169,7 @@ class OperatorSettings(BaseSettings):
     """Where is decided."""
     power: PowerSettings = PowerSettings()
     limits: LimitSettings = LimitSettings()
+    record: RecordSettings = RecordSettings()
     host: str = "0.0.0.0"  # noqa: S104 - a pod is reached from its node and from Prometheus
     """Address of the endpoints."""
     probe_port: int = Field(default=8081, ge=0, le=65_535)

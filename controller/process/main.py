@@ -33,6 +33,7 @@ from controller.metrics.registry import Meter, count_request, foresee_requests
 from controller.placers.pools import asked_placer, placer_name
 from controller.ports import Brain, World
 from controller.process.probes import probes_endpoint
+from controller.process.record import Recorder, recorder_of
 from controller.process.wire_brain import OnRay, brain_of, on_ray
 from controller.process.wire_power import Clocks, Lead, PlannedPods, domain_cache, power_reporter, serving_watts
 from controller.process.wire_world import kubernetes_world, pools_of, sightings_of
@@ -80,6 +81,7 @@ class Operator:
     is_synced: Callable[[], bool]
     fence: Callable[[], bool]
     """Waits until the API server refuses earlier leaders; False when it does not come to that."""
+    recorder: Recorder
     ray: OnRay | None
     """The brain on Ray, where there is one."""
     probe_port: int
@@ -147,6 +149,7 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
             "/healthz": lambda: heart.probe() or planned.probe(),
             "/readyz": lambda: None if is_synced() else "the cluster was not seen yet",
         }
+        recorder = recorder_of(settings)
         yield Operator(
             settings,
             leadership,
@@ -161,8 +164,11 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
             changed,
             is_synced,
             lambda: loop.run(fence.stands(leadership.epoch)),
+            recorder,
             ray,
-            probe_port=stack.enter_context(probes_endpoint(settings.host, settings.probe_port, probes)),
+            probe_port=stack.enter_context(
+                probes_endpoint(settings.host, settings.probe_port, probes, recorder.downloads)
+            ),
             metrics_port=stack.enter_context(metrics_endpoint(meter, settings.host, settings.metrics_port)),
             power_port=power_port,
         )
@@ -209,6 +215,7 @@ def _one_cycle(operator: Operator, limits: Limits) -> None:
         operator.teller.tell_failed(error)
     else:
         operator.teller.tell_cycle(cycle)
+        operator.recorder.put(cycle)
         if operator.ray is not None:
             operator.ray.teller.tell(operator.ray.brain, operator.ray.aside.counts)
 

@@ -1,18 +1,23 @@
-"""What a kubelet asks the process: /healthz (is it alive?) and /readyz (has it seen the cluster?)."""
+"""Probe endpoint: /healthz (is it alive?) and /readyz (has it seen the cluster?) for the kubelet, and downloads."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 from cluster.errors import ConfigError, Mistake
+from controller.recording.bundle import Sink
 
 Probe = Callable[[], str | None]
 """None when all is well, else what is not."""
+Download = Callable[[Sink], None]
+"""Writes a file to the one who asks for it."""
 
 
 @contextmanager
-def probes_endpoint(host: str, port: int, probes: dict[str, Probe]) -> Iterator[int]:
+def probes_endpoint(
+    host: str, port: int, probes: Mapping[str, Probe], downloads: Mapping[str, Download]
+) -> Iterator[int]:
     """Answer these paths while the block runs; yields the port (a free one when `port` is 0).
 
     Raises ConfigError when the port cannot be had.
@@ -20,7 +25,11 @@ def probes_endpoint(host: str, port: int, probes: dict[str, Probe]) -> Iterator[
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            probe = probes.get(self.path.partition("?")[0])
+            path = self.path.partition("?")[0]
+            if path in downloads:
+                self._send(downloads[path])
+                return
+            probe = probes.get(path)
             wrong = "there is no such path" if probe is None else probe()
             body = (wrong or "ok").encode() + b"\n"
             self.send_response(404 if probe is None else 503 if wrong else 200)
@@ -28,6 +37,13 @@ def probes_endpoint(host: str, port: int, probes: dict[str, Probe]) -> Iterator[
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+
+        def _send(self, download: Download) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "application/x-tar")
+            self.end_headers()
+            with suppress(ConnectionError):  # who asked has left
+                download(self.wfile)
 
         def log_message(self, *_: object) -> None:
             """A line for every probe would bury everything else."""
