@@ -30,6 +30,7 @@ class Verb:
 VERBS = {
     "apply": Verb("cli.verbs.apply", "Apply manifests to a cluster, server side; --dry-run shows the difference."),
     "brain": Verb("cli.verbs.brain", "Plan on a Ray cluster for an operator elsewhere."),
+    "bundle": Verb("cli.verbs.bundle", "Fetch a support bundle: what the operator saw, decided and did of late."),
     "completion": Verb("cli.verbs.completion", "Print the completion script of a shell."),
     "controlplane": Verb("cli.verbs.controlplane", "Run a real control plane on this machine, with simulated nodes."),
     "delete": Verb("cli.verbs.delete", "Delete objects of a cluster, and wait until they are gone."),
@@ -42,6 +43,7 @@ VERBS = {
     "operator": Verb("cli.verbs.operator", "Run Tonnage as an operator on a cluster."),
     "plan": Verb("cli.verbs.plan", "Plan a fleet, of manifests or a cluster: instances, cost, placements, the rest."),
     "power": Verb("cli.verbs.power", "Show power budgets, who is held back and why, and how many more servers fit."),
+    "replay": Verb("cli.verbs.replay", "Play a support bundle through this version's deciders, and compare."),
     "simulate": Verb("cli.verbs.simulate", "Replay traces on a pretend datacenter: placement, a day, power."),
     "top": Verb("cli.verbs.top", "Show how much is used, lost and idle, and what it costs."),
     "version": Verb("cli.verbs.version", "Print the version."),

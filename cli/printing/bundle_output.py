@@ -1,0 +1,186 @@
+"""Bundles and replays in print: the files of a bundle that people read, and what a replay decided otherwise."""
+
+import platform
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from cli.printing.differences import Document
+from cli.printing.plan_figures import figure, instances, money, reason_document
+from cli.printing.tables import table
+from cluster.arrays import Names
+from cluster.plans import Plan, Step
+from cluster.version import VERSION
+from controller.recording.bundle import Bundle, RecordedCycle
+from controller.recording.replay import Replayed, key_of, unplaced_of
+
+SNAPSHOT, DECISIONS, EVENTS = "latest-snapshot.json", "decisions.json", "events.json"
+
+
+def instant(at_s: float) -> str:
+    """Seconds since the epoch as RFC 3339, UTC."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def fetched(at_s: float, unread: Sequence[str]) -> Document:
+    """Where and when a bundle was fetched, and what of it could not be read."""
+    return {
+        "at": instant(at_s),
+        "tonnage": VERSION,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "left_out": list(unread),
+    }
+
+
+def readable_files(bundle: Bundle) -> Iterator[tuple[str, bytes]]:
+    """What was decided in each cycle, and the newest snapshot: its content can be seen before it is sent."""
+    cycles = list(bundle.cycles())
+    yield DECISIONS, as_json([decided(cycle) for cycle in cycles])
+    if cycles:
+        yield SNAPSHOT, as_json(cycles[-1].snapshot)
+
+
+def decided(cycle: RecordedCycle) -> Document:
+    """One cycle as a document."""
+    entry = cycle.entry
+    return {
+        "cycle": entry.number,
+        "by": entry.by,
+        "at": instant(entry.at_s),
+        "repeats": entry.repeats,
+        "stage_s": dict(entry.stage_s),
+        "done": [step_document(step) for step in cycle.outcome.done],
+        "undone": [
+            {**step_document(each.step), "failure": reason_document(each.reason)} for each in cycle.outcome.undone
+        ],
+        "refused": [
+            {**step_document(each.step), "refusal": reason_document(each.reason)} for each in cycle.guarded.refused
+        ],
+        "unplaced": [
+            {"workload": each.workload, "reason": reason_document(each.reason)} for each in cycle.guarded.unplaced
+        ],
+        "services": {each.service: dict(each.instances) for each in cycle.guarded.services},
+        "cost_per_hour": figure(sum(each.cost_per_hour for each in cycle.guarded.services)),
+    }
+
+
+def step_document(step: Step) -> Document:
+    """An action with its own fields, and why."""
+    fields: Document = msgspec.to_builtins(step.action)
+    return {"action": type(step.action).__name__, **fields, "reason": reason_document(step.reason)}
+
+
+def as_json(value: Any) -> bytes:
+    """Any data of ours as indented JSON, for people; nothing reads it back."""
+    plain = msgspec.json.encode(value, enc_hook=_plain, order="deterministic")
+    return msgspec.json.format(plain, indent=1) + b"\n"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return value[:] if isinstance(value, Names) else str(value)
+
+
+def summary(bundle: Bundle) -> str:
+    """One line about a bundle."""
+    entries = bundle.entries
+    if not entries:
+        return f"Tonnage {bundle.about.version}, no cycle recorded"
+    snapshots = len({entry.snapshot for entry in entries})
+    return (
+        f"Tonnage {bundle.about.version}, {len(entries)} cycles from {instant(entries[0].at_s)} "
+        f"to {instant(entries[-1].last_at_s)}, {snapshots} snapshots"
+    )
+
+
+def replay_document(bundle: Bundle, cycles: Sequence[Replayed]) -> Document:
+    """A replay as a document for machines."""
+    return {
+        "replay": 1,
+        "recorded_by": bundle.about.version,
+        "is_same": all(each.is_same for each in cycles),
+        "cycles": [_cycle(each) for each in cycles],
+    }
+
+
+def _cycle(each: Replayed) -> Document:
+    before, after = unplaced_of(each.before), unplaced_of(each.after)
+    return {
+        "cycle": each.entry.number,
+        "by": each.entry.by,
+        "at": instant(each.entry.at_s),
+        "is_same": each.is_same,
+        "actions": len(each.before.actions),
+        "added": [step_document(step) for step in each.added],
+        "removed": [step_document(step) for step in each.removed],
+        "changed": [
+            {"before": step_document(both.before), "after": step_document(both.after)} for both in each.changed
+        ],
+        "not_compared": each.not_compared,
+        "cost_per_hour_before": figure(each.cost_before),
+        "cost_per_hour_after": figure(each.cost_after),
+        "unplaced": [
+            {"workload": name, "before": before.get(name), "after": after.get(name)}
+            for name in sorted(before.keys() | after.keys())
+            if before.get(name) != after.get(name)
+        ],
+    }
+
+
+def replay_tables(cycles: Sequence[Replayed]) -> Iterator[str]:
+    """The cycles that differ, each with its actions, and a line that sums up."""
+    differing = [each for each in cycles if not each.is_same]
+    if differing:
+        yield table(("CYCLE", "AT", "ADDED", "REMOVED", "CHANGED", "$/HOUR", "$ NOW"), map(_row, differing))
+        yield "\n".join(line for each in differing for line in _lines(each)) + "\n"
+    aside = sum(each.not_compared for each in cycles)
+    words = f"; {aside} recorded steps follow from elapsed time and are not compared" if aside else ""
+    same = len(cycles) - len(differing)
+    yield f"{len(cycles)} cycles replayed: {same} the same, {len(differing)} decided otherwise{words}."
+
+
+def _row(each: Replayed) -> tuple[str, ...]:
+    counts = (len(each.added), len(each.removed), len(each.changed))
+    costs = (money(each.cost_before), money(each.cost_after))
+    return (str(each.entry.number), instant(each.entry.at_s), *map(str, counts), *costs)
+
+
+def _lines(each: Replayed) -> Iterator[str]:
+    head = f"cycle {each.entry.number}"
+    yield from (f"{head}: + {_words(step)}" for step in each.added)
+    yield from (f"{head}: - {_words(step)}" for step in each.removed)
+    for both in each.changed:
+        yield f"{head}: ~ {_words(both.before)} → {_words(both.after)}"
+
+
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """A line for each action, each service and each workload without a place; reasons by their codes."""
+    yield from (f"{_action_words(step)}: {step.reason.code}" for step in plan.steps())
+    for service in plan.services:
+        mix = instances(dict(sorted(service.instances.items())))
+        what = service.refusal.code if service.refusal else f"{mix}, ${money(service.cost_per_hour)} per hour"
+        yield f"service {service.service}: {what}"
+    yield from (f"unplaced {each.workload}: {each.reason.code}" for each in plan.unplaced)
+    yield from (f"refused {_action_words(each.step)}: {each.reason.code}" for each in plan.refused)
+
+
+def _words(step: Step) -> str:
+    return f"{_action_words(step)}: {step.reason.words}"
+
+
+def _action_words(step: Step) -> str:
+    kind, about = key_of(step.action)
+    fields = msgspec.to_builtins(step.action)
+    rest = ", ".join(f"{name} {_brief(value)}" for name, value in list(fields.items())[1:])
+    return f"{kind} {about} ({rest})"
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{key}={item}" for key, item in value.items())
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,102 @@
+"""Records the bundles of this folder: seeded days of the simulator, and what was decided in each of their cycles.
+
+    python -m tests.replay.record
+
+A change that is meant to decide otherwise records them again; the diff of the .plans.txt files is its review.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.random_clusters import random_cluster
+from cli.inputs.bundles import brain_with
+from cli.printing.bundle_output import plan_lines
+from cluster.plans import Plan
+from cluster.snapshot import Snapshot
+from controller.cycle import Cycle, run_cycle, stopped
+from controller.guard import Limits
+from controller.objects.manifests import read_manifests
+from controller.ports import Brain
+from controller.recording.bundle import about, files_of, write_tar_gz
+from controller.recording.ring import recording_of
+from controller.recording.shown_settings import settings_from, shown
+from controller.settings import OperatorSettings
+from controller.snapshot.from_manifests import snapshot_from
+from simulator.day.simulation import DaySettings, live
+from simulator.world import SimulatedWorld
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "examples"
+MADE_AT_S = 1_767_225_600.0
+"""2026-01-01; of all bundles, so that recording again gives the same bytes."""
+DEADLINE_S = 60.0
+"""Of a plan. The clock of recording and replay stands still: no plan is cut short."""
+
+
+@dataclass
+class ObservedBrain:
+    """A brain, and the plans that it made."""
+
+    brain: Brain
+    plans: list[tuple[Snapshot, Plan]] = field(default_factory=list)
+
+    def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
+        made = self.brain.plan(snapshot, deadline_s)
+        self.plans.append((snapshot, made))
+        return made
+
+
+def settings_with(**given: Any) -> OperatorSettings:
+    """The operator's defaults with some of them changed, whatever this process's environment is."""
+    settings, _ = settings_from({"identity": "recorded", "plan_deadline_s": DEADLINE_S, **given})
+    return settings
+
+
+def day_of_examples(settings: OperatorSettings) -> Iterator[Cycle]:
+    """The fleet of examples/ through a day of tides, jobs and a lost node; a cycle every three hours."""
+    fleet = snapshot_from(read_manifests([str(EXAMPLES)])).snapshot
+    world = SimulatedWorld(fleet)
+    brain = ObservedBrain(brain_with(settings, stopped))
+    day = DaySettings(step_s=3 * 3600.0, load=1.2, job_hours=6.0, deadline_s=DEADLINE_S, seed=7)
+    for _ in live(fleet, brain, day, stopped, world):
+        pass
+    for (snapshot, wanted), (plan, outcome) in zip(brain.plans, world.reports, strict=True):
+        yield Cycle(snapshot, plan, outcome, wanted=wanted)
+
+
+def random_fleets(settings: OperatorSettings) -> Iterator[Cycle]:
+    """One cycle on each of eight small random clusters, with gangs, taints, priorities and services."""
+    brain = brain_with(settings, stopped)
+    for seed in range(8):
+        yield run_cycle(SimulatedWorld(random_cluster(seed)), brain, Limits(), DEADLINE_S)
+
+
+BUNDLES: dict[str, tuple[Callable[[OperatorSettings], Iterator[Cycle]], dict[str, Any]]] = {
+    "day": (day_of_examples, {"hold_s": 0.0}),
+    "day-in-columns": (day_of_examples, {"hold_s": 0.0, "planner": "columns"}),
+    "random-fleets": (random_fleets, {}),
+}
+"""Name → how its cycles are made, and with which settings."""
+
+
+def golden(cycles: Iterator[tuple[int, Plan]]) -> str:
+    """The guarded plans of these cycles, a line for each action."""
+    return "".join(f"cycle {number}\n" + "".join(f"  {line}\n" for line in plan_lines(plan)) for number, plan in cycles)
+
+
+def main() -> None:
+    for name, (made, given) in BUNDLES.items():
+        settings = settings_with(**given)
+        cycles = list(made(settings))
+        recording = recording_of(cycles)
+        says = about(recording, shown(settings), settings.identity, MADE_AT_S)
+        with (HERE / f"{name}.tar.gz").open("wb") as to:
+            write_tar_gz(to, files_of(says, recording), MADE_AT_S)
+        plans = golden((number, cycle.plan) for number, cycle in enumerate(cycles, start=1))
+        (HERE / f"{name}.plans.txt").write_text(plans, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
