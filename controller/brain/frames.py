@@ -21,7 +21,8 @@ from cluster.plans import Certificate, Finding, Phase, Plan, Reason, Refused, Se
 from cluster.snapshot import Snapshot
 
 FORM = 2
-"""Raised whenever a reader of before could misread a frame of now."""
+"""Raised whenever a reader of before could misread a frame of now. Support bundles keep frames across versions: a field
+that is added has a default, so that older frames stay readable."""
 MARK = b"TNGF"
 ALIGNED = 64
 """Columns start at multiples of so many bytes: a cache line."""

@@ -1,0 +1,48 @@
+"""Recording never stands in the way of the loop."""
+
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
+
+from structlog.testing import capture_logs
+
+from cluster.plans import Plan
+from controller.cycle import Cycle
+from controller.ports import Outcome
+from controller.process.record import PATH, recorder_of
+from controller.recording.bundle import read_bundle
+from controller.recording.shown_settings import settings_from
+from tests.builders.fleet import node, world
+
+QUIET = Cycle(world([node("a", gpus=1)]), Plan(), Outcome())
+
+
+def recorder(**record: Any) -> Any:
+    return recorder_of(settings_from({"identity": "one", "record": record})[0])
+
+
+def test_a_cycle_that_cannot_be_recorded_is_logged_and_the_loop_goes_on() -> None:
+    unwritable = replace(QUIET, snapshot=replace(QUIET.snapshot, observed_at_s=object()))
+
+    with capture_logs() as logged:
+        recorder().put(unwritable)
+
+    assert [line["event"] for line in logged] == ["a cycle was not recorded"]
+
+
+def test_what_is_served_is_a_bundle_of_the_cycles_so_far() -> None:
+    made, to = recorder(), BytesIO()
+    made.put(QUIET)
+
+    made.downloads[PATH](to)
+
+    bundle = read_bundle(to.getvalue())
+    assert (bundle.about.identity, bundle.about.seen, len(bundle.entries)) == ("one", 1, 1)
+
+
+def test_an_operator_that_shall_not_record_keeps_and_serves_nothing() -> None:
+    silent = recorder(enabled=False)
+
+    silent.put(QUIET)
+
+    assert silent.downloads == {}
