@@ -23,7 +23,7 @@ from controller.kube.structs import Node, OwnObject, Pod
 from controller.objects.findings import Findings
 from controller.objects.own_objects import own_from, own_resource
 from controller.objects.read import Note, Read
-from controller.snapshot.builder import PARTS, Picture, Seen, SnapshotPart
+from controller.snapshot.builder import FACTS, Fact, Picture, Seen
 from controller.snapshot.from_manifests import note_snapshot
 
 T = TypeVar("T")
@@ -112,7 +112,7 @@ class Observer:
         new_book: Callable[[], Book] = lambda: Book({}, lambda _: False),
         stale_after_s: float = STALE_AFTER_S,
         at_first_sight: Callable[[], None] = settle_heap,
-        parts: tuple[SnapshotPart, ...] = PARTS,
+        facts: tuple[Fact, ...] = FACTS,
     ) -> None:
         """clock: seconds since the epoch, the one that the reflectors have.
 
@@ -127,8 +127,8 @@ class Observer:
         self._at_first_sight = at_first_sight
         self._is_first = True
         self._is_ours = is_ours
-        self._parts = parts
-        self._picture = Picture(is_ours, parts)
+        self._facts = facts
+        self._picture = Picture(is_ours, facts)
         self._unreadable: dict[tuple[str, str], tuple[Mistake, ...]] = {}
         self._lock = Lock()
 
@@ -178,7 +178,7 @@ class Observer:
             return self._picture.seen(at_s, observed_at_s)
         except Exception:
             # A bug; but changes that were drained and not taken must not be missing for ever after.
-            self._picture, self._unreadable = Picture(self._is_ours, self._parts), {}
+            self._picture, self._unreadable = Picture(self._is_ours, self._facts), {}
             self._book = self._new_book()
             for cache in self._caches.each:
                 cache.mark_all()

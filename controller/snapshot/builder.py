@@ -56,21 +56,19 @@ class _Offer:
 
 OwnReads = Callable[[Kind], tuple[Read[Any], ...]]
 """The readable objects of one of our kinds, in the order of their names."""
-SnapshotPart = Callable[[Snapshot, OwnReads], Snapshot]
+Fact = Callable[[Snapshot, OwnReads], Snapshot]
 """Adds to a snapshot what the objects of some kinds mean for planning."""
-PARTS: tuple[SnapshotPart, ...] = ()
-"""Parts that are no more than that. Types, profiles, services and gangs mean something for nodes and pods as well, so
-`_offered` reads them first."""
+FACTS: tuple[Fact, ...] = ()
+"""Facts of every snapshot, from files and from a cluster. GPU types, profiles, services and gangs are not among them:
+how nodes and pods are read depends on those, so `_offered` reads them first."""
 
 
 class Picture:
     """Holds the objects of a cluster and says what they add up to. Not for use by several threads at once."""
 
-    def __init__(
-        self, is_ours: Callable[[Pod], bool] = lambda _: True, parts: tuple[SnapshotPart, ...] = PARTS
-    ) -> None:
+    def __init__(self, is_ours: Callable[[Pod], bool] = lambda _: True, facts: tuple[Fact, ...] = FACTS) -> None:
         """is_ours: whether a pending pod waits for Tonnage; others are left to their own scheduler."""
-        self._parts = parts
+        self._facts = facts
         self._pods = PodColumns(is_ours)
         self._nodes: dict[str, Read[Node]] = {}
         self._node_rows: dict[str, NodeRow] = {}
@@ -130,8 +128,8 @@ class Picture:
             profiles=offer.profiles,
             observed_at_s=observed_at_s or {},
         )
-        for add_part in self._parts:
-            snapshot = add_part(snapshot, self.own)
+        for add_fact in self._facts:
+            snapshot = add_fact(snapshot, self.own)
         return Seen(snapshot, tuple(self._mistakes(offer, view)), view.dangling)
 
     def _mistakes(self, offer: _Offer, view: PodView) -> Iterable[Mistake]:

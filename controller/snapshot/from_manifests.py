@@ -16,7 +16,7 @@ from controller.api.suggestions import meant
 from controller.objects.findings import Findings
 from controller.objects.manifests import Manifests
 from controller.objects.read import Note
-from controller.snapshot.builder import PARTS, Picture, Seen, SnapshotPart
+from controller.snapshot.builder import FACTS, Fact, Picture, Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,14 @@ class Observed:
     notes: tuple[Note, ...] = ()
 
 
-def snapshot_from(manifests: Manifests, *, at_s: float = 0.0, parts: tuple[SnapshotPart, ...] = PARTS) -> Observed:
+def snapshot_from(manifests: Manifests, *, at_s: float = 0.0, facts: tuple[Fact, ...] = FACTS) -> Observed:
     """The cluster that these manifests describe.
 
     Raises ConfigError with every contradiction between them: names that do not exist, a fleet without nodes for its
     pods, demand that no profile reaches. In files that is a slip of the pen; in a live cluster, where objects come and
     go one by one, it is Tuesday, and the picture leaves out what it concerns.
     """
-    picture, findings = pictured(manifests, parts), Findings(manifests.notes)
+    picture, findings = pictured(manifests, facts), Findings(manifests.notes)
     seen = picture.seen(at_s)
     for mistake in (*seen.mistakes, *_no_fleet(manifests), *_dangling(manifests, seen)):
         findings.mistake(mistake)
@@ -44,8 +44,8 @@ def snapshot_from(manifests: Manifests, *, at_s: float = 0.0, parts: tuple[Snaps
     return Observed(seen.snapshot, findings.notes)
 
 
-def pictured(manifests: Manifests, parts: tuple[SnapshotPart, ...] = PARTS) -> Picture:
-    picture = Picture(parts=parts)
+def pictured(manifests: Manifests, facts: tuple[Fact, ...] = FACTS) -> Picture:
+    picture = Picture(facts=facts)
     for own in manifests.own:
         picture.put_own(own)
     for node in manifests.nodes:

@@ -91,7 +91,7 @@ def squad(name: str = "blue", size: int = 4) -> dict[str, Any]:
 
 
 def live(*objects: dict[str, Any]) -> Live:
-    return Live(objects, WITH_SQUADS, parts=(with_squads,))
+    return Live(objects, WITH_SQUADS, facts=(with_squads,))
 
 
 def statuses(cluster: Live) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def test_it_becomes_a_part_of_the_snapshot_from_a_cluster_and_from_files_alike(t
     manifests = read_manifests([str(written(tmp_path, [node(), squad()]))], kinds=WITH_SQUADS)
 
     of_cluster = live(squad(), node()).observer.observe()
-    of_files = snapshot_from(manifests, parts=(with_squads,)).snapshot
+    of_files = snapshot_from(manifests, facts=(with_squads,)).snapshot
 
     assert of_cluster.gangs == of_files.gangs == (Gang(name="default/blue", min_members=4),)
 
