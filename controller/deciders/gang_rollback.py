@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cluster.actions import Bind, Evict
+from cluster.actions import Evict
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
@@ -47,7 +47,8 @@ class TakesGangsBack:
         now_s, half = self.clock(), half_started(snapshot)
         for gone in self.since_s.keys() - half.keys():
             del self.since_s[gone]
-        bound = {step.action.pod for step in plan.steps() if isinstance(step.action, Bind)}
+        seats = (seat for action in plan.actions for seat in action.seat_changes)
+        bound = {seat.pod for seat in seats if seat.node_before is None}
         late = [
             gang
             for gang in half

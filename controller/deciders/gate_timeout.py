@@ -39,7 +39,8 @@ class TakesReleasesBack:
         }
         for settled in self.since_s.keys() - under_way.keys():
             del self.since_s[settled]
-        stopped = {step.action.pod for step in plan.steps() if isinstance(step.action, Evict)}
+        seats = (seat for action in plan.actions for seat in action.seat_changes)
+        stopped = {seat.pod for seat in seats if seat.node_before is not None}
         late = [name for name in under_way if now_s - self.since_s.setdefault(name, now_s) >= self.deadline_s]
         steps = tuple(
             self._back(name, snapshot.nodes.names[int(pods.node[under_way[name]])])

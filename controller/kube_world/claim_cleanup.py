@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from cluster.actions import Bind
 from cluster.errors import Mistake
 from cluster.plans import Plan
 from controller.dra.allocation import deallocation_writes
@@ -40,7 +39,7 @@ class TakesAllocationsBack:
         """What is to be written after a plan. Claims of pods that the plan bound are left alone, and those of pods
         that were released: kube-scheduler may bind them at any moment."""
         now_s, found = self.clock(), self.half_made()
-        bound = {action.pod for action in plan.actions if isinstance(action, Bind)}
+        bound = {seat.pod for action in plan.actions for seat in action.seat_changes if seat.node_after is not None}
         late: list[ResourceClaim] = []
         standing: set[str] = set()
         for name, claim in found.items():
