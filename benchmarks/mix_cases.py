@@ -12,9 +12,10 @@ from benchmarks.textbook_mix import TextbookAnswer, solve_textbook
 from cluster.clock import Clock
 from cluster.demand import ThroughputProfile
 from cluster.plans import Reason
+from placement.budget import Budget
 from placement.mix.feasibility import violations
 from placement.mix.heuristics import best_single_type
-from placement.mix.optimizer import answer_mix
+from placement.mix.optimizer import answer_mix, work_of
 from placement.mix.problem import MixAnswer, MixQuestion, Need, Stock, mix_cost
 from placement.mix.problem_builder import offer_of
 
@@ -35,6 +36,7 @@ class Terms:
     per_instance: bool
     stock: Mapping[str, Stock]
     deadline_s: float
+    """It measures out the work; nothing ends by time."""
     gap: float
 
 
@@ -77,7 +79,8 @@ def run_case(case: Case, profiles: ProfileSet, terms: Terms, clock: Clock) -> Ou
     """Raises AssertionError when an answer does not survive its check: that would be our defect, not a result."""
     began = clock()
     question = question_of(case, profiles, terms)
-    answer = answer_mix(question, deadline_s=terms.deadline_s, clock=clock, gap=terms.gap)
+    budget = Budget(work_of(terms.deadline_s), clock)
+    answer = answer_mix(question, budget, gap=terms.gap)
     seconds = clock() - began
     if isinstance(answer, MixAnswer) and (wrong := violations(question, answer.mixes)):
         raise AssertionError(f"{case}: {'; '.join(wrong)}")

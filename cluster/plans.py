@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from cluster.actions import Action
 from cluster.arrays import FloatArray
@@ -61,6 +62,10 @@ class Refused:
     reason: Reason
 
 
+CutShort = Literal["", "work", "time"]
+"""Limit that ended a search early: `work`, the same on every machine, or `time`, the last resort."""
+
+
 @dataclass(frozen=True, slots=True)
 class Certificate:
     """How good an answer is proven to be. For minimisation: bound ≤ optimum ≤ objective."""
@@ -69,12 +74,18 @@ class Certificate:
     bound: float
     solver: str
     seconds: float
+    cut_short: CutShort = ""
+    """Limit that kept the search from closing the gap; empty for none."""
 
     def plus(self, other: "Certificate") -> "Certificate":
         """The certificate of two parts that have nothing to do with each other."""
         solver = self.solver if self.solver == other.solver else f"{self.solver}, {other.solver}"
         return Certificate(
-            self.objective + other.objective, self.bound + other.bound, solver, self.seconds + other.seconds
+            self.objective + other.objective,
+            self.bound + other.bound,
+            solver,
+            self.seconds + other.seconds,
+            worse_cut(self.cut_short, other.cut_short),
         )
 
     @property
@@ -83,6 +94,11 @@ class Certificate:
         if self.objective == self.bound:
             return 0.0
         return abs(self.objective - self.bound) / max(abs(self.objective), 1e-12)
+
+
+def worse_cut(*cuts: CutShort) -> CutShort:
+    """Gravest of several limits: time before work before none."""
+    return "time" if "time" in cuts else "work" if "work" in cuts else ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,6 +139,8 @@ class Plan:
     """Certificates of the whole plan by what they certify, e.g. `mix`, `gpu_packing`."""
     findings: tuple[Finding, ...] = ()
     """Findings of all deciders, in their order; nothing is applied by them."""
+    cut_short: tuple[Reason, ...] = ()
+    """Parts that time cut off. Empty: the same input gives this very plan on every machine, however busy."""
 
     def steps(self) -> Iterator[Step]:
         """All steps, in the order in which they are to happen."""
@@ -150,4 +168,5 @@ class Plan:
             refused=self.refused + other.refused,
             certificates=certificates,
             findings=self.findings + other.findings,
+            cut_short=self.cut_short + other.cut_short,
         )

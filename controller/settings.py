@@ -159,7 +159,8 @@ class OperatorSettings(BaseSettings):
     resync_s: float = Field(default=30.0, ge=1, le=600)
     """A cycle runs after so long even when nothing changed."""
     plan_deadline_s: float = Field(default=2.0, gt=0, le=60)
-    """How long deciding may take."""
+    """How long deciding may take. It measures out the work, the same on every machine; time ends it where that takes
+    longer, and the plan then says so."""
     gang_deadline_s: float = Field(default=300.0, ge=1, le=86_400)
     """A gang that runs with fewer members than it needs, and cannot be completed for so long, is stopped whole."""
     release_deadline_s: float = Field(default=60.0, ge=1, le=86_400)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cluster.arrays import IntArray, Names
-from cluster.clock import Clock
 from cluster.demand import Slo
 from cluster.errors import ConfigError, Mistake
 from cluster.nodes import NodeTable
@@ -17,6 +16,7 @@ from cluster.snapshot import Snapshot
 from controller.brain.inline import InlineBrain
 from controller.deciders.pipeline import Decisions
 from controller.guard import Limits, guard
+from placement.budget import stopped
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +83,14 @@ def changed(snapshot: Snapshot, scenario: Scenario) -> Snapshot:
     return made
 
 
-def answered(scenario: Scenario, snapshot: Snapshot, deadline_s: float, clock: Clock) -> Answer:
-    """Figures of the plan for the changed fleet, with the guard applied."""
+def answered(scenario: Scenario, snapshot: Snapshot, within_s: float) -> Answer:
+    """Figures of the plan for the changed fleet, with the guard applied.
+
+    within_s: deadline as an amount of work. No time ends it, so answers are the same on every machine.
+    """
     fleet = changed(snapshot, scenario)
-    brain = InlineBrain(Decisions(policy=scenario.policy, seed=scenario.seed), clock)
-    plan = guard(fleet, brain.plan(fleet, deadline_s), Limits())
+    brain = InlineBrain(Decisions(within_s=within_s, policy=scenario.policy, seed=scenario.seed), stopped)
+    plan = guard(fleet, brain.plan(fleet, within_s), Limits())
     return _figures(fleet, plan)
 
 

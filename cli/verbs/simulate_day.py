@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -14,7 +14,7 @@ import click
 
 from cli.inputs.contest import obstacle
 from cli.inputs.machine import machine_in_words
-from cli.inputs.planning import read, say
+from cli.inputs.planning import TIME_SLACK, read, say
 from cli.printing.day_progress import watching
 from cli.printing.tables import table
 from cluster.errors import ConfigError, Mistake
@@ -56,11 +56,14 @@ def lived(
     observed = read(files, sys.stdin)
     check_day(observed.snapshot, settings)
     say(observed.notes)
+    decisions = Decisions(within_s=settings.deadline_s, policy=policy, polish_share=polish, seed=settings.seed)
+    if brain == "inline":  # nobody waits for it but its reader
+        settings = replace(settings, deadline_s=TIME_SLACK * settings.deadline_s)
     started_at, began = datetime.now(UTC), time.perf_counter()
     pace_s = seconds / max(1.0, settings.hours * HOUR_S / settings.step_s)
     moments: list[Moment] = []
     with (
-        _thinking(brain, Decisions(policy=policy, polish_share=polish, seed=settings.seed)) as mind,
+        _thinking(brain, decisions) as mind,
         watching(sys.stderr, brain, pace_s) as show,
     ):
         for moment in live(observed.snapshot, mind, settings, time.perf_counter):

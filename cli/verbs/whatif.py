@@ -37,7 +37,7 @@ from cli.main import FAILED
     default=DEFAULT_DEADLINE_S,
     show_default=True,
     metavar="SECONDS",
-    help="Time for deciding, for each scenario.",
+    help="Work for each scenario, as the time it takes at most on a slow core.",
 )
 @click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="Write a report with charts, too.")
 @sweep_options

@@ -29,7 +29,7 @@ def outcome_of(scenarios: Sequence[Scenario], asked: Asked, snapshot: Snapshot, 
     if mistakes:
         raise ConfigError(tuple(mistakes))
     started_at, began = datetime.now(UTC), time.perf_counter()
-    play = partial(answered, snapshot=snapshot, deadline_s=asked.deadline_s, clock=time.monotonic)
+    play = partial(answered, snapshot=snapshot, within_s=asked.deadline_s)
     with progress_on(sys.stderr, len(scenarios), _in_words) as on_done:
         swept = sweep(scenarios, play, way=way, cache=_cache_of(asked, snapshot), on_done=on_done)
     return Outcome(tuple(scenarios), swept, started_at, time.perf_counter() - began)

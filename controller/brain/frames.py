@@ -63,6 +63,7 @@ class _PlanHead:
     refused: tuple[tuple[_StepHead, Reason], ...]
     certificates: dict[str, Certificate]
     findings: tuple[Finding, ...] = ()
+    cut_short: tuple[Reason, ...] = ()
 
 
 def snapshot_frame(snapshot: Snapshot) -> bytes:
@@ -85,7 +86,8 @@ def plan_frame(plan: Plan) -> bytes:
     phases = tuple(_PhaseHead(p.name, tuple(head(step) for step in p.steps), p.whole) for p in plan.phases)
     refused = tuple((head(each.step), each.reason) for each in plan.refused)
     certificates = dict(plan.certificates)
-    return _frame(_PlanHead(phases, plan.unplaced, plan.services, refused, certificates, plan.findings))
+    findings, cut_short = plan.findings, plan.cut_short
+    return _frame(_PlanHead(phases, plan.unplaced, plan.services, refused, certificates, findings, cut_short))
 
 
 def plan_from_frame(frame: Buffer, kinds: Sequence[type[Action]] = ACTIONS) -> Plan:
@@ -107,6 +109,7 @@ def plan_from_frame(frame: Buffer, kinds: Sequence[type[Action]] = ACTIONS) -> P
             refused=tuple(Refused(step(head), reason) for head, reason in read.refused),
             certificates=read.certificates,
             findings=read.findings,
+            cut_short=read.cut_short,
         )
     except msgspec.MsgspecError as error:
         raise FrameError(f"a plan that cannot be read: {error}") from error

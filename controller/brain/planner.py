@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from cluster.clock import Clock
 from controller.brain.frames import Buffer, plan_frame, plan_from_frame, snapshot_from_frame
 from controller.deciders.batch import Warmth
-from controller.deciders.pipeline import Decisions, decide, pack_share, scale
+from controller.deciders.pipeline import Decisions, decide, pack_share, packing_budgets, scale
 from placement.partition import shares_of
 
 
@@ -39,18 +39,11 @@ class Planner:
         over_at_s = self.clock() + deadline_s
         snapshot = snapshot_from_frame(frame)
         shares = shares_of(snapshot.after(plan_from_frame(scaled).actions), self.decisions.shares)
+        budgets = packing_budgets(shares, self.decisions, over_at_s=over_at_s, clock=self.clock)
+        mine = list(enumerate(zip(shares, budgets, strict=True)))[part::parts]
         return [
-            plan_frame(
-                pack_share(
-                    share,
-                    self.decisions,
-                    self.warmth,
-                    number,
-                    is_over=lambda: self.clock() >= over_at_s,
-                    clock=self.clock,
-                )
-            )
-            for number, share in list(enumerate(shares))[part::parts]
+            plan_frame(pack_share(share, self.decisions, self.warmth, number, budget))
+            for number, (share, budget) in mine
         ]
 
 

@@ -27,8 +27,9 @@ log = structlog.get_logger(__name__)
 LOCAL_POLICY = "bestfit"
 """Of the packing policies the quickest that leaves little unused (benchmarks/scale.py)."""
 LOCAL_S = 0.5
-"""The local heuristic's own deadline. A plan then comes within a second of the one that was asked for, also on a
-machine that is busy with starting Ray anew (benchmarks/chaos.py)."""
+"""The local heuristic's own deadline, and its measure of work. A plan then comes within a second of the one that was
+asked for, also on a machine that is busy with starting Ray anew (benchmarks/chaos.py)."""
+OUT_OF_TIME = Reason("BrainOutOfTime", "the brain gave no plan in time, so the local heuristic made one")
 LASTING = ("away", "starting", "distrusted")
 """Why there is no plan from Ray for a while. A single plan that came too late is counted, not told in a status, which
 would change twice for it."""
@@ -99,8 +100,10 @@ class RayBrain:
         self.counts.plans["local"] += 1
         self.counts.fallbacks[why.code] += 1
         log.info("planned locally", reason=why.code, why=why.words)
-        decisions = replace(self.decisions, policy=LOCAL_POLICY, move_share=0.0)
+        decisions = replace(self.decisions, within_s=LOCAL_S, policy=LOCAL_POLICY, move_share=0.0)
         plan = InlineBrain(decisions, self.clock).plan(snapshot, LOCAL_S)
+        if why.code == "deadline":
+            plan = replace(plan, cut_short=(*plan.cut_short, OUT_OF_TIME))
         if why.code not in LASTING:
             return plan
         # The same words as long as it lasts: a status that names each attempt would be written for each.

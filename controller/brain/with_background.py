@@ -1,7 +1,7 @@
 """A brain that thinks beside its plans: what came out of slots is taken up with the next plan.
 
 On Ray the slots are actors and nobody waits for them. While there is no Ray, or a slot has been silent for a few plans,
-its occupant thinks here, after the plan and in what is left of its deadline: less far, from the same memory.
+its occupant thinks here, after the plan and where its deadline leaves time for it: less far, from the same memory.
 """
 
 from collections import Counter
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from cluster.clock import Clock
-from cluster.plans import Plan
+from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
 from controller.brain.background_frames import Idea, thought_from_frame
 from controller.brain.frames import FrameError
@@ -22,6 +22,7 @@ log = structlog.get_logger(__name__)
 
 HERE_S = 0.2
 """For all occupants together, when they think in this process: a tenth of the shortest deadline that is usual."""
+OUT_OF_TIME = Reason("BackgroundOutOfTime", "no time was left for what is decided beside the plan")
 PATIENCE = 3
 """Plans without a thought of a slot before its occupant thinks here. Chosen: a lost actor is back within two."""
 
@@ -71,10 +72,9 @@ class ThinksAside:
         if not self.occupants:
             return plan
         came = {idea.slot: idea for idea in self.ideas()}
-        here_s = min(over_at_s, self.clock() + HERE_S)
         for occupant in self.occupants:
             after = _what_stays(snapshot, plan)
-            thought = self._read(came.get(occupant.name)) or self._thought_here(occupant, after, here_s)
+            thought = self._read(came.get(occupant.name)) or self._thought_here(occupant, after, over_at_s)
             if thought is not None:
                 plan = self._taken_up(occupant, after, thought, plan)
         return plan
@@ -96,11 +96,13 @@ class ThinksAside:
     def _thought_here(self, occupant: Occupant, snapshot: Snapshot, over_at_s: float) -> Thought | None:
         """What its occupant thinks in this process, where the slot is away or silent and there is time."""
         self._silent[occupant.name] += 1
-        left_s = over_at_s - self.clock()
-        if left_s <= 0 or (self.is_up() and self._silent[occupant.name] < PATIENCE):
+        if self.is_up() and self._silent[occupant.name] < PATIENCE:
             return None
+        memory, within_s = self.memories.get(occupant.name, b""), HERE_S / len(self.occupants)
+        if over_at_s - self.clock() < within_s:
+            return Thought(Plan(cut_short=(OUT_OF_TIME,)), memory)
         try:
-            thought = occupant.think(snapshot, self.memories.get(occupant.name, b""), left_s)
+            thought = occupant.think(snapshot, memory, within_s)
         except Exception as error:
             log.exception("a slot's occupant failed", slot=occupant.name)
             self._failed(Idea(occupant.name, reason="error", words=str(error)))

@@ -25,7 +25,7 @@ class Thought:
 
 
 class Occupant(Protocol):
-    """Who sits in a slot. Pure: same snapshot and memory, same thought, as long as the deadline cuts nothing short."""
+    """Who sits in a slot. Pure: same snapshot, memory and deadline, same thought, or one that says it was cut short."""
 
     @property
     def name(self) -> str:
@@ -33,7 +33,11 @@ class Occupant(Protocol):
         ...
 
     def think(self, snapshot: Snapshot, memory: bytes, deadline_s: float) -> Thought:
-        """memory: of its last thought, empty at first; one that it cannot read is to be taken for none."""
+        """What to propose.
+
+        memory: of its last thought, empty at first; one that it cannot read is to be taken for none.
+        deadline_s: measures out the work, and ends it where that takes longer.
+        """
         ...
 
     def adopt(self, snapshot: Snapshot, proposed: Plan) -> Plan:

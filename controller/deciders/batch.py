@@ -5,15 +5,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cluster.clock import Clock
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from placement.batch.headroom import within_headroom
 from placement.batch.ladder import BatchSettings, plan_batch, seated
 from placement.batch.lp.columns import Memory
 from placement.batch.proposal import certified, proposed, seats_to_keep
+from placement.budget import Budget
 from placement.engine.packer import Packer
-from placement.packing.planner import Stopwatch, pack
+from placement.packing.planner import pack
 
 
 @dataclass(slots=True)
@@ -34,11 +34,10 @@ def pack_batch(
     settings: BatchSettings,
     packer: Callable[[Snapshot], Packer],
     warmth: Warmth,
+    budget: Budget,
     *,
     share: int = 0,
     preempt: bool,
-    clock: Clock,
-    is_over: Stopwatch,
 ) -> Plan:
     """Seats for all that waits at once; then, by priority and with preemption, for what the batch could not seat.
 
@@ -46,8 +45,9 @@ def pack_batch(
 
     The settings pick the planner (`placement.batch.ladder.rung_for`), which is told in the plan's reasons and in its
     certificate; no clock cuts one short. packer: makes the packing engine, which takes a second, if it is needed.
+    budget: for what the batch leaves over.
     """
-    began_s = clock()
+    began_s = budget.clock()
     plan = plan_batch(snapshot, warmth.memory(share), settings)
     warmth.of_share[share] = plan.memory
     powered, without = within_headroom(snapshot, plan.seats)
@@ -56,5 +56,5 @@ def pack_batch(
     whole = proposed(snapshot, seats, plan)
     after = seated(snapshot, seats)
     if len(after.pods.pending):
-        whole = whole.joined(pack(after, packer(after), preempt=preempt, is_over=is_over))
-    return certified(snapshot, whole, plan, settings.price, clock() - began_s)
+        whole = whole.joined(pack(after, packer(after), budget, preempt=preempt))
+    return certified(snapshot, whole, plan, settings.price, budget.clock() - began_s)

@@ -1,34 +1,43 @@
 """The order of the deciders: each sees the cluster as the ones before it want it."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Literal
 
 from cluster.clock import Clock
-from cluster.plans import Plan
+from cluster.plans import Phase, Plan, Reason
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.deciders.batch import Warmth, pack_batch
 from placement.batch.consolidation import consolidated
 from placement.batch.ladder import BatchSettings
+from placement.budget import Budget
 from placement.engine.node_order import content_rank
 from placement.engine.packer import Packer
 from placement.engine.policy import Knowledge
+from placement.mix.optimizer import work_of
 from placement.mix.planner import MixSettings, plan_mix
 from placement.mix.stabilization import held
 from placement.moves.defragmentation import MovePrice, defragmented
-from placement.packing.planner import Stopwatch, pack
+from placement.packing.planner import pack, packing_work_of
 from placement.partition import shares_of
 from placement.policies import policy_named
 
-MIX_SHARE = 0.5
-"""Share of the deadline that the mix may take. Chosen: it needs a tenth of it in practice, packing what is pending."""
+MIX_SHARE = 0.7
+"""Share of the deadline after which time ends the mix, so that pods have their turn on a busy machine, too. The work
+that the mix is given takes far less of it on a quiet one."""
+HOLD_SHARE = 0.25
+"""Work for whether what runs can be left alone, of the work for the mix. Chosen: the question is asked of services that
+changed a moment ago, and the stock of what runs answers it at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
     """How is decided, as the operator set it."""
 
+    within_s: float = 2.0
+    """How long deciding takes at most on a slow core. It measures out the work: solver iterations, places looked at.
+    Not what a clock leaves of a cycle: the same snapshot then had other plans on a busy machine."""
     policy: str = "tonnage"
     """The packing policy, one of `placement.policies.POLICIES`."""
     planner: Literal["packing", "columns"] = "packing"
@@ -64,7 +73,8 @@ def decide(
 ) -> Plan:
     """What should happen now: how many instances of each service, a node for everything that is pending, then moves.
 
-    warmth: what planning in batches keeps from one call to the next; None: nothing, every call starts cold.
+    How much work that may take the decisions say. deadline_s: when time ends it, which the plan then says: the last
+    resort. warmth: what planning in batches keeps from one call to the next; None: nothing, every call starts cold.
     Raises ConfigError for an unknown policy.
     """
     over_at_s = clock() + deadline_s
@@ -72,60 +82,79 @@ def decide(
     if not len(snapshot.nodes):
         return plan  # The question is what to rent: there is no fleet to pack, and nobody misses a place in it.
     warmth = Warmth() if warmth is None else warmth
-    for number, share in enumerate(shares_of(snapshot.after(plan.actions), decisions.shares)):
-        is_over = partial(_is_over, clock, over_at_s)
-        plan = plan.joined(pack_share(share, decisions, warmth, number, is_over=is_over, clock=clock))
+    shares = shares_of(snapshot.after(plan.actions), decisions.shares)
+    budgets = packing_budgets(shares, decisions, over_at_s=over_at_s, clock=clock)
+    for number, (share, budget) in enumerate(zip(shares, budgets, strict=True)):
+        plan = plan.joined(pack_share(share, decisions, warmth, number, budget))
     return plan
-
-
-def _is_over(clock: Clock, at_s: float) -> bool:
-    return clock() >= at_s
 
 
 def scale(snapshot: Snapshot, decisions: Decisions, *, deadline_s: float, clock: Clock) -> Plan:
     """How many instances of each service: the first part of deciding, of which there is one for the whole cluster."""
-    mix = plan_mix(snapshot, deadline_s=MIX_SHARE * deadline_s, clock=clock, settings=decisions.mix)
-    return held(snapshot, mix, hold_s=decisions.hold_s, deadline_s=MIX_SHARE * deadline_s / 2, clock=clock)
+    over_at_s = clock() + (MIX_SHARE if len(snapshot.nodes) else 1.0) * deadline_s
+    work = work_of(decisions.within_s)
+    mix = plan_mix(snapshot, Budget(work, clock, over_at_s), decisions.mix)
+    return held(snapshot, mix, Budget(HOLD_SHARE * work, clock, over_at_s), hold_s=decisions.hold_s)
 
 
-def pack_share(
-    share: Snapshot, decisions: Decisions, warmth: Warmth, number: int, *, is_over: Stopwatch, clock: Clock
-) -> Plan:
+def packing_budgets(
+    shares: Sequence[Snapshot], decisions: Decisions, *, over_at_s: float, clock: Clock
+) -> list[Budget]:
+    """The budget of each share of the cluster, by how many pods wait there. over_at_s: on the clock.
+
+    They do not depend on who packs which share, nor on what another one leaves: shares are packed side by side.
+    """
+    waiting = [len(share.pods.pending) for share in shares]
+    work = packing_work_of(decisions.within_s) / max(1, sum(waiting))
+    return [Budget(work * max(1, count), clock, over_at_s) for count in waiting]
+
+
+def pack_share(share: Snapshot, decisions: Decisions, warmth: Warmth, number: int, budget: Budget) -> Plan:
     """A node for everything that is pending in one share of the cluster after scaling, then moves.
 
     warmth: what planning in batches keeps of the share with this number.
     """
     if decisions.planner == "columns":
-        batch = pack_batch(
+        planned = pack_batch(
             share,
             decisions.batch,
             lambda seen: packer_for(seen, decisions),
             warmth,
+            budget,
             share=number,
             preempt=decisions.preempt,
-            clock=clock,
-            is_over=is_over,
         )
-        return _with_consolidation(share, batch, decisions, is_over=is_over())
+        return _with_moves(planned, decisions, budget, lambda: _consolidation(share, planned, decisions))
     packer = packer_for(share, decisions)
-    planned = pack(share, packer, preempt=decisions.preempt, is_over=is_over)
-    if not decisions.move_share or is_over():
-        return planned
+    planned = pack(share, packer, budget, preempt=decisions.preempt)
     # The packer has charged all that was placed: it stands where the snapshot after this plan stands.
-    moves = defragmented(share.after(planned.actions), packer, decisions.move_price, decisions.move_share)
-    return planned.joined(Plan(phases=moves))
+    return _with_moves(
+        planned,
+        decisions,
+        budget,
+        lambda: defragmented(share.after(planned.actions), packer, decisions.move_price, decisions.move_share),
+    )
 
 
-def _with_consolidation(before: Snapshot, planned: Plan, decisions: Decisions, *, is_over: bool) -> Plan:
-    """The plan, followed by moves that empty nodes, if moves are wanted. What this plan starts is left where it is."""
-    if not decisions.move_share or is_over:
+def _with_moves(planned: Plan, decisions: Decisions, budget: Budget, moves: Callable[[], tuple[Phase, ...]]) -> Plan:
+    """The plan, followed by moves, if they are wanted. They are counted by pods and nodes: only time forbids them."""
+    if not decisions.move_share:
         return planned
+    if budget.left_s <= 0:
+        return planned.joined(Plan(cut_short=(MOVES_OUT_OF_TIME,)))
+    return planned.joined(Plan(phases=moves()))
+
+
+MOVES_OUT_OF_TIME = Reason("MovesOutOfTime", "time ran out before moves were looked for")
+
+
+def _consolidation(before: Snapshot, planned: Plan, decisions: Decisions) -> tuple[Phase, ...]:
+    """Moves that empty nodes after the plan. What the plan starts is left where it is."""
     after = before.after(planned.actions)
     stays = after.pods.node == before.pods.node
     seen = replace(after, pods=replace(after.pods, movable=after.pods.movable & stays))
     most = int(decisions.move_share * int((after.pods.node != PENDING).sum()))
-    moves = consolidated(seen, decisions.move_price, decisions.batch.price, most_moves=most)
-    return planned.joined(Plan(phases=moves))
+    return consolidated(seen, decisions.move_price, decisions.batch.price, most_moves=most)
 
 
 def packer_for(snapshot: Snapshot, decisions: Decisions) -> Packer:

@@ -42,6 +42,7 @@ def brain_of(settings: OperatorSettings, ray: OnRay | None, is_on_its_way: OnIts
 
 def decisions_of(settings: OperatorSettings) -> Decisions:
     return Decisions(
+        within_s=settings.plan_deadline_s,
         policy=settings.policy,
         planner=settings.planner,
         batch=BatchSettings(within_s=settings.plan_deadline_s),

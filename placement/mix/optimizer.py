@@ -1,62 +1,81 @@
-"""From a question to an answer by a deadline: search, fit into instances, keep what runs, certify."""
+"""From a question to an answer within a budget of work: search, fit into instances, keep what runs, certify."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
 from cluster.arrays import IntArray
-from cluster.clock import Clock
 from cluster.plans import Certificate, Reason
+from placement.budget import Budget
 from placement.mix.feasibility import is_feasible
 from placement.mix.instance_packing import fit_into_instances
-from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, objective_of, total_cost
-from placement.mix.search import Found, Mixes, mixes_on, search
+from placement.mix.problem import MixAnswer, MixQuestion, Need, objective_of, total_cost
+from placement.mix.search import Found, Mixes, Terms, begun, is_good, mixes_on, search
 
-KEEPING_SHARE = 0.2
-"""Share of the deadline kept for asking whether what runs would do as well. Chosen: mostly a tenth is enough."""
+WORK_PER_S = 4_000.0
+"""Work of the solver for each second that is given, in simplex iterations (`placement.mix.pulp_solver`). Measured on a
+core of 2026 by `python -m benchmarks.mix`: 8,000 to 30,000 in a second. So a core half as fast is done in time; that a
+fast one is done early is the price of the same answer everywhere."""
+KEEPING_NODES = 200
+"""Nodes of the tree search for whether what runs would do as well. Chosen: mostly it takes one."""
+
+
+def work_of(within_s: float) -> float:
+    """What the mix of a whole plan may take where deciding is given so many seconds."""
+    return WORK_PER_S * within_s
 
 
 def answer_mix(
     question: MixQuestion,
+    budget: Budget,
     *,
-    deadline_s: float,
-    clock: Clock,
     gap: float = 0.0,
     solver: str | None = None,
     known: Mixes | None = None,
+    bound: float = -math.inf,
 ) -> MixAnswer | Reason:
-    """The cheapest mixes that were found in `deadline_s` seconds, with what is proven; or why there are none.
+    """The cheapest mixes that were found within the budget, with what is proven; or why there are none.
 
     gap: relative distance from the bound that is good enough: then the search ends, and instances that run are kept.
-    solver: see `placement.mix.pulp_solver.solve`. known: mixes that the answer must not be dearer than, if they are
-    feasible. Reasons: `BucketUnserved` (no type can), `InventoryShort` (proven), `DeadlinePassed` (neither answer nor
-    proof).
+    solver: see `placement.mix.pulp_solver.solve`. bound: on the objective, proven elsewhere.
+    known: mixes that the answer must not be dearer than, if they are feasible.
+    Reasons: `BucketUnserved` (no type can), `InventoryShort` (proven), `WorkUsedUp` and `DeadlinePassed` (neither
+    answer nor proof).
     """
-    began = clock()
     unserved = first_unserved(question)
     if unserved is not None:
         return unserved
-    if not any(need.cells for need in question.needs):
-        nothing = tuple(_idle(need) for need in question.needs)
-        return _certified(question, nothing, Found((), objective_of(question, nothing), "none"), clock() - began)
+    terms = Terms(gap, solver)
+    (found,) = search([question], [begun(question, known, bound)], budget, terms)
+    return concluded(question, found, budget, terms)
 
-    def left_s() -> float:
-        return deadline_s - (clock() - began)
 
-    asked_before = all(need.running is not None for need in question.needs)
-    reserve_s = KEEPING_SHARE * deadline_s if asked_before else 0.0
-    found = search(question, left_s=lambda: left_s() - reserve_s, gap=gap, solver=solver, known=known)
+def concluded(question: MixQuestion, found: Found | Reason, budget: Budget, terms: Terms) -> MixAnswer | Reason:
+    """The answer that a search comes to."""
     if isinstance(found, Reason):
         return found
+    if not found.candidates:
+        return _nothing_found(found)
+    began_s = budget.clock()
     fluid = min(total_cost(question, mixes) for mixes in found.candidates)
     fitted = _fitted(question, found.candidates)
-    good = max(found.bound / (1 - gap), objective_of(question, fitted[0])) + 1e-6 if fitted else 0.0
-    if fitted and asked_before and _may_keep(question, fitted[0], good):
-        fitted = _fitted(question, _running_mixes(question, left_s(), solver)) + fitted
     if not fitted:
         return Reason("InventoryShort", "the stock holds the load as a whole, but not slice by slice on instances")
-    answer = _certified(question, next(m for m in fitted if objective_of(question, m) <= good), found, clock() - began)
+    good = max(found.bound / (1 - terms.gap), objective_of(question, fitted[0])) + 1e-6
+    if _may_keep(question, fitted[0], good):
+        fitted = _fitted(question, _running_mixes(question, budget, terms)) + fitted
+    mixes = next(mixes for mixes in fitted if objective_of(question, mixes) <= good)
+    seconds = found.seconds + budget.clock() - began_s
+    answer = _certified(question, mixes, found, seconds, terms)
     return replace(answer, fluid_cost_per_hour=min(fluid, answer.cost_per_hour))
+
+
+def _nothing_found(found: Found) -> Reason:
+    if found.cut_short == "time":
+        return Reason("DeadlinePassed", "no mix was found before the deadline, and none was ruled out")
+    words = "no mix was found with the work of this deadline, and none was ruled out; a longer one gives it more"
+    return Reason("WorkUsedUp", words)
 
 
 def _fitted(question: MixQuestion, candidates: tuple[Mixes, ...]) -> tuple[Mixes, ...]:
@@ -69,6 +88,8 @@ def _fitted(question: MixQuestion, candidates: tuple[Mixes, ...]) -> tuple[Mixes
 
 def _may_keep(question: MixQuestion, best: Mixes, good: float) -> bool:
     """Whether other instances than the best ones run now, at an objective that is good enough."""
+    if not all(need.running is not None for need in question.needs) or not any(need.cells for need in question.needs):
+        return False
     running = tuple(replace(mix, instances=_running(need)) for need, mix in zip(question.needs, best, strict=True))
     same = all((r.instances == mix.instances).all() for r, mix in zip(running, best, strict=True))
     return not same and objective_of(question, running) <= good
@@ -78,9 +99,16 @@ def _running(need: Need) -> IntArray:
     return np.array([need.running_count(offer) for offer in need.offers], dtype=np.int64)
 
 
-def _running_mixes(question: MixQuestion, limit_s: float, solver: str | None) -> tuple[Mixes, ...]:
-    """How the running instances could serve the demand: one way, or none."""
-    mixes = mixes_on(question, tuple(_running(need) for need in question.needs), limit_s, solver)
+def _running_mixes(question: MixQuestion, budget: Budget, terms: Terms) -> tuple[Mixes, ...]:
+    """How the running instances could serve the demand: one way, or none.
+
+    Asked whatever work is left: an answer that changes what runs because there was no work to keep it helps nobody.
+    """
+    if budget.left_s <= 0:
+        budget.say_time_ran_out()
+        return ()
+    running = tuple(_running(need) for need in question.needs)
+    mixes = mixes_on(question, running, KEEPING_NODES, budget, terms)
     return () if mixes is None else (mixes,)
 
 
@@ -97,13 +125,10 @@ def first_unserved(question: MixQuestion) -> Reason | None:
     return None
 
 
-def _certified(question: MixQuestion, mixes: Mixes, found: Found, seconds: float) -> MixAnswer:
+def _certified(question: MixQuestion, mixes: Mixes, found: Found, seconds: float, terms: Terms) -> MixAnswer:
     objective = objective_of(question, mixes)
     # Solvers prove bounds to within their tolerances; one that passes the objective by dust means "equal".
     bound = objective if objective - found.bound <= 1e-6 * max(1.0, objective) else found.bound
     cost = total_cost(question, mixes)
-    return MixAnswer(mixes, cost, Certificate(objective, bound, found.solver, seconds), cost)
-
-
-def _idle(need: Need) -> Mix:
-    return Mix(np.zeros(len(need.offers), dtype=np.int64), np.zeros((0, len(need.offers))))
+    cut_short = "" if is_good(question, found, terms.gap) else found.cut_short
+    return MixAnswer(mixes, cost, Certificate(objective, bound, found.solver, seconds, cut_short), cost)

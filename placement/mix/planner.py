@@ -1,28 +1,32 @@
 """The decider of the mix: how many instances of which GPU types each model service should have now."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cluster.actions import Scale
-from cluster.clock import Clock
 from cluster.errors import Mistake
-from cluster.plans import Certificate, Phase, Plan, Reason, Routing, ServicePlan, Step
+from cluster.plans import Certificate, Phase, Plan, Reason, Routing, ServicePlan, Step, worse_cut
 from cluster.snapshot import Snapshot
 from cluster.workloads import ModelService
+from placement.budget import Budget
 from placement.mix.feasibility import is_feasible
 from placement.mix.heuristics import best_single_type, greedy_mix, stock_after
-from placement.mix.optimizer import answer_mix, first_unserved
+from placement.mix.optimizer import answer_mix, concluded, first_unserved
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, Stock, mix_cost
 from placement.mix.problem_builder import need_of, stock_of, with_narrower_stock
-from placement.mix.search import certain_shortage
+from placement.mix.search import Found, Terms, begun, certain_shortage, search
 from placement.mix.sensitivity import explain
 from placement.mix.validation import gpu_type_mistakes, profile_mistakes, service_mistakes
 
-SOLVING_SHARE = 0.6
-"""Share of the deadline for the answer; the rest is for explaining it. Chosen: most answers need a tenth."""
+EXPLAINING_SHARE = 0.2
+"""Share of the work that is kept for explaining answers, where explanations are wanted; they also take all that answers
+leave. Chosen: an explanation asks two or three questions as hard as its answer was."""
+TOGETHER_SHARE = 0.5
+"""Share of the work that is kept, where services share a stock, until it is known whether it holds all their answers;
+then it goes to the widest gaps, or else to one answer for all of them. Chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +47,20 @@ class MixSettings:
     """Whether to ask by re-solving what a GPU more, a looser SLO or no headroom would save."""
 
 
-def plan_mix(snapshot: Snapshot, *, deadline_s: float, clock: Clock, settings: MixSettings = MixSettings()) -> Plan:
-    """Instances, routing and reasons for every service of the snapshot, within about `deadline_s` seconds.
+def plan_mix(snapshot: Snapshot, budget: Budget, settings: MixSettings = MixSettings()) -> Plan:
+    """Instances, routing and reasons for every service of the snapshot, within a budget of solver work.
 
-    clock: seconds from any fixed instant. A service that cannot be planned is refused with a reason and its
-    instances stay as they are. Where the stock does not hold all services, those of high priority come first, and
-    among equals the first. Nothing is scaled when what runs is right.
+    A service that cannot be planned is refused with a reason and its instances stay as they are. Where the stock does
+    not hold all services, those of high priority come first, and among equals the first. Nothing is scaled when what
+    runs is right. What the budget's time cut off is named in the plan.
     """
-    began = clock()
-
-    def left_s(share: float = 1.0) -> float:
-        return share * deadline_s - (clock() - began)
-
     refusals, needs = _sorted_out(snapshot)
-    answered, short = _answer_by_priority(snapshot, needs, settings, lambda: left_s(SOLVING_SHARE), clock)
+    solving = budget.part(1 - EXPLAINING_SHARE if settings.explain else 1.0)
+    answered, short = _answer_by_priority(snapshot, needs, settings, solving)
     refusals |= short
     plans = {name: _refused(name, reason) for name, reason in refusals.items()}
     for question, answer in answered:
-        notes = explain(snapshot, question, answer, left_s=left_s, clock=clock) if settings.explain else {}
+        notes = explain(snapshot, question, answer, budget) if settings.explain else {}
         for need, mix in zip(question.needs, answer.mixes, strict=True):
             plans[need.service] = _service_plan(need, mix, answer, notes.get(need.service, ()))
     services = {service.name: service for service in snapshot.services}
@@ -69,7 +69,11 @@ def plan_mix(snapshot: Snapshot, *, deadline_s: float, clock: Clock, settings: M
         phases=(Phase("scale", steps),) if steps else (),
         services=tuple(plans[name] for name in services),
         certificates={"mix": _joined([answer for _, answer in answered])} if answered else {},
+        cut_short=(OUT_OF_TIME,) if budget.time_ran_out else (),
     )
+
+
+OUT_OF_TIME = Reason("MixOutOfTime", "time for services ran out before the work for them was done")
 
 
 def _sorted_out(snapshot: Snapshot) -> tuple[dict[str, Reason], list[Need]]:
@@ -120,44 +124,67 @@ Answered = tuple[MixQuestion, MixAnswer]
 
 ADMISSION_GAP = 0.05
 """How near to the bound a mix must be that only shows that there is one; the final answer is sought afterwards."""
+ADMISSION_SHARE = 0.25
+"""Share of the work that is left for finding such a mix: those that come after want their turn, too."""
 
 
 def _answer_by_priority(
-    snapshot: Snapshot, needs: list[Need], settings: MixSettings, left_s: Callable[[], float], clock: Clock
+    snapshot: Snapshot, needs: list[Need], settings: MixSettings, budget: Budget
 ) -> tuple[list[Answered], dict[str, Reason]]:
     """Answers for as many needs as the stock holds, in order of priority, and reasons for the others."""
     everything = _question(snapshot, needs, settings)
-    apart = _answer_apart(everything, settings, left_s, clock)
+    apart = _answer_apart(everything, settings, budget)
     answers = {n.service: a for n, a in zip(needs, apart, strict=True) if isinstance(a, MixAnswer)}
-    if len(answers) == len(needs) and is_feasible(everything, tuple(a.mixes[0] for a in answers.values())):
+    if _fit_together(everything, apart):
         return [(replace(everything, needs=(need,)), answers[need.service]) for need in everything.needs], {}
     wishes = {name: answer.mixes[0] for name, answer in answers.items()}
-    admitted, refusals = _admit(snapshot, needs, wishes, settings, left_s, clock)
+    admitted, refusals = _admit(snapshot, needs, wishes, settings, budget)
     if not admitted:
         return [], refusals
     question = _question(snapshot, [need for need, _ in admitted], settings)
     known = tuple(mix for _, mix in admitted)
-    answer = answer_mix(question, deadline_s=left_s(), clock=clock, gap=settings.gap, known=known)
+    proven = [answers[need.service].certificate.bound for need in question.needs if need.service in answers]
+    bound = math.fsum(proven) if len(proven) == len(question.needs) else -math.inf
+    answer = answer_mix(question, budget, gap=settings.gap, known=known, bound=bound)
     if isinstance(answer, Reason):
         return [], refusals | {need.service: answer for need in question.needs}
     return [(question, answer)], refusals
 
 
-def _answer_apart(
-    everything: MixQuestion, settings: MixSettings, left_s: Callable[[], float], clock: Clock
-) -> list[MixAnswer | Reason]:
+def _answer_apart(everything: MixQuestion, settings: MixSettings, budget: Budget) -> list[MixAnswer | Reason]:
     """Each need by itself, as if it had the stock alone.
 
     Many small questions are far easier than a large one, and as long as the stock holds them all they are the same.
+    Where a stock is shared, part of the work is kept for the case that it does not hold them all.
     """
-    found: list[MixAnswer | Reason] = []
-    # Where a stock is shared, half of the time is kept for the case that all must be answered together.
-    reserve_s = left_s() / 2 if everything.stock and len(everything.needs) > 1 else 0.0
-    for n, need in enumerate(everything.needs):
-        limit_s = (left_s() - reserve_s) / (len(everything.needs) - n)
-        question = replace(everything, needs=(need,))
-        found.append(answer_mix(question, deadline_s=limit_s, clock=clock, gap=settings.gap))
-    return found
+    questions = [replace(everything, needs=(need,)) for need in everything.needs]
+    terms = Terms(settings.gap)
+    found: list[Found | Reason] = [begun(question) for question in questions]
+    if not everything.stock or len(questions) < 2:
+        return _concluded(questions, search(questions, found, budget, terms), budget, terms)
+    first = budget.part(1 - TOGETHER_SHARE)
+    found = search(questions, found, first, terms)
+    answers = _concluded(questions, found, first, terms)
+    if not _fit_together(everything, answers) or not any(_is_cut(answer) for answer in answers):
+        return answers
+    better = _concluded(questions, search(questions, found, budget, terms), budget, terms)
+    return better if _fit_together(everything, better) else answers
+
+
+def _concluded(
+    questions: Sequence[MixQuestion], found: Sequence[Found | Reason], budget: Budget, terms: Terms
+) -> list[MixAnswer | Reason]:
+    return [concluded(q, each, budget, terms) for q, each in zip(questions, found, strict=True)]
+
+
+def _is_cut(answer: MixAnswer | Reason) -> bool:
+    return isinstance(answer, MixAnswer) and bool(answer.certificate.cut_short)
+
+
+def _fit_together(everything: MixQuestion, apart: Sequence[MixAnswer | Reason]) -> bool:
+    """Whether there is an answer for every need and the stock holds them all."""
+    mixes = [answer.mixes[0] for answer in apart if isinstance(answer, MixAnswer)]
+    return len(mixes) == len(apart) and is_feasible(everything, tuple(mixes))
 
 
 def _admit(
@@ -165,8 +192,7 @@ def _admit(
     needs: list[Need],
     wishes: Mapping[str, Mix],
     settings: MixSettings,
-    left_s: Callable[[], float],
-    clock: Clock,
+    budget: Budget,
 ) -> tuple[list[tuple[Need, Mix]], dict[str, Reason]]:
     """Needs that the stock holds together, each with a feasible mix, and reasons for the others; by priority.
 
@@ -187,9 +213,8 @@ def _admit(
         if fitting is not None:
             admitted.append((need, fitting))
             continue
-        # Parts of what is left: those that come after want their turn, too.
-        short = certain_shortage(question, limit_s=left_s() / 2) if left_s() > 0 else None
-        answer = short or answer_mix(question, deadline_s=left_s() / 4, clock=clock, gap=ADMISSION_GAP)
+        short = certain_shortage(question, budget)
+        answer = short or answer_mix(question, budget.part(ADMISSION_SHARE), gap=ADMISSION_GAP)
         if isinstance(answer, MixAnswer):
             admitted = list(zip(question.needs, answer.mixes, strict=True))
         else:
@@ -238,6 +263,7 @@ def _joined(answers: list[MixAnswer]) -> Certificate:
         bound=math.fsum(c.bound for c in certificates),
         solver=certificates[0].solver,
         seconds=math.fsum(c.seconds for c in certificates),
+        cut_short=worse_cut(*(c.cut_short for c in certificates)),
     )
 
 

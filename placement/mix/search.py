@@ -1,129 +1,242 @@
-"""The search for mixes: from what needs no solver to the full model, as far as the time allows."""
+"""The search for mixes: what needs no solver first, then round after round of more solver work where the gap is widest.
+
+What was found for a question is kept from round to round. Each round gives the tree search twice the nodes of the one
+before, so what is done again costs no more than what is done for the first time.
+"""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from cluster.arrays import IntArray
-from cluster.plans import Reason
+from cluster.plans import CutShort, Reason, worse_cut
+from placement.budget import Budget
 from placement.mix.feasibility import is_feasible
 from placement.mix.heuristics import price_bound, start_mixes, whole_slices
-from placement.mix.milp import build_model, mixes_from
-from placement.mix.problem import Mix, MixQuestion, objective_of
+from placement.mix.milp import MixModel, build_model, mixes_from
+from placement.mix.problem import Mix, MixQuestion, Need, objective_of
 from placement.mix.pulp_solver import Solved, solve
 
 Mixes = tuple[Mix, ...]
 """One mix per need."""
 
-
+FIRST_NODES = 50
+"""Nodes of the tree search of each model in a question's first round. Chosen: 11 of 12 cases of
+`python -m benchmarks.mix` with four GPU types need fewer."""
+GROWTH = 2
+"""Nodes of a round, times those of the round before."""
+LAST_WORD_NODES = 500
+"""Nodes for naming what is missing, once it is proven that there is no answer."""
 LAST_WORD_S = 0.1
-"""A proof that there is no answer may take this long beyond the deadline to say what is missing."""
+"""Seconds beyond the deadline that naming it may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a search is done."""
+
+    gap: float = 0.0
+    """Relative distance from the bound that is good enough."""
+    solver: str | None = None
+    """See `placement.mix.pulp_solver.solve`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
-    """What is known: feasible mixes, and a proven bound on the objective."""
+    """What is known of a question: feasible mixes, a proven bound on the objective, and how far the search has come."""
 
     candidates: tuple[Mixes, ...]
     bound: float
     solver: str
+    is_split_solved: bool = False
+    """Whether the model with split slices needs no further round."""
+    is_done: bool = False
+    """Whether no further round can find more."""
+    nodes: int = FIRST_NODES
+    """For each model in the next round."""
+    round_work: float = 0.0
+    """What the last round took, in simplex iterations."""
+    cut_short: CutShort = ""
+    """What ended the last round."""
+    seconds: float = 0.0
+    """What all rounds took."""
+
+
+def begun(question: MixQuestion, known: Mixes | None = None, bound: float = -math.inf) -> Found:
+    """What is known before any solver is asked.
+
+    Of a question whose demand can all be served by some offer. known: mixes from elsewhere, used if they are feasible.
+    bound: proven elsewhere.
+    """
+    if not any(need.cells for need in question.needs):
+        idle = tuple(_idle(need) for need in question.needs)
+        return Found((idle,), objective_of(question, idle), "none", is_done=True)
+    start = [mixes for mixes in (known, start_mixes(question)) if mixes is not None and is_feasible(question, mixes)]
+    return Found(tuple(start), max(bound, price_bound(question)), "greedy")
+
+
+def _idle(need: Need) -> Mix:
+    return Mix(np.zeros(len(need.offers), dtype=np.int64), np.zeros((0, len(need.offers))))
 
 
 def search(
-    question: MixQuestion,
-    *,
-    left_s: Callable[[], float],
-    gap: float,
-    solver: str | None = None,
-    known: Mixes | None = None,
-) -> Found | Reason:
-    """Mixes and a bound for a question with some demand, all of which some offer can serve.
+    questions: Sequence[MixQuestion], known: Sequence[Found | Reason], budget: Budget, terms: Terms
+) -> list[Found | Reason]:
+    """Rounds of search until every question is answered to within the gap, or the budget is used up.
 
-    left_s: seconds that remain, asked before each stage. known: mixes from elsewhere, used if they are feasible.
+    Every question has its first round before one has its second; within a round the widest gap comes first. What one
+    question leaves of the work is there for the others. A reason in place of an answer is proven.
     """
-    start = [mixes for mixes in (known, start_mixes(question)) if mixes is not None and is_feasible(question, mixes)]
-    found = Found(tuple(start), price_bound(question), "greedy")
-    if _good_enough(question, found, gap):
+    now = list(known)
+    waiting = {
+        k: each for k, each in enumerate(known) if isinstance(each, Found) and _is_open(questions[k], each, terms)
+    }
+    while waiting:
+        k = min(waiting, key=lambda k: (waiting[k].nodes, -_gap(questions[k], waiting[k]), k))
+        if not budget.allows_more():
+            for n, each in waiting.items():
+                now[n] = replace(each, cut_short=budget.cut_short)
+            break
+        before = waiting.pop(k)
+        nodes = _nodes_within(budget, before)
+        after = _one_round(questions[k], before, nodes, budget, terms) if nodes else replace(before, cut_short="work")
+        if nodes and isinstance(after, Found) and _is_open(questions[k], after, terms):
+            waiting[k] = after
+        now[k] = after
+    return now
+
+
+def _is_open(question: MixQuestion, found: Found, terms: Terms) -> bool:
+    return not found.is_done and not is_good(question, found, terms.gap)
+
+
+def is_good(question: MixQuestion, found: Found, gap: float) -> bool:
+    """Whether the best mix is as near to the bound as that."""
+    return _best(question, found) <= found.bound / max(1 - gap, 1e-9) + 1e-6
+
+
+def _best(question: MixQuestion, found: Found) -> float:
+    return min((objective_of(question, mixes) for mixes in found.candidates), default=math.inf)
+
+
+def _gap(question: MixQuestion, found: Found) -> float:
+    """As in `Certificate`; infinite where there is no answer yet."""
+    best = _best(question, found)
+    return (best - found.bound) / max(abs(best), 1e-12) if math.isfinite(best) else math.inf
+
+
+def _nodes_within(budget: Budget, found: Found) -> int:
+    """Nodes for the next round: fewer than are due where the work would not last, none where that is no gain.
+
+    A round is taken to cost as much more than the last one as it has more nodes.
+    """
+    expected = GROWTH * found.round_work
+    nodes = found.nodes if expected <= budget.work else int(found.nodes * budget.work / expected)
+    return nodes if not found.round_work or GROWTH * nodes > found.nodes else 0
+
+
+def _one_round(question: MixQuestion, known: Found, nodes: int, budget: Budget, terms: Terms) -> Found | Reason:
+    """The split model first, unless it is solved; then, where it leaves a gap, the model with whole slices."""
+    began_s, before = budget.clock(), budget.work
+    found: Found | Reason = replace(known, cut_short="")
+    if isinstance(found, Found) and not found.is_split_solved:
+        found = _split(question, found, nodes, budget, terms)
+    if isinstance(found, Found) and _is_open(question, found, terms):
+        found = _whole(question, found, nodes, budget, terms)
+    if isinstance(found, Reason):
         return found
-    split = _split(question, found, left_s, gap, solver)
-    if isinstance(split, Reason):
-        return split
-    found = split
-    if not _good_enough(question, found, gap) and left_s() > 0 and any(n.slice_factor for n in question.needs):
-        whole = build_model(question, whole_slices=True)
-        solved = solve(whole.problem, limit_s=left_s(), gap=gap, solver=solver)
-        if solved.status == "infeasible":
-            return Reason("InventoryShort", "the load fits the stock when slices are split, but not with whole slices")
-        found = _with(question, found, solved, mixes_from(question, whole) if solved.has_answer else None)
-    if not found.candidates:
-        return Reason("DeadlinePassed", "no mix was found before the deadline, and none was ruled out")
-    return found
+    seconds = known.seconds + budget.clock() - began_s
+    return replace(found, nodes=GROWTH * nodes, round_work=before - budget.work, seconds=seconds)
 
 
-def _split(
-    question: MixQuestion, found: Found, left_s: Callable[[], float], gap: float, solver: str | None
-) -> Found | Reason:
+def _split(question: MixQuestion, found: Found, nodes: int, budget: Budget, terms: Terms) -> Found | Reason:
     """Let slices be split: that is fast, bounds the rest from below, and rounded it is mostly as cheap."""
-    if left_s() <= 0:
-        return found
     split = build_model(question, whole_slices=False)
-    solved = solve(split.problem, limit_s=left_s(), gap=gap, solver=solver)
+    solved = _solved(split, nodes, budget, terms)
     if solved.status == "infeasible":
-        return shortage(question, limit_s=max(left_s(), LAST_WORD_S), solver=solver)
+        return shortage(question, budget, terms.solver)
     if not solved.has_answer:
         return _with(question, found, solved, None)
     relaxed = mixes_from(question, split)
     rounded = tuple(whole_slices(need, mix) for need, mix in zip(question.needs, relaxed, strict=True))
-    found = _with(question, found, solved, rounded)
-    if not _good_enough(question, found, gap) and left_s() > 0:
-        # Rounding slice by slice cost an instance, but the same ones may hold whole slices in another way. Where they
-        # do, that is found fast; where they do not, the proof may be long, and the full model is better.
-        instances = tuple(mix.instances for mix in relaxed)
-        found = _with(question, found, solved, mixes_on(question, instances, min(1.0, left_s() / 3), solver))
-    return found
+    is_solved = solved.status == "optimal"
+    found = replace(_with(question, found, solved, rounded), is_split_solved=is_solved)
+    if not any(need.slice_factor for need in question.needs):
+        return replace(found, is_done=is_solved)
+    if is_good(question, found, terms.gap) or not budget.allows_more():
+        return found
+    # Rounding slice by slice cost an instance, but the same ones may hold whole slices in another way. Where they
+    # do, that is found fast; where they do not, the proof may be long, and the full model is better.
+    instances = tuple(mix.instances for mix in relaxed)
+    return _with(question, found, solved, mixes_on(question, instances, nodes, budget, terms))
+
+
+def _whole(question: MixQuestion, found: Found, nodes: int, budget: Budget, terms: Terms) -> Found | Reason:
+    """Keep slices whole: the model itself."""
+    if not budget.allows_more():
+        return replace(found, cut_short=budget.cut_short)
+    whole = build_model(question, whole_slices=True)
+    solved = _solved(whole, nodes, budget, terms)
+    if solved.status == "infeasible":
+        return Reason("InventoryShort", "the load fits the stock when slices are split, but not with whole slices")
+    after = _with(question, found, solved, mixes_from(question, whole) if solved.has_answer else None)
+    return replace(after, is_done=solved.status == "optimal")
 
 
 def mixes_on(
-    question: MixQuestion, instances: tuple[IntArray, ...], limit_s: float, solver: str | None
+    question: MixQuestion, instances: tuple[IntArray, ...], nodes: int, budget: Budget, terms: Terms
 ) -> Mixes | None:
-    """A way in which exactly these instances serve the demand in whole slices, found by the deadline, or None."""
+    """A way in which exactly these instances serve the demand in whole slices, or None where so many nodes of the tree
+    search show none."""
     model = build_model(question, whole_slices=True)
     for (k, g), count in model.y.items():
         count.bounds(int(instances[k][g]), int(instances[k][g]))
-    solved = solve(model.problem, limit_s=limit_s, solver=solver)
+    solved = _solved(model, nodes, budget, replace(terms, gap=0.0))
     mixes = mixes_from(question, model) if solved.has_answer else None
     return mixes if mixes is not None and is_feasible(question, mixes) else None
+
+
+def _solved(model: MixModel, nodes: int, budget: Budget, terms: Terms) -> Solved:
+    """The outcome of a solve, whose work is taken off the budget."""
+    solved = solve(model.problem, most_nodes=nodes, limit_s=budget.left_s, gap=terms.gap, solver=terms.solver)
+    budget.spend(solved.work, solved.cut_short)
+    return solved
 
 
 def _with(question: MixQuestion, found: Found, solved: Solved, mixes: Mixes | None) -> Found:
     """What is known, with one more proof and, where the check finds no fault with it, one more candidate."""
     fresh = (mixes,) if mixes is not None and is_feasible(question, mixes) else ()
-    name = found.solver if solved.solver == "none" else solved.solver
-    return Found(found.candidates + fresh, max(found.bound, solved.bound), name)
+    return replace(
+        found,
+        candidates=found.candidates + fresh,
+        bound=max(found.bound, solved.bound),
+        solver=found.solver if solved.solver == "none" else solved.solver,
+        cut_short=worse_cut(found.cut_short, solved.cut_short),
+    )
 
 
-def _good_enough(question: MixQuestion, found: Found, gap: float) -> bool:
-    best = min((objective_of(question, mixes) for mixes in found.candidates), default=math.inf)
-    return best <= found.bound / max(1 - gap, 1e-9) + 1e-6
-
-
-def shortage(question: MixQuestion, *, limit_s: float, solver: str | None = None) -> Reason:
+def shortage(question: MixQuestion, budget: Budget, solver: str | None = None) -> Reason:
     """Why a question that has no answer has none: the cheapest set of GPUs that would do."""
-    found = _missing(question, limit_s, solver, fractions=False)
+    found = _missing(question, budget, max(budget.left_s, LAST_WORD_S), solver, fractions=False)
     return found or Reason("InventoryShort", "the stock cannot serve the demand")
 
 
-def certain_shortage(question: MixQuestion, *, limit_s: float, solver: str | None = None) -> Reason | None:
+def certain_shortage(question: MixQuestion, budget: Budget, solver: str | None = None) -> Reason | None:
     """A fast proof that the stock is short, and by how much at least; None where there is no such proof.
 
     It counts instances in fractions, so it misses shortages of less than an instance.
     """
-    return _missing(question, limit_s, solver, fractions=True)
+    return _missing(question, budget, budget.left_s, solver, fractions=True) if budget.allows_more() else None
 
 
-def _missing(question: MixQuestion, limit_s: float, solver: str | None, *, fractions: bool) -> Reason | None:
+def _missing(
+    question: MixQuestion, budget: Budget, limit_s: float, solver: str | None, *, fractions: bool
+) -> Reason | None:
     model = build_model(question, whole_slices=False, ask_what_is_short=True)
-    solved = solve(model.problem, limit_s=limit_s, solver=solver, fractions=fractions)
+    solved = solve(model.problem, most_nodes=LAST_WORD_NODES, limit_s=limit_s, solver=solver, fractions=fractions)
+    budget.spend(solved.work, solved.cut_short)
     if not solved.has_answer:
         return None
     values = {name: float(variable.value() or 0) for name, variable in model.short.items()}

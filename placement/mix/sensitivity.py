@@ -1,16 +1,16 @@
 """Why a mix is what it is: which limit binds, and what a GPU more, a looser promise or less headroom would save.
 
 Savings are differences between solved questions, not shadow prices: instances are whole, so a marginal price of the
-relaxed model says little about the next one. They are as exact as both answers; what was not answered in time is
+relaxed model says little about the next one. They are as exact as both answers; what the work did not suffice for is
 left out.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from cluster.clock import Clock
 from cluster.plans import Reason
 from cluster.snapshot import Snapshot
+from placement.budget import Budget
 from placement.mix.headroom import room_needed
 from placement.mix.heuristics import best_single_type, stock_after
 from placement.mix.instance_packing import fit_into_instances
@@ -22,8 +22,12 @@ CENT = 0.005
 """Dollars per hour below which a difference is not worth a sentence."""
 
 
+QUESTION_SHARE = 1 / 3
+"""Share of the work that is left for each question, so that one hard question does not silence the others."""
+
+
 def explain(
-    snapshot: Snapshot, question: MixQuestion, answer: MixAnswer, *, left_s: Callable[..., float], clock: Clock
+    snapshot: Snapshot, question: MixQuestion, answer: MixAnswer, budget: Budget
 ) -> dict[str, tuple[Reason, ...]]:
     """Notes per service, in the order: load, single type, whole slices, stock, headroom, promise."""
     notes: dict[str, list[Reason]] = {}
@@ -31,9 +35,8 @@ def explain(
         notes[need.service] = [*_loads(need, mix), *_single_type(question, need, mix)]
 
     def resolve(changed: MixQuestion) -> MixAnswer | None:
-        # An even share of the time that is left, so that one hard question does not silence the others.
-        found = answer_mix(changed, deadline_s=left_s() / 3, clock=clock) if left_s() > 0 else None
-        return found if isinstance(found, MixAnswer) else None
+        found = answer_mix(changed, budget.part(QUESTION_SHARE)) if budget.allows_more() else None
+        return found if isinstance(found, MixAnswer) and not found.certificate.cut_short else None
 
     for reason in (*_whole_slices(question, answer), *_stock(question, answer, resolve)):
         for need in question.needs:

@@ -6,17 +6,19 @@ from dataclasses import replace
 import numpy as np
 
 from cluster.actions import Scale
-from cluster.clock import Clock
 from cluster.plans import Phase, Plan, Reason, ServicePlan
 from cluster.snapshot import Snapshot
 from cluster.workloads import ModelService
+from placement.budget import Budget
 from placement.mix.optimizer import answer_mix
 from placement.mix.planner import routing_of
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, Stock, mix_cost
 from placement.mix.problem_builder import need_of
 
+OUT_OF_TIME = Reason("HoldOutOfTime", "time ran out before it was known whether what runs could be left alone")
 
-def held(snapshot: Snapshot, plan: Plan, *, hold_s: float, deadline_s: float, clock: Clock) -> Plan:
+
+def held(snapshot: Snapshot, plan: Plan, budget: Budget, *, hold_s: float) -> Plan:
     """A plan of mixes without changes that can wait: those of services that changed less than `hold_s` ago, and whose
     instances as they are now can serve their demand.
 
@@ -28,15 +30,15 @@ def held(snapshot: Snapshot, plan: Plan, *, hold_s: float, deadline_s: float, cl
     asked = {step.action.service for step in plan.steps() if isinstance(step.action, Scale)} & recent.keys()
     if not asked:
         return plan
-    over_at_s = clock() + deadline_s
     kept: dict[str, ServicePlan] = {}
     for number, name in enumerate(sorted(asked)):
-        left_s = (over_at_s - clock()) / (len(asked) - number)
+        part = budget.part(1 / (len(asked) - number))
         before = next(each for each in plan.services if each.service == name)
-        if left_s > 0 and (as_it_is := _as_it_is(snapshot, recent[name], before, left_s, clock)):
+        if as_it_is := _as_it_is(snapshot, recent[name], before, part):
             kept[name] = as_it_is
     return replace(
         plan,
+        cut_short=plan.cut_short + ((OUT_OF_TIME,) if budget.time_ran_out else ()),
         phases=tuple(phase for each in plan.phases if (phase := _without(each, kept)).steps),
         services=tuple(kept.get(each.service, each) for each in plan.services),
     )
@@ -51,16 +53,14 @@ def _without(phase: Phase, kept: Mapping[str, ServicePlan]) -> Phase:
     return replace(phase, steps=tuple(steps))
 
 
-def _as_it_is(
-    snapshot: Snapshot, service: ModelService, before: ServicePlan, limit_s: float, clock: Clock
-) -> ServicePlan | None:
-    """What its instances do for the demand of now; None when they cannot serve it, or nobody can tell in time."""
+def _as_it_is(snapshot: Snapshot, service: ModelService, before: ServicePlan, budget: Budget) -> ServicePlan | None:
+    """What its instances do for the demand of now; None when they cannot serve it, or the work does not tell."""
     need = need_of(service, snapshot)
     if not isinstance(need, Need) or not service.replicas:
         return None
     have = np.array([need.running_count(offer) for offer in need.offers], dtype=np.int64)
     stock = {o.gpu_type: Stock(int(n) * o.gpus) for n, o in zip(have, need.offers, strict=True)}
-    answer = answer_mix(MixQuestion((need,), stock=stock), deadline_s=limit_s, clock=clock)
+    answer = answer_mix(MixQuestion((need,), stock=stock), budget)
     if not isinstance(answer, MixAnswer):
         return None
     mix = Mix(have, answer.mixes[0].share)

@@ -1,12 +1,17 @@
 """Packing decider: pending pods and gangs onto nodes and devices, by priority, as a plan with reasons."""
 
 import heapq
-from collections.abc import Callable
+import math
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
 
 from cluster.actions import Bind, Evict
-from cluster.plans import Phase, Plan, Reason, Step, Unplaced
-from cluster.pods import device_numbers
+from cluster.arrays import BoolArray
+from cluster.plans import CutShort, Phase, Plan, Reason, Step, Unplaced
+from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
+from cluster.workloads import PodShape
+from placement.budget import Budget
 from placement.engine.explanation import shortage
 from placement.engine.packer import Packer
 from placement.packing.draft import Draft
@@ -14,59 +19,122 @@ from placement.packing.gangs import seat_unit
 from placement.packing.pending_units import Unit, as_of_now, order_of_service, pending_units, units_of
 from placement.packing.preemption import seat_by_preemption
 
-Stopwatch = Callable[[], bool]
-"""Returns whether the time for this plan is over."""
+WORK_PER_S = 1_500_000.0
+"""Candidate places examined per second of the deadline. Measured on a core of 2026 with 200 and 1,000 nodes: 2.2 to 2.9
+million per second."""
+PLACES_PER_POD = 300
+"""Fixed price of a pod, in examined places, beside the nodes that are examined for it. Measured the same way."""
+PREEMPTION_PLACES = 20_000
+"""Price of a search for victims, in examined places. Measured: 7 ms among 8,000 pods on 1,000 nodes."""
 
 
-def never() -> bool:
-    """Stopwatch for a caller without a deadline."""
-    return False
+def packing_work_of(within_s: float) -> float:
+    """Packing work that belongs to a deadline, in examined places."""
+    return WORK_PER_S * within_s
 
 
-def pack(snapshot: Snapshot, packer: Packer, *, preempt: bool = True, is_over: Stopwatch = never) -> Plan:
+def no_limit() -> Budget:
+    """Budget for a caller without a deadline."""
+    return Budget(math.inf)
+
+
+def pack(snapshot: Snapshot, packer: Packer, budget: Budget | None = None, *, preempt: bool = True) -> Plan:
     """Plan that places every pending unit that fits, by priority, and reports the rest with what was short where.
 
     A unit is a pod or a whole gang. A unit that does not fit is skipped and holds nothing, so it blocks no other.
-    Preempted pods are served again in their own turn.
+    Preempted pods are served again in their own turn. Units beyond the budget wait and say so; without a budget every
+    unit is served.
     """
+    budget = no_limit() if budget is None else budget
     draft = Draft(snapshot, packer)
     left = pending_units(draft)
-    while left and _serve(
-        draft, left, preempt=preempt, is_over=is_over
-    ):  # again: evictions may free more than they must
+    turn, futile = Served(1), set[Hashable]()
+    while left and turn.seated and not turn.ended:  # again: evictions may free more than they must
+        turn = _serve(draft, left, budget, futile, preempt=preempt)
         left = pending_units(draft)
-    return Plan(phases=_phases(draft), unplaced=tuple(_unplaced(draft, unit, is_over=is_over) for unit in left))
+    return Plan(
+        phases=_phases(draft),
+        unplaced=tuple(_unplaced(draft, left, turn)),
+        cut_short=(OUT_OF_TIME,) if turn.ended == "time" else (),
+    )
 
 
-def _serve(draft: Draft, units: list[Unit], *, preempt: bool, is_over: Stopwatch) -> int:
-    """Serves the queue once and returns the number of placed units.
+OUT_OF_TIME = Reason("PackingOutOfTime", "the deadline passed before the work of placing pods was done")
 
-    Victims of preemption join it at their own place.
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Result of serving a queue once."""
+
+    seated: int
+    """Number of placed units."""
+    ended: CutShort = ""
+    """Limit that ended it before every unit had its turn."""
+    unserved: frozenset[int] = frozenset()
+    """Rows of the pods without a turn."""
+
+
+def _serve(draft: Draft, units: list[Unit], budget: Budget, futile: set[Hashable], *, preempt: bool) -> Served:
+    """Serves the queue once.
+
+    Victims of preemption join it at their own place. futile: keys of pods that cannot be placed (`_alike`), kept from
+    one pass to the next.
     """
     queue = [(order_of_service(draft, unit), unit) for unit in units]
     heapq.heapify(queue)
     seated = 0
-    while queue and not is_over():
+    while queue:
         _, waited = heapq.heappop(queue)
         for unit in as_of_now(draft, waited):
+            if (alike := _alike(draft, unit)) in futile:
+                continue
+            if not budget.allows_more():
+                late = (each for each in (unit, *(each for _, each in queue)) if _alike(draft, each) not in futile)
+                return Served(seated, budget.cut_short, frozenset(row for each in late for row in each.rows))
             mark = draft.mark
-            seated += _seat(draft, unit, preempt=preempt)
-            for victim in units_of(draft, draft.unseated_since(mark)):
+            is_seated = _seat(draft, unit, budget, preempt=preempt)
+            seated += is_seated
+            if not is_seated and alike is not None:
+                futile.add(alike)
+            if victims := draft.unseated_since(mark):
+                futile.clear()  # there may be room now that there was not
+            for victim in units_of(draft, victims):
                 heapq.heappush(queue, (order_of_service(draft, victim), victim))
-    return seated
+    return Served(seated)
 
 
-def _seat(draft: Draft, unit: Unit, *, preempt: bool) -> bool:
+def _alike(draft: Draft, unit: Unit) -> Hashable:
+    """Key of single pods that fail alike; None for gangs.
+
+    Free room only shrinks from one unit to the next unless pods are preempted. Thousands of pods that fit nowhere
+    therefore cost no more than one, and leave the work to the units behind them.
+    """
+    row = unit.rows[0]
+    return None if unit.gang >= 0 else (draft.shape(row), draft.snapshot.pods.owner[row], unit.priority)
+
+
+def _seat(draft: Draft, unit: Unit, budget: Budget, *, preempt: bool) -> bool:
     """Places a unit in free resources if they suffice, else by preemption for the pods that do not fit."""
-    if seat_unit(draft, unit, draft.seat):
+
+    def by_free_room(row: int, within: BoolArray | None) -> bool:
+        places = len(draft.snapshot.nodes) if within is None else int(within.sum())
+        budget.spend(PLACES_PER_POD + places)
+        return draft.seat(row, within)
+
+    def by_preemption(row: int, within: BoolArray | None) -> bool:
+        if by_free_room(row, within):
+            return True
+        budget.spend(PREEMPTION_PLACES)
+        return seat_by_preemption(draft, row, unit.priority, within)
+
+    if seat_unit(draft, unit, by_free_room):
         return True
-    if not preempt:
-        return False
-    return seat_unit(
-        draft,
-        unit,
-        lambda row, within: draft.seat(row, within) or seat_by_preemption(draft, row, unit.priority, within),
-    )
+    return preempt and _has_victims(draft, unit) and seat_unit(draft, unit, by_preemption)
+
+
+def _has_victims(draft: Draft, unit: Unit) -> bool:
+    """Whether any pod of lower priority runs."""
+    return bool(((draft.node != PENDING) & (draft.priority < unit.priority)).any())
 
 
 def _phases(draft: Draft) -> tuple[Phase, ...]:
@@ -101,14 +169,29 @@ def _bind(draft: Draft, row: int) -> Step:
     return Step(action, Reason("LeastCost", f"least cost under {policy}", {"cost": draft.choices[row].cost}))
 
 
-def _unplaced(draft: Draft, unit: Unit, *, is_over: Stopwatch) -> Unplaced:
-    label = unit.label(draft.snapshot)
-    if is_over():
-        return Unplaced(label, Reason("DeadlinePassed", "the deadline of this plan passed before its turn"))
-    short = shortage(draft.packer, draft.shape(unit.rows[0]))
+def _unplaced(draft: Draft, units: list[Unit], turn: Served) -> Iterator[Unplaced]:
+    """Each waiting unit with what was short, or with the limit that kept it from its turn."""
+    lacking: dict[PodShape, Reason] = {}
+    for unit in units:
+        shape = draft.shape(unit.rows[0])
+        if turn.ended and not turn.unserved.isdisjoint(unit.rows):
+            yield Unplaced(unit.label(draft.snapshot), NO_TURN[turn.ended])
+            continue
+        if shape not in lacking:
+            lacking[shape] = shortage(draft.packer, shape)
+        yield Unplaced(unit.label(draft.snapshot), _why(draft, unit, lacking[shape]))
+
+
+NO_TURN: Mapping[CutShort, Reason] = {
+    "work": Reason("WorkUsedUp", "the work that the deadline of this plan allows was used up before its turn"),
+    "time": Reason("DeadlinePassed", "the deadline of this plan passed before its turn"),
+}
+
+
+def _why(draft: Draft, unit: Unit, short: Reason) -> Reason:
     if unit.gang < 0 or unit.need == 1:
-        return Unplaced(label, short)
+        return short
     wanted = draft.snapshot.gangs[unit.gang]
     near = f" within one {wanted.within}" if wanted.within else ""
     words = f"{unit.need} members must start together{near} and do not all fit, so none was started; {short.words}"
-    return Unplaced(label, Reason("GangHeldBack", words, {"need": unit.need, **short.figures}))
+    return Reason("GangHeldBack", words, {"need": unit.need, **short.figures})

@@ -1,13 +1,15 @@
 """Builders for questions of the mix: a test states only the tables that matter to it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from cluster.demand import Demand, LengthGrid, Slo, ThroughputProfile
 from cluster.workloads import ModelService
-from placement.mix.optimizer import answer_mix
+from placement.budget import Budget
+from placement.mix.optimizer import answer_mix, work_of
 from placement.mix.problem import MixAnswer, MixQuestion, Need, Stock
 from placement.mix.problem_builder import offer_of
 
@@ -69,8 +71,18 @@ def still() -> float:
     return 0.0
 
 
+def ample() -> Budget:
+    """The work of twenty seconds, and all the time there is."""
+    return Budget(work_of(20))
+
+
+def nothing() -> Budget:
+    """No work for any solver."""
+    return Budget(0.0)
+
+
 def answered(asked: MixQuestion, **rest: Any) -> MixAnswer:
-    found = answer_mix(asked, deadline_s=20, clock=still, **rest)
+    found = answer_mix(asked, ample(), **rest)
     assert isinstance(found, MixAnswer), found
     return found
 
@@ -78,3 +90,12 @@ def answered(asked: MixQuestion, **rest: Any) -> MixAnswer:
 def counts(answer: MixAnswer, asked: MixQuestion, which: int = 0) -> dict[str, int]:
     pairs = zip(asked.needs[which].offers, answer.mixes[which].instances.tolist(), strict=True)
     return {offer.gpu_type: count for offer, count in pairs}
+
+
+def hard_need(seed: int, name: str = "ns/hard") -> Need:
+    """A need of four GPU types and sixteen buckets, with room for bursts; with seed 0 its search takes three rounds."""
+    rng = np.random.default_rng(seed)
+    share = rng.random((4, 4))
+    offers = {f"t{g}": (round(rng.uniform(0.7, 8), 3), rng.uniform(0.5, 6, (4, 4)).round(2).tolist()) for g in range(4)}
+    wanted: Table = (share / share.sum()).tolist()
+    return replace(need(offers, 40.0, wanted, slice_factor=8, headroom_share=None), service=name)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from benchmarks.textbook_mix import solve_textbook
 from cluster.plans import Reason
 from cluster.workloads import ModelService, Requirement
+from placement.budget import stopped
 from placement.mix.feasibility import violations
 from placement.mix.heuristics import best_single_type
 from placement.mix.instance_packing import instance_limit, pack_pool
@@ -17,7 +18,7 @@ from placement.mix.optimizer import answer_mix
 from placement.mix.planner import MixSettings, plan_mix
 from placement.mix.problem import MixAnswer, MixQuestion, mix_cost, total_cost
 from tests.builders.fleet import node, world
-from tests.builders.mix import need, profile, question, service, still
+from tests.builders.mix import ample, need, profile, question, service
 
 PRICES = st.sampled_from([0.7, 1.01, 1.5, 3.67, 7.516])
 THROUGHPUTS = st.sampled_from([0.0, 0.3, 0.5, 1.0, 2.0, 3.5, 8.0])
@@ -53,7 +54,7 @@ MANY = settings(max_examples=60, deadline=None, derandomize=True, suppress_healt
 @MANY
 @given(questions())
 def test_an_answer_is_feasible_and_lies_above_its_bound(asked: MixQuestion) -> None:
-    answer = answer_mix(asked, deadline_s=20, clock=still)
+    answer = answer_mix(asked, ample())
 
     if isinstance(answer, MixAnswer):
         assert violations(asked, answer.mixes) == ()
@@ -66,7 +67,7 @@ def test_an_answer_is_feasible_and_lies_above_its_bound(asked: MixQuestion) -> N
 @given(questions(needs=1))
 def test_a_mix_is_never_dearer_than_the_best_single_type(asked: MixQuestion) -> None:
     single = best_single_type(asked.needs[0], asked.stock)
-    answer = answer_mix(asked, deadline_s=20, clock=still)
+    answer = answer_mix(asked, ample())
 
     if single is not None and not asked.per_instance:
         assert isinstance(answer, MixAnswer)
@@ -76,7 +77,7 @@ def test_a_mix_is_never_dearer_than_the_best_single_type(asked: MixQuestion) -> 
 @MANY
 @given(questions())
 def test_no_instance_is_overfull_where_slices_stay_whole(asked: MixQuestion) -> None:
-    answer = answer_mix(asked, deadline_s=20, clock=still)
+    answer = answer_mix(asked, ample())
 
     if isinstance(answer, MixAnswer) and asked.per_instance:
         for wanted, mix in zip(asked.needs, answer.mixes, strict=True):
@@ -92,10 +93,10 @@ def test_no_instance_is_overfull_where_slices_stay_whole(asked: MixQuestion) -> 
 @MANY
 @given(questions())
 def test_a_refusal_of_the_solver_is_never_answered_by_the_other_solver(asked: MixQuestion) -> None:
-    first = answer_mix(asked, deadline_s=20, clock=still)
+    first = answer_mix(asked, ample())
 
     if isinstance(first, Reason) and first.code == "InventoryShort" and not asked.per_instance:
-        second = answer_mix(asked, deadline_s=20, clock=still, solver="CBC")
+        second = answer_mix(asked, ample(), solver="CBC")
         assert isinstance(second, Reason)
         assert second.code == first.code
 
@@ -106,11 +107,11 @@ def test_the_counted_model_costs_what_the_textbook_costs(asked: MixQuestion) -> 
     (wanted,) = asked.needs
     if asked.per_instance or wanted.headroom_share is None or wanted.slice_factor is None:
         return
-    answer = answer_mix(asked, deadline_s=20, clock=still)
+    answer = answer_mix(asked, ample())
     if isinstance(answer, Reason) and answer.code == "BucketUnserved":
         return
 
-    textbook = solve_textbook(asked, limit_s=20, clock=still)
+    textbook = solve_textbook(asked, limit_s=20, clock=stopped)
 
     if isinstance(answer, Reason):
         assert textbook.cost_per_hour is None
@@ -153,8 +154,8 @@ def test_the_second_plan_of_an_obeying_world_changes_nothing(
         profiles=snapshot.profiles,
     )
 
-    first = plan_mix(limited, deadline_s=30, clock=still, settings=terms)
-    second = plan_mix(limited.after(first.actions), deadline_s=30, clock=still, settings=terms)
+    first = plan_mix(limited, ample(), terms)
+    second = plan_mix(limited.after(first.actions), ample(), terms)
 
     assert second.actions == ()
 
@@ -175,7 +176,7 @@ def test_instances_of_services_kept_to_some_nodes_all_find_a_device(data: Any) -
     ]
     snapshot = world(nodes, services=services, profiles=[profile("A100", [[1.0]])], prices={"A100": 1.0})
 
-    plan = plan_mix(snapshot, deadline_s=20, clock=still, settings=MixSettings(explain=False))
+    plan = plan_mix(snapshot, ample(), MixSettings(explain=False))
 
     wanted = [s for s, p in zip(services, plan.services, strict=True) for _ in range(p.instances.get("A100", 0))]
     devices = [each.labels["zone"] for each in nodes for _ in range(each.gpus)]

@@ -1,7 +1,5 @@
 """Scenarios: what would change, in figures that can be worked out by hand."""
 
-import time
-
 import pytest
 
 from cluster.errors import ConfigError
@@ -24,7 +22,7 @@ def fleet() -> Snapshot:
 
 
 def asked(scenario: Scenario) -> Answer:
-    return answered(scenario, fleet(), 10.0, time.monotonic)
+    return answered(scenario, fleet(), 10.0)
 
 
 def test_the_fleet_as_it_is() -> None:

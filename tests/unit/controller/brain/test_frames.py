@@ -145,7 +145,7 @@ def test_watts_cross_with_their_snapshot() -> None:
 def full_plan() -> Plan:
     """A plan in which no field is empty."""
     grid = LengthGrid((100, 200), (50,))
-    certificate = Certificate(10.0, 9.5, "highs", 0.1)
+    certificate = Certificate(10.0, 9.5, "highs", 0.1, "work")
     routing = Routing(grid, ("A100", "L4"), np.array([[[0.5, 0.5]], [[1.0, 0.0]]]))
     service = ServicePlan("d/s", {"A100": 2}, 7.0, routing, certificate, (WHY,), Reason("No", "not now"))
     steps = (
@@ -161,6 +161,7 @@ def full_plan() -> Plan:
         refused=(Refused(steps[1], WHY),),
         certificates={"mix": certificate},
         findings=(Finding("Node/n", WHY),),
+        cut_short=(WHY,),
     )
 
 
@@ -196,7 +197,7 @@ def test_a_plan_crosses_with_every_field() -> None:
 def test_no_field_of_a_plan_is_left_behind() -> None:
     # Plans are taken apart by hand in controller/brain/frames.py: who adds a field adds it there, above, and here.
     known = {
-        Plan: {"phases", "unplaced", "services", "refused", "certificates", "findings"},
+        Plan: {"phases", "unplaced", "services", "refused", "certificates", "findings", "cut_short"},
         Phase: {"name", "steps", "whole"},
         Step: {"action", "reason"},
         Refused: {"step", "reason"},

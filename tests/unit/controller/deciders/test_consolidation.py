@@ -8,7 +8,7 @@ from cluster.snapshot import Snapshot
 from controller.brain.background import occupants_of
 from controller.brain.background_frames import Idea, thought_frame
 from controller.brain.inline import InlineBrain
-from controller.brain.with_background import PATIENCE, ThinksAside
+from controller.brain.with_background import HERE_S, PATIENCE, ThinksAside
 from controller.deciders.consolidation import Polish
 from controller.deciders.pipeline import Decisions
 from controller.guard import Limits, guard
@@ -129,6 +129,24 @@ def test_a_search_that_is_cut_short_goes_on_behind_the_node_that_it_looked_at_la
     second = hurried.think(halves(), first.memory, 2.0)
 
     assert (first.memory, second.memory) == (b"a", b"b")
+    assert [reason.code for reason in first.plan.cut_short] == ["PolishOutOfTime"]
+
+
+def test_how_many_nodes_are_looked_at_depends_on_the_deadline_and_on_no_clock() -> None:
+    """100,000 nodes a second, divided by the fleet's two: one in 20 µs, and one in any case."""
+    searching = polish(MovePrice(per_pod_usd=1e9))
+
+    assert searching.think(halves(), b"", 19e-6).memory == b"a"
+    assert searching.think(halves(), b"", 20e-6).memory == b"b"
+
+
+def test_what_is_not_thought_for_want_of_time_is_named_in_the_plan() -> None:
+    elsewhere = Elsewhere(is_up=False)
+
+    plan = elsewhere.brain(polish()).plan(halves(), HERE_S / 2)
+
+    assert moves(plan) == []
+    assert "BackgroundOutOfTime" in {reason.code for reason in plan.cut_short}
 
 
 def test_a_memory_that_nobody_understands_is_none() -> None:

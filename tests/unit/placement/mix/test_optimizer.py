@@ -10,7 +10,7 @@ from placement.mix.feasibility import violations
 from placement.mix.optimizer import answer_mix
 from placement.mix.problem import Stock
 from placement.mix.search import shortage
-from tests.builders.mix import WORKED_EXAMPLE, answered, counts, need, question, still
+from tests.builders.mix import WORKED_EXAMPLE, ample, answered, counts, need, nothing, question
 
 SHARE = ((0.2, 0.1), (0.5, 0.2))
 
@@ -32,7 +32,7 @@ def test_the_worked_example_costs_six_dollars_seventy(solver: str) -> None:
 def test_a_bucket_that_no_type_can_serve_is_named_with_its_slo() -> None:
     asked = question(need({"L4": (0.7, ((5, 0),))}, 1, ((0.5, 0.5),)))
 
-    reason = answer_mix(asked, deadline_s=1, clock=still)
+    reason = answer_mix(asked, ample())
 
     assert isinstance(reason, Reason)
     assert reason.code == "BucketUnserved"
@@ -44,7 +44,7 @@ def test_stock_that_is_short_is_named_with_the_number_that_is_missing() -> None:
     # 10 requests/s at 3 per instance and slices of 10/4 = 2.5: 3.33 instances, so 4; there are 2.
     asked = question(need({"A100": (3.67, ((3,),))}, 10, ((1,),), slice_factor=4), stock={"A100": 2})
 
-    reason = answer_mix(asked, deadline_s=1, clock=still)
+    reason = answer_mix(asked, ample())
 
     assert isinstance(reason, Reason)
     assert reason.code == "InventoryShort"
@@ -80,7 +80,7 @@ def test_an_instance_of_several_gpus_needs_them_on_one_node() -> None:
     scattered = replace(question(wide), stock={"H100": Stock(16, {8: 1})})
     gathered = replace(question(wide), stock={"H100": Stock(16, {8: 2})})
 
-    refused = answer_mix(scattered, deadline_s=1, clock=still)
+    refused = answer_mix(scattered, ample())
 
     assert isinstance(refused, Reason)
     assert refused.code == "InventoryShort"
@@ -114,10 +114,10 @@ def test_among_equals_what_runs_stays() -> None:
         assert {n: c for n, c in counts(answered(asked), asked).items() if c} == running
 
 
-def test_without_time_for_the_solver_the_answer_is_still_feasible() -> None:
+def test_without_work_for_the_solver_the_answer_is_still_feasible() -> None:
     asked = question(need(WORKED_EXAMPLE, 30, SHARE))
 
-    answer = answer_mix(asked, deadline_s=0, clock=still)
+    answer = answer_mix(asked, nothing())
 
     # The best single type is two A100. The bound takes instances in fractions: buckets of 6 + 3 + 6 requests/s at 20
     # per A100 are 0.75 · 3.67 = 2.7525, the one of 15 costs 15/40 · 3.67 = 1.37625 there; 4.12875 in all.
@@ -149,7 +149,7 @@ def test_an_idle_service_does_not_disturb_its_neighbour() -> None:
 def test_nothing_is_short_when_the_stock_suffices() -> None:
     asked = question(need({"A100": (1.0, ((1,),))}, 1, ((1,),)), stock={"A100": 1})
 
-    assert dict(shortage(asked, limit_s=5).figures) == {}
+    assert dict(shortage(asked, ample()).figures) == {}
 
 
 def test_slices_that_stay_whole_may_cost_more_than_a_free_split() -> None:

@@ -17,7 +17,7 @@ from cluster.workloads import ModelService
 from placement.mix.planner import MixSettings, plan_mix
 from placement.mix.problem_builder import stock_of
 from tests.builders.fleet import Node, node, pod, world
-from tests.builders.mix import demand, grid, profile, service, still
+from tests.builders.mix import ample, demand, grid, nothing, profile, service
 
 
 def fleet(
@@ -35,7 +35,7 @@ def fleet(
 
 
 def planned(snapshot: Snapshot, **settings: Any) -> Plan:
-    return plan_mix(snapshot, deadline_s=10, clock=still, settings=MixSettings(**settings))
+    return plan_mix(snapshot, ample(), MixSettings(**settings))
 
 
 def only(plan: Plan) -> ServicePlan:
@@ -161,7 +161,7 @@ def test_a_bad_profile_refuses_the_services_of_its_model_alone() -> None:
     assert second.instances == {"A100": 1}
 
 
-def test_without_time_every_service_is_still_planned_within_the_stock() -> None:
+def test_without_work_for_the_solver_every_service_is_still_planned_within_the_stock() -> None:
     snapshot = fleet(
         [service(f"ns/{n}", rate=2.0, headroom_share=None) for n in range(5)],
         [profile("A100", ((1,),)), profile("H100", ((3,),))],
@@ -169,7 +169,7 @@ def test_without_time_every_service_is_still_planned_within_the_stock() -> None:
         inventory={"A100": 12, "H100": 8},
     )
 
-    plan = plan_mix(snapshot, deadline_s=0, clock=still)
+    plan = plan_mix(snapshot, nothing())
 
     assert all(s.refusal is None for s in plan.services)
     for name, count in {"A100": 12, "H100": 8}.items():

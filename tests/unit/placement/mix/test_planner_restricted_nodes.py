@@ -5,9 +5,9 @@ from cluster.nodes import Taint
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from cluster.workloads import ModelService, Requirement, Toleration
-from placement.mix.planner import MixSettings, plan_mix
+from placement.mix.planner import plan_mix
 from tests.builders.fleet import Node, node, pod, world
-from tests.builders.mix import profile, service, still
+from tests.builders.mix import ample, profile, service
 
 
 def zoned(name: str, rate: float, *zones: str, **rest: object) -> ModelService:
@@ -25,7 +25,7 @@ def fleet(*services: ModelService, nodes: list[Node], **rest: object) -> Snapsho
 
 
 def planned(snapshot: Snapshot) -> Plan:
-    return plan_mix(snapshot, deadline_s=10, clock=still, settings=MixSettings())
+    return plan_mix(snapshot, ample())
 
 
 def scaled(plan: Plan) -> dict[str, dict[str, int]]:

@@ -2,10 +2,11 @@
 
 import math
 
+import numpy as np
 import pulp
 import pytest
 
-from placement.mix.pulp_solver import solve
+from placement.mix.pulp_solver import Solved, solve
 
 SOLVERS = pytest.mark.parametrize("solver", ["HiGHS", "CBC"])
 
@@ -66,3 +67,52 @@ def test_highs_is_taken_where_it_is_there() -> None:
     problem, _ = knapsack(at_least=5)
 
     assert solve(problem, limit_s=10).solver == "HiGHS"
+
+
+def cover(seed: int) -> pulp.LpProblem:
+    """Sixty choices of zero or one under ten limits: hundreds of nodes to the optimum."""
+    chance = np.random.default_rng(seed)
+    problem = pulp.LpProblem("cover", pulp.LpMinimize)
+    chosen = [problem.add_variable(f"x{i}", 0, 1, pulp.LpInteger) for i in range(60)]
+    problem += -pulp.lpSum(int(chance.integers(10, 101)) * each for each in chosen)
+    for _ in range(10):
+        weights = chance.integers(5, 101, 60).tolist()
+        problem += pulp.lpSum(w * each for w, each in zip(weights, chosen, strict=True)) <= sum(weights) // 3
+    return problem
+
+
+@SOLVERS
+def test_a_search_stops_at_its_nodes_with_what_it_has_and_says_so(solver: str) -> None:
+    problem = cover(1)
+
+    solved = solve(problem, most_nodes=5, solver=solver)
+
+    assert solved.status == "feasible"
+    assert solved.cut_short == "work"
+    assert solved.bound <= -1595.0 <= pulp.value(problem.objective)  # -1595 is the optimum
+
+
+@SOLVERS
+def test_the_same_model_and_nodes_have_the_same_outcome(solver: str) -> None:
+    def outcome() -> tuple[Solved, list[float]]:
+        problem = cover(1)
+        return solve(problem, most_nodes=20, solver=solver), [each.value() for each in problem.variables()]
+
+    assert outcome() == outcome()
+
+
+def test_no_node_at_all_is_no_answer() -> None:
+    solved = solve(cover(1), most_nodes=0, solver="HiGHS")
+
+    assert (solved.status, solved.cut_short) == ("unknown", "work")
+
+
+@SOLVERS
+def test_time_that_ends_a_search_is_told_from_work(solver: str) -> None:
+    assert solve(cover(1), limit_s=0.005, solver=solver).cut_short == "time"
+
+
+def test_work_is_counted_and_grows_with_nodes() -> None:
+    few, many = solve(cover(1), most_nodes=2), solve(cover(1), most_nodes=200)
+
+    assert 0 < few.work < many.work

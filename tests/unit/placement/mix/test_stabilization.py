@@ -11,11 +11,7 @@ from cluster.snapshot import Snapshot
 from placement.mix.planner import plan_mix
 from placement.mix.stabilization import held
 from tests.builders.fleet import node, world
-from tests.builders.mix import profile, service
-
-
-def stopped() -> float:
-    return 0.0
+from tests.builders.mix import ample, profile, service
 
 
 def fleet(rate: float, replicas: Mapping[str, int], scaled_at_s: float | None, at_s: float = 1000.0) -> Snapshot:
@@ -27,8 +23,8 @@ def fleet(rate: float, replicas: Mapping[str, int], scaled_at_s: float | None, a
 
 
 def planned(snapshot: Snapshot, hold_s: float = 300.0) -> Plan:
-    plan = plan_mix(snapshot, deadline_s=5.0, clock=stopped)
-    return held(snapshot, plan, hold_s=hold_s, deadline_s=5.0, clock=stopped)
+    plan = plan_mix(snapshot, ample())
+    return held(snapshot, plan, ample(), hold_s=hold_s)
 
 
 def test_a_cheaper_mix_waits_until_the_hold_is_over() -> None:
@@ -60,7 +56,7 @@ def test_nothing_is_held_where_nobody_knows_when_it_changed_or_holding_is_off() 
 
 
 def test_a_service_that_is_as_it_should_be_is_not_touched() -> None:
-    plan = plan_mix(fleet(4.0, {"L4": 2}, 999.0), deadline_s=5.0, clock=stopped)
+    plan = plan_mix(fleet(4.0, {"L4": 2}, 999.0), ample())
 
     assert planned(fleet(4.0, {"L4": 2}, 999.0)).actions == plan.actions == ()
     assert replace(plan, services=()).phases == ()

@@ -1,0 +1,66 @@
+"""Budget of work, counted so that it is the same on every machine, with time as the last resort.
+
+Work is what a solver or a search does, not how long it takes: on a slow or busy machine the same question gets just as
+far, only later. Time ends what would take far too long, and the plan names whatever it ended.
+"""
+
+import math
+from dataclasses import dataclass
+
+from cluster.clock import Clock
+from cluster.plans import CutShort
+
+
+def stopped() -> float:
+    """Clock of a caller for whom time never runs out."""
+    return 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Budget:
+    """Remaining work, in the spender's units, and the instant at which time is up."""
+
+    work: float
+    clock: Clock = stopped
+    over_at_s: float = math.inf
+    """On that clock."""
+    outer: "Budget | None" = None
+    """Budget that this one is a part of: spending from the part spends from the whole."""
+    time_ran_out: bool = False
+    """Whether time ended anything: then the same question may have another answer on another machine."""
+
+    @property
+    def left_s(self) -> float:
+        return self.over_at_s - self.clock()
+
+    @property
+    def cut_short(self) -> CutShort:
+        """Limit that is reached: the work, or else the time; empty while both remain."""
+        if self.work <= 0:
+            return "work"
+        return "time" if self.left_s <= 0 else ""
+
+    def allows_more(self) -> bool:
+        """Whether work and time remain; remembers if it is time that ran out."""
+        used_up = self.cut_short
+        if used_up == "time":
+            self.say_time_ran_out()
+        return not used_up
+
+    def spend(self, work: float, cut_short: CutShort = "") -> None:
+        """Deducts work that was done. cut_short: the limit that ended it, if it did not end by itself."""
+        self.work -= max(1.0, work)  # at least something, so that no search goes on for ever
+        if cut_short == "time":
+            self.time_ran_out = True
+        if self.outer is not None:
+            self.outer.spend(work, cut_short)
+
+    def say_time_ran_out(self) -> None:
+        """Remembers that time ended something."""
+        self.time_ran_out = True
+        if self.outer is not None:
+            self.outer.say_time_ran_out()
+
+    def part(self, share: float) -> "Budget":
+        """Budget of this share of the remaining work, and of all the time."""
+        return Budget(max(0.0, share * self.work), self.clock, self.over_at_s, self)
