@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cli.printing.object_output import yaml_text
-from cli.printing.plan_figures import figure, instances, money, reason_document
+from cli.printing.plan_figures import figure, gap_words, instances, money, reason_document
 from controller.queries.plan_diff import OtherChange, PlanDiff, PodChange, ServiceChange
 
 Document = dict[str, Any]
@@ -19,6 +19,8 @@ def plan_lines(diff: PlanDiff) -> Iterator[str]:
     for service in diff.services:
         if service.is_change or service.is_refused:
             yield from _service(service)
+        elif gap := gap_words(service.gap):
+            yield f"  ModelService/{service.service} stays as it is ({gap})"
     for pod in diff.pods:
         yield _pod(pod)
     for other in diff.others:
@@ -34,10 +36,15 @@ def _service(change: ServiceChange) -> Iterator[str]:
         return
     yield (
         f"~ ModelService/{change.service}: {instances(dict(change.before))} → {instances(dict(change.after))}, "
-        f"${money(change.cost_before)} → ${money(change.cost_after)} per hour"
+        f"${money(change.cost_before)} → ${money(change.cost_after)} per hour{_gap(change)}"
     )
     if change.reason:
         yield f"    {change.reason.words}"
+
+
+def _gap(change: ServiceChange) -> str:
+    gap = gap_words(change.gap)
+    return f" ({gap})" if gap else ""
 
 
 def _pod(change: PodChange) -> str:
@@ -81,6 +88,7 @@ def document(diff: PlanDiff) -> Document:
                 "after": dict(each.after),
                 "cost_per_hour_before": figure(each.cost_before),
                 "cost_per_hour_after": figure(each.cost_after),
+                "gap": figure(each.gap),
                 "reason": reason_document(each.reason) if each.reason else None,
             }
             for each in diff.services
@@ -150,12 +158,14 @@ def change_lines(before: PlanDiff, after: PlanDiff) -> Iterator[str]:
             yield f"! {workload}: {reason.words}"
     if is_same and not wanted:
         yield "not at all"
-    yield f"services ${money(before.cost_after)} → ${money(after.cost_after)} per hour once planned"
+    widest = max(after.services, key=lambda each: each.gap, default=None)
+    gap = f", {widest.service}: {words}" if widest and (words := gap_words(widest.gap)) else ""
+    yield f"services ${money(before.cost_after)} → ${money(after.cost_after)} per hour once planned{gap}"
 
 
 def _wish(was: ServiceChange | None, now: ServiceChange) -> str:
     if now.is_refused:
         return f"! ModelService/{now.service}: {now.reason.words if now.reason else 'no plan'}"
     sign, mix = ("+", "new") if was is None else ("~", instances(dict(was.after)))
-    cost = f"${money(was.cost_after if was else 0.0)} → ${money(now.cost_after)} per hour"
+    cost = f"${money(was.cost_after if was else 0.0)} → ${money(now.cost_after)} per hour{_gap(now)}"
     return f"{sign} ModelService/{now.service}: {mix} → {instances(dict(now.after))}, {cost}"

@@ -6,7 +6,7 @@ from typing import Any, assert_never
 import click
 import numpy as np
 
-from cli.printing.plan_figures import figure, instances, money, reason_document, routes
+from cli.printing.plan_figures import figure, gap_words, instances, money, reason_document, routes
 from cli.printing.plan_output import written
 from cli.printing.tables import Row, table
 from cluster.pods import device_numbers
@@ -51,6 +51,7 @@ def _service(why: ServiceWhy) -> Document:
         "instances": dict(sorted(plan.instances.items())),
         "cost_per_hour": figure(plan.cost_per_hour),
         "bound": figure(plan.certificate.bound) if plan.certificate else None,
+        "gap": figure(plan.certificate.gap) if plan.certificate else None,
         "reasons": [reason_document(note) for note in plan.notes],
         "refusal": reason_document(plan.refusal) if plan.refusal else None,
         "routing": list(routes(plan)),
@@ -139,7 +140,9 @@ def _service_tables(why: ServiceWhy) -> Iterator[str]:
     if plan.refusal:
         yield f"Not planned: {plan.refusal.words}.\n"
         return
-    yield f"{instances(dict(sorted(plan.instances.items())))} for ${money(plan.cost_per_hour)} per hour\n"
+    gap = gap_words(plan.certificate.gap if plan.certificate else None)
+    cost = f"${money(plan.cost_per_hour)} per hour" + (f" ({gap})" if gap else "")
+    yield f"{instances(dict(sorted(plan.instances.items())))} for {cost}\n"
     yield table(("WHY", ""), ((note.code, note.words) for note in plan.notes))
     if plan.routing is not None:
         types = [name for n, name in enumerate(plan.routing.gpu_types) if np.any(plan.routing.weight[:, :, n] > 0)]

@@ -44,3 +44,14 @@ def instances(counts: dict[str, int]) -> str:
 
 def money(dollars: float | None) -> str:
     return "-" if dollars is None else f"{dollars:,.2f}"
+
+
+SMALLEST_GAP = 5e-5
+"""Below it the table's GAP says 0.00 %."""
+
+
+def gap_words(gap: float | None) -> str:
+    """`gap 3.3 %`; empty where it is proven, to what is printed, that nothing is cheaper."""
+    if gap is None or gap < SMALLEST_GAP:
+        return ""
+    return f"gap {max(0.1, 100 * gap):.1f} %"

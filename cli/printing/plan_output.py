@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from cli.inputs.planning import Planned
-from cli.printing.plan_figures import Document, figure, instances, money, reason_document, routes
+from cli.printing.plan_figures import Document, figure, gap_words, instances, money, reason_document, routes
 from cli.printing.tables import Row, table
 from cluster.actions import ACTIONS, Action
 from cluster.plans import Certificate, Plan, ServicePlan, Step
@@ -31,7 +31,7 @@ def show(made: Planned, output: str, *, timings: bool = False, with_changes: boo
     with_changes: beside the plan stands what it would change in a cluster that runs.
     """
     if output == "table":
-        for part in tables(made):
+        for part in tables(made, timings=timings):
             click.echo(part)
         return
     data = document(made, timings=timings)
@@ -79,6 +79,7 @@ def document(made: Planned, *, timings: bool = False) -> Document:
             for each in plan.refused
         ],
         "findings": [{"about": each.about, "reason": reason_document(each.reason)} for each in plan.findings],
+        "cut_short": [reason_document(reason) for reason in plan.cut_short],
         "certificates": {name: _certificate(each, timings=timings) for name, each in sorted(plan.certificates.items())},
         "notes": [{"about": note.about, "reason": reason_document(note.reason)} for note in made.notes],
     }
@@ -95,13 +96,16 @@ def _total_bound(plan: Plan) -> float | None:
     return sum(service.certificate.bound for service in served if service.certificate)
 
 
+NO_CERTIFICATE: Document = {"bound": None, "gap": None, "solver": None, "cut_short": None}
+
+
 def _service(service: ServicePlan, *, timings: bool) -> Document:  # handed on from `document`
     certificate = service.certificate
     return {
         "name": service.service,
         "instances": dict(sorted(service.instances.items())),
         "cost_per_hour": figure(service.cost_per_hour),
-        **(_certificate(certificate, timings=timings) if certificate else {"bound": None, "gap": None, "solver": None}),
+        **(_certificate(certificate, timings=timings) if certificate else NO_CERTIFICATE),
         "routing": list(routes(service)),
         "notes": [reason_document(note) for note in service.notes],
         "refusal": reason_document(service.refusal) if service.refusal else None,
@@ -113,6 +117,7 @@ def _certificate(certificate: Certificate, *, timings: bool) -> Document:
         "bound": figure(certificate.bound),
         "gap": figure(certificate.gap),
         "solver": certificate.solver,
+        "cut_short": certificate.cut_short or None,
     }
     return made | ({"seconds": figure(certificate.seconds)} if timings else {})
 
@@ -144,11 +149,12 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def tables(made: Planned) -> Iterator[str]:
+def tables(made: Planned, *, timings: bool = False) -> Iterator[str]:
     """What people read: services, what changes for pods, what is left over, and one line that sums it up."""
-    plan, data = made.plan, document(made)
+    plan, data = made.plan, document(made, timings=timings)
     if plan.services:
-        yield table(("SERVICE", "INSTANCES", "$/HOUR", "BOUND", "GAP", "SOLVER"), _service_rows(data["services"]))
+        columns = ("SERVICE", "INSTANCES", "$/HOUR", "BOUND", "GAP", "SOLVER", *(("SECONDS",) if timings else ()))
+        yield table(columns, _service_rows(data["services"], timings=timings))
     yield from _action_tables(plan)
     if data["unplaced"]:
         yield table(("NOT PLACED", "WHY"), ((u["workload"], u["reason"]["words"]) for u in data["unplaced"]))
@@ -159,7 +165,7 @@ def tables(made: Planned) -> Iterator[str]:
     yield _summary(data)
 
 
-def _service_rows(services: Iterable[Document]) -> Iterator[Row]:
+def _service_rows(services: Iterable[Document], *, timings: bool) -> Iterator[Row]:
     for service in services:
         refusal = service["refusal"]
         yield (
@@ -169,6 +175,7 @@ def _service_rows(services: Iterable[Document]) -> Iterator[Row]:
             money(service["bound"]),
             "-" if service["gap"] is None else f"{service['gap']:.2%}",
             service["solver"] or "-",
+            *((_seconds(service.get("seconds")),) if timings else ()),
         )
 
 
@@ -183,6 +190,25 @@ def _action_tables(plan: Plan) -> Iterator[str]:
 
 def _named(action: Action) -> str:
     return f"{type(action).__name__} {action.subject.partition('/')[2]}"
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def cut_short_notes(plan: Plan, deadline_s: float) -> Iterator[str]:
+    """What kept the plan from being better, and what helps."""
+    more = f"--deadline {2 * deadline_s:g}"
+    for service in sorted(plan.services, key=lambda each: each.service):
+        proof = service.certificate
+        if proof is not None and proof.cut_short and (gap := gap_words(proof.gap)):
+            by_time = " by time" if proof.cut_short == "time" else ""
+            yield f"{service.service}: cut short{by_time} ({gap}); {more} gives it more work"
+    waiting = sum(each.reason.code == "WorkUsedUp" for each in plan.unplaced)
+    if waiting:
+        yield f"{waiting} workloads had no turn; {more} gives them more work"
+    for reason in plan.cut_short:
+        yield f"{reason.words}: another run may give another plan; {more} gives it more time"
 
 
 def _summary(data: Document) -> str:

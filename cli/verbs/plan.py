@@ -24,7 +24,7 @@ from cli.main import FAILED
     metavar="SHARE",
     help="Move at most this share of the running pods, such as 0.02, where that saves more than it costs. [default: 0]",
 )
-@click.option("--timings", is_flag=True, help="Add the seconds that solving took, which differ from run to run.")
+@click.option("--timings", is_flag=True, help="Add the seconds that solving took.")
 @click.option("--fail-on-unplaced", is_flag=True, help="Exit with 1 when anything could not be placed or served.")
 @access_options
 @click.pass_context
@@ -55,6 +55,7 @@ def plan(
     target = target_from(kubeconfig, context, user, timeout_s)
     made = planned(files, decide, sys.stdin) if files else planned_on(target, decide)
     say(made.notes)
+    say(plan_output.cut_short_notes(made.plan, deadline_s))
     output = output or ("table" if files else "diff")
     if output == "diff":
         plan_output.show_diff(made)

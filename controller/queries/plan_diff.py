@@ -22,6 +22,8 @@ class ServiceChange:
     reason: Reason | None
     """Why it changes, or why there is no plan for it."""
     is_refused: bool = False
+    gap: float = 0.0
+    """Share of the planned cost that is not proven to be needed."""
 
     @property
     def is_change(self) -> bool:
@@ -107,6 +109,7 @@ def _service(snapshot: Snapshot, service: ModelService, planned: ServicePlan | N
         cost_after=cost_per_hour(snapshot, service, after),
         reason=refusal or next(scales, None),
         is_refused=refusal is not None,
+        gap=planned.certificate.gap if planned and planned.certificate else 0.0,
     )
 
 

@@ -47,7 +47,7 @@ class DaySettings:
     """None: no node is lost."""
     repair_hours: float = 3.0
     deadline_s: float = 5.0
-    """Deadline of each plan, in real seconds."""
+    """Deadline of each plan, in real seconds: the last resort. The brain's settings say how much work it is."""
     seed: int = 0
 
 
@@ -74,6 +74,10 @@ class Moment:
     """Failed actions."""
     plan_s: float
     """Real seconds from the snapshot to the plan before the guard."""
+    gap: float
+    """Widest optimality gap of a service's mix: fraction of its price that is not proven to be needed."""
+    out_of_time: int
+    """Number of parts of the plan that time cut off."""
     news: tuple[str, ...]
     """Events of the cycle, in words."""
 
@@ -112,8 +116,8 @@ def live(
 ) -> Iterator[Moment]:
     """Moments of the day, in order. Jobs copy the fleet's own pods that request GPUs; whole gangs arrive together.
 
-    clock: real seconds, for `Moment.plan_s` alone. The same fleet, brain and settings give the same day while plans are
-    made within their deadline. Raises ConfigError (check_day).
+    clock: real seconds, for `Moment.plan_s` alone. The same fleet, brain and settings give the same day, except where a
+    plan is out of time. Raises ConfigError (check_day).
     """
     check_day(fleet, settings)
     within = world or SimulatedWorld(replace(fleet, at_s=0.0, observed_at_s={}))
@@ -215,6 +219,8 @@ class _Day:
             scaled=sum(isinstance(step.action, Scale) for step in done.outcome.done),
             failed=len(done.outcome.undone),
             plan_s=done.stage_s["plan"],
+            gap=max((each.certificate.gap for each in done.plan.services if each.certificate), default=0.0),
+            out_of_time=len(done.plan.cut_short),
             news=news,
         )
 

@@ -83,6 +83,30 @@ def test_seconds_are_told_only_when_asked_for() -> None:
     assert '"seconds"' in run("-f", str(EXAMPLES), "-o", "json", "--timings").stdout
 
 
+def test_seconds_stand_in_the_table_only_when_asked_for() -> None:
+    assert "SECONDS" not in run("-f", str(EXAMPLES)).stdout
+    assert "SECONDS" in run("-f", str(EXAMPLES), "--timings").stdout.splitlines()[0]
+
+
+def test_a_plan_that_work_cut_short_says_so_and_what_helps() -> None:
+    result = run("-f", str(EXAMPLES), "-o", "json", "--deadline", "0.1")
+
+    cut = {each["name"]: each for each in json.loads(result.stdout)["services"] if each["cut_short"]}
+    assert list(cut) == ["default/summaries"]
+    assert cut["default/summaries"]["cut_short"] == "work"
+    assert cut["default/summaries"]["gap"] > 0
+    gap = f"{100 * cut['default/summaries']['gap']:.1f} %"
+    assert f"note: default/summaries: cut short (gap {gap}); --deadline 0.2 gives it more work" in result.stderr
+
+
+def test_a_difference_shows_the_gap_where_there_is_one() -> None:
+    short, whole = (run("-f", str(EXAMPLES), "-o", "diff", "--deadline", given).stdout for given in ("0.1", "10"))
+
+    (line,) = (line for line in short.splitlines() if "ModelService/default/summaries:" in line)
+    assert "per hour (gap " in line
+    assert "gap" not in whole
+
+
 def test_yaml_says_what_json_says() -> None:
     as_json, as_yaml = (run("-f", str(EXAMPLES), "-o", output).stdout for output in ("json", "yaml"))
 
