@@ -133,6 +133,12 @@ LOOP = (
     ),
     Metric("tonnage_guard_refusals_total", "counter", "Actions that the guard struck out of plans.", ("reason",)),
     Metric(
+        "tonnage_plans_out_of_time_total",
+        "counter",
+        "Plans of which time cut something off, by what: the machine was too slow or too busy for the work.",
+        ("reason",),
+    ),
+    Metric(
         "tonnage_pod_wait_seconds",
         "histogram",
         "From when this leader first saw a pod pending until it was placed.",

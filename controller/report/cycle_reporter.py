@@ -125,6 +125,8 @@ class Teller:
             meter.count("tonnage_actions_total", kind, result, by=count)
         for refused in cycle.plan.refused:
             meter.count("tonnage_guard_refusals_total", refused.reason.code)
+        for code in {reason.code for reason in cycle.plan.cut_short}:
+            meter.count("tonnage_plans_out_of_time_total", code)
         for stage in STAGES:
             if stage in cycle.stage_s:
                 meter.observe("tonnage_cycle_stage_seconds", cycle.stage_s[stage], stage)

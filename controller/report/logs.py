@@ -70,7 +70,7 @@ def log_cycle(log: FilteringBoundLogger, number: int, cycle: Cycle) -> None:
     for refused in cycle.plan.refused:
         why = {"refusal": refused.reason.code, "why": refused.reason.words}
         log.warning("action refused by the guard", **_about(refused.step.action, refused.step.reason), **why)
-    happened = bool(cycle.outcome.done or cycle.outcome.undone or cycle.plan.refused)
+    happened = bool(cycle.outcome.done or cycle.outcome.undone or cycle.plan.refused or cycle.plan.cut_short)
     (log.info if happened else log.debug)("cycle done", **dict(_figures(cycle)))
 
 
@@ -96,6 +96,8 @@ def _figures(cycle: Cycle) -> Iterator[tuple[str, object]]:
     yield "refused", len(cycle.plan.refused)
     yield "unplaced", len(cycle.plan.unplaced)
     yield "findings", len(cycle.plan.findings)
+    if cycle.plan.cut_short:
+        yield "out_of_time", [reason.code for reason in cycle.plan.cut_short]
     yield "pods", len(cycle.snapshot.pods)
     yield "nodes", len(cycle.snapshot.nodes)
     for stage, took_s in cycle.stage_s.items():

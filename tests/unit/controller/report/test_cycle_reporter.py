@@ -269,3 +269,12 @@ def test_a_port_that_is_taken_is_a_mistake_in_the_settings() -> None:
         metrics_endpoint(Meter(), "127.0.0.1", port),
     ):
         pass
+
+
+def test_plans_that_time_cut_short_are_counted_by_what_it_cut_off() -> None:
+    cycle = turn(SimulatedWorld(world([node("a", gpus=1)], [pod("p", gpus=1)])))
+    late = replace(cycle, plan=replace(cycle.plan, cut_short=(Reason("PackingOutOfTime", "no time"),) * 2))
+
+    meter = told(cycle, late)
+
+    assert value(meter, "tonnage_plans_out_of_time_total", reason="PackingOutOfTime") == 1.0
