@@ -12,7 +12,7 @@ from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
 from cli.printing.power_study_output import in_words, record_of, table_of
 from simulator.power.faults import faults_from
-from simulator.power.study import Compared, Study, check_study, label_of, play
+from simulator.power.study import ComparedRun, Study, check_study, label_of, play
 from simulator.sweep.runner import Processes, Progress, Run, runs_of, sweep
 
 
@@ -113,7 +113,7 @@ def main(
         sys.exit(1)
 
 
-def _tell(progress: Progress[Run, Compared]) -> None:
+def _tell(progress: Progress[Run, ComparedRun]) -> None:
     click.echo(f"[{progress.done}/{progress.total}] {in_words(progress.run, progress.result)}", err=True)
 
 

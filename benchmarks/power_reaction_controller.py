@@ -11,8 +11,8 @@ import click
 import numpy as np
 
 from benchmarks.power_reaction_fleet import table_of
-from controller.power.agent_server import WattServer
-from controller.power.term import Watts
+from controller.power.agent_server import AgentServer
+from controller.power.term import PowerTerm
 from power.leases.mounted_keys import MountedKeys
 from power.rules import PowerRules
 
@@ -28,15 +28,15 @@ def main(keys: Path, racks: int, gpus: int, distrust_s: float) -> None:
 
 
 async def _serve(keys: Path, racks: int, gpus: int, rules: PowerRules) -> None:
-    watts = Watts(lambda inventories: table_of(inventories, racks, gpus), epoch=1, rules=rules)
-    server = WattServer(lambda: watts, MountedKeys(keys, monotonic), monotonic)
+    watts = PowerTerm(lambda inventories: table_of(inventories, racks, gpus), epoch=1, rules=rules)
+    server = AgentServer(lambda: watts, MountedKeys(keys, monotonic), monotonic)
     listening = await server.serve("127.0.0.1", 0)
     say(str(listening.sockets[0].getsockname()[1]))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: say(json.dumps(counted(server))))
     await server.decide()
 
 
-def counted(server: WattServer) -> dict[str, object]:
+def counted(server: AgentServer) -> dict[str, object]:
     reaction_s = server.counts.reaction_s or [float("nan")]
     return {
         "lines": len(server.nodes),

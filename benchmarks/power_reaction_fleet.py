@@ -21,7 +21,7 @@ from cluster.power import (
 )
 from nodeagent.controller_link import Link
 from power.leases.holder import DeviceLimits, Holder, accepted, limits
-from power.leases.messages import Found, Heard, Inventory, Keys, Lease, Refusal, Report, opened, sealed
+from power.leases.messages import DeviceInventory, DeviceReport, Inventory, Keys, Lease, Refusal, Report, opened, sealed
 from power.leases.mounted_keys import keys_of_node, read_keys
 
 NODES_PER_RACK = 8
@@ -93,7 +93,9 @@ class Speaker:
     def __init__(self, node: str, gpus: int, keys: Path, port: int, chance: Random, period_s: float) -> None:
         self.node, self._chance, self._period_s = node, chance, period_s
         self._keys: Keys = keys_of_node(read_keys(keys), node)
-        self._facts = {f"{node}-{n}": Found("H100", LEAST_W, MOST_W, MOST_W, MOST_W, managed=True) for n in range(gpus)}
+        self._facts = {
+            f"{node}-{n}": DeviceInventory("H100", LEAST_W, MOST_W, MOST_W, MOST_W, managed=True) for n in range(gpus)
+        }
         mine = {uuid: DeviceLimits(LEAST_W, MOST_W, FLOOR_W, MOST_W) for uuid in self._facts}
         self._holder = Holder(node, f"life of {node}", mine)
         self._answered: tuple[int, float, float] | None = None
@@ -147,7 +149,7 @@ class Speaker:
         for uuid, limit_w in limits_w.items():
             most_w = WANTED_W if self.breaks_limits else min(WANTED_W, limit_w)
             draw_w = most_w * self._chance.uniform(0.985, 1.0)
-            devices[uuid] = Heard(draw_w, 0.0, limit_w)
+            devices[uuid] = DeviceReport(draw_w, 0.0, limit_w)
         in_force = (self._holder.epoch, self._holder.sequence)
         return Report(
             *(self.node, self._holder.life, now_s, *in_force, devices, epoch, answered_s, max(0.0, now_s - at_s))

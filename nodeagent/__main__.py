@@ -19,10 +19,10 @@ from nodeagent.controller_link import Link, Tls
 from nodeagent.device_process import DeviceProcess
 from nodeagent.endpoint import serve
 from nodeagent.guarded_backend import guarded_backend
-from nodeagent.local_backends import About, PretendAbout, RedfishAbout
+from nodeagent.local_backends import BackendArguments, PretendArguments, RedfishArguments
 from nodeagent.logs import configure_logs
 from nodeagent.metrics import AgentMetrics
-from nodeagent.out_of_band import Sparing
+from nodeagent.out_of_band import BmcPacing
 from nodeagent.rules import RESTORE_S, AgentRules
 from nodeagent.settings import AgentSettings, RedfishSettings, read_settings
 from nodeagent.state_file import boot_id
@@ -217,13 +217,13 @@ async def _restore(settings: AgentSettings) -> None:
 
 
 def _backend(settings: AgentSettings) -> DeviceProcess:
-    about: About = None
+    arguments: BackendArguments = None
     if settings.backend == "redfish" and (bmc := settings.redfish) is not None:
-        about = RedfishAbout(_bmc(settings, bmc), Sparing(bmc.look_s, bmc.rest_s, bmc.settles_s))
+        arguments = RedfishArguments(_bmc(settings, bmc), BmcPacing(bmc.look_s, bmc.rest_s, bmc.settles_s))
     if settings.backend == "pretend":
-        about = PretendAbout(settings.node, settings.pretend.devices, settings.pretend.folder)
+        arguments = PretendArguments(settings.node, settings.pretend.devices, settings.pretend.folder)
         log.warning("devices are simulated: no GPU of this node is read or limited")
-    return guarded_backend(settings.backend, clock, about)
+    return guarded_backend(settings.backend, clock, arguments)
 
 
 def _bmc(settings: AgentSettings, bmc: RedfishSettings) -> BmcAccess:
@@ -254,8 +254,8 @@ def _agent(
         bursts=not out_of_band,
         restore_s=OUT_OF_BAND_RESTORE_S if out_of_band else RESTORE_S,
     )
-    told = (lambda: meter.reading) if meter is not None else (lambda: None)
-    return Agent(settings.node, new_life(), boot_id(), backend, settings.record, rules, clock, keys, say, told)
+    read_meter = (lambda: meter.reading) if meter is not None else (lambda: None)
+    return Agent(settings.node, new_life(), boot_id(), backend, settings.record, rules, clock, keys, say, read_meter)
 
 
 class _Keys:

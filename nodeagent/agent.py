@@ -18,22 +18,22 @@ import structlog
 from cluster.clock import Clock
 from nodeagent.bmc_meter import MeterReading
 from nodeagent.counters import AgentCounts
-from nodeagent.recovery import taken_up
-from nodeagent.reports import heard_of, inventory_of
+from nodeagent.recovery import record_at_start
+from nodeagent.reports import device_reports, inventory_of
 from nodeagent.rules import AgentRules
 from nodeagent.state_file import Record, read_record, write_record
 from power.devices.backend import Backend, DeviceError, DeviceFacts, DeviceReading
-from power.devices.original_limits import about_to_set, made_of_it, to_restore
+from power.devices.original_limits import after_setting, before_setting, limit_to_restore
 from power.leases.enforcement import (
     TOLERANCE_W,
     Bursting,
-    Order,
+    LimitOrder,
     bursting_after,
     is_in_force,
+    limits_to_set_w,
     mean_draw_w,
     orders,
-    so_long_before,
-    told_w,
+    reading_before,
 )
 from power.leases.holder import Holder, accepted, bursts, limits
 from power.leases.messages import Keys, Lease, Refusal, Report, opened, sealed
@@ -67,10 +67,10 @@ class Agent:
         present keys. meter: returns the last known draw of the whole node.
         """
         self._node, self._life, self._boot, self._record_path, self._rules = node, life, boot, record, rules
-        self._backend, self._clock, self._keys, self._say = backend, clock, keys, say
+        self._backend, self._clock, self._keys, self._send = backend, clock, keys, say
         self.meter = meter
         # Only one thread calls drivers: their calls block and must not overtake each other.
-        self._hands = ThreadPoolExecutor(1, thread_name_prefix="devices")
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="devices")
         self._wake = asyncio.Event()
         self._record = self._on_disk = Record()
         self._facts: Mapping[str, DeviceFacts] = {}
@@ -106,7 +106,7 @@ class Agent:
         facts = await self._device(self._backend.discover)
         found = await self._device(self._backend.read)
         self._facts = {each.uuid: each for each in facts}
-        record = taken_up(
+        record = record_at_start(
             await asyncio.to_thread(read_record, self._record_path),
             facts,
             found,
@@ -164,12 +164,12 @@ class Agent:
         left = {
             uuid: limit_w
             for uuid, previous in self._record.previous.items()
-            if uuid in self._facts and (limit_w := to_restore(previous, self._facts[uuid])) is not None
+            if uuid in self._facts and (limit_w := limit_to_restore(previous, self._facts[uuid])) is not None
         }
         for attempt in range(max(1, round(self._rules.restore_s / self._rules.period_s))):
             if attempt:
                 await asyncio.sleep(self._rules.period_s)
-            left = {uuid: limit_w for uuid, limit_w in left.items() if not await self._is_at(Order(uuid, limit_w))}
+            left = {uuid: limit_w for uuid, limit_w in left.items() if not await self._is_at(LimitOrder(uuid, limit_w))}
             if not left:
                 break
         for uuid, limit_w in left.items():
@@ -179,7 +179,7 @@ class Agent:
         await asyncio.to_thread(write_record, self._record_path, Record(kept, self._boot, None))
 
     def close(self) -> None:
-        self._hands.shutdown(wait=False, cancel_futures=True)
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
     async def _look(self) -> None:
         self.counts.looks += 1
@@ -192,7 +192,7 @@ class Agent:
                 self._failed(each)
         self.readings = {u: r for u, r in found.items() if isinstance(r, DeviceReading)}
         now_s = self._clock()
-        before = so_long_before(self._past, now_s, self._rules.mean_s) or {}
+        before = reading_before(self._past, now_s, self._rules.mean_s) or {}
         self._past.append((now_s, self.readings))
         draws = {uuid: mean_draw_w(before.get(uuid), each) for uuid, each in self.readings.items()}
         self.draw_w = {uuid: draw for uuid, draw in draws.items() if draw is not None}
@@ -214,23 +214,23 @@ class Agent:
         highest_w = {
             uuid: min(self._facts[uuid].max_w, holder.burst_to_w.get(uuid, float("inf"))) for uuid in allowed_w
         }
-        wanted_w = told_w(allowed_w, highest_w, self._bursting)
+        wanted_w = limits_to_set_w(allowed_w, highest_w, self._bursting)
         enforced_w = {u: r.limit_w for u, r in self.readings.items() if r.limit_w is not None}
         asked_w = {u: r.requested_w for u, r in self.readings.items() if r.requested_w is not None}
         lower, higher = orders(wanted_w, enforced_w, asked_w)
         if lower or higher:
-            await self._remember(self._about_to_set((*lower, *higher), enforced_w))
-        answers = [await self._told(order) for order in lower]
+            await self._remember(self._before_setting((*lower, *higher), enforced_w))
+        answers = [await self._set_limit(order) for order in lower]
         if None not in answers:
-            answers += [await self._told(order) for order in higher]
-        await self._remember(self._made_of_them(zip((*lower, *higher), answers, strict=False)))
+            answers += [await self._set_limit(order) for order in higher]
+        await self._remember(self._after_setting(zip((*lower, *higher), answers, strict=False)))
         enforced_w = {u: r.limit_w for u, r in self.readings.items() if r.limit_w is not None}
         if is_in_force(wanted_w, enforced_w):
             self._in_force = (holder.epoch, holder.sequence)
 
-    async def _is_at(self, order: Order) -> bool:
+    async def _is_at(self, order: LimitOrder) -> bool:
         """Sets this limit and returns whether the device reports it as requested and as enforced."""
-        if await self._told(order) is None:
+        if await self._set_limit(order) is None:
             return False
         try:
             found = (await self._device(self._backend.read)).get(order.uuid)
@@ -238,10 +238,10 @@ class Agent:
             return False
         if not isinstance(found, DeviceReading) or found.limit_w is None:
             return False
-        told = (found.limit_w, found.limit_w if found.requested_w is None else found.requested_w)
-        return all(abs(limit_w - order.limit_w) <= TOLERANCE_W for limit_w in told)
+        limits_now_w = (found.limit_w, found.limit_w if found.requested_w is None else found.requested_w)
+        return all(abs(limit_w - order.limit_w) <= TOLERANCE_W for limit_w in limits_now_w)
 
-    async def _told(self, order: Order) -> float | None:
+    async def _set_limit(self, order: LimitOrder) -> float | None:
         """Sets a limit and returns what the device then enforces; None when that is unknown."""
         try:
             enforced_w = await self._device(lambda: self._backend.set_limit(order.uuid, order.limit_w))
@@ -259,13 +259,13 @@ class Agent:
         now_s = self._clock()
         epoch, answered_s, at_s = self._answered or (-1, -1e15, now_s)
         here = {uuid: each for uuid, each in self.readings.items() if uuid in self._facts}
-        devices = dict(heard_of(here, self.draw_w, self.allowed_w(), self._bursting, now_s))
-        said = Report(
+        devices = dict(device_reports(here, self.draw_w, self.allowed_w(), self._bursting, now_s))
+        report = Report(
             self._node, self.holder.life, now_s, *self._in_force, devices, epoch, answered_s, max(0.0, now_s - at_s)
         )
         if (metered := self.meter()) is not None:
-            said = replace(said, meter_w=metered.watts, meter_age_s=max(0.0, now_s - metered.at_s))
-        self._say(sealed(said, self._keys(), self._node))
+            report = replace(report, meter_w=metered.watts, meter_age_s=max(0.0, now_s - metered.at_s))
+        self._send(sealed(report, self._keys(), self._node))
 
     async def _rest(self, until_s: float, stop: asyncio.Event) -> None:
         waits = [asyncio.ensure_future(self._wake.wait()), asyncio.ensure_future(stop.wait())]
@@ -287,21 +287,21 @@ class Agent:
             self._on_disk = record
         self._record = replace(record, holder=self._record.holder or record.holder)
 
-    def _about_to_set(self, wanted: tuple[Order, ...], enforced_w: Mapping[str, float]) -> Record:
+    def _before_setting(self, wanted: tuple[LimitOrder, ...], enforced_w: Mapping[str, float]) -> Record:
         previous = dict(self._record.previous)
         for order in wanted:
-            previous[order.uuid] = about_to_set(previous[order.uuid], order.limit_w, enforced_w.get(order.uuid))
+            previous[order.uuid] = before_setting(previous[order.uuid], order.limit_w, enforced_w.get(order.uuid))
         return replace(self._record, previous=previous)
 
-    def _made_of_them(self, answers: Iterable[tuple[Order, float | None]]) -> Record:
+    def _after_setting(self, answers: Iterable[tuple[LimitOrder, float | None]]) -> Record:
         previous = dict(self._record.previous)
         for order, enforced_w in answers:
             if enforced_w is not None:
-                previous[order.uuid] = made_of_it(previous[order.uuid], enforced_w)
+                previous[order.uuid] = after_setting(previous[order.uuid], enforced_w)
         return replace(self._record, previous=previous)
 
     async def _device(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._hands, call)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
     def _failed(self, error: DeviceError) -> None:
         self.counts.failed[error.code] = self.counts.failed.get(error.code, 0) + 1

@@ -39,7 +39,7 @@ class Bmc:
     ) -> tuple[int, Mapping[str, str], Any]:
         with self._one_at_a_time:
             try:
-                return self._asked(method, path, body, headers)
+                return self._request(method, path, body, headers)
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 raise OSError(f"{self._access.host}: {type(error).__name__} {error}") from error
@@ -49,7 +49,7 @@ class Bmc:
         if connection is not None:
             connection.close()
 
-    def _asked(
+    def _request(
         self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
     ) -> tuple[int, Mapping[str, str], Any]:
         connection = self._open()

@@ -21,7 +21,7 @@ from power.leases.framing import FrameError, framed, read_frame
 log = structlog.get_logger(__name__)
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.2, 3.0
 """Pause between rounds of attempts. Shorter than a lease, so that a new leader is found before leases end."""
-TOLD_ROUNDS = 5
+LOGGED_ROUNDS = 5
 """Number of failed rounds, some 5 s, after which the reason is logged; a change of leader takes less."""
 CONNECT_S = 2.0
 QUIET_S = 8.0
@@ -78,7 +78,7 @@ class Link:
             for address in await self._addresses():
                 if await self._listen(address):
                     waits = _waits(self._chance)
-            if self._in_vain == TOLD_ROUNDS:
+            if self._in_vain == LOGGED_ROUNDS:
                 log.warning("no connection to a controller", host=self._host, port=self._port, why=self._why)
             await asyncio.sleep(next(waits))
 
@@ -108,7 +108,7 @@ class Link:
             while True:
                 async with asyncio.timeout(QUIET_S):
                     message = await read_frame(reader)
-                if self._in_vain >= TOLD_ROUNDS:
+                if self._in_vain >= LOGGED_ROUNDS:
                     log.info("connection to a controller restored", address=address)
                 has_heard, self._in_vain = True, 0
                 self._hear(message)

@@ -10,7 +10,7 @@ import msgspec
 
 from cluster.errors import ConfigError, Mistake
 from nodeagent.bmc import READ_S, TELL_S, Bmc, BmcAccess
-from nodeagent.out_of_band import OutOfBand, Sparing
+from nodeagent.out_of_band import BmcPacing, OutOfBand
 from nodeagent.scripted_devices import ScriptedDevices
 from power.devices.amd_smi import AmdSmi
 from power.devices.backend import Backend
@@ -19,15 +19,15 @@ from power.devices.redfish import Redfish
 
 
 @dataclass(frozen=True, slots=True)
-class RedfishAbout:
+class RedfishArguments:
     """Arguments of the child process for a BMC."""
 
     access: BmcAccess
-    sparing: Sparing
+    pacing: BmcPacing
 
 
 @dataclass(frozen=True, slots=True)
-class PretendAbout:
+class PretendArguments:
     """Arguments of the child process for fake devices."""
 
     node: str
@@ -35,20 +35,20 @@ class PretendAbout:
     folder: Path | None = None
 
 
-About = RedfishAbout | PretendAbout | None
+BackendArguments = RedfishArguments | PretendArguments | None
 
 
-def _redfish(about: str) -> Backend:
-    told = msgspec.json.decode(about, type=RedfishAbout, dec_hook=_path)
-    reads, tells = Bmc(told.access, READ_S), Bmc(told.access, TELL_S)
-    made = OutOfBand(Redfish(reads, time.monotonic, tells), time.monotonic, SystemRandom(), told.sparing)
+def _redfish(arguments: str) -> Backend:
+    decoded = msgspec.json.decode(arguments, type=RedfishArguments, dec_hook=_path)
+    reads, sets = Bmc(decoded.access, READ_S), Bmc(decoded.access, TELL_S)
+    made = OutOfBand(Redfish(reads, time.monotonic, sets), time.monotonic, SystemRandom(), decoded.pacing)
     made.start()
     return made
 
 
-def _pretend(about: str) -> Backend:
-    told = msgspec.json.decode(about, type=PretendAbout, dec_hook=_path)
-    return ScriptedDevices(told.node, told.devices, time.monotonic, told.folder)
+def _pretend(arguments: str) -> Backend:
+    decoded = msgspec.json.decode(arguments, type=PretendArguments, dec_hook=_path)
+    return ScriptedDevices(decoded.node, decoded.devices, time.monotonic, decoded.folder)
 
 
 LOCAL: Mapping[str, Callable[[str], Backend]] = {
@@ -60,11 +60,11 @@ LOCAL: Mapping[str, Callable[[str], Backend]] = {
 """Constructors by name, from encoded arguments: the vendors' libraries, a BMC, and fake devices."""
 
 
-def local_backend(name: str, about: str = "") -> Backend:
+def local_backend(name: str, arguments: str = "") -> Backend:
     """The back end in this process. Raises ConfigError for an unknown name, DeviceError when its library is missing."""
     if name not in LOCAL:
         raise ConfigError(Mistake(f"backend {name!r}", "is unknown", f"choose one of {', '.join(LOCAL)}"))
-    return LOCAL[name](about)
+    return LOCAL[name](arguments)
 
 
 def _path(kind: type, value: object) -> object:

@@ -79,13 +79,13 @@ class AgentMetrics(Collector):
         yield from (allowed, limit, draw, _throttled(self._agent.readings))
 
     def _dcgm(self) -> Iterator[Metric]:
-        for name, says, value in DCGM:
+        for name, help_text, value in DCGM:
             kind = UntypedMetricFamily if name in UNTYPED else GaugeMetricFamily
-            family = kind(name, says, labels=["gpu", "UUID", "device", "modelName", "Hostname"])
+            family = kind(name, help_text, labels=["gpu", "UUID", "device", "modelName", "Hostname"])
             for number, (uuid, reading) in enumerate(sorted(self._agent.readings.items())):
-                if (told := value(reading)) is not None and uuid in self._agent.facts:
+                if (shown := value(reading)) is not None and uuid in self._agent.facts:
                     model = self._agent.facts[uuid].model
-                    family.add_metric([str(number), uuid, f"nvidia{number}", model, self._node], told)
+                    family.add_metric([str(number), uuid, f"nvidia{number}", model, self._node], shown)
             yield family
 
 
@@ -103,14 +103,14 @@ def _throttled(readings: Mapping[str, DeviceReading]) -> Metric:
     return family
 
 
-def _counted(name: str, says: str, value: float) -> Metric:
-    family = CounterMetricFamily(name, says)
+def _counted(name: str, help_text: str, value: float) -> Metric:
+    family = CounterMetricFamily(name, help_text)
     family.add_metric([], value)
     return family
 
 
-def _by_code(name: str, says: str, values: dict[str, int]) -> Metric:
-    family = CounterMetricFamily(name, says, labels=["code"])
+def _by_code(name: str, help_text: str, values: dict[str, int]) -> Metric:
+    family = CounterMetricFamily(name, help_text, labels=["code"])
     for code, value in sorted(values.items()):
         family.add_metric([code], value)
     return family

@@ -24,7 +24,7 @@ OLD_LOOKS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sparing:
+class BmcPacing:
     """Limits on the load of a BMC."""
 
     look_s: float = 5.0
@@ -44,12 +44,12 @@ class _Device:
     error: DeviceError | None = None
     """Error of the last reading, if it failed."""
     wanted_w: float | None = None
-    telling_w: float | None = None
+    sending_w: float | None = None
     """Limit being sent: it may be in force before the answer arrives."""
     past: list[tuple[float, float]] = field(default_factory=list)
     """(instant until which it may still be in force, limit)."""
     not_before_s: float = float("-inf")
-    told_at_s: float = float("-inf")
+    answered_at_s: float = float("-inf")
     """Instant of the last answer to a request for a limit."""
     failures: int = 0
     refusal: DeviceError | None = None
@@ -60,7 +60,7 @@ class _Device:
         if self.reading is None or self.reading.limit_w is None:
             return None
         self.past = [each for each in self.past if each[0] > now_s]
-        on_its_way = [] if self.telling_w is None else [self.telling_w]
+        on_its_way = [] if self.sending_w is None else [self.sending_w]
         return max(self.reading.limit_w, *on_its_way, *(limit_w for _, limit_w in self.past), 0.0)
 
     def seen(self, reading: DeviceReading, settled_s: float) -> None:
@@ -76,9 +76,9 @@ class OutOfBand:
     without it.
     """
 
-    def __init__(self, behind: Backend, clock: Callable[[], float], chance: Random, sparing: Sparing) -> None:
+    def __init__(self, behind: Backend, clock: Callable[[], float], chance: Random, pacing: BmcPacing) -> None:
         """behind: read and set from one thread each at the same time. clock: monotonic, that of its readings."""
-        self._behind, self._clock, self._chance, self._sparing = behind, clock, chance, sparing
+        self._behind, self._clock, self._chance, self._pacing = behind, clock, chance, pacing
         self._devices: dict[str, _Device] = {}
         self._lock = threading.Lock()
         self._stop, self._news = threading.Event(), threading.Event()
@@ -133,13 +133,13 @@ class OutOfBand:
             found = self._behind.read()
         except DeviceError as error:
             found = dict.fromkeys(self._devices, error)
-        settled_s = self._clock() + self._sparing.settles_s
+        settled_s = self._clock() + self._pacing.settles_s
         with self._lock:
             for uuid, each in found.items():
                 device = self._devices.setdefault(uuid, _Device())
                 if isinstance(each, DeviceError):
                     device.error = each
-                elif device.reading is not None and each.at_s <= device.told_at_s:
+                elif device.reading is not None and each.at_s <= device.answered_at_s:
                     # Read before the limit was set but delivered afterwards: its limit is outdated.
                     device.seen(replace(each, limit_w=device.reading.limit_w), settled_s)
                 else:
@@ -163,38 +163,38 @@ class OutOfBand:
             if not_before_s <= now_s and not self._stop.is_set():
                 self._tell(uuid, limit_w)
         later = [not_before_s - now_s for *_, not_before_s in waiting if not_before_s > now_s]
-        return max(0.1, min(later, default=self._sparing.rest_s))
+        return max(0.1, min(later, default=self._pacing.rest_s))
 
     def _tell(self, uuid: str, limit_w: float) -> None:
         with self._lock:
             device = self._devices[uuid]
-            device.telling_w = limit_w
+            device.sending_w = limit_w
         refusal, taken_w = None, 0.0
         try:
             taken_w = self._behind.set_limit(uuid, limit_w)
         except DeviceError as error:
             refusal = error
         now_s = self._clock()
-        settled_s = now_s + self._sparing.settles_s
+        settled_s = now_s + self._pacing.settles_s
         with self._lock:
-            device.telling_w, device.refusal, device.told_at_s = None, refusal, now_s
+            device.sending_w, device.refusal, device.answered_at_s = None, refusal, now_s
             if refusal is not None or device.reading is None:
                 device.past.append((settled_s, limit_w))  # it may have been accepted all the same
                 device.failures += 1
             else:
                 device.seen(replace(device.reading, limit_w=taken_w, requested_w=taken_w), settled_s)
                 device.failures = 0
-            rest_s = min(self._sparing.rest_s * 2.0**device.failures, LONGEST_REST_S)
+            rest_s = min(self._pacing.rest_s * 2.0**device.failures, LONGEST_REST_S)
             device.not_before_s = now_s + self._longer(rest_s)
 
     def _reading(self, device: _Device, now_s: float) -> DeviceReading | DeviceError:
         reading = device.reading
-        if reading is None or now_s - reading.at_s > OLD_LOOKS * self._sparing.look_s:
+        if reading is None or now_s - reading.at_s > OLD_LOOKS * self._pacing.look_s:
             return device.error or DeviceError(SILENT, "its BMC has not answered for long")
         return replace(reading, limit_w=device.held_w(now_s))
 
     def _looking(self) -> None:
-        while not self._stop.wait(self._longer(self._sparing.look_s)):
+        while not self._stop.wait(self._longer(self._pacing.look_s)):
             self.look()
 
     def _telling(self) -> None:
@@ -205,4 +205,4 @@ class OutOfBand:
             self._news.clear()
 
     def _longer(self, for_s: float) -> float:
-        return for_s * (1 + self._chance.uniform(0.0, self._sparing.jitter_share))
+        return for_s * (1 + self._chance.uniform(0.0, self._pacing.jitter_share))

@@ -8,13 +8,13 @@ import structlog
 from nodeagent.rules import AgentRules
 from nodeagent.state_file import Record
 from power.devices.backend import DeviceError, DeviceFacts, DeviceReading
-from power.devices.original_limits import Previous, taken_over
+from power.devices.original_limits import OriginalLimit, original_limit_of
 from power.leases.holder import DeviceLimits, Holder
 
 log = structlog.get_logger(__name__)
 
 
-def taken_up(
+def record_at_start(
     known: Record,
     facts: Sequence[DeviceFacts],
     found: Mapping[str, DeviceReading | DeviceError],
@@ -32,7 +32,9 @@ def taken_up(
     mine = {each.uuid: each for each in facts if each.can_limit and rules.manages_device(each.uuid)}
     if unmanaged := sorted({each.uuid for each in facts} - set(mine)):
         log.info("devices read but not limited", devices=unmanaged)
-    previous = {uuid: taken_over(known.previous, each, _limit_of(found.get(uuid))) for uuid, each in mine.items()}
+    previous = {
+        uuid: original_limit_of(known.previous, each, _limit_of(found.get(uuid))) for uuid, each in mine.items()
+    }
     # Devices that are absent, or no longer managed, still have the limit that we set.
     previous = {uuid: each for uuid, each in known.previous.items() if uuid not in mine} | previous
     devices = {uuid: _limits_of(each, previous[uuid], rules.floor_share) for uuid, each in mine.items()}
@@ -42,7 +44,7 @@ def taken_up(
     return Record(previous, boot, Holder(node, life, devices))
 
 
-def _limits_of(facts: DeviceFacts, previous: Previous, floor_share: float) -> DeviceLimits:
+def _limits_of(facts: DeviceFacts, previous: OriginalLimit, floor_share: float) -> DeviceLimits:
     safe_w = min(max(floor_share * facts.max_w, facts.min_w), facts.max_w)
     return DeviceLimits(facts.min_w, facts.max_w, safe_w, previous.limit_w)
 

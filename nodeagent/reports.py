@@ -3,19 +3,19 @@
 from collections.abc import Iterator, Mapping
 
 from power.devices.backend import DeviceFacts, DeviceReading
-from power.devices.original_limits import Previous
+from power.devices.original_limits import OriginalLimit
 from power.leases.enforcement import Bursting, phase_of
 from power.leases.holder import Holder
-from power.leases.messages import Found, Heard, Inventory
+from power.leases.messages import DeviceInventory, DeviceReport, Inventory
 
 
-def inventory_of(holder: Holder, facts: Mapping[str, DeviceFacts], previous: Mapping[str, Previous]) -> Inventory:
+def inventory_of(holder: Holder, facts: Mapping[str, DeviceFacts], previous: Mapping[str, OriginalLimit]) -> Inventory:
     """Inventory of all devices of the node, including those that are only read."""
     return Inventory(
         holder.node,
         holder.life,
         {
-            uuid: Found(
+            uuid: DeviceInventory(
                 model=each.model,
                 min_w=each.min_w,
                 max_w=each.max_w,
@@ -29,20 +29,20 @@ def inventory_of(holder: Holder, facts: Mapping[str, DeviceFacts], previous: Map
     )
 
 
-def heard_of(
+def device_reports(
     readings: Mapping[str, DeviceReading],
     draw_w: Mapping[str, float],
     allowed_w: Mapping[str, float],
     bursting: Bursting,
     now_s: float,
-) -> Iterator[tuple[str, Heard]]:
+) -> Iterator[tuple[str, DeviceReport]]:
     """State of each device that reports its draw and its limit. draw_w: mean draws of the last second, by device."""
     for uuid, each in readings.items():
         if uuid not in draw_w or each.limit_w is None:
             continue
         yield (
             uuid,
-            Heard(
+            DeviceReport(
                 draw_w=draw_w[uuid],
                 age_s=max(0.0, now_s - each.at_s),
                 # While a device may burst, its limit is not its lease; the lease is what it must keep on average.

@@ -12,12 +12,12 @@ from pathlib import Path
 import msgspec
 
 from power.devices.backend import BROKEN, DeviceError, DeviceFacts, DeviceReading
-from power.devices.fake_devices import PretendDevice, PretendDevices
+from power.devices.fake_devices import FakeDevice, FakeDevices
 
-EVERYONE = "*"
+ALL_DEVICES = "*"
 
 
-class Manners(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class Behaviour(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Behaviour of a device from now on. See power.devices.fake_devices.PretendDevice."""
 
     wants_w: float = 600.0
@@ -40,10 +40,10 @@ class ScriptedDevices:
     def __init__(self, node: str, count: int, clock: Callable[[], float], folder: Path | None = None) -> None:
         self._clock, self._folder = clock, folder
         self._devices = {
-            uuid: PretendDevice(uuid, obeys_after_s=0.0)
+            uuid: FakeDevice(uuid, obeys_after_s=0.0)
             for uuid in (f"pretend-{node}-{number}" for number in range(count))
         }
-        self._behind = PretendDevices(tuple(self._devices.values()), clock)
+        self._behind = FakeDevices(tuple(self._devices.values()), clock)
         self._blind: frozenset[str] = frozenset()
         self._script_is_of_ns = -1
         for uuid, limit_w in self._kept().items():
@@ -94,22 +94,22 @@ class ScriptedDevices:
         if path is None or not path.exists() or path.stat().st_mtime_ns == self._script_is_of_ns:
             return
         try:
-            script = msgspec.json.decode(path.read_bytes(), type=dict[str, Manners])
+            script = msgspec.json.decode(path.read_bytes(), type=dict[str, Behaviour])
         except msgspec.MsgspecError as error:
             raise DeviceError(BROKEN, f"script {path}: {error}") from error
         self._script_is_of_ns = path.stat().st_mtime_ns
         now_s = self._clock()
-        found = {uuid: script.get(uuid, script.get(EVERYONE, Manners())) for uuid in self._devices}
-        self._blind = frozenset(uuid for uuid, manners in found.items() if manners.blind)
-        for uuid, manners in found.items():
-            _behave(self._devices[uuid], manners, now_s)
+        found = {uuid: script.get(uuid, script.get(ALL_DEVICES, Behaviour())) for uuid in self._devices}
+        self._blind = frozenset(uuid for uuid, behaviour in found.items() if behaviour.blind)
+        for uuid, behaviour in found.items():
+            _behave(self._devices[uuid], behaviour, now_s)
 
 
-def _behave(device: PretendDevice, manners: Manners, now_s: float) -> None:
-    wants_w = manners.wants_w
+def _behave(device: FakeDevice, behaviour: Behaviour, now_s: float) -> None:
+    wants_w = behaviour.wants_w
     device.wants_w = lambda _: wants_w
-    device.refuses, device.lies, device.stuck = manners.refuses, manners.lies, manners.stuck
-    device.clamps_to_w, device.frozen_draw_w = manners.clamps_to_w, manners.frozen_draw_w
-    device.brake_w = manners.brake_w
-    device.silent_from_s = now_s if manners.silent else None
-    device.lost_from_s = now_s if manners.lost else None
+    device.refuses, device.lies, device.stuck = behaviour.refuses, behaviour.lies, behaviour.stuck
+    device.clamps_to_w, device.frozen_draw_w = behaviour.clamps_to_w, behaviour.frozen_draw_w
+    device.brake_w = behaviour.brake_w
+    device.silent_from_s = now_s if behaviour.silent else None
+    device.lost_from_s = now_s if behaviour.lost else None

@@ -110,15 +110,15 @@ class AgentSettings(Part):
 def read_settings(path: Path, node: str | None) -> AgentSettings:
     """The settings in a YAML file; `node` overrides the file's. Raises ConfigError with every invalid field."""
     try:
-        told = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        loaded = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except (OSError, yaml.YAMLError) as error:
         raise ConfigError(Mistake(f"settings {path}", f"cannot be read: {error}", "name a YAML file")) from error
-    if not isinstance(told, dict):
+    if not isinstance(loaded, dict):
         raise ConfigError(Mistake(f"settings {path}", "is not a mapping", "write `name: value` lines"))
     if node:
-        told = {**told, "node": node}
+        loaded = {**loaded, "node": node}
     try:
-        return AgentSettings.model_validate(told)
+        return AgentSettings.model_validate(loaded)
     except ValidationError as error:
         raise ConfigError(
             tuple(

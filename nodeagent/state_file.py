@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from cluster.errors import ConfigError, Mistake
-from power.devices.original_limits import Previous
+from power.devices.original_limits import OriginalLimit
 from power.leases.holder import Holder
 
 
@@ -18,7 +18,7 @@ from power.leases.holder import Holder
 class Record:
     """Contents of the record."""
 
-    previous: dict[str, Previous] = field(default_factory=dict)
+    previous: dict[str, OriginalLimit] = field(default_factory=dict)
     """Original limits by device UUID."""
     boot: str = ""
     """Start of the machine in which this was written; clocks and limits started again at the next one."""

@@ -8,13 +8,13 @@ from rich.table import Table
 from simulator.power.demand import DAY_S
 from simulator.power.headroom import Headroom, Probe
 from simulator.power.requests import CLASSES
-from simulator.power.study import Compared
+from simulator.power.study import ComparedRun
 from simulator.sweep.runner import Run
 
-Done = Sequence[tuple[Run, Compared]]
+Done = Sequence[tuple[Run, ComparedRun]]
 
 
-def record_of(run: Run, compared: Compared) -> dict[str, object]:
+def record_of(run: Run, compared: ComparedRun) -> dict[str, object]:
     """One run for programs."""
     outcome = compared.outcome
     return {
@@ -43,7 +43,7 @@ def record_of(run: Run, compared: Compared) -> dict[str, object]:
     }
 
 
-def _class_record(compared: Compared, name: str) -> Mapping[str, float]:
+def _class_record(compared: ComparedRun, name: str) -> Mapping[str, float]:
     mine = compared.outcome.of_class(name)
     return {
         "requests": mine.requests,
@@ -79,7 +79,7 @@ def table_of(label: str, done: Done) -> Table:
     return table
 
 
-def _cells(mine: Sequence[Compared]) -> Iterator[str]:
+def _cells(mine: Sequence[ComparedRun]) -> Iterator[str]:
     outcomes = [compared.outcome for compared in mine]
     yield f"{mine[0].delay_s:g}"
     yield str(len(mine))
@@ -96,7 +96,7 @@ def _cells(mine: Sequence[Compared]) -> Iterator[str]:
     yield f"{max(compared.cpu_s for compared in mine):.0f}"
 
 
-def in_words(run: Run, compared: Compared) -> str:
+def in_words(run: Run, compared: ComparedRun) -> str:
     """One run in a line, for whoever waits."""
     outcome = compared.outcome
     return (

@@ -17,7 +17,7 @@ from cluster.version import VERSION
 
 if TYPE_CHECKING:  # numpy and what stands on it are imported once the options are known to be right
     from simulator.power.report import About
-    from simulator.power.study import Compared, Study
+    from simulator.power.study import ComparedRun, Study
     from simulator.sweep.runner import Run
 
 INCOMPLETE = UNSAFE = 1
@@ -271,7 +271,7 @@ def _shares(text: str) -> tuple[float, ...]:
     return shares
 
 
-def _tables(done: "tuple[tuple[Run, Compared], ...]") -> str:
+def _tables(done: "tuple[tuple[Run, ComparedRun], ...]") -> str:
     import io
 
     from rich.console import Console

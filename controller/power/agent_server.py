@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from cluster.clock import Clock
-from controller.power.term import Watts
+from controller.power.term import PowerTerm
 from power.leases.framing import FrameError, framed, read_frame
 from power.leases.messages import Inventory, Keys, Lease, Refusal, Report, opened, sealed
 from power.leases.mounted_keys import keys_of_node
@@ -30,7 +30,7 @@ LONGEST_NAME = 253
 
 
 @dataclass(slots=True)
-class WattCounts:
+class LoopCounts:
     """Counters since the start, for the metrics."""
 
     reports: int = 0
@@ -46,16 +46,16 @@ class WattCounts:
     """Times from receiving a report to having sent the lease that answers it; the newest 10,000."""
 
 
-class WattServer:
-    """Server for agents. `watts()` returns the loop of the present term, None while this process does not lead."""
+class AgentServer:
+    """Server for agents. `term()` returns the present term, None while this process does not lead."""
 
-    def __init__(self, watts: Callable[[], Watts | None], keys: Callable[[], Keys], clock: Clock) -> None:
-        self._watts, self._keys, self._clock = watts, keys, clock
+    def __init__(self, term: Callable[[], PowerTerm | None], keys: Callable[[], Keys], clock: Clock) -> None:
+        self._term, self._keys, self._clock = term, keys, clock
         self._lines: dict[str, asyncio.StreamWriter] = {}
         self._heard_at_s: dict[str, float] = {}
         self._news = asyncio.Event()
         self._keys_of: dict[str, tuple[Keys, Keys]] = {}
-        self.counts = WattCounts()
+        self.counts = LoopCounts()
 
     @property
     def nodes(self) -> frozenset[str]:
@@ -73,26 +73,26 @@ class WattServer:
                 async with asyncio.timeout(LATEST_S):
                     await self._news.wait()
             self._news.clear()
-            watts = self._watts()
-            if watts is None:
+            term = self._term()
+            if term is None:
                 self._hang_up()
             else:
-                self._turn(watts)
+                self._turn(term)
             await asyncio.sleep(SOONEST_S)
 
-    def _turn(self, watts: Watts) -> None:
+    def _turn(self, term: PowerTerm) -> None:
         began_s = self._clock()
         try:
-            leases = watts.turn(began_s)
+            leases = term.turn(began_s)
         except Exception:
             self.counts.failures += 1
             log.exception("a turn of the power loop failed")
             return
         for lease in leases:
-            self._say(lease)
+            self._send(lease)
         self.counts.turn_s, self.counts.turned_at_s = self._clock() - began_s, began_s
 
-    def _say(self, lease: Lease) -> None:
+    def _send(self, lease: Lease) -> None:
         writer = self._lines.get(lease.node)
         if writer is None:
             return
@@ -111,7 +111,7 @@ class WattServer:
     async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         node = ""
         try:
-            if self._watts() is None:
+            if self._term() is None:
                 return
             async with asyncio.timeout(HELLO_S):
                 node = (await read_frame(reader, LONGEST_NAME)).decode("ascii")
@@ -134,18 +134,18 @@ class WattServer:
     async def _listen(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, node: str, inventory: Inventory
     ) -> None:
-        told: Watts | None = None
+        introduced_to: PowerTerm | None = None
         while self._lines.get(node) is writer:
-            watts = self._watts()
-            if watts is None:
+            term = self._term()
+            if term is None:
                 return
-            if watts is not told:
-                watts.found(inventory)
-                told = watts
+            if term is not introduced_to:
+                term.found(inventory)
+                introduced_to = term
             async with asyncio.timeout(QUIET_S):
                 travelled = await read_frame(reader)
             report = opened(Report, travelled, self._node_keys(node), node)
-            refusal = report if isinstance(report, Refusal) else watts.hear(report)
+            refusal = report if isinstance(report, Refusal) else term.hear(report)
             if refusal is not None:
                 self._refused(refusal, node)
                 continue

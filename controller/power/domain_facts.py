@@ -7,7 +7,7 @@ import numpy as np
 
 from cluster.arrays import Array, BoolArray, FloatArray, IntArray
 from cluster.power import UNLIMITED_W, PowerTable
-from controller.power.loop_state import PowerStanding
+from controller.power.loop_state import PowerLoopState
 from power.allocator.admission import objections_to_floors
 from power.allocator.explanation import held_back, speed_at, tightest
 from power.allocator.state import Allocator, AllocatorState
@@ -35,7 +35,7 @@ class Suspect:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldBackDevice:
     """Device that is held back; instants by the loop's clock."""
 
     device: str
@@ -89,27 +89,27 @@ class DomainFacts:
         return self.held / self.managed if self.managed else None
 
 
-def facts_of(standing: PowerStanding) -> Mapping[str, DomainFacts]:
+def facts_of(loop_state: PowerLoopState) -> Mapping[str, DomainFacts]:
     """Facts of every PowerDomain of the table in force; empty before there is one."""
-    table, reach = standing.table, standing.reach
+    table, reach = loop_state.table, loop_state.reach
     if table is None or reach is None:
         return {}
-    names = [name for name in standing.sight.domains if name in table.domains.names]
+    names = [name for name in loop_state.view.domains if name in table.domains.names]
     rows = np.array([table.domains.names.row(name) for name in names], dtype=np.int64)
-    told = _Sums(table, reach[:, rows])
-    allocator, state = standing.allocator, standing.state
-    columns = _columns(told, allocator, state) if allocator is not None and state is not None else _nothing(told)
-    headroom_w = standing.headroom_w()
-    unheard = _unheard(standing, table)
-    culprits = _culprits(told, allocator, state)
-    meters = _meters(told, standing)
-    unaccounted_w = _unaccounted_w(standing)
+    sums = _Sums(table, reach[:, rows])
+    allocator, state = loop_state.allocator, loop_state.state
+    columns = _columns(sums, allocator, state) if allocator is not None and state is not None else _nothing(sums)
+    headroom_w = loop_state.headroom_w()
+    unheard = _unheard(loop_state, table)
+    culprits = _culprits(sums, allocator, state)
+    meters = _meters(sums, loop_state)
+    unaccounted_w = _unaccounted_w(loop_state)
     floors = objections_to_floors(allocator.tree) if allocator is not None else {}
-    braked = _braked(standing)
+    braked = _braked(loop_state)
     facts = {}
     for number, name in enumerate(names):
-        silent = [node for node in unheard if told.is_above(node, number)]
-        silent_gpus = sum(standing.nodes[node].gpus for node in silent)
+        silent = [node for node in unheard if sums.is_above(node, number)]
+        silent_gpus = sum(loop_state.nodes[node].gpus for node in silent)
         budget_w = float(table.domains.budget_w[rows[number]])
         facts[name] = DomainFacts(
             draw_w=float(columns.draw_w[number]),
@@ -132,42 +132,42 @@ def facts_of(standing: PowerStanding) -> Mapping[str, DomainFacts]:
     return facts
 
 
-def held_of(standing: PowerStanding) -> Mapping[str, tuple[Held, ...]]:
+def held_of(loop_state: PowerLoopState) -> Mapping[str, tuple[HeldBackDevice, ...]]:
     """PowerDomain → the devices on its immediate nodes that are held back, the largest shortfall first; as many as are
     shown.
 
     Evaluates curves one device at a time, so it is meant for occasional calls.
     """
-    allocator, state = standing.allocator, standing.state
+    allocator, state = loop_state.allocator, loop_state.state
     if allocator is None or state is None:
         return {}
     table = allocator.tree.table
     short_w = np.where(held_back(allocator, state), state.need_w - state.book.cap_w, 0.0)
     limit = tightest(allocator, state)
-    found: dict[str, list[Held]] = {}
+    found: dict[str, list[HeldBackDevice]] = {}
     for row in np.argsort(-short_w, kind="stable").tolist():
         if short_w[row] <= 0:
             break
         node = table.domains.names[int(table.devices.domain[row])]
-        domains = [found.setdefault(each, []) for each in standing.tree.feeds_of_node.get(node, ())]
+        domains = [found.setdefault(each, []) for each in loop_state.tree.feeds_of_node.get(node, ())]
         lacking = [each for each in domains if len(each) < SHOWN_HELD]
         if lacking:
-            one = _held(allocator, state, row, node, int(limit[row]), int(phase_of(standing, row)))
+            one = _held(allocator, state, row, node, int(limit[row]), int(phase_of(loop_state, row)))
             for each in lacking:
                 each.append(one)
     return {name: tuple(several) for name, several in found.items()}
 
 
-def phase_of(standing: PowerStanding, row: int) -> int:
+def phase_of(loop_state: PowerLoopState, row: int) -> int:
     """Phase of work that a device's agent reported last."""
-    assert standing.table is not None  # noqa: S101 - an allocator exists
-    return int(standing.table.readings.phase[row])
+    assert loop_state.table is not None  # noqa: S101 - an allocator exists
+    return int(loop_state.table.readings.phase[row])
 
 
-def _held(allocator: Allocator, state: AllocatorState, row: int, node: str, limit: int, phase: int) -> Held:
+def _held(allocator: Allocator, state: AllocatorState, row: int, node: str, limit: int, phase: int) -> HeldBackDevice:
     table = allocator.tree.table
     cap_w, need_w = float(state.book.cap_w[row]), float(state.need_w[row])
-    return Held(
+    return HeldBackDevice(
         device=table.devices.names[row][:LONGEST_UUID],
         node=node,
         service_class=table.classes[int(table.devices.power_class[row])].name,
@@ -222,92 +222,92 @@ class _Columns:
     short_w: Mapping[str, FloatArray]
 
 
-def _columns(told: _Sums, allocator: Allocator, state: AllocatorState) -> _Columns:
-    tree, devices, seen = allocator.tree, told.table.devices, state.estimate
+def _columns(sums: _Sums, allocator: Allocator, state: AllocatorState) -> _Columns:
+    tree, devices, seen = allocator.tree, sums.table.devices, state.estimate
     opted_out_w = np.maximum(devices.max_w, devices.default_w)
     held = held_back(allocator, state)
     short_w = np.where(held, state.need_w - state.book.cap_w, 0.0) * tree.overhead
     everyone = np.ones(len(devices), dtype=np.bool_)
     return _Columns(
-        draw_w=told.other_w() + told.watts(tree.overhead * seen.draw_w),
-        worst_w=told.other_w() + told.watts(tree.burden * np.where(devices.managed, seen.held_w, opted_out_w)),
-        devices=told.count(everyone),
-        managed=told.count(devices.managed),
-        stale=told.count(seen.fault == STALE),
-        suspects=told.count((seen.fault != FINE) & (seen.fault != STALE)),
-        held=told.count(held),
+        draw_w=sums.other_w() + sums.watts(tree.overhead * seen.draw_w),
+        worst_w=sums.other_w() + sums.watts(tree.burden * np.where(devices.managed, seen.held_w, opted_out_w)),
+        devices=sums.count(everyone),
+        managed=sums.count(devices.managed),
+        stale=sums.count(seen.fault == STALE),
+        suspects=sums.count((seen.fault != FINE) & (seen.fault != STALE)),
+        held=sums.count(held),
         short_w={
-            each.name: told.watts(np.where(devices.power_class == number, short_w, 0.0))
-            for number, each in enumerate(told.table.classes)
+            each.name: sums.watts(np.where(devices.power_class == number, short_w, 0.0))
+            for number, each in enumerate(sums.table.classes)
         },
     )
 
 
-def _nothing(told: _Sums) -> _Columns:
+def _nothing(sums: _Sums) -> _Columns:
     """Sums while no agent reported a device."""
-    other_w, none = told.other_w(), np.zeros(told.share.shape[1], dtype=np.int64)
+    other_w, none = sums.other_w(), np.zeros(sums.share.shape[1], dtype=np.int64)
     return _Columns(other_w, other_w, none, none, none, none, none, {})
 
 
-def _unheard(standing: PowerStanding, table: PowerTable) -> list[str]:
+def _unheard(loop_state: PowerLoopState, table: PowerTable) -> list[str]:
     """Nodes with GPUs that count entirely at their worst case, because nothing is known of their devices."""
-    there = [node for node in standing.tree.feeds_of_node if node in table.domains.names]
-    return [node for node in there if standing.nodes[node].gpus and node not in standing.heard]
+    there = [node for node in loop_state.tree.feeds_of_node if node in table.domains.names]
+    return [node for node in there if loop_state.nodes[node].gpus and node not in loop_state.heard]
 
 
 def _culprits(
-    told: _Sums, allocator: Allocator | None, state: AllocatorState | None
+    sums: _Sums, allocator: Allocator | None, state: AllocatorState | None
 ) -> tuple[tuple[Suspect, ...], ...]:
     """First culprits of each reported domain: devices that report and do not obey come before silent ones."""
-    domains = told.share.shape[1]
+    domains = sums.share.shape[1]
     found: tuple[list[Suspect], ...] = tuple([] for _ in range(domains))
     if allocator is None or state is None:
         return tuple(() for _ in found)
-    fault, devices = state.estimate.fault, told.table.devices
+    fault, devices = state.estimate.fault, sums.table.devices
     wrong = np.flatnonzero(fault != FINE)
     for row in wrong[np.argsort(fault[wrong] == STALE, kind="stable")].tolist():
         where = int(devices.domain[row])
-        mine = [each for each in np.flatnonzero(told.share[where] > 0).tolist() if len(found[each]) < SHOWN_CULPRITS]
-        one = Suspect(devices.names[row][:LONGEST_UUID], told.table.domains.names[where], FAULTS[int(fault[row])])
+        mine = [each for each in np.flatnonzero(sums.share[where] > 0).tolist() if len(found[each]) < SHOWN_CULPRITS]
+        one = Suspect(devices.names[row][:LONGEST_UUID], sums.table.domains.names[where], FAULTS[int(fault[row])])
         for domain in mine:
             found[domain].append(one)
     return tuple(tuple(each) for each in found)
 
 
-def _meters(told: _Sums, standing: PowerStanding) -> tuple[tuple[Suspect, ...], ...]:
+def _meters(sums: _Sums, loop_state: PowerLoopState) -> tuple[tuple[Suspect, ...], ...]:
     """Meters with faults in each reported domain. A meter as silent as its node is omitted, since the devices are
     reported.
     """
-    found: tuple[list[Suspect], ...] = tuple([] for _ in range(told.share.shape[1]))
-    if standing.meters is None or standing.state is None:
+    found: tuple[list[Suspect], ...] = tuple([] for _ in range(sums.share.shape[1]))
+    if loop_state.meters is None or loop_state.state is None:
         return tuple(() for _ in found)
-    silent = set(told.table.devices.domain[standing.state.estimate.fault == STALE].tolist())
-    for row in np.flatnonzero(standing.meters.fault != AGREES).tolist():
-        fault = int(standing.meters.fault[row])
+    silent = set(sums.table.devices.domain[loop_state.state.estimate.fault == STALE].tolist())
+    for row in np.flatnonzero(loop_state.meters.fault != AGREES).tolist():
+        fault = int(loop_state.meters.fault[row])
         if fault == METER_STALE and row in silent:
             continue
-        one = Suspect(METER, told.table.domains.names[row], METER_FAULTS[fault])
-        for domain in np.flatnonzero(told.share[row] > 0).tolist():
+        one = Suspect(METER, sums.table.domains.names[row], METER_FAULTS[fault])
+        for domain in np.flatnonzero(sums.share[row] > 0).tolist():
             if len(found[domain]) < SHOWN_CULPRITS:
                 found[domain].append(one)
     return tuple(tuple(each) for each in found)
 
 
-def _unaccounted_w(standing: PowerStanding) -> Mapping[str, float]:
+def _unaccounted_w(loop_state: PowerLoopState) -> Mapping[str, float]:
     """Domains with a budget of which meters show more than is known → the excess in watts."""
-    if standing.meters is None or standing.allocator is None:
+    if loop_state.meters is None or loop_state.allocator is None:
         return {}
-    tree, excess_w = standing.allocator.tree, standing.meters.excess_w
+    tree, excess_w = loop_state.allocator.tree, loop_state.meters.excess_w
     return {
         tree.table.domains.names[int(tree.limit[limit])]: float(excess_w[limit])
         for limit in np.flatnonzero(excess_w > 0).tolist()
     }
 
 
-def _braked(standing: PowerStanding) -> frozenset[str]:
+def _braked(loop_state: PowerLoopState) -> frozenset[str]:
     """Domains with a budget whose hardware brake seems to be engaged."""
-    if standing.state is None or standing.allocator is None:
+    if loop_state.state is None or loop_state.allocator is None:
         return frozenset()
-    tree = standing.allocator.tree
-    holding = tree.limit[standing.state.braking.holding]
+    tree = loop_state.allocator.tree
+    holding = tree.limit[loop_state.state.braking.holding]
     return frozenset(tree.table.domains.names[row] for row in holding.tolist())

@@ -11,7 +11,7 @@ from cluster.plans import Reason
 from controller.api.conditions import ACCEPTED, DEGRADED, READY, ConditionStatus, condition_of, set_condition
 from controller.api.power_domain import Culprit, HeldBack, PowerDomainStatus
 from controller.api.validation_messages import words_of
-from controller.power.domain_facts import SHOWN_CULPRITS, DomainFacts, Held, Suspect
+from controller.power.domain_facts import SHOWN_CULPRITS, DomainFacts, HeldBackDevice, Suspect
 from controller.report.decisions import Said
 from power.estimation import meters
 from power.estimation.estimator import FAULT_WORDS, FAULTS
@@ -31,7 +31,7 @@ _ACTIONS = {ACCEPTED: "Accepting", READY: "Keeping", DEGRADED: "Keeping"}
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StatusInputs:
     """Inputs of one PowerDomain's status."""
 
     generation: int
@@ -39,7 +39,7 @@ class Told:
     mistaken: Sequence[Mistake] = ()
     facts: DomainFacts | None = None
     """Facts; None while no table contains the domain."""
-    held: tuple[Held, ...] = ()
+    held: tuple[HeldBackDevice, ...] = ()
     """Devices held back, with instants in seconds since the epoch."""
     unusable: str = ""
     """Reason why the domains together cannot be used at present."""
@@ -47,22 +47,22 @@ class Told:
     """Whether its mode, or that of a domain above it, forbids changing limits."""
 
 
-def status_after(before: Mapping[str, Any], told: Told, at_s: float, *, may_refresh: bool) -> dict[str, Any]:
+def status_after(before: Mapping[str, Any], inputs: StatusInputs, at_s: float, *, may_refresh: bool) -> dict[str, Any]:
     """The status as plain data; equal to `before` when nothing needs to be written.
 
     at_s: now, seconds since the epoch. may_refresh: whether the last write of figures alone was long enough ago.
     """
     old = read(before)
     conditions = old.conditions
-    for kind, (status, reason) in _claims(told).items():
+    for kind, (status, reason) in _claims(inputs).items():
         conditions = set_condition(
-            conditions, kind, status, reason.code, reason.words, generation=told.generation, at_s=at_s
+            conditions, kind, status, reason.code, reason.words, generation=inputs.generation, at_s=at_s
         )
-    fresh = _figures(told)
+    fresh = _figures(inputs)
     is_news = conditions != old.conditions or _is_other(old, fresh)
     if not is_news and not (may_refresh and _has_moved(old, fresh)):
         return dict(before)
-    return fresh.model_copy(update={"observed_generation": told.generation, "conditions": conditions}).plain()
+    return fresh.model_copy(update={"observed_generation": inputs.generation, "conditions": conditions}).plain()
 
 
 def read(before: Mapping[str, Any]) -> PowerDomainStatus:
@@ -73,7 +73,7 @@ def read(before: Mapping[str, Any]) -> PowerDomainStatus:
         return PowerDomainStatus()
 
 
-def said_of_change(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Said]:
+def events_of_change(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Said]:
     """Events for each condition that changed, and for each device that is newly named and reports."""
     old, new = read(before), read(after)
     for each in new.conditions:
@@ -100,37 +100,37 @@ _BRAKE_WORDS = (
 )
 
 
-def _claims(told: Told) -> dict[str, Claim]:
+def _claims(inputs: StatusInputs) -> dict[str, Claim]:
     accepted: Claim = ("True", Reason("Valid", "its fields and the objects that it names are right"))
-    if told.mistaken:
-        accepted = ("False", Reason("Mistaken", words_of(told.mistaken)))
-    return {ACCEPTED: accepted, READY: _ready(told), DEGRADED: _degraded(told)}
+    if inputs.mistaken:
+        accepted = ("False", Reason("Mistaken", words_of(inputs.mistaken)))
+    return {ACCEPTED: accepted, READY: _ready(inputs), DEGRADED: _degraded(inputs)}
 
 
-def _ready(told: Told) -> Claim:
-    facts = told.facts
+def _ready(inputs: StatusInputs) -> Claim:
+    facts = inputs.facts
     if facts is None:
-        return "False", Reason("NotUsed", told.unusable or "it is not in the power tree yet")
-    if told.unusable:
-        return "False", Reason("NotUsed", f"the previous domains stay in force: {told.unusable}")
+        return "False", Reason("NotUsed", inputs.unusable or "it is not in the power tree yet")
+    if inputs.unusable:
+        return "False", Reason("NotUsed", f"the previous domains stay in force: {inputs.unusable}")
     if facts.floors:
         return "False", Reason("FloorsOverBudget", facts.floors)
     if facts.over_w > OVER_LEAST_W:
-        left = "limits are not changed here" if told.is_observed else "caps are being lowered as far as possible"
+        left = "limits are not changed here" if inputs.is_observed else "caps are being lowered as far as possible"
         return "False", Reason("OverBudget", f"at worst its devices may draw more than the budget; {left}")
     if facts.unheard_nodes:
         return "False", Reason("AgentsUnheard", f"no agent has reported from {_nodes(facts.unheard_nodes)}")
     if facts.stale:
         return "False", Reason("DevicesSilent", f"{facts.stale} of {facts.devices} devices do not report")
-    if told.is_observed:
+    if inputs.is_observed:
         return "True", Reason("Observed", "its devices report; their limits are not changed")
     return "True", Reason("BudgetKept", "its devices report, and what they may draw fits the budget")
 
 
-def _degraded(told: Told) -> Claim:
-    facts = told.facts
-    if told.unusable:
-        return "True", Reason("NotUsed", told.unusable)
+def _degraded(inputs: StatusInputs) -> Claim:
+    facts = inputs.facts
+    if inputs.unusable:
+        return "True", Reason("NotUsed", inputs.unusable)
     if facts is not None and facts.floors:
         return "True", Reason("FloorsOverBudget", facts.floors)
     if facts is not None and facts.is_braked:
@@ -150,8 +150,8 @@ def _degraded(told: Told) -> Claim:
     return "False", Reason("AsAsked", "nothing is known to be worse than asked")
 
 
-def _figures(told: Told) -> PowerDomainStatus:
-    facts = told.facts
+def _figures(inputs: StatusInputs) -> PowerDomainStatus:
+    facts = inputs.facts
     if facts is None:
         return PowerDomainStatus()
     return PowerDomainStatus(
@@ -167,11 +167,11 @@ def _figures(told: Told) -> PowerDomainStatus:
             for e in (*facts.culprits, *facts.meters)[:SHOWN_CULPRITS]
         ),
         held_back_devices=facts.held,
-        held_back=tuple(_held(each) for each in told.held),
+        held_back=tuple(_held(each) for each in inputs.held),
     )
 
 
-def _held(each: Held) -> HeldBack:
+def _held(each: HeldBackDevice) -> HeldBack:
     return HeldBack(
         device=each.device,
         node=each.node,

@@ -1,6 +1,6 @@
 """The fast loop of power in the operator: serves agents while this process leads, in its own thread.
 
-It is not delayed by a long plan or the Kubernetes API, nor delays them. Other threads read `standing`, an immutable
+It is not delayed by a long plan or the Kubernetes API, nor delays them. Other threads read `loop_state`, an immutable
 snapshot that is replaced as a whole.
 """
 
@@ -13,12 +13,12 @@ import structlog
 
 from cluster.clock import Clock
 from cluster.errors import ConfigError, Mistake
-from controller.power.agent_server import WattCounts, WattServer
+from controller.power.agent_server import AgentServer, LoopCounts
 from controller.power.domain_tree import PowerTree, power_tree
-from controller.power.loop_state import PowerStanding
+from controller.power.loop_state import PowerLoopState
 from controller.power.power_table import PRODUCT_LABELS, power_table, sound, unheard
-from controller.power.term import TableOf, Watts
-from controller.power.watcher import Sight
+from controller.power.term import PowerTerm, TableOf
+from controller.power.watcher import PowerView
 from power.domains.tree import reach_of
 from power.leases.messages import Inventory, Keys
 from power.rules import PowerRules
@@ -33,13 +33,13 @@ STUCK_S = 60.0
 
 
 class PowerLoop:
-    """State between two updates. All of it belongs to the loop's thread except `standing`, `counts` and `probe`, which
-    any thread may read.
+    """State between two updates. All of it belongs to the loop's thread; only `loop_state`, `counts` and `probe` may be
+    read by any thread.
     """
 
     def __init__(
         self,
-        see: Callable[[], Sight | None],
+        see: Callable[[], PowerView | None],
         leads: Callable[[], bool],
         epoch: Callable[[], int],
         keys: Callable[[], Keys],
@@ -54,19 +54,19 @@ class PowerLoop:
         """
         self._see, self._leads, self._epoch, self._clock, self._rules = see, leads, epoch, clock, rules
         self._on_look = on_look
-        self._server = WattServer(self._present, keys, clock)
-        self._watts: Watts | None = None
-        self._sight: Sight | None = None
+        self._server = AgentServer(self._present, keys, clock)
+        self._term: PowerTerm | None = None
+        self._view: PowerView | None = None
         self._tree: PowerTree | None = None
-        self._matter: object = None
+        self._basis: object = None
         """Inputs of the present table."""
         self._since_s = 0.0
         self._looked_at_s = clock()
-        self.standing: PowerStanding | None = None
+        self.loop_state: PowerLoopState | None = None
         """State for other threads; None while this process does not lead, or has not seen the cluster."""
 
     @property
-    def counts(self) -> WattCounts:
+    def counts(self) -> LoopCounts:
         return self._server.counts
 
     @property
@@ -92,9 +92,9 @@ class PowerLoop:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._server.decide())
-                group.create_task(self._look_on())
+                group.create_task(self._update_for_ever())
         finally:
-            self._watts = self.standing = None
+            self._term = self.loop_state = None
             self._listening.close()
 
     def probe(self) -> str | None:
@@ -102,10 +102,10 @@ class PowerLoop:
         still_s = self._clock() - self._looked_at_s
         return f"the power loop has made no progress for {still_s:.0f} s" if still_s > STUCK_S else None
 
-    async def _look_on(self) -> None:
+    async def _update_for_ever(self) -> None:
         while True:
             try:
-                self._look()
+                self._update()
                 self._on_look(self)
             except Exception:
                 self.counts.failures += 1
@@ -113,77 +113,77 @@ class PowerLoop:
             self._looked_at_s = self._clock()
             await asyncio.sleep(LOOK_S)
 
-    def _look(self) -> None:
-        sight = self._see()
-        if sight is not None and sight != self._sight:
-            self._sight, self._tree = sight, power_tree(sight.domains, sight.nodes)
-            matter = _what_matters(sight, self._tree)
-            if matter != self._matter:
-                self._matter = matter
-                if self._watts is not None:
-                    self._watts.changed(*self._asked(sight, self._tree, self._watts.inventories))
-        watts = self._present()
-        self.standing = self._standing_of(watts) if watts is not None else None
+    def _update(self) -> None:
+        view = self._see()
+        if view is not None and view != self._view:
+            self._view, self._tree = view, power_tree(view.domains, view.nodes)
+            basis = _table_basis(view, self._tree)
+            if basis != self._basis:
+                self._basis = basis
+                if self._term is not None:
+                    self._term.changed(*self._table_inputs(view, self._tree, self._term.inventories))
+        term = self._present()
+        self.loop_state = self._loop_state_of(term) if term is not None else None
 
-    def _present(self) -> Watts | None:
+    def _present(self) -> PowerTerm | None:
         """The running term, a new one after the Lease was acquired again; None while this process does not lead.
 
         A term continues after a gap in which the Lease could not be renewed and no other replica acquired it: agents
         refuse sequence numbers that start again within an epoch.
         """
-        sight, tree = self._sight, self._tree
-        if sight is None or tree is None or not self._leads():
+        view, tree = self._view, self._tree
+        if view is None or tree is None or not self._leads():
             return None
         epoch = self._epoch()
-        if self._watts is None or self._watts.epoch != epoch:
-            table_of, awaited, outside = self._asked(sight, tree, {})
-            self._watts = Watts(table_of, epoch, self._rules, awaited, outside)
+        if self._term is None or self._term.epoch != epoch:
+            table_of, awaited, outside = self._table_inputs(view, tree, {})
+            self._term = PowerTerm(table_of, epoch, self._rules, awaited, outside)
             self._since_s = self._clock()
-            log.info("power loop begins a term", epoch=epoch, domains=len(sight.domains))
-        return self._watts
+            log.info("power loop begins a term", epoch=epoch, domains=len(view.domains))
+        return self._term
 
-    def _asked(
-        self, sight: Sight, tree: PowerTree, heard: Mapping[str, Inventory]
+    def _table_inputs(
+        self, view: PowerView, tree: PowerTree, heard: Mapping[str, Inventory]
     ) -> tuple[TableOf, frozenset[str], frozenset[str]]:
         """Constructor of the table, nodes whose agents should be heard from, and nodes that are in no domain."""
         return (
-            partial(power_table, sight.domains, sight.nodes),
-            unheard(tree, sight.nodes, heard),
-            frozenset(sight.nodes.keys() - tree.feeds_of_node.keys()),
+            partial(power_table, view.domains, view.nodes),
+            unheard(tree, view.nodes, heard),
+            frozenset(view.nodes.keys() - tree.feeds_of_node.keys()),
         )
 
-    def _standing_of(self, watts: Watts) -> PowerStanding:
-        assert self._sight is not None  # noqa: S101 - a term exists only after the cluster was seen
+    def _loop_state_of(self, term: PowerTerm) -> PowerLoopState:
+        assert self._view is not None  # noqa: S101 - a term exists only after the cluster was seen
         assert self._tree is not None  # noqa: S101
-        before, table, reach = self.standing, watts.table, None
-        if before is None or before.epoch != watts.epoch or before.table is None:
+        before, table, reach = self.loop_state, term.table, None
+        if before is None or before.epoch != term.epoch or before.table is None:
             self._since_s = self._clock()
         if table is not None:
             kept = before.table if before is not None else None
             is_same = kept is not None and kept.domains is table.domains and kept.feeds is table.feeds
             reach = before.reach if before is not None and is_same else reach_of(table)
-        return PowerStanding(
-            epoch=watts.epoch,
+        return PowerLoopState(
+            epoch=term.epoch,
             since_s=self._since_s,
             at_s=self._clock(),
-            sight=self._sight,
+            view=self._view,
             tree=self._tree,
-            heard=frozenset(sound(watts.inventories)),
-            is_pending=watts.is_pending,
-            mistake=watts.mistake,
+            heard=frozenset(sound(term.inventories)),
+            is_pending=term.is_pending,
+            mistake=term.mistake,
             table=table,
             reach=reach,
-            allocator=watts.allocator,
-            state=watts.state,
-            meters=watts.meters,
+            allocator=term.allocator,
+            state=term.state,
+            meters=term.meters,
         )
 
 
-def _what_matters(sight: Sight, tree: PowerTree) -> object:
+def _table_basis(view: PowerView, tree: PowerTree) -> object:
     """Inputs that the table depends on. Pods come and go all the time; most leave the class of every node unchanged."""
     drawn = {
-        node: (sight.nodes[node].gpus, [sight.nodes[node].labels.get(label) for label in PRODUCT_LABELS])
+        node: (view.nodes[node].gpus, [view.nodes[node].labels.get(label) for label in PRODUCT_LABELS])
         for node in tree.feeds_of_node
     }
-    outside = sight.nodes.keys() - tree.feeds_of_node.keys()
-    return sight.domains, tree.feeds_of_node, tree.class_of_node, tree.observed, drawn, outside
+    outside = view.nodes.keys() - tree.feeds_of_node.keys()
+    return view.domains, tree.feeds_of_node, tree.class_of_node, tree.observed, drawn, outside

@@ -8,21 +8,21 @@ import numpy as np
 from cluster.arrays import FloatArray
 from cluster.power import PowerTable
 from controller.power.domain_tree import PoweredNode, PowerTree
-from controller.power.watcher import Sight
+from controller.power.watcher import PowerView
 from power.allocator.admission import headroom_w
 from power.allocator.state import Allocator, AllocatorState
 from power.estimation.meters import Meters
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PowerStanding:
+class PowerLoopState:
     """State of the leader's fast loop. Instants are of its own clock."""
 
     epoch: int
     since_s: float
     """Instant when this term first granted something; before that, of the last update."""
     at_s: float
-    sight: Sight
+    view: PowerView
     tree: PowerTree
     heard: frozenset[str]
     """Nodes whose agents reported a valid inventory of devices in this term."""
@@ -42,7 +42,7 @@ class PowerStanding:
 
     @property
     def nodes(self) -> Mapping[str, PoweredNode]:
-        return self.sight.nodes
+        return self.view.nodes
 
     def headroom_w(self) -> Mapping[str, float]:
         """Domain and node → watts that planning may still use in it; those without any limit are omitted."""

@@ -31,20 +31,20 @@ def samples_of(facts: Mapping[str, DomainFacts]) -> Iterator[Sample]:
 
 
 @dataclass(slots=True)
-class PowerTeller:
+class PowerLoopMetrics:
     """Exporter of the loop's counters. Called in the loop's thread after each update."""
 
     meter: Meter
     boot_to_epoch_s: float
     """Offset that converts instants of the loop's clock to seconds since the epoch."""
-    told: dict[str, Counter[str]] = field(default_factory=dict)
+    exported: dict[str, Counter[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.meter.foresee("tonnage_power_messages_refused_total", REFUSALS)
         for name in ("reports", "leases", "failed_turns"):
             self.meter.count(f"tonnage_power_{name}_total", by=0)
 
-    def tell(self, loop: PowerLoop) -> None:
+    def publish(self, loop: PowerLoop) -> None:
         meter, counts = self.meter, loop.counts
         self._rise("tonnage_power_reports_total", Counter({"": counts.reports}))
         self._rise("tonnage_power_leases_total", Counter({"": counts.leases}))
@@ -55,10 +55,10 @@ class PowerTeller:
         counts.reaction_s.clear()
         meter.set("tonnage_power_agents", loop.agents)
         meter.set("tonnage_power_turn_seconds", counts.turn_s)
-        turned_at_s = counts.turned_at_s + self.boot_to_epoch_s if counts.turned_at_s and loop.standing else 0.0
+        turned_at_s = counts.turned_at_s + self.boot_to_epoch_s if counts.turned_at_s and loop.loop_state else 0.0
         meter.set("tonnage_power_last_turn_timestamp_seconds", turned_at_s)
 
     def _rise(self, name: str, now: Counter[str]) -> None:
-        for label, count in (now - self.told.get(name, Counter())).items():
+        for label, count in (now - self.exported.get(name, Counter())).items():
             self.meter.count(name, *([label] if label else []), by=count)
-        self.told[name] = Counter(now)
+        self.exported[name] = Counter(now)

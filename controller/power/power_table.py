@@ -20,7 +20,7 @@ from cluster.power import (
 )
 from controller.api.power_domain import Breaker
 from controller.power.domain_tree import Domains, PoweredNode, PowerTree, power_tree
-from power.leases.messages import Found, Inventory
+from power.leases.messages import DeviceInventory, Inventory
 
 PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name")
 UNHEARD_GPU_W = 1400.0
@@ -99,7 +99,7 @@ def sound(inventories: Mapping[str, Inventory]) -> Mapping[str, Inventory]:
     }
 
 
-def _can_be(found: Found) -> bool:
+def _can_be(found: DeviceInventory) -> bool:
     figures = (found.min_w, found.max_w, found.default_w, found.previous_w)
     return bool(np.isfinite(figures).all()) and 0 < found.min_w <= found.max_w and found.default_w > 0
 
@@ -155,7 +155,7 @@ def _feeds(domains: Domains, tree: PowerTree, row_of: Mapping[str, int]) -> Feed
 
 
 def _devices(
-    devices: Sequence[tuple[str, str, Found]],
+    devices: Sequence[tuple[str, str, DeviceInventory]],
     tree: PowerTree,
     row_of: Mapping[str, int],
     class_rows: Mapping[str, int],

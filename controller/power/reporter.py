@@ -15,10 +15,10 @@ from controller.kube.sender import Job, Sent
 from controller.kube.structs import OwnObject
 from controller.metrics.registry import Sample
 from controller.objects.own_objects import by_object
-from controller.power.domain_facts import DomainFacts, Held, facts_of, held_of
-from controller.power.domain_status import FIGURES_EVERY_S, Told, said_of_change, status_after
+from controller.power.domain_facts import DomainFacts, HeldBackDevice, facts_of, held_of
+from controller.power.domain_status import FIGURES_EVERY_S, StatusInputs, events_of_change, status_after
 from controller.power.domain_tree import lineage
-from controller.power.loop_state import PowerStanding
+from controller.power.loop_state import PowerLoopState
 from controller.power.metrics import samples_of
 from controller.report.decisions import Said
 from controller.report.statuses import status_write
@@ -45,7 +45,7 @@ class PowerReporter:
     def __init__(
         self,
         domains: Cache[OwnObject],
-        standing: Callable[[], PowerStanding | None],
+        loop_state: Callable[[], PowerLoopState | None],
         send: Callable[[Sequence[Job]], Awaitable[Sequence[Sent]]],
         say: Callable[[Iterable[Said]], None],
         publish: Callable[[Iterable[Sample]], None],
@@ -53,17 +53,17 @@ class PowerReporter:
         wall_clock: Callable[[], float],
         settle_s: float,
     ) -> None:
-        """standing: state of the fast loop; None while another replica leads. clock: the loop's. wall_clock: since the
+        """loop_state: of the fast loop; None while another replica leads. clock: the loop's. wall_clock: since the
         epoch.
 
         settle_s: time after the start of a term in which some agents may not have been heard from yet, so that silence
         is not reported.
         """
-        self._domains, self._standing, self._send, self._say = domains, standing, send, say
+        self._domains, self._loop_state, self._send, self._publish_events = domains, loop_state, send, say
         self._publish, self._clock, self._wall_clock, self._settle_s = publish, clock, wall_clock, settle_s
         self._known: dict[str, _Known] = {}
-        self._told_at_s: dict[str, float] = {}
-        self._held: tuple[float, int, Mapping[str, tuple[Held, ...]]] = (0.0, -1, {})
+        self._written_at_s: dict[str, float] = {}
+        self._held: tuple[float, int, Mapping[str, tuple[HeldBackDevice, ...]]] = (0.0, -1, {})
         """Instant and term of the last evaluation, and the devices held back."""
 
     async def keep(self) -> None:
@@ -77,16 +77,16 @@ class PowerReporter:
 
     async def report(self) -> None:
         """Writes what needs to be written now."""
-        standing = self._standing()
-        if standing is None:
+        loop_state = self._loop_state()
+        if loop_state is None:
             self._publish(())
-            self._known, self._told_at_s = {}, {}
+            self._known, self._written_at_s = {}, {}
             return
-        facts = facts_of(standing)
+        facts = facts_of(loop_state)
         self._publish(samples_of(facts))
-        if standing.is_pending or not self._is_settled(standing, facts):
+        if loop_state.is_pending or not self._is_settled(loop_state, facts):
             return
-        changes = list(self._changes(standing, facts))
+        changes = list(self._changes(loop_state, facts))
         answers = await self._send([job for job, *_ in changes])
         for (_, obj, before, after), answer in zip(changes, answers, strict=True):
             name = obj.metadata.name
@@ -94,38 +94,40 @@ class PowerReporter:
                 log.warning("a PowerDomain's status was not written", power_domain=name, why=str(answer))
                 continue
             self._known[name] = _Known(obj.metadata.resource_version, after)
-            self._told_at_s[name] = self._clock()
-            self._say(said_of_change(name, before, after))
+            self._written_at_s[name] = self._clock()
+            self._publish_events(events_of_change(name, before, after))
 
-    def _is_settled(self, standing: PowerStanding, facts: Mapping[str, DomainFacts]) -> bool:
+    def _is_settled(self, loop_state: PowerLoopState, facts: Mapping[str, DomainFacts]) -> bool:
         """Whether silent devices are really silent, and not merely not heard from yet."""
-        if standing.table is None:
-            return bool(standing.mistake)
-        young = standing.at_s - standing.since_s < self._settle_s
+        if loop_state.table is None:
+            return bool(loop_state.mistake)
+        young = loop_state.at_s - loop_state.since_s < self._settle_s
         return not (young and any(each.stale for each in facts.values()))
 
     def _changes(
-        self, standing: PowerStanding, facts: Mapping[str, DomainFacts]
+        self, loop_state: PowerLoopState, facts: Mapping[str, DomainFacts]
     ) -> Iterator[tuple[Job, OwnObject, Status, Status]]:
-        mistakes = (*standing.sight.unreadable, *standing.tree.fatal, *standing.tree.mistakes)
-        wrong, held, at_s = by_object(mistakes), self._held_by_domain(standing), self._wall_clock()
+        mistakes = (*loop_state.view.unreadable, *loop_state.tree.fatal, *loop_state.tree.mistakes)
+        wrong, held, at_s = by_object(mistakes), self._held_by_domain(loop_state), self._wall_clock()
         for name, obj in self._domains.all().items():
-            if obj.metadata.deletion_timestamp or name not in standing.sight.generations:
+            if obj.metadata.deletion_timestamp or name not in loop_state.view.generations:
                 continue
-            told = self._told(name, standing, facts.get(name), wrong.get(f"PowerDomain/{name}", ()), held.get(name, ()))
+            inputs = self._inputs(
+                name, loop_state, facts.get(name), wrong.get(f"PowerDomain/{name}", ()), held.get(name, ())
+            )
             before = self._before(name, obj)
-            may_refresh = self._clock() - self._told_at_s.get(name, -FIGURES_EVERY_S) >= FIGURES_EVERY_S
-            after = status_after(before, told, at_s, may_refresh=may_refresh)
+            may_refresh = self._clock() - self._written_at_s.get(name, -FIGURES_EVERY_S) >= FIGURES_EVERY_S
+            after = status_after(before, inputs, at_s, may_refresh=may_refresh)
             if after != before:
                 write = status_write(KIND, name, obj.metadata.uid, after)
                 yield Job(f"PowerDomain/{name}", write), obj, before, after
 
-    def _held_by_domain(self, standing: PowerStanding) -> Mapping[str, tuple[Held, ...]]:
+    def _held_by_domain(self, loop_state: PowerLoopState) -> Mapping[str, tuple[HeldBackDevice, ...]]:
         """Devices held back, evaluated again only periodically: curves are looked up for each of them."""
         made_s, epoch, held = self._held
-        if epoch != standing.epoch or standing.at_s - made_s >= HELD_EVERY_S:
-            held = held_of(standing)
-            self._held = (standing.at_s, standing.epoch, held)
+        if epoch != loop_state.epoch or loop_state.at_s - made_s >= HELD_EVERY_S:
+            held = held_of(loop_state)
+            self._held = (loop_state.at_s, loop_state.epoch, held)
         return held
 
     def _before(self, name: str, obj: OwnObject) -> Status:
@@ -135,23 +137,23 @@ class PowerReporter:
         made: Status = msgspec.json.decode(obj.status)
         return made
 
-    def _told(
+    def _inputs(
         self,
         name: str,
-        standing: PowerStanding,
+        loop_state: PowerLoopState,
         facts: DomainFacts | None,
         mistaken: Sequence[Mistake],
-        held: Sequence[Held],
-    ) -> Told:
-        domains = standing.sight.domains
+        held: Sequence[HeldBackDevice],
+    ) -> StatusInputs:
+        domains = loop_state.view.domains
         above = lineage(domains, name) if name in domains else ()
         # Instants are by the loop's clock; a cap adopted from another term has none.
         lag_s = self._wall_clock() - self._clock()
-        return Told(
-            generation=standing.sight.generations[name],
+        return StatusInputs(
+            generation=loop_state.view.generations[name],
             mistaken=mistaken,
             facts=facts,
-            held=tuple(replace(each, since_s=max(each.since_s, standing.since_s) + lag_s) for each in held),
-            unusable=standing.mistake,
+            held=tuple(replace(each, since_s=max(each.since_s, loop_state.since_s) + lag_s) for each in held),
+            unusable=loop_state.mistake,
             is_observed=any(domains[each].mode == "observe" for each in above),
         )

@@ -16,7 +16,7 @@ from power.allocator.state_transfer import carried
 from power.allocator.step import step
 from power.domains.tree import tree_of
 from power.estimation.meters import Metering, Meters, metered, metering_of, no_meters
-from power.leases.issuer import LeaseBook, answers, found_w, heard, readings_of, taken_over
+from power.leases.issuer import LeaseBook, adopted, answers, found_w, heard, readings_of
 from power.leases.messages import Inventory, Lease, Refusal, Report
 from power.rules import PowerRules
 
@@ -30,7 +30,7 @@ started without these agents, their devices would count at their highest limit a
 
 
 @dataclass(slots=True)
-class Watts:
+class PowerTerm:
     """One term of one controller. A new term starts with a new instance, and adopts the limits that agents report."""
 
     table_of: TableOf
@@ -95,7 +95,7 @@ class Watts:
             self._adopt()
         if self.table is None:
             return ()
-        return (*self._granted(now_s), *self._let_alone(now_s))
+        return (*self._granted(now_s), *self._empty_leases(now_s))
 
     def _listens(self, for_s: float) -> bool:
         misses = bool(self.awaited - self.inventories.keys())
@@ -111,27 +111,27 @@ class Watts:
         budget_w = np.maximum(self.allocator.tree.budget_w - self.meters.excess_w, 0.0)
         self.state, self.grants = step(self.allocator, self.state, readings, now_s, budget_w)
         self._newest = max(self._newest, int(self.state.book.sequence.max(initial=0)))
-        told = self._unanswered | self._changed(self.grants)
-        made = answers(self._book, self.table, self.grants, now_s, told)
+        receivers = self._unanswered | self._changed(self.grants)
+        made = answers(self._book, self.table, self.grants, now_s, receivers)
         self._unanswered -= {each.node for each in made}
         return made
 
-    def _let_alone(self, now_s: float) -> tuple[Lease, ...]:
+    def _empty_leases(self, now_s: float) -> tuple[Lease, ...]:
         """Empty leases for agents without a managed device here: nodes in no domain, or only observed ones.
 
         An agent without any lease goes to its floor; an agent with an empty lease restores the original limits. Where
         the newest domains cannot be used no node is released: it may be in one of them.
         """
-        asking, self._unanswered = self._unanswered, set()
+        unanswered, self._unanswered = self._unanswered, set()
         if self.mistake:
             return ()
-        reports = [self._book.nodes[node].report for node in sorted(asking) if self._is_left_alone(node)]
+        reports = [self._book.nodes[node].report for node in sorted(unanswered) if self._is_unmanaged(node)]
         return tuple(
             Lease(each.node, each.life, each.sent_s, self._book.for_s, self.epoch, self._newest, now_s, {}, {})
             for each in reports
         )
 
-    def _is_left_alone(self, node: str) -> bool:
+    def _is_unmanaged(self, node: str) -> bool:
         assert self.table is not None  # noqa: S101 - `turn` has one
         row = self.table.domains.names.row(node)
         if row is None:
@@ -150,7 +150,7 @@ class Watts:
         try:
             table = self.table_of(self.inventories)
             unread = replace(table, readings=never_read(len(table.devices), len(table.domains)))
-            found = self._numbered_on(taken_over(unread, found_w(self._book, table), self.epoch))
+            found = self._numbered_on(adopted(unread, found_w(self._book, table), self.epoch))
             tree_of(found)
             allocator = allocator_of(found, self.rules) if len(found.devices) else None
         except ConfigError as error:

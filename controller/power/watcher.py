@@ -21,7 +21,7 @@ POWER_DOMAINS = own_resource(KIND)
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class NodeWork:
     """Facts from a planning snapshot about the pods on each node, by the node's name."""
 
     priority: Mapping[str, int] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class PowerView:
     """View of the cluster as far as power is concerned."""
 
     domains: Domains
@@ -42,7 +42,7 @@ class Sight:
     """Errors of PowerDomains that are omitted."""
 
 
-def work_of(snapshot: Snapshot) -> Work:
+def work_of(snapshot: Snapshot) -> NodeWork:
     """Facts about work, from the snapshot's columns: 60,000 pods take milliseconds."""
     pods, names = snapshot.pods, snapshot.nodes.names
     holds = np.array([shape.gpus > 0 for shape in pods.shapes], dtype=np.bool_)
@@ -51,7 +51,7 @@ def work_of(snapshot: Snapshot) -> Work:
     highest = np.full(len(names), lowest)
     np.maximum.at(highest, pods.node[bound], pods.priority[bound])
     busy, equipped = np.flatnonzero(highest > lowest), np.flatnonzero(snapshot.nodes.gpus)
-    return Work(
+    return NodeWork(
         {names[row]: int(highest[row]) for row in busy.tolist()},
         {names[row]: int(snapshot.nodes.gpus[row]) for row in equipped.tolist()},
     )
@@ -61,7 +61,7 @@ class PowerWatcher:
     """Reader of the caches, for one thread; it remembers what it read of unchanged objects."""
 
     def __init__(
-        self, domains: Cache[OwnObject], nodes: Cache[Node], work: Callable[[], Work], resources: frozenset[str]
+        self, domains: Cache[OwnObject], nodes: Cache[Node], work: Callable[[], NodeWork], resources: frozenset[str]
     ) -> None:
         """work: facts of the newest planning snapshot; empty before the first. resources: names of the resources that
         count GPUs.
@@ -71,7 +71,7 @@ class PowerWatcher:
         self._powered: dict[str, tuple[Node, PoweredNode]] = {}
         self._keys: frozenset[str] = frozenset()
 
-    def see(self) -> Sight | None:
+    def see(self) -> PowerView | None:
         """The cluster now; None until domains and nodes were listed once: before that no node may be released."""
         if not (self._domains.is_synced and self._nodes.is_synced):
             return None
@@ -79,7 +79,7 @@ class PowerWatcher:
         generations = {name: obj.metadata.generation for name, (obj, _) in self._read.items()}
         domains = {name: spec for name, spec in read.items() if not isinstance(spec, tuple)}
         wrong = tuple(mistake for each in read.values() if isinstance(each, tuple) for mistake in each)
-        return Sight(domains, self._nodes_as(domains), generations, wrong)
+        return PowerView(domains, self._nodes_as(domains), generations, wrong)
 
     def _specs(self) -> Mapping[str, PowerDomainSpec | tuple[Mistake, ...]]:
         objects = self._domains.all()
@@ -115,7 +115,7 @@ class PowerWatcher:
         return PoweredNode(labels, gpus)
 
 
-def _at_work(node: PoweredNode, work: Work, name: str) -> PoweredNode:
+def _at_work(node: PoweredNode, work: NodeWork, name: str) -> PoweredNode:
     priority, gpus = work.priority.get(name), max(node.gpus, work.gpus.get(name, 0))
     return node if priority is None and gpus == node.gpus else PoweredNode(node.labels, gpus, priority)
 

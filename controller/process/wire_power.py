@@ -17,12 +17,12 @@ from controller.kube_world.observer import Caches
 from controller.metrics.registry import Meter
 from controller.power.agent_tls import MountedTls
 from controller.power.loop import PowerLoop
-from controller.power.metrics import PowerTeller
+from controller.power.metrics import PowerLoopMetrics
 from controller.power.reporter import PowerReporter
-from controller.power.watcher import POWER_DOMAINS, PowerWatcher, Work, work_of
+from controller.power.watcher import POWER_DOMAINS, NodeWork, PowerWatcher, work_of
 from controller.report.events import AT_A_TIME, Events
 from controller.settings import OperatorSettings
-from power.estimation.daily_profile import Course, learned, told
+from power.estimation.daily_profile import DailyProfile, complete_profiles, profiles_after
 from power.leases.mounted_keys import MountedKeys
 from power.rules import PowerRules
 
@@ -52,12 +52,12 @@ class PlannedPods:
 
     def __init__(self, *, learns_hours: bool = True) -> None:
         """learns_hours: whether placement is told what services draw by the hour, so that it keeps peaks apart."""
-        self.work = Work()
+        self.work = NodeWork()
         """Of the newest snapshot; the one before while the cluster cannot be seen."""
         self.loop: PowerLoop | None = None
         """None: power is not enabled."""
         self._learns_hours = learns_hours
-        self._courses: Mapping[str, Course] = {}
+        self._courses: Mapping[str, DailyProfile] = {}
         """What services were seen to draw by the hour, by this leader."""
         self._learned_s = 0.0
 
@@ -70,16 +70,16 @@ class PlannedPods:
         if self.loop is None:
             return snapshot
         self.work = work_of(snapshot)
-        standing = self.loop.standing
-        power = standing.power_table() if standing is not None else None
-        if standing is None or power is None:
+        loop_state = self.loop.loop_state
+        power = loop_state.power_table() if loop_state is not None else None
+        if loop_state is None or power is None:
             return snapshot
         if self._learns_hours and snapshot.at_s - self._learned_s >= LEARN_EVERY_S:
-            wanted_w = standing.wanted_w()
+            wanted_w = loop_state.wanted_w()
             if wanted_w is not None:
-                self._courses = learned(self._courses, snapshot, power, wanted_w)
+                self._courses = profiles_after(self._courses, snapshot, power, wanted_w)
                 self._learned_s = snapshot.at_s
-        return replace(snapshot, power=replace(power, courses=told(self._courses)))
+        return replace(snapshot, power=replace(power, courses=complete_profiles(self._courses)))
 
 
 def domain_cache(settings: OperatorSettings) -> Cache[OwnObject] | None:
@@ -115,11 +115,11 @@ def serving_watts(
     keys = MountedKeys(Path(power.keys), clock)
     tls = MountedTls(power.tls.ca, power.tls.certificate, power.tls.key, clock) if power.tls else None
     watcher = PowerWatcher(domains, caches.nodes, lambda: planned.work, frozenset(settings.dra_drivers.values()))
-    teller = PowerTeller(meter, clocks.wall() - clock())
+    metrics = PowerLoopMetrics(meter, clocks.wall() - clock())
     said = _Mistakes(keys)
 
     def on_look(loop: PowerLoop) -> None:
-        teller.tell(loop)
+        metrics.publish(loop)
         said.tell()
         if tls is not None:
             tls.look()
@@ -169,7 +169,7 @@ def power_reporter(
     thread.begin(events.write())
     return PowerReporter(
         domains,
-        lambda: planned.loop.standing if planned.loop is not None else None,
+        lambda: planned.loop.loop_state if planned.loop is not None else None,
         quiet.send,
         events.say,
         meter.publish_power,

@@ -26,7 +26,7 @@ from power.bursts.headroom import counted_excess_w, reserve
 from power.estimation.brake import Braking, is_full, is_watched, watched
 from power.estimation.commitments import Book, confirmed, granted
 from power.estimation.compliance import begun, judged, with_tests
-from power.estimation.estimator import FINE, STALE, Estimate, distrusting, estimate, heard_anew
+from power.estimation.estimator import FINE, STALE, Estimate, distrusting, estimate, heard_again
 from power.estimation.phases import alternate, lasting, prompts_share
 
 
@@ -65,7 +65,7 @@ def step(
         waited = waited_on(state.waited, readings.draw_w, drawn_w, now_s)
         return still(state, state.spikes, state.mean_w, state.account, waited, state.at_s, told), told
     if state.at_s != NEVER_S and now_s - state.at_s > rules.stale_s:
-        state = replace(state, trust=heard_anew(state.trust, now_s))
+        state = replace(state, trust=heard_again(state.trust, now_s))
     prompts = prompts_share(state.prompts, readings.phase, now_s - state.at_s)
     state, readings = replace(state, prompts=prompts), lasting(prompts, readings, allocator.tree.table.devices.idle_w)
     draw_w = mean_since(state.waited, readings.draw_w)

@@ -24,7 +24,7 @@ MICRO = 1e-6
 PACKAGE_SENSOR = 0
 DRAWS = ("socket_power", "current_socket_power", "average_socket_power")
 """Fields with the draw; which one a part reports depends on its generation."""
-NOT_TOLD = (0xFFFF, 0xFFFFFFFF)
+NOT_REPORTED = (0xFFFF, 0xFFFFFFFF)
 """Values that mean "not known", where it is not the text N/A."""
 
 
@@ -35,17 +35,17 @@ class AmdSmi:
         """clock: monotonic seconds. library: the module `amdsmi`, or one that behaves like it."""
         self._clock = clock
         self._smi = library or _library()
-        self._said(self._smi.amdsmi_init)
+        self._checked(self._smi.amdsmi_init)
 
     def close(self) -> None:
-        self._said(self._smi.amdsmi_shut_down)
+        self._checked(self._smi.amdsmi_shut_down)
 
     def discover(self) -> tuple[DeviceFacts, ...]:
-        return tuple(self._facts(handle) for handle in self._said(self._smi.amdsmi_get_processor_handles))
+        return tuple(self._facts(handle) for handle in self._checked(self._smi.amdsmi_get_processor_handles))
 
     def read(self) -> Mapping[str, DeviceReading | DeviceError]:
         found: dict[str, DeviceReading | DeviceError] = {}
-        for number, handle in enumerate(self._said(self._smi.amdsmi_get_processor_handles)):
+        for number, handle in enumerate(self._checked(self._smi.amdsmi_get_processor_handles)):
             try:
                 uuid = self._uuid(handle)
                 found[uuid] = self._reading(handle, uuid)
@@ -55,21 +55,21 @@ class AmdSmi:
 
     def set_limit(self, uuid: str, limit_w: float) -> float:
         handle = self._handle(uuid)
-        self._said(lambda: self._smi.amdsmi_set_power_cap(handle, PACKAGE_SENSOR, round(limit_w / MICRO)))
+        self._checked(lambda: self._smi.amdsmi_set_power_cap(handle, PACKAGE_SENSOR, round(limit_w / MICRO)))
         return float(self._cap(handle)["power_cap"]) * MICRO
 
     def set_clocks(self, uuid: str, max_mhz: float | None) -> None:
         handle = self._handle(uuid)
         if max_mhz is None:
-            clocks = self._said(lambda: self._smi.amdsmi_get_clock_info(handle, self._smi.AmdSmiClkType.GFX))
+            clocks = self._checked(lambda: self._smi.amdsmi_get_clock_info(handle, self._smi.AmdSmiClkType.GFX))
             max_mhz = float(clocks["max_clk"])
         limit_mhz = round(max_mhz)
-        self._said(lambda: self._smi.amdsmi_set_gpu_clk_limit(handle, "sclk", "max", limit_mhz))
+        self._checked(lambda: self._smi.amdsmi_set_gpu_clk_limit(handle, "sclk", "max", limit_mhz))
 
     def _facts(self, handle: Any) -> DeviceFacts:
         cap = self._cap(handle)
         low, high = float(cap["min_power_cap"]) * MICRO, float(cap["max_power_cap"]) * MICRO
-        asic = self._said(lambda: self._smi.amdsmi_get_gpu_asic_info(handle))
+        asic = self._checked(lambda: self._smi.amdsmi_get_gpu_asic_info(handle))
         return DeviceFacts(
             uuid=self._uuid(handle),
             model=str(asic.get("market_name", "AMD GPU")),
@@ -83,7 +83,7 @@ class AmdSmi:
 
     def _reading(self, handle: Any, uuid: str) -> DeviceReading:
         smi = self._smi
-        power = self._said(lambda: smi.amdsmi_get_power_info(handle))
+        power = self._checked(lambda: smi.amdsmi_get_power_info(handle))
         activity = self._maybe(lambda: smi.amdsmi_get_gpu_activity(handle)) or {}
         energy = self._maybe(lambda: smi.amdsmi_get_energy_count(handle))
         cap_w = float(self._cap(handle)["power_cap"]) * MICRO
@@ -100,25 +100,25 @@ class AmdSmi:
         )
 
     def _cap(self, handle: Any) -> Mapping[str, Any]:
-        info: Mapping[str, Any] = self._said(lambda: self._smi.amdsmi_get_power_cap_info(handle))
+        info: Mapping[str, Any] = self._checked(lambda: self._smi.amdsmi_get_power_cap_info(handle))
         return info
 
     def _uuid(self, handle: Any) -> str:
-        return str(self._said(lambda: self._smi.amdsmi_get_gpu_device_uuid(handle)))
+        return str(self._checked(lambda: self._smi.amdsmi_get_gpu_device_uuid(handle)))
 
     def _handle(self, uuid: str) -> Any:
-        for handle in self._said(self._smi.amdsmi_get_processor_handles):
+        for handle in self._checked(self._smi.amdsmi_get_processor_handles):
             if self._uuid(handle) == uuid:
                 return handle
         raise DeviceError(LOST, f"no device {uuid} on this machine")
 
     def _maybe(self, call: Callable[[], T]) -> T | None:
         try:
-            return self._said(call)
+            return self._checked(call)
         except DeviceError:
             return None
 
-    def _said(self, call: Callable[[], T]) -> T:
+    def _checked(self, call: Callable[[], T]) -> T:
         try:
             return call()
         except self._smi.AmdSmiLibraryException as error:
@@ -144,8 +144,8 @@ def _library() -> Any:
 
 def _number(*values: Any) -> float | None:
     """The first value that is a number; parts that do not report one answer the text N/A."""
-    told = (float(value) for value in values if isinstance(value, int | float) and value not in NOT_TOLD)
-    return next(told, None)
+    reported = (float(value) for value in values if isinstance(value, int | float) and value not in NOT_REPORTED)
+    return next(reported, None)
 
 
 def _share(percent: Any) -> float | None:

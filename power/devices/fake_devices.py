@@ -13,7 +13,7 @@ LOWEST_MHZ, HIGHEST_MHZ = 210.0, 1980.0
 
 
 @dataclass(slots=True)
-class PretendDevice:
+class FakeDevice:
     """One fake device: its properties, the draw of its work, and its misbehaviour."""
 
     uuid: str
@@ -48,7 +48,7 @@ class PretendDevice:
     """Clock that it is locked to. Its draw does not depend on it."""
     _steps: list[tuple[float, float]] = field(default_factory=list)
     """(start instant, enforced limit), rising in time."""
-    _told_w: float | None = None
+    _reported_w: float | None = None
     _energy_j: float = 0.0
     _metered_s: float | None = None
 
@@ -77,7 +77,7 @@ class PretendDevice:
     def reboot(self, now_s: float) -> None:
         """Resets the limit, as a driver reload, a reset or a reboot does."""
         self._steps = [(now_s, self.default_w)]
-        self._told_w = None
+        self._reported_w = None
 
     def set_limit(self, limit_w: float, now_s: float) -> float:
         self._check(now_s)
@@ -87,22 +87,22 @@ class PretendDevice:
         taken_w = min(max(limit_w, low), high)
         if not (self.lies or self.stuck):
             self._steps = [*self._steps[-3:], (now_s + self.obeys_after_s, taken_w)]
-        self._told_w = limit_w if self.lies else self.enforced_w(now_s) if self.stuck else taken_w
-        return self._told_w
+        self._reported_w = limit_w if self.lies else self.enforced_w(now_s) if self.stuck else taken_w
+        return self._reported_w
 
     def read(self, now_s: float) -> DeviceReading:
         self._check(now_s)
         if self._metered_s is not None:
             self._energy_j += self.draw_w(now_s) * (now_s - self._metered_s)
         self._metered_s = now_s
-        told_w = self._told_w if self._told_w is not None else self.enforced_w(now_s)
+        reported_w = self._reported_w if self._reported_w is not None else self.enforced_w(now_s)
         drawn_w = self.draw_w(now_s)
         return DeviceReading(
             uuid=self.uuid,
             at_s=now_s,
             draw_w=self.frozen_draw_w if self.frozen_draw_w is not None else drawn_w,
-            limit_w=told_w,
-            requested_w=told_w,
+            limit_w=reported_w,
+            requested_w=reported_w,
             energy_j=self._energy_j,
             busy_share=0.0 if drawn_w <= self.idle_w else 1.0,
             sm_clock_mhz=HIGHEST_MHZ if self.locked_mhz is None else self.locked_mhz,
@@ -123,10 +123,10 @@ class PretendDevice:
             raise DeviceError(SILENT, f"{self.uuid} does not answer")
 
 
-class PretendDevices:
+class FakeDevices:
     """Fake devices of a node behind the protocol of real ones."""
 
-    def __init__(self, devices: Sequence[PretendDevice], clock: Clock) -> None:
+    def __init__(self, devices: Sequence[FakeDevice], clock: Clock) -> None:
         self._devices = {device.uuid: device for device in devices}
         self._clock = clock
 
@@ -146,7 +146,7 @@ class PretendDevices:
     def close(self) -> None:
         return None
 
-    def _device(self, uuid: str) -> PretendDevice:
+    def _device(self, uuid: str) -> FakeDevice:
         if uuid not in self._devices:
             raise DeviceError(LOST, f"{uuid} is not here")
         return self._devices[uuid]

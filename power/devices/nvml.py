@@ -40,22 +40,22 @@ class Nvml:
         """clock: monotonic seconds. library: the module `pynvml`, or one that behaves like it."""
         self._clock = clock
         self._nvml = library or _library()
-        self._said(self._nvml.nvmlInit)
+        self._checked(self._nvml.nvmlInit)
 
     def close(self) -> None:
-        self._said(self._nvml.nvmlShutdown)
+        self._checked(self._nvml.nvmlShutdown)
 
     def discover(self) -> tuple[DeviceFacts, ...]:
-        count = self._said(self._nvml.nvmlDeviceGetCount)
+        count = self._checked(self._nvml.nvmlDeviceGetCount)
         handles = [self._maybe(partial(self._nvml.nvmlDeviceGetHandleByIndex, number)) for number in range(count)]
         return tuple(self._facts(handle) for handle in handles if handle is not None)
 
     def read(self) -> Mapping[str, DeviceReading | DeviceError]:
         found: dict[str, DeviceReading | DeviceError] = {}
-        for number in range(self._said(self._nvml.nvmlDeviceGetCount)):
+        for number in range(self._checked(self._nvml.nvmlDeviceGetCount)):
             try:
-                handle = self._said(partial(self._nvml.nvmlDeviceGetHandleByIndex, number))
-                uuid = _text(self._said(partial(self._nvml.nvmlDeviceGetUUID, handle)))
+                handle = self._checked(partial(self._nvml.nvmlDeviceGetHandleByIndex, number))
+                uuid = _text(self._checked(partial(self._nvml.nvmlDeviceGetUUID, handle)))
             except DeviceError as error:
                 found[f"index-{number}"] = error  # without an answer there is no better name
                 continue
@@ -64,20 +64,20 @@ class Nvml:
 
     def set_limit(self, uuid: str, limit_w: float) -> float:
         handle = self._handle(uuid)
-        self._said(lambda: self._nvml.nvmlDeviceSetPowerManagementLimit(handle, round(limit_w / MILLI)))
-        return float(self._said(lambda: self._nvml.nvmlDeviceGetEnforcedPowerLimit(handle))) * MILLI
+        self._checked(lambda: self._nvml.nvmlDeviceSetPowerManagementLimit(handle, round(limit_w / MILLI)))
+        return float(self._checked(lambda: self._nvml.nvmlDeviceGetEnforcedPowerLimit(handle))) * MILLI
 
     def set_clocks(self, uuid: str, max_mhz: float | None) -> None:
         handle = self._handle(uuid)
         if max_mhz is None:
-            self._said(lambda: self._nvml.nvmlDeviceResetGpuLockedClocks(handle))
+            self._checked(lambda: self._nvml.nvmlDeviceResetGpuLockedClocks(handle))
         else:
-            self._said(lambda: self._nvml.nvmlDeviceSetGpuLockedClocks(handle, 0, round(max_mhz)))
+            self._checked(lambda: self._nvml.nvmlDeviceSetGpuLockedClocks(handle, 0, round(max_mhz)))
 
     def _facts(self, handle: Any) -> DeviceFacts:
         nvml = self._nvml
-        uuid = _text(self._said(partial(nvml.nvmlDeviceGetUUID, handle)))
-        model = _text(self._said(partial(nvml.nvmlDeviceGetName, handle)))
+        uuid = _text(self._checked(partial(nvml.nvmlDeviceGetUUID, handle)))
+        model = _text(self._checked(partial(nvml.nvmlDeviceGetName, handle)))
         bounds = self._maybe(lambda: nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle))
         default = self._maybe(lambda: nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle))
         enforced = self._maybe(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
@@ -98,7 +98,7 @@ class Nvml:
     def _reading(self, handle: Any, uuid: str) -> DeviceReading | DeviceError:
         nvml = self._nvml
         try:
-            draw_mw = self._said(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+            draw_mw = self._checked(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
         except DeviceError as error:
             if error.code == LOST:
                 return error
@@ -123,16 +123,16 @@ class Nvml:
         )
 
     def _handle(self, uuid: str) -> Any:
-        return self._said(lambda: self._nvml.nvmlDeviceGetHandleByUUID(uuid))
+        return self._checked(lambda: self._nvml.nvmlDeviceGetHandleByUUID(uuid))
 
     def _maybe(self, call: Callable[[], T]) -> T | None:
         """The result, or None where this device or driver does not report it."""
         try:
-            return self._said(call)
+            return self._checked(call)
         except DeviceError:
             return None
 
-    def _said(self, call: Callable[[], T]) -> T:
+    def _checked(self, call: Callable[[], T]) -> T:
         try:
             return call()
         except self._nvml.NVMLError as error:

@@ -13,7 +13,7 @@ one of them is mistaken for ours."""
 
 
 @dataclass(frozen=True, slots=True)
-class Previous:
+class OriginalLimit:
     """Record of one device. Written to disk before its limit is changed for the first time."""
 
     limit_w: float
@@ -26,7 +26,7 @@ class Previous:
     behind."""
 
 
-def taken_over(known: Mapping[str, Previous], facts: DeviceFacts, found_w: float | None) -> Previous:
+def original_limit_of(known: Mapping[str, OriginalLimit], facts: DeviceFacts, found_w: float | None) -> OriginalLimit:
     """The record of a device when the agent starts. found_w: its present limit, None if it does not report one.
 
     After a crash our own limit is still in force: then the earlier record stays. Any other limit was set by something
@@ -34,11 +34,15 @@ def taken_over(known: Mapping[str, Previous], facts: DeviceFacts, found_w: float
     """
     before = known.get(facts.uuid)
     if found_w is None:
-        return before or Previous(facts.default_w)
-    return before if before is not None and any(_alike(found_w, each) for each in _ours(before)) else Previous(found_w)
+        return before or OriginalLimit(facts.default_w)
+    return (
+        before
+        if before is not None and any(_alike(found_w, each) for each in _ours(before))
+        else OriginalLimit(found_w)
+    )
 
 
-def about_to_set(previous: Previous, limit_w: float, enforced_w: float | None = None) -> Previous:
+def before_setting(previous: OriginalLimit, limit_w: float, enforced_w: float | None = None) -> OriginalLimit:
     """The record to write before this limit is requested. enforced_w: the limit that the device was seen to enforce
     last.
 
@@ -50,14 +54,14 @@ def about_to_set(previous: Previous, limit_w: float, enforced_w: float | None = 
     return replace(previous, last_set_w=limit_w, earlier_w=tuple(others[:EARLIER]))
 
 
-def made_of_it(previous: Previous, enforced_w: float) -> Previous:
+def after_setting(previous: OriginalLimit, enforced_w: float) -> OriginalLimit:
     """The record to write when a device enforces this limit after a request: a clamping device derived it from ours."""
     if any(_alike(enforced_w, each) for each in _ours(previous)):
         return previous
     return replace(previous, earlier_w=(enforced_w, *previous.earlier_w)[:EARLIER])
 
 
-def _ours(previous: Previous) -> tuple[float, ...]:
+def _ours(previous: OriginalLimit) -> tuple[float, ...]:
     """Limits of ours that the device may have."""
     return () if previous.last_set_w is None else (previous.last_set_w, *previous.earlier_w)
 
@@ -66,7 +70,7 @@ def _alike(one_w: float, other_w: float) -> bool:
     return abs(one_w - other_w) <= TOLERANCE_W
 
 
-def to_restore(previous: Previous, facts: DeviceFacts) -> float | None:
+def limit_to_restore(previous: OriginalLimit, facts: DeviceFacts) -> float | None:
     """The limit to restore on exit; None if none was ever set."""
     if previous.last_set_w is None:
         return None

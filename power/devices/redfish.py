@@ -48,9 +48,9 @@ class Redfish:
     Readers and setters may each be called from one thread at the same time.
     """
 
-    def __init__(self, web: Web, clock: Callable[[], float], tells: Web | None = None) -> None:
-        """clock: monotonic seconds. tells: transport of the setters, so that a slow one does not delay readings."""
-        self._web, self._clock, self._tells = web, clock, tells or web
+    def __init__(self, web: Web, clock: Callable[[], float], setter_web: Web | None = None) -> None:
+        """clock: monotonic seconds. setter_web: transport of the setters, so that a slow one delays no readings."""
+        self._web, self._clock, self._setter_web = web, clock, setter_web or web
         self._known: dict[str, _Known] = {}
 
     def close(self) -> None:
@@ -67,21 +67,21 @@ class Redfish:
         known = self._device(uuid)
         if not known.facts.can_limit:
             raise DeviceError(REFUSED, known.facts.why_not)
-        _, headers, _ = _sent(self._tells, "GET", known.metrics)
+        _, headers, _ = _request(self._setter_web, "GET", known.metrics)
         condition = {"If-Match": headers["etag"]} if "etag" in headers else {}
         wanted = {"PowerLimitWatts": {"SetPoint": round(limit_w)}}
-        _sent(self._tells, "PATCH", known.metrics, wanted, condition)
-        _, _, metrics = _sent(self._tells, "GET", known.metrics)
-        told_w = _setpoint(metrics) if isinstance(metrics, Mapping) else None
-        if told_w is None:
+        _request(self._setter_web, "PATCH", known.metrics, wanted, condition)
+        _, _, metrics = _request(self._setter_web, "GET", known.metrics)
+        reported_w = _setpoint(metrics) if isinstance(metrics, Mapping) else None
+        if reported_w is None:
             raise DeviceError(BROKEN, f"{known.metrics} reports no limit after one was set")
-        return told_w
+        return reported_w
 
     def set_clocks(self, uuid: str, max_mhz: float | None) -> None:
         """Limits clocks through `OperatingSpeedRangeMHz`, where the processor has it."""
         known = self._device(uuid)
         limit = {"SettingMax": None if max_mhz is None else round(max_mhz)}
-        _sent(self._tells, "PATCH", known.path, {"OperatingSpeedRangeMHz": limit})
+        _request(self._setter_web, "PATCH", known.path, {"OperatingSpeedRangeMHz": limit})
 
     def _found(self) -> Iterator[_Known]:
         for system in members(self._web, f"{ROOT}/Systems"):
@@ -115,23 +115,23 @@ class Redfish:
         return self._known[uuid]
 
     def _get(self, path: str) -> Mapping[str, Any]:
-        return asked(self._web, path)
+        return resource(self._web, path)
 
 
 def members(web: Web, path: str) -> list[str]:
     """The paths of a collection's members. Raises DeviceError."""
-    return [str(member["@odata.id"]) for member in asked(web, path).get("Members", ())]
+    return [str(member["@odata.id"]) for member in resource(web, path).get("Members", ())]
 
 
-def asked(web: Web, path: str) -> Mapping[str, Any]:
+def resource(web: Web, path: str) -> Mapping[str, Any]:
     """A resource as a JSON object. Raises DeviceError."""
-    _, _, found = _sent(web, "GET", path)
+    _, _, found = _request(web, "GET", path)
     if not isinstance(found, Mapping):
         raise DeviceError(BROKEN, f"{path} is not a JSON object")
     return found
 
 
-def _sent(
+def _request(
     web: Web, method: str, path: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
 ) -> tuple[int, Mapping[str, str], Any]:
     try:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from power.devices.backend import BROKEN, REFUSED, DeviceError
-from power.devices.redfish import ROOT, Web, asked, members, number
+from power.devices.redfish import ROOT, Web, members, number, resource
 
 PLACES = ("Enclosure", "ImmersionTank", "Pod", "Rack", "RackGroup", "Row", "Sidecar", "Zone")
 """Chassis types that hold several machines."""
@@ -67,4 +67,4 @@ class ChassisMeter:
         return None
 
     def _get(self, path: str) -> Mapping[str, Any]:
-        return asked(self._web, path)
+        return resource(self._web, path)

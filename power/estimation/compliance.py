@@ -34,7 +34,7 @@ class Proof:
     sequence: IntArray
     """Sequence number of the grant that carries the test."""
     since_s: FloatArray
-    said_s: FloatArray
+    confirmed_s: FloatArray
     """Instant from which the device reports to hold the test's limit."""
     due_s: FloatArray
     """Earliest instant of the next test."""
@@ -59,16 +59,16 @@ def judged(
     """
     running = proof.asked_w < np.inf
     fresh = (readings.at_s >= now_s - rules.stale_s) & (readings.at_s <= now_s + rules.control_delay_s)
-    says = running & fresh & (readings.sequence >= proof.sequence) & (readings.cap_w <= proof.asked_w + _MEANT_W)
-    said_s = np.where(says, np.minimum(proof.said_s, readings.at_s), proof.said_s)
+    confirms = running & fresh & (readings.sequence >= proof.sequence) & (readings.cap_w <= proof.asked_w + _MEANT_W)
+    confirmed_s = np.where(confirms, np.minimum(proof.confirmed_s, readings.at_s), proof.confirmed_s)
     within = readings.draw_w <= honest_w(tree, rules, proof.asked_w)
-    lied = says & ~within & (readings.at_s >= said_s + rules.settle_s)
+    lied = confirms & ~within & (readings.at_s >= confirmed_s + rules.settle_s)
     lied &= readings.draw_w <= tree.table.devices.max_w * 1.5
     late = now_s - proof.since_s > (1 + rules.culprit_periods) * max(rules.control_delay_s, rules.settle_s)
-    ended = running & (lied | (says & within) | late)
+    ended = running & (lied | (confirms & within) | late)
     if not ended.any():
-        return Proof(proof.asked_w, proof.sequence, proof.since_s, said_s, proof.due_s, running=True), ended, lied
-    shown = lied | (says & within & (readings.draw_w >= _PINNED_SHARE * proof.asked_w))
+        return Proof(proof.asked_w, proof.sequence, proof.since_s, confirmed_s, proof.due_s, running=True), ended, lied
+    shown = lied | (confirms & within & (readings.draw_w >= _PINNED_SHARE * proof.asked_w))
     shown_s = np.where(mixed, rules.prove_mixed_every_s, rules.prove_every_s)
     wait_s = np.where(shown, shown_s, min(_AGAIN_S, rules.prove_every_s))
     asked_w = np.where(ended, np.inf, proof.asked_w)
@@ -76,7 +76,7 @@ def judged(
         asked_w=asked_w,
         sequence=proof.sequence,
         since_s=proof.since_s,
-        said_s=np.where(ended, np.inf, said_s),
+        confirmed_s=np.where(ended, np.inf, confirmed_s),
         due_s=np.where(ended, now_s + wait_s, proof.due_s),
         running=bool((asked_w < np.inf).any()),
     )
@@ -132,7 +132,7 @@ def with_tests(proof: Proof, tests_w: FloatArray, book: Book, now_s: float) -> P
         asked_w=np.where(new, tests_w, proof.asked_w),
         sequence=np.where(new, book.sequence, proof.sequence),
         since_s=np.where(new, now_s, proof.since_s),
-        said_s=np.where(new, np.inf, proof.said_s),
+        confirmed_s=np.where(new, np.inf, proof.confirmed_s),
         due_s=proof.due_s,
         running=True,
     )

@@ -29,7 +29,7 @@ _FORGOTTEN_S = 14 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Course:
+class DailyProfile:
     """Profile of one service. Draws are fractions of the range from idle to the highest limit, 0..1."""
 
     share: FloatArray
@@ -46,9 +46,9 @@ class Course:
     """Instant when the service was last observed."""
 
 
-def learned(
-    before: Mapping[str, Course], snapshot: Snapshot, power: PowerTable, draw_w: FloatArray
-) -> Mapping[str, Course]:
+def profiles_after(
+    before: Mapping[str, DailyProfile], snapshot: Snapshot, power: PowerTable, draw_w: FloatArray
+) -> Mapping[str, DailyProfile]:
     """The profiles after this snapshot; applying the same snapshot again changes nothing.
 
     draw_w: shape (devices,), what each device of the table draws or would draw without its cap; NaN where unknown.
@@ -60,19 +60,19 @@ def learned(
     return made
 
 
-def told(courses: Mapping[str, Course]) -> Mapping[str, FloatArray]:
+def complete_profiles(courses: Mapping[str, DailyProfile]) -> Mapping[str, FloatArray]:
     """Service → its profile, for services that were observed in every hour of a day."""
     return {name: course.share for name, course in courses.items() if not np.isnan(course.share).any()}
 
 
-def _with(course: Course | None, share: float, gpus: float, now_s: float) -> Course:
+def _with(course: DailyProfile | None, share: float, gpus: float, now_s: float) -> DailyProfile:
     hour = int(now_s // _HOUR_S)
     if course is None:
-        return Course(np.full(HOURS, np.nan), hour, 0.0, 0.0, 0.0, now_s)
+        return DailyProfile(np.full(HOURS, np.nan), hour, 0.0, 0.0, 0.0, now_s)
     if course.hour != hour:
-        course = Course(_closed(course), hour, 0.0, 0.0, 0.0, max(course.at_s, hour * _HOUR_S))
+        course = DailyProfile(_with_hour(course), hour, 0.0, 0.0, 0.0, max(course.at_s, hour * _HOUR_S))
     for_s = min(max(now_s - course.at_s, 0.0), _LONGEST_S)
-    return Course(
+    return DailyProfile(
         share=course.share,
         hour=hour,
         gpu_s=course.gpu_s + gpus * for_s,
@@ -82,7 +82,7 @@ def _with(course: Course | None, share: float, gpus: float, now_s: float) -> Cou
     )
 
 
-def _closed(course: Course) -> FloatArray:
+def _with_hour(course: DailyProfile) -> FloatArray:
     """The profile with the completed hour included."""
     if course.seen_s < _LEAST_OF_HOUR_S or course.gpu_s <= 0:
         return course.share

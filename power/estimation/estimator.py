@@ -90,7 +90,7 @@ def distrusting(trust: Trust, found: BoolArray, until_s: float) -> Trust:
     return replace(trust, distrusted_until_s=np.where(found, until_s, trust.distrusted_until_s), clean=False)
 
 
-def heard_anew(trust: Trust, now_s: float) -> Trust:
+def heard_again(trust: Trust, now_s: float) -> Trust:
     """The memory after a period without listening: silence of devices during it does not count against them."""
     return replace(trust, heard_since_s=np.full(len(trust.heard_since_s), now_s))
 
@@ -114,7 +114,7 @@ def estimate(
     """
     devices, draw_w = tree.table.devices, readings.draw_w
     held_w = np.maximum(book.ceiling_w, readings.cap_w)
-    trust = _looked(rules, trust, readings, devices.idle_w, now_s)
+    trust = _checked_for_change(rules, trust, readings, devices.idle_w, now_s)
     if in_order and _nothing_else(rules, trust, book, now_s):
         return trust, Estimate(draw_w, held_w, tree.everyone, np.zeros(tree.devices, dtype=np.int64), clean=True)
     # An instant in the future means that clocks disagree: then the age of the reading is unknown.
@@ -125,7 +125,7 @@ def estimate(
     enforces = readings.cap_w <= book.ceiling_w + SLACK_W
     if all_of(fresh & possible & obeys & enforces) and _nothing_else(rules, trust, book, now_s):
         return trust, Estimate(draw_w, held_w, fresh, np.zeros(tree.devices, dtype=np.int64), clean=True)
-    return _sorted_out(tree, rules, trust, book, readings, now_s, held_w, fresh, possible, obeys, enforces)
+    return _with_faults(tree, rules, trust, book, readings, now_s, held_w, fresh, possible, obeys, enforces)
 
 
 def _nothing_else(rules: PowerRules, trust: Trust, book: Book, now_s: float) -> bool:
@@ -137,7 +137,9 @@ def _nothing_else(rules: PowerRules, trust: Trust, book: Book, now_s: float) -> 
     )
 
 
-def _looked(rules: PowerRules, trust: Trust, readings: PowerReadings, idle_w: FloatArray, now_s: float) -> Trust:
+def _checked_for_change(
+    rules: PowerRules, trust: Trust, readings: PowerReadings, idle_w: FloatArray, now_s: float
+) -> Trust:
     """The memory with the check whether readings change, made once per `stuck_s`: an unchanged working device is stuck.
 
     A device held back by its cap may well draw the same for long; believing its reading means taking it at its worst
@@ -182,7 +184,7 @@ def _late(rules: PowerRules, trust: Trust, book: Book, now_s: float) -> BoolArra
     )
 
 
-def _sorted_out(
+def _with_faults(
     tree: Tree,
     rules: PowerRules,
     trust: Trust,

@@ -25,7 +25,7 @@ safety."""
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class LimitOrder:
     """Limit to set on one device."""
 
     uuid: str
@@ -34,7 +34,7 @@ class Order:
 
 def orders(
     allowed_w: Mapping[str, float], enforced_w: Mapping[str, float], asked_w: Mapping[str, float]
-) -> tuple[tuple[Order, ...], tuple[Order, ...]]:
+) -> tuple[tuple[LimitOrder, ...], tuple[LimitOrder, ...]]:
     """Limits to lower, and limits that may be raised once all of those have been set.
 
     allowed_w: permitted limit of each device. enforced_w: limits read back last; a device missing there is set with the
@@ -46,9 +46,9 @@ def orders(
     for uuid, limit_w in sorted(allowed_w.items()):
         now_w = enforced_w.get(uuid)
         if now_w is None or now_w > limit_w + TOLERANCE_W:
-            lower.append(Order(uuid, limit_w))
+            lower.append(LimitOrder(uuid, limit_w))
         elif asked_w.get(uuid, now_w) < limit_w - TOLERANCE_W:
-            higher.append(Order(uuid, limit_w))
+            higher.append(LimitOrder(uuid, limit_w))
     return tuple(lower), tuple(higher)
 
 
@@ -93,7 +93,9 @@ def bursting_after(
     return Bursting(credit, now)
 
 
-def told_w(lease_w: Mapping[str, float], highest_w: Mapping[str, float], bursting: Bursting) -> Mapping[str, float]:
+def limits_to_set_w(
+    lease_w: Mapping[str, float], highest_w: Mapping[str, float], bursting: Bursting
+) -> Mapping[str, float]:
     """Limit to set on each device: its lease, or its highest limit while it may burst."""
     return {uuid: highest_w[uuid] if bursting.now.get(uuid) else limit_w for uuid, limit_w in lease_w.items()}
 
@@ -110,7 +112,7 @@ def phase_of(reading: DeviceReading) -> int:
     return PHASE_MEMORY_BOUND if memory / busy >= MEMORY_BOUND_SHARE else PHASE_COMPUTE_BOUND
 
 
-def so_long_before(past: Sequence[tuple[float, R]], now_s: float, for_s: float) -> R | None:
+def reading_before(past: Sequence[tuple[float, R]], now_s: float, for_s: float) -> R | None:
     """Reading from which a mean until now begins: the newest that is about `for_s` old, or the oldest that exists.
 
     past: instants and readings, oldest first.

@@ -23,7 +23,7 @@ _LIVES_KEPT = 8
 
 
 @dataclass(frozen=True, slots=True)
-class HeardNode:
+class NodeReport:
     """Newest report of a node."""
 
     report: Report
@@ -37,7 +37,7 @@ class LeaseBook:
     epoch: int
     for_s: float
     """Lifetime of its leases, from the report that each answers."""
-    nodes: Mapping[str, HeardNode] = field(default_factory=dict)
+    nodes: Mapping[str, NodeReport] = field(default_factory=dict)
 
 
 def heard(book: LeaseBook, report: Report) -> tuple[LeaseBook, Refusal | None]:
@@ -47,7 +47,7 @@ def heard(book: LeaseBook, report: Report) -> tuple[LeaseBook, Refusal | None]:
     """
     known = book.nodes.get(report.node)
     if known is None:
-        return _with(book, HeardNode(report)), None
+        return _with(book, NodeReport(report)), None
     if report.life == known.report.life:
         if report.sent_s <= known.report.sent_s:
             return book, Refusal("Replayed", "a newer report was received before")
@@ -55,10 +55,10 @@ def heard(book: LeaseBook, report: Report) -> tuple[LeaseBook, Refusal | None]:
     if report.life in known.former_lives:
         return book, Refusal("OtherLife", "report is from before the agent lost its record")
     lives = (known.report.life, *known.former_lives)[:_LIVES_KEPT]
-    return _with(book, HeardNode(report, lives)), None
+    return _with(book, NodeReport(report, lives)), None
 
 
-def _with(book: LeaseBook, node: HeardNode) -> LeaseBook:
+def _with(book: LeaseBook, node: NodeReport) -> LeaseBook:
     return replace(book, nodes={**book.nodes, node.report.node: node})
 
 
@@ -76,13 +76,13 @@ def readings_of(book: LeaseBook, table: PowerTable) -> PowerReadings:
     heard_of = [book.nodes.get(name) for name in table.domains.names]
     for row, (name, domain) in enumerate(zip(table.devices.names, table.devices.domain.tolist(), strict=True)):
         node = heard_of[domain]
-        if node is None or (said := node.report.devices.get(name)) is None:
+        if node is None or (reported := node.report.devices.get(name)) is None:
             continue
         report = node.report
         if report.answered_epoch == book.epoch:  # else the instant is on another controller's clock
-            at_s[row] = report.answered_s + report.since_s - said.age_s
-        draw_w[row], cap_w[row] = said.draw_w, said.cap_w
-        phase[row] = said.phase if said.phase in PHASES else PHASE_UNKNOWN
+            at_s[row] = report.answered_s + report.since_s - reported.age_s
+        draw_w[row], cap_w[row] = reported.draw_w, reported.cap_w
+        phase[row] = reported.phase if reported.phase in PHASES else PHASE_UNKNOWN
         if report.epoch == book.epoch:
             sequence[row] = min(max(report.sequence, -1), _HIGHEST)
     meter_at_s, meter_w = _meters(book, heard_of)
@@ -98,7 +98,7 @@ def readings_of(book: LeaseBook, table: PowerTable) -> PowerReadings:
     )
 
 
-def _meters(book: LeaseBook, heard_of: Sequence[HeardNode | None]) -> tuple[FloatArray, FloatArray]:
+def _meters(book: LeaseBook, heard_of: Sequence[NodeReport | None]) -> tuple[FloatArray, FloatArray]:
     """Instant and value of each domain's meter, as nodes report their own."""
     at_s, watts = np.full(len(heard_of), NEVER_S), np.zeros(len(heard_of))
     for row, node in enumerate(heard_of):
@@ -118,12 +118,12 @@ def found_w(book: LeaseBook, table: PowerTable) -> FloatArray:
     made = table.devices.floor_w.copy()
     for row, name in enumerate(table.devices.names):
         node = book.nodes.get(table.domains.names[int(table.devices.domain[row])])
-        if node is not None and (said := node.report.devices.get(name)) is not None:
-            made[row] = min(max(said.cap_w, float(table.devices.min_w[row])), float(table.devices.max_w[row]))
+        if node is not None and (reported := node.report.devices.get(name)) is not None:
+            made[row] = min(max(reported.cap_w, float(table.devices.min_w[row])), float(table.devices.max_w[row]))
     return made
 
 
-def taken_over(table: PowerTable, found_w: FloatArray, epoch: int) -> PowerTable:
+def adopted(table: PowerTable, found_w: FloatArray, epoch: int) -> PowerTable:
     """The table of a controller that has just started and knows only the limits that it found.
 
     Every device is granted what it has, and counts at its highest limit until it was seen to obey that.

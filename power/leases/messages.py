@@ -24,7 +24,7 @@ off as these."""
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class DeviceReport:
     """State of one device, as measured by its agent."""
 
     draw_w: float
@@ -36,7 +36,7 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DeviceInventory:
     """Facts about one device, discovered by its agent; see the columns of `PowerDeviceTable`."""
 
     model: str
@@ -55,7 +55,7 @@ class Inventory:
 
     node: str
     life: str
-    devices: Mapping[str, Found]
+    devices: Mapping[str, DeviceInventory]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Report:
     epoch: int
     """Epoch of the newest lease that was accepted and put in force; -1: none in this session."""
     sequence: int
-    devices: Mapping[str, Heard]
+    devices: Mapping[str, DeviceReport]
     answered_epoch: int = -1
     """Epoch of the newest lease accepted in this session, whether in force already or not."""
     answered_s: float = NEVER_S

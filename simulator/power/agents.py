@@ -38,14 +38,14 @@ class Agents:
         self._no_burst_j = self.burst_j
         self.burst_w: FloatArray = self.cap_w
         self._unbounded_w = self.cap_w
-        self.said_w: FloatArray = self.cap_w
+        self.reported_w: FloatArray = self.cap_w
         """Limit that each server reports as enforced, shape (servers,)."""
         self.sequence: IntArray = np.full(servers, -1)
         """Sequence number of the grant that each server holds."""
         self._number, self.epoch = -1, 0
         self.disobeyed_s: dict[int, float] = {}
         """Instant when a server first kept more than its grant, by server."""
-        self.told = (self.cap_w, self.burst_j, self.burst_w)
+        self.granted = (self.cap_w, self.burst_j, self.burst_w)
         """Limits, joules of bursts and highest draws of bursts that would be in force if all obeyed."""
         self._nowhere: BoolArray = np.zeros(servers, dtype=np.bool_)
         self.changes = 0
@@ -96,18 +96,18 @@ class Agents:
         clock, cap_w = self._wanted_clock, self._wanted_w
         if self.expired:
             clock, cap_w = np.ones(len(clock)), np.minimum(cap_w, self._safe_floor_w)
-        said_w = cap_w
+        reported_w = cap_w
         burst_j = self._no_burst_j if self.expired else self._wanted_burst_j
-        self.told = (cap_w, burst_j, self._wanted_burst_w)
+        self.granted = (cap_w, burst_j, self._wanted_burst_w)
         for number, (fault, struck) in enumerate(self._faults):
             if not fault.holds(now_s):
                 self._held.pop(number, None)
                 continue
-            told_w = cap_w
-            clock, cap_w, said_w = self._distorted(number, fault, struck, (clock, cap_w, said_w), now_s)
-            for server in np.flatnonzero(cap_w > told_w).tolist():
+            granted_w = cap_w
+            clock, cap_w, reported_w = self._distorted(number, fault, struck, (clock, cap_w, reported_w), now_s)
+            for server in np.flatnonzero(cap_w > granted_w).tolist():
                 self.disobeyed_s.setdefault(server, now_s)
-        self.said_w = said_w
+        self.reported_w = reported_w
         self._put(clock, cap_w, burst_j, self._wanted_burst_w)
 
     def _distorted(
@@ -118,20 +118,20 @@ class Agents:
         limits: tuple[FloatArray, FloatArray, FloatArray],
         now_s: float,
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        clock, cap_w, said_w = limits
+        clock, cap_w, reported_w = limits
         match fault.kind:
             case "stuck":
                 held_clock, held_w = self._held.setdefault(number, (self.clock, self.cap_w))
                 cap_w = np.where(struck, held_w, cap_w)
-                return np.where(struck, held_clock, clock), cap_w, np.where(struck, held_w, said_w)
+                return np.where(struck, held_clock, clock), cap_w, np.where(struck, held_w, reported_w)
             case "clamped":
                 cap_w = np.where(struck, np.maximum(cap_w, self._clamp_w), cap_w)
-                return clock, cap_w, np.where(struck, cap_w, said_w)
+                return clock, cap_w, np.where(struck, cap_w, reported_w)
             case "lying":
-                return np.where(struck, 1.0, clock), np.where(struck, np.inf, cap_w), said_w
+                return np.where(struck, 1.0, clock), np.where(struck, np.inf, cap_w), reported_w
             case "reboot" if now_s < fault.from_s + AGENT_AFTER_BOOT_S:
                 free_w = np.where(struck, np.inf, cap_w)
-                return np.where(struck, 1.0, clock), free_w, np.where(struck, np.inf, said_w)
+                return np.where(struck, 1.0, clock), free_w, np.where(struck, np.inf, reported_w)
             case _:
                 return limits
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from cluster.arrays import FloatArray
 from simulator.power.machine import Machine
-from simulator.power.policy import NoCap, Orders, Policy, Readings, Trusting
+from simulator.power.policy import MeterPolicy, NoCap, Orders, Policy, Readings
 
 FREE_MHZ = float("inf")
 UNCAP_BELOW = 0.05
@@ -32,7 +32,7 @@ class _Clocks:
         return Orders(self._number, np.full(count, self._number), clock, np.full(count, np.inf))
 
 
-class OneThreshold(Trusting):
+class OneThreshold(MeterPolicy):
     """Policy with one threshold: above it classes are locked at one clock, below it less the hysteresis all are
     released.
     """
@@ -54,7 +54,7 @@ class OneThreshold(Trusting):
         return self._clocks.orders(1110.0, 1110.0 if self._high_too else FREE_MHZ)
 
 
-class Polca(Trusting):
+class Polca(MeterPolicy):
     """POLCA: at T1 the low class is locked at 1275 MHz; at T2 at 1110, and if that was not enough, high at 1305.
 
     Source: arXiv 2308.12908, its policy and constants as far as they are public (80 % and 89 % of the row's budget,
@@ -76,12 +76,12 @@ class Polca(Trusting):
         super().__init__(budget_w)
         self._clocks, self._delay_s = _Clocks(machine, servers), delay_s
         self._first, self._second = thresholds
-        self._rungs = [0, 0]
+        self._stages = [0, 0]
         self._since_s = 0.0
 
     def step(self, now_s: float, seen: Readings) -> Orders | None:
         share = seen.row_w / self._budget_w
-        low, high = self._rungs
+        low, high = self._stages
         if share >= self._second:
             if low < 2:
                 low, self._since_s = 2, now_s
@@ -93,13 +93,13 @@ class Polca(Trusting):
             low, high = min(low, 1), 0
         if share < self._first - UNCAP_BELOW:
             low = 0
-        if [low, high] == self._rungs:
+        if [low, high] == self._stages:
             return None
-        self._rungs = [low, high]
+        self._stages = [low, high]
         return self._clocks.orders(self.low_mhz[low], self.high_mhz[high])
 
 
-class Ladder(Trusting):
+class Ladder(MeterPolicy):
     """Clocks lowered step by step, the low class down to 810 MHz before the high one is affected.
 
     One step down per control delay above the first threshold, three above the second; one up after 20 s below the first
@@ -107,7 +107,7 @@ class Ladder(Trusting):
     """
 
     name = "ladder"
-    rungs: Sequence[tuple[float, float]] = (
+    stages: Sequence[tuple[float, float]] = (
         *((mhz, FREE_MHZ) for mhz in (FREE_MHZ, 1305.0, 1275.0, 1200.0, 1110.0, 990.0, 810.0)),
         *((810.0, mhz) for mhz in (1305.0, 1200.0, 1110.0)),
     )
@@ -124,22 +124,22 @@ class Ladder(Trusting):
         super().__init__(budget_w)
         self._clocks, self._delay_s = _Clocks(machine, servers), delay_s
         self._first, self._second = thresholds
-        self._rung = 0
+        self._stage = 0
         self._moved_s, self._calm_s = -np.inf, 0.0
 
     def step(self, now_s: float, seen: Readings) -> Orders | None:
         share = seen.row_w / self._budget_w
         if share >= self._first - UNCAP_BELOW:
             self._calm_s = now_s
-        rung = self._rung
+        stage = self._stage
         if share >= self._first and now_s - self._moved_s >= self._delay_s:
-            rung = min(rung + (3 if share >= self._second else 1), len(self.rungs) - 1)
+            stage = min(stage + (3 if share >= self._second else 1), len(self.stages) - 1)
         elif now_s - max(self._calm_s, self._moved_s) >= self.up_after_s:
-            rung = max(rung - 1, 0)
-        if rung == self._rung:
+            stage = max(stage - 1, 0)
+        if stage == self._stage:
             return None
-        self._rung, self._moved_s = rung, now_s
-        return self._clocks.orders(*self.rungs[rung])
+        self._stage, self._moved_s = stage, now_s
+        return self._clocks.orders(*self.stages[stage])
 
 
 BASELINES = ("no-cap", "one-threshold-low", "one-threshold-all", "polca", "ladder")

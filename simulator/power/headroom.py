@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
-from simulator.power.study import Compared, Study, label_of, planned_budget, play, servers_with
+from simulator.power.study import ComparedRun, Study, label_of, planned_budget, play, servers_with
 from simulator.sweep.runner import Executor, Run, one_by_one
 
 
@@ -14,7 +14,7 @@ class Probe:
     """One size of the row that was tried, under every seed until one failed."""
 
     servers: int
-    runs: tuple[Compared, ...]
+    runs: tuple[ComparedRun, ...]
     broken: tuple[str, ...]
     """Goals that a run missed, each in a few words; empty: this size is safe."""
 
@@ -98,17 +98,17 @@ def find_headroom(
 
 def _probe(study: Study, policy: str, seeds: Sequence[int], servers: int, way: Executor) -> Probe:
     """Result of one size: every seed until one misses a goal, which is enough to reject the size."""
-    runs: list[Compared] = []
+    runs: list[ComparedRun] = []
     label = label_of(servers / study.base_servers - 1)
     with closing(way([Run(label, policy, seed) for seed in seeds], partial(play, study=study))) as finished:
         for _, compared in finished:
             runs.append(compared)
-            if broken := broken_promises(compared):
+            if broken := missed_goals(compared):
                 return Probe(servers, tuple(runs), broken)
     return Probe(servers, tuple(runs), ())
 
 
-def broken_promises(compared: Compared) -> tuple[str, ...]:
+def missed_goals(compared: ComparedRun) -> tuple[str, ...]:
     """Goals that a run missed and a safe row always meets."""
     outcome = compared.outcome
     at_budget = f"draws {outcome.peak_share:.1%} of the budget" if outcome.peak_share >= 1 else ""

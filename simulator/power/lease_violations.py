@@ -16,7 +16,7 @@ _ERR_SHARE = 0.05
 """Error of limiters and meters: a draw that exceeds a limit by less is no violation."""
 
 
-class Offences:
+class LeaseViolations:
     """Comparison of faulty servers' draws with their leases. Nothing of it reaches the policy."""
 
     def __init__(self, struck: Sequence[tuple[Fault, BoolArray]], servers: int, highest_w: float) -> None:
@@ -33,15 +33,15 @@ class Offences:
         now_s: float,
         for_s: float,
         draw_w: FloatArray,
-        told: tuple[FloatArray, FloatArray, FloatArray],
+        granted: tuple[FloatArray, FloatArray, FloatArray],
         credit_back_s: float,
     ) -> None:
         """Records a period of `for_s` seconds with this mean draw, shape (servers,).
 
-        told: the limits, the joules of bursts above them and the highest draw of bursts, as last sent, shape (servers,)
-        each. Earlier values also count where they allowed more, since a period may begin with them.
+        granted: the limits, the joules of bursts above them and the highest draw of bursts, as last sent, shape
+        (servers,) each. Earlier values also count where they allowed more, since a period may begin with them.
         """
-        cap_w, burst_j, burst_w = told
+        cap_w, burst_j, burst_w = granted
         before_w, before_burst_w = self._before or (cap_w, burst_w)
         self._before = (cap_w, burst_w)
         lease_w = np.minimum(np.maximum(cap_w, before_w), self._highest_w) * (1 + _ERR_SHARE)

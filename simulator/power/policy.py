@@ -77,7 +77,7 @@ class Policy(Protocol):
         ...
 
 
-class Trusting:
+class MeterPolicy:
     """Common parts of policies that watch only the row's draw."""
 
     def __init__(self, budget_w: float) -> None:
@@ -90,7 +90,7 @@ class Trusting:
         return {}
 
 
-class NoCap(Trusting):
+class NoCap(MeterPolicy):
     """Policy that orders nothing: only the hardware brake is left."""
 
     name = "no-cap"

@@ -41,14 +41,14 @@ class Brake:
 
     def changes_until(self, until_s: float) -> list[tuple[float, bool]]:
         """(instant, on) in order, each returned once."""
-        told = []
+        changes = []
         if self._on_s <= until_s:
-            told.append((self._on_s, True))
+            changes.append((self._on_s, True))
             self._on_s = math.inf
         if self._off_s <= until_s:
-            told.append((self._off_s, False))
+            changes.append((self._off_s, False))
             self._off_s = math.inf
-        return told
+        return changes
 
 
 class BreakerHeat:

@@ -10,12 +10,12 @@ from cluster.arrays import FloatArray
 from simulator.power.demand import DAY_S
 from simulator.power.policy import PERIOD_S
 from simulator.power.requests import CLASSES
-from simulator.power.study import Compared, Study
+from simulator.power.study import ComparedRun, Study
 from simulator.reports.charts import INK, STYLES, Chart, colour, dash, drawn
 from simulator.reports.sweep_report import Key, rendered
 from simulator.sweep.runner import Run
 
-Done = Sequence[tuple[Run, Compared]]
+Done = Sequence[tuple[Run, ComparedRun]]
 POINTS = 700
 """Points of a line: each is the highest draw of its interval, so that no peak is lost."""
 
@@ -101,14 +101,14 @@ def _section(label: str, done: Done) -> PowerSection:
     )
 
 
-def _headline(mine: dict[str, list[Compared]]) -> str:
+def _headline(mine: dict[str, list[ComparedRun]]) -> str:
     kept = [policy for policy, runs in mine.items() if not any(compared.missed() for compared in runs)]
     if not kept:
         return "No policy met every goal under every seed."
     return f"Without a brake and within POLCA's latency goals under every seed: {', '.join(kept)}."
 
 
-def _cells(runs: Sequence[Compared]) -> tuple[str, ...]:
+def _cells(runs: Sequence[ComparedRun]) -> tuple[str, ...]:
     outcomes = [compared.outcome for compared in runs]
     cells = [
         str(max(outcome.brakes for outcome in outcomes)),
@@ -121,7 +121,7 @@ def _cells(runs: Sequence[Compared]) -> tuple[str, ...]:
     return tuple(cells)
 
 
-def _charts(label: str, mine: dict[str, list[Compared]]) -> tuple[Chart, ...]:
+def _charts(label: str, mine: dict[str, list[ComparedRun]]) -> tuple[Chart, ...]:
     worst = [max((run.outcome for run in runs), key=lambda outcome: outcome.peak_share) for runs in mine.values()]
     draws = [outcome.row_w / outcome.budget_w for outcome in worst]
     name = f"power-{label}"

@@ -15,11 +15,11 @@ from simulator.power.machine import DGX_A100, Machine
 from simulator.power.policy import PERIOD_S, Policy
 from simulator.power.protection import BrakeRules
 from simulator.power.requests import CHAT_MIX, CLASSES, Load, Requests, code_mix, draw_requests, servers_of
-from simulator.power.tonnage_policy import OURS, ours
-from simulator.power.trial import ClassOutcome, Outcome, Rules, run_trial
+from simulator.power.tonnage_policy import TONNAGE_POLICIES, tonnage_policy_of
+from simulator.power.trial import ClassOutcome, TrialOutcome, TrialRules, run_trial
 from simulator.sweep.runner import Run
 
-POLICIES = (*BASELINES, *OURS)
+POLICIES = (*BASELINES, *TONNAGE_POLICIES)
 DELAY_S = {"tonnage": 2.0, "ladder": 2.0}
 """Control delay of each policy by default: in band through an agent; all others out of band."""
 OUT_OF_BAND_S = 40.0
@@ -91,14 +91,14 @@ class Study:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Compared:
+class ComparedRun:
     """A run beside the same requests served without any limit."""
 
     extra_share: float
     seed: int
     delay_s: float
     telemetry_s: float
-    outcome: Outcome
+    outcome: TrialOutcome
     free: tuple[ClassOutcome, ...]
     """Results of the classes without any limit."""
     base_spike_share: float
@@ -159,7 +159,7 @@ def servers_with(study: Study, extra_share: float) -> int:
     return round(study.base_servers * (1 + extra_share))
 
 
-def play(run: Run, study: Study) -> Compared:
+def play(run: Run, study: Study) -> ComparedRun:
     """One run of a sweep; `run.trace` gives the number of additional servers (see label_of)."""
     extra_share = extra_of(run.trace)
     budget_w, spike_share = planned_budget(study, run.seed)
@@ -167,7 +167,7 @@ def play(run: Run, study: Study) -> Compared:
     free = _unlimited(study, servers, run.seed)
     began_s = time.process_time()
     outcome = _trial(study, servers, run.seed, run.policy, budget_w)
-    return Compared(
+    return ComparedRun(
         extra_share=extra_share,
         seed=run.seed,
         delay_s=study.delay_of(run.policy),
@@ -190,7 +190,7 @@ def planned_budget(study: Study, seed: int) -> tuple[float, float]:
 
 
 @lru_cache(maxsize=4)
-def _unlimited(study: Study, servers: int, seed: int) -> Outcome:
+def _unlimited(study: Study, servers: int, seed: int) -> TrialOutcome:
     """A row of these servers without any limit."""
     return _trial(replace(study, faults=(), brake=False), servers, seed, "no-cap", float("inf"))
 
@@ -200,13 +200,13 @@ def _requests(study: Study, servers: int, seed: int) -> Requests:
     return draw_requests(study.machine, study.curve(), study.load(), servers, seed)
 
 
-def _trial(study: Study, servers: int, seed: int, policy: str, budget_w: float) -> Outcome:
+def _trial(study: Study, servers: int, seed: int, policy: str, budget_w: float) -> TrialOutcome:
     delay_s, telemetry_s = study.delay_of(policy), study.telemetry_of(policy)
     own = servers_of(servers, study.low_share)
 
     def made(budget_w: float) -> Policy:
-        if policy in OURS:
-            return ours(policy, study.machine, own, budget_w, delay_s, telemetry_s)
+        if policy in TONNAGE_POLICIES:
+            return tonnage_policy_of(policy, study.machine, own, budget_w, delay_s, telemetry_s)
         return baseline(policy, study.machine, own, budget_w, delay_s)
 
     return run_trial(
@@ -216,7 +216,7 @@ def _trial(study: Study, servers: int, seed: int, policy: str, budget_w: float) 
         batch=study.batch,
         for_s=study.curve().for_s,
         make_policy=made,
-        rules=Rules(
+        rules=TrialRules(
             budget_w=budget_w,
             delay_s=delay_s,
             telemetry_s=telemetry_s,

@@ -28,7 +28,7 @@ from simulator.power.policy import PERIOD_S, Orders, Policy, Readings, periods_l
 from simulator.power.protection import ROW_BREAKER
 from simulator.power.requests import HIGH, LOW
 
-OURS = ("tonnage", "tonnage-oob")
+TONNAGE_POLICIES = ("tonnage", "tonnage-oob")
 """Names of Tonnage's policies, both with the same allocator; `oob` is for limits that take 40 s, through management
 controllers, and has no bursts."""
 
@@ -75,9 +75,9 @@ class Tonnage:
         self._devices = self._table.devices
         self._number = 0
         self._orders: Orders | None = None
-        self._told: Grants | None = None
+        self._last_grants: Grants | None = None
         self._burst_j: tuple[FloatArray, FloatArray] | None = None
-        self._said: tuple[FloatArray, FloatArray] | None = None
+        self._reported: tuple[FloatArray, FloatArray] | None = None
         """Limits that servers last reported, in watts of the server and of its devices."""
         self._per_limit = _plug_per_limit(machine)
         self._unbounded_w: FloatArray = np.full(len(self._devices), np.inf)
@@ -93,22 +93,22 @@ class Tonnage:
         readings = PowerReadings(
             at_s=seen.at_s,
             draw_w=(seen.server_w - machine.other_w) / machine.watts_per_gpu_watt,
-            cap_w=self._said_w(seen.cap_w),
+            cap_w=self._reported_limit_w(seen.cap_w),
             sequence=seen.sequence,
             phase=_PHASES.take(seen.phase),
             meter_at_s=np.array([seen.meter_at_s]),
             meter_w=np.array([seen.row_w]),
         )
         self._state, grants = step(self._allocator, self._state, readings, now_s, self._budget_w)
-        if self._orders is None or grants is not self._told:
-            self._orders, self._told = self._orders_of(grants), grants
+        if self._orders is None or grants is not self._last_grants:
+            self._orders, self._last_grants = self._orders_of(grants), grants
         return self._orders
 
-    def _said_w(self, cap_w: FloatArray) -> FloatArray:
-        if self._said is None or self._said[0] is not cap_w:
+    def _reported_limit_w(self, cap_w: FloatArray) -> FloatArray:
+        if self._reported is None or self._reported[0] is not cap_w:
             limit_w = np.minimum((cap_w - self._machine.other_w) / self._per_limit, self._devices.default_w)
-            self._said = (cap_w, limit_w)
-        return self._said[1]
+            self._reported = (cap_w, limit_w)
+        return self._reported[1]
 
     def _orders_of(self, grants: Grants) -> Orders:
         """Orders from grants. Unchanged limits are the same arrays as before, which agents detect without comparing."""
@@ -154,7 +154,7 @@ class Tonnage:
         return self._state
 
 
-def ours(
+def tonnage_policy_of(
     name: str, machine: Machine, servers: tuple[int, ...], budget_w: float, delay_s: float, telemetry_s: float
 ) -> Policy:
     """Tonnage for a row with these servers of each class.

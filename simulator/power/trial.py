@@ -13,7 +13,7 @@ from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.power import BreakerCurve
 from simulator.power.agents import AGENT_AFTER_BOOT_S, Agents
 from simulator.power.faults import DISOBEYING, Fault, edges_s
-from simulator.power.lease_violations import Offences
+from simulator.power.lease_violations import LeaseViolations
 from simulator.power.machine import Machine
 from simulator.power.policy import PERIOD_S, Orders, Policy, Readings, periods_late
 from simulator.power.protection import ROW_BREAKER, Brake, BrakeRules, BreakerHeat
@@ -31,7 +31,7 @@ MakePolicy = Callable[[float], Policy]
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class TrialRules:
     """Parameters of a run besides its row and its policy."""
 
     budget_w: float = float("inf")
@@ -62,7 +62,7 @@ class ClassOutcome:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
+class TrialOutcome:
     """Result of a run. All of it is simulated."""
 
     policy: str
@@ -111,9 +111,9 @@ def run_trial(
     batch: int,
     for_s: float,
     make_policy: MakePolicy,
-    rules: Rules,
+    rules: TrialRules,
     seed: int = 0,
-) -> Outcome:
+) -> TrialOutcome:
     """Outcome of serving the requests for this time under the policy.
 
     seed: determines the servers that faults affect.
@@ -146,7 +146,7 @@ class _Trial:
         servers: tuple[int, ...],
         batch: int,
         make_policy: MakePolicy,
-        rules: Rules,
+        rules: TrialRules,
         seed: int,
     ) -> None:
         self.machine, self.requests, self.servers, self.rules = machine, requests, servers, rules
@@ -165,7 +165,7 @@ class _Trial:
         )
         self.struck: list[tuple[Fault, BoolArray]] = [(f, f.strikes(count, seed)) for f in rules.faults]
         disobeying = [(fault, whom) for fault, whom in self.struck if fault.kind in DISOBEYING]
-        self.offences = Offences(disobeying, count, machine.highest_w) if disobeying else None
+        self.violations = LeaseViolations(disobeying, count, machine.highest_w) if disobeying else None
         self.brake, self.heat = Brake(rules.brake, rules.budget_w), BreakerHeat(rules.breaker, rules.budget_w)
         self.brake_share = machine.share_at(rules.brake.mhz)
         self.edges = list(edges_s(rules.faults))
@@ -175,7 +175,7 @@ class _Trial:
         self.ripple_w = np.random.default_rng(seed).uniform(-RIPPLE_W, RIPPLE_W, (RIPPLES, count))
         self.periods = 0
         self.frozen: Readings | None = None
-        self.heard: Readings | None = None
+        self.last_readings: Readings | None = None
         self.dead = False
         self.epoch = 0
         self.budget_w = rules.budget_w
@@ -189,7 +189,7 @@ class _Trial:
         self.limits: tuple[FloatArray, FloatArray] = (self.agents.clock, self.agents.cap_w)
         self.named: dict[int, tuple[float, int, str]] = {}
 
-    def run(self, for_s: float) -> Outcome:
+    def run(self, for_s: float) -> TrialOutcome:
         late = periods_late(self.rules.telemetry_s)
         pipe: list[Readings] = []
         for period in range(1, round(for_s / PERIOD_S) + 1):
@@ -247,22 +247,22 @@ class _Trial:
         self.brake.read(now_s, row_w)
         self.heat.read(PERIOD_S, row_w)
         self._count_limited()
-        if self.offences is not None:
-            self.offences.read(now_s, PERIOD_S, server_w, self.agents.told, self.row.credit_back_s)
+        if self.violations is not None:
+            self.violations.read(now_s, PERIOD_S, server_w, self.agents.granted, self.row.credit_back_s)
         self.periods += 1
         readings = Readings(
             at_s=self.zeros + now_s,
             server_w=server_w + self.ripple_w[self.periods % RIPPLES],
             meter_at_s=now_s,
             row_w=row_w,
-            cap_w=self.agents.said_w,
+            cap_w=self.agents.reported_w,
             phase=self.row.phase.copy(),
             # A grant of another controller confirms nothing to this one.
             sequence=self.agents.sequence if self.agents.epoch == self.epoch else np.full(len(server_w), -1),
         )
-        return self._told(readings, now_s) if self.rules.faults else readings
+        return self._with_telemetry_faults(readings, now_s) if self.rules.faults else readings
 
-    def _told(self, true: Readings, now_s: float) -> Readings:
+    def _with_telemetry_faults(self, true: Readings, now_s: float) -> Readings:
         """Reading after the faults of telemetry."""
         if self._holds("frozen", now_s):
             self.frozen = self.frozen or true
@@ -293,21 +293,23 @@ class _Trial:
             self.epoch += 1
         cut = self._holds("cut", now_s)
         if not cut:
-            self.heard = seen
-        if self.heard is None:
+            self.last_readings = seen
+        if self.last_readings is None:
             return
         self.policy.set_budget(self.budget_w)
-        orders = self.policy.step(now_s, self.heard)  # a controller that is cut off continues with its last readings
+        orders = self.policy.step(
+            now_s, self.last_readings
+        )  # a controller that is cut off continues with its last readings
         if orders is not None and not cut:
             self.sent += 1
             heapq.heappush(self.under_way, (now_s + self.rules.delay_s, self.sent, self.epoch, orders))
         for server, why in self.policy.named().items():
             self.named.setdefault(server, (now_s, server, why))
 
-    def _outcome(self, for_s: float) -> Outcome:
+    def _outcome(self, for_s: float) -> TrialOutcome:
         over_s, longest_s = self.row.over_until_now_s()
         held_s = np.split(self.row.held_s(), np.cumsum(self.servers)[:-1])
-        return Outcome(
+        return TrialOutcome(
             policy=self.policy.name,
             servers=self.servers,
             for_s=for_s,
@@ -323,7 +325,7 @@ class _Trial:
             ),
             named=tuple(sorted(self.named.values())),
             disobeyed=_by_instant(self.agents.disobeyed_s),
-            offended=() if self.offences is None else _by_instant(self.offences.at_s),
+            offended=() if self.violations is None else _by_instant(self.violations.at_s),
         )
 
     def _class_outcome(self, number: int, for_s: float, held_share: float) -> ClassOutcome:

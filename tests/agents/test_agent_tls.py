@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from controller.power.agent_server import WattServer
+from controller.power.agent_server import AgentServer
 from controller.power.agent_tls import MountedTls
-from controller.power.term import Watts
+from controller.power.term import PowerTerm
 from nodeagent.controller_link import Link, Tls
 from power.leases.messages import Inventory, Keys, sealed
 from power.leases.mounted_keys import keys_of_node
@@ -34,8 +34,8 @@ def lived(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
 async def joins(server_tls: ssl.SSLContext, agent_tls: Tls | None, attempts: int = 3) -> bool:
     """Whether an agent's line is up before so many of its attempts have failed."""
     clock = asyncio.get_running_loop().time
-    leader = Watts(lambda _: pytest.fail("no turn is taken"), epoch=1)
-    server = WattServer(lambda: leader, lambda: FLEET, clock)
+    leader = PowerTerm(lambda _: pytest.fail("no turn is taken"), epoch=1)
+    server = AgentServer(lambda: leader, lambda: FLEET, clock)
     keys = keys_of_node(FLEET, "n1")
     failed = asyncio.Semaphore(0)
 

@@ -17,15 +17,15 @@ from controller.kube_world.observer import NODES
 from controller.metrics.registry import Meter, Sample
 from controller.power.domain_facts import facts_of, held_of
 from controller.power.loop import PowerLoop
-from controller.power.metrics import PowerTeller, samples_of
+from controller.power.metrics import PowerLoopMetrics, samples_of
 from controller.power.reporter import PowerReporter
-from controller.power.watcher import POWER_DOMAINS, PowerWatcher, Work
+from controller.power.watcher import POWER_DOMAINS, NodeWork, PowerWatcher
 from controller.report.decisions import Said
 from nodeagent.agent import Agent
 from nodeagent.bmc_meter import MeterReading
 from nodeagent.controller_link import Link
 from nodeagent.rules import AgentRules
-from power.devices.fake_devices import PretendDevice, PretendDevices
+from power.devices.fake_devices import FakeDevice, FakeDevices
 from power.leases.messages import Keys
 from power.leases.mounted_keys import keys_of_node
 from power.rules import PowerRules
@@ -57,18 +57,18 @@ class Cluster:
 
     def __init__(self, folder: Path, objects: Sequence[dict[str, Any]], nodes: Sequence[dict[str, Any]]) -> None:
         self.clock = asyncio.get_running_loop().time
-        self.folder, self.leads, self.term, self.work = folder, True, 1, Work()
+        self.folder, self.leads, self.term, self.work = folder, True, 1, NodeWork()
         self.domains: Cache[OwnObject] = Cache(POWER_DOMAINS, lambda: None)
         self.nodes: Cache[Node] = Cache(NODES, lambda: None)
         self.store(objects)
         self.nodes.take_page(listed(nodes), 0.0, is_first=True)
         watcher = PowerWatcher(self.domains, self.nodes, lambda: self.work, frozenset({GPU}))
         self.meter = Meter()
-        self.teller = PowerTeller(self.meter, 0.0)
+        self.teller = PowerLoopMetrics(self.meter, 0.0)
         self.loop = PowerLoop(
-            watcher.see, lambda: self.leads, lambda: self.term, lambda: FLEET, self.clock, FAST, self.teller.tell
+            watcher.see, lambda: self.leads, lambda: self.term, lambda: FLEET, self.clock, FAST, self.teller.publish
         )
-        self.devices: dict[str, PretendDevice] = {}
+        self.devices: dict[str, FakeDevice] = {}
         self.metered_w: dict[str, float] = {}
         """What nodes' own meters show; those that are not in it have none."""
         self.written: list[tuple[str, dict[str, Any]]] = []
@@ -76,7 +76,7 @@ class Cluster:
         self.samples: tuple[Sample, ...] = ()
         self.reporter = PowerReporter(
             self.domains,
-            lambda: self.loop.standing,
+            lambda: self.loop.loop_state,
             self._send,
             self._say,
             self._publish,
@@ -117,10 +117,10 @@ class Cluster:
             await self._agent(stack, name, port)
 
     async def _agent(self, stack: AsyncExitStack, name: str, port: int) -> None:
-        device = self.devices[name] = PretendDevice(f"g-{name}", obeys_after_s=0.0)
+        device = self.devices[name] = FakeDevice(f"g-{name}", obeys_after_s=0.0)
         keys, line = keys_of_node(FLEET, name), list[Link]()
         agent = Agent(
-            name, "life", "boot", PretendDevices([device], self.clock), self.folder / name,
+            name, "life", "boot", FakeDevices([device], self.clock), self.folder / name,
             AgentRules(period_s=0.1, mean_s=0.1), self.clock, lambda: keys,
             lambda message: line[0].say(message), lambda: self._metered(name),
         )  # fmt: skip
@@ -173,12 +173,12 @@ def test_a_budget_that_is_lowered_takes_watts_and_the_status_speaks_of_its_gener
         assert cluster.status("row")["observedGeneration"] == 2
         await until(lambda: cluster.status("rack").get("heldBack"))
         assert {each["limitedBy"] for each in cluster.status("rack")["heldBack"]} == {"row"}
-        standing = cluster.loop.standing
-        assert standing is not None
-        assert set(held_of(standing)) == {"rack"}
-        named = {sample.name for sample in samples_of(facts_of(standing))}
+        loop_state = cluster.loop.loop_state
+        assert loop_state is not None
+        assert set(held_of(loop_state)) == {"rack"}
+        named = {sample.name for sample in samples_of(facts_of(loop_state))}
         assert "tonnage_power_headroom_watts" in named
-        table = standing.power_table()
+        table = loop_state.power_table()
         assert table is not None
         assert set(table.headroom_w) == {"row", "rack", "n0", "n1"}
 
@@ -245,13 +245,13 @@ def test_only_who_leads_serves_and_a_new_term_takes_over(tmp_path: Path) -> None
         await until(lambda: cluster.ready("row") == "True BudgetKept" and max(cluster.limits_w()) > 600)
         cluster.leads = False
         await until(lambda: cluster.limits_w() == [350.0])
-        assert cluster.loop.standing is None
+        assert cluster.loop.loop_state is None
         await until(lambda: cluster.samples == ())
 
         cluster.leads, cluster.term = True, 7
         await until(lambda: max(cluster.limits_w()) > 600)
-        assert cluster.loop.standing is not None
-        assert cluster.loop.standing.epoch == 7
+        assert cluster.loop.loop_state is not None
+        assert cluster.loop.loop_state.epoch == 7
 
     lived(story)
 
@@ -301,7 +301,7 @@ def test_nothing_is_granted_before_the_domains_were_seen(tmp_path: Path) -> None
         await cluster.start(stack, "n0")
         await until(lambda: cluster.limits_w() == [350.0])
         await asyncio.sleep(1.0)
-        assert cluster.loop.standing is None
+        assert cluster.loop.loop_state is None
 
         cluster.domains.synced.set()
         await until(lambda: max(cluster.limits_w()) > 600)

@@ -20,12 +20,12 @@ from cluster.power import (
     PowerReadings,
     PowerTable,
 )
-from controller.power.agent_server import WattServer
-from controller.power.term import Watts
+from controller.power.agent_server import AgentServer
+from controller.power.term import PowerTerm
 from nodeagent.agent import Agent
 from nodeagent.controller_link import Link
 from nodeagent.rules import AgentRules
-from power.devices.fake_devices import PretendDevice, PretendDevices
+from power.devices.fake_devices import FakeDevice, FakeDevices
 from power.leases.framing import framed
 from power.leases.messages import Inventory, Keys, Report, sealed
 from power.leases.mounted_keys import keys_of_node
@@ -87,11 +87,11 @@ class Row:
 
     def __init__(self, folder: Path, nodes: int) -> None:
         self.clock = asyncio.get_running_loop().time
-        self.devices = {f"n{n}": PretendDevice(f"g{n}", obeys_after_s=0.0) for n in range(nodes)}
+        self.devices = {f"n{n}": FakeDevice(f"g{n}", obeys_after_s=0.0) for n in range(nodes)}
         self.folder = folder
         self.agents: dict[str, Agent] = {}
         self.links: dict[str, Link] = {}
-        self.leader: Watts | None = None
+        self.leader: PowerTerm | None = None
 
     def enforced_w(self) -> list[float]:
         return [device.enforced_w(self.clock()) for device in self.devices.values()]
@@ -101,8 +101,8 @@ class Row:
             await asyncio.sleep(0.02)
 
     @asynccontextmanager
-    async def up(self) -> AsyncIterator[WattServer]:
-        server = WattServer(lambda: self.leader, lambda: FLEET, self.clock)
+    async def up(self) -> AsyncIterator[AgentServer]:
+        server = AgentServer(lambda: self.leader, lambda: FLEET, self.clock)
         listening = await server.serve("127.0.0.1", 0)
         port = int(listening.sockets[0].getsockname()[1])
         stop = asyncio.Event()
@@ -123,9 +123,9 @@ class Row:
             await asyncio.sleep(0.05)
 
     async def _start(
-        self, node: str, device: PretendDevice, port: int, stop: asyncio.Event, tasks: list["asyncio.Task[None]"]
+        self, node: str, device: FakeDevice, port: int, stop: asyncio.Event, tasks: list["asyncio.Task[None]"]
     ) -> None:
-        backend = PretendDevices([device], self.clock)
+        backend = FakeDevices([device], self.clock)
         rules = AgentRules(period_s=0.1, mean_s=0.1)
         keys = keys_of_node(FLEET, node)
         say = lambda message: self.links[node].say(message)  # noqa: E731 - the link is made after the agent
@@ -147,7 +147,7 @@ def test_watts_flow_to_who_needs_them_and_never_over_the_budget(tmp_path: Path) 
         for busy in ("n0", "n1"):
             row.devices[busy].wants_w = lambda _: 690.0
         row.devices["n2"].wants_w = lambda _: 70.0
-        row.leader = Watts(row_of(1700.0), epoch=1, rules=FAST)
+        row.leader = PowerTerm(row_of(1700.0), epoch=1, rules=FAST)
         async with row.up():
             await row.until(lambda: max(row.enforced_w()) <= 350.0)  # every agent has taken hold
             await row.until(lambda: sum(row.enforced_w()[:2]) > 2 * 500.0)
@@ -161,12 +161,12 @@ def test_watts_flow_to_who_needs_them_and_never_over_the_budget(tmp_path: Path) 
 def test_without_a_leader_devices_fall_to_their_floor_and_a_new_one_takes_over(tmp_path: Path) -> None:
     async def story() -> None:
         row = Row(tmp_path, 2)
-        row.leader = Watts(row_of(1300.0), epoch=1, rules=FAST)
+        row.leader = PowerTerm(row_of(1300.0), epoch=1, rules=FAST)
         async with row.up():
             await row.until(lambda: sum(row.enforced_w()) > 1000.0)
             row.leader = None
             await row.until(lambda: row.enforced_w() == [350.0, 350.0])
-            row.leader = Watts(row_of(1300.0), epoch=2, rules=FAST)
+            row.leader = PowerTerm(row_of(1300.0), epoch=2, rules=FAST)
             await row.until(lambda: sum(row.enforced_w()) > 1000.0)
 
             assert {agent.holder.epoch for agent in row.agents.values()} == {2}
@@ -177,7 +177,7 @@ def test_without_a_leader_devices_fall_to_their_floor_and_a_new_one_takes_over(t
 def test_a_budget_that_is_cut_is_kept_soon(tmp_path: Path) -> None:
     async def story() -> None:
         row = Row(tmp_path, 2)
-        row.leader = Watts(row_of(1400.0), epoch=1, rules=FAST)
+        row.leader = PowerTerm(row_of(1400.0), epoch=1, rules=FAST)
         async with row.up():
             await row.until(lambda: sum(row.enforced_w()) > 1000.0)
             row.leader.changed(row_of(800.0))
@@ -192,7 +192,7 @@ def test_a_budget_that_is_cut_is_kept_soon(tmp_path: Path) -> None:
 def test_an_impostor_neither_joins_nor_pushes_a_node_aside(tmp_path: Path) -> None:
     async def story() -> None:
         row = Row(tmp_path, 1)
-        row.leader = Watts(row_of(700.0), epoch=1, rules=FAST)
+        row.leader = PowerTerm(row_of(700.0), epoch=1, rules=FAST)
         async with row.up() as server:
             await row.until(lambda: server.nodes == {"n0"})
             port = row.links["n0"]._port
@@ -211,7 +211,7 @@ def test_an_impostor_neither_joins_nor_pushes_a_node_aside(tmp_path: Path) -> No
 
 
 def test_domains_that_cannot_be_leave_those_that_were(tmp_path: Path) -> None:
-    watts = Watts(row_of(1000.0), epoch=1, rules=FAST)
+    watts = PowerTerm(row_of(1000.0), epoch=1, rules=FAST)
     watts.changed(row_of(-1.0))
 
     assert watts.turn(0.0) == ()
@@ -220,7 +220,7 @@ def test_domains_that_cannot_be_leave_those_that_were(tmp_path: Path) -> None:
 
 
 def test_a_report_that_came_late_does_not_count() -> None:
-    watts = Watts(row_of(1000.0), epoch=1, rules=FAST)
+    watts = PowerTerm(row_of(1000.0), epoch=1, rules=FAST)
     newer, older = (Report("n0", "life", at_s, -1, -1, {}) for at_s in (5.0, 4.0))
 
     assert watts.hear(newer) is None

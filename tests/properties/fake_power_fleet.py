@@ -11,8 +11,8 @@ from cluster.power import PowerTable
 from power.allocator.state import Allocator, AllocatorState, Grants, allocator_of, first_state
 from power.allocator.step import step
 from power.leases.holder import DeviceLimits, Holder, accepted, limits
-from power.leases.issuer import LeaseBook, answers, found_w, heard, readings_of, taken_over
-from power.leases.messages import Heard, Keys, Lease, Refusal, Report, opened, sealed
+from power.leases.issuer import LeaseBook, adopted, answers, found_w, heard, readings_of
+from power.leases.messages import DeviceReport, Keys, Lease, Refusal, Report, opened, sealed
 from power.rules import PowerRules
 
 KEYS = Keys("k1", {"k1": b"secret"})
@@ -106,7 +106,7 @@ class Agent:
 
     def report(self, draws_w: Mapping[str, float], now_s: int) -> bytes:
         epoch, answered_s, at_s = self.answered or (-1, 0.0, 0.0)
-        devices = {n: Heard(draws_w[n], 0.0, h.read_w()) for n, h in self.hardware.items()}
+        devices = {n: DeviceReport(draws_w[n], 0.0, h.read_w()) for n, h in self.hardware.items()}
         said = Report(
             self.holder.node,
             self.holder.life,
@@ -146,7 +146,7 @@ class Controller:
         if self.allocator is None or self.state is None:
             if now_s < self.first_s + 2:
                 return ()
-            found = taken_over(self.table, found_w(self.book, self.table), self.book.epoch)
+            found = adopted(self.table, found_w(self.book, self.table), self.book.epoch)
             self.allocator = allocator_of(found, self.rules)
             self.state = first_state(self.allocator)
         readings = readings_of(self.book, self.table)

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nodeagent.out_of_band import OutOfBand, Sparing
+from nodeagent.out_of_band import BmcPacing, OutOfBand
 from power.devices.backend import SILENT, DeviceError, DeviceFacts, DeviceReading
 
 SETTLES_S = 40.0
@@ -71,8 +71,8 @@ def test_a_device_never_counts_as_limited_lower_than_it_is(
 ) -> None:
     clock = [0.0]
     device = Slow(delays_s, lost, clock)
-    sparing = replace(Sparing(), look_s=1000.0, settles_s=SETTLES_S)
-    band = OutOfBand(device, lambda: clock[0], Random(seed), sparing)  # noqa: S311 - spreads requests
+    pacing = replace(BmcPacing(), look_s=1000.0, settles_s=SETTLES_S)
+    band = OutOfBand(device, lambda: clock[0], Random(seed), pacing)  # noqa: S311 - spreads requests
     band.discover()
 
     for deed, limit_w, for_s in steps:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from nodeagent.agent import Agent
 from nodeagent.rules import AgentRules
 from power.devices.backend import REFUSED, DeviceError
-from power.devices.fake_devices import PretendDevice, PretendDevices
+from power.devices.fake_devices import FakeDevice, FakeDevices
 from power.leases.messages import Keys, Lease, node_secret, sealed
 
 pytestmark = pytest.mark.slow
@@ -37,10 +37,10 @@ class CrashError(Exception):
     """The process ends here."""
 
 
-class Hardware(PretendDevices):
+class Hardware(FakeDevices):
     """One device that knows whose limit it has, refuses when told to, and may be the last that an agent sees."""
 
-    def __init__(self, device: PretendDevice) -> None:
+    def __init__(self, device: FakeDevice) -> None:
         super().__init__([device], lambda: self.now_s)
         self.device, self.now_s = device, 1000.0
         self.is_ours = self.refuses = False
@@ -164,7 +164,7 @@ def steps(*whats: str, lowest: int, highest: int) -> st.SearchStrategy[list[Step
     return st.lists(st.tuples(st.sampled_from(whats), watts), max_size=25)
 
 
-def lived(device: PretendDevice, found_w: float, happening: list[Step]) -> None:
+def lived(device: FakeDevice, found_w: float, happening: list[Step]) -> None:
     async def story() -> None:
         hardware = Hardware(device)
         hardware.set_by_others(found_w)
@@ -188,7 +188,7 @@ def lived(device: PretendDevice, found_w: float, happening: list[Step]) -> None:
 @example(found_w=695.0, happening=[("order", 400.0), ("refuses", 0.0), *[("order", 10.0 * n) for n in range(20, 40)]])
 @example(found_w=695.0, happening=[("order", 400.0), ("crash before an order", 300.0), ("others", 450.0)])
 def test_stopping_gives_back_what_was_found_or_what_others_set_since(found_w: float, happening: list[Step]) -> None:
-    lived(PretendDevice("g", default_w=645.0, obeys_after_s=0.0), found_w, happening)
+    lived(FakeDevice("g", default_w=645.0, obeys_after_s=0.0), found_w, happening)
 
 
 @many
@@ -202,4 +202,4 @@ def test_stopping_gives_back_what_was_found_or_what_others_set_since(found_w: fl
 def test_so_it_does_where_a_device_makes_another_limit_of_ours(found_w: float, happening: list[Step]) -> None:
     """It clamps to 300 to 500 W without a word. What it made of an order is known once its answer is written down:
     after a crash in between it would pass for somebody else's."""
-    lived(PretendDevice("g", default_w=455.0, clamps_to_w=CLAMPS_W, obeys_after_s=0.0), found_w, happening)
+    lived(FakeDevice("g", default_w=455.0, clamps_to_w=CLAMPS_W, obeys_after_s=0.0), found_w, happening)

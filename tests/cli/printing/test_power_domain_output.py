@@ -3,15 +3,15 @@
 from typing import Any
 
 from cli.printing.power_domain_output import as_data, domains_of, rows, why
-from controller.power.domain_facts import DomainFacts, Held, Suspect
-from controller.power.domain_status import Told, status_after
+from controller.power.domain_facts import DomainFacts, HeldBackDevice, Suspect
+from controller.power.domain_status import StatusInputs, status_after
 
 AT_S = 1_700_000_000.0
-HELD = Held("g1", "n1", "low", 400.0, 640.0, "row", AT_S, 0.1)
+HELD = HeldBackDevice("g1", "n1", "low", 400.0, 640.0, "row", AT_S, 0.1)
 
 
 def domain(
-    name: str, *, feeds: tuple[str, ...] = (), held: tuple[Held, ...] = (), wrong: tuple[Suspect, ...] = ()
+    name: str, *, feeds: tuple[str, ...] = (), held: tuple[HeldBackDevice, ...] = (), wrong: tuple[Suspect, ...] = ()
 ) -> Any:
     facts = DomainFacts(
         draw_w=1200.0, worst_w=1400.0, budget_w=2000.0, headroom_w=300.0, devices=4, managed=4, stale=0,
@@ -21,7 +21,7 @@ def domain(
     return {
         "metadata": {"name": name},
         "spec": spec,
-        "status": status_after({}, Told(1, facts=facts, held=held), AT_S, may_refresh=True),
+        "status": status_after({}, StatusInputs(1, facts=facts, held=held), AT_S, may_refresh=True),
     }
 
 

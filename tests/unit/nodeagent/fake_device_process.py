@@ -5,14 +5,14 @@ import sys
 import time
 
 from nodeagent.device_process import serve
-from power.devices.fake_devices import PretendDevice, PretendDevices
+from power.devices.fake_devices import FakeDevice, FakeDevices
 
 
-class Misbehaving(PretendDevices):
+class Misbehaving(FakeDevices):
     """Hangs, dies or raises when a limit of 666 W is asked for."""
 
     def __init__(self, how: str) -> None:
-        super().__init__([PretendDevice("g", obeys_after_s=0.0), PretendDevice("lost", lost_from_s=0.0)], lambda: 7.0)
+        super().__init__([FakeDevice("g", obeys_after_s=0.0), FakeDevice("lost", lost_from_s=0.0)], lambda: 7.0)
         self.how = how
 
     def set_limit(self, uuid: str, limit_w: float) -> float:

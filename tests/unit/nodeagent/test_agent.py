@@ -10,7 +10,7 @@ import pytest
 from nodeagent.agent import Agent
 from nodeagent.rules import AgentRules
 from nodeagent.state_file import read_record
-from power.devices.fake_devices import PretendDevice, PretendDevices
+from power.devices.fake_devices import FakeDevice, FakeDevices
 from power.leases.messages import Keys, Lease, Refusal, Report, node_secret, opened, sealed
 
 FLEET = b"a secret of the fleet, long enough"
@@ -26,10 +26,10 @@ class Watch:
         return self.now_s
 
 
-class Told(PretendDevices):
+class Told(FakeDevices):
     """Pretend devices that remember what they were told, in order."""
 
-    def __init__(self, devices: list[PretendDevice], clock: Watch) -> None:
+    def __init__(self, devices: list[FakeDevice], clock: Watch) -> None:
         super().__init__(devices, clock)
         self.orders: list[tuple[str, float]] = []
 
@@ -41,7 +41,7 @@ class Told(PretendDevices):
 class Node:
     """An agent with its devices, and a controller's pen."""
 
-    def __init__(self, folder: Path, *devices: PretendDevice, life: str = "life-1", boot: str = "boot-1") -> None:
+    def __init__(self, folder: Path, *devices: FakeDevice, life: str = "life-1", boot: str = "boot-1") -> None:
         self.watch = Watch()
         self.devices = Told(list(devices), self.watch)
         self.said: list[bytes] = []
@@ -86,8 +86,8 @@ def lived(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(story())
 
 
-def gpu(uuid: str = "g", **manners: Any) -> PretendDevice:
-    return PretendDevice(uuid, obeys_after_s=0.0, **manners)
+def gpu(uuid: str = "g", **manners: Any) -> FakeDevice:
+    return FakeDevice(uuid, obeys_after_s=0.0, **manners)
 
 
 def test_without_a_lease_devices_are_at_their_floor(tmp_path: Path) -> None:

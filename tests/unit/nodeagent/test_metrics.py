@@ -10,21 +10,21 @@ from nodeagent.agent import Agent
 from nodeagent.bmc_meter import MeterReading
 from nodeagent.metrics import DCGM, AgentMetrics
 from nodeagent.rules import AgentRules
-from power.devices.fake_devices import PretendDevice, PretendDevices
+from power.devices.fake_devices import FakeDevice, FakeDevices
 from power.leases.messages import Keys
 
 PAGE = (Path(__file__).parents[3] / "docs" / "power.md").read_text(encoding="utf-8")
 KEYS = Keys("k", {"k": b"of a node"})
 
 
-def scraped(folder: Path, *devices: PretendDevice, as_dcgm: bool = False) -> str:
+def scraped(folder: Path, *devices: FakeDevice, as_dcgm: bool = False) -> str:
     """After one look of an agent with a meter, 2 s after it found its devices; by default two, one of which fails."""
 
     async def story() -> str:
         now_s = [998.0]
         clock = lambda: now_s[0]  # noqa: E731 - it stands
-        there = devices or (PretendDevice("g0"), PretendDevice("g1", silent_from_s=0.0))
-        backend = PretendDevices(there, clock)
+        there = devices or (FakeDevice("g0"), FakeDevice("g1", silent_from_s=0.0))
+        backend = FakeDevices(there, clock)
         agent = Agent(
             *("n1", "life", "boot", backend, folder / "record", AgentRules(), clock, lambda: KEYS, lambda _: None),
             lambda: MeterReading(1900.0, 995.0),
@@ -55,9 +55,9 @@ def test_limits_draws_and_failures_are_told(tmp_path: Path) -> None:
 
 def test_what_holds_clocks_down_is_told_by_reason_of_devices_that_tell(tmp_path: Path) -> None:
     """A brake leaves g0 200 W; g1 tells nothing of its clocks; g2 wants 300 W under a limit of 700 W."""
-    braked = PretendDevice("g0", brake_w=200.0)
-    mute = PretendDevice("g1", tells_throttles=False)
-    free = PretendDevice("g2", wants_w=lambda _: 300.0)
+    braked = FakeDevice("g0", brake_w=200.0)
+    mute = FakeDevice("g1", tells_throttles=False)
+    free = FakeDevice("g2", wants_w=lambda _: 300.0)
     lines = scraped(tmp_path, braked, mute, free).splitlines()
 
     name = "tonnage_agent_device_throttled"

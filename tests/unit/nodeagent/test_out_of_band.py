@@ -4,12 +4,12 @@ from random import Random
 
 import pytest
 
-from nodeagent.out_of_band import OutOfBand, Sparing
+from nodeagent.out_of_band import BmcPacing, OutOfBand
 from power.devices.backend import REFUSED, SILENT, DeviceError, DeviceReading
 from power.devices.redfish import Redfish
 from tests.unit.power.devices.fake_bmc import PretendBmc
 
-EXACT = Sparing(look_s=5.0, rest_s=10.0, settles_s=40.0, jitter_share=0.0)
+EXACT = BmcPacing(look_s=5.0, rest_s=10.0, settles_s=40.0, jitter_share=0.0)
 
 
 class Watch:
@@ -24,10 +24,10 @@ class Watch:
 class Far:
     """Devices behind a BMC whose threads are the test's own steps."""
 
-    def __init__(self, sparing: Sparing = EXACT) -> None:
+    def __init__(self, pacing: BmcPacing = EXACT) -> None:
         self.bmc, self.watch = PretendBmc(), Watch()
         chance = Random(1)  # noqa: S311 - spreads requests
-        self.band = OutOfBand(Redfish(self.bmc, self.watch), self.watch, chance, sparing)
+        self.band = OutOfBand(Redfish(self.bmc, self.watch), self.watch, chance, pacing)
         self.band.discover()
 
     def limit_w(self, uuid: str = "uuid-GPU_0") -> float | None:
@@ -85,7 +85,7 @@ def test_a_higher_limit_counts_from_the_moment_it_is_on_its_way() -> None:
 
 def test_a_limit_that_was_refused_may_be_at_work_all_the_same() -> None:
     """The answer was lost, or the BMC took it and failed afterwards."""
-    far = Far(Sparing(look_s=60.0, jitter_share=0.0))
+    far = Far(BmcPacing(look_s=60.0, jitter_share=0.0))
     far.bmc.limits_w["GPU_0"] = 300.0
     far.passes(5.0)
     far.passes(50.0)
@@ -176,7 +176,7 @@ def test_two_nodes_do_not_knock_at_the_same_moment() -> None:
     rests = []
     for seed in (1, 2):
         watch, bmc = Watch(), PretendBmc()
-        band = OutOfBand(Redfish(bmc, watch), watch, Random(seed), Sparing())  # noqa: S311 - spreads requests
+        band = OutOfBand(Redfish(bmc, watch), watch, Random(seed), BmcPacing())  # noqa: S311 - spreads requests
         band.discover()
         band.set_limit("uuid-GPU_0", 400.0)
         band.tell()

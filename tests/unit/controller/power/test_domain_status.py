@@ -7,8 +7,8 @@ import pytest
 
 from cluster.errors import Mistake
 from controller.api.power_domain import PowerDomainStatus
-from controller.power.domain_facts import DomainFacts, Held, Suspect
-from controller.power.domain_status import Told, said_of_change, status_after
+from controller.power.domain_facts import DomainFacts, HeldBackDevice, Suspect
+from controller.power.domain_status import StatusInputs, events_of_change, status_after
 
 FINE = DomainFacts(
     draw_w=2400.0,
@@ -28,11 +28,13 @@ LIAR = Suspect("g1", "n1", "OverCap")
 METER = Suspect("meter", "n1", "MeterShowsMore")
 
 
-def told(**facts: Any) -> Told:
-    return Told(generation=3, facts=replace(FINE, **facts))
+def inputs(**facts: Any) -> StatusInputs:
+    return StatusInputs(generation=3, facts=replace(FINE, **facts))
 
 
-def after(before: dict[str, Any], what: Told, at_s: float = AT_S, *, may_refresh: bool = True) -> dict[str, Any]:
+def after(
+    before: dict[str, Any], what: StatusInputs, at_s: float = AT_S, *, may_refresh: bool = True
+) -> dict[str, Any]:
     return status_after(before, what, at_s, may_refresh=may_refresh)
 
 
@@ -41,7 +43,7 @@ def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 def test_a_domain_that_fares_well_is_ready_and_not_degraded() -> None:
-    status = after({}, told())
+    status = after({}, inputs())
 
     assert conditions(status) == {
         "Accepted": ("True", "Valid"),
@@ -68,13 +70,13 @@ def test_a_domain_that_fares_well_is_ready_and_not_degraded() -> None:
     ],
 )
 def test_what_is_wrong_is_the_reason(facts: dict[str, Any], ready: str, degraded: str) -> None:
-    found = conditions(after({}, told(**facts)))
+    found = conditions(after({}, inputs(**facts)))
 
     assert (found["Ready"][1], found["Degraded"][1]) == (ready, degraded)
 
 
 def test_a_meter_that_shows_more_is_told_with_the_watts_that_are_kept_free() -> None:
-    status = after({}, told(meters=(METER,), unaccounted_w=400.0))
+    status = after({}, inputs(meters=(METER,), unaccounted_w=400.0))
     degraded = next(each for each in status["conditions"] if each["type"] == "Degraded")
 
     assert degraded["message"] == (
@@ -85,8 +87,8 @@ def test_a_meter_that_shows_more_is_told_with_the_watts_that_are_kept_free() -> 
 
 
 def test_a_mistaken_domain_says_so_and_the_others_that_those_before_stay() -> None:
-    wrong = replace(told(), mistaken=(Mistake("PowerDomain/row, spec.feeds", "draws through itself"),))
-    others = replace(told(), unusable="rack: draws through itself")
+    wrong = replace(inputs(), mistaken=(Mistake("PowerDomain/row, spec.feeds", "draws through itself"),))
+    others = replace(inputs(), unusable="rack: draws through itself")
 
     assert conditions(after({}, wrong))["Accepted"] == ("False", "Mistaken")
     assert conditions(after({}, others))["Ready"] == ("False", "NotUsed")
@@ -94,25 +96,25 @@ def test_a_mistaken_domain_says_so_and_the_others_that_those_before_stay() -> No
 
 
 def test_ripples_are_not_written() -> None:
-    status = after({}, told())
+    status = after({}, inputs())
 
     # 2 % of 3200 W are 64 W.
-    assert after(status, told(draw_w=2460.0), AT_S + 60) == status
-    assert after(status, told(draw_w=2470.0), AT_S + 60)["drawWatts"] == 2470.0
+    assert after(status, inputs(draw_w=2460.0), AT_S + 60) == status
+    assert after(status, inputs(draw_w=2470.0), AT_S + 60)["drawWatts"] == 2470.0
 
 
 def test_figures_alone_wait_for_their_time_and_conditions_do_not() -> None:
-    status = after({}, told())
+    status = after({}, inputs())
 
-    assert after(status, told(draw_w=100.0), may_refresh=False) == status
-    assert conditions(after(status, told(stale=1), may_refresh=False))["Ready"][0] == "False"
-    assert after(status, told(budget_w=3000.0), may_refresh=False)["budgetWatts"] == 3000.0
+    assert after(status, inputs(draw_w=100.0), may_refresh=False) == status
+    assert conditions(after(status, inputs(stale=1), may_refresh=False))["Ready"][0] == "False"
+    assert after(status, inputs(budget_w=3000.0), may_refresh=False)["budgetWatts"] == 3000.0
 
 
 def test_the_first_device_that_is_held_back_is_told() -> None:
-    status = after({}, told())
-    one = Held("g1", "n1", "low", 400.0, 640.0, "row", AT_S, 0.123456)
-    found = after(status, replace(told(held=1), held=(one,)))
+    status = after({}, inputs())
+    one = HeldBackDevice("g1", "n1", "low", 400.0, 640.0, "row", AT_S, 0.123456)
+    found = after(status, replace(inputs(held=1), held=(one,)))
 
     assert found["heldBackDevices"] == 1
     assert found["heldBack"][0]["limitedBy"] == "row"
@@ -120,31 +122,31 @@ def test_the_first_device_that_is_held_back_is_told() -> None:
 
 
 def test_a_condition_that_changes_is_one_event_and_one_that_stays_is_none() -> None:
-    well, ill = after({}, told()), after(after({}, told()), told(stale=2))
+    well, ill = after({}, inputs()), after(after({}, inputs()), inputs(stale=2))
 
-    assert [(each.reason.code, each.is_warning) for each in said_of_change("row", well, ill)] == [
+    assert [(each.reason.code, each.is_warning) for each in events_of_change("row", well, ill)] == [
         ("DevicesSilent", True),
         ("DevicesSilent", True),
     ]
-    assert list(said_of_change("row", ill, ill)) == []
-    assert [each.is_warning for each in said_of_change("row", ill, well)] == [False, False]
-    assert list(said_of_change("row", {}, well)) == []
+    assert list(events_of_change("row", ill, ill)) == []
+    assert [each.is_warning for each in events_of_change("row", ill, well)] == [False, False]
+    assert list(events_of_change("row", {}, well)) == []
 
 
 def test_a_device_that_is_named_anew_is_an_event_and_a_silent_one_is_none() -> None:
-    well = after({}, told())
-    liar = after(well, told(suspects=1, culprits=(LIAR,)))
-    silent = after(well, told(stale=1, culprits=(Suspect("g2", "n1", "Stale"),)))
+    well = after({}, inputs())
+    liar = after(well, inputs(suspects=1, culprits=(LIAR,)))
+    silent = after(well, inputs(stale=1, culprits=(Suspect("g2", "n1", "Stale"),)))
 
-    assert [each.action for each in said_of_change("row", well, liar)] == ["Keeping", "Watching"]
-    assert "Watching" not in [each.action for each in said_of_change("row", well, silent)]
+    assert [each.action for each in events_of_change("row", well, liar)] == ["Keeping", "Watching"]
+    assert "Watching" not in [each.action for each in events_of_change("row", well, silent)]
 
 
 def test_a_status_that_somebody_else_wrote_is_made_anew() -> None:
-    assert after({"conditions": 7}, told()) == after({}, told())
+    assert after({"conditions": 7}, inputs()) == after({}, inputs())
 
 
 def test_what_is_told_can_be_read_back() -> None:
-    status = after({}, told())
+    status = after({}, inputs())
 
     assert PowerDomainStatus.model_validate(status).plain() == status

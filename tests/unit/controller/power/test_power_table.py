@@ -10,7 +10,7 @@ from controller.api.power_domain import PowerDomainSpec
 from controller.power.domain_tree import CLASS_LABEL, PoweredNode, power_tree
 from controller.power.power_table import UNHEARD_GPU_W, power_table, sound, unheard
 from power.domains.tree import reach_of
-from power.leases.messages import Found, Inventory
+from power.leases.messages import DeviceInventory, Inventory
 
 CLASSES = [{"name": "high", "rank": 0, "minPriority": 1000}, {"name": "low", "rank": 1, "floor": 0.3}]
 
@@ -27,8 +27,8 @@ def node(place: str = "a", gpus: int = 2, priority: int | None = None, **labels:
     return PoweredNode({"rack": place, **labels}, gpus, priority)
 
 
-def found(**fields: Any) -> Found:
-    return Found(**{"model": "H100", "min_w": 200.0, "max_w": 700.0, "default_w": 700.0, "previous_w": 650.0,
+def found(**fields: Any) -> DeviceInventory:
+    return DeviceInventory(**{"model": "H100", "min_w": 200.0, "max_w": 700.0, "default_w": 700.0, "previous_w": 650.0,
                     "managed": True, **fields})  # fmt: skip
 
 

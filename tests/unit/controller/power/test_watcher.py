@@ -6,7 +6,7 @@ from cluster.plans import Reason
 from controller.kube.cache import Cache
 from controller.kube.structs import Node, OwnObject
 from controller.kube_world.observer import NODES
-from controller.power.watcher import POWER_DOMAINS, PowerWatcher, Sight, Work, work_of
+from controller.power.watcher import POWER_DOMAINS, NodeWork, PowerView, PowerWatcher, work_of
 from controller.report.decisions import Said
 from controller.report.events import Series, event_name, event_write, series_write
 from tests.builders.fleet import node, pod, world
@@ -19,7 +19,7 @@ class Watched:
     def __init__(self) -> None:
         self.domains: Cache[OwnObject] = Cache(POWER_DOMAINS, lambda: None)
         self.nodes: Cache[Node] = Cache(NODES, lambda: None)
-        self.work = Work()
+        self.work = NodeWork()
         self.watcher = PowerWatcher(self.domains, self.nodes, lambda: self.work, frozenset({GPU}))
 
     def store(self, domains: list[Object], nodes: list[Object]) -> "Watched":
@@ -27,10 +27,10 @@ class Watched:
         self.nodes.take_page(listed(nodes), 0.0, is_first=True)
         return self
 
-    def see(self) -> Sight:
-        sight = self.watcher.see()
-        assert sight is not None
-        return sight
+    def see(self) -> PowerView:
+        view = self.watcher.see()
+        assert view is not None
+        return view
 
 
 def rack(generation: int = 1, status: dict[str, Any] | None = None, **spec: Any) -> Object:
@@ -62,7 +62,7 @@ def test_gpus_that_are_unhealthy_draw_all_the_same() -> None:
 
 def test_devices_of_resource_slices_count_as_planning_counts_them() -> None:
     watched = Watched().store([rack()], [machine(capacity={"cpu": "8"})])
-    watched.work = Work({"n1": 5}, {"n1": 4})
+    watched.work = NodeWork({"n1": 5}, {"n1": 4})
 
     assert (watched.see().nodes["n1"].gpus, watched.see().nodes["n1"].priority) == (4, 5)
 
@@ -85,11 +85,11 @@ def test_a_changed_spec_comes_with_its_generation() -> None:
 
 
 def test_a_domain_that_cannot_be_read_is_left_out_and_named() -> None:
-    sight = Watched().store([rack(budgetWatts=-5.0)], [machine()]).see()
+    view = Watched().store([rack(budgetWatts=-5.0)], [machine()]).see()
 
-    assert sight.domains == {}
-    assert [each.place for each in sight.unreadable] == ["PowerDomain/rack, spec.budgetWatts"]
-    assert sight.generations == {"rack": 1}
+    assert view.domains == {}
+    assert [each.place for each in view.unreadable] == ["PowerDomain/rack, spec.budgetWatts"]
+    assert view.generations == {"rack": 1}
 
 
 def test_the_most_important_pod_with_gpus_speaks_for_its_node() -> None:
@@ -103,7 +103,7 @@ def test_the_most_important_pod_with_gpus_speaks_for_its_node() -> None:
         ],
     )
 
-    assert work_of(snapshot) == Work({"a": 9}, {"a": 8, "b": 8})
+    assert work_of(snapshot) == NodeWork({"a": 9}, {"a": 8, "b": 8})
 
 
 def test_events_of_what_has_no_namespace_are_in_default() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from power.devices.backend import LOST, REFUSED, SILENT, DeviceError, DeviceReading
-from power.devices.fake_devices import PretendDevice, PretendDevices
+from power.devices.fake_devices import FakeDevice, FakeDevices
 
 
 class Watch:
@@ -17,19 +17,19 @@ class Watch:
         return self.now_s
 
 
-def devices(device: PretendDevice) -> tuple[PretendDevices, Watch]:
+def devices(device: FakeDevice) -> tuple[FakeDevices, Watch]:
     watch = Watch()
-    return PretendDevices([device], watch), watch
+    return FakeDevices([device], watch), watch
 
 
-def reading(of: PretendDevices) -> DeviceReading:
+def reading(of: FakeDevices) -> DeviceReading:
     found = of.read()["g"]
     assert isinstance(found, DeviceReading)
     return found
 
 
 def test_a_limit_is_obeyed_after_a_while_and_passed_by_a_little() -> None:
-    node, watch = devices(PretendDevice("g", wants_w=lambda _: 600.0))
+    node, watch = devices(FakeDevice("g", wants_w=lambda _: 600.0))
 
     assert node.set_limit("g", 300.0) == 300.0
     before = reading(node).draw_w
@@ -40,14 +40,14 @@ def test_a_limit_is_obeyed_after_a_while_and_passed_by_a_little() -> None:
 
 
 def test_an_idle_device_draws_its_idle_watts() -> None:
-    node, _ = devices(PretendDevice("g", wants_w=lambda _: 0.0))
+    node, _ = devices(FakeDevice("g", wants_w=lambda _: 0.0))
 
     assert reading(node).draw_w == 70.0
     assert reading(node).busy_share == 0.0
 
 
 def test_the_energy_counter_adds_up_what_was_drawn() -> None:
-    node, watch = devices(PretendDevice("g", wants_w=lambda _: 500.0))
+    node, watch = devices(FakeDevice("g", wants_w=lambda _: 500.0))
     reading(node)
 
     watch.now_s = 10.0
@@ -56,7 +56,7 @@ def test_the_energy_counter_adds_up_what_was_drawn() -> None:
 
 
 def test_a_liar_reports_what_it_was_asked_and_draws_what_it_likes() -> None:
-    node, watch = devices(PretendDevice("g", lies=True))
+    node, watch = devices(FakeDevice("g", lies=True))
 
     node.set_limit("g", 300.0)
     watch.now_s = 5.0
@@ -66,7 +66,7 @@ def test_a_liar_reports_what_it_was_asked_and_draws_what_it_likes() -> None:
 
 
 def test_a_stuck_device_reports_its_old_limit() -> None:
-    node, watch = devices(PretendDevice("g", stuck=True))
+    node, watch = devices(FakeDevice("g", stuck=True))
 
     assert node.set_limit("g", 300.0) == 700.0
     watch.now_s = 5.0
@@ -75,7 +75,7 @@ def test_a_stuck_device_reports_its_old_limit() -> None:
 
 
 def test_a_clamping_device_says_what_it_made_of_it() -> None:
-    node, watch = devices(PretendDevice("g", clamps_to_w=(400.0, 700.0)))
+    node, watch = devices(FakeDevice("g", clamps_to_w=(400.0, 700.0)))
 
     assert node.set_limit("g", 250.0) == 400.0
     watch.now_s = 5.0
@@ -84,7 +84,7 @@ def test_a_clamping_device_says_what_it_made_of_it() -> None:
 
 
 def test_a_brake_holds_the_draw_whatever_the_limit_and_is_told_until_it_lets_go() -> None:
-    device = PretendDevice("g", wants_w=lambda _: 600.0, brake_w=200.0)
+    device = FakeDevice("g", wants_w=lambda _: 600.0, brake_w=200.0)
     node, _ = devices(device)
 
     braked = reading(node)
@@ -96,7 +96,7 @@ def test_a_brake_holds_the_draw_whatever_the_limit_and_is_told_until_it_lets_go(
 
 
 def test_a_reboot_forgets_limits() -> None:
-    device = PretendDevice("g")
+    device = FakeDevice("g")
     node, watch = devices(device)
     node.set_limit("g", 300.0)
     watch.now_s = 5.0
@@ -109,14 +109,14 @@ def test_a_reboot_forgets_limits() -> None:
 @pytest.mark.parametrize(
     ("device", "call", "code"),
     [
-        (PretendDevice("g"), lambda node: node.set_limit("g", 100.0), REFUSED),
-        (PretendDevice("g", refuses=True), lambda node: node.set_limit("g", 300.0), REFUSED),
-        (PretendDevice("g", silent_from_s=0.0), lambda node: node.set_limit("g", 300.0), SILENT),
-        (PretendDevice("g", lost_from_s=0.0), lambda node: node.set_limit("g", 300.0), LOST),
-        (PretendDevice("g"), lambda node: node.set_limit("h", 300.0), LOST),
+        (FakeDevice("g"), lambda node: node.set_limit("g", 100.0), REFUSED),
+        (FakeDevice("g", refuses=True), lambda node: node.set_limit("g", 300.0), REFUSED),
+        (FakeDevice("g", silent_from_s=0.0), lambda node: node.set_limit("g", 300.0), SILENT),
+        (FakeDevice("g", lost_from_s=0.0), lambda node: node.set_limit("g", 300.0), LOST),
+        (FakeDevice("g"), lambda node: node.set_limit("h", 300.0), LOST),
     ],
 )
-def test_refusals_name_their_kind(device: PretendDevice, call: Callable[[PretendDevices], object], code: str) -> None:
+def test_refusals_name_their_kind(device: FakeDevice, call: Callable[[FakeDevices], object], code: str) -> None:
     node, _ = devices(device)
 
     with pytest.raises(DeviceError) as refused:

@@ -8,48 +8,54 @@ import pytest
 from cluster.errors import ConfigError
 from nodeagent.state_file import Record, read_record, write_record
 from power.devices.backend import DeviceFacts
-from power.devices.original_limits import Previous, about_to_set, made_of_it, taken_over, to_restore
+from power.devices.original_limits import (
+    OriginalLimit,
+    after_setting,
+    before_setting,
+    limit_to_restore,
+    original_limit_of,
+)
 from power.leases.holder import Holder
 
 H100 = DeviceFacts("GPU-1", "H100", "pretend", min_w=200, max_w=700, default_w=700, can_limit=True)
 
 
 def test_the_limit_that_was_found_is_restored_not_the_default() -> None:
-    found = taken_over({}, H100, 500.0)
+    found = original_limit_of({}, H100, 500.0)
 
-    assert to_restore(about_to_set(found, 300.0), H100) == 500.0
+    assert limit_to_restore(before_setting(found, 300.0), H100) == 500.0
 
 
 def test_nothing_is_restored_that_was_never_changed() -> None:
-    assert to_restore(taken_over({}, H100, 500.0), H100) is None
+    assert limit_to_restore(original_limit_of({}, H100, 500.0), H100) is None
 
 
 def test_after_a_crash_our_own_limit_is_not_taken_for_theirs() -> None:
-    crashed = about_to_set(taken_over({}, H100, 500.0), 300.0)
+    crashed = before_setting(original_limit_of({}, H100, 500.0), 300.0)
 
-    again = taken_over({"GPU-1": crashed}, H100, 300.4)
+    again = original_limit_of({"GPU-1": crashed}, H100, 300.4)
 
-    assert to_restore(again, H100) == 500.0
+    assert limit_to_restore(again, H100) == 500.0
 
 
 def test_after_a_crash_before_an_order_was_set_the_one_before_it_is_ours() -> None:
-    crashed = about_to_set(about_to_set(taken_over({}, H100, 500.0), 400.0), 300.0, 400.0)
+    crashed = before_setting(before_setting(original_limit_of({}, H100, 500.0), 400.0), 300.0, 400.0)
 
-    assert to_restore(taken_over({"GPU-1": crashed}, H100, 400.0), H100) == 500.0
+    assert limit_to_restore(original_limit_of({"GPU-1": crashed}, H100, 400.0), H100) == 500.0
 
 
 def test_a_limit_that_is_ours_stays_ours_however_many_orders_the_device_refuses() -> None:
-    refusing = about_to_set(taken_over({}, H100, 500.0), 400.0)
+    refusing = before_setting(original_limit_of({}, H100, 500.0), 400.0)
     for refused_w in range(300, 320):
-        refusing = about_to_set(refusing, float(refused_w), 400.0)
+        refusing = before_setting(refusing, float(refused_w), 400.0)
 
-    assert to_restore(taken_over({"GPU-1": refusing}, H100, 400.0), H100) == 500.0
+    assert limit_to_restore(original_limit_of({"GPU-1": refusing}, H100, 400.0), H100) == 500.0
 
 
 def test_what_a_device_made_of_our_limit_is_ours() -> None:
-    clamped = made_of_it(about_to_set(taken_over({}, H100, 500.0), 200.0), 300.0)
+    clamped = after_setting(before_setting(original_limit_of({}, H100, 500.0), 200.0), 300.0)
 
-    assert to_restore(taken_over({"GPU-1": clamped}, H100, 300.0), H100) == 500.0
+    assert limit_to_restore(original_limit_of({"GPU-1": clamped}, H100, 300.0), H100) == 500.0
 
 
 def test_a_record_of_before_goes_on() -> None:
@@ -58,28 +64,28 @@ def test_a_record_of_before_goes_on() -> None:
 
     known = msgspec.msgpack.decode(old, type=Record).previous
 
-    assert to_restore(taken_over(known, H100, 300.0), H100) == 500.0
+    assert limit_to_restore(original_limit_of(known, H100, 300.0), H100) == 500.0
 
 
 def test_a_limit_that_somebody_set_meanwhile_is_theirs() -> None:
-    crashed = about_to_set(taken_over({}, H100, 500.0), 300.0)
+    crashed = before_setting(original_limit_of({}, H100, 500.0), 300.0)
 
-    again = about_to_set(taken_over({"GPU-1": crashed}, H100, 450.0), 300.0)
+    again = before_setting(original_limit_of({"GPU-1": crashed}, H100, 450.0), 300.0)
 
-    assert to_restore(again, H100) == 450.0
+    assert limit_to_restore(again, H100) == 450.0
 
 
 def test_a_device_that_does_not_tell_its_limit_gets_its_default_back() -> None:
-    assert to_restore(about_to_set(taken_over({}, H100, None), 300.0), H100) == 700.0
+    assert limit_to_restore(before_setting(original_limit_of({}, H100, None), 300.0), H100) == 700.0
 
 
 def test_a_restored_limit_is_one_that_the_device_takes() -> None:
-    assert to_restore(Previous(900.0, last_set_w=300.0), H100) == 700.0
+    assert limit_to_restore(OriginalLimit(900.0, last_set_w=300.0), H100) == 700.0
 
 
 def test_the_record_outlives_the_agent(tmp_path: Path) -> None:
     path = tmp_path / "state" / "limits.json"
-    kept = Record({"GPU-1": Previous(500.0, 300.0)}, "boot-1", Holder("n1", "life", {}))
+    kept = Record({"GPU-1": OriginalLimit(500.0, 300.0)}, "boot-1", Holder("n1", "life", {}))
 
     assert read_record(path) == Record()
     write_record(path, kept)

@@ -10,12 +10,12 @@ from cluster.arrays import FloatArray
 from cluster.power import PowerTable
 from cluster.snapshot import Snapshot
 from controller.power.domain_tree import power_tree
-from controller.power.loop_state import PowerStanding
-from controller.power.watcher import Sight
+from controller.power.loop_state import PowerLoopState
+from controller.power.watcher import PowerView
 from controller.process.wire_power import LEARN_EVERY_S, PlannedPods
 from power.allocator.state import allocator_of, first_state
 from power.allocator.step import step
-from power.estimation.daily_profile import HOURS, Course, learned, told
+from power.estimation.daily_profile import HOURS, DailyProfile, complete_profiles, profiles_after
 from power.rules import PowerRules
 from tests.builders.fleet import Pod, node, pod, world
 from tests.builders.power import Device, Domain, power_table, row_of
@@ -49,24 +49,24 @@ def by_hour(hour: int) -> float:
     return 0.9 if 8 <= hour < 20 else 0.2
 
 
-def after(days: float, every_s: float = 60.0, table: PowerTable = TABLE) -> Mapping[str, Course]:
-    courses: Mapping[str, Course] = {}
+def after(days: float, every_s: float = 60.0, table: PowerTable = TABLE) -> Mapping[str, DailyProfile]:
+    courses: Mapping[str, DailyProfile] = {}
     for at_s in np.arange(0.0, days * DAY_S + every_s, every_s):
-        courses = learned(courses, seen(float(at_s)), table, draws(by_hour(int(at_s // HOUR_S) % 24)))
+        courses = profiles_after(courses, seen(float(at_s)), table, draws(by_hour(int(at_s // HOUR_S) % 24)))
     return courses
 
 
 def test_after_a_day_a_service_has_a_course_and_not_before() -> None:
-    assert told(after(0.95)) == {}
+    assert complete_profiles(after(0.95)) == {}
 
-    (course,) = told(after(1.0)).values()
+    (course,) = complete_profiles(after(1.0)).values()
 
     assert course == pytest.approx([by_hour(hour) for hour in range(HOURS)], abs=0.02)
 
 
 def test_gpus_that_hold_no_pod_do_not_count() -> None:
     """One that rests beside a busy one is not the service's: those that draw most are taken to hold its pods."""
-    one = learned(learned({}, seen(0.0), TABLE, draws(0.9)), seen(60.0), TABLE, draws(0.9))["ns/shop"]
+    one = profiles_after(profiles_after({}, seen(0.0), TABLE, draws(0.9)), seen(60.0), TABLE, draws(0.9))["ns/shop"]
 
     assert one.gpu_s == 3 * 60.0
     assert one.drawn_gpu_s / one.gpu_s == pytest.approx(0.9)
@@ -75,7 +75,7 @@ def test_gpus_that_hold_no_pod_do_not_count() -> None:
 def test_a_node_that_others_use_too_teaches_nothing() -> None:
     mixed = [*SHOP, pod("other", 1, on="a", devices=(2,), owner="ns/other"), pod("own", 1, on="b", devices=(1,))]
 
-    assert learned({}, seen(0.0, mixed), TABLE, draws(0.9)) == {}
+    assert profiles_after({}, seen(0.0, mixed), TABLE, draws(0.9)) == {}
 
 
 def test_nor_does_a_node_of_which_something_is_not_known() -> None:
@@ -85,28 +85,28 @@ def test_nor_does_a_node_of_which_something_is_not_known() -> None:
     managed[0] = False
     opted_out = replace(TABLE, devices=replace(TABLE.devices, managed=managed))
 
-    (course,) = learned(learned({}, seen(0.0), TABLE, unheard), seen(60.0), TABLE, unheard).values()
+    (course,) = profiles_after(profiles_after({}, seen(0.0), TABLE, unheard), seen(60.0), TABLE, unheard).values()
     assert course.gpu_s == 2 * 60.0  # node a alone
-    assert learned({}, seen(0.0), opted_out, unheard) == {}
+    assert profiles_after({}, seen(0.0), opted_out, unheard) == {}
 
 
 def test_a_node_outside_every_domain_teaches_nothing() -> None:
     away = [pod("shop-0", 1, on="b", devices=(0,), owner="ns/shop")]
     table = power_table([Domain("a", kind="node")], [Device(f"a-{d}", "a") for d in range(GPUS)])
 
-    assert learned({}, seen(0.0, away), table, np.full(GPUS, MOST_W)) == {}
+    assert profiles_after({}, seen(0.0, away), table, np.full(GPUS, MOST_W)) == {}
 
 
 def test_an_hour_that_was_seen_for_minutes_says_nothing() -> None:
-    assert told(after(2.0, every_s=HOUR_S)) == {}  # one reading an hour stands for five minutes of it
+    assert complete_profiles(after(2.0, every_s=HOUR_S)) == {}  # one reading an hour stands for five minutes of it
 
 
 def test_a_new_day_counts_three_tenths() -> None:
     courses = after(1.0)
     for minute in range(1, 61 * 24):
-        courses = learned(courses, seen(DAY_S + minute * 60.0), TABLE, draws(0.5))
+        courses = profiles_after(courses, seen(DAY_S + minute * 60.0), TABLE, draws(0.5))
 
-    (course,) = told(courses).values()
+    (course,) = complete_profiles(courses).values()
     assert course[12] == pytest.approx(0.9 - 0.3 * 0.4, abs=0.02)
     assert course[3] == pytest.approx(0.2 + 0.3 * 0.3, abs=0.02)
 
@@ -114,13 +114,13 @@ def test_a_new_day_counts_three_tenths() -> None:
 def test_a_service_that_is_gone_for_two_weeks_is_forgotten() -> None:
     courses = after(1.0)
 
-    assert learned(courses, seen(14.0 * DAY_S, []), TABLE, draws(0.0)).keys() == {"ns/shop"}
-    assert learned(courses, seen(16.0 * DAY_S, []), TABLE, draws(0.0)) == {}
+    assert profiles_after(courses, seen(14.0 * DAY_S, []), TABLE, draws(0.0)).keys() == {"ns/shop"}
+    assert profiles_after(courses, seen(16.0 * DAY_S, []), TABLE, draws(0.0)) == {}
 
 
 def test_the_same_snapshot_again_teaches_nothing() -> None:
-    once = learned(learned({}, seen(0.0), TABLE, draws(0.9)), seen(60.0), TABLE, draws(0.9))
-    twice = learned(once, seen(60.0), TABLE, draws(0.9))
+    once = profiles_after(profiles_after({}, seen(0.0), TABLE, draws(0.9)), seen(60.0), TABLE, draws(0.9))
+    twice = profiles_after(once, seen(60.0), TABLE, draws(0.9))
 
     assert (twice["ns/shop"].gpu_s, twice["ns/shop"].seen_s) == (once["ns/shop"].gpu_s, once["ns/shop"].seen_s)
 
@@ -140,7 +140,7 @@ class Standing:
 
 class Loop:
     def __init__(self) -> None:
-        self.standing = Standing()
+        self.loop_state = Standing()
 
 
 def courses_told(planned: PlannedPods, until_s: float, from_s: float = 0.0) -> Mapping[str, FloatArray]:
@@ -149,7 +149,7 @@ def courses_told(planned: PlannedPods, until_s: float, from_s: float = 0.0) -> M
     planned.loop = loop  # type: ignore[assignment]
     power = None
     for at_s in np.arange(from_s, until_s + 1.0, LEARN_EVERY_S / 2):
-        loop.standing.draw_w = draws(by_hour(int(at_s // HOUR_S) % 24))
+        loop.loop_state.draw_w = draws(by_hour(int(at_s // HOUR_S) % 24))
         power = planned.with_power(seen(float(at_s))).power
     assert power is not None
     assert power.headroom_w == {"a": 1000.0, "b": 1000.0}
@@ -184,11 +184,11 @@ def test_a_device_that_its_cap_holds_back_wants_what_it_needs_and_of_one_unheard
             sequence=state.book.sequence,
         )
         state, _ = step(allocator, state, readings, float(at_s))
-    standing = PowerStanding(
+    loop_state = PowerLoopState(
         epoch=1,
         since_s=0.0,
         at_s=58.0,
-        sight=Sight({}, {}),
+        view=PowerView({}, {}),
         tree=power_tree({}, {}),
         heard=frozenset(),
         table=allocator.tree.table,
@@ -196,10 +196,10 @@ def test_a_device_that_its_cap_holds_back_wants_what_it_needs_and_of_one_unheard
         state=state,
     )
 
-    wanted_w = standing.wanted_w()
+    wanted_w = loop_state.wanted_w()
 
     assert wanted_w is not None
     assert wanted_w[0] == pytest.approx(150.0, abs=0.1)
     assert wanted_w[1] == state.need_w[1] > readings.draw_w[1]
     assert np.isnan(wanted_w[2])
-    assert replace(standing, allocator=None).wanted_w() is None
+    assert replace(loop_state, allocator=None).wanted_w() is None

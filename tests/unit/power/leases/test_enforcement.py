@@ -3,7 +3,7 @@
 import pytest
 
 from power.devices.backend import DeviceReading
-from power.leases.enforcement import mean_draw_w, so_long_before
+from power.leases.enforcement import mean_draw_w, reading_before
 
 
 def reading(at_s: float, energy_j: float | None, draw_w: float = 650.0) -> DeviceReading:
@@ -35,8 +35,8 @@ def test_where_the_counter_tells_nothing_the_device_does(before: DeviceReading |
 def test_means_are_taken_over_a_second_however_often_anybody_looks() -> None:
     looks = [(10.0 + 0.5 * n, f"look {n}") for n in range(5)]
 
-    assert so_long_before(looks, 12.5, 1.0) == "look 3"
-    assert so_long_before(looks, 12.49, 1.0) == "look 3"  # a look that came a little early
-    assert so_long_before(looks, 12.4, 1.0) == "look 2"
-    assert so_long_before(looks[:1], 10.5, 1.0) == "look 0"
-    assert so_long_before([], 10.0, 1.0) is None
+    assert reading_before(looks, 12.5, 1.0) == "look 3"
+    assert reading_before(looks, 12.49, 1.0) == "look 3"  # a look that came a little early
+    assert reading_before(looks, 12.4, 1.0) == "look 2"
+    assert reading_before(looks[:1], 10.5, 1.0) == "look 0"
+    assert reading_before([], 10.0, 1.0) is None

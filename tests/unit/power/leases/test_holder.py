@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from power.leases.holder import DeviceLimits, Holder, accepted, bursts, limits
-from power.leases.messages import Heard, Keys, Lease, Refusal, Report, node_secret, opened, sealed
+from power.leases.messages import DeviceReport, Keys, Lease, Refusal, Report, node_secret, opened, sealed
 
 KEYS = Keys("new", {"old": b"former", "new": b"secret"})
 HOLDER = Holder("n1", "life-1", {"g1": DeviceLimits(100.0, 400.0, 200.0, 350.0)})
 LEASE = Lease("n1", "life-1", 100.0, 10.0, 3, 7, 5000.0, {"g1": 300.0}, {"g1": 200.0})
-REPORT = Report("n1", "life-1", 100.0, 3, 7, {"g1": Heard(250.0, 0.5, 300.0)})
+REPORT = Report("n1", "life-1", 100.0, 3, 7, {"g1": DeviceReport(250.0, 0.5, 300.0)})
 
 
 def leased(holder: Holder = HOLDER, lease: Lease = LEASE, now_s: float = 101.0) -> Holder:

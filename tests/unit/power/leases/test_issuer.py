@@ -8,12 +8,12 @@ import pytest
 from cluster.power import NEVER_S, PHASE_UNKNOWN
 from power.allocator.state import allocator_of, first_state
 from power.allocator.step import step
-from power.leases.issuer import LeaseBook, answers, found_w, heard, readings_of, taken_over
-from power.leases.messages import Heard, Report
+from power.leases.issuer import LeaseBook, adopted, answers, found_w, heard, readings_of
+from power.leases.messages import DeviceReport, Report
 from tests.builders.power import Device, row_of
 
 TABLE = row_of([Device("g1", "n1"), Device("g2", "n2"), Device("kept", "n2", managed=False)], 1000.0)
-REPORT = Report("n1", "life-1", 50.0, 4, 7, {"g1": Heard(250.0, 0.5, 300.0, 1)}, 4, 900.0, 3.0)
+REPORT = Report("n1", "life-1", 50.0, 4, 7, {"g1": DeviceReport(250.0, 0.5, 300.0, 1)}, 4, 900.0, 3.0)
 
 
 def after(*reports: Report, epoch: int = 4) -> LeaseBook:
@@ -68,10 +68,13 @@ def test_a_report_of_a_former_life_does_not_count() -> None:
 
 def test_an_agent_that_talks_nonsense_breaks_nothing() -> None:
     nonsense = replace(
-        REPORT, sequence=2**80, since_s=1e300, devices={"g1": Heard(1e300, -1e300, 1e300, 77), "g7": Heard(1, 1, 1)}
+        REPORT,
+        sequence=2**80,
+        since_s=1e300,
+        devices={"g1": DeviceReport(1e300, -1e300, 1e300, 77), "g7": DeviceReport(1, 1, 1)},
     )
     seen = readings_of(after(nonsense), TABLE)
-    allocator = allocator_of(taken_over(TABLE, found_w(after(REPORT), TABLE), 4))
+    allocator = allocator_of(adopted(TABLE, found_w(after(REPORT), TABLE), 4))
 
     state, grants = step(allocator, first_state(allocator), seen, 905.0)
 
@@ -82,7 +85,7 @@ def test_an_agent_that_talks_nonsense_breaks_nothing() -> None:
 
 def test_every_node_that_was_heard_is_answered_by_its_own_clock_and_only_lowered_at_first() -> None:
     book = after(REPORT)
-    allocator = allocator_of(taken_over(TABLE, found_w(book, TABLE), 4))
+    allocator = allocator_of(adopted(TABLE, found_w(book, TABLE), 4))
     _, grants = step(allocator, first_state(allocator), readings_of(book, TABLE), 905.0)
 
     (lease,) = answers(book, TABLE, grants, 905.0)
@@ -92,7 +95,7 @@ def test_every_node_that_was_heard_is_answered_by_its_own_clock_and_only_lowered
 
 
 def test_a_device_that_was_not_heard_is_taken_over_at_its_floor_and_counts_at_its_highest_limit() -> None:
-    table = taken_over(TABLE, found_w(after(REPORT), TABLE), 4)
+    table = adopted(TABLE, found_w(after(REPORT), TABLE), 4)
 
     assert table.leases.cap_w[:2].tolist() == [300.0, 200.0]
     assert table.leases.ceiling_w.tolist() == [400.0, 400.0, 400.0]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simulator.power.faults import Fault
-from simulator.power.lease_violations import Offences
+from simulator.power.lease_violations import LeaseViolations
 
 HIGHEST_W = 5000.0
 PERIOD_S = 2.0
@@ -14,10 +14,10 @@ BURST_J = 10_000.0
 
 def first_offence(draws_w: list[float], *, cap_w: float = 3000.0, burst_w: float = np.inf) -> float | None:
     """When server 0 of two offends, told the same limits all the time and read every period."""
-    offences = Offences([(FAULT, np.array([True, False]))], 2, HIGHEST_W)
-    told = (np.full(2, cap_w), np.full(2, BURST_J), np.full(2, burst_w))
+    offences = LeaseViolations([(FAULT, np.array([True, False]))], 2, HIGHEST_W)
+    granted = (np.full(2, cap_w), np.full(2, BURST_J), np.full(2, burst_w))
     for period, draw_w in enumerate(draws_w, 1):
-        offences.read(period * PERIOD_S, PERIOD_S, np.full(2, draw_w), told, credit_back_s=20.0)
+        offences.read(period * PERIOD_S, PERIOD_S, np.full(2, draw_w), granted, credit_back_s=20.0)
     assert 1 not in offences.at_s
     return offences.at_s.get(0)
 
@@ -42,7 +42,7 @@ def test_before_the_fault_nothing_is_held_against_a_server() -> None:
 
 
 def test_a_lease_that_has_just_fallen_is_no_offence_yet() -> None:
-    offences = Offences([(FAULT, np.array([True]))], 1, HIGHEST_W)
+    offences = LeaseViolations([(FAULT, np.array([True]))], 1, HIGHEST_W)
     nothing = np.zeros(1)
     for now_s, cap_w in ((12.0, 4000.0), (14.0, 3000.0), (16.0, 3000.0)):
         offences.read(now_s, PERIOD_S, np.array([4000.0]), (np.array([cap_w]), nothing, np.full(1, np.inf)), 20.0)

@@ -8,8 +8,8 @@ from simulator.power.machine import DGX_A100
 from simulator.power.policy import Orders, Policy, Readings
 from simulator.power.requests import Load, draw_requests
 from simulator.power.study import safe_floor_w
-from simulator.power.tonnage_policy import ours
-from simulator.power.trial import Outcome, Rules, run_trial
+from simulator.power.tonnage_policy import tonnage_policy_of
+from simulator.power.trial import TrialOutcome, TrialRules, run_trial
 
 SERVERS = (6, 6)
 BUDGET_W = 12 * 3500.0
@@ -35,27 +35,27 @@ class Watched:
 
 
 @pytest.fixture(scope="module")
-def run() -> tuple[Outcome, list[Orders]]:
+def run() -> tuple[TrialOutcome, list[Orders]]:
     requests = draw_requests(DGX_A100, RateCurve("steady", 600.0, np.ones(6)), Load(peak_busy_share=0.95), 12, seed=9)
-    watched = Watched(ours("tonnage", DGX_A100, SERVERS, BUDGET_W, 2.0, 2.0))
-    rules = Rules(budget_w=BUDGET_W, safe_floor_w=safe_floor_w(DGX_A100, 12, BUDGET_W))
+    watched = Watched(tonnage_policy_of("tonnage", DGX_A100, SERVERS, BUDGET_W, 2.0, 2.0))
+    rules = TrialRules(budget_w=BUDGET_W, safe_floor_w=safe_floor_w(DGX_A100, 12, BUDGET_W))
     outcome = run_trial(
         DGX_A100, requests, SERVERS, batch=1, for_s=3600.0, make_policy=lambda _: watched, rules=rules, seed=1
     )
     return outcome, watched.orders
 
 
-def test_leases_never_add_up_to_more_than_the_budget(run: tuple[Outcome, list[Orders]]) -> None:
+def test_leases_never_add_up_to_more_than_the_budget(run: tuple[TrialOutcome, list[Orders]]) -> None:
     _, orders = run
     settled = orders[10:]  # the first orders find every server at its default limit
     assert max(float(np.minimum(o.cap_w, DGX_A100.highest_w).sum()) for o in settled) <= BUDGET_W + 1e-6
 
 
-def test_the_breaker_stays_closed_even_where_bursts_pull_the_brake(run: tuple[Outcome, list[Orders]]) -> None:
+def test_the_breaker_stays_closed_even_where_bursts_pull_the_brake(run: tuple[TrialOutcome, list[Orders]]) -> None:
     """On so small and so busy a row they do (docs/benchmarks.md); what they may not do is open the breaker."""
     outcome, _ = run
     assert outcome.breaker_share < 0.5
 
 
-def test_nobody_is_named_where_all_obey(run: tuple[Outcome, list[Orders]]) -> None:
+def test_nobody_is_named_where_all_obey(run: tuple[TrialOutcome, list[Orders]]) -> None:
     assert run[0].named == ()

@@ -10,17 +10,17 @@ from simulator.power.baselines import BASELINES, baseline
 from simulator.power.demand import RateCurve
 from simulator.power.faults import Fault
 from simulator.power.machine import DGX_A100
-from simulator.power.policy import Orders, Readings, Trusting
+from simulator.power.policy import MeterPolicy, Orders, Readings
 from simulator.power.protection import Brake, BrakeRules, BreakerHeat, opens_after_s
 from simulator.power.requests import Load, draw_requests
-from simulator.power.trial import Outcome, Rules, run_trial
+from simulator.power.trial import TrialOutcome, TrialRules, run_trial
 
 SERVERS = (4, 4)
 STEADY = RateCurve("steady", 600.0, np.ones(6))
 CURVE = BreakerCurve(over=(1.1, 1.2, 2.0), for_s=(600.0, 60.0, 5.0))
 
 
-class Scripted(Trusting):
+class Scripted(MeterPolicy):
     """Limits of so many watts for all, once, at the first decision; remembers what it saw."""
 
     name = "scripted"
@@ -40,9 +40,9 @@ class Scripted(Trusting):
         )
 
 
-def trial(policy: Trusting, for_s: float = 600.0, **rules: object) -> Outcome:
+def trial(policy: MeterPolicy, for_s: float = 600.0, **rules: object) -> TrialOutcome:
     requests = draw_requests(DGX_A100, STEADY, Load(), 8, seed=5)
-    given = Rules(**{"budget_w": 1e9, **rules})  # type: ignore[arg-type]
+    given = TrialRules(**{"budget_w": 1e9, **rules})  # type: ignore[arg-type]
     return run_trial(
         DGX_A100, requests, SERVERS, batch=1, for_s=for_s, make_policy=lambda _: policy, rules=given, seed=2
     )
@@ -144,8 +144,8 @@ def test_bad_actuators_draw_more_than_they_were_told(kind: str) -> None:
 def test_only_a_liar_says_that_it_obeys(kind: str, confessed: bool) -> None:
     policy = Scripted(DGX_A100.floor_w)
     trial(policy, faults=(Fault(kind, 0.0, 600.0, share=0.5),))  # type: ignore[arg-type]
-    said_w = policy.seen[-1][1].cap_w
-    assert (said_w != DGX_A100.floor_w).sum() == (4 if confessed else 0)
+    reported_w = policy.seen[-1][1].cap_w
+    assert (reported_w != DGX_A100.floor_w).sum() == (4 if confessed else 0)
 
 
 def test_a_cut_budget_is_judged_by_the_smaller_one() -> None:
