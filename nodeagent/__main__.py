@@ -236,7 +236,7 @@ def _meter(settings: AgentSettings) -> NodeMeter | None:
     if not settings.meter or bmc is None:
         return None
     meter = ChassisMeter(Bmc(_bmc(settings, bmc), READ_S), bmc.chassis)
-    return NodeMeter(meter.read_w, clock, Random(), bmc.look_s)  # noqa: S311 - spreads looks, hides nothing
+    return NodeMeter(meter.read_w, clock, Random(), bmc.look_s)  # noqa: S311 - spreads readings, hides nothing
 
 
 def _agent(

@@ -89,11 +89,11 @@ class OutOfBand:
         facts = self._behind.discover()
         with self._lock:
             self._devices = {each.uuid: self._devices.get(each.uuid, _Device()) for each in facts}
-        self.look()
+        self.poll()
         return facts
 
     def start(self) -> None:
-        for each in (self._looking, self._telling):
+        for each in (self._polling, self._sending):
             self._threads.append(threading.Thread(target=each, name=each.__name__, daemon=True))
             self._threads[-1].start()
 
@@ -127,7 +127,7 @@ class OutOfBand:
         self._news.set()
         self._behind.close()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Reads all devices once."""
         try:
             found = self._behind.read()
@@ -145,7 +145,7 @@ class OutOfBand:
                 else:
                     device.seen(each, settled_s)
 
-    def tell(self) -> float:
+    def send_due(self) -> float:
         """Sets the requested limit of every device that is due, lowered ones first; returns seconds until the next is
         due.
         """
@@ -161,11 +161,11 @@ class OutOfBand:
             ]
         for _, uuid, limit_w, not_before_s in sorted(waiting):
             if not_before_s <= now_s and not self._stop.is_set():
-                self._tell(uuid, limit_w)
+                self._send(uuid, limit_w)
         later = [not_before_s - now_s for *_, not_before_s in waiting if not_before_s > now_s]
         return max(0.1, min(later, default=self._pacing.rest_s))
 
-    def _tell(self, uuid: str, limit_w: float) -> None:
+    def _send(self, uuid: str, limit_w: float) -> None:
         with self._lock:
             device = self._devices[uuid]
             device.sending_w = limit_w
@@ -193,13 +193,13 @@ class OutOfBand:
             return device.error or DeviceError(SILENT, "its BMC has not answered for long")
         return replace(reading, limit_w=device.held_w(now_s))
 
-    def _looking(self) -> None:
+    def _polling(self) -> None:
         while not self._stop.wait(self._longer(self._pacing.look_s)):
-            self.look()
+            self.poll()
 
-    def _telling(self) -> None:
+    def _sending(self) -> None:
         while not self._stop.is_set():
-            self._news.wait(self.tell())
+            self._news.wait(self.send_due())
             # Requests arrive once a period and are mostly the same: new ones are collected for a moment.
             self._stop.wait(self._longer(0.2))
             self._news.clear()

@@ -113,7 +113,7 @@ class Grants:
 
 
 def allocator_of(table: PowerTable, rules: PowerRules | None = None) -> Allocator:
-    """The allocator of a power table. Raises ConfigError with every mistake in the table."""
+    """The allocator of a power table. Raises ConfigError with every error in the table."""
     tree = tree_of(table)
     devices = table.devices
     opted_out = np.where(devices.managed, 0.0, np.maximum(devices.max_w, devices.default_w))

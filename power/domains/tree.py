@@ -90,7 +90,7 @@ class Tree:
 
 
 def tree_of(table: PowerTable) -> Tree:
-    """The tree of a power table. Raises ConfigError with every mistake in the table."""
+    """The tree of a power table. Raises ConfigError with every error in the table."""
     if mistakes := mistakes_in(table):
         raise ConfigError(mistakes)
     reach = reach_of(table)

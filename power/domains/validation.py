@@ -1,4 +1,4 @@
-"""Validation of a power table: every mistake in one pass."""
+"""Validation of a power table: every error in one pass."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from cluster.power import BreakerCurve, PowerTable, SpeedUnderCap
 
 
 def mistakes_in(table: PowerTable) -> tuple[Mistake, ...]:
-    """Every mistake, in the order of the table. An empty result means that the arrays are consistent."""
+    """Every error, in the order of the table. An empty result means that the arrays are consistent."""
     shape = tuple(_indexes(table))
     return shape or (*_domains(table), *_feeds(table), *_devices(table), *_curves(table), *_speeds(table))
 

@@ -19,7 +19,7 @@ _HIGHEST = 2**62
 """Upper bound of sequence numbers, higher than any controller reaches; an agent that reports more must not break the
 arithmetic for all others."""
 _LIVES_KEPT = 8
-"""Number of former sessions of an agent that are remembered, to tell their reports from those of the present one."""
+"""Number of former sessions of an agent remembered, to distinguish their reports from those of the present one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class Fault:
 def faults_from(text: str, for_s: float) -> tuple[Fault, ...]:
     """Faults from text such as `lying:0.25@3600-7200,killed@100-200`.
 
-    Without `@` a fault lasts from a quarter of the run to its end. Raises ConfigError with every mistake.
+    Without `@` a fault lasts from a quarter of the run to its end. Raises ConfigError with every error.
     """
     faults: list[Fault] = []
     mistakes = []

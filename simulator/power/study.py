@@ -132,7 +132,7 @@ def extra_of(label: str) -> float:
 
 
 def check_study(study: Study, policies: tuple[str, ...], *, option: str = "--policy") -> None:
-    """Raises ConfigError with every mistake, before any time is spent.
+    """Raises ConfigError with every error, before any time is spent.
 
     option: the option that named the policies.
     """

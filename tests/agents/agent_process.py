@@ -76,6 +76,6 @@ def stopped(process: "subprocess.Popen[bytes]") -> int:
 
 
 def limits_w(folder: Path) -> Mapping[str, float]:
-    """What pretend devices enforce; empty before anybody told them anything."""
+    """Limits that fake devices enforce; empty before any was set."""
     path = folder / "limits.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

@@ -60,7 +60,7 @@ def test_an_agent_that_is_told_so_gives_back_what_was_found_when_it_is_stopped(t
 
 
 def test_uninstalling_gives_back_what_was_found_even_after_crashes_and_updates(tmp_path: Path) -> None:
-    """As docs/power.md says it is done: an upgrade to onStop restore, which starts new agents, and the end."""
+    """As docs/power.md describes: an upgrade to onStop restore, which starts new agents, and the uninstall."""
     for _ in range(2):
         with running(node(tmp_path)) as agent:
             await_it(lambda: all_at(tmp_path, FLOOR_W), "devices at their floor", agent)
@@ -94,7 +94,7 @@ def test_devices_are_listed_by_the_back_end_of_the_settings_and_left_alone(tmp_p
 
 @contextmanager
 def bmc_on_loopback(folder: Path) -> Iterator[tuple[PretendBmc, dict[str, Any]]]:
-    """A pretend BMC behind HTTPS, and the agent's settings for it."""
+    """A fake BMC behind HTTPS, and the agent's settings for it."""
     bmc, knocks = PretendBmc(limits_w=dict.fromkeys(GPUS, FOUND_W)), threading.Lock()
 
     class Service(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Mutual TLS between agents and controller: nobody speaks who cannot show who he is, in either direction."""
+"""Mutual TLS between agents and controller: neither side accepts the other without a valid certificate."""
 
 import asyncio
 import ssl
@@ -23,7 +23,7 @@ PATIENCE_S = 20.0
 
 
 def serving(authority: Authority, pair: Pair) -> ssl.SSLContext:
-    """As the operator serves: only to who shows a certificate of the authority."""
+    """As the operator serves: only clients with a certificate of the authority."""
     return MountedTls(str(authority.certificate), str(pair.certificate), str(pair.key), lambda: 0.0).context
 
 
@@ -32,7 +32,7 @@ def lived(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 async def joins(server_tls: ssl.SSLContext, agent_tls: Tls | None, attempts: int = 3) -> bool:
-    """Whether an agent's line is up before so many of its attempts have failed."""
+    """Whether an agent is connected before this many of its attempts have failed."""
     clock = asyncio.get_running_loop().time
     leader = PowerTerm(lambda _: pytest.fail("no turn is taken"), epoch=1)
     server = AgentServer(lambda: leader, lambda: FLEET, clock)

@@ -53,7 +53,7 @@ def row(budget_w: float, generation: int = 1) -> list[dict[str, Any]]:
 
 
 class Cluster:
-    """Objects as the watches would have them, a loop that leads when told so, and an agent for each device."""
+    """Objects as the watches would show them, a loop that leads on request, and an agent for each device."""
 
     def __init__(self, folder: Path, objects: Sequence[dict[str, Any]], nodes: Sequence[dict[str, Any]]) -> None:
         self.clock = asyncio.get_running_loop().time

@@ -1,4 +1,4 @@
-"""A pretend fleet under watt leases: agents, hardware that may lie, a network that loses, delays and doubles."""
+"""Fake fleet under power leases: agents, hardware that may misreport, a network that loses, delays and duplicates."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class Hardware:
 
     cap_w: float
     manner: str = "honest"
-    """`honest`, `lying` (says it enforces and does not), `clamped` (nothing below 1.5 times its lowest), `stuck`."""
+    """`honest`, `lying` (reports to enforce and does not), `clamped` (nothing below 1.5 times its lowest), `stuck`."""
     lowest_w: float = 0.0
     due: list[tuple[int, float]] = field(default_factory=list)
     claimed_w: float = 0.0

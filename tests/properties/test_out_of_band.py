@@ -17,7 +17,7 @@ many = settings(max_examples=max(500, settings.default.max_examples if settings.
 
 
 class Slow:
-    """A device whose limits are at work at any moment within `SETTLES_S`, whether their answer came or not."""
+    """A device whose limits take effect at any moment within `SETTLES_S`, whether their answer arrived or not."""
 
     def __init__(self, delays_s: list[float], lost: list[bool], clock: list[float]) -> None:
         self.delays_s, self.lost, self.clock = delays_s, lost, clock
@@ -84,13 +84,13 @@ def test_a_device_never_counts_as_limited_lower_than_it_is(
                 continue
             assert told_w >= device.at_work_w()
         elif deed == "look":
-            band.look()
+            band.poll()
         elif deed == "tell":
-            band.tell()
+            band.send_due()
         else:
-            device.setpoint_w = 700.0  # the BMC was started anew: its default is at work at once
+            device.setpoint_w = 700.0  # the BMC was restarted: its default applies at once
             device.due.append((clock[0], 700.0))
-            band.look()
+            band.poll()
         reading = band.read()["g"]
         assert isinstance(reading, DeviceReading)
         assert reading.limit_w is not None

@@ -68,7 +68,7 @@ def fleets(draw: st.DrawFn, *, twice_fed: bool = True) -> Fleet:
 
 
 def readings(fleet: Fleet, held_w: FloatArray, heard: object, now_s: float) -> PowerReadings:
-    """What devices say that obey at once."""
+    """Readings of devices that obey at once."""
     count = len(held_w)
     return replace(
         fleet.table.readings,

@@ -33,9 +33,8 @@ CURVES = (
 def test_no_draw_that_leases_and_credit_allow_opens_a_cold_breaker(
     curve: BreakerCurve, looks_s: float, devices: int, crowded: float, moods: list[tuple[str, int]]
 ) -> None:
-    """All devices draw in step, which is the worst that they can do.
-
-    looks_s: between two looks of the agent, the default and the longest that its settings allow.
+    """All devices draw in step, which is the worst case. looks_s: interval of the agent's readings, the default and the
+    longest that its settings allow.
     """
     budget_w = crowded * devices * 400.0
     table = replace(row_of([Device(f"g{n}", f"n{n}") for n in range(devices)], budget_w), curves=(curve,))

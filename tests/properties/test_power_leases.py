@@ -35,7 +35,7 @@ class Event:
     at_s: int
     what: str
     which: int
-    """Of the devices or nodes, modulo their number."""
+    """Number of the device or node, modulo their count."""
 
 
 events = st.lists(

@@ -1,7 +1,7 @@
-"""Stopping gives devices back the limit that was found before Tonnage's first order, or that somebody set since.
+"""Stopping restores the limit that was found before Tonnage's first order, or that was set by others since.
 
-Agents as they are, with their record on disk: orders, refusals, crashes on either side of an order, restarts, reboots,
-and somebody else who sets limits, too.
+Agents are the real ones, with their record on disk. Events are orders, refusals, crashes before and after an order,
+restarts, reboots, and limits set by others.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class CrashError(Exception):
 
 
 class Hardware(FakeDevices):
-    """One device that knows whose limit it has, refuses when told to, and may be the last that an agent sees."""
+    """One device that knows whose limit it has, refuses on request, and may be absent at an agent's start."""
 
     def __init__(self, device: FakeDevice) -> None:
         super().__init__([device], lambda: self.now_s)
@@ -67,7 +67,7 @@ class Hardware(FakeDevices):
 
 
 class Story:
-    """A node's life. `theirs_w` is to be given back: the limit of others that an agent found last at its start."""
+    """History of a node. `theirs_w` is to be restored: the limit of others that an agent found last at its start."""
 
     def __init__(self, folder: Path, hardware: Hardware) -> None:
         self.folder, self.hardware = folder, hardware
@@ -159,7 +159,7 @@ COMMON = (
 
 
 def steps(*whats: str, lowest: int, highest: int) -> st.SearchStrategy[list[Step]]:
-    """Limits of ours are round to ten, those of others to five: nobody could tell equal ones apart."""
+    """Limits of ours are multiples of ten, those of others of five: equal ones could not be distinguished."""
     watts = st.integers(lowest // 10, highest // 10 - 1).map(lambda tens: 10.0 * tens)
     return st.lists(st.tuples(st.sampled_from(whats), watts), max_size=25)
 
@@ -200,6 +200,7 @@ def test_stopping_gives_back_what_was_found_or_what_others_set_since(found_w: fl
 )
 @example(found_w=425.0, happening=[("order", 250.0)])
 def test_so_it_does_where_a_device_makes_another_limit_of_ours(found_w: float, happening: list[Step]) -> None:
-    """It clamps to 300 to 500 W without a word. What it made of an order is known once its answer is written down:
-    after a crash in between it would pass for somebody else's."""
+    """It clamps to 300 to 500 W without an error. The clamped limit is known once its answer is written: after a crash
+    in between it would pass for a limit of others.
+    """
     lived(FakeDevice("g", default_w=455.0, clamps_to_w=CLAMPS_W, obeys_after_s=0.0), found_w, happening)

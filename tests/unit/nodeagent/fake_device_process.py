@@ -1,5 +1,6 @@
-"""A child process with pretend devices: `python -m tests.unit.nodeagent.fake_device_process [hang|die|raise]` serves a
-back end."""
+"""A child process with fake devices: `python -m tests.unit.nodeagent.fake_device_process [hang|die|raise]` serves a
+back end.
+"""
 
 import sys
 import time
@@ -28,5 +29,5 @@ class Misbehaving(FakeDevices):
 
 if __name__ == "__main__":
     how = sys.argv[1] if len(sys.argv) > 1 else ""
-    # Readings say 7 s, and 10 s is when they are handed over: they are 3 s old.
+    # Readings are of 7 s and are delivered at 10 s: they are 3 s old.
     serve(lambda: Misbehaving(how), sys.stdin.buffer, sys.stdout.buffer, lambda: 10.0)

@@ -1,4 +1,4 @@
-"""The node agent keeps its devices under a lease, and under their floor without one, whoever else lives or dies."""
+"""The node agent keeps its devices within a lease, and at their floor without one, whatever else fails."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -27,7 +27,7 @@ class Watch:
 
 
 class Told(FakeDevices):
-    """Pretend devices that remember what they were told, in order."""
+    """Fake devices that remember the limits set on them, in order."""
 
     def __init__(self, devices: list[FakeDevice], clock: Watch) -> None:
         super().__init__(devices, clock)

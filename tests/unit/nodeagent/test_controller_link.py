@@ -36,7 +36,7 @@ def chance() -> Random:
 
 
 async def leader(served: list[bytes], *, answers: int) -> asyncio.Server:
-    """Notes who called and what was said, answers so often, then ends the line."""
+    """Records callers and messages, answers this often, then closes the connection."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(EOFError):

@@ -1,4 +1,4 @@
-"""What the agent tells Prometheus: well-formed, whole, and each of it written down."""
+"""Metrics of the agent: well-formed, complete, and each of them documented."""
 
 import asyncio
 import re
@@ -18,7 +18,9 @@ KEYS = Keys("k", {"k": b"of a node"})
 
 
 def scraped(folder: Path, *devices: FakeDevice, as_dcgm: bool = False) -> str:
-    """After one look of an agent with a meter, 2 s after it found its devices; by default two, one of which fails."""
+    """Scrape after one reading by an agent with a meter, 2 s after discovery; by default two devices, one of which
+    fails.
+    """
 
     async def story() -> str:
         now_s = [998.0]
@@ -54,7 +56,7 @@ def test_limits_draws_and_failures_are_told(tmp_path: Path) -> None:
 
 
 def test_what_holds_clocks_down_is_told_by_reason_of_devices_that_tell(tmp_path: Path) -> None:
-    """A brake leaves g0 200 W; g1 tells nothing of its clocks; g2 wants 300 W under a limit of 700 W."""
+    """A brake leaves g0 200 W; g1 does not report its clocks; g2 wants 300 W under a limit of 700 W."""
     braked = FakeDevice("g0", brake_w=200.0)
     mute = FakeDevice("g1", tells_throttles=False)
     free = FakeDevice("g2", wants_w=lambda _: 300.0)

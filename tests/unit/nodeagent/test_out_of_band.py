@@ -1,4 +1,4 @@
-"""Out of band: nobody waits for a BMC, it is asked seldom, and a limit is not believed before it can be at work."""
+"""Out of band: no caller waits for a BMC, it is called rarely, and a limit counts only when it can be in force."""
 
 from random import Random
 
@@ -40,8 +40,8 @@ class Far:
 
     def passes(self, for_s: float) -> None:
         self.watch.now_s += for_s
-        self.band.look()
-        self.band.tell()
+        self.band.poll()
+        self.band.send_due()
 
 
 def test_whoever_asks_gets_an_answer_without_a_request() -> None:
@@ -58,7 +58,7 @@ def test_whoever_asks_gets_an_answer_without_a_request() -> None:
 def test_a_lower_limit_counts_as_enforced_only_when_it_must_be_at_work() -> None:
     far = Far()
     far.band.set_limit("uuid-GPU_0", 300.0)
-    far.band.tell()
+    far.band.send_due()
 
     set_to_w, at_once_w = far.bmc.limits_w["GPU_0"], far.limit_w()
     for _ in range(7):
@@ -66,7 +66,7 @@ def test_a_lower_limit_counts_as_enforced_only_when_it_must_be_at_work() -> None
     before_w = far.limit_w()
     far.passes(5.0)
 
-    # Taken at 100 s; at 135 s the old limit may still be at work, at 140 s no longer.
+    # Accepted at 100 s; at 135 s the old limit may still be in force, at 140 s no longer.
     assert (set_to_w, at_once_w, before_w, far.limit_w()) == (300.0, 700.0, 700.0, 300.0)
 
 
@@ -78,7 +78,7 @@ def test_a_higher_limit_counts_from_the_moment_it_is_on_its_way() -> None:
     assert far.limit_w() == 300.0
 
     far.band.set_limit("uuid-GPU_0", 600.0)
-    far.band.tell()
+    far.band.send_due()
 
     assert far.limit_w() == 600.0
 
@@ -91,7 +91,7 @@ def test_a_limit_that_was_refused_may_be_at_work_all_the_same() -> None:
     far.passes(50.0)
     far.bmc.is_silent = True
     far.band.set_limit("uuid-GPU_0", 600.0)
-    far.band.tell()
+    far.band.send_due()
 
     assert far.limit_w() == 600.0
     far.watch.now_s += 41.0
@@ -102,11 +102,11 @@ def test_a_device_is_told_once_in_a_while_and_then_the_newest_limit() -> None:
     far = Far()
     for wanted_w in (400.0, 450.0, 500.0, 550.0):
         far.band.set_limit("uuid-GPU_0", wanted_w)
-        far.band.tell()
+        far.band.send_due()
         far.watch.now_s += 2.0
     told, first_w = far.patches(), far.bmc.limits_w["GPU_0"]
     far.watch.now_s += 2.0
-    far.band.tell()
+    far.band.send_due()
 
     assert (told, first_w) == (1, 400.0)
     assert (far.patches(), far.bmc.limits_w["GPU_0"]) == (2, 550.0)
@@ -125,7 +125,7 @@ def test_a_limit_that_somebody_else_undid_is_told_again() -> None:
     far = Far()
     far.band.set_limit("uuid-GPU_0", 400.0)
     far.passes(1.0)
-    far.bmc.limits_w["GPU_0"] = 700.0  # the BMC was started anew
+    far.bmc.limits_w["GPU_0"] = 700.0  # the BMC was restarted
     far.passes(11.0)
 
     assert far.bmc.limits_w["GPU_0"] == 400.0
@@ -137,7 +137,7 @@ def test_a_bmc_that_fails_is_left_alone_longer_and_longer() -> None:
     at_s = []
     for _ in range(300):
         before = far.patches()
-        far.band.tell()
+        far.band.send_due()
         if far.patches() > before:
             at_s.append(far.watch.now_s - 100.0)
         far.watch.now_s += 1.0
@@ -149,7 +149,7 @@ def test_a_bmc_that_fails_is_left_alone_longer_and_longer() -> None:
 def test_what_became_of_an_attempt_is_told_once() -> None:
     far = Far()
     far.band.set_limit("uuid-GPU_0", 100.0)
-    far.band.tell()
+    far.band.send_due()
 
     with pytest.raises(DeviceError, match="not in the range") as refused:
         far.band.set_limit("uuid-GPU_0", 100.0)
@@ -179,9 +179,9 @@ def test_two_nodes_do_not_knock_at_the_same_moment() -> None:
         band = OutOfBand(Redfish(bmc, watch), watch, Random(seed), BmcPacing())  # noqa: S311 - spreads requests
         band.discover()
         band.set_limit("uuid-GPU_0", 400.0)
-        band.tell()
+        band.send_due()
         band.set_limit("uuid-GPU_0", 500.0)
-        rests.append(band.tell())
+        rests.append(band.send_due())
 
     assert rests[0] != rests[1]
     assert all(10.0 <= rest <= 12.5 for rest in rests)

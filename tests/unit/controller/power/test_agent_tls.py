@@ -1,4 +1,4 @@
-"""The operator's certificates: taken up anew while it runs, refused at the start when they cannot be used."""
+"""The operator's certificates: reloaded while it runs, refused at the start when they cannot be used."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a PowerDomain's status says, when it is written, and which Events come of it."""
+"""Status of a PowerDomain: its content, when it is written, and the Events that result."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Admission: floors must fit every budget above, and headroom tells placement what is left."""
+"""Admission: floors must fit every budget above, and placement receives the remaining headroom."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Far from every budget caps wait for their next look, the idle keep their watts, and work gets what it needs."""
+"""Far from every budget caps wait for the next full step, idle devices keep power, and work gets what it needs."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ class World:
         self.granted: list[tuple[float, Grants]] = []
 
     def pass_time(self, seconds: int, work: tuple[int, ...], phase: int = PHASE_MEMORY_BOUND, **wrong: float) -> None:
-        """Those in `work` want what tokens draw; `wrong` replaces what the first one says."""
+        """Those in `work` draw like token generation; `wrong` replaces what the first one reports."""
         working = np.isin(np.arange(8), work)
         for _ in range(0, seconds, 2):
             self.passed = np.where(working & (self.cap_w < TOKENS_W), self.passed + 2.0, 0.0)
@@ -58,7 +58,7 @@ class World:
 
 
 def calm(rules: PowerRules = RULES) -> World:
-    """2 of 8 at work under 1,600 W: they draw 880 W, 55 %. Their needs and the lowest limits of the others fit."""
+    """2 of 8 active under 1,600 W: they draw 880 W, 55 %. Their needs and the lowest limits of the others fit."""
     world = World(1600.0, rules)
     world.pass_time(200, (0, 1))
     return world
@@ -104,7 +104,7 @@ def test_a_row_that_comes_near_its_budget_waits_for_nothing() -> None:
 
 
 def test_draws_that_waited_count_at_the_next_look() -> None:
-    """Draws in the mean, spikes one by one: nearly what a controller makes of them that looks at every step."""
+    """Draws in the mean, spikes one by one: nearly the result of a controller that takes every step in full."""
     waits, counts = calm(), calm(replace(RULES, calm_look_share=1e-9))
     waited = 0
     for work in ((0, 1, 2), (0, 1, 2, 3), (0, 1), (0, 2)) * 10:
@@ -122,7 +122,7 @@ def test_an_idle_device_keeps_its_watts_until_others_need_them() -> None:
     world = calm()
     world.pass_time(40, (1,))
 
-    assert world.cap_w[0] >= TOKENS_W  # nobody needs them
+    assert world.cap_w[0] >= TOKENS_W  # no device needs them
 
     world.budget_w = world.budget_w - 200.0
     world.pass_time(40, (1, 2))
@@ -148,7 +148,7 @@ def test_who_begins_to_work_with_less_than_it_usually_needs_waits_for_no_look() 
     world = calm()
     world.pass_time(60, (1, 2, 3, 4))
     world.pass_time(62, (1,))
-    while world.decided_s > 0:  # a look has just been taken
+    while world.decided_s > 0:  # a full step has just been taken
         world.pass_time(2, (1,))
     assert world.cap_w[0] < NEED_W - 20.0
 

@@ -1,4 +1,4 @@
-"""Which curve a device gets: by its type's name as a whole word of the product's, else the fit."""
+"""Curve of a device: by its type's name as a whole word of the product's, else the fit."""
 
 import pytest
 

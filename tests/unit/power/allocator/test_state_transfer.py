@@ -16,7 +16,7 @@ A, B, C = (Device(name, f"n-{name}") for name in "abc")
 
 
 def lived(table: PowerTable) -> tuple[Allocator, AllocatorState]:
-    """After ten seconds in which everyone obeys, and `b` draws more than it may from the fifth on."""
+    """After ten seconds in which all devices obey, except that `b` exceeds its limit from the fifth on."""
     allocator = allocator_of(table, HARD)
     state = first_state(allocator)
     readings = table.readings

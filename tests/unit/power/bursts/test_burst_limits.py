@@ -37,7 +37,7 @@ def bounds_w(
     held_back: tuple[int, ...] = (),
     to_lease: tuple[int, ...] = (),
 ) -> BurstAccount:
-    """Bounds where so many measured spikes are free below the budget; every lease is 200 W and all draw that."""
+    """Bounds with this many measured spikes of room below the budget; every lease is 200 W and all draw that."""
     waiting: BoolArray = np.isin(np.arange(4), held_back)
     return bounded(
         account,

@@ -1,4 +1,4 @@
-"""Room below a budget: told by the sharper of two measures, and kept free of needs."""
+"""Room below a budget: by the stricter of two measures, and kept free of needs."""
 
 from dataclasses import replace
 
@@ -141,9 +141,8 @@ HARD = replace(RULES, burst_share=0.0)
 def test_on_a_row_that_is_full_at_its_floors_those_of_low_classes_give_way_to_the_reserve(
     rules: PowerRules, reserve_w: float, low_w: float
 ) -> None:
-    """Two devices of each class, floors of 200 W, lowest limits of 100 W, a budget for the floors and no more.
-
-    Under hard limits nobody draws more than its lease, and nothing is kept for it.
+    """Two devices of each class, floors of 200 W, lowest limits of 100 W, a budget for the floors and no more. Under
+    hard limits no device draws more than its lease, and nothing is reserved.
     """
     devices = [Device(f"g{n}", f"n{n}", power_class="high" if n < 2 else "low") for n in range(4)]
     allocator = allocator_of(row_of(devices, 800.0), rules)

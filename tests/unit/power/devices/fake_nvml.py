@@ -34,14 +34,14 @@ class Gpu:
     most_mw: int = 700_000
     draw_mw: int = 350_000
     reasons: int | None = 0
-    """Bits of what holds its clocks down; None: the driver does not tell."""
+    """Bits of what holds its clocks down; None: the driver does not report it."""
     is_lost: bool = False
     has_range: bool = True
     locked: tuple[int, int] | None = None
 
 
 class PretendNvml:
-    """Stands where `pynvml` stands."""
+    """Replacement of `pynvml`."""
 
     NVMLError = NVMLError
     NVML_CLOCK_SM = 1

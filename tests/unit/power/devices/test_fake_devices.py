@@ -1,4 +1,4 @@
-"""Pretend devices misbehave as real ones do, and only as they are told to."""
+"""Fake devices misbehave as real ones do, and only on request."""
 
 from collections.abc import Callable
 

@@ -90,7 +90,7 @@ def test_a_chassis_without_a_meter_is_named_rather_than_taken_for_zero() -> None
 
 
 def test_a_meter_that_falls_silent_keeps_its_last_reading_with_its_instant() -> None:
-    """So whoever believes readings sees it grow old; a silent BMC is no draw of 0."""
+    """A user of readings therefore sees it grow old; a silent BMC is not a draw of 0."""
     bmc = PretendChassis({"1": chassis("RackMount", **metered("1"))}, {"1": 640.0})
     now_s = [100.0]
     meter = NodeMeter(ChassisMeter(bmc).read_w, lambda: now_s[0], Random(1), 5.0)  # noqa: S311 - spreads looks

@@ -23,7 +23,9 @@ def tree() -> Tree:
 
 
 def after(before: Braking, draw_w: FloatArray, now_s: float, *, idle: int = 0) -> Braking:
-    """What is seen when devices draw this that draw their lease of 300 W at work, except for some idle ones."""
+    """Brakes detected when devices with a working draw of 300 W under their leases draw this, except for some idle
+    ones.
+    """
     at_work_w = np.where(np.arange(COUNT) < idle, 0.0, LEASE_W)
     return watched(
         before,

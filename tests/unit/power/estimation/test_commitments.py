@@ -1,4 +1,4 @@
-"""What the controller knows of the grants that are under way: what may still be held, and who is late since when."""
+"""Grants in transit: what may still be held, and which devices are late since when."""
 
 from dataclasses import dataclass
 

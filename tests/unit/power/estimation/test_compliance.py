@@ -20,7 +20,7 @@ COUNT = 20
 AT_WORK_W = 300.0
 
 Behaviour = Callable[[FloatArray, FloatArray], FloatArray]
-"""(limits told, highest bursts told) → what each device draws that wants AT_WORK_W."""
+"""(limits granted, highest bursts granted) → draw of each device that wants AT_WORK_W."""
 
 
 def honest(cap_w: FloatArray, burst_to_w: FloatArray) -> FloatArray:
@@ -37,7 +37,7 @@ def lies(cap_w: FloatArray, burst_to_w: FloatArray) -> FloatArray:
 
 
 class Row:
-    """Devices that always work and say that they obey; a lease is in force when the next reading is taken."""
+    """Devices that always work and report to obey; a lease is in force when the next reading is taken."""
 
     def __init__(self, behaviour: Behaviour, rules: PowerRules = RULES, **device: float) -> None:
         devices = [Device(f"g{n}", f"n{n}", **device) for n in range(COUNT)]  # type: ignore[arg-type]
@@ -49,7 +49,7 @@ class Row:
         self.cap_w, self.burst_to_w = np.full(COUNT, 400.0), np.full(COUNT, 400.0)
         self.sequence = self.state.book.sequence
         self.seen: list[tuple[float, Grants, BoolArray, tuple[str, ...]]] = []
-        """(instant, grants, who was under test, faults) of every step."""
+        """(instant, grants, devices under test, faults) of every step."""
 
     def readings(self) -> PowerReadings:
         works_w = self.behaviour(self.cap_w, self.burst_to_w) + 0.01 * (self.now_s % 7)
@@ -95,7 +95,7 @@ def test_a_liar_whose_work_ends_is_judged_as_soon_as_its_limit_must_show(settle_
     row = Row(lies, replace(RULES, control_delay_s=6.0, settle_s=settle_s))
     while not row.tested().any():
         row.pass_time(PERIOD_S)
-    row.pass_time(2 * PERIOD_S)  # it says that it holds the test, and draws more for one period after that
+    row.pass_time(2 * PERIOD_S)  # it confirms the test, and draws more for one period after that
 
     row.phase = np.full(COUNT, PHASE_IDLE)
 
@@ -148,7 +148,7 @@ def test_where_phases_alternate_or_are_not_told_tests_are_rarer(phase: int | Non
 
     under = np.array([tests for _, _, tests, _ in row.seen])
     assert under.any(axis=0).all()
-    late = np.array([at_s for at_s, *_ in row.seen]) > 600.0  # by then everyone was tested once
+    late = np.array([at_s for at_s, *_ in row.seen]) > 600.0  # by then every device was tested once
     assert (under[late][1:] & ~under[late][:-1]).sum(axis=0).max() <= 1
 
 
@@ -169,7 +169,7 @@ def test_where_no_lease_allows_bursts_or_no_test_is_wanted_there_is_none(rules: 
 
 
 def test_who_owes_more_than_a_burst_explains_is_tested_whoever_is_due() -> None:
-    row = Row(honest).pass_time(400.0)  # everyone was tested and is not due again before 600 s
+    row = Row(honest).pass_time(400.0)  # every device was tested and is not due again before 600 s
     row.state = replace(
         row.state, account=replace(row.state.account, credit_j=np.where(np.arange(COUNT) == 7, -500.0, 1.0))
     )
@@ -201,7 +201,7 @@ def test_who_owes_is_tested_at_its_lease_even_below_its_useful_floor() -> None:
 
 
 def test_after_a_pause_of_the_controller_nobody_is_named_for_what_it_could_not_tell() -> None:
-    """A grant was on its way when everything fell silent: nobody could confirm it."""
+    """A grant was in transit when all devices fell silent: none could confirm it."""
     row = Row(honest).pass_time(100.0)
     row.state, grants = step(row.allocator, row.state, row.readings(), row.now_s, np.array([COUNT * 200.0]))
     assert grants.changed.any()

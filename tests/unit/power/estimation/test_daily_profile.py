@@ -98,7 +98,7 @@ def test_a_node_outside_every_domain_teaches_nothing() -> None:
 
 
 def test_an_hour_that_was_seen_for_minutes_says_nothing() -> None:
-    assert complete_profiles(after(2.0, every_s=HOUR_S)) == {}  # one reading an hour stands for five minutes of it
+    assert complete_profiles(after(2.0, every_s=HOUR_S)) == {}  # one reading an hour represents five minutes of it
 
 
 def test_a_new_day_counts_three_tenths() -> None:
@@ -126,7 +126,7 @@ def test_the_same_snapshot_again_teaches_nothing() -> None:
 
 
 class Standing:
-    """What the fast loop tells, as far as planning asks."""
+    """State of the fast loop, as far as planning uses it."""
 
     def __init__(self) -> None:
         self.draw_w = draws(0.0)

@@ -31,7 +31,7 @@ class World:
         self.now_s = 0.0
 
     def pass_time(self, seconds: int, **wrong: float) -> None:
-        """Every two seconds a step; `wrong` replaces what the first device says: draw_w, cap_w, at_s (its age)."""
+        """A step every two seconds; `wrong` replaces what the first device reports: draw_w, cap_w, at_s (its age)."""
         for _ in range(0, seconds, 2):
             draw_w = np.minimum(self.demand_w, self.cap_w) + 0.001 * (self.now_s % 7)
             at_s, cap_w = np.full(3, self.now_s), self.cap_w.copy()
@@ -150,7 +150,7 @@ def test_a_silent_device_is_sent_to_its_floor_and_keeps_its_watts_in_the_books()
 
     assert world.grants is not None
     assert world.grants.cap_w[0] == 150.0
-    assert world.held_w == held_w  # nobody saw it obey
+    assert world.held_w == held_w  # it was not seen to obey
 
 
 def test_a_limit_that_was_kept_once_is_granted_only_while_it_is_kept() -> None:

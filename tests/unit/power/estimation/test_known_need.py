@@ -1,4 +1,4 @@
-"""Under hard limits: what a device was content with is remembered, so that nobody is moved for ever."""
+"""Under hard limits: the power that a device was content with is remembered, so that caps do not move for ever."""
 
 from dataclasses import replace
 

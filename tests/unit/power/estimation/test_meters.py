@@ -1,4 +1,4 @@
-"""Meters of whole domains: who contradicts whom is named, the larger counts, and no watts come of a meter's word."""
+"""Meters of whole domains: contradictions are reported, the larger value counts, and a meter never adds power."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ THREE = [Device(name, node, floor_w=150.0) for name, node in (("a", "n1"), ("b",
 
 
 class World:
-    """Devices that draw and obey, and meters that say what the test wants."""
+    """Devices that draw and obey, and meters with the values that the test sets."""
 
     def __init__(self, table: PowerTable, demand_w: float = 300.0) -> None:
         self.allocator = allocator_of(table, STRICT)
@@ -53,7 +53,7 @@ class World:
 
     @property
     def fault(self) -> str:
-        """Of the first domain, which is the row."""
+        """Result of the first domain, which is the row."""
         return FAULTS[self.meters.fault[0]]
 
     @property
@@ -72,7 +72,7 @@ def test_a_meter_that_agrees_changes_nothing() -> None:
 
 
 def test_watts_that_nothing_accounts_for_are_named_and_count_against_the_budget() -> None:
-    """Three devices say 300 W each, and 100 W of servers are known; the meter shows 200 W more than that."""
+    """Three devices report 300 W each, and 100 W of servers are known; the meter shows 200 W more than that."""
     world = World(row_of(THREE, 1200.0, other_w=100.0))
     world.passes(20.0)
     before_w = world.cap_w.sum()
@@ -94,12 +94,12 @@ def test_an_error_of_some_per_cent_is_no_contradiction() -> None:
 
 
 def test_watts_that_a_nodes_meter_finds_are_taken_from_the_budget_above_it() -> None:
-    """A node has no budget of its own; what nobody knows in it still draws through the row."""
+    """A node has no budget of its own; an unknown load in it still draws through the row."""
     world = World(row_of(THREE, 1200.0, other_w=100.0))
     world.passes(20.0)
     world.passes(4.0, n1=450.0, n2=300.0)
 
-    # n1's device says 300 W, and nothing else is known there; n2's meter agrees.
+    # n1's device reports 300 W, and nothing else is known there; n2's meter agrees.
     faults = dict(zip(world.allocator.tree.table.domains.names, world.meters.fault.tolist(), strict=True))
     assert {name: FAULTS[fault] for name, fault in faults.items() if fault} == {"n1": "MeterShowsMore"}
     assert world.excess_w == 150.0

@@ -1,4 +1,4 @@
-"""Phases that alternate faster than they are read tell nothing; those that last do."""
+"""Phases that alternate faster than they are read carry no information; those that last do."""
 
 from dataclasses import replace
 

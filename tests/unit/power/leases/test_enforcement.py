@@ -1,4 +1,4 @@
-"""What a device drew between two looks: by its energy counter, which tells the mean, where that can be trusted."""
+"""Mean draw between two readings: by the energy counter, where that can be trusted."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_means_are_taken_over_a_second_however_often_anybody_looks() -> None:
     looks = [(10.0 + 0.5 * n, f"look {n}") for n in range(5)]
 
     assert reading_before(looks, 12.5, 1.0) == "look 3"
-    assert reading_before(looks, 12.49, 1.0) == "look 3"  # a look that came a little early
+    assert reading_before(looks, 12.49, 1.0) == "look 3"  # a reading that came a little early
     assert reading_before(looks, 12.4, 1.0) == "look 2"
     assert reading_before(looks[:1], 10.5, 1.0) == "look 0"
     assert reading_before([], 10.0, 1.0) is None

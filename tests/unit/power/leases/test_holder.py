@@ -1,4 +1,4 @@
-"""Leases that an agent refuses: forged, replayed, expired, of an old term, of another life, out of range."""
+"""Leases that an agent refuses: forged, replayed, expired, of an old term, of another session, out of range."""
 
 from dataclasses import replace
 

@@ -13,7 +13,7 @@ BURST_J = 10_000.0
 
 
 def first_offence(draws_w: list[float], *, cap_w: float = 3000.0, burst_w: float = np.inf) -> float | None:
-    """When server 0 of two offends, told the same limits all the time and read every period."""
+    """When server 0 of two violates its lease, with constant grants, read every period."""
     offences = LeaseViolations([(FAULT, np.array([True, False]))], 2, HIGHEST_W)
     granted = (np.full(2, cap_w), np.full(2, BURST_J), np.full(2, burst_w))
     for period, draw_w in enumerate(draws_w, 1):
@@ -28,7 +28,7 @@ def test_whoever_keeps_to_its_lease_and_its_bursts_offends_never() -> None:
 
 
 def test_the_credit_of_bursts_is_what_an_honest_server_had() -> None:
-    """10,000 J carry 2,000 W above the lease for five seconds, and an agent looks every half second."""
+    """10,000 J carry 2,000 W above the lease for five seconds, and an agent checks every half second."""
     assert first_offence([1000.0] * 10 + [5000.0] * 5) == pytest.approx(28.0, abs=2.0)
 
 

@@ -1,4 +1,4 @@
-"""The pretend row: what it serves, what it draws, what limits cost."""
+"""The simulated row: what it serves, what it draws, what limits cost."""
 
 import numpy as np
 import pytest
@@ -179,7 +179,7 @@ def test_credit_carries_a_prompt_above_the_lease() -> None:
 def test_a_burst_ends_with_its_credit_and_what_the_agent_takes_to_look() -> None:
     row = bursting(requests_at((1000.0, 4.0, 100)), cap_w=TOKEN_W, burst_j=1400.0)
     row.advance(2000.0)
-    # 1,400 J carry 1 s above the lease; half a second later the agent looks, and the rest runs at the lease.
+    # 1,400 J carry 1 s above the lease; half a second later the agent checks, and the rest runs at the lease.
     share = (TOKEN_W - DGX_A100.idle_w) / 3000
     assert row.latency_s[0] == pytest.approx(1.5 + 2.5 / share ** (0.9 / 1.3) + 4.9, rel=1e-5)
 

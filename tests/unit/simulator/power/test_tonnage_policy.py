@@ -1,4 +1,4 @@
-"""Tonnage's policy on the pretend row: leases within the budget, whoever asks, and nobody dark without a controller."""
+"""Tonnage's policy on the simulated row: leases within the budget, and no server dark without a controller."""
 
 import numpy as np
 import pytest

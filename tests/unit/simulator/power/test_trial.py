@@ -1,4 +1,4 @@
-"""A run: what stands between the row and its breaker, what reaches the servers and when, what faults change."""
+"""A run: what protects the row's breaker, what reaches the servers and when, what faults change."""
 
 from itertools import pairwise
 
@@ -21,7 +21,7 @@ CURVE = BreakerCurve(over=(1.1, 1.2, 2.0), for_s=(600.0, 60.0, 5.0))
 
 
 class Scripted(MeterPolicy):
-    """Limits of so many watts for all, once, at the first decision; remembers what it saw."""
+    """Limits of this many watts for all, once, at the first decision; remembers what it saw."""
 
     name = "scripted"
 
@@ -83,7 +83,7 @@ def test_an_order_takes_effect_after_the_control_delay() -> None:
     policy = Scripted(DGX_A100.floor_w)
     trial(policy, delay_s=10.0)
     capped_at = [now_s for now_s, seen in policy.seen if np.isfinite(seen.cap_w).all()]
-    # Telemetry is 2 s late: decided at 4 s, in force at 14 s, read in the period that ends at 14 s, told at 16 s.
+    # Telemetry is 2 s late: decided at 4 s, in force at 14 s, read in the period that ends at 14 s, reported at 16 s.
     assert capped_at[0] == 16.0
 
 
