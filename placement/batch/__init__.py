@@ -1,1 +1,1 @@
-"""Planning a batch: all pods that wait, at once, onto nodes that together cost least an hour."""
+"""Batch planner: all pending pods at once, onto the nodes that together cost least per hour."""

@@ -1,4 +1,4 @@
-"""Deals seats to classes, node by node, and knows at the end what sits where: every rung fills one."""
+"""Assignment table: pods per class and node while a plan is made; every stage of the ladder fills one."""
 
 from collections.abc import Sequence
 
@@ -6,14 +6,15 @@ import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.snapshot import Free
-from placement.batch.node_capacity import Dealt, Room
+from placement.batch.node_capacity import Dealt, FreeCapacity
 from placement.batch.problem import Batch
 
 
 def order_of_dealing(batch: Batch) -> IntArray:
-    """Classes as they fit best: whole devices, many before few, then shares, large before small, then CPU and memory.
+    """Order of classes for the best fit: whole devices, many before few, then fractions, then CPU and memory.
 
-    Within one node this is best-fit decreasing onto devices, the order by which a pattern is called feasible.
+    Large comes before small. Within one node this is best-fit decreasing onto devices, the order that decides whether a
+    pattern is feasible.
     """
     size = (
         (batch.ask / np.maximum(batch.kind_room.mean(axis=0), 1e-9)).max(axis=1)
@@ -41,25 +42,25 @@ _NONE = Dealt(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 
 class Table:
-    """The seats of a batch while they are dealt, on a room that shrinks with them."""
+    """Placements of a batch while they are dealt, with the free capacity that shrinks with them."""
 
     def __init__(self, batch: Batch, free: Free) -> None:
         self.batch = batch
-        self.room = Room(free, batch.in_use)
+        self.room = FreeCapacity(free, batch.in_use)
         self.left = batch.pods.copy()
-        """Pods without a seat, shape (classes,)."""
+        """Pods without a placement, shape (classes,)."""
         self.order = order_of_dealing(batch)
         self.content = np.zeros((len(batch.kind), len(batch.shapes)), dtype=np.int64)
-        """Pods of each class that got a seat on each node, shape (nodes, classes)."""
+        """Placed pods of each class on each node, shape (nodes, classes)."""
         self._dealt: list[list[Dealt]] = [[] for _ in batch.shapes]
         totals = np.array([free.cpu_milli.clip(min=0).mean(), free.memory_bytes.clip(min=0).mean(), 0.0])
         totals[2] = free.gpu_milli.clip(min=0).sum(axis=1).mean()
         self._scale: FloatArray = 1.0 / np.maximum(totals, 1.0)
 
     def seat(self, c: int, nodes: IntArray, counts: IntArray) -> int:
-        """So many pods of class c on each of these nodes, as far as pods wait and there is room; how many it was.
+        """Places up to `counts` pods of class c on each of these nodes, as far as they fit. Returns the number placed.
 
-        nodes: all different, the first are served first.
+        nodes: all different; the first are served first.
         """
         counts = np.minimum(counts, self.room.copies(self.batch.shapes[c], nodes))
         counts = _first(counts, int(self.left[c]))
@@ -72,8 +73,11 @@ class Table:
         return len(dealt.node)
 
     def fit(self, c: int, most: int | None = None, among: BoolArray | None = None) -> int:
-        """Best fit for up to `most` waiting pods of a class: nodes that run first, the tightest of them before others,
-        then idle ones by dollars per pod that they could take; how many found a seat."""
+        """Best fit for up to `most` pending pods of a class. Returns the number placed.
+
+        Active nodes come first, the tightest of them before others, then idle ones by dollars per pod that they could
+        take.
+        """
         wanted = int(self.left[c]) if most is None else min(most, int(self.left[c]))
         able = self.batch.eligible[c] if among is None else self.batch.eligible[c] & among
         nodes = np.flatnonzero(able) if wanted else np.zeros(0, dtype=np.int64)
@@ -83,7 +87,7 @@ class Table:
         return self.seat(c, nodes[order], _first(copies[order], wanted))
 
     def preference(self, nodes: IntArray, copies: IntArray, wanted: int) -> IntArray:
-        """The order in which nodes are filled with pods of one class. Ties go to the table's order."""
+        """Order in which nodes are filled with pods of one class. Ties follow the table's order."""
         idle = ~self.room.running[nodes]
         per_pod = np.where(idle, self.batch.node_usd[nodes] / np.minimum(copies, max(wanted, 1)), 0.0)
         order: IntArray = np.lexsort((self.room.tightness(nodes, self._scale), per_pod, idle))
@@ -96,7 +100,7 @@ class Table:
                 self.fit(c, among=among)
 
     def seats(self, c: int) -> Dealt:
-        """The seats of a class so far, in the order in which they were dealt."""
+        """Placements of a class until now, in the order of dealing."""
         if len(self._dealt[c]) > 1:
             parts = self._dealt[c]
             self._dealt[c] = [
@@ -105,7 +109,7 @@ class Table:
         return self._dealt[c][0] if self._dealt[c] else _NONE
 
     def take_back(self, c: int, which: Sequence[int] | IntArray) -> None:
-        """Seats of a class, given by their numbers in `seats(c)`, are free again and their pods wait again."""
+        """Frees placements of a class, given by their numbers in `seats(c)`; their pods are pending again."""
         seats = self.seats(c)
         gone = np.zeros(len(seats.node), dtype=np.bool_)
         gone[np.asarray(which, dtype=np.int64)] = True
@@ -117,28 +121,28 @@ class Table:
         self.room.running[left] = self.batch.in_use[left] | self.content[left].any(axis=1)
 
     def vacate(self, node: int, c: int | None = None) -> None:
-        """Take back all seats on a node, or those of one class."""
+        """Frees all placements on a node, or those of one class."""
         for each in np.flatnonzero(self.content[node]).tolist() if c is None else [c]:
             self.take_back(each, np.flatnonzero(self.seats(each).node == node))
 
     def copy(self) -> "Table":
-        """A table that goes its own way from here."""
+        """Independent copy of the table."""
         twin = Table.__new__(Table)
         twin.batch, twin.order, twin._scale = self.batch, self.order, self._scale
-        twin.room = Room(self.room.free, self.room.running)
+        twin.room = FreeCapacity(self.room.free, self.room.running)
         twin.left, twin.content = self.left.copy(), self.content.copy()
         twin._dealt = [list(parts) for parts in self._dealt]
         return twin
 
     @property
     def usd_per_hour(self) -> float:
-        """What the nodes cost that run because of these seats, and what is left out: the objective."""
+        """Objective: price per hour of the nodes that these placements start, and of the pods left out."""
         opened = self.room.running & ~self.batch.in_use
         return float(self.batch.node_usd[opened].sum() + self.batch.left_out_usd @ self.left)
 
 
 def _first(counts: IntArray, most: int) -> IntArray:
-    """Counts cut so that they add up to at most `most`, the first ones kept."""
+    """Counts cut so that they add up to at most `most`; the first ones are kept."""
     if int(counts.sum()) <= most:
         return counts
     before = np.cumsum(counts) - counts
@@ -147,7 +151,7 @@ def _first(counts: IntArray, most: int) -> IntArray:
 
 
 def deal_by_best_fit(batch: Batch, free: Free) -> Table:
-    """The first rung: best-fit decreasing by the class. Always feasible, never far from what a scheduler would do.
+    """First stage: best-fit decreasing by class. Always feasible, never far from a scheduler's result.
 
     10,000 pods of 25 shapes on 1,000 nodes: see docs/planning.md for the measured time.
     """

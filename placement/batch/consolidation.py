@@ -1,11 +1,11 @@
-"""Consolidation: a node is emptied where its pods fit beside others and its price outweighs that of moving them.
+"""Consolidation: a node is emptied where its pods fit elsewhere and its price exceeds the price of the moves.
 
-For each node that runs only pods that may be moved, dearest first: seats for all of them on other nodes that run
-anyway. They move when
+For each node that runs only pods that may be moved, most expensive first: places for all of them on other active nodes.
+They move when
 
     dollars an hour of the node * hours for which that is expected to last  >  Σ price of moving each pod
 
-(`MovePrice`, the same price that priced defragmentation pays). Nothing else is weighed: what it saves is the node.
+(`MovePrice`, also used by priced defragmentation). No other term counts: the saving is the node.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,26 +27,26 @@ from placement.batch.problem_builder import SYSTEM_PRIORITY, batch_of
 from placement.moves.defragmentation import MovePrice
 
 MOST_TRIED = 100
-"""Nodes that are looked at in one plan, the dearest first: half a second at 1,000 nodes."""
+"""Nodes that are examined in one plan, the most expensive first: half a second at 1,000 nodes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Emptied:
-    """A node that is worth emptying, and where its pods go."""
+    """Node that is worth emptying, with the new placements of its pods."""
 
     node: int
     seats: Seats
     saving_usd: float
-    """What the node costs for as long as the saving is expected to last."""
+    """Price of the node for as long as the saving is expected to last."""
     price_usd: float
-    """What the moves cost."""
+    """Price of the moves."""
 
 
 def consolidated(snapshot: Snapshot, price: MovePrice, host: HostPrice, *, most_moves: int) -> tuple[Phase, ...]:
-    """One phase of moves for each node that is worth emptying, so many moves in all at most.
+    """One phase of moves for each node that is worth emptying, up to `most_moves` moves in total.
 
-    Each is weighed in the fleet as those before it leave it; pods of gangs and pods that may not be moved stay, and so
-    does a node that runs one of them.
+    Each is weighed in the fleet as the earlier moves leave it. Pods of gangs and pods that may not be moved stay, and
+    so does a node that runs one of them.
     """
     return emptying(snapshot, candidates(snapshot, host)[:MOST_TRIED], price, host, most_moves=most_moves)
 
@@ -59,7 +59,7 @@ def emptying(
     *,
     most_moves: int,
 ) -> tuple[Phase, ...]:
-    """The same of these nodes, which are `candidates`, in this order."""
+    """Same phases for these nodes, which are `candidates`, in this order."""
     usd = batch_of(snapshot, host).node_usd
     phases: list[Phase] = []
     now, moves = snapshot, 0
@@ -73,7 +73,7 @@ def emptying(
 
 
 def candidates(snapshot: Snapshot, host: HostPrice) -> Sequence[int]:
-    """Nodes that run pods which may all be moved, the dearest first, then those with fewest pods."""
+    """Nodes whose pods may all be moved, the most expensive first, then those with fewest pods."""
     pods, usd = snapshot.pods, batch_of(snapshot, host).node_usd
     runs = (pods.node != PENDING) & ((pods.priority < SYSTEM_PRIORITY) | (pods.devices != 0))
     fixed = runs & (~pods.movable | (pods.gang >= 0))
@@ -85,30 +85,30 @@ def candidates(snapshot: Snapshot, host: HostPrice) -> Sequence[int]:
 
 
 def _emptied(snapshot: Snapshot, node: int, usd: float, price: MovePrice, host: HostPrice) -> Emptied | None:
-    """The node's pods elsewhere, if there is room on nodes that run anyway and it pays."""
+    """New placements of the node's pods, if they fit on other active nodes and the moves pay."""
     pods = snapshot.pods
     rows = np.flatnonzero((pods.node == node) & ((pods.priority < SYSTEM_PRIORITY) | (pods.devices != 0)))
     cost = sum(price.of(pods.shapes[pods.shape[row]]) for row in rows.tolist())
     saving = usd * price.stay_h
     if not len(rows) or saving <= cost:
         return None
-    lifted = _lifted(snapshot, rows)
+    pending = _with_pending(snapshot, rows)
     among = np.zeros(len(pods), dtype=np.bool_)
     among[rows] = True
-    table = Table(batch_of(lifted, host, among), lifted.free())
+    table = Table(batch_of(pending, host, among), pending.free())
     elsewhere = table.batch.in_use.copy()
     elsewhere[node] = False
     table.fit_all(elsewhere)
     if table.left.any():
         return None
-    seats = seat_pods(lifted, table, among)
-    if len(within_headroom(lifted, seats)[1]):
+    seats = seat_pods(pending, table, among)
+    if len(within_headroom(pending, seats)[1]):
         return None
     return Emptied(node, seats, saving, cost)
 
 
-def _lifted(snapshot: Snapshot, rows: IntArray) -> Snapshot:
-    """The snapshot as if these pods waited."""
+def _with_pending(snapshot: Snapshot, rows: IntArray) -> Snapshot:
+    """Snapshot with these pods pending."""
     node, devices = snapshot.pods.node.copy(), snapshot.pods.devices.copy()
     node[rows], devices[rows] = PENDING, 0
     return replace(snapshot, pods=replace(snapshot.pods, node=node, devices=devices))
@@ -117,7 +117,7 @@ def _lifted(snapshot: Snapshot, rows: IntArray) -> Snapshot:
 def _phase(snapshot: Snapshot, emptied: Emptied, number: int) -> Phase:
     names, pods = snapshot.nodes.names, snapshot.pods
     words = (
-        f"empties {names[emptied.node]}, which costs ${emptied.saving_usd:.2f} for as long as that lasts; "
+        f"empties {names[emptied.node]}, which saves ${emptied.saving_usd:.2f} while it stays empty; "
         f"moving its pods costs ${emptied.price_usd:.2f}"
     )
     reason = Reason("EmptiesNode", words, {"saving_usd": emptied.saving_usd, "price_usd": emptied.price_usd})

@@ -1,4 +1,4 @@
-"""Gangs that must or should be near each other: seated whole, before the batch, where that opens fewest dollars."""
+"""Gangs with a required or preferred topology label: placed whole, before the batch, where that is cheapest."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from placement.batch.assignment_table import Table
 from placement.batch.problem import Batch
 
 MOST_TRIES = 8
-"""Domains in which a gang of unequal pods is tried. Equal pods need one: their room is counted exactly."""
+"""Domains that are tried for a gang of unequal pods. Equal pods need one: their capacity is counted exactly."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seats:
-    """Who sits where: rows of the pod table, nodes, and device bit masks. Each of shape (seats,)."""
+    """Placements: rows of the pod table, nodes, and device bit masks. Each of shape (seats,)."""
 
     row: IntArray
     node: IntArray
@@ -42,8 +42,8 @@ def all_seats(parts: Sequence[Seats]) -> Seats:
     )
 
 
-def could_be_asked_for(snapshot: Snapshot) -> BoolArray:
-    """The pods that wait, without gangs that have too few members to start wherever they went. Shape (pods,)."""
+def startable_pods(snapshot: Snapshot) -> BoolArray:
+    """Pending pods, without gangs that have too few members to start anywhere. Shape (pods,)."""
     pods, gangs = snapshot.pods, snapshot.gangs
     members = np.bincount(pods.gang[pods.gang >= 0], minlength=len(gangs) + 1)
     few = np.array([members[g] < gang.min_members for g, gang in enumerate(gangs)] + [False], dtype=np.bool_)
@@ -52,23 +52,23 @@ def could_be_asked_for(snapshot: Snapshot) -> BoolArray:
 
 
 def gangs_with_a_place(snapshot: Snapshot) -> list[int]:
-    """Gangs that wait and name a label to be within, those that come first in service first."""
+    """Pending gangs with a required topology label, in the order of service."""
     pods = snapshot.pods
-    waiting = np.unique(pods.gang[could_be_asked_for(snapshot) & (pods.gang >= 0)]).tolist()
+    waiting = np.unique(pods.gang[startable_pods(snapshot) & (pods.gang >= 0)]).tolist()
     bound = [g for g in waiting if snapshot.gangs[g].within or snapshot.gangs[g].prefer_within]
     return sorted(bound, key=lambda g: (-gang_priority(snapshot, g), -int((pods.gang == g).sum()), g))
 
 
 def gang_priority(snapshot: Snapshot, gang: int) -> int:
-    """A gang is served by its most important member's priority, or by its own."""
+    """Priority of a gang: that of its most important member, or its own."""
     wanted = snapshot.gangs[gang].priority
     return max(wanted, int(snapshot.pods.priority[snapshot.pods.gang == gang].max(initial=wanted)))
 
 
 def seat_near(snapshot: Snapshot, batch: Batch, table: Table, gangs: Sequence[int]) -> Seats:
-    """Seats for those of the gangs that can start whole where they must; the others hold nothing.
+    """Placements for the gangs that can start whole inside a domain of their label; the others hold nothing.
 
-    Members that a gang does not need come along as far as they fit in the same place.
+    Members beyond a gang's minimum follow as far as they fit in the same domain.
     """
     number = {shape: c for c, shape in enumerate(batch.shapes)}
     class_of = np.array([number.get(shape, -1) for shape in snapshot.pods.shapes], dtype=np.int64)
@@ -113,7 +113,7 @@ def _by_class(table: Table, classes: IntArray) -> list[tuple[int, int]]:
 
 
 def _seat_in(table: Table, counts: list[tuple[int, int]], place: BoolArray, prefer: IntArray | None) -> None:
-    """Seats in a place; with a preferred label, one value after the other, the cheapest first."""
+    """Places members in a domain; with a preferred label, one value after the other, the cheapest first."""
     left = dict(counts)
     if prefer is not None:
         values = np.unique(prefer[place & (prefer >= 0)]).tolist()
@@ -129,8 +129,10 @@ def _seat_in(table: Table, counts: list[tuple[int, int]], place: BoolArray, pref
 
 
 def _cheapest_first(table: Table, counts: list[tuple[int, int]], domain: IntArray) -> list[int]:
-    """Values of a label by what seating the largest members there would open, dollars an hour; those with too little
-    room last, the roomiest of them first. At most MOST_TRIES."""
+    """Values of a label by the price of the nodes that the largest members would start there, dollars an hour.
+
+    Values with too little capacity come last, the roomiest of them first. At most MOST_TRIES.
+    """
     if not counts:
         return []
     c, wanted = counts[0]
@@ -156,7 +158,7 @@ def _cheapest_first(table: Table, counts: list[tuple[int, int]], domain: IntArra
 def _seats_of(
     table: Table, counts: list[tuple[int, int]], before: list[int], classes: IntArray, rows: IntArray
 ) -> Seats:
-    """The seats that were dealt since, given to the gang's members of each class in table order."""
+    """Placements dealt since `before`, assigned to the gang's members of each class in table order."""
     parts = []
     for (c, _), start in zip(counts, before, strict=True):
         dealt = table.seats(c)

@@ -1,7 +1,7 @@
-"""Seats of a batch against the headroom of power domains: planners count dollars and devices, watts are counted here.
+"""Placements of a batch against the headroom of power domains, which the batch itself ignores.
 
-A batch is planned as if watts were free. Then its seats are gone through in the order of service, and those whose
-devices' floors no longer fit are given up; what lost its seat is served by packing, which knows watts, or waits.
+A batch is planned as if power were free. Its placements are then checked in the order of service, and those whose
+devices' floors no longer fit are dropped. Packing, which respects headroom, serves those pods, or they wait.
 """
 
 import numpy as np
@@ -16,9 +16,9 @@ from placement.packing.draft import effective_priority
 
 
 def within_headroom(snapshot: Snapshot, seats: Seats) -> tuple[Seats, IntArray]:
-    """The seats that the headroom carries, and the rows of the pods that lost theirs; a gang keeps all of its or none.
+    """Placements that the headroom carries, and the rows of pods that lost theirs; a gang keeps all of its or none.
 
-    All of them where nobody publishes headroom. By priority, then in the order in which the batch seats them.
+    All of them where no headroom is published. By priority, then in the order of the batch.
     """
     floors = PowerFloors.of(snapshot)
     if floors is None or not len(seats):
@@ -31,7 +31,7 @@ def within_headroom(snapshot: Snapshot, seats: Seats) -> tuple[Seats, IntArray]:
 
 
 def _units(snapshot: Snapshot, seats: Seats) -> list[list[int]]:
-    """Positions of seats that stand or fall together, the most important first."""
+    """Positions of placements that are kept or dropped together, the most important first."""
     priority, gang = effective_priority(snapshot)[seats.row], snapshot.pods.gang[seats.row]
     found: dict[tuple[int, int], list[int]] = {}
     for seat in np.argsort(-priority, kind="stable").tolist():
@@ -40,7 +40,7 @@ def _units(snapshot: Snapshot, seats: Seats) -> list[list[int]]:
 
 
 def _taken(snapshot: Snapshot, floors: PowerFloors, ledger: Ledger, seats: Seats, unit: list[int]) -> bool:
-    """Charges the seats of a unit if all of them fit; else none."""
+    """Charges the placements of a unit if all of them fit; else none."""
     for done, seat in enumerate(unit):
         if not _seated(snapshot, floors, ledger, seats, seat):
             for before in reversed(unit[:done]):

@@ -1,6 +1,6 @@
-"""Improves a plan node by node: empties one on trial, seats its pods elsewhere, and keeps what is cheaper so.
+"""Local search: empties one node on trial, places its pods elsewhere, and keeps the plan if it is cheaper.
 
-Prices tell where to look first: a node whose pods are worth little per dollar of it is the likeliest to be saved.
+Prices decide the order: a node whose pods are worth little per dollar of it is the likeliest to be saved.
 """
 
 import numpy as np
@@ -9,15 +9,15 @@ from cluster.arrays import FloatArray
 from placement.batch.assignment_table import Table
 
 WORTH_TRYING = 1e-9
-"""Dollars an hour; a gain below it is rounding."""
+"""Smallest gain in dollars an hour that counts; less is rounding."""
 
 
 def improved(table: Table, pod_usd: FloatArray, tries: int) -> Table:
-    """The best table that so many trials lead to; never dearer than the given one. pod_usd: shape (classes,)."""
+    """Best table after that many trials; never more expensive than the given one. pod_usd: shape (classes,)."""
     spent = 0
-    table, spent = _seat_left_out(table, tries)
+    table, spent = _place_left_out(table, tries)
     while spent < tries:
-        better, used = _closed_one(table, pod_usd, tries - spent)
+        better, used = _emptied_one(table, pod_usd, tries - spent)
         spent += used
         if better is None:
             break
@@ -25,8 +25,8 @@ def improved(table: Table, pod_usd: FloatArray, tries: int) -> Table:
     return table
 
 
-def _closed_one(table: Table, pod_usd: FloatArray, tries: int) -> tuple[Table | None, int]:
-    """The table after the first node that is better empty, and how many were tried."""
+def _emptied_one(table: Table, pod_usd: FloatArray, tries: int) -> tuple[Table | None, int]:
+    """Table after the first node that is better empty, and the number of trials."""
     batch = table.batch
     opened = np.flatnonzero(table.room.running & ~batch.in_use & (batch.kind >= 0))
     worth = table.content[opened] @ pod_usd / np.maximum(batch.node_usd[opened], 1e-9)
@@ -41,12 +41,12 @@ def _closed_one(table: Table, pod_usd: FloatArray, tries: int) -> tuple[Table | 
     return None, min(tries, len(opened))
 
 
-def _seat_left_out(table: Table, tries: int) -> tuple[Table, int]:
-    """Seats for pods that found none, where others that can go elsewhere make room; and how many trials it took."""
+def _place_left_out(table: Table, tries: int) -> tuple[Table, int]:
+    """Placements for left-out pods, freed by moving others elsewhere. Returns the table and the number of trials."""
     spent = 0
     for c in table.order.tolist():
         while table.left[c] and spent < tries:
-            better, used = _made_room(table, c, tries - spent)
+            better, used = _freed_for(table, c, tries - spent)
             spent += used
             if better is None:
                 break
@@ -54,12 +54,12 @@ def _seat_left_out(table: Table, tries: int) -> tuple[Table, int]:
     return table, spent
 
 
-def _made_room(table: Table, c: int, tries: int) -> tuple[Table | None, int]:
-    """The table after one class left one node to a pod of class c and sits elsewhere, and how many were tried."""
+def _freed_for(table: Table, c: int, tries: int) -> tuple[Table | None, int]:
+    """Table in which one class left a node to a pod of class c and is placed elsewhere, and the number of trials."""
     batch = table.batch
     nodes = np.flatnonzero(batch.eligible[c] & table.content.any(axis=1))
     spent = 0
-    # Pods that may go to many nodes are the likeliest to find another seat.
+    # Pods that may use many nodes are the likeliest to fit elsewhere.
     flexible = np.argsort(-batch.eligible.sum(axis=1), kind="stable")
     for other in flexible.tolist():
         if other == c or batch.eligible[other].sum() <= batch.eligible[c].sum():

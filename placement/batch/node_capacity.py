@@ -1,4 +1,4 @@
-"""Room on nodes while seats are dealt by the class: how many more pods of a shape fit, and which devices they get."""
+"""Free capacity of nodes while pods are dealt by class: further copies of a shape, and their devices."""
 
 from dataclasses import dataclass
 
@@ -11,11 +11,11 @@ from cluster.workloads import PodShape
 from placement.engine.device_fit import tightest_devices
 
 MOST_COPIES = 1 << 20
-"""Pods that ask for nothing fit without end; so many are counted."""
+"""Count for pods that request nothing, which fit without end."""
 
 
 def copies_in(shape: PodShape, free: Free, nodes: IntArray | None = None) -> IntArray:
-    """How many pods of a shape each node has room for, with nothing else added; eligibility is not looked at.
+    """Number of pods of a shape that each node can take, with nothing else added. Does not check eligibility.
 
     Shape (len(nodes),), all nodes when None.
     """
@@ -40,8 +40,8 @@ def _by_devices(shape: PodShape, left_milli: IntArray) -> IntArray:
     if shape.gpus == 1:
         total: IntArray = shares.sum(axis=1)
         return total
-    # t pods that each take their share of `gpus` different devices fit when no device gives more than t shares and
-    # those that are given suffice (McNaughton's wrap-around rule).
+    # t pods that each take their fraction of `gpus` different devices fit under two conditions: no device gives more
+    # than t fractions, and the given fractions suffice (McNaughton's wrap-around rule).
     most = shares.sum(axis=1) // shape.gpus
     for count in range(int(most.max(initial=0)), 0, -1):
         short = np.minimum(shares, count).sum(axis=1) < count * shape.gpus
@@ -52,7 +52,7 @@ def _by_devices(shape: PodShape, left_milli: IntArray) -> IntArray:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dealt:
-    """Seats for pods of one class, in the order in which they were dealt."""
+    """Placements of pods of one class, in the order of dealing."""
 
     node: IntArray
     """Shape (seats,)."""
@@ -60,8 +60,8 @@ class Dealt:
     """Bit masks, shape (seats,)."""
 
 
-class Room:
-    """What is free on each node, and which nodes run: both change as seats are dealt."""
+class FreeCapacity:
+    """Free resources and activity of each node; both change as pods are placed."""
 
     def __init__(self, free: Free, running: BoolArray) -> None:
         self.free = Free(free.cpu_milli.copy(), free.memory_bytes.copy(), free.gpu_milli.copy())
@@ -71,7 +71,7 @@ class Room:
         return copies_in(shape, self.free, nodes)
 
     def tightness(self, nodes: IntArray, scale: FloatArray) -> FloatArray:
-        """How much is left on nodes, in units of an average node: the least is the best fit. Shape (nodes,)."""
+        """Remaining resources of nodes, in units of an average node: the least is the best fit. Shape (nodes,)."""
         left: FloatArray = (
             self.free.cpu_milli[nodes] * scale[0]
             + self.free.memory_bytes[nodes] * scale[1]
@@ -80,7 +80,7 @@ class Room:
         return left
 
     def deal(self, shape: PodShape, nodes: IntArray, counts: IntArray) -> Dealt:
-        """Charge so many pods of a shape to each of these nodes, which are all different and have room for them."""
+        """Charges `counts` pods of a shape to these nodes, which are all different and have the resources."""
         nodes, counts = nodes[counts > 0], counts[counts > 0]
         self.free.cpu_milli[nodes] -= counts * shape.cpu_milli
         self.free.memory_bytes[nodes] -= counts * shape.memory_bytes
@@ -100,7 +100,7 @@ class Room:
         return Dealt(nodes, devices)
 
     def give_back(self, shape: PodShape, seats: Dealt) -> None:
-        """Take seats back. Nodes that ran stay on: the caller knows whether anything else runs there."""
+        """Returns placements. Nodes stay active: the caller knows whether anything else runs there."""
         np.add.at(self.free.cpu_milli, seats.node, shape.cpu_milli)
         np.add.at(self.free.memory_bytes, seats.node, shape.memory_bytes)
         held = seats.devices[:, None] >> np.arange(self.free.gpu_milli.shape[1]) & 1
@@ -108,7 +108,7 @@ class Room:
 
 
 def _roomiest(shape: PodShape, left_milli: IntArray) -> IntArray:
-    """The devices with most left: taking those keeps shares of several devices possible as long as they are."""
+    """Devices with most left: taking those keeps fractions of several devices possible for as long as they are."""
     order = (-left_milli).argsort(axis=1, kind="stable")[:, : shape.gpus]
     masks: IntArray = np.left_shift(1, order).sum(axis=1)
     return masks

@@ -1,4 +1,4 @@
-"""Who gets the seats that were dealt to classes: by priority, gangs whole or not at all."""
+"""Assignment of dealt placements to pods: by priority, gangs whole or not at all."""
 
 import numpy as np
 
@@ -10,9 +10,9 @@ from placement.batch.gang_topology import Seats, all_seats, gang_priority
 
 
 def seat_pods(snapshot: Snapshot, table: Table, among: BoolArray) -> Seats:
-    """Rows for the seats of a table. Seats that nobody can use (of gangs that would be short) are dealt again.
+    """Pods for the placements of a table. Placements of gangs that cannot start whole are dealt again.
 
-    among: the pending pods that the table was dealt for, shape (pods,).
+    among: the pending pods for which the table was dealt, shape (pods,).
     """
     pods = snapshot.pods
     number = {shape: c for c, shape in enumerate(table.batch.shapes)}
@@ -23,7 +23,7 @@ def seat_pods(snapshot: Snapshot, table: Table, among: BoolArray) -> Seats:
         seated = _chosen(snapshot, table, rows, classes)
         single = pods.gang[rows] < 0
         _deal_again(table, classes, seated, single)
-        # What was dealt again goes to single pods, the most important first.
+        # Placements that are dealt again go to single pods, the most important first.
         room = np.array([len(table.seats(c).node) for c in range(len(number))])
         room -= np.bincount(classes[seated], minlength=len(number))
         _take(seated, np.flatnonzero(single & ~seated), pods.priority[rows], classes, room)
@@ -32,7 +32,7 @@ def seat_pods(snapshot: Snapshot, table: Table, among: BoolArray) -> Seats:
 
 
 def _chosen(snapshot: Snapshot, table: Table, rows: IntArray, classes: IntArray) -> BoolArray:
-    """Who sits when seats are short: priority by priority, gangs before single pods, the smallest gangs first.
+    """Pods that get scarce placements: by priority, gangs before single pods, the smallest gangs first.
 
     Shape (len(rows),).
     """
@@ -55,7 +55,7 @@ def _chosen(snapshot: Snapshot, table: Table, rows: IntArray, classes: IntArray)
 
 
 def _seat_whole(seated: BoolArray, members: IntArray, need: int, classes: IntArray, room: IntArray) -> None:
-    """Seats for a gang's members, if enough of them find one."""
+    """Places a gang's members, if enough of them get a placement."""
     taken: list[int] = []
     left = room.copy()
     for member in members.tolist():
@@ -68,7 +68,7 @@ def _seat_whole(seated: BoolArray, members: IntArray, need: int, classes: IntArr
 
 
 def _take(seated: BoolArray, who: IntArray, priority: IntArray, classes: IntArray, room: IntArray) -> None:
-    """As many of these as there is room for in their class, the most important first."""
+    """Places as many of these as their class has placements for, the most important first."""
     for c in np.unique(classes[who]).tolist():
         mine = who[classes[who] == c]
         mine = mine[np.argsort(-priority[mine], kind="stable")][: max(0, int(room[c]))]
@@ -77,7 +77,7 @@ def _take(seated: BoolArray, who: IntArray, priority: IntArray, classes: IntArra
 
 
 def _deal_again(table: Table, classes: IntArray, seated: BoolArray, single: BoolArray) -> None:
-    """Seats without a pod go back, and single pods without a seat are fitted into what that frees."""
+    """Frees unused placements, and fits single pods without one into the freed capacity."""
     used = np.bincount(classes[seated], minlength=len(table.batch.shapes))
     for c in range(len(table.batch.shapes)):
         spare = range(int(used[c]), len(table.seats(c).node))

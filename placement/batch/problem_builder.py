@@ -1,4 +1,4 @@
-"""Reads the question of a batch from a snapshot: classes, kinds and groups instead of pods and nodes."""
+"""Builder of a batch problem from a snapshot: classes, kinds and groups instead of pods and nodes."""
 
 import numpy as np
 
@@ -13,23 +13,24 @@ from placement.batch.problem import Batch, HostPrice, KindKey
 from placement.engine.packer import filters_of
 
 SYSTEM_PRIORITY = 2_000_000_000
-"""Pods from this priority on belong to the node (network, monitoring): a node that runs nothing else is idle.
+"""Lowest priority of pods that belong to the node (network, monitoring): a node that runs nothing else is idle.
 Source: Kubernetes documentation, system-cluster-critical and system-node-critical."""
 
 GIB = 2.0**30
 
 LEFT_OUT_FACTOR = 1.01
-"""Leaving a pod out costs this much of the dearest node for each GPU that it asks (for one, when it asks none)."""
+"""Price of leaving a pod out, in prices of the most expensive node, for each GPU that it requests (for one, when it
+requests none)."""
 
 
 def batch_of(snapshot: Snapshot, price: HostPrice | None = None, among: BoolArray | None = None) -> Batch:
-    """The question that a snapshot's pending pods ask, or those of them that are `among`, shape (pods,)."""
+    """Problem of a snapshot's pending pods, or of those that are `among`, shape (pods,)."""
     pods = snapshot.pods
     waiting = pods.node == PENDING if among is None else (pods.node == PENDING) & among
     waits = np.bincount(pods.shape[waiting], minlength=len(pods.shapes))
     count: dict[PodShape, int] = {}
-    # Sorted by what they ask, so that the order in which a table lists its shapes decides nothing.
-    for row in sorted(np.flatnonzero(waits).tolist(), key=lambda row: _asking(pods.shapes[row])):
+    # Sorted by request, so that the order in which a table lists its shapes decides nothing.
+    for row in sorted(np.flatnonzero(waits).tolist(), key=lambda row: _request_key(pods.shapes[row])):
         count[pods.shapes[row]] = count.get(pods.shapes[row], 0) + int(waits[row])
     shapes = tuple(count)
     free = snapshot.free()
@@ -37,7 +38,7 @@ def batch_of(snapshot: Snapshot, price: HostPrice | None = None, among: BoolArra
     copies = eligible * np.array([copies_in(shape, free) for shape in shapes], dtype=np.int64).reshape(eligible.shape)
     usd = node_usd(snapshot, price or HostPrice())
     idle, useful = _idle(snapshot), copies.any(axis=0)
-    ask = _asked(shapes)
+    ask = _requests(shapes)
     room = _free_room(free)[:, : ask.shape[1]]
     kind, first = _kinds(snapshot, free, usd, eligible, idle & useful)
     group = _alike(np.packbits(eligible, axis=0).T, ~idle & useful)
@@ -65,7 +66,7 @@ def batch_of(snapshot: Snapshot, price: HostPrice | None = None, among: BoolArra
 
 
 def node_usd(snapshot: Snapshot, price: HostPrice) -> FloatArray:
-    """Dollars an hour of each node: its GPUs at their type's price, or its CPU and memory, whichever is more."""
+    """Price per hour of each node in dollars: its GPUs, or its CPU and memory, whichever is more."""
     nodes = snapshot.nodes
     per_gpu = np.array([*(kind.price_per_hour for kind in snapshot.gpu_types), 0.0])[nodes.gpu_type]
     host = nodes.cpu_milli / 1000 * price.core_usd_per_hour + nodes.memory_bytes / GIB * price.gib_usd_per_hour
@@ -74,9 +75,9 @@ def node_usd(snapshot: Snapshot, price: HostPrice) -> FloatArray:
 
 
 def device_counts(gpus: IntArray, gpu_milli: IntArray) -> FloatArray:
-    """Two measures of GPU pods of which no device holds more than 1, whatever way it is shared. Shape (..., 2).
+    """Two measures of GPU pods of which no device holds more than 1, in any way of sharing. Shape (..., 2).
 
-    A share of more than a half counts 1, of a half 1/2; one of more than 2/3 counts 1, of more than 1/3 1/2.
+    A fraction of more than a half counts 1, of a half 1/2; one of more than 2/3 counts 1, of more than 1/3 1/2.
     Source: dual feasible functions u^(1) and u^(2), Fekete and Schepers, Mathematical Programming 91 (2001).
     """
     halves = np.where(2 * gpu_milli > WHOLE_GPU_MILLI, 1.0, np.where(2 * gpu_milli == WHOLE_GPU_MILLI, 0.5, 0.0))
@@ -86,19 +87,22 @@ def device_counts(gpus: IntArray, gpu_milli: IntArray) -> FloatArray:
 
 
 def _left_out_usd(shapes: tuple[PodShape, ...], dearest_usd: float) -> FloatArray:
-    """Where the nodes that a pod may use are full, others must go to dearer ones to make room: up to one per GPU."""
+    """Price of leaving out one pod of each shape.
+
+    Where the nodes that a pod may use are full, others must move to more expensive ones: up to one per GPU.
+    """
     return LEFT_OUT_FACTOR * dearest_usd * np.array([max(1, shape.gpus) for shape in shapes], dtype=np.float64)
 
 
-def _asking(shape: PodShape) -> tuple[object, ...]:
+def _request_key(shape: PodShape) -> tuple[object, ...]:
     return (
         *(shape.gpus, shape.gpu_milli, shape.cpu_milli, shape.memory_bytes, shape.gpu_types),
         *(repr(shape.node_terms), repr(shape.tolerations)),
     )
 
 
-def _asked(shapes: tuple[PodShape, ...]) -> FloatArray:
-    """Shape (classes, 5), or (classes, 3) where no GPU is shared: then the device counts equal the GPUs."""
+def _requests(shapes: tuple[PodShape, ...]) -> FloatArray:
+    """Shape (classes, 5), or (classes, 3) where no GPU is shared: the device counts then equal the GPUs."""
     cpu, memory, gpus, milli = (
         np.array([(s.cpu_milli, s.memory_bytes, s.gpus, s.gpu_milli) for s in shapes], dtype=np.int64).reshape(-1, 4).T
     )
@@ -109,7 +113,7 @@ def _asked(shapes: tuple[PodShape, ...]) -> FloatArray:
 
 
 def _free_room(free: Free) -> FloatArray:
-    """What is free of each resource, shape (nodes, 5). A device that is used in part still counts 1."""
+    """Free amount of each resource, shape (nodes, 5). A device that is used in part still counts 1."""
     left = free.gpu_milli.clip(min=0)
     devices = (left > 0).sum(axis=1).astype(np.float64)
     cpu, memory = free.cpu_milli.clip(min=0) / 1000, free.memory_bytes.clip(min=0) / GIB
@@ -128,7 +132,7 @@ def _eligible(shapes: tuple[PodShape, ...], snapshot: Snapshot) -> BoolArray:
 
 
 def _idle(snapshot: Snapshot) -> BoolArray:
-    """Nodes that run nothing but the node's own pods, on no GPU."""
+    """Nodes that run only the node's own pods, on no GPU."""
     pods = snapshot.pods
     counts = (pods.node != PENDING) & ((pods.priority < SYSTEM_PRIORITY) | (pods.devices != 0))
     idle = np.ones(len(snapshot.nodes), dtype=np.bool_)
@@ -139,7 +143,7 @@ def _idle(snapshot: Snapshot) -> BoolArray:
 def _kinds(
     snapshot: Snapshot, free: Free, usd: FloatArray, eligible: BoolArray, among: BoolArray
 ) -> tuple[IntArray, IntArray]:
-    """The kind of each node (-1 where not among them) and the first node of each kind."""
+    """Kind of each node (-1 where not among them) and the first node of each kind."""
     nodes = snapshot.nodes
     columns = [nodes.gpu_type, nodes.gpus, free.cpu_milli, free.memory_bytes, np.round(usd * 1e6).astype(np.int64)]
     kind = _alike(np.concatenate([np.stack(columns, axis=1), np.packbits(eligible, axis=0).T], axis=1), among)
@@ -149,7 +153,7 @@ def _kinds(
 
 
 def _alike(rows: Array, among: BoolArray) -> IntArray:
-    """A number per row, equal where rows are, -1 where not among them. Numbered in sorted order, not in the table's."""
+    """Number per row, equal where rows are, -1 where not among them. Numbered in sorted order, not in the table's."""
     number = np.full(len(rows), -1, dtype=np.int64)
     if among.any():
         number[among] = np.unique(rows[among], axis=0, return_inverse=True)[1].reshape(-1)

@@ -1,4 +1,4 @@
-"""A batch's seats as a plan: gangs whole, then single pods; what is left over goes to packing, by priority."""
+"""Plan from a batch's placements: gangs whole, then single pods; packing serves the remainder, by priority."""
 
 import numpy as np
 
@@ -7,36 +7,36 @@ from cluster.arrays import IntArray
 from cluster.plans import Certificate, Phase, Plan, Reason, Step
 from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
-from placement.batch.gang_topology import Seats, could_be_asked_for
+from placement.batch.gang_topology import Seats, startable_pods
 from placement.batch.ladder import BatchPlan, seated
 from placement.batch.problem import HostPrice
 from placement.batch.problem_builder import batch_of
 from placement.packing.draft import effective_priority
 
 CERTIFICATE = "batch"
-"""The name of the certificate: dollars an hour that a batch costs, and what it costs at least."""
+"""Name of the certificate: price per hour of a batch in dollars, and its lower bound."""
 
 
 def seats_to_keep(snapshot: Snapshot, plan: BatchPlan, *, preempt: bool) -> Seats:
-    """The seats of a plan without those that a more important pod, which got none, might have.
+    """Placements of a plan without those that a more important unplaced pod might take.
 
-    Then packing decides in the order of service, as it does for everybody. Pods that no node could ever take hold
-    nobody back; with preemption a pod might have any seat of less priority, without it only what is free now.
+    Packing then decides in the order of service, as it does for all pods. Pods that no node could ever take block no
+    others. With preemption a pod might take any placement of lower priority, without it only what is free now.
     """
     if not len(plan.waiting):
         return plan.seats
     priority = effective_priority(snapshot)
-    waiting = plan.waiting[could_be_asked_for(snapshot)[plan.waiting]]
+    waiting = plan.waiting[startable_pods(snapshot)[plan.waiting]]
     able = waiting[_could_start(snapshot, waiting, preempt=preempt)]
     if not len(able):
         return plan.seats
     keep = priority[plan.seats.row] >= priority[able].max()
-    # A gang keeps its seats whole: its members share one priority, so all of them do or none.
+    # A gang keeps its placements whole: its members share one priority, so all of them do or none.
     return Seats(plan.seats.row[keep], plan.seats.node[keep], plan.seats.devices[keep])
 
 
 def _could_start(snapshot: Snapshot, rows: IntArray, *, preempt: bool) -> IntArray:
-    """Which of these pods would fit somewhere if nothing else waited (and, with preemption, if nothing else ran)."""
+    """Pods that would fit somewhere if nothing else were pending (and, with preemption, if nothing else ran)."""
     pods = snapshot.pods
     nobody = pods if not preempt else None
     room = snapshot
@@ -51,11 +51,11 @@ def _could_start(snapshot: Snapshot, rows: IntArray, *, preempt: bool) -> IntArr
 
 
 def proposed(snapshot: Snapshot, seats: Seats, plan: BatchPlan) -> Plan:
-    """The binds of these seats, each gang's as a whole phase."""
+    """Binds of these placements, each gang's as a whole phase."""
     pods, names = snapshot.pods, snapshot.nodes.names
     reason = Reason(
         "LeastBatchCost",
-        f"part of the cheapest way found to start all that waits (planned by {plan.rung})",
+        f"part of the cheapest known plan for all pending pods (planner stage {plan.rung})",
         {"usd_per_hour": plan.usd_per_hour, "bound_usd_per_hour": plan.bound_usd},
     )
     order = np.argsort(seats.row, kind="stable")
@@ -74,20 +74,20 @@ def proposed(snapshot: Snapshot, seats: Seats, plan: BatchPlan) -> Plan:
 
 
 def certified(snapshot: Snapshot, whole: Plan, plan: BatchPlan, price: HostPrice, seconds: float) -> Plan:
-    """The plan with its certificate: what it costs as it now stands, and what was proven of any plan.
+    """Plan with its certificate: its present price, and the proven bound on any plan.
 
-    None where pods are stopped: the proof speaks of the room that was free.
+    No certificate where the plan evicts pods: the proof covers the capacity that was free.
     """
     if plan.bound_usd <= 0 or any(isinstance(action, Evict) for action in whole.actions):
         return whole
-    pods, asked_for = snapshot.pods, could_be_asked_for(snapshot)
-    batch = batch_of(snapshot, price, asked_for)
+    pods, startable = snapshot.pods, startable_pods(snapshot)
+    batch = batch_of(snapshot, price, startable)
     bound = {action.pod: action.node for action in whole.actions if isinstance(action, Bind)}
     runs = {snapshot.nodes.names.row(node) for node in bound.values()}
     opened = sum(float(batch.node_usd[node]) for node in runs if node is not None and not batch.in_use[node])
     price_of = dict(zip(batch.shapes, batch.left_out_usd.tolist(), strict=True))
     left = sum(
-        price_of[pods.shapes[pods.shape[r]]] for r in np.flatnonzero(asked_for).tolist() if pods.names[r] not in bound
+        price_of[pods.shapes[pods.shape[r]]] for r in np.flatnonzero(startable).tolist() if pods.names[r] not in bound
     )
     certificate = Certificate(opened + left, min(plan.bound_usd, opened + left), plan.rung, seconds)
     return whole.joined(Plan(certificates={CERTIFICATE: certificate}))

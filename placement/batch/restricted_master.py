@@ -1,7 +1,7 @@
-"""The top rung, for small pools and for the background: the restricted program in whole numbers, from the best plan.
+"""Top stage, for small pools and for the background: the restricted program in whole numbers, from the best plan.
 
-Where one node is a percent of the cost, fractions say little, and a tree search over the patterns at hand may still
-find a node to save. It starts from the plan that is there, so it is never left for a dearer one.
+Where one node is a percent of the cost, fractions mean little, and a tree search over the known patterns may still save
+a node. It starts from the existing plan, so its result is never more expensive.
 """
 
 import numpy as np
@@ -10,18 +10,18 @@ from cluster.arrays import IntArray
 from cluster.snapshot import Free
 from placement.batch.assignment_table import Table
 from placement.batch.local_search import improved
-from placement.batch.lp.column_generation import Found, pattern_entries
+from placement.batch.lp.column_generation import SearchResult, pattern_entries
 from placement.batch.lp.columns import Columns, distinct
 from placement.batch.lp.highs_program import Entries, Program, joined
 from placement.batch.problem import Batch
 from placement.batch.rounding import deal_patterns
 
 POLISH_GAP = 2e-3
-"""Relative distance from what the patterns at hand allow at which the tree search stops."""
+"""Relative distance from the optimum of the known patterns at which the tree search stops."""
 
 
-def polished(batch: Batch, free: Free, found: Found, best: Table, *, most_nodes: int, tries: int) -> Table:
-    """The best of the given plan and what the tree search makes of it in so many nodes."""
+def polished(batch: Batch, free: Free, found: SearchResult, best: Table, *, most_nodes: int, tries: int) -> Table:
+    """Better of the given plan and the result of a tree search of at most `most_nodes` nodes."""
     rows = np.flatnonzero((batch.kind >= 0) & best.content.any(axis=1))
     of_plan = distinct(best.content[rows], batch.kind[rows])
     columns = of_plan.plus(found.columns.pattern, found.columns.kind)
@@ -36,7 +36,7 @@ def polished(batch: Batch, free: Free, found: Found, best: Table, *, most_nodes:
 
 
 def _counts(columns: Columns, content: IntArray, kind: IntArray) -> IntArray:
-    """How many nodes run each pattern, shape (columns,)."""
+    """Number of nodes that run each pattern, shape (columns,)."""
     number = {(int(k), row.tobytes()): n for n, (k, row) in enumerate(zip(columns.kind, columns.pattern, strict=True))}
     counts = np.zeros(len(columns), dtype=np.int64)
     for k, row in zip(kind, content, strict=True):
@@ -55,7 +55,7 @@ def _in_use(batch: Batch, table: Table) -> IntArray:
 
 
 def _whole_numbers(batch: Batch, columns: Columns, best: Table, start: IntArray, most_nodes: int) -> IntArray | None:
-    """Nodes per pattern for all that the plan does not put on nodes in use; None: nothing was found."""
+    """Nodes per pattern for all pods that the plan does not put on nodes in use; None: nothing was found."""
     classes, count = len(batch.shapes), len(columns)
     demand = (batch.pods - _in_use(batch, best).sum(axis=1)).astype(np.float64)
     nodes = batch.kind_nodes.astype(np.float64)

@@ -1,25 +1,25 @@
-"""From fractions of patterns to whole nodes: keep the whole parts, dive for the small rest, deal, and fill up."""
+"""Rounding of pattern fractions to whole nodes: whole parts stay, a dive rounds the small rest, best fit fills up."""
 
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
 from cluster.snapshot import Free
 from placement.batch.assignment_table import Table
-from placement.batch.lp.column_generation import Effort, Found, pattern_entries
+from placement.batch.lp.column_generation import Effort, SearchResult, pattern_entries
 from placement.batch.lp.columns import Columns
 from placement.batch.lp.highs_program import Entries, Program, joined
 from placement.batch.problem import Batch
 
 WHOLE = 1e-6
-"""A fraction this near to a whole number is one."""
+"""Distance from a whole number within which a fraction counts as whole."""
 
 
-def rounded(batch: Batch, free: Free, found: Found, effort: Effort) -> Table:
-    """The best whole plan that dives from the fractions end in.
+def rounded(batch: Batch, free: Free, found: SearchResult, effort: Effort) -> Table:
+    """Best whole plan of the dives from the fractions.
 
-    A dive keeps all whole parts, solves the small program of what is left, rounds the largest fraction up, and so on;
-    every step is a handful of simplex iterations. The second dive begins with the second largest fraction, and so on
-    (limited discrepancy; Harvey and Ginsberg, IJCAI 1995).
+    A dive keeps all whole parts, solves the small program of the rest, rounds the largest fraction up, and so on; every
+    step is a handful of simplex iterations. The second dive begins with the second largest fraction, and so on (limited
+    discrepancy; Harvey and Ginsberg, IJCAI 1995).
     """
     whole = np.floor(found.nodes + WHOLE).astype(np.int64)
     best = None
@@ -33,10 +33,10 @@ def rounded(batch: Batch, free: Free, found: Found, effort: Effort) -> Table:
     return best or deal_patterns(batch, free, found.columns, (whole,), found.in_group)
 
 
-def _dive(batch: Batch, found: Found, whole: IntArray, first: int) -> list[IntArray]:
-    """Numbers of nodes per column, step by step, until nothing is left or nothing helps.
+def _dive(batch: Batch, found: SearchResult, whole: IntArray, first: int) -> list[IntArray]:
+    """Numbers of nodes per column, step by step, until no pods are left or no step helps.
 
-    first: which fraction is rounded up first, counted from the largest.
+    first: the fraction that is rounded up first, counted from the largest.
     """
     columns, classes = found.columns, len(batch.shapes)
     if not len(columns):
@@ -80,10 +80,10 @@ def _program_of_the_rest(batch: Batch, columns: Columns, rest: FloatArray, nodes
 def deal_patterns(
     batch: Batch, free: Free, columns: Columns, nodes: tuple[IntArray, ...], in_group: FloatArray
 ) -> Table:
-    """Seats on nodes in use first, then one node after the other by its pattern, then whatever is left by best fit.
+    """Placements on nodes in use first, then one node after the other by its pattern, then the rest by best fit.
 
-    nodes: numbers of nodes per column, one array after the other; nodes of the last get less where patterns together
-    hold more than waits.
+    nodes: numbers of nodes per column, one array after the other; the last nodes get fewer pods where patterns together
+    hold more than are pending.
     """
     table = Table(batch, free)
     content = np.zeros((len(batch.kind), len(batch.shapes)), dtype=np.int64)

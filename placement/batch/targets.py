@@ -1,4 +1,4 @@
-"""Deals a batch by the targets of the relaxation: so many pods of each class per kind, on as few of its nodes."""
+"""Best fit by the targets of the relaxation: its pods of each class per kind, on as few of the kind's nodes."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from placement.batch.problem import Batch
 
 
 def deal_by_targets(batch: Batch, free: Free, relaxation: Relaxed) -> Table:
-    """What the relaxation puts on nodes in use and on each kind, whole pods, by best fit; then the rest by best fit.
+    """Deals the relaxation's pods, in whole numbers, to nodes in use and to each kind by best fit; then the rest.
 
     A kind gets no more nodes than the relaxation runs of it (rounded up) until all targets were tried.
     """

@@ -1,13 +1,13 @@
-"""What no plan for a batch can undercut: a bound that follows from prices by arithmetic alone.
+"""Lower bound on the price of every plan for a batch, from prices by arithmetic alone.
 
-For any prices π_c ≥ 0 of pods with π_c ≤ u_c, whoever made them:
+For any prices π_c ≥ 0 of pods with π_c ≤ u_c, from any source:
 
     cost of any plan ≥ Σ_c π_c d_c - Σ_k N_k max(0, U_k - usd_k) - Σ_g U_g
 
 when U_k is at least what the pods on one node of kind k can be worth under π, and U_g what the pods on all nodes of
-group g can. (Lagrangian relaxation of the demand rows of `question.py`; Lasdon, Optimization Theory for Large Systems,
+group g can. (Lagrangian relaxation of the demand rows of `problem.py`; Lasdon, Optimization Theory for Large Systems,
 1970, chapter 3.) Such ceilings come from resource prices by `ceilings` below, from a complete search or from a solver's
-proven bound (`pricing.py`); never from a search that was cut short.
+proven bound (`pricing.py`); never from an interrupted search.
 """
 
 from dataclasses import dataclass
@@ -20,18 +20,18 @@ from placement.batch.problem import Batch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prices:
-    """What pods are worth, and what resources are: the duals of a relaxation, kept feasible by whoever uses them."""
+    """Prices of pods and of resources: the duals of a relaxation, kept feasible by their users."""
 
     pod_usd: FloatArray
     """π, dollars an hour, shape (classes,)."""
     kind_resource_usd: FloatArray
-    """Per unit of a resource on a node of a kind, shape (kinds, resources)."""
+    """Price per unit of a resource on a node of a kind, shape (kinds, resources)."""
     group_resource_usd: FloatArray
     """Shape (groups, resources)."""
 
 
 def ceilings(pod_usd: FloatArray, ask: FloatArray, room: FloatArray, copies: IntArray, usd: FloatArray) -> FloatArray:
-    """The most that pods in some rooms can be worth: valid for any resource prices `usd` ≥ 0, tight for good ones.
+    """Maximum worth of the pods in some rooms: valid for any resource prices `usd` ≥ 0, tight for good ones.
 
     Σ_c π_c n_c = Σ_c (π_c - usd·ask_c) n_c + usd·Σ_c ask_c n_c ≤ Σ_c copies_c max(0, π_c - usd·ask_c) + usd·room
 
@@ -53,8 +53,8 @@ def kind_ceilings(batch: Batch, prices: Prices) -> FloatArray:
 
 
 def proven_usd(batch: Batch, pod_usd: FloatArray, kind_ceiling: FloatArray, group_ceiling: FloatArray) -> float:
-    """Dollars an hour that every plan for the batch costs at least, pods that are left out included."""
+    """Lower bound on the price per hour of every plan for the batch in dollars, left-out pods included."""
     affordable = np.clip(pod_usd, 0.0, batch.left_out_usd)
-    # Clipping lowers no ceiling below what the clipped prices reach, so ceilings of the given prices still hold.
+    # Clipping lowers no ceiling below the value under the clipped prices, so ceilings of the given prices still hold.
     profit = np.maximum(kind_ceiling - batch.kind_usd, 0.0)
     return max(0.0, float(affordable @ batch.pods - batch.kind_nodes @ profit - group_ceiling.sum()))

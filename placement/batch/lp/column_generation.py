@@ -1,10 +1,10 @@
-"""The third rung: column generation. Patterns of pods per node are found as they are needed, until none would help.
+"""Third stage: column generation. Patterns of pods per node are generated as needed, until none would help.
 
-The restricted program (`question.py`, with the patterns found so far and without whole numbers) gives prices, pricing
-gives for each kind the pattern that is worth most under them and a ceiling, and the ceilings a bound (`bound.py`).
-Pools of nodes price side by side; the program that joins them is one of some hundred columns, so what crosses pools
-(pods that may go to several, nodes that several want) is decided exactly, and the answer is the same however kinds are
-dealt to pools.
+The restricted program (`problem.py`, with the patterns found until then and without whole numbers) gives prices.
+Pricing gives for each kind the most valuable pattern under them and a ceiling, and the ceilings give a bound
+(`bound.py`). Pools of nodes price in parallel. The program that joins them has some hundred columns, so it decides
+exactly about pods that may use several pools and nodes that several pods want. The result is the same for any division
+of kinds into pools.
 
 Source of the smoothing of prices: Wentges, International Transactions in Operational Research 4 (1997).
 """
@@ -16,40 +16,40 @@ import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
 from placement.batch.lp.bound import Prices, ceilings, group_ceilings, kind_ceilings, proven_usd
-from placement.batch.lp.columns import Columns, Memory, Proof, recalled, told_of
+from placement.batch.lp.columns import Columns, Memory, Proof, aligned_proof, recalled
 from placement.batch.lp.highs_program import Entries, Program, joined
 from placement.batch.lp.pricing import Pricers, PricingAnswer, PricingTask
 from placement.batch.lp.relaxation import Relaxed
 from placement.batch.problem import Batch
 
 SMOOTHING = 0.5
-"""Weight of the best prices so far in the prices that are tried: the program's own jump about. Chosen: 0.3 to 0.7 need
+"""Weight of the best known prices in the prices of a round: the program's own vary strongly. Chosen: 0.3 to 0.7 need
 about as many rounds."""
 
 
 LOOSEST = 5e-3
-"""Pricing stops this near its proof while the search is young, and at a tenth of the remaining distance later."""
+"""Distance from the proof at which pricing stops early in the search; later it is a tenth of the remaining distance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much work a search may do, in counts: the same work on every machine."""
+    """Limits on the work of a search, in counts: the same work on every machine."""
 
     rounds: int = 30
-    """Rounds of pricing at most."""
+    """Maximum rounds of pricing."""
     enough: float = 2.5e-3
     """Relative distance between the program and the bound at which it stops. Chosen: rounding costs twice as much."""
     dives: int = 1
-    """Ways of rounding that are tried."""
+    """Number of dives, each a way of rounding."""
     last_nodes: int = 3
-    """So many of the last nodes of a dive are also tried without: what they run may fit beside the others."""
+    """Number of a dive's last nodes that are also tried without: their pods may fit beside the others."""
     tries: int = 20
     """Nodes that are emptied on trial at the end, to see whether their pods fit cheaper elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
-    """The last restricted program, and what was proven on the way."""
+class SearchResult:
+    """Last restricted program, and the bound proven on the way."""
 
     columns: Columns
     nodes: FloatArray
@@ -59,12 +59,12 @@ class Found:
     left_out: FloatArray
     """s, shape (classes,)."""
     usd: float
-    """The program's optimum."""
+    """Optimum of the program."""
     bound_usd: float
-    """Dollars an hour that every plan costs at least."""
+    """Lower bound on the price per hour of every plan, in dollars."""
     prices: Prices
     proofs: tuple[Proof, ...]
-    """The best first."""
+    """Proofs, the best first."""
     rounds: int
 
 
@@ -76,8 +76,8 @@ def search(
     pools: Sequence[IntArray],
     pricers: Pricers,
     effort: Effort,
-) -> Found:
-    """Generate columns until the program is within `effort.enough` of the bound, or the work is used up.
+) -> SearchResult:
+    """Generates columns until the program is within `effort.enough` of the bound, or the work is used up.
 
     start: patterns to begin with. pools: the kinds of each pool. The memory's proofs count from the beginning.
     """
@@ -100,19 +100,19 @@ def search(
         grown = columns.plus(pattern, np.arange(len(batch.kinds)))
         if len(grown) == len(columns):
             if best is None or tried is prices.pod_usd:
-                break  # Prices of the program itself bring nothing new: this is its optimum over all patterns.
+                break  # The program's own prices give nothing new: this is its optimum over all patterns.
             best = None
             continue
         master.add(Columns(grown.pattern[len(columns) :], grown.kind[len(columns) :]))
         columns = grown
         nodes, in_group, left_out, usd, prices = master.solve()
-    return Found(columns, nodes, in_group, left_out, usd, min(bound, usd), prices, proofs, rounds)
+    return SearchResult(columns, nodes, in_group, left_out, usd, min(bound, usd), prices, proofs, rounds)
 
 
 def most_in_patterns(batch: Batch) -> IntArray:
-    """The most pods of a class that a pattern may have: what fits, but not many more than wait. Shape (classes, kinds).
+    """Maximum pods of a class in a pattern: those that fit, limited by those pending. Shape (classes, kinds).
 
-    The number that wait is rounded up to a power of two, so that ceilings hold while it changes a little.
+    The number pending is rounded up to a power of two, so that ceilings hold while it changes a little.
     """
     about = 2 ** np.ceil(np.log2(np.maximum(batch.pods, 1))).astype(np.int64)
     most: IntArray = np.minimum(batch.kind_copies, about[:, None])
@@ -122,14 +122,15 @@ def most_in_patterns(batch: Batch) -> IntArray:
 def known_bound(
     batch: Batch, relaxation: Relaxed, proofs: Sequence[Proof]
 ) -> tuple[float, FloatArray | None, tuple[Proof, ...]]:
-    """The best bound without any search, its prices, and the proofs, the best first.
+    """Best bound without any search, its prices, and the proofs, the best first.
 
-    Of the relaxation, and of proofs made for this question or for one like it; None where the relaxation's own is best.
+    It comes from the relaxation, or from proofs for this problem or a similar one; None where the relaxation's own is
+    best.
     """
     bound, best = relaxation.bound_usd, None
     proven = []
     for proof in proofs:
-        pod_usd, ceiling = told_of(proof, batch)
+        pod_usd, ceiling = aligned_proof(proof, batch)
         prices = replace(relaxation.prices, pod_usd=pod_usd)
         ceiling = np.minimum(ceiling, kind_ceilings(batch, prices))
         proven.append(proven_usd(batch, pod_usd, ceiling, group_ceilings(batch, prices)))
@@ -142,7 +143,7 @@ def known_bound(
 def _priced(
     batch: Batch, pod_usd: FloatArray, most: IntArray, pools: Sequence[IntArray], pricers: Pricers, gap: float
 ) -> tuple[IntArray, FloatArray]:
-    """The worthiest pattern and the ceiling of every kind, in the order of kinds."""
+    """Most valuable pattern and ceiling of every kind, in the order of kinds."""
     gpus = np.array([shape.gpus for shape in batch.shapes], dtype=np.int64)
     milli = np.array([shape.gpu_milli for shape in batch.shapes], dtype=np.int64)
     devices = np.array([key.gpus for key in batch.kinds], dtype=np.int64)
@@ -169,7 +170,7 @@ def _priced(
 
 
 class Master:
-    """The restricted program in the solver. Rows: demand, nodes of each kind, room of each group."""
+    """Restricted program in the solver. Rows: demand, nodes of each kind, capacity of each group."""
 
     def __init__(self, batch: Batch, columns: Columns) -> None:
         self.batch = batch
@@ -196,7 +197,7 @@ class Master:
         self.add(columns)
 
     def add(self, columns: Columns) -> None:
-        """Offer these patterns too."""
+        """Adds these patterns."""
         if len(columns):
             self.program.add_columns(self.batch.kind_usd[columns.kind], pattern_entries(columns, self.classes))
 

@@ -1,7 +1,8 @@
-"""Patterns that were found, and what the next question keeps of them: columns, and ceilings with their prices.
+"""Patterns, and their memory between problems: columns, and ceilings with their prices.
 
-Neither depends on how many pods wait: a pattern stays a pattern, and a ceiling under given prices stays a ceiling. So
-after a little churn the bound is there before anything was solved, and most columns of the optimum are too.
+Neither depends on the number of pending pods: a pattern stays a pattern, and a ceiling under given prices stays a
+ceiling. After a little churn the bound therefore exists before anything is solved, and so do most columns of the
+optimum.
 """
 
 from collections.abc import Mapping
@@ -17,15 +18,15 @@ Counts = tuple[tuple[PodShape, int], ...]
 """Pods per shape on one node, without zeros."""
 
 COLUMNS_PER_KIND = 40
-"""Columns that are kept of a kind, the likeliest to be of use again. 24 classes on 9 kinds have 25 in an optimum."""
+"""Columns kept per kind, the likeliest to be useful again. 24 classes on 9 kinds have 25 in an optimum."""
 
 MOST_PROOFS = 3
-"""Sets of prices whose ceilings are kept; the best of them serves."""
+"""Number of price sets whose ceilings are kept; the best of them counts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Patterns of one question."""
+    """Patterns of one problem."""
 
     pattern: IntArray
     """Shape (columns, classes)."""
@@ -33,7 +34,7 @@ class Columns:
     """Shape (columns,)."""
 
     def plus(self, pattern: IntArray, kind: IntArray) -> "Columns":
-        """With these too; those that are there already are not there twice."""
+        """These patterns added, without duplicates."""
         return distinct(np.concatenate([self.pattern, pattern]), np.concatenate([self.kind, kind]))
 
     def __len__(self) -> int:
@@ -41,7 +42,7 @@ class Columns:
 
 
 def distinct(pattern: IntArray, kind: IntArray) -> Columns:
-    """Each pattern of a kind once, in order of first sight; empty ones not at all."""
+    """Each pattern of a kind once, in order of first occurrence; empty ones not at all."""
     rows = np.concatenate([kind[:, None], pattern], axis=1)
     _, first = np.unique(rows, axis=0, return_index=True)
     first = np.sort(first)
@@ -51,7 +52,7 @@ def distinct(pattern: IntArray, kind: IntArray) -> Columns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Proof:
-    """Ceilings under one set of prices, with the names of what they speak of."""
+    """Ceilings under one set of prices, with the shapes and kinds they are about."""
 
     shapes: tuple[PodShape, ...]
     kinds: tuple[KindKey, ...]
@@ -60,14 +61,14 @@ class Proof:
     ceiling: FloatArray
     """Shape (kinds,)."""
     most: IntArray
-    """The most pods of a shape that a pattern could have when the ceiling was proven. Shape (shapes, kinds)."""
+    """Maximum pods of a shape in a pattern when the ceiling was proven. Shape (shapes, kinds)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a planner keeps from one question to the next: plain data, whoever holds it.
+    """Memory of a planner between problems, as plain data.
 
-    The same question with the same memory has the same answer, in any process. Losing it costs time, nothing else.
+    The same problem with the same memory has the same result, in any process. Losing it costs only time.
     """
 
     columns: Mapping[KindKey, tuple[Counts, ...]] = field(default_factory=dict)
@@ -75,7 +76,7 @@ class Memory:
 
 
 def recalled(memory: Memory, batch: Batch) -> Columns:
-    """The columns of a memory that mean something here: shapes and kinds still there, and fitting."""
+    """Columns of a memory that apply here: with existing shapes and kinds, and fitting."""
     number = {shape: c for c, shape in enumerate(batch.shapes)}
     pattern, kind = [], []
     for k, key in enumerate(batch.kinds):
@@ -93,7 +94,7 @@ def recalled(memory: Memory, batch: Batch) -> Columns:
 
 
 def remembered(batch: Batch, columns: Columns, proofs: tuple[Proof, ...], pod_usd: FloatArray) -> Memory:
-    """A memory of the columns of each kind that are worth most under these prices, shape (classes,), and of proofs."""
+    """Memory of the most valuable columns of each kind under these prices, shape (classes,), and of proofs."""
     kept: dict[KindKey, list[Counts]] = {}
     worth = columns.pattern @ pod_usd
     for k, key in enumerate(batch.kinds):
@@ -105,8 +106,8 @@ def remembered(batch: Batch, columns: Columns, proofs: tuple[Proof, ...], pod_us
     return Memory({key: tuple(patterns) for key, patterns in kept.items()}, proofs[:MOST_PROOFS])
 
 
-def told_of(proof: Proof, batch: Batch) -> tuple[FloatArray, FloatArray]:
-    """A proof's prices and ceilings in the order of this question; infinite where the proof says nothing of a kind.
+def aligned_proof(proof: Proof, batch: Batch) -> tuple[FloatArray, FloatArray]:
+    """Prices and ceilings of a proof in the order of this problem; infinite where it has none for a kind.
 
     Shapes that it does not know are worth nothing under its prices, so they raise no ceiling. A kind that may now run
     more pods of a shape than a pattern had when the ceiling was proven has none.

@@ -1,7 +1,7 @@
-"""A program in HiGHS, handed over as arrays: it may grow by columns and is solved again from where it stood.
+"""Program in HiGHS, passed as arrays: it may grow by columns, and a new solve starts from the last basis.
 
-The solver port (`placement/mix/pulp_solver.py`) takes PuLP models; building those in Python is what costs most here (a
-model of 1,900 variables: 0.3 s with PuLP, 0.015 s so), and PuLP can neither add columns nor hand over a start.
+The solver port (`placement/mix/pulp_solver.py`) takes PuLP models. Building those in Python takes most of the time here
+(a model of 1,900 variables: 0.3 s with PuLP, 0.015 s this way), and PuLP can neither add columns nor pass a start.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from cluster.arrays import Array, FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entries:
-    """The coefficients that are not zero, in any order."""
+    """Non-zero coefficients, in any order."""
 
     row: IntArray
     column: IntArray
@@ -30,7 +30,7 @@ def joined(*parts: Entries) -> Entries:
 
 
 class Program:
-    """min cost·x subject to row_lower ≤ A x ≤ row_upper and 0 ≤ x ≤ upper. One thread: answers repeat."""
+    """min cost·x subject to row_lower ≤ A x ≤ row_upper and 0 ≤ x ≤ upper. One thread, so that results repeat."""
 
     def __init__(
         self,
@@ -44,9 +44,12 @@ class Program:
         most_nodes: int = 0,
         gap: float = 0.0,
     ) -> None:
-        """whole: all variables are whole numbers; then the tree search visits at most `most_nodes` nodes (0: no limit)
-        and stops at this relative gap. Work is bounded by counts, not by clocks, so the same program has the same
-        answer on every machine."""
+        """Builds the program.
+
+        whole: all variables are whole numbers; the tree search then visits at most `most_nodes` nodes (0: no limit) and
+        stops at this relative gap. Work is bounded by counts, not by clocks, so the same program has the same result on
+        every machine.
+        """
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(cost), len(row_lower)
         lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, np.zeros(len(cost)), upper
@@ -69,7 +72,7 @@ class Program:
         self._highs.passModel(lp)
 
     def add_columns(self, cost: FloatArray, entries: Entries) -> None:
-        """New variables from 0 up without limit. entries.column counts from the first of them."""
+        """Adds variables from 0 up without limit. entries.column counts from the first of them."""
         order = np.lexsort((entries.row, entries.column))
         start = np.append(0, np.cumsum(np.bincount(entries.column, minlength=len(cost))))[:-1]
         self._highs.addCols(
@@ -84,18 +87,18 @@ class Program:
         )
 
     def limit_rows(self, row_lower: FloatArray, row_upper: FloatArray) -> None:
-        """Other limits for all rows; the next solve goes on from the last basis."""
+        """Sets other limits for all rows; the next solve continues from the last basis."""
         for row, (lower, upper) in enumerate(zip(row_lower.tolist(), row_upper.tolist(), strict=True)):
             self._highs.changeRowBounds(row, lower, upper)
 
     def start_from(self, values: FloatArray) -> None:
-        """An answer to start a whole-number search from; it is never left for a dearer one."""
+        """Sets a solution to start a whole-number search from; the result is never more expensive."""
         known = highspy.HighsSolution()
         known.col_value = list(values)
         self._highs.setSolution(known)
 
     def solve(self) -> bool:
-        """Whether there is an answer; it is optimal unless the search was limited."""
+        """Whether there is a solution; it is optimal unless the search was limited."""
         self._highs.run()
         status = self._highs.getModelStatus()
         limited = (highspy.HighsModelStatus.kSolutionLimit, highspy.HighsModelStatus.kIterationLimit)
@@ -110,7 +113,7 @@ class Program:
 
     @property
     def proven(self) -> float:
-        """No whole-number answer is cheaper than this."""
+        """Lower bound on every whole-number solution."""
         return float(self._highs.getInfo().mip_dual_bound)
 
     @property

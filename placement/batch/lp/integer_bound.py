@@ -1,7 +1,7 @@
-"""A bound in whole nodes: where one node is percents of the cost, fractions of nodes prove too little.
+"""Lower bound in whole nodes: where one node is percents of the cost, fractions of nodes prove too little.
 
-In a pool of 100 nodes the bound of fractions leaves out up to a node, and nothing tells whether the plan or the proof
-is to blame. The relaxation in whole numbers (`relaxation.py`), cut by what pricing proved of single nodes, is small
+In a pool of 100 nodes, the bound of fractions may be low by a node, and it is unknown whether the plan or the bound is
+to blame. The relaxation in whole numbers (`relaxation.py`), cut by the proofs of pricing for single nodes, is small
 whatever the number of pods, and HiGHS bounds it in tenths of a second.
 """
 
@@ -11,24 +11,24 @@ from dataclasses import replace
 import numpy as np
 
 from placement.batch.lp.bound import group_ceilings, kind_ceilings
-from placement.batch.lp.columns import Proof, told_of
+from placement.batch.lp.columns import Proof, aligned_proof
 from placement.batch.lp.relaxation import Cut, Relaxed, in_whole_numbers
 from placement.batch.problem import Batch
 
 MOST_CUTS = 4
 """Proofs that are used, the best first. Chosen: more made the program larger and the bound no better."""
 MOST_NODES = 50
-"""Of the tree search. Chosen: the root proves nearly all of it, on 1,000 pods and 100 nodes in 0.1 to 0.8 s."""
+"""Nodes of the tree search. Chosen: the root proves nearly all of it, on 1,000 pods and 100 nodes in 0.1 to 0.8 s."""
 GAP = 1e-4
 """Relative distance at which the tree search stops."""
 SLACK = 1e-5
-"""Taken off what is proven, as a share: the solver keeps to rows and whole numbers within 1e-6."""
+"""Fraction that is subtracted from the bound: the solver keeps to rows and whole numbers within 1e-6."""
 
 
 def whole_bound(batch: Batch, relaxation: Relaxed, proofs: Sequence[Proof]) -> float:
-    """Dollars an hour that every plan costs at least, by whole nodes and pods; 0 where the search proved nothing.
+    """Lower bound on the price per hour of every plan in dollars, by whole nodes and pods; 0 where none was proven.
 
-    proofs: made for this question or one like it.
+    proofs: for this problem or a similar one.
     """
     proven = in_whole_numbers(
         batch, [_cut(batch, relaxation, proof) for proof in proofs[:MOST_CUTS]], most_nodes=MOST_NODES, gap=GAP
@@ -37,6 +37,6 @@ def whole_bound(batch: Batch, relaxation: Relaxed, proofs: Sequence[Proof]) -> f
 
 
 def _cut(batch: Batch, relaxation: Relaxed, proof: Proof) -> Cut:
-    pod_usd, ceiling = told_of(proof, batch)
+    pod_usd, ceiling = aligned_proof(proof, batch)
     prices = replace(relaxation.prices, pod_usd=pod_usd)
     return Cut(pod_usd, np.minimum(ceiling, kind_ceilings(batch, prices)), group_ceilings(batch, prices))

@@ -1,8 +1,8 @@
-"""Which pods on one node are worth most under prices: a bounded knapsack of several resources, solved to the proof.
+"""Pricing: the most valuable pods on one node under prices, a bounded knapsack of several resources with a proof.
 
-For each kind k: max Σ_c π_c n_c subject to Σ_c ask_cr n_c ≤ room_kr, n_c ≤ most_ck, n_c whole. The answer is the next
-column of column generation, the proven bound the ceiling U_k of `bound.py`. Kinds know nothing of each other, so they
-are priced side by side: a task is arrays, an answer is arrays, and both cross process boundaries as they are.
+For each kind k: max Σ_c π_c n_c subject to Σ_c ask_cr n_c ≤ room_kr, n_c ≤ most_ck, n_c whole. The solution is the next
+column of column generation, the proven bound the ceiling U_k of `bound.py`. Kinds are independent, so they are priced
+in parallel: tasks and answers are arrays, which cross process boundaries unchanged.
 
 Sources: Gilmore and Gomory, Operations Research 9 (1961); Desaulniers et al., Column Generation, 2005, chapter 1.
 """
@@ -18,40 +18,40 @@ from placement.batch.lp.bound import ceilings
 from placement.batch.lp.highs_program import Program, dense
 
 MOST_NODES = 2_000
-"""Of the solver's search for one kind. Two dozen classes need one node nearly always; past the limit the proven bound
-is still a bound, only a looser one."""
+"""Nodes of the solver's search for one kind. Two dozen classes need one node nearly always; past the limit the
+proven bound is still a bound, only a looser one."""
 
 SAFETY = 1e-7
-"""Added to a solver's ceiling, relative: its tolerances may let it be too low by less than this."""
+"""Relative increase of a solver's ceiling: its tolerances may make it too low by less than this."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricingTask:
-    """What one pool is asked: the kinds that it prices, and the prices."""
+    """Task of one pool: the kinds to price, and the prices."""
 
     pod_usd: FloatArray
     """π, shape (classes,)."""
     ask: FloatArray
     """Shape (classes, resources)."""
     gpus: IntArray
-    """Devices that a pod asks, shape (classes,)."""
+    """Devices that a pod requests, shape (classes,)."""
     gpu_milli: IntArray
     """Thousandths of each, shape (classes,)."""
     room: FloatArray
     """Shape (kinds, resources)."""
     devices: IntArray
-    """Of one node, shape (kinds,)."""
+    """Devices of one node, shape (kinds,)."""
     most: IntArray
-    """Most pods of a class in a pattern, shape (classes, kinds)."""
+    """Maximum pods of a class in a pattern, shape (classes, kinds)."""
     usd: FloatArray
-    """Dollars an hour of a node, shape (kinds,): a pattern that is worth less is of no use."""
+    """Price per hour of a node in dollars, shape (kinds,): a pattern worth less is useless."""
     gap: float
     """Relative distance between pattern and ceiling at which the search for a kind stops."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricingAnswer:
-    """For each kind of the task: a pattern that is worth most or nearly, and what none exceeds."""
+    """For each kind of the task: a pattern of the highest worth or nearly, and the ceiling."""
 
     pattern: IntArray
     """Shape (kinds, classes)."""
@@ -64,12 +64,12 @@ Pricers = Callable[[Sequence[PricingTask]], Sequence[PricingAnswer]]
 
 
 def price_in_turn(tasks: Sequence[PricingTask]) -> Sequence[PricingAnswer]:
-    """All pools in this process."""
+    """Prices all pools in this process."""
     return [price_pool(task) for task in tasks]
 
 
 def price_pool(task: PricingTask) -> PricingAnswer:
-    """Price every kind of a pool. Twenty-four classes: 5 to 10 ms a kind."""
+    """Prices every kind of a pool. Twenty-four classes: 5 to 10 ms a kind."""
     answers = [_price_kind(task, k) for k in range(len(task.room))]
     return PricingAnswer(
         pattern=np.array([pattern for pattern, _ in answers], dtype=np.int64).reshape(len(answers), len(task.pod_usd)),
@@ -92,7 +92,7 @@ def _price_kind(task: PricingTask, k: int) -> tuple[IntArray, float]:
 
 
 def ceiling_of_fractions(task: PricingTask, k: int, worth: IntArray) -> float:
-    """What pods on a node could be worth if they could be cut: often already less than the node costs."""
+    """Worth of the pods on a node if they could be cut: often already less than the node's price."""
     if not len(worth):
         return 0.0
     program = _knapsack(task, k, worth, whole=False)
@@ -119,20 +119,23 @@ def _knapsack(task: PricingTask, k: int, worth: IntArray, *, whole: bool) -> Pro
 
 
 def fit_into_node(pattern: IntArray, task: PricingTask, k: int) -> None:
-    """Take pods out of a pattern until an empty node runs it: shares that fit in sum need not fit device by device."""
+    """Removes pods from a pattern until an empty node can run it: fractions that fit in sum may not fit by device."""
     while (task.ask.T @ pattern > task.room[k] + 1e-9).any() or not fits_devices(
         pattern, task.gpus, task.gpu_milli, int(task.devices[k])
     ):
         there = np.flatnonzero(pattern)
-        # The cheapest goes first; among classes without GPUs that only helps where a tolerance was overstepped.
+        # The cheapest goes first; among classes without GPUs that only helps where a tolerance was exceeded.
         shared = there[(task.gpus[there] > 0) & (task.gpu_milli[there] < WHOLE_GPU_MILLI)]
         among = shared if len(shared) and (task.ask.T @ pattern <= task.room[k] + 1e-9).all() else there
         pattern[among[task.pod_usd[among].argmin()]] -= 1
 
 
 def fits_devices(pattern: IntArray, gpus: IntArray, gpu_milli: IntArray, devices: int) -> bool:
-    """Whether dealing finds devices for a pattern on an idle node: whole ones first, then shares, large before small,
-    each onto the fullest that take it. May say no where another way of sharing exists, never yes where none does."""
+    """Whether dealing finds devices for a pattern on an idle node.
+
+    Whole devices first, then fractions, large before small, each onto the fullest that take it. May return False where
+    another way of sharing exists, never True where none does.
+    """
     left = [WHOLE_GPU_MILLI] * devices
     shares = np.flatnonzero((pattern > 0) & (gpus > 0))
     for c in sorted(shares.tolist(), key=lambda c: (gpu_milli[c] != WHOLE_GPU_MILLI, -gpus[c], -gpu_milli[c], c)):

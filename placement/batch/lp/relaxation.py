@@ -1,6 +1,6 @@
-"""The second rung: the batch as a linear program over classes and kinds, in milliseconds: prices, targets, a bound.
+"""Second stage: the batch as a linear program over classes and kinds, in milliseconds: prices, targets, a bound.
 
-As in `question.py`, with the patterns of a kind replaced by what its nodes have all together:
+As in `problem.py`, with the patterns of a kind replaced by the totals of its nodes:
 
 Variables  y_k ≥ 0: nodes of kind k that run;  x_ck ≥ 0: pods on them;  z_cg, s_c as there
 Objective  min Σ_k usd_k y_k + Σ_c u_c s_c
@@ -10,10 +10,10 @@ Subject to Σ_k x_ck + Σ_g z_cg + s_c ≥ d_c         demand;   dual π_c
            Σ_c ask_cr z_cg ≤ room_gr                 resources of a group
            y_k ≤ N_k,  z_cg ≤ copies_cg
 
-Every plan is a point of it, so its optimum is a bound; what is returned as the bound follows from the duals by
-arithmetic (`bound.py`), so it does not hang on the solver's tolerances.
+Every plan is a point of it, so its optimum is a bound. The returned bound follows from the duals by arithmetic
+(`bound.py`), so it does not depend on the solver's tolerances.
 
-The same program in whole numbers is a better bound, and dearer; `whole_bound.py` asks for it in small pools.
+The same program in whole numbers gives a better bound, at a higher price; `integer_bound.py` uses it in small pools.
 """
 
 from collections.abc import Sequence
@@ -29,10 +29,10 @@ from placement.batch.problem import Batch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relaxed:
-    """The program's answer."""
+    """Solution of the program."""
 
     bound_usd: float
-    """Dollars an hour that every plan costs at least."""
+    """Lower bound on the price per hour of every plan, in dollars."""
     prices: Prices
     on_kind: FloatArray
     """x: pods per kind, fractions included. Shape (classes, kinds)."""
@@ -44,18 +44,18 @@ class Relaxed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cut:
-    """What the pods on one node of each kind, and on a whole group, can be worth at most under some prices."""
+    """Maximum worth of the pods on one node of each kind, and on a whole group, under some prices."""
 
     pod_usd: FloatArray
     """π ≥ 0, shape (classes,)."""
     kind_ceiling: FloatArray
-    """U_k, shape (kinds,); infinite where nothing is known."""
+    """U_k, shape (kinds,); infinite where unknown."""
     group_ceiling: FloatArray
     """U_g, shape (groups,)."""
 
 
 class _Layout:
-    """Where everything stands: columns y (from 0), x, z, s; rows demand, kinds' resources, links, groups' resources."""
+    """Positions of columns y (from 0), x, z, s, and of rows demand, kinds' resources, links, groups' resources."""
 
     def __init__(self, batch: Batch) -> None:
         classes, resources = batch.ask.shape
@@ -76,13 +76,13 @@ class _Layout:
 
 
 def relaxed(batch: Batch) -> Relaxed:
-    """Solve it. 25 classes, 9 kinds: 4 ms."""
+    """Solves the relaxation. 25 classes, 9 kinds: 4 ms."""
     classes, resources = batch.ask.shape
     kinds, groups = len(batch.kinds), batch.group_room.shape[0]
     at = _Layout(batch)
     program = _program(batch, at, ())
     if not program.solve():
-        # Leaving everything out is feasible and costs are not negative, so any other end is a broken solver.
+        # Leaving everything out is feasible and costs are not negative, so any other status is a solver failure.
         raise RuntimeError("relaxing a batch: HiGHS found no optimum")
     dual, value = program.row_duals, program.values
     prices = Prices(
@@ -97,19 +97,19 @@ def relaxed(batch: Batch) -> Relaxed:
 
 
 def in_whole_numbers(batch: Batch, cuts: Sequence[Cut], *, most_nodes: int, gap: float) -> float:
-    """What the program costs at least in whole nodes and whole pods, as far as so many nodes of a tree search prove it.
+    """Lower bound on the program in whole nodes and whole pods, from a tree search of at most `most_nodes` nodes.
 
     Each cut adds Σ_c π_c x_ck ≤ U_k y_k for every kind and Σ_c π_c z_cg ≤ U_g for every group: true of every plan.
     """
     program = _program(batch, _Layout(batch), cuts, most_nodes=most_nodes, gap=gap)
-    program.solve()  # whether the search ended or was cut short: what it proved until then stands
+    program.solve()  # its bound counts whether the search ended or was interrupted
     return program.proven
 
 
 def _program(
     batch: Batch, at: _Layout, cuts: Sequence[Cut], *, most_nodes: int | None = None, gap: float = 0.0
 ) -> Program:
-    """most_nodes: None solves fractions, a number whole numbers in so many nodes."""
+    """Builds the program. most_nodes: None for fractions; a number for whole numbers within that many nodes."""
     classes, resources = batch.ask.shape
     kinds = len(batch.kinds)
     c, k, cg, g = at.c, at.k, at.cg, at.g
@@ -149,7 +149,7 @@ def _program(
 
 
 def _cut_entries(at: _Layout, cut: Cut, first_row: int) -> Entries:
-    """One row per kind, then one per group. A kind without a ceiling has a row that nothing limits."""
+    """One row per kind, then one per group. A kind without a ceiling has a row without a limit."""
     known = np.flatnonzero(np.isfinite(cut.kind_ceiling))
     return joined(
         Entries(first_row + at.k, at.x, cut.pod_usd[at.c]),

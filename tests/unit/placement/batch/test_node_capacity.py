@@ -1,4 +1,4 @@
-"""Room by the class: what fits is what can be dealt, device by device."""
+"""Capacity by the class: what fits is what can be dealt, device by device."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from cluster.arrays import IntArray
 from cluster.snapshot import Free
 from placement.batch.lp.pricing import fits_devices
-from placement.batch.node_capacity import Room, copies_in
+from placement.batch.node_capacity import FreeCapacity, copies_in
 from placement.batch.problem_builder import device_counts
 from tests.builders.fleet import GIB, shape
 
@@ -24,7 +24,7 @@ def free(*devices: int, cpu_milli: int = 64_000) -> Free:
 )
 def test_what_is_said_to_fit_can_be_dealt_and_one_more_cannot(left: list[int], gpus: int, milli: int) -> None:
     asks = shape(gpus, gpu_milli=milli, cpu_milli=0, memory_bytes=0)
-    room = Room(free(*left), np.zeros(1, dtype=np.bool_))
+    room = FreeCapacity(free(*left), np.zeros(1, dtype=np.bool_))
     count = copies_in(asks, room.free)
 
     dealt = room.deal(asks, np.array([0]), count)
@@ -41,7 +41,7 @@ def test_cpu_and_memory_limit_the_copies_too() -> None:
 
 
 def test_seats_that_are_given_back_leave_the_room_as_it_was() -> None:
-    room = Room(free(1000, 600, 0), np.zeros(1, dtype=np.bool_))
+    room = FreeCapacity(free(1000, 600, 0), np.zeros(1, dtype=np.bool_))
     dealt = room.deal(shape(1, gpu_milli=300), np.array([0]), np.array([4]))
 
     room.give_back(shape(1, gpu_milli=300), dealt)
