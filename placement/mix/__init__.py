@@ -1,1 +1,1 @@
-"""Mix of GPU types: how many instances of which type serve each model service at least cost."""
+"""Mix of GPU types: the cheapest number of instances of each type for every model service."""

@@ -1,4 +1,4 @@
-"""The check of a mix: whether an answer keeps what it promises, worked out without any solver."""
+"""Feasibility check of a mix, without any solver."""
 
 import numpy as np
 
@@ -6,11 +6,11 @@ from placement.mix.headroom import room_needed
 from placement.mix.problem import Mix, MixQuestion, Need, pool_load
 
 TOLERANCE = 1e-6
-"""Instances, slices and shares may be off by this much: solvers work to 1e-7 (HiGHS, feasibility) and add it up."""
+"""Tolerance for instances, slices and fractions: solvers work to 1e-7 (HiGHS, feasibility), and errors add up."""
 
 
 def violations(question: MixQuestion, mixes: tuple[Mix, ...]) -> tuple[str, ...]:
-    """Everything that is wrong with these mixes, in words; empty when they are feasible."""
+    """Violations of these mixes, in words; empty when they are feasible."""
     found = [
         f"{need.service}: {wrong}"
         for need, mix in zip(question.needs, mixes, strict=True)
@@ -26,9 +26,9 @@ def is_feasible(question: MixQuestion, mixes: tuple[Mix, ...]) -> bool:
 def _share_violations(need: Need, mix: Mix) -> list[str]:
     wrong = []
     if (mix.instances < 0).any() or (mix.share < 0).any():
-        wrong.append("a count or a share is negative")
+        wrong.append("a count or a fraction is negative")
     if not np.allclose(mix.share.sum(axis=1), 1.0, rtol=0, atol=TOLERANCE):
-        wrong.append("the shares of a bucket do not add up to 1")
+        wrong.append("the fractions of a bucket do not add up to 1")
     if need.slice_factor is not None:
         slices = mix.share * need.slice_factor
         if not np.allclose(slices, np.round(slices), rtol=0, atol=TOLERANCE * need.slice_factor):
@@ -57,9 +57,9 @@ def _stock_violations(question: MixQuestion, mixes: tuple[Mix, ...]) -> list[str
         ]
         spent = sum(count * gpus for count, gpus in users)
         if spent > stock.gpus:
-            wrong.append(f"{spent} {name} are spent and {stock.gpus} are there")
+            wrong.append(f"{spent} {name} are used, but only {stock.gpus} exist")
         for width, slots in stock.slots.items():
             wide = sum(count * (gpus // width) for count, gpus in users)
             if wide > slots:
-                wrong.append(f"{wide} instances of {width} {name} are asked for and {slots} fit on single nodes")
+                wrong.append(f"{wide} instances of {width} {name} are requested, but only {slots} fit on single nodes")
     return wrong

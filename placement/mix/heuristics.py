@@ -1,6 +1,6 @@
-"""Answers without a solver: the best single type, a greedy mix, and whole slices out of split ones.
+"""Solutions without a solver: the best single type, a greedy mix, and whole slices out of split ones.
 
-They are there from the first moment, so a deadline never leaves a service without an answer.
+They exist from the first moment, so a deadline never leaves a service without a solution.
 """
 
 import math
@@ -15,7 +15,7 @@ from placement.mix.problem import Mix, MixQuestion, Need, Stock, mix_cost, pool_
 
 
 def start_mixes(question: MixQuestion) -> tuple[Mix, ...] | None:
-    """For each need the cheaper of single type and greedy, most important needs first; None where stock ran out."""
+    """Cheaper of single type and greedy for each need, most important needs first; None where stock ran out."""
     left = dict(question.stock)
     found: dict[int, Mix] = {}
     for k in sorted(range(len(question.needs)), key=lambda k: (-question.needs[k].priority, k)):
@@ -29,16 +29,16 @@ def start_mixes(question: MixQuestion) -> tuple[Mix, ...] | None:
 
 
 def price_bound(question: MixQuestion) -> float:
-    """Dollars per hour that no answer can go below: each bucket where it costs least, instances in any fraction.
+    """Lower bound in dollars per hour: each bucket where it costs least, instances in any fraction.
 
-    Headroom for bursts grows ever more slowly with a pool, so the straight line to all that the pool could ever get
-    lies below it.
+    Headroom for bursts is concave in the size of a pool, so the straight line to the largest possible pool lies below
+    it.
     """
     return sum(float(_dollars_at_least(need).min(axis=1).sum()) for need in question.needs if need.cells)
 
 
 def _dollars_at_least(need: Need) -> FloatArray:
-    """Shape (buckets, offers); infinite where an offer cannot."""
+    """Lower bounds by bucket and offer, shape (buckets, offers); infinite where an offer cannot serve a bucket."""
     columns = []
     for offer in need.offers:
         if need.headroom_share is None:
@@ -51,7 +51,7 @@ def _dollars_at_least(need: Need) -> FloatArray:
 
 
 def best_single_type(need: Need, stock: Mapping[str, Stock]) -> Mix | None:
-    """All buckets on the cheapest type that can serve all of them and of which there are enough."""
+    """Mix with all buckets on the cheapest type that can serve all of them and has enough devices."""
     options = []
     for g, offer in enumerate(need.offers):
         if np.isfinite(offer.load).all():
@@ -63,7 +63,7 @@ def best_single_type(need: Need, stock: Mapping[str, Stock]) -> Mix | None:
 
 
 def greedy_mix(need: Need, stock: Mapping[str, Stock]) -> Mix | None:
-    """Each bucket on the type where its load costs least, slice by slice while the stock lasts."""
+    """Mix with each bucket on the type where its load costs least, slice by slice while the stock lasts."""
     parts = need.slice_factor or 1
     price = np.array([offer.price_per_hour for offer in need.offers])
     dollars = np.column_stack([offer.load for offer in need.offers]) * price
@@ -87,7 +87,7 @@ def greedy_mix(need: Need, stock: Mapping[str, Stock]) -> Mix | None:
 
 
 def whole_slices(need: Need, mix: Mix) -> Mix:
-    """The mix with its split slices given whole to the types with most room, and with more instances where needed."""
+    """Mix with its split slices moved whole to the types with most headroom, and with more instances where needed."""
     if need.slice_factor is None:
         return mix
     parts = need.slice_factor
@@ -107,7 +107,7 @@ def whole_slices(need: Need, mix: Mix) -> Mix:
 
 
 def instances_for(need: Need, share: FloatArray) -> IntArray:
-    """The fewest instances that hold these shares, shape (offers,)."""
+    """Fewest instances that hold these fractions, shape (offers,)."""
     rooms = (room_needed(*pool_load(offer, share[:, g]), need.headroom_share) for g, offer in enumerate(need.offers))
     return np.array([math.ceil(room - TOLERANCE) for room in rooms], dtype=np.int64)
 
@@ -122,7 +122,7 @@ def in_stock(need: Need, instances: IntArray, stock: Mapping[str, Stock]) -> boo
 
 
 def stock_after(stock: Mapping[str, Stock], need: Need, mix: Mix) -> dict[str, Stock]:
-    """What is left when this mix has taken its devices."""
+    """Stock that remains after this mix."""
     left = dict(stock)
     for count, offer in zip(mix.instances.tolist(), need.offers, strict=True):
         for name in left.keys() & offer.stocks:
@@ -133,13 +133,13 @@ def stock_after(stock: Mapping[str, Stock], need: Need, mix: Mix) -> dict[str, S
 
 
 def _hardest_first(dollars: FloatArray) -> list[int]:
-    """Buckets with few ways first, among those the dearest first."""
+    """Buckets with few possible offers first, among those the most expensive first."""
     cheapest = dollars.min(axis=1)
     return sorted(range(len(dollars)), key=lambda b: (int(np.isfinite(dollars[b]).sum()), -cheapest[b]))
 
 
 class _Pools:
-    """Load and variance per offer while slices are dealt out."""
+    """Load and variance per offer while slices are dealt."""
 
     def __init__(self, need: Need) -> None:
         self.need = need
@@ -151,7 +151,7 @@ class _Pools:
         self.variance[g] += share * float(self.need.offers[g].variance[b])
 
     def room_left(self, b: int, g: int, share: float, instances: int) -> float:
-        """Instances that stay free when this share comes; negative where it does not fit."""
+        """Instances that stay free when this fraction is added; negative where it does not fit."""
         offer = self.need.offers[g]
         load = self.load[g] + share * float(offer.load[b])
         if not math.isfinite(load):
@@ -160,7 +160,7 @@ class _Pools:
         return instances + TOLERANCE / 2 - room_needed(load, variance, self.need.headroom_share)
 
     def slices_that_fit(self, b: int, g: int, wanted: int, parts: int, stock: Mapping[str, Stock]) -> int:
-        """How many of the wanted slices the stock can still hold on this offer; they are added."""
+        """Adds as many of the wanted slices as the stock can hold on this offer. Returns their number."""
         offer = self.need.offers[g]
         limits = [stock[name].holds(offer.gpus) for name in offer.stocks if name in stock]
         fits = wanted

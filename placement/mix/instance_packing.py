@@ -1,8 +1,8 @@
-"""Single instances: which slices of a service's demand each instance serves, so that none is overfull.
+"""Slices of a service's demand on single instances, so that none is overloaded.
 
-Load is a rate, so a router that may send every request anywhere in a pool can always divide a pool's load evenly,
-and the fluid count is enough. A router that keeps sessions on one instance (for its prefix cache, say) moves whole
-slices: then the slices must be packed into instances, and the fluid count may be short.
+Load is a rate, so a router that may send every request anywhere in a pool can always divide a pool's load evenly, and
+the fluid count is enough. A router that keeps sessions on one instance (for its prefix cache, for example) moves whole
+slices. The slices must then be packed into instances, and the fluid count may be too low.
 """
 
 from collections.abc import Mapping
@@ -19,11 +19,11 @@ from placement.mix.problem import Mix, MixQuestion, Need, Stock, pool_load
 
 @dataclass(frozen=True, slots=True)
 class InstanceLoad:
-    """What one instance serves."""
+    """Load of one instance."""
 
     load: float
     share: Mapping[int, float]
-    """Bucket → the part of all its demand."""
+    """Bucket → fraction of its whole demand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,14 @@ class PackedPool:
 
     instances: tuple[InstanceLoad, ...]
     left_over: tuple[int, ...]
-    """Buckets of which a slice found no instance, one entry per slice."""
+    """Buckets of unplaced slices, one entry per slice."""
 
 
 def pack_pool(need: Need, mix: Mix, g: int) -> PackedPool:
-    """Deal the slices of one pool to its instances: largest first, each to the fullest instance that has room.
+    """Deals the slices of one pool to its instances: largest first, each to the fullest instance where it fits.
 
-    A slice that is larger than an instance is cut: it fills whole instances, and the rest is packed as a slice.
-    Where any split is allowed a bucket's part of the pool is one slice and is cut wherever an instance is full.
+    A slice that is larger than an instance is cut: it fills whole instances, and the rest is packed as a slice. Where
+    any split is allowed, a bucket's part of the pool is one slice and is cut wherever an instance is full.
     """
     limit = instance_limit(need, mix, g)
     load = np.zeros(int(mix.instances[g]))
@@ -63,7 +63,7 @@ def pack_pool(need: Need, mix: Mix, g: int) -> PackedPool:
 
 
 def instance_limit(need: Need, mix: Mix, g: int) -> float:
-    """How full one instance of a pool may be: its equal part of what the headroom leaves."""
+    """Maximum load of one instance of a pool: its equal part of what the headroom leaves."""
     if need.headroom_share is not None:
         return 1 - need.headroom_share
     count = int(mix.instances[g])
@@ -72,7 +72,7 @@ def instance_limit(need: Need, mix: Mix, g: int) -> float:
 
 
 def _slices(need: Need, mix: Mix, g: int, limit: float) -> list[tuple[float, int, float]]:
-    """(load, bucket, part of the bucket) of everything that the pool serves, nothing larger than an instance."""
+    """(load, bucket, fraction of the bucket) of everything that the pool serves, nothing larger than an instance."""
     pieces = []
     for b in np.flatnonzero(mix.share[:, g] > 0).tolist():
         whole = float(mix.share[b, g])
@@ -94,9 +94,9 @@ def _fullest_with_room(room: FloatArray, size: float) -> int | None:
 
 
 def fit_into_instances(question: MixQuestion, mixes: tuple[Mix, ...]) -> tuple[Mix, ...] | None:
-    """The mixes, changed where single instances would be overfull; None where the stock does not allow it.
+    """Mixes, changed where single instances would be overloaded; None where the stock does not allow it.
 
-    A slice that fits nowhere in its pool goes to another pool with room, or else gets one more instance.
+    A slice that fits nowhere in its pool goes to another pool where it fits, or else gets one more instance.
     """
     left: Mapping[str, Stock] = question.stock
     for need, mix in zip(question.needs, mixes, strict=True):
@@ -123,7 +123,7 @@ def _fit(need: Need, mix: Mix, left: Mapping[str, Stock]) -> Mix | None:
 
 
 def _first_overfull(need: Need, mix: Mix) -> tuple[int, int] | None:
-    """An offer and a bucket of which a slice found no instance there."""
+    """Offer and bucket of a slice that found no instance there."""
     for g in range(len(need.offers)):
         left_over = pack_pool(need, mix, g).left_over
         if left_over:
@@ -132,13 +132,13 @@ def _first_overfull(need: Need, mix: Mix) -> tuple[int, int] | None:
 
 
 def _moved(need: Need, mix: Mix, b: int, g: int) -> Mix | None:
-    """The mix with one slice of bucket b in another pool, where all its slices fit its instances."""
+    """Mix with one slice of bucket b in another pool, where all its slices fit its instances."""
     others = (h for h in range(len(need.offers)) if h != g)
     return next((tried for h in others if (tried := _shifted(need, mix, b, g, h)) is not None), None)
 
 
 def _grown(need: Need, mix: Mix, b: int, g: int, left: Mapping[str, Stock]) -> Mix | None:
-    """The mix with one more instance, of the cheapest type in stock that then has room for the slice."""
+    """Mix with one more instance, of the cheapest type in stock where the slice then fits."""
     for h in sorted(range(len(need.offers)), key=lambda h: (need.offers[h].price_per_hour, h != g)):
         more = np.zeros_like(mix.instances)
         more[h] = 1
@@ -150,7 +150,7 @@ def _grown(need: Need, mix: Mix, b: int, g: int, left: Mapping[str, Stock]) -> M
 
 
 def _shifted(need: Need, mix: Mix, b: int, g: int, other: int) -> Mix | None:
-    """The mix with one slice of bucket b moved from pool g to another one; None where that would overfill it."""
+    """Mix with one slice of bucket b moved from pool g to another one; None where that would overload it."""
     offer = need.offers[other]
     if not np.isfinite(offer.load[b]):
         return None

@@ -1,11 +1,11 @@
-"""The mixed-integer model of the mix, as PuLP states it.
+"""Mixed-integer model of the mix, in PuLP.
 
 Sets
     k ∈ needs, b ∈ buckets of k, g ∈ offers of k, t ∈ tangents of the headroom curve
 Data
     f_k       slices per bucket (1 where any split is allowed)
     load_kbg  instances of g that the whole of bucket b keeps busy;  variance_kbg  the variance of that
-    price_kg  dollars per hour of an instance;  gpus_kg  its devices;  h_k  fixed headroom share
+    price_kg  dollars per hour of an instance;  gpus_kg  its devices;  h_k  fixed headroom fraction
     stock_m   devices of GPU type m, or of those of its nodes that only some services may use;
               slots_mw  instances w devices wide that m's nodes hold
     slope_t, room_t   the headroom curve's tangents;  low_t, high_t  between which variances t is the lowest
@@ -15,13 +15,13 @@ Variables
     n_kbg ∈ 0..f_k  slices of b on g, whole or continuous; there is none where g cannot serve b
     moved_kg ≥ 0    instances started or stopped
     u_kgt ∈ {0,1}, v_kgt ≥ 0   which tangent holds for the pool, and the pool's variance on it
-    short_m ∈ ℕ     devices missing, in the variant that asks what is short
+    short_m ∈ ℕ     missing devices, in the variant that finds the shortage
 Objective
-    min Σ price_kg·y_kg + change·Σ moved_kg               or, asking what is short, min Σ price_m·short_m
+    min Σ price_kg·y_kg + change·Σ moved_kg               or, to find the shortage, min Σ price_m·short_m
 Constraints
     Σ_g n_kbg = f_k                                                        every bucket is served
     Σ_b n_kbg/f_k·load_kbg ≤ (1 − h_k)·y_kg                                a fixed headroom, or
-    Σ_b n_kbg/f_k·load_kbg + Σ_t (slope_t·v_kgt + room_t·u_kgt) ≤ y_kg     room for bursts, with
+    Σ_b n_kbg/f_k·load_kbg + Σ_t (slope_t·v_kgt + room_t·u_kgt) ≤ y_kg     headroom for bursts, with
     Σ_b n_kbg/f_k·variance_kbg = Σ_t v_kgt,   low_t·u_kgt ≤ v_kgt ≤ high_t·u_kgt,   Σ_t u_kgt ≤ 1
     Σ gpus_kg·y_kg ≤ stock_m (+ short_m)                                   over all needs that take from it, per stock
     Σ w·⌊gpus_kg/w⌋·y_kg ≤ w·slots_mw (+ short_m)                          wide instances do not span nodes
@@ -52,10 +52,10 @@ class MixModel:
 
 
 def build_model(question: MixQuestion, *, whole_slices: bool, ask_what_is_short: bool = False) -> MixModel:
-    """The model of a question whose buckets can all be served.
+    """Model of a question whose buckets can all be served.
 
-    whole_slices: keep slices whole where the need has a slice factor; otherwise let every bucket be split anyhow,
-    which is easier to solve and bounds the other from below.
+    whole_slices: keep slices whole where the need has a slice factor. Otherwise every bucket may be split in any
+    proportion, which is easier to solve and gives a lower bound for the other.
     """
     problem = pulp.LpProblem("mix", pulp.LpMinimize)
     pairs = [(k, g) for k, need in enumerate(question.needs) for g in range(len(need.offers))]
@@ -158,13 +158,13 @@ def _stay_in_stock(
 
 
 def mixes_from(question: MixQuestion, model: MixModel) -> tuple[Mix, ...]:
-    """The solved model's values, with the solver's rounding dust removed."""
+    """Values of the solved model, without rounding errors of the solver."""
     return tuple(_mix_from(need, k, model) for k, need in enumerate(question.needs))
 
 
 def _mix_from(need: Need, k: int, model: MixModel) -> Mix:
     count, offers = len(need.cells), range(len(need.offers))
-    # PuLP does not know a variable that stands in no constraint and costs nothing; it may as well be 0.
+    # PuLP does not know a variable without constraints and cost; its value may as well be 0.
     instances = np.array([round(model.y[k, g].value() or 0) for g in offers], dtype=np.int64)
     share = np.zeros((count, len(need.offers)))
     for b in range(count):

@@ -1,7 +1,7 @@
-"""The mix: the question of how many GPUs of which types serve the services' demand at least cost, and its answer.
+"""Problem of the mix, and its solution: the cheapest GPUs of which types serve the services' demand.
 
-Source of the model: Mélange (arXiv 2404.14527), section 5. It differs in: equal slices are counted and not told
-apart, services share a finite inventory, instances keep headroom, an instance may hold several GPUs.
+Source of the model: Mélange (arXiv 2404.14527), section 5. It differs in: equal slices are counted and not
+distinguished, services share a finite inventory, instances keep headroom, an instance may hold several GPUs.
 """
 
 from collections.abc import Mapping
@@ -20,13 +20,14 @@ class Offer:
     gpus: int
     """Devices that one instance holds."""
     price_per_hour: float
-    """Dollars for one instance and hour, all its devices."""
+    """Price of one instance and hour in dollars, all its devices included."""
     load: FloatArray
-    """Shape (buckets,): instances that the bucket keeps busy if all of it comes here; inf: cannot be served here."""
+    """Shape (buckets,): instances that the bucket keeps busy if all of it is routed here; inf: cannot be served
+    here."""
     variance: FloatArray
-    """Shape (buckets,): variance of those busy instances (`placement.mix.headroom`); 0 where the bucket cannot come."""
+    """Shape (buckets,): variance of those busy instances (`placement.mix.headroom`); 0 where the load is inf."""
     within: tuple[str, ...] = ()
-    """Stocks that its instances are taken from besides that of its GPU type: nodes that not every service may use."""
+    """Stocks that its instances use besides that of its GPU type: nodes that not every service may use."""
 
     @property
     def stocks(self) -> tuple[str, ...]:
@@ -35,13 +36,13 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Need:
-    """What one service asks of the mix. Only buckets with demand are in it."""
+    """Requirement of one service on the mix. Contains only buckets with demand."""
 
     service: str
     slo: Slo
     grid: LengthGrid
     cells: tuple[tuple[int, int], ...]
-    """The grid cell of each bucket."""
+    """Grid cell of each bucket."""
     rate_per_s: FloatArray
     """Shape (buckets,), all above 0."""
     offers: tuple[Offer, ...]
@@ -59,14 +60,14 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """How many devices of one GPU type, or of those on some of its nodes, the question may spend."""
+    """Available devices of one GPU type, or of those on some of its nodes."""
 
     gpus: int
     slots: Mapping[int, int] = field(default_factory=dict)
-    """Instance width in devices → how many instances so wide the single nodes hold; missing: only `gpus` counts."""
+    """Instance width in devices → number of instances of that width on single nodes; missing: only `gpus` counts."""
 
     def holds(self, width: int) -> int:
-        """Instances of that width that would fit if there were no others."""
+        """Instances of that width that would fit without others."""
         return min(self.gpus // width, self.slots.get(width, self.gpus))
 
 
@@ -74,21 +75,21 @@ class Stock:
 class MixQuestion:
     needs: tuple[Need, ...]
     stock: Mapping[str, Stock] = field(default_factory=dict)
-    """Devices by GPU type, and by the other names in `Offer.within`; what is not named is without limit."""
+    """Devices by GPU type, and by the other names in `Offer.within`; unlimited where missing."""
     change_price_per_hour: float = 0.0
-    """Dollars per hour that an instance more or less than running must save to be worth its change."""
+    """Dollars per hour that starting or stopping one instance must save to pay off."""
     per_instance: bool = False
     """Whether each slice must be served by one instance (sessions stick to it), and not only by one GPU type."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mix:
-    """The answer to one need."""
+    """Solution for one need."""
 
     instances: IntArray
     """Shape (offers,)."""
     share: FloatArray
-    """Shape (buckets, offers): the part of each bucket that goes to each offer; rows add up to 1."""
+    """Shape (buckets, offers): fraction of each bucket that is routed to each offer; rows add up to 1."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,13 +99,13 @@ class MixAnswer:
     mixes: tuple[Mix, ...]
     cost_per_hour: float
     certificate: Certificate
-    """Objective and bound are the cost plus the price of changes, where one was asked for."""
+    """Objective and bound, with the price of changes where there is one."""
     fluid_cost_per_hour: float
-    """What it would cost if slices could be cut at the borders of instances; at most `cost_per_hour`."""
+    """Cost if slices could be cut at the borders of instances; at most `cost_per_hour`."""
 
 
 def mix_cost(need: Need, mix: Mix) -> float:
-    """Dollars per hour."""
+    """Cost of a mix in dollars per hour."""
     return sum(int(count) * offer.price_per_hour for count, offer in zip(mix.instances, need.offers, strict=True))
 
 
@@ -113,7 +114,7 @@ def total_cost(question: MixQuestion, mixes: tuple[Mix, ...]) -> float:
 
 
 def objective_of(question: MixQuestion, mixes: tuple[Mix, ...]) -> float:
-    """What the model minimises: cost, plus the price of every instance started or stopped."""
+    """Objective of the model: cost, plus the price of every instance started or stopped."""
     changed = sum(
         abs(int(count) - need.running_count(offer))
         for need, mix in zip(question.needs, mixes, strict=True)
@@ -124,6 +125,9 @@ def objective_of(question: MixQuestion, mixes: tuple[Mix, ...]) -> float:
 
 
 def pool_load(offer: Offer, share: FloatArray) -> tuple[float, float]:
-    """Load and variance of an offer's pool under these bucket shares, shape (buckets,). Infinite where it cannot."""
+    """Load and variance of an offer's pool under these bucket fractions, shape (buckets,).
+
+    Infinite where the offer cannot serve them.
+    """
     sent = share > 0
     return float(offer.load[sent] @ share[sent]), float(offer.variance[sent] @ share[sent])

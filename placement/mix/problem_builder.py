@@ -1,4 +1,4 @@
-"""From a snapshot to the question of the mix: what each service needs, and what may be spent."""
+"""Builder of the mix problem from a snapshot: the need of each service, and the available devices."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
@@ -18,9 +18,9 @@ from placement.mix.problem import Need, Offer, Stock
 
 
 def need_of(service: ModelService, snapshot: Snapshot, *, slo_s: float | None = None) -> Need | Reason:
-    """The need of a service whose input is sound, or why there is none to answer.
+    """Need of a service with valid input, or the reason why there is none.
 
-    slo_s: asks for another promise than the service's own.
+    slo_s: an SLO other than the service's own.
     """
     if service.demand is None:
         return Reason("DemandUnknown", f"{service.name}: no demand was measured; the running instances stay")
@@ -47,7 +47,7 @@ def need_of(service: ModelService, snapshot: Snapshot, *, slo_s: float | None = 
 
 
 def _usable_profiles(service: ModelService, snapshot: Snapshot, promise_s: float) -> list[ThroughputProfile]:
-    """Per allowed GPU type the loosest profile that still keeps the promise: a tighter one is kept all the more."""
+    """Loosest profile per allowed GPU type that still meets the SLO: a tighter one meets it as well."""
     best: dict[str, ThroughputProfile] = {}
     for profile in snapshot.profiles:
         allowed = not service.gpu_types or profile.gpu_type in service.gpu_types
@@ -65,10 +65,10 @@ def offer_of(
     cells: Sequence[tuple[int, int]],
     rate_per_s: FloatArray,
 ) -> Offer:
-    """What a profile offers to demand on `grid`. price_per_hour: of one device.
+    """Offer of a profile for demand on `grid`. price_per_hour: of one device.
 
     The grids may differ: a bucket of the demand takes the throughput of the smallest bucket of the profile that
-    holds all of it (edges are rounded up). What is longer than the profile's last edge cannot be served.
+    contains it (edges are rounded up). Requests longer than the profile's last edge cannot be served.
     """
     rows = np.searchsorted(profile.grid.input_tokens, grid.input_tokens)
     columns = np.searchsorted(profile.grid.output_tokens, grid.output_tokens)
@@ -87,7 +87,7 @@ def offer_of(
 
 
 def stock_of(snapshot: Snapshot, services: Iterable[ModelService], widths: Iterable[int]) -> dict[str, Stock]:
-    """What these services may spend together, per GPU type.
+    """Devices per GPU type that these services may use together.
 
     With nodes: the whole free devices of the nodes that may take their instances, and the devices that their own
     instances hold wherever they run. Without nodes: the types' inventory.
@@ -106,11 +106,11 @@ def stock_of(snapshot: Snapshot, services: Iterable[ModelService], widths: Itera
 def with_narrower_stock(
     snapshot: Snapshot, needs: Sequence[Need], stock: Mapping[str, Stock]
 ) -> tuple[tuple[Need, ...], dict[str, Stock]]:
-    """The needs and their stock per GPU type, told which nodes not all of them may use.
+    """Needs and their stock per GPU type, with further stocks for nodes that not all of them may use.
 
-    Where services are kept to different nodes of a type, what they may spend together is not all that there is: each
-    set of nodes that some of them are kept to is a stock of its own, and so is each union of such sets. With instances
-    of one device that is exact (Hall's theorem), unless the unions are too many: then the sets alone bound it.
+    Where services are restricted to different nodes of a type, they cannot together use all of it. Each set of nodes to
+    which some of them are restricted is therefore a stock of its own, and so is each union of such sets. With instances
+    of one device that is exact (Hall's theorem), unless there are too many unions: then the sets alone bound it.
     """
     asking = {need.service for need in needs}
     services = tuple(service for service in snapshot.services if service.name in asking)
@@ -131,7 +131,7 @@ def with_narrower_stock(
             found[narrow] = _stock(snapshot, name, _whole_devices(snapshot, there, set(owners)), widths)
             for owner in owners:
                 within.setdefault((owner, name), []).append(narrow)
-    told = (
+    restricted = (
         replace(
             need,
             offers=tuple(
@@ -140,15 +140,15 @@ def with_narrower_stock(
         )
         for need in needs
     )
-    return tuple(told), found
+    return tuple(restricted), found
 
 
 _MOST_UNIONS = 64
-"""Stocks per GPU type at most; beyond it unions of sets of nodes are left out."""
+"""Maximum stocks per GPU type; beyond it unions of sets of nodes are left out."""
 
 
 def _narrower(sets: Set[frozenset[int]]) -> list[frozenset[int]]:
-    """The sets and their unions, but for the union of all: that is the stock of the type. In a fixed order."""
+    """Sets and their unions, except the union of all, which is the stock of the type. In a fixed order."""
     everything = frozenset[int]().union(*sets)
     found = set(sets)
     for one in sorted(sets, key=sorted):
@@ -160,7 +160,7 @@ def _narrower(sets: Set[frozenset[int]]) -> list[frozenset[int]]:
 
 
 def _allowed(snapshot: Snapshot, services: Iterable[ModelService]) -> dict[tuple[str, str], BoolArray]:
-    """Shape (nodes,) by service and GPU type: where instances may run, whatever is free there."""
+    """Shape (nodes,) by service and GPU type: nodes where instances may run, whatever is free there."""
     of_shapes: dict[PodShape, BoolArray] = {}
     found = {}
     for service in services:
@@ -173,7 +173,7 @@ def _allowed(snapshot: Snapshot, services: Iterable[ModelService]) -> dict[tuple
 
 
 def _stock(snapshot: Snapshot, gpu_type: str, devices: IntArray, widths: Sequence[int]) -> Stock:
-    """Of devices per node, shape (nodes,), those of one type."""
+    """Stock of one type, from devices per node, shape (nodes,)."""
     counts = devices[snapshot.nodes.gpu_type == snapshot.gpu_type_names.index(gpu_type)]
     return Stock(int(counts.sum()), {width: int((counts // width).sum()) for width in widths})
 
@@ -190,5 +190,5 @@ def _whole_devices(snapshot: Snapshot, allowed: BoolArray, owners: Set[str]) -> 
 
 
 def _one_device(service: ModelService, gpu_type: str) -> PodShape:
-    """An instance as far as it decides on which nodes it may run."""
+    """Shape of an instance with only the properties that decide where it may run."""
     return replace(service.instance_shape(gpu_type, 1), cpu_milli=0, memory_bytes=0)

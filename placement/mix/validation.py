@@ -1,4 +1,4 @@
-"""What is wrong in the input of the mix: every mistake in GPU types, profiles and services, with its place."""
+"""Validation of the mix's input: every mistake in GPU types, profiles and services, with its place."""
 
 import math
 from collections import Counter
@@ -15,21 +15,21 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import ModelService
 
 HISTOGRAM_TOLERANCE = 1e-4
-"""Shares of a length histogram may miss 1 by this much: ten times what 100 buckets rounded to 6 digits can lose."""
+"""Tolerance of a length histogram's sum around 1: ten times the rounding error of 100 buckets with 6 digits."""
 
 
 def mix_mistakes(snapshot: Snapshot) -> tuple[Mistake, ...]:
-    """Everything in the services, profiles and GPU types that no mix can be worked out from."""
+    """Mistakes in the services, profiles and GPU types that prevent a mix."""
     return (
         *gpu_type_mistakes(snapshot.gpu_types),
         *profile_mistakes(snapshot.profiles, snapshot.gpu_type_names),
-        *_doubles("services", (service.name for service in snapshot.services)),
+        *_duplicates("services", (service.name for service in snapshot.services)),
         *(m for service in snapshot.services for m in service_mistakes(service, snapshot.gpu_type_names)),
     )
 
 
 def gpu_type_mistakes(gpu_types: Sequence[GpuType]) -> Iterator[Mistake]:
-    yield from _doubles("gpu types", (gpu_type.name for gpu_type in gpu_types))
+    yield from _duplicates("gpu types", (gpu_type.name for gpu_type in gpu_types))
     for gpu_type in gpu_types:
         place = f"gpu type {gpu_type.name}"
         for price in (gpu_type.price_per_hour, gpu_type.spot_price_per_hour):
@@ -40,7 +40,7 @@ def gpu_type_mistakes(gpu_types: Sequence[GpuType]) -> Iterator[Mistake]:
 
 
 def profile_mistakes(profiles: Sequence[ThroughputProfile], gpu_types: Sequence[str]) -> Iterator[Mistake]:
-    yield from _doubles("profiles", (_profile_place(profile) for profile in profiles))
+    yield from _duplicates("profiles", (_profile_place(profile) for profile in profiles))
     for profile in profiles:
         place = _profile_place(profile)
         if profile.gpu_type not in gpu_types:
@@ -58,7 +58,7 @@ def service_mistakes(service: ModelService, gpu_types: Sequence[str]) -> Iterato
         if name not in gpu_types:
             yield Mistake(place, f"unknown GPU type {name}", f"known are {', '.join(gpu_types) or 'none'}")
     if service.headroom_share is not None and not 0 <= service.headroom_share < 1:
-        yield Mistake(place, f"headroom share {service.headroom_share}", "give 0 ≤ share < 1, or none")
+        yield Mistake(place, f"headroom share {service.headroom_share}", "give 0 ≤ fraction < 1, or none")
     if service.slice_factor < 1:
         yield Mistake(place, f"slice factor {service.slice_factor}", "give 1 or more")
     if any(count < 0 for count in (service.replicas or {}).values()):
@@ -76,7 +76,7 @@ def demand_mistakes(place: str, demand: Demand) -> Iterator[Mistake]:
     yield from faults
     total = float(demand.share.sum())
     if not faults and abs(total - 1) > HISTOGRAM_TOLERANCE:
-        yield Mistake(place, f"the histogram adds up to {total:g}", "shares of the buckets add up to 1")
+        yield Mistake(place, f"the histogram adds up to {total:g}", "fractions of the buckets must add up to 1")
 
 
 def _slo_mistakes(place: str, tpot_s: float) -> Iterator[Mistake]:
@@ -87,7 +87,7 @@ def _slo_mistakes(place: str, tpot_s: float) -> Iterator[Mistake]:
 def _grid_mistakes(place: str, grid: LengthGrid) -> Iterator[Mistake]:
     for what, edges in (("input", grid.input_tokens), ("output", grid.output_tokens)):
         if not edges or edges[0] <= 0 or any(b <= a for a, b in pairwise(edges)):
-            yield Mistake(place, f"{what} bucket edges {list(edges)}", "edges are above 0 and rise strictly")
+            yield Mistake(place, f"{what} bucket edges {list(edges)}", "give edges above 0 that increase strictly")
 
 
 def _table_mistakes(place: str, what: str, table: FloatArray, grid: LengthGrid) -> Iterator[Mistake]:
@@ -98,7 +98,7 @@ def _table_mistakes(place: str, what: str, table: FloatArray, grid: LengthGrid) 
         yield Mistake(place, f"{what} at {grid.label(int(i), int(j))} is {table[i, j]}", "give a number, 0 or more")
 
 
-def _doubles(place: str, names: Iterable[str]) -> Iterator[Mistake]:
+def _duplicates(place: str, names: Iterable[str]) -> Iterator[Mistake]:
     for name, count in Counter(names).items():
         if count > 1:
             yield Mistake(place, f"{count} are called {name}", "give each its own name")

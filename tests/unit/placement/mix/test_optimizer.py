@@ -170,7 +170,7 @@ def test_the_check_finds_every_way_to_be_wrong() -> None:
 
     assert violations(asked, (good,)) == ()
     assert "1 instances on A100 where 2.000" in violations(asked, (replace(good, instances=np.array([1])),))[0]
-    assert "3 A100 are spent" in violations(asked, (replace(good, instances=np.array([3])),))[0]
+    assert "3 A100 are used" in violations(asked, (replace(good, instances=np.array([3])),))[0]
     assert "add up to 1" in violations(asked, (replace(good, share=np.array([[0.5]])),))[0]
     two = question(need({"A": (1.0, ((1,),)), "B": (1.0, ((1,),))}, 2, ((1,),), slice_factor=2))
     cut = replace(answered(two).mixes[0], instances=np.array([2, 2]), share=np.array([[0.3, 0.7]]))
