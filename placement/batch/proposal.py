@@ -38,9 +38,8 @@ def seats_to_keep(snapshot: Snapshot, plan: BatchPlan, *, preempt: bool) -> Seat
 def _could_start(snapshot: Snapshot, rows: IntArray, *, preempt: bool) -> IntArray:
     """Pods that would fit somewhere if nothing else were pending (and, with preemption, if nothing else ran)."""
     pods = snapshot.pods
-    nobody = pods if not preempt else None
     room = snapshot
-    if nobody is None:
+    if preempt:
         node = np.full(len(pods), PENDING, dtype=np.int64)
         room = seated(snapshot, Seats(np.arange(len(pods)), node, np.zeros(len(pods), dtype=np.int64)))
     among = np.zeros(len(pods), dtype=np.bool_)

@@ -188,7 +188,8 @@ class _Model:
     def certified(self, attained: float, cpu_price: FloatArray, size_price: FloatArray) -> tuple[Bound, IntArray]:
         """Feasible dual solution near the solver's, with its value and the patterns that would have lowered it.
 
-        Given λ and π, the least feasible γ_k is the dearest pattern; whole pods then pay γ_k a device or their α rises.
+        Given λ and π, the least feasible γ_k is the worth of the most valuable pattern. Whole pods then pay γ_k a
+        device, or their α rises.
         """
         dearest, counts = best_patterns(self.sizes, size_price)
         device_price = np.maximum(dearest, self._whole_device_price())
