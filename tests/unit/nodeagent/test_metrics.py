@@ -91,7 +91,7 @@ def test_dcgms_names_and_labels_are_told_where_they_are_asked_for(tmp_path: Path
 
 def test_every_metric_of_the_agent_is_on_its_page(tmp_path: Path) -> None:
     told = set(re.findall(r"^# TYPE (tonnage_agent_\w+)", scraped(tmp_path), re.MULTILINE))
-    table = PAGE.partition("### What it tells Prometheus")[2].partition("###")[0]
+    table = PAGE.partition("### Metrics of the agent")[2].partition("###")[0]
     written = set(re.findall(r"`(tonnage_agent_\w+)`", table))
 
     assert told == written
