@@ -30,7 +30,7 @@ from controller.brain.launcher import ChildBrain
 from controller.brain.on_ray.ray_start import RayStart
 from controller.brain.remote import RayBrain
 from controller.brain.supervisor import Link
-from controller.deciders.pipeline import Decisions
+from controller.deciders.decisions import Decisions
 from controller.kube_world.observer import Observer, empty_caches, settle_heap
 from placement.mix.planner import MixSettings
 

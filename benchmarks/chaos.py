@@ -22,7 +22,7 @@ from benchmarks.random_clusters import random_cluster
 from controller.brain.launcher import RemoteBrain, secret_from
 from controller.brain.remote import RayBrain
 from controller.brain.supervisor import Link
-from controller.deciders.pipeline import Decisions
+from controller.deciders.decisions import Decisions
 from placement.mix.planner import MixSettings
 
 Record = Mapping[str, object]

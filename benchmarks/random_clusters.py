@@ -11,7 +11,8 @@ from cluster.nodes import NodeTable, Taint
 from cluster.pods import PENDING, PodTable
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, ModelService, PodShape, Requirement, Toleration
-from controller.deciders.pipeline import Decisions, decide
+from controller.deciders.decisions import Decisions
+from controller.deciders.pipeline import decide
 
 GIB = 2**30
 TYPES = (GpuType("a100", 80 * GIB, 3.67), GpuType("h100", 80 * GIB, 7.5), GpuType("l4", 24 * GIB, 0.7))

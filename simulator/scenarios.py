@@ -14,7 +14,7 @@ from cluster.plans import Plan
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.brain.inline import InlineBrain
-from controller.deciders.pipeline import Decisions
+from controller.deciders.decisions import Decisions
 from controller.guard import Limits, guard
 from placement.budget import stopped
 

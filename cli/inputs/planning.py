@@ -103,7 +103,7 @@ def _without_collecting() -> Iterator[None]:
 def decider(policy: str, deadline_s: float, move_share: float = 0.0) -> Decide:
     """What the product would do, guarded as it would be, with the work that belongs to the deadline."""
     from controller.brain.inline import InlineBrain
-    from controller.deciders.pipeline import Decisions
+    from controller.deciders.decisions import Decisions
     from controller.guard import Limits, guard
 
     decisions = Decisions(within_s=deadline_s, policy=policy, move_share=move_share)
@@ -113,7 +113,8 @@ def decider(policy: str, deadline_s: float, move_share: float = 0.0) -> Decide:
 
 def packer_of(policy: str) -> "Callable[[Snapshot], Packer]":
     """Makes the packing engine that `decider` places pods with."""
-    from controller.deciders.pipeline import Decisions, packer_for
+    from controller.deciders.decisions import Decisions
+    from controller.deciders.packing import packer_for
 
     return lambda snapshot: packer_for(snapshot, Decisions(policy=policy))
 

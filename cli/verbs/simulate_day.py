@@ -23,7 +23,7 @@ from controller.brain.background import occupants_of
 from controller.brain.inline import InlineBrain
 from controller.brain.remote import aside_of
 from controller.brain.with_background import ThinksAside
-from controller.deciders.pipeline import Decisions
+from controller.deciders.decisions import Decisions
 from controller.ports import Brain
 from placement.policies import POLICIES
 from simulator.day.report import as_html, summary_of

@@ -6,7 +6,7 @@ Everything else about it (an actor, its deadline, its successor, its metrics) is
 
 from controller.deciders.background import Occupant
 from controller.deciders.consolidation import Polish
-from controller.deciders.pipeline import Decisions
+from controller.deciders.decisions import Decisions
 
 
 def occupants_of(decisions: Decisions) -> tuple[Occupant, ...]:

@@ -6,7 +6,8 @@ from cluster.clock import Clock
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.deciders.batch import Warmth
-from controller.deciders.pipeline import Decisions, decide
+from controller.deciders.decisions import Decisions
+from controller.deciders.pipeline import decide
 
 
 @dataclass(frozen=True, slots=True)

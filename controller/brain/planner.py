@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from cluster.clock import Clock
 from controller.brain.frames import Buffer, plan_frame, plan_from_frame, snapshot_from_frame
 from controller.deciders.batch import Warmth
-from controller.deciders.pipeline import Decisions, decide, pack_share, packing_budgets, scale
+from controller.deciders.decisions import Decisions
+from controller.deciders.pipeline import decide, pack_share, packing_budgets, scale
 from placement.partition import shares_of
 
 

@@ -19,7 +19,7 @@ from controller.brain.inline import InlineBrain
 from controller.brain.state import Standing
 from controller.brain.supervisor import Link
 from controller.brain.with_background import ThinksAside
-from controller.deciders.pipeline import Decisions
+from controller.deciders.decisions import Decisions
 from controller.ports import PLANNED_LOCALLY
 
 log = structlog.get_logger(__name__)

@@ -37,7 +37,7 @@ from controller.brain.wire import (
     Thinks,
     written,
 )
-from controller.deciders.pipeline import Decisions
+from controller.deciders.decisions import Decisions
 
 log = structlog.get_logger(__name__)
 

@@ -14,7 +14,7 @@ from hashlib import sha256
 
 import msgspec
 
-from controller.deciders.pipeline import Decisions
+from controller.deciders.decisions import Decisions
 
 PROTOCOL = 2
 """Raised whenever two versions could misunderstand each other."""

@@ -13,9 +13,9 @@ from controller.brain.remote import RayBrain, aside_of
 from controller.brain.supervisor import Link
 from controller.brain.with_background import ThinksAside
 from controller.deciders.awaiting_pods import AwaitsPods
+from controller.deciders.decisions import Decisions
 from controller.deciders.gang_rollback import TakesGangsBack
 from controller.deciders.gate_timeout import OnItsWay, TakesReleasesBack
-from controller.deciders.pipeline import Decisions
 from controller.kube.leader_election import Leadership
 from controller.metrics.registry import Meter
 from controller.ports import Brain

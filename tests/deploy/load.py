@@ -13,7 +13,7 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.brain.inline import InlineBrain
 from controller.cycle import run_cycle
-from controller.deciders.pipeline import Decisions
+from controller.deciders.decisions import Decisions
 from controller.guard import Limits
 from controller.metrics.registry import Meter, count_request
 from controller.power.domain_facts import DomainFacts

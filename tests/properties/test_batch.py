@@ -9,7 +9,7 @@ from benchmarks.plan_check import wrongs
 from cluster.arrays import IntArray
 from cluster.snapshot import Snapshot
 from controller.brain.inline import InlineBrain
-from controller.deciders.pipeline import Decisions
+from controller.deciders.decisions import Decisions
 from controller.guard import Limits, guard
 from placement.batch.ladder import BatchSettings, Rung, plan_batch
 from placement.batch.lp.bound import ceilings

@@ -7,7 +7,7 @@ from cluster.snapshot import Snapshot
 from controller.brain.frames import plan_from_frame, snapshot_frame
 from controller.brain.inline import InlineBrain
 from controller.brain.planner import Planner, joined
-from controller.deciders.pipeline import Decisions
+from controller.deciders.decisions import Decisions
 from tests.properties.batches import batches
 
 WHOLE = Decisions(planner="columns", policy="bestfit")

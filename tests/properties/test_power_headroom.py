@@ -11,7 +11,8 @@ from cluster.plans import Plan
 from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
 from controller.deciders.batch import Warmth
-from controller.deciders.pipeline import Decisions, decide
+from controller.deciders.decisions import Decisions
+from controller.deciders.pipeline import decide
 from controller.guard import Limits, guard
 from placement.engine.packer import Packer
 from placement.moves.defragmentation import MovePrice

@@ -19,7 +19,7 @@ from controller.brain.on_ray.join import EMBEDDED, joined
 from controller.brain.on_ray.planner_pool import Crew
 from controller.brain.remote import aside_of
 from controller.deciders.background import THINK_S
-from controller.deciders.pipeline import Decisions
+from controller.deciders.decisions import Decisions
 from placement.moves.defragmentation import MovePrice
 from tests.builders.fleet import node, pod, world
 from tests.unit.controller.deciders.fake_background import DIES, FAILS, STALLS, Counting, snapshot_that

@@ -10,7 +10,7 @@ from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.brain.inline import InlineBrain
-from controller.deciders.pipeline import Decisions
+from controller.deciders.decisions import Decisions
 from simulator.day.simulation import DaySettings, Moment, check_day, live, tide
 from simulator.world import SimulatedWorld
 from tests.builders.fleet import node, pod, world

@@ -13,7 +13,7 @@ from cluster.version import VERSION
 from controller.brain.background_frames import thought_over
 from controller.brain.planner import Planner
 from controller.deciders.background import Occupant
-from controller.deciders.pipeline import Decisions
+from controller.deciders.decisions import Decisions
 
 PENDING_CALLS = 4
 """A planner has one call to answer at a time, and pings; who has more waiting should plan without it."""

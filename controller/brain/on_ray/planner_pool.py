@@ -15,7 +15,7 @@ from controller.brain.on_ray.actors import hire
 from controller.brain.on_ray.shared_snapshot import SnapshotHolder
 from controller.brain.on_ray.supervised_actors import TICK_S, Lost, Mistaken, Post, Posts, QueueFull
 from controller.brain.planner import joined
-from controller.deciders.pipeline import Decisions
+from controller.deciders.decisions import Decisions
 
 PLANNING_SHARE = 0.8
 """Of what is left of a deadline, for planning itself: the rest is for plans on their way."""

@@ -12,7 +12,7 @@ from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.brain.inline import InlineBrain
 from controller.cycle import STAGES, Cycle, run_cycle
-from controller.deciders.pipeline import Decisions
+from controller.deciders.decisions import Decisions
 from controller.guard import Limits
 from controller.ports import Outcome
 from simulator.world import Fault, SimulatedWorld

@@ -10,7 +10,8 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.brain.frames import plan_from_frame, snapshot_frame
 from controller.brain.planner import Planner, joined
-from controller.deciders.pipeline import Decisions, decide
+from controller.deciders.decisions import Decisions
+from controller.deciders.pipeline import decide
 from placement.partition import shares_of
 from tests.builders.arbitrary_fleets import fleets
 from tests.builders.fleet import Node, node, pod, world

@@ -10,7 +10,7 @@ from controller.brain.metrics import BrainTeller
 from controller.brain.remote import RayBrain
 from controller.brain.supervisor import Link
 from controller.brain.with_background import SlotCounts
-from controller.deciders.pipeline import Decisions
+from controller.deciders.decisions import Decisions
 from controller.metrics.registry import Meter
 
 

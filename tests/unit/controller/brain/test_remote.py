@@ -15,7 +15,7 @@ from controller.brain.inline import InlineBrain
 from controller.brain.remote import RayBrain
 from controller.brain.session import SILENT_S
 from controller.brain.supervisor import PATIENCE_S, Link
-from controller.deciders.pipeline import Decisions
+from controller.deciders.decisions import Decisions
 from controller.ports import PLANNED_LOCALLY
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service

@@ -10,7 +10,7 @@ from controller.brain.background_frames import Idea, thought_frame
 from controller.brain.inline import InlineBrain
 from controller.brain.with_background import HERE_S, PATIENCE, ThinksAside
 from controller.deciders.consolidation import Polish
-from controller.deciders.pipeline import Decisions
+from controller.deciders.decisions import Decisions
 from controller.guard import Limits, guard
 from placement.batch.problem import HostPrice
 from placement.moves.defragmentation import MovePrice

@@ -5,7 +5,8 @@ from dataclasses import replace
 from cluster.actions import Move
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.deciders.pipeline import Decisions, decide
+from controller.deciders.decisions import Decisions
+from controller.deciders.pipeline import decide
 from controller.guard import Limits, guard
 from placement.moves.defragmentation import MovePrice
 from tests.builders.fleet import node, pod, world

@@ -10,7 +10,8 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import ModelService, Requirement
 from controller.api.labels import PLACEMENT_GATE
 from controller.deciders.awaiting_pods import without_pods_to_come
-from controller.deciders.pipeline import Decisions, decide
+from controller.deciders.decisions import Decisions
+from controller.deciders.pipeline import decide
 from controller.kube.cluster_view import SeenDeployment, SeenPod, SeenService
 from controller.kube_world.deployments import Instance, content_of
 from controller.placers.pool_affinity import Standing, Ways

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from cluster.workloads import Gang
-from controller.deciders.pipeline import Decisions, packer_for
+from controller.deciders.decisions import Decisions
+from controller.deciders.packing import packer_for
 from controller.queries.drain import Consent, Guest, guests, what_if
 from tests.builders.fleet import node, pod, world
 

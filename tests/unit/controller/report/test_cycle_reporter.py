@@ -20,7 +20,7 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.brain.inline import InlineBrain
 from controller.cycle import Cycle, run_cycle
-from controller.deciders.pipeline import Decisions
+from controller.deciders.decisions import Decisions
 from controller.guard import Limits
 from controller.metrics.endpoint import metrics_endpoint
 from controller.metrics.registry import Meter, count_request

@@ -8,7 +8,8 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.brain.inline import InlineBrain
 from controller.deciders.batch import Warmth
-from controller.deciders.pipeline import Decisions, decide
+from controller.deciders.decisions import Decisions
+from controller.deciders.pipeline import decide
 from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch, rung_for
 from placement.batch.lp.columns import Memory
 from placement.batch.problem_builder import SYSTEM_PRIORITY, batch_of

@@ -14,7 +14,8 @@ from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.deciders.batch import Warmth
-from controller.deciders.pipeline import Decisions, decide
+from controller.deciders.decisions import Decisions
+from controller.deciders.pipeline import decide
 from controller.guard import Limits, guard
 from controller.queries.explain import explain
 from placement.engine.explanation import EXPECTED_PEAK

@@ -8,7 +8,7 @@ from controller.brain.on_ray.planner_pool import Crew
 from controller.brain.on_ray.shared_snapshot import SnapshotHolder
 from controller.brain.on_ray.supervised_actors import SILENT_S, STALLED_S
 from controller.deciders.background import LARGEST_MEMORY, THINK_S, Thought
-from controller.deciders.pipeline import Decisions
+from controller.deciders.decisions import Decisions
 from tests.unit.controller.deciders.fake_background import FAILS, Counting, snapshot_that
 
 

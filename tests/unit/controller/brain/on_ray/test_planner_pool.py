@@ -9,7 +9,7 @@ from controller.brain.inline import InlineBrain
 from controller.brain.on_ray.fake_ray import Mood, ScriptedRay
 from controller.brain.on_ray.planner_pool import Crew, NoPlan
 from controller.brain.on_ray.supervised_actors import BIRTH_S, SILENT_S, STALLED_S
-from controller.deciders.pipeline import Decisions
+from controller.deciders.decisions import Decisions
 from tests.builders.fleet import node, pod, world
 from tests.builders.snapshot_content import plain
 

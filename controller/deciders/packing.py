@@ -1,0 +1,16 @@
+"""Packing: a node for everything that is pending in one share of the cluster, pod by pod or all at once."""
+
+from cluster.snapshot import Snapshot
+from controller.deciders.decisions import Decisions
+from placement.engine.node_order import content_rank
+from placement.engine.packer import Packer
+from placement.engine.policy import Knowledge
+from placement.policies import policy_named
+
+
+def packer_for(snapshot: Snapshot, decisions: Decisions) -> Packer:
+    """The packing engine for a snapshot; what is there and waits is what the policy expects to see more of."""
+    pods = snapshot.pods
+    expected = tuple(pods.shapes[index] for index in pods.shape)
+    policy = policy_named(decisions.policy, Knowledge(fleet=snapshot, expected=expected, seed=decisions.seed))
+    return Packer.of(snapshot, policy, rank=content_rank(snapshot))
