@@ -13,7 +13,7 @@ from cluster.hardware import WHOLE_GPU_MILLI, GpuType
 from cluster.nodes import NodeTable
 from cluster.pods import PENDING, PodTable, device_mask
 from cluster.power import PowerTable
-from cluster.workloads import Gang, ModelService
+from cluster.workloads import Gang, LeftOut, ModelService
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +43,12 @@ class Snapshot:
     """When each part was last seen (`nodes`, `pods`, `services`); a part that is missing is as old as `at_s`."""
     power: PowerTable | None = None
     """Watts: None where nobody declared a power domain, and then no limit is ever touched."""
+    half_started_since_s: Mapping[str, float] = field(default_factory=dict)
+    """Gangs that run with fewer members than they need while others wait: since when, seconds since the epoch."""
+    released_at_s: Mapping[str, float] = field(default_factory=dict)
+    """Pods that were released towards their node and that another scheduler has yet to bind: when, likewise."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Pods that wait to be placed and that are not in `pods`, because they cannot be planned for, with the reasons."""
 
     @property
     def gpu_type_names(self) -> tuple[str, ...]:

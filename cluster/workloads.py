@@ -68,6 +68,17 @@ class PodShape:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A pod that waits to be placed and that no planning can see, with the reason."""
+
+    pod: str
+    """`namespace/name`."""
+    code: str
+    """CamelCase, stable, as in a condition's reason."""
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
 class Gang:
     """Pods that are only useful together: at least `min_members` of them start, or none does."""
 

@@ -13,6 +13,7 @@ from cluster.pods import PENDING, PodTable, device_numbers
 from cluster.scaling import without_pods
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
+from controller.deciders.gang_rollback import with_half_started_noted
 from controller.ports import Outcome
 
 Fault = Callable[[Action], str | None]
@@ -32,6 +33,7 @@ class SimulatedWorld:
         self.reports: list[tuple[Plan, Outcome]] = []
 
     def observe(self) -> Snapshot:
+        self._now = with_half_started_noted(self._now)
         return self._now
 
     def apply(self, actions: Sequence[Action]) -> list[ActionError | None]:

@@ -76,11 +76,9 @@ async def bundles_on(cluster: Cluster) -> "tuple[list[Bundle], list[str]]":
 
 def brain_with(settings: "OperatorSettings", clock: "Clock") -> "Brain":
     """A brain that decides here as the operator with these settings would, from the snapshot alone."""
-    from controller.brain.inline import InlineBrain
-    from controller.deciders.awaiting_pods import AwaitsPods
-    from controller.process.wire_brain import decisions_of
+    from controller.brain.from_settings import decisions_from, inline_brain
 
-    return AwaitsPods(InlineBrain(decisions_of(settings), clock))
+    return inline_brain(decisions_from(settings), clock)
 
 
 async def events_on(cluster: Cluster, is_ours: Any) -> tuple[list[Object], list[str]]:

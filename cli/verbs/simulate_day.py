@@ -19,10 +19,7 @@ from cli.printing.day_progress import watching
 from cli.printing.tables import table
 from cluster.errors import ConfigError, Mistake
 from cluster.version import VERSION
-from controller.brain.background import occupants_of
-from controller.brain.inline import InlineBrain
-from controller.brain.remote import aside_of
-from controller.brain.with_background import ThinksAside
+from controller.brain.from_settings import inline_brain
 from controller.deciders.decisions import Decisions
 from controller.ports import Brain
 from placement.policies import POLICIES
@@ -89,7 +86,7 @@ def lived(
 def _thinking(name: str, decisions: Decisions) -> Iterator[Brain]:
     """The brain of that name, up. Raises ConfigError when Ray does not come up."""
     if name == "inline":
-        yield ThinksAside(InlineBrain(decisions, time.monotonic), occupants_of(decisions), time.monotonic)
+        yield inline_brain(decisions)
         return
     from controller.brain.launcher import ChildBrain
     from controller.brain.on_ray.ray_start import RayStart
@@ -106,7 +103,7 @@ def _thinking(name: str, decisions: Decisions) -> Iterator[Brain]:
                 why = brain.standing.why or "it does not say why"
                 raise ConfigError(Mistake("--brain embedded", f"is not up: {why}", "leave --brain out"))
             time.sleep(0.1)
-        yield aside_of(brain, decisions)
+        yield brain
     finally:
         brain.close()
 

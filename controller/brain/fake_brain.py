@@ -9,7 +9,6 @@ from threading import Event, Thread
 from typing import Literal
 
 from cluster.version import VERSION
-from controller.brain.background import occupants_of
 from controller.brain.background_frames import thought_over
 from controller.brain.planner import Planner
 from controller.brain.wire import (
@@ -27,6 +26,7 @@ from controller.brain.wire import (
     receive,
     send,
 )
+from controller.deciders.registry import occupants_of
 
 Mood = Literal["well", "late", "mute", "wrong_request", "wrong_epoch", "garbage", "dead"]
 """well: plans. late: plans, and answers when `let_go` is set. mute: hears and says nothing, as a frozen process.

@@ -1,13 +1,14 @@
-"""Brains: what turns a snapshot into a plan by a deadline."""
+"""The brain that plans in this process."""
 
 from dataclasses import dataclass, field
 
 from cluster.clock import Clock
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.deciders.batch import Warmth
+from controller.brain.with_background import Background, no_background
 from controller.deciders.decisions import Decisions
-from controller.deciders.pipeline import decide
+from controller.deciders.memory import Warmth
+from controller.deciders.pipeline import Asked, planned, whole_plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,9 @@ class InlineBrain:
     clock: Clock
     warmth: Warmth = field(default_factory=Warmth)
     """What planning in batches keeps from one plan to the next."""
+    background: Background = field(default_factory=no_background)
 
     def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
-        return decide(snapshot, self.decisions, deadline_s=deadline_s, clock=self.clock, warmth=self.warmth)
+        asked = Asked(self.decisions, deadline_s, self.clock, self.warmth)
+        adopt = self.background.beside(asked.over_at_s)
+        return whole_plan(snapshot, self.decisions, lambda seen: planned(seen, asked), adopt)

@@ -1,15 +1,16 @@
 """A planner: decides on frames, the whole plan at once or the part of it that falls to one of several planners."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from cluster.clock import Clock
+from cluster.plans import Plan
 from controller.brain.frames import Buffer, plan_frame, plan_from_frame, snapshot_from_frame
-from controller.deciders.batch import Warmth
 from controller.deciders.decisions import Decisions
-from controller.deciders.pipeline import decide, pack_share, packing_budgets, scale
-from placement.partition import shares_of
+from controller.deciders.memory import Warmth
+from controller.deciders.pipeline import Asked, planned, stage_plans
+from controller.deciders.registry import SECTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,40 +23,37 @@ class Planner:
     """What planning in batches keeps; a planner without it takes longer, and its plans cost about the same."""
 
     def plan(self, frame: Buffer, deadline_s: float) -> bytes:
-        """The frame of the whole plan for the snapshot in `frame`."""
-        plan = decide(
-            snapshot_from_frame(frame), self.decisions, deadline_s=deadline_s, clock=self.clock, warmth=self.warmth
-        )
-        return plan_frame(plan)
+        """The frame of the planners' section of the plan, for the snapshot in `frame`."""
+        return plan_frame(planned(snapshot_from_frame(frame), self._asked(deadline_s)))
 
-    def scale(self, frame: Buffer, deadline_s: float) -> bytes:
-        """The first part of the plan: instances of each service."""
-        return plan_frame(scale(snapshot_from_frame(frame), self.decisions, deadline_s=deadline_s, clock=self.clock))
-
-    def pack(self, frame: Buffer, scaled: Buffer, part: int, parts: int, deadline_s: float) -> list[bytes]:
-        """The plans of shares `part`, `part + parts`, ... of the snapshot after the plan in `scaled`, in this order.
+    def stage(
+        self, number: int, frame: Buffer, so_far: Buffer, part: int, parts: int, deadline_s: float
+    ) -> list[bytes]:
+        """What the stage with this number adds to the plan so far: see `stage_plans`.
 
         Every planner divides the cluster for itself: that costs less than sending each its share.
         """
-        over_at_s = self.clock() + deadline_s
-        snapshot = snapshot_from_frame(frame)
-        shares = shares_of(snapshot.after(plan_from_frame(scaled).actions), self.decisions.shares)
-        budgets = packing_budgets(shares, self.decisions, over_at_s=over_at_s, clock=self.clock)
-        mine = list(enumerate(zip(shares, budgets, strict=True)))[part::parts]
-        return [
-            plan_frame(pack_share(share, self.decisions, self.warmth, number, budget))
-            for number, (share, budget) in mine
-        ]
+        asked, snapshot = self._asked(deadline_s), snapshot_from_frame(frame)
+        plans = stage_plans(SECTIONS.stages[number], snapshot, plan_from_frame(so_far), asked, part=part, parts=parts)
+        return [plan_frame(plan) for plan in plans]
+
+    def _asked(self, deadline_s: float) -> Asked:
+        return Asked(self.decisions, deadline_s, self.clock, self.warmth)
 
 
-def joined(scaled: Buffer, packed: Sequence[Sequence[Buffer]]) -> bytes:
-    """The whole plan from its parts, shares in the order in which one planner alone would have packed them.
+def nothing_planned() -> bytes:
+    """The frame of a plan before its first stage."""
+    return plan_frame(Plan())
 
-    packed: by planner, as `Planner.pack` gave it.
+
+def joined(so_far: Buffer, parts: Iterable[Sequence[Buffer]]) -> bytes:
+    """The plan so far with a stage's, shares in the order in which one planner alone would have decided on them.
+
+    parts: by planner, as `Planner.stage` gave it.
     """
-    plan = plan_from_frame(scaled)
-    for turn in range(max(map(len, packed), default=0)):
-        for mine in packed:
+    plan, by_planner = plan_from_frame(so_far), list(parts)
+    for turn in range(max(map(len, by_planner), default=0)):
+        for mine in by_planner:
             if turn < len(mine):
                 plan = plan.joined(plan_from_frame(mine[turn]))
     return plan_frame(plan)

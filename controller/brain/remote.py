@@ -13,13 +13,13 @@ import structlog
 from cluster.clock import Clock
 from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
-from controller.brain.background import occupants_of
 from controller.brain.frames import FrameError, plan_from_frame, snapshot_frame
-from controller.brain.inline import InlineBrain
 from controller.brain.state import Standing
 from controller.brain.supervisor import Link
-from controller.brain.with_background import ThinksAside
+from controller.brain.with_background import Background
 from controller.deciders.decisions import Decisions
+from controller.deciders.pipeline import Asked, planned, whole_plan
+from controller.deciders.registry import occupants_of
 from controller.ports import PLANNED_LOCALLY
 
 log = structlog.get_logger(__name__)
@@ -59,15 +59,30 @@ class RayBrain:
     epoch: Callable[[], int]
     """Of the Lease under which this process writes."""
     counts: BrainCounts = field(default_factory=BrainCounts)
+    background: Background = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.background = Background(
+            occupants_of(self.decisions),
+            self.clock,
+            ideas=self.link.ideas,
+            remember=self.link.remember,
+            is_up=lambda: self.link.standing.state == "up",
+        )
 
     def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
+        over_at_s = self.clock() + deadline_s
+        adopt = self.background.beside(over_at_s)
+        return whole_plan(snapshot, self.decisions, lambda seen: self._planned(seen, over_at_s), adopt)
+
+    def _planned(self, snapshot: Snapshot, over_at_s: float) -> Plan:
+        """The planners' section: from Ray, or else from here."""
         began_s = self.clock()
         try:
-            found = self._from_ray(snapshot, deadline_s, began_s)
-            plan = found if isinstance(found, Plan) else self._locally(snapshot, found)
+            found = self._from_ray(snapshot, over_at_s - began_s, began_s)
+            return found if isinstance(found, Plan) else self._locally(snapshot, found)
         finally:
             self.counts.latency_s = self.clock() - began_s
-        return plan
 
     @property
     def standing(self) -> Standing:
@@ -101,7 +116,7 @@ class RayBrain:
         self.counts.fallbacks[why.code] += 1
         log.info("planned locally", reason=why.code, why=why.words)
         decisions = replace(self.decisions, within_s=LOCAL_S, policy=LOCAL_POLICY, move_share=0.0)
-        plan = InlineBrain(decisions, self.clock).plan(snapshot, LOCAL_S)
+        plan = planned(snapshot, Asked(decisions, LOCAL_S, self.clock))
         if why.code == "deadline":
             plan = replace(plan, cut_short=(*plan.cut_short, OUT_OF_TIME))
         if why.code not in LASTING:
@@ -113,16 +128,3 @@ class RayBrain:
 def _told(plan: Plan, note: Reason) -> Plan:
     """The plan, with the note on each service's, where its status tells of it."""
     return replace(plan, services=tuple(replace(each, notes=(*each.notes, note)) for each in plan.services))
-
-
-def aside_of(brain: RayBrain, decisions: Decisions) -> ThinksAside:
-    """A brain on Ray with the slots that it has there."""
-    link = brain.link
-    return ThinksAside(
-        brain,
-        occupants_of(decisions),
-        brain.clock,
-        ideas=link.ideas,
-        remember=link.remember,
-        is_up=lambda: link.standing.state == "up",
-    )

@@ -16,7 +16,9 @@ from cluster.snapshot import Snapshot
 from controller.brain.background_frames import Idea, thought_from_frame
 from controller.brain.frames import FrameError
 from controller.deciders.background import Occupant, Thought
-from controller.ports import Brain
+from controller.deciders.decider import BackgroundDecider
+from controller.deciders.pipeline import Adopt
+from placement.budget import stopped
 
 log = structlog.get_logger(__name__)
 
@@ -49,10 +51,9 @@ def forget(slot: str, memory: bytes) -> None:
 
 
 @dataclass(slots=True)
-class ThinksAside:
-    """A brain and those who sit in its slots."""
+class Background:
+    """The background deciders of a brain: what they found elsewhere, or what they find here instead."""
 
-    inner: Brain
     occupants: Sequence[Occupant]
     clock: Clock
     ideas: Callable[[], Iterable[Idea]] = no_ideas
@@ -66,18 +67,23 @@ class ThinksAside:
     _silent: Counter[str] = field(default_factory=Counter)
     """Plans since the last thought, by slot."""
 
-    def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
-        over_at_s = self.clock() + deadline_s
-        plan = self.inner.plan(snapshot, deadline_s)
-        if not self.occupants:
-            return plan
-        came = {idea.slot: idea for idea in self.ideas()}
-        for occupant in self.occupants:
+    def beside(self, over_at_s: float) -> Adopt:
+        """How the plan that is due at this instant adopts what was found."""
+        came: dict[str, Idea] | None = None
+        by_name = {occupant.name: occupant for occupant in self.occupants}
+
+        def adopt(decider: BackgroundDecider, snapshot: Snapshot, plan: Plan) -> Plan:
+            nonlocal came
+            occupant = by_name.get(decider.name)
+            if occupant is None:
+                return Plan()
+            if came is None:  # as late as can be: what comes while planners plan is in time
+                came = {idea.slot: idea for idea in self.ideas()}
             after = _what_stays(snapshot, plan)
             thought = self._read(came.get(occupant.name)) or self._thought_here(occupant, after, over_at_s)
-            if thought is not None:
-                plan = self._taken_up(occupant, after, thought, plan)
-        return plan
+            return Plan() if thought is None else self._adopted(occupant, after, thought)
+
+        return adopt
 
     def _read(self, idea: Idea | None) -> Thought | None:
         if idea is None:
@@ -111,7 +117,7 @@ class ThinksAside:
         self.remember(occupant.name, thought.memory)
         return thought
 
-    def _taken_up(self, occupant: Occupant, snapshot: Snapshot, thought: Thought, plan: Plan) -> Plan:
+    def _adopted(self, occupant: Occupant, snapshot: Snapshot, thought: Thought) -> Plan:
         self._silent[occupant.name] = 0
         self.memories[occupant.name] = thought.memory
         try:
@@ -119,13 +125,18 @@ class ThinksAside:
         except Exception as error:
             log.exception("a slot's proposal could not be weighed", slot=occupant.name)
             self._failed(Idea(occupant.name, reason="error", words=str(error)))
-            return plan
+            return Plan()
         self.counts.actions[occupant.name] += len(adopted.actions)
-        return plan.joined(adopted)
+        return adopted
 
     def _failed(self, idea: Idea) -> None:
         self.counts.failures[idea.slot, idea.reason] += 1
         log.warning("a slot gave no thought", slot=idea.slot, reason=idea.reason, why=idea.words)
+
+
+def no_background() -> Background:
+    """Where nothing is decided beside plans."""
+    return Background((), stopped)
 
 
 def _what_stays(before: Snapshot, plan: Plan) -> Snapshot:

@@ -1,21 +1,16 @@
 """Binds of pods that do not exist yet, taken out of a plan until their owner has made them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cluster.actions import Bind, Evict
 from cluster.plans import Phase, Plan, Reason, Step, Unplaced
 from cluster.snapshot import Snapshot
-from controller.ports import Brain
+from controller.deciders.decisions import Decisions
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitsPods:
-    """A brain whose plans act only on pods that exist."""
-
-    brain: Brain
-
-    def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
-        return without_pods_to_come(snapshot, self.brain.plan(snapshot, deadline_s))
+def edit(snapshot: Snapshot, plan: Plan, decisions: Decisions) -> Plan:
+    """The plan of a world in which a service's pods come into being only after it was scaled."""
+    return without_pods_to_come(snapshot, plan) if decisions.awaits_pods else plan
 
 
 def without_pods_to_come(snapshot: Snapshot, plan: Plan) -> Plan:

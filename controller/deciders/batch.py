@@ -1,42 +1,28 @@
-"""Planning in batches: what a brain keeps between two plans, and how what a batch leaves over is served."""
+"""Planning in batches, and how what a batch leaves over is served."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
+from controller.deciders.memory import Memory
 from placement.batch.headroom import within_headroom
 from placement.batch.ladder import BatchSettings, plan_batch, seated
-from placement.batch.lp.columns import Memory
 from placement.batch.proposal import certified, proposed, seats_to_keep
 from placement.budget import Budget
 from placement.engine.packer import Packer
 from placement.packing.planner import pack
 
 
-@dataclass(slots=True)
-class Warmth:
-    """The memories of a brain, one for each share of the cluster. Plain data: it may be pickled, copied, or lost.
-
-    Two brains that were given the same snapshots from the same beginning make the same plans.
-    """
-
-    of_share: dict[int, Memory] = field(default_factory=dict)
-
-    def memory(self, share: int) -> Memory:
-        return self.of_share.get(share, Memory())
-
-
 def pack_batch(
     snapshot: Snapshot,
     settings: BatchSettings,
     packer: Callable[[Snapshot], Packer],
-    warmth: Warmth,
+    memory: Memory,
     budget: Budget,
     *,
-    share: int = 0,
     preempt: bool,
 ) -> Plan:
     """Seats for all that waits at once; then, by priority and with preemption, for what the batch could not seat.
@@ -48,8 +34,8 @@ def pack_batch(
     budget: for what the batch leaves over.
     """
     began_s = budget.clock()
-    plan = plan_batch(snapshot, warmth.memory(share), settings)
-    warmth.of_share[share] = plan.memory
+    plan = plan_batch(snapshot, memory.columns, settings)
+    memory.columns = plan.memory
     powered, without = within_headroom(snapshot, plan.seats)
     plan = replace(plan, seats=powered, waiting=np.union1d(plan.waiting, without))
     seats = seats_to_keep(snapshot, plan, preempt=preempt)

@@ -13,6 +13,7 @@ from cluster.plans import Plan, Reason
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.deciders.background import Thought
+from controller.deciders.decisions import Decisions
 from placement.batch.consolidation import candidates, emptying
 from placement.batch.problem import HostPrice
 from placement.moves.defragmentation import MovePrice
@@ -22,6 +23,13 @@ MOST_TRIED = 400
 WORK_PER_S = 100_000.0
 """Nodes that are looked at for each second that is given, times the nodes of the fleet: half of what was measured."""
 OUT_OF_TIME = Reason("PolishOutOfTime", "time for emptying nodes ran out before the work for it was done")
+
+
+def polish_of(decisions: Decisions) -> "Polish | None":
+    """None where it is not asked for."""
+    if not decisions.polish_share:
+        return None
+    return Polish(decisions.polish_share, decisions.move_price, decisions.batch.price)
 
 
 @dataclass(frozen=True, slots=True)

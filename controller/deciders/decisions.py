@@ -38,6 +38,13 @@ class Decisions:
     where that pays, without making a plan late. Off unless asked for."""
     move_price: MovePrice = field(default_factory=MovePrice)
     """What a move must save."""
+    gang_deadline_s: float = 300.0
+    """A gang that runs with fewer members than it needs, and cannot be completed for this long, is stopped whole."""
+    release_deadline_s: float = 60.0
+    """A pod that was released towards a node, and is not bound there for this long, is evicted if it is movable."""
+    awaits_pods: bool = False
+    """Whether pods of a service come into being only after it was scaled, as a Deployment's do: then they are placed by
+    the next plan, under the names that they have by then."""
     seed: int = 0
     """Of all chance in deciding: the same snapshot and seed make the same plan."""
     shares: int = 1

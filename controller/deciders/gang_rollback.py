@@ -1,7 +1,10 @@
-"""Gangs that stand half started: completed by the next plan, or taken back when that does not come about in time."""
+"""Gangs that stand half started: completed by the plan, or stopped whole when that does not come about in time.
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+A leader that died in the middle of starting a gang leaves it so; its successor's plan completes it where there is room.
+Where there is none, what runs of it holds devices for nothing.
+"""
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -9,7 +12,8 @@ from cluster.actions import Evict
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
-from controller.ports import Brain
+from controller.deciders.deadlines import late, since
+from controller.deciders.decider import Turn
 
 
 def half_started(snapshot: Snapshot) -> dict[str, tuple[int, ...]]:
@@ -17,54 +21,31 @@ def half_started(snapshot: Snapshot) -> dict[str, tuple[int, ...]]:
 
     A gang of which nobody waits is ending: its members finish one after another.
     """
-    pods = snapshot.pods
-    found = {}
-    for number, gang in enumerate(snapshot.gangs):
-        mine = np.flatnonzero(pods.gang == number)
-        running = mine[pods.node[mine] != PENDING]
-        if 0 < len(running) < min(gang.min_members, len(mine)):
-            found[gang.name] = tuple(running.tolist())
-    return found
+    pods, count = snapshot.pods, len(snapshot.gangs)
+    member = np.flatnonzero(pods.gang >= 0)
+    runs = member[pods.node[member] != PENDING]
+    members, running = np.bincount(pods.gang[member], minlength=count), np.bincount(pods.gang[runs], minlength=count)
+    needed = np.minimum([gang.min_members for gang in snapshot.gangs], members)
+    return {
+        snapshot.gangs[number].name: tuple(runs[pods.gang[runs] == number].tolist())
+        for number in np.flatnonzero((running > 0) & (running < needed)).tolist()
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class TakesGangsBack:
-    """A brain that also stops gangs whole which stood half started for too long.
-
-    A leader that died in the middle of starting a gang leaves it so; its successor's plan completes it where there is
-    room. Where there is none, what runs of it holds devices for nothing. Since when it stands so is counted by this
-    process alone: a new leader gives it the whole time again.
-    """
-
-    brain: Brain
-    deadline_s: float
-    clock: Callable[[], float]
-    since_s: dict[str, float] = field(default_factory=dict)
-    """By gang, since when it was seen half started; monotonic."""
-
-    def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
-        plan = self.brain.plan(snapshot, deadline_s)
-        now_s, half = self.clock(), half_started(snapshot)
-        for gone in self.since_s.keys() - half.keys():
-            del self.since_s[gone]
-        seats = (seat for action in plan.actions for seat in action.seat_changes)
-        bound = {seat.pod for seat in seats if seat.node_before is None}
-        late = [
-            gang
-            for gang in half
-            if now_s - self.since_s.setdefault(gang, now_s) >= self.deadline_s
-            and not bound & set(_names(snapshot, gang))
-        ]
-        phases = tuple(_taken_back(snapshot, gang, half[gang], self.deadline_s) for gang in late)
-        return replace(plan, phases=plan.phases + phases)
+def with_half_started_noted(snapshot: Snapshot) -> Snapshot:
+    """The snapshot that also knows since when gangs stand half started: from now on where it was not known."""
+    noted = since(half_started(snapshot), snapshot.half_started_since_s, snapshot.at_s)
+    return snapshot if noted == snapshot.half_started_since_s else replace(snapshot, half_started_since_s=noted)
 
 
-def _names(snapshot: Snapshot, gang: str) -> list[str]:
-    number = next(n for n, each in enumerate(snapshot.gangs) if each.name == gang)
-    return [snapshot.pods.names[int(row)] for row in np.flatnonzero(snapshot.pods.gang == number)]
+def decide(snapshot: Snapshot, turn: Turn) -> Plan:
+    """Stops gangs whole that have stood half started for too long and that this plan does not complete."""
+    half, deadline_s = half_started(snapshot), turn.decisions.gang_deadline_s
+    gangs = late(half, snapshot.half_started_since_s, at_s=snapshot.at_s, after_s=deadline_s)
+    return Plan(phases=tuple(_rolled_back(snapshot, gang, half[gang], deadline_s) for gang in gangs))
 
 
-def _taken_back(snapshot: Snapshot, gang: str, rows: tuple[int, ...], deadline_s: float) -> Phase:
+def _rolled_back(snapshot: Snapshot, gang: str, rows: tuple[int, ...], deadline_s: float) -> Phase:
     words = f"{gang} ran with {len(rows)} members, too few, for {deadline_s:g} s and nothing completes it"
     why = Reason("GangTakenBack", words, {"running": len(rows)})
     nodes = snapshot.nodes.names

@@ -1,54 +1,32 @@
-"""Pods that were released towards a node and that kube-scheduler does not bind there: made anew, after a while."""
+"""Pods that were released towards a node and that kube-scheduler does not bind there: evicted after a while.
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+A node selector cannot be changed once the gates are gone, so such a pod will never run anywhere else; until it is
+deleted, it holds a place in which it will not start. Only pods whose owner makes them anew are evicted (`movable`): any
+other would be lost.
+"""
 
 from cluster.actions import Evict
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
-from controller.ports import Brain
-
-OnItsWay = Callable[[str], bool]
-"""Whether a pod (`namespace/name`) has lost its gate and is not bound yet."""
+from controller.deciders.deadlines import late
+from controller.deciders.decider import Turn
 
 
-@dataclass(frozen=True, slots=True)
-class TakesReleasesBack:
-    """A brain that also evicts released pods which kube-scheduler has left pending for too long.
+def decide(snapshot: Snapshot, turn: Turn) -> Plan:
+    """Evicts the pods that have been on their way for too long and that this plan leaves where they are."""
+    pods, deadline_s = snapshot.pods, turn.decisions.release_deadline_s
+    on_their_way = {
+        name: int(row)
+        for name in snapshot.released_at_s
+        if (row := pods.names.row(name)) is not None and pods.node[row] != PENDING and pods.movable[row]
+    }
+    pods_late = late(on_their_way, snapshot.released_at_s, at_s=snapshot.at_s, after_s=deadline_s)
+    nodes = snapshot.nodes.names
+    steps = tuple(_evicted(name, nodes[int(pods.node[on_their_way[name]])], deadline_s) for name in pods_late)
+    return Plan(phases=(Phase("take back releases", steps),)) if steps else Plan()
 
-    A node selector cannot be changed once the gates are gone, so such a pod will never run anywhere else; until it is
-    deleted, it holds a place in which it will not start. Only pods that somebody makes anew are evicted (`movable`):
-    any other would be lost.
-    """
 
-    brain: Brain
-    is_on_its_way: OnItsWay
-    deadline_s: float
-    clock: Callable[[], float]
-    since_s: dict[str, float] = field(default_factory=dict)
-    """By pod, since when this process has seen it on its way; monotonic."""
-
-    def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
-        plan = self.brain.plan(snapshot, deadline_s)
-        now_s, pods = self.clock(), snapshot.pods
-        under_way = {
-            name: row
-            for row, name in enumerate(pods.names)
-            if pods.node[row] != PENDING and pods.movable[row] and self.is_on_its_way(name)
-        }
-        for settled in self.since_s.keys() - under_way.keys():
-            del self.since_s[settled]
-        seats = (seat for action in plan.actions for seat in action.seat_changes)
-        stopped = {seat.pod for seat in seats if seat.node_before is not None}
-        late = [name for name in under_way if now_s - self.since_s.setdefault(name, now_s) >= self.deadline_s]
-        steps = tuple(
-            self._back(name, snapshot.nodes.names[int(pods.node[under_way[name]])])
-            for name in late
-            if name not in stopped
-        )
-        return replace(plan, phases=(*plan.phases, Phase("take back releases", steps))) if steps else plan
-
-    def _back(self, pod: str, node: str) -> Step:
-        words = f"kube-scheduler has not bound it to {node} for {self.deadline_s:g} s; see its PodScheduled condition"
-        return Step(Evict(pod, node), Reason("NotBound", words))
+def _evicted(pod: str, node: str, deadline_s: float) -> Step:
+    words = f"kube-scheduler has not bound it to {node} for {deadline_s:g} s; see its PodScheduled condition"
+    return Step(Evict(pod, node), Reason("NotBound", words))

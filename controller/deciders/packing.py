@@ -1,11 +1,30 @@
 """Packing: a node for everything that is pending in one share of the cluster, pod by pod or all at once."""
 
+from cluster.plans import Plan
 from cluster.snapshot import Snapshot
+from controller.deciders.batch import pack_batch
+from controller.deciders.decider import Turn
 from controller.deciders.decisions import Decisions
 from placement.engine.node_order import content_rank
 from placement.engine.packer import Packer
 from placement.engine.policy import Knowledge
+from placement.packing.planner import pack
 from placement.policies import policy_named
+
+
+def decide(share: Snapshot, turn: Turn) -> Plan:
+    """Binds, by priority, and the evictions that make room for them; what has no place waits with the reason."""
+    decisions = turn.decisions
+    if decisions.planner == "packing":
+        return pack(share, packer_for(share, decisions), turn.budget, preempt=decisions.preempt)
+    return pack_batch(
+        share,
+        decisions.batch,
+        lambda seen: packer_for(seen, decisions),
+        turn.memory,
+        turn.budget,
+        preempt=decisions.preempt,
+    )
 
 
 def packer_for(snapshot: Snapshot, decisions: Decisions) -> Packer:

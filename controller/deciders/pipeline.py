@@ -1,116 +1,141 @@
-"""The order of the deciders: each sees the cluster as the ones before it want it."""
+"""One plan: the order of deciders, walked. Each sees the cluster as the ones before it want it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field
 
 from cluster.clock import Clock
-from cluster.plans import Phase, Plan, Reason
-from cluster.pods import PENDING
+from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.deciders.batch import Warmth, pack_batch
+from controller.deciders.decider import BackgroundDecider, Decider, Entry, PlanEdit, Turn
 from controller.deciders.decisions import Decisions
-from controller.deciders.packing import packer_for
-from placement.batch.consolidation import consolidated
+from controller.deciders.memory import Memory, Warmth
+from controller.deciders.registry import SECTIONS, Sections, Stage
 from placement.budget import Budget
-from placement.mix.optimizer import work_of
-from placement.mix.planner import plan_mix
-from placement.mix.stabilization import held
-from placement.moves.defragmentation import defragmented
-from placement.packing.planner import pack, packing_work_of
 from placement.partition import shares_of
 
-MIX_SHARE = 0.7
-"""Share of the deadline after which time ends the mix, so that pods have their turn on a busy machine, too. The work
-that the mix is given takes far less of it on a quiet one."""
-HOLD_SHARE = 0.25
-"""Work for whether what runs can be left alone, of the work for the mix. Chosen: the question is asked of services that
-changed a moment ago, and the stock of what runs answers it at once."""
+Adopt = Callable[[BackgroundDecider, Snapshot, Plan], Plan]
+"""What of a background decider's proposal joins the plan, for the cluster as it was observed and the plan so far."""
+
+
+def nothing_found(decider: BackgroundDecider, snapshot: Snapshot, plan: Plan) -> Plan:  # noqa: ARG001 - an Adopt
+    """Where background deciders are not asked."""
+    return Plan()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How one plan is asked for."""
+
+    decisions: Decisions
+    deadline_s: float
+    """When time ends deciding, the last resort; from when this was made."""
+    clock: Clock
+    warmth: Warmth = field(default_factory=Warmth)
+    began_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "began_s", self.clock())
+
+    @property
+    def over_at_s(self) -> float:
+        """On the clock."""
+        return self.began_s + self.deadline_s
+
+    def budget(self, decider: Decider, seen: Snapshot, portion: float = 1.0) -> Budget:
+        """portion: of the work of the decider on the whole cluster."""
+        work = portion * decider.work_of(self.decisions.within_s)
+        time_share = decider.time_share if len(seen.nodes) else 1.0  # without a fleet nobody waits for the rest
+        return Budget(work, self.clock, self.began_s + time_share * self.deadline_s)
 
 
 def decide(
     snapshot: Snapshot, decisions: Decisions, *, deadline_s: float, clock: Clock, warmth: Warmth | None = None
 ) -> Plan:
-    """What should happen now: how many instances of each service, a node for everything that is pending, then moves.
+    """What should happen now, by all deciders but those of the background.
 
     How much work that may take the decisions say. deadline_s: when time ends it, which the plan then says: the last
     resort. warmth: what planning in batches keeps from one call to the next; None: nothing, every call starts cold.
     Raises ConfigError for an unknown policy.
     """
-    over_at_s = clock() + deadline_s
-    plan = scale(snapshot, decisions, deadline_s=deadline_s, clock=clock)
-    if not len(snapshot.nodes):
-        return plan  # The question is what to rent: there is no fleet to pack, and nobody misses a place in it.
-    warmth = Warmth() if warmth is None else warmth
-    shares = shares_of(snapshot.after(plan.actions), decisions.shares)
-    budgets = packing_budgets(shares, decisions, over_at_s=over_at_s, clock=clock)
-    for number, (share, budget) in enumerate(zip(shares, budgets, strict=True)):
-        plan = plan.joined(pack_share(share, decisions, warmth, number, budget))
+    asked = Asked(decisions, deadline_s, clock, Warmth() if warmth is None else warmth)
+    return whole_plan(snapshot, decisions, lambda seen: planned(seen, asked))
+
+
+def whole_plan(
+    snapshot: Snapshot,
+    decisions: Decisions,
+    planners: Callable[[Snapshot], Plan],
+    adopt: Adopt = nothing_found,
+    sections: Sections = SECTIONS,
+) -> Plan:
+    """The whole order. planners: makes the planners' section of the plan, here or elsewhere."""
+    plan = _walked(sections.opening, snapshot, Plan(), decisions, adopt)
+    plan = plan.joined(planners(_after(snapshot, plan)))
+    return _walked(sections.closing, snapshot, plan, decisions, adopt)
+
+
+def _walked(entries: Sequence[Entry], observed: Snapshot, plan: Plan, decisions: Decisions, adopt: Adopt) -> Plan:
+    """The plan with what these add to it. They are quick, so no budget bounds them."""
+    now = _after(observed, plan)
+    for entry in entries:
+        match entry:
+            case PlanEdit():
+                plan = entry.edit(observed, plan, decisions)
+                now = _after(observed, plan)
+                continue
+            case BackgroundDecider():
+                more = adopt(entry, observed, plan)
+            case Decider():
+                more = entry.decide(now, Turn(decisions, Budget(entry.work_of(decisions.within_s)), Memory(), observed))
+        plan, now = plan.joined(more), _after(now, more)
     return plan
 
 
-def scale(snapshot: Snapshot, decisions: Decisions, *, deadline_s: float, clock: Clock) -> Plan:
-    """How many instances of each service: the first part of deciding, of which there is one for the whole cluster."""
-    over_at_s = clock() + (MIX_SHARE if len(snapshot.nodes) else 1.0) * deadline_s
-    work = work_of(decisions.within_s)
-    mix = plan_mix(snapshot, Budget(work, clock, over_at_s), decisions.mix)
-    return held(snapshot, mix, Budget(HOLD_SHARE * work, clock, over_at_s), hold_s=decisions.hold_s)
+def _after(snapshot: Snapshot, plan: Plan) -> Snapshot:
+    return snapshot.after(plan.actions) if plan.phases else snapshot
 
 
-def packing_budgets(
-    shares: Sequence[Snapshot], decisions: Decisions, *, over_at_s: float, clock: Clock
-) -> list[Budget]:
-    """The budget of each share of the cluster, by how many pods wait there. over_at_s: on the clock.
+def planned(snapshot: Snapshot, asked: Asked) -> Plan:
+    """The planners' section by one planner."""
+    plan = Plan()
+    for stage in SECTIONS.stages:
+        for part in stage_plans(stage, snapshot, plan, asked):
+            plan = plan.joined(part)
+    return plan
 
-    They do not depend on who packs which share, nor on what another one leaves: shares are packed side by side.
+
+def stage_plans(
+    stage: Stage, snapshot: Snapshot, so_far: Plan, asked: Asked, *, part: int = 0, parts: int = 1
+) -> list[Plan]:
+    """What a stage adds to the plan so far: the plan of the whole cluster, or those of its shares.
+
+    part, parts: of several planners, the one with number `part` decides on shares `part`, `part + parts`, ...
+    Shares do not depend on who decides on which, nor on what another one does: they are decided on side by side.
     """
+    seen = _after(snapshot, so_far)
+    if stage.scope == "cluster":
+        return [_stage_plan(stage, seen, asked, number=0, portion=1.0)]
+    if not len(seen.nodes):
+        return []  # The question is what to rent: there is no fleet to pack, and nobody misses a place in it.
+    shares = shares_of(seen, asked.decisions.shares)
+    portions = _portions(shares)
+    return [
+        _stage_plan(stage, share, asked, number=number, portion=portions[number])
+        for number, share in list(enumerate(shares))[part::parts]
+    ]
+
+
+def _portions(shares: Sequence[Snapshot]) -> list[float]:
+    """How the work of the cluster is divided: by how many pods wait in each share, a little for those with none."""
     waiting = [len(share.pods.pending) for share in shares]
-    work = packing_work_of(decisions.within_s) / max(1, sum(waiting))
-    return [Budget(work * max(1, count), clock, over_at_s) for count in waiting]
+    return [max(1, count) / max(1, sum(waiting)) for count in waiting]
 
 
-def pack_share(share: Snapshot, decisions: Decisions, warmth: Warmth, number: int, budget: Budget) -> Plan:
-    """A node for everything that is pending in one share of the cluster after scaling, then moves.
-
-    warmth: what planning in batches keeps of the share with this number.
-    """
-    if decisions.planner == "columns":
-        planned = pack_batch(
-            share,
-            decisions.batch,
-            lambda seen: packer_for(seen, decisions),
-            warmth,
-            budget,
-            share=number,
-            preempt=decisions.preempt,
-        )
-        return _with_moves(planned, decisions, budget, lambda: _consolidation(share, planned, decisions))
-    packer = packer_for(share, decisions)
-    planned = pack(share, packer, budget, preempt=decisions.preempt)
-    # The packer has charged all that was placed: it stands where the snapshot after this plan stands.
-    return _with_moves(
-        planned,
-        decisions,
-        budget,
-        lambda: defragmented(share.after(planned.actions), packer, decisions.move_price, decisions.move_share),
-    )
-
-
-def _with_moves(planned: Plan, decisions: Decisions, budget: Budget, moves: Callable[[], tuple[Phase, ...]]) -> Plan:
-    """The plan, followed by moves, if they are wanted. They are counted by pods and nodes: only time forbids them."""
-    if not decisions.move_share:
-        return planned
-    if budget.left_s <= 0:
-        return planned.joined(Plan(cut_short=(MOVES_OUT_OF_TIME,)))
-    return planned.joined(Plan(phases=moves()))
-
-
-MOVES_OUT_OF_TIME = Reason("MovesOutOfTime", "time ran out before moves were looked for")
-
-
-def _consolidation(before: Snapshot, planned: Plan, decisions: Decisions) -> tuple[Phase, ...]:
-    """Moves that empty nodes after the plan. What the plan starts is left where it is."""
-    after = before.after(planned.actions)
-    stays = after.pods.node == before.pods.node
-    seen = replace(after, pods=replace(after.pods, movable=after.pods.movable & stays))
-    most = int(decisions.move_share * int((after.pods.node != PENDING).sum()))
-    return consolidated(seen, decisions.move_price, decisions.batch.price, most_moves=most)
+def _stage_plan(stage: Stage, seen: Snapshot, asked: Asked, *, number: int, portion: float) -> Plan:
+    """The deciders of a stage one after the other. number: of the share, for what is kept of it."""
+    plan, now = Plan(), seen
+    for decider in stage.deciders:
+        turn = Turn(asked.decisions, asked.budget(decider, seen, portion), asked.warmth.memory(number), seen)
+        more = decider.decide(now, turn)
+        plan, now = plan.joined(more), _after(now, more)
+    return plan

@@ -1,23 +1,10 @@
-"""Pods that wait because of their ResourceClaims, with the reason."""
-
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+"""Pods that ask for Tonnage and that no decider sees, with the reason: their ResourceClaims cannot be allocated yet."""
 
 from cluster.plans import Plan, Reason, Unplaced
 from cluster.snapshot import Snapshot
-from controller.ports import Brain
+from controller.deciders.decider import Turn
 
 
-@dataclass(frozen=True, slots=True)
-class TellsOfClaims:
-    """A brain that also says of pods that wait for Tonnage why their claims keep them out of the plan."""
-
-    brain: Brain
-    reasons: Callable[[], Mapping[str, Reason]]
-    """By pod; also of pods that are not Tonnage's."""
-    is_ours: Callable[[str], bool]
-
-    def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
-        plan = self.brain.plan(snapshot, deadline_s)
-        waiting = [(pod, why) for pod, why in sorted(self.reasons().items()) if self.is_ours(pod)]
-        return replace(plan, unplaced=(*plan.unplaced, *(Unplaced(f"Pod/{pod}", why) for pod, why in waiting)))
+def decide(snapshot: Snapshot, turn: Turn) -> Plan:  # noqa: ARG001 - every decider's
+    waiting = (Unplaced(f"Pod/{each.pod}", Reason(each.code, each.words)) for each in snapshot.left_out)
+    return Plan(unplaced=tuple(waiting))

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from cluster.plans import Reason
 from cluster.snapshot import Snapshot
 
 
@@ -86,4 +87,8 @@ class Sightings(Protocol):
 
     def deployments(self) -> Iterable[SeenDeployment]:
         """Those of every ModelService."""
+        ...
+
+    def unallocated(self) -> Mapping[str, Reason]:
+        """Why pods (`namespace/name`) are not in the snapshot: their ResourceClaims cannot be allocated yet."""
         ...

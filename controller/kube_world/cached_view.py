@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from cluster.plans import Reason
 from cluster.snapshot import Snapshot
 from controller.api.gpu_type import KIND as GPU_TYPE
 from controller.api.gpu_type import NodeLabel
@@ -64,11 +65,13 @@ class CachedSightings:
         own: Mapping[Kind, Cache[OwnObject]],
         deployments: Cache[Deployment],
         allocates_claims: bool = False,
+        unallocated: Callable[[], Mapping[str, Reason]] = dict,
     ) -> None:
         """snapshot: raises ObservationError while a part of it is not synced. own: of our kinds.
 
         allocates_claims: whether the ResourceClaims of pods are Tonnage's to allocate; where they are not, a gated pod
-        with claims is released as any other, and kube-scheduler allocates them.
+        with claims is released as any other, and kube-scheduler allocates them. unallocated: why pods are not in the
+        snapshot, by `namespace/name`: their claims cannot be allocated yet.
         """
         self._snapshot = snapshot
         self._pods = pods
@@ -77,6 +80,10 @@ class CachedSightings:
         self._deployments = deployments
         self._allocates_claims = allocates_claims
         self._by_kind: Mapping[str, Cache[Any]] = {POD.name: pods, **{kind.name: each for kind, each in own.items()}}
+        self._unallocated = unallocated
+
+    def unallocated(self) -> Mapping[str, Reason]:
+        return self._unallocated()
 
     def snapshot(self) -> Snapshot:
         return self._snapshot()

@@ -11,12 +11,9 @@ from controller.kube.cluster_view import Sightings
 from controller.kube.sender import Applier, Job
 from controller.kube_world.capacity_check import Account
 from controller.kube_world.handlers import HANDLERS, Answer, Desk, Handler
-from controller.kube_world.in_flight import with_deployed, with_what_is_under_way
-from controller.kube_world.instances import Instances
-from controller.kube_world.last_scaled import scaled_at_s
+from controller.kube_world.planning_view import PlanningView
 from controller.placers.claims import Allocate, no_claims
-from controller.placers.pool_affinity import Ways
-from controller.placers.pools import Pool, asked_placer
+from controller.placers.pools import Pool
 from controller.ports import Outcome
 
 T = TypeVar("T")
@@ -61,43 +58,25 @@ class KubernetesWorld:
         self._sightings = sightings
         self._applier = applier
         self._run = run
-        self._ways = Ways(pools)
-        self._clock = clock
         self._tell = tell
         self._handlers = handlers
-        self._instances = Instances(sightings, self._ways, device_classes or {})
-        self._desk = Desk(sightings, tuple(pools), self._instances, allocate, epoch, clock)
+        self._view = view = PlanningView(sightings, pools, clock=clock, device_classes=device_classes)
+        self._desk = Desk(
+            sightings, tuple(pools), view.instances, allocate, epoch, clock, assumed=view.assumed, scaled=view.scaled
+        )
         self._generations: Mapping[str, int] = {}
 
     def observe(self) -> Snapshot:
         """What a plan is made for. The generations are noted first: a status must not speak of a later one."""
         self._generations = self._sightings.generations()
-        return self._now()
-
-    def _now(self) -> Snapshot:
-        seen = self._sightings.snapshot()
-        issued = self._desk.assumed.standing(self._sightings.pod, self._clock())
-        there = with_what_is_under_way(seen, self._sightings.pod, issued, lambda pod: asked_placer(pod) is not None)
-        deployments = tuple(self._sightings.deployments())
-        ways = self._instances.observe(seen, deployments)
-        deployed = with_deployed(
-            there,
-            deployments,
-            lambda service, gpu_type: self._instances.content(seen, service, gpu_type),
-            self._scaled_at_s,
-        )
-        return self._ways.told(deployed, ways, self._asked)
-
-    def _asked(self, name: str) -> str | None:
-        pod = self._sightings.pod(name)
-        return asked_placer(pod) if pod else None
+        return self._view.snapshot()
 
     def apply(self, actions: Sequence[Action]) -> list[ActionError | None]:
         """Writes these, each checked against the cluster as it is at this moment.
 
         An eviction that was accepted counts as done; what the pod holds is free only when it is gone.
         """
-        snapshot = self._now()
+        snapshot = self._view.snapshot()
         account = Account(snapshot, self._handlers)
         answers: list[ActionError | None] = [None] * len(actions)
         jobs: list[tuple[int, Job]] = []
@@ -122,10 +101,4 @@ class KubernetesWorld:
         return answers
 
     def report(self, plan: Plan, outcome: Outcome) -> None:
-        self._tell(self._now(), plan, outcome, self._generations)
-
-    def _scaled_at_s(self, service: str) -> float | None:
-        seen = self._sightings.service(service)
-        said = scaled_at_s(seen.status) if seen else None
-        own = self._desk.scaled.get(service)
-        return own if said is None or (own is not None and own > said) else said
+        self._tell(self._view.snapshot(), plan, outcome, self._generations)

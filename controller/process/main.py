@@ -13,7 +13,6 @@ import structlog
 
 from cluster.errors import ObservationError
 from controller.cycle import run_cycle
-from controller.deciders.unallocated_claims import TellsOfClaims
 from controller.dra.translation import Book
 from controller.guard import Limits
 from controller.kube.cache import Cache
@@ -30,11 +29,11 @@ from controller.kube_world.cached_view import DEPLOYMENTS, is_ours
 from controller.kube_world.observer import Caches, Observer, empty_caches, follow
 from controller.metrics.endpoint import metrics_endpoint
 from controller.metrics.registry import Meter, count_request, foresee_requests
-from controller.placers.pools import asked_placer, placer_name
+from controller.placers.pools import placer_name
 from controller.ports import Brain, World
 from controller.process.probes import probes_endpoint
 from controller.process.record import Recorder, recorder_of
-from controller.process.wire_brain import OnRay, brain_of, on_ray
+from controller.process.wire_brain import OnRay, operators_brain
 from controller.process.wire_power import Clocks, Lead, PlannedPods, domain_cache, power_reporter, serving_watts
 from controller.process.wire_world import kubernetes_world, pools_of, sightings_of
 from controller.report.cycle_reporter import Teller
@@ -131,7 +130,7 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
         )
         planned = PlannedPods(learns_hours=settings.power.learn_hours)
         sightings = sightings_of(
-            lambda: planned.with_power(observer.observe()), caches, deployments, allocates=allocates
+            lambda: planned.with_power(observer.observe()), observer, caches, deployments, allocates=allocates
         )
         own_jobs = reports_on(observer, caches, lambda name: bool((pod := sightings.pod(name)) and pod.is_running))
         applier = Applier(
@@ -142,7 +141,7 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
         if domains is not None:
             power_port = _serve_watts(settings, loop, domains, caches, planned, leadership, applier, meter, stack)
         fence = Fence(connection, settings.lease.namespace, time.monotonic)
-        ray = on_ray(settings, meter, leadership)
+        brain, ray = operators_brain(settings, meter, leadership)
         if ray is not None:
             stack.callback(ray.brain.close)
         probes = {
@@ -154,11 +153,7 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
             settings,
             leadership,
             world,
-            TellsOfClaims(
-                brain_of(settings, ray, lambda name: bool((pod := sightings.pod(name)) and pod.chosen_node)),
-                lambda: observer.with_book(lambda book: book.reasons),
-                lambda name: (pod := sightings.pod(name)) is not None and asked_placer(pod) is not None,
-            ),
+            brain,
             Teller(meter, structlog.get_logger("cycle"), time.time),
             heart,
             changed,
@@ -189,8 +184,8 @@ def run_loop(operator: Operator, stop: Event) -> None:
             if leads and settings.fenced and not operator.fence():
                 operator.teller.tell_unfenced()
             if operator.ray is not None:
-                operator.ray.brain.lead(leads=leads)
-                operator.ray.teller.tell(operator.ray.brain, operator.ray.aside.counts)
+                operator.ray.lead(leads=leads)
+                operator.ray.tell()
         now_s = time.monotonic()
         is_due = now_s >= next_at_s or (operator.changed.is_set() and now_s >= next_at_s - _patience_s(settings))
         if not leads or not operator.is_synced() or not is_due:
@@ -217,7 +212,7 @@ def _one_cycle(operator: Operator, limits: Limits) -> None:
         operator.teller.tell_cycle(cycle)
         operator.recorder.put(cycle)
         if operator.ray is not None:
-            operator.ray.teller.tell(operator.ray.brain, operator.ray.aside.counts)
+            operator.ray.tell()
 
 
 def _leadership(settings: OperatorSettings, connection: Connection) -> Leadership:

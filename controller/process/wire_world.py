@@ -31,7 +31,12 @@ def pools_of(settings: OperatorSettings) -> tuple[Pool, ...]:
 
 
 def sightings_of(
-    observe: Callable[[], Snapshot], caches: Caches, deployments: Cache[Deployment], *, allocates: bool
+    observe: Callable[[], Snapshot],
+    observer: Observer,
+    caches: Caches,
+    deployments: Cache[Deployment],
+    *,
+    allocates: bool,
 ) -> CachedSightings:
     return CachedSightings(
         observe,
@@ -39,6 +44,7 @@ def sightings_of(
         own=caches.own,
         deployments=deployments,
         allocates_claims=allocates,
+        unallocated=lambda: observer.with_book(lambda book: book.reasons),
     )
 
 

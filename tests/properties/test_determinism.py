@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.deciders.pipeline import Decisions, decide
+from controller.deciders.decisions import Decisions
+from controller.deciders.pipeline import decide
 from placement.budget import stopped
 from tests.builders.arbitrary_fleets import fleets
 from tests.builders.mix import profile, service

@@ -7,8 +7,9 @@ from cluster.plans import Plan
 from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
 from controller.apply import carry_out
-from controller.cycle import stopped
-from controller.deciders.gang_rollback import TakesGangsBack, half_started
+from controller.deciders import gang_rollback
+from controller.deciders.decisions import Decisions
+from controller.deciders.gang_rollback import half_started
 from controller.guard import Limits, guard
 from placement.engine.packer import Packer
 from placement.packing.draft import effective_priority
@@ -16,6 +17,7 @@ from placement.packing.planner import pack
 from placement.policies.best_fit import BestFit
 from simulator.world import SimulatedWorld
 from tests.builders.arbitrary_fleets import fleets, with_importance_shuffled
+from tests.builders.turns import turn
 
 ANYTHING_GOES = Limits(max_evictions_share=1.0, max_evictions_floor=1000)
 
@@ -123,16 +125,14 @@ def test_a_gang_that_broke_halfway_is_completed_or_taken_back(seen: Snapshot, da
     carry_out(pretend, guard(seen, plan, ANYTHING_GOES))
     assert_fits(pretend.observe())
     broken.clear()
-    brain = TakesGangsBack(Packs(), deadline_s=0.0, clock=stopped)
     for _ in range(2):  # what completes it, or else its devices are given back
         halfway = pretend.observe()
-        carry_out(pretend, guard(halfway, brain.plan(halfway, 1.0), ANYTHING_GOES))
+        carry_out(pretend, guard(halfway, completed_or_rolled_back(halfway), ANYTHING_GOES))
 
     assert half_started(pretend.observe()) == {}
 
 
-class Packs:
-    """A brain that packs and does nothing else."""
-
-    def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
-        return packed(snapshot)
+def completed_or_rolled_back(seen: Snapshot) -> Plan:
+    """The plan of a cluster in which no gang may stand half started for any time."""
+    plan = packed(seen)
+    return plan.joined(gang_rollback.decide(seen.after(plan.actions), turn(seen, Decisions(gang_deadline_s=0.0))))

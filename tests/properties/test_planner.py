@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from cluster.snapshot import Snapshot
 from controller.brain.frames import plan_from_frame, snapshot_frame
 from controller.brain.inline import InlineBrain
-from controller.brain.planner import Planner, joined
+from controller.brain.planner import Planner
 from controller.deciders.decisions import Decisions
+from tests.builders.planners import plan_apart
 from tests.properties.batches import batches
 
 WHOLE = Decisions(planner="columns", policy="bestfit")
@@ -30,7 +31,4 @@ def test_planners_of_shares_make_the_plans_that_the_brain_makes_inline(first: Sn
     planners = [Planner(IN_SHARES, lambda: 0.0) for _ in range(2)]
 
     for seen in (first, second, first):
-        frame = snapshot_frame(seen)
-        scaled = planners[0].scale(frame, 9.0)
-        parts = [planner.pack(frame, scaled, part, 2, 9.0) for part, planner in enumerate(planners)]
-        assert plan_from_frame(joined(scaled, parts)).actions == brain.plan(seen, 9.0).actions
+        assert plan_apart(planners, seen, 9.0).actions == brain.plan(seen, 9.0).actions

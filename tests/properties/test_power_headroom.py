@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from cluster.plans import Plan
 from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
-from controller.deciders.batch import Warmth
 from controller.deciders.decisions import Decisions
+from controller.deciders.memory import Warmth
 from controller.deciders.pipeline import decide
 from controller.guard import Limits, guard
 from placement.engine.packer import Packer

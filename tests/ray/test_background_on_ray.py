@@ -17,7 +17,6 @@ from controller.brain.frames import plan_from_frame, snapshot_frame
 from controller.brain.on_ray.background_pool import SlotCrew
 from controller.brain.on_ray.join import EMBEDDED, joined
 from controller.brain.on_ray.planner_pool import Crew
-from controller.brain.remote import aside_of
 from controller.deciders.background import THINK_S
 from controller.deciders.decisions import Decisions
 from placement.moves.defragmentation import MovePrice
@@ -112,11 +111,10 @@ def test_polish_is_found_on_ray_and_taken_up_by_a_later_plan() -> None:
     free = MovePrice(per_pod_usd=0.0, per_gpu_usd=0.0, stay_h=1.0)
     decisions = replace(DECISIONS, polish_share=1.0, move_price=free)
     with embedded(decisions, planners=1) as brain:
-        aside = aside_of(brain, decisions)
         over_at_s, moved = time.monotonic() + WITHIN_S, []
         while not moved and time.monotonic() < over_at_s:
-            moved = [each.node for each in aside.plan(halves(), 5.0).actions if isinstance(each, Move)]
-            if aside.counts.thoughts["polish", "ray"] == 0:
+            moved = [each.node for each in brain.plan(halves(), 5.0).actions if isinstance(each, Move)]
+            if brain.background.counts.thoughts["polish", "ray"] == 0:
                 moved = []  # thought here, while the slot was still on its way
 
     assert moved == ["b"]

@@ -34,11 +34,9 @@ class PlannerActor:
         """The plan's frame. frame: a snapshot's, as bytes in an array."""
         return _array(self._planner.plan(memoryview(frame), deadline_s))
 
-    def scale(self, frame: Any, deadline_s: float) -> Any:
-        return _array(self._planner.scale(memoryview(frame), deadline_s))
-
-    def pack(self, frame: Any, scaled: Any, part: int, parts: int, deadline_s: float) -> list[Any]:
-        plans = self._planner.pack(memoryview(frame), memoryview(scaled), part, parts, deadline_s)
+    def stage(self, number: int, frame: Any, so_far: Any, part: int, parts: int, deadline_s: float) -> list[Any]:
+        """The frames of what a stage adds. so_far: the frame of the plan until then."""
+        plans = self._planner.stage(number, memoryview(frame), memoryview(so_far), part, parts, deadline_s)
         return [_array(plan) for plan in plans]
 
     def ping(self) -> tuple[int, str]:

@@ -10,12 +10,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from cluster.clock import Clock
 from controller.brain.on_ray.actors import hire
 from controller.brain.on_ray.shared_snapshot import SnapshotHolder
 from controller.brain.on_ray.supervised_actors import TICK_S, Lost, Mistaken, Post, Posts, QueueFull
-from controller.brain.planner import joined
+from controller.brain.planner import joined, nothing_planned
 from controller.deciders.decisions import Decisions
+from controller.deciders.registry import SECTIONS
 
 PLANNING_SHARE = 0.8
 """Of what is left of a deadline, for planning itself: the rest is for plans on their way."""
@@ -81,12 +84,13 @@ class Crew:
         if self.decisions.shares <= 1 or len(self.posts) == 1:
             (plan,) = self._all(over_at_s, lambda _, actor, for_s: actor.plan.remote(array, for_s), 1)
             return bytes(plan)
-        (scaled,) = self._all(over_at_s, lambda _, actor, for_s: actor.scale.remote(array, for_s), 1)
-        scaled_ref, parts = self.ray.put(scaled), len(self.posts)
-        packed = self._all(
-            over_at_s, lambda n, actor, for_s: actor.pack.remote(array, scaled_ref, n, parts, for_s), parts
-        )
-        return joined(memoryview(scaled), [[memoryview(each) for each in mine] for mine in packed])
+        plan = nothing_planned()
+        for number, stage in enumerate(SECTIONS.stages):
+            parts = 1 if stage.scope == "cluster" else len(self.posts)
+            so_far = self.ray.put(np.frombuffer(plan, np.uint8))
+            added = self._all(over_at_s, partial(_ask_stage, number, array, so_far, parts), parts)
+            plan = joined(plan, [[memoryview(each) for each in mine] for mine in added])
+        return plan
 
     def look_after(self) -> None:
         """See to the planners. Never waits."""
@@ -151,3 +155,8 @@ class Crew:
             self.ray.wait(pings, num_returns=1, timeout=for_s)
         else:
             self.sleep(for_s)
+
+
+def _ask_stage(number: int, snapshot: Any, so_far: Any, parts: int, part: int, actor: Any, for_s: float) -> Any:
+    """The call for a planner's part of a stage."""
+    return actor.stage.remote(number, snapshot, so_far, part, parts, for_s)

@@ -19,7 +19,6 @@ import msgspec
 
 from cluster.errors import TonnageError
 from cluster.version import VERSION
-from controller.brain.background import occupants_of
 from controller.brain.frames import FrameError
 from controller.brain.on_ray.background_pool import SlotCrew
 from controller.brain.on_ray.planner_pool import Crew, NoPlan
@@ -40,6 +39,7 @@ from controller.brain.wire import (
     receive,
     send,
 )
+from controller.deciders.registry import occupants_of
 
 UP_WITHIN_S = 60.0
 """For the planners to come up; the controller gives up on the process sooner."""

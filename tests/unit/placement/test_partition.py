@@ -8,13 +8,13 @@ from cluster.actions import Bind
 from cluster.nodes import eligible_nodes
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
-from controller.brain.frames import plan_from_frame, snapshot_frame
-from controller.brain.planner import Planner, joined
+from controller.brain.planner import Planner
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import decide
 from placement.partition import shares_of
 from tests.builders.arbitrary_fleets import fleets
 from tests.builders.fleet import Node, node, pod, world
+from tests.builders.planners import plan_apart
 from tests.builders.snapshot_content import plain
 
 
@@ -89,13 +89,11 @@ def test_shares_hold_everything_once_and_nobody_may_run_outside_of_its_own(seen:
 @settings(max_examples=50, deadline=None)
 def test_planners_that_divide_the_work_make_the_plan_of_one(seen: Snapshot) -> None:
     decisions = Decisions(shares=4)
-    frame = snapshot_frame(seen)
     planners = [Planner(decisions, lambda: 0.0) for _ in range(3)]
-    scaled = planners[0].scale(frame, 60.0)
 
-    apart = joined(scaled, [p.pack(frame, scaled, n, 3, 60.0) for n, p in enumerate(planners)])
+    apart = plan_apart(planners, seen, 60.0)
 
-    assert plain(plan_from_frame(apart)) == plain(decide(seen, decisions, deadline_s=60.0, clock=lambda: 0.0))
+    assert plain(apart) == plain(decide(seen, decisions, deadline_s=60.0, clock=lambda: 0.0))
 
 
 @pytest.mark.parametrize(("room_in_b", "seated"), [(4, 6), (1, 1)])
@@ -105,11 +103,9 @@ def test_a_gang_that_spans_pools_is_placed_whole_or_not_at_all_whoever_divides(r
     nodes.append(node("c", 4, labels={"pool": "c"}))
     members = [pod(f"m{n}", 1, selector={"pool": "ab"[n > 1]}, gang="g") for n in range(5)]
     seen = world(nodes, [*members, pod("r", 1, selector={"pool": "c"})], [Gang("g", 5)])
-    decisions, frame = Decisions(shares=4), snapshot_frame(seen)
-    planners = [Planner(decisions, lambda: 0.0) for _ in range(2)]
-    scaled = planners[0].scale(frame, 60.0)
+    planners = [Planner(Decisions(shares=4), lambda: 0.0) for _ in range(2)]
 
-    plan = plan_from_frame(joined(scaled, [p.pack(frame, scaled, n, 2, 60.0) for n, p in enumerate(planners)]))
+    plan = plan_apart(planners, seen, 60.0)
 
     assert len(shares_of(seen, 4)) == 2
     assert sum(isinstance(action, Bind) for action in plan.actions) == seated

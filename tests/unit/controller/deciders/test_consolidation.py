@@ -1,16 +1,18 @@
 """Polish: what is found beside plans moves pods only where that pays when the plan is made."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from cluster.actions import Bind, Move
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.brain.background import occupants_of
 from controller.brain.background_frames import Idea, thought_frame
-from controller.brain.inline import InlineBrain
-from controller.brain.with_background import HERE_S, PATIENCE, ThinksAside
+from controller.brain.from_settings import inline_brain
+from controller.brain.with_background import HERE_S, PATIENCE, Background, SlotCounts
 from controller.deciders.consolidation import Polish
+from controller.deciders.decider import BackgroundDecider, Decider
 from controller.deciders.decisions import Decisions
+from controller.deciders.pipeline import Asked, decide, planned, whole_plan
+from controller.deciders.registry import ORDER, sections_of
 from controller.guard import Limits, guard
 from placement.batch.problem import HostPrice
 from placement.moves.defragmentation import MovePrice
@@ -55,9 +57,34 @@ class Elsewhere:
         ideas, self.waiting = self.waiting, []
         return ideas
 
-    def brain(self, *occupants: Counting | Polish, decisions: Decisions = DECISIONS) -> ThinksAside:
-        inner = InlineBrain(decisions, still)
-        return ThinksAside(inner, occupants, still, self.ideas, self.remembered.__setitem__, lambda: self.is_up)
+    def brain(self, occupant: Counting | Polish) -> "Beside":
+        return Beside(
+            Background((occupant,), still, self.ideas, self.remembered.__setitem__, lambda: self.is_up), occupant
+        )
+
+
+@dataclass
+class Beside:
+    """A brain whose only background decider is this occupant."""
+
+    background: Background
+    occupant: Counting | Polish
+
+    def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
+        asked = Asked(DECISIONS, deadline_s, still)
+        order = (
+            *(entry for entry in ORDER if isinstance(entry, Decider)),
+            BackgroundDecider(self.occupant.name, self.of),
+        )
+        adopt = self.background.beside(asked.over_at_s)
+        return whole_plan(snapshot, DECISIONS, lambda seen: planned(seen, asked), adopt, sections_of(order))
+
+    def of(self, decisions: Decisions) -> Counting | Polish:
+        return self.occupant
+
+    @property
+    def counts(self) -> SlotCounts:
+        return self.background.counts
 
 
 def found_in(snapshot: Snapshot, by: Polish | None = None) -> Idea:
@@ -153,11 +180,10 @@ def test_a_memory_that_nobody_understands_is_none() -> None:
     assert moves(polish().think(halves(), b"\xff\xfe", LONG_S).plan) == [("p", "b")]
 
 
-def test_without_anybody_in_a_slot_the_plan_is_the_inner_brains() -> None:
-    inner = InlineBrain(Decisions(), still)
+def test_without_anybody_in_a_slot_the_plan_is_that_of_the_other_deciders() -> None:
+    alone = decide(halves(), Decisions(), deadline_s=LONG_S, clock=still)
 
-    assert occupants_of(Decisions()) == ()
-    assert plain(ThinksAside(inner, (), still).plan(halves(), LONG_S)) == plain(inner.plan(halves(), LONG_S))
+    assert plain(inline_brain(Decisions(), still).plan(halves(), LONG_S)) == plain(alone)
 
 
 def test_while_slots_are_away_their_occupants_think_here_from_the_same_memory() -> None:

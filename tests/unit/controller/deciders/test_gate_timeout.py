@@ -1,36 +1,37 @@
-"""Pods that kube-scheduler does not bind where they were released to are made anew, if anybody makes them."""
+"""Pods that kube-scheduler does not bind where they were released to are evicted, if their owner makes them anew."""
 
-from dataclasses import dataclass, field
+from dataclasses import replace
 
 import pytest
 
 from cluster.actions import Evict
-from cluster.plans import Plan
+from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
-from controller.deciders.gate_timeout import TakesReleasesBack
+from controller.deciders import gate_timeout
+from controller.deciders.decisions import Decisions
 from tests.builders.fleet import node, pod, world
-from tests.unit.controller.kube.fake_cluster_view import Clock
+from tests.builders.turns import asked
+
+DECISIONS = Decisions(release_deadline_s=30.0)
 
 
-@dataclass
-class ThinksNothing:
-    opinion: Plan = field(default_factory=Plan)
-
-    def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
-        return self.opinion
+def released(at_s: float | None, *, movable: bool = True) -> Snapshot:
+    """A pod on its way since `at_s`, at 100 s; None: it runs."""
+    seen = world([node("a", gpus=1)], [pod("ns/p", gpus=1, on="a", devices=(0,), movable=movable)])
+    return replace(seen, at_s=100.0, released_at_s={} if at_s is None else {"ns/p": at_s})
 
 
 @pytest.mark.parametrize(
-    ("movable", "on_its_way", "stopped"), [(True, True, True), (False, True, False), (True, False, False)]
+    ("at_s", "movable", "is_evicted"),
+    [(70.0, True, True), (70.1, True, False), (70.0, False, False), (None, True, False)],
 )
-def test_a_released_pod_is_evicted_after_its_deadline(movable: bool, on_its_way: bool, stopped: bool) -> None:
-    clock = Clock()
-    cluster = world([node("a", gpus=1)], [pod("ns/p", gpus=1, on="a", devices=(0,), movable=movable)])
-    brain = TakesReleasesBack(ThinksNothing(), lambda _: on_its_way, 30.0, clock)
+def test_a_released_pod_is_evicted_after_its_deadline(at_s: float | None, movable: bool, is_evicted: bool) -> None:
+    plan = asked(gate_timeout.decide, released(at_s, movable=movable), DECISIONS)
 
-    assert brain.plan(cluster, 1.0).actions == ()
-    clock.now_s = 29.9
-    assert brain.plan(cluster, 1.0).actions == ()
-    clock.now_s = 30.0
+    assert plan.actions == ((Evict("ns/p", "a"),) if is_evicted else ())
 
-    assert brain.plan(cluster, 1.0).actions == ((Evict("ns/p", "a"),) if stopped else ())
+
+def test_a_pod_that_the_plan_stops_anyway_is_not_stopped_twice() -> None:
+    stop = Plan((Phase("make room", (Step(Evict("ns/p", "a"), Reason("Test", "")),)),))
+
+    assert asked(gate_timeout.decide, released(0.0), DECISIONS, stop).actions == ()

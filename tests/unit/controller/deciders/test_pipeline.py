@@ -1,15 +1,17 @@
-"""The deciders together: moves where they pay and were asked for."""
+"""The deciders together: each in its place, and moves where they pay and were asked for."""
 
 from dataclasses import replace
 
-from cluster.actions import Move
-from cluster.plans import Plan
+from cluster.actions import Bind, Evict, Move, Scale
+from cluster.plans import Plan, Reason, Unplaced
 from cluster.snapshot import Snapshot
+from cluster.workloads import Gang, LeftOut
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import decide
 from controller.guard import Limits, guard
 from placement.moves.defragmentation import MovePrice
 from tests.builders.fleet import node, pod, world
+from tests.builders.mix import profile, service
 
 CHEAP = Decisions(move_share=0.5, move_price=MovePrice(per_pod_usd=0.01, per_gpu_usd=0.01, stay_h=24.0))
 
@@ -62,3 +64,32 @@ def test_after_the_moves_the_wide_pods_have_room_and_then_nothing_moves_any_more
     assert moves(decided(seen, CHEAP)) == []
     # Four pods of one GPU fill two of the nodes, so two wide pods run on the others.
     assert (seen.pods.node[4:] >= 0).sum() == 2
+
+
+def test_one_plan_places_pods_rolls_gangs_back_and_names_what_it_leaves_out() -> None:
+    why = Reason("AwaitsClaim", "its claim is not there yet")
+    members = [pod("g0", gpus=1, on="a", devices=(0,), gang="g"), pod("g1", gpus=8, gang="g")]
+    seen = replace(
+        world([node("a", gpus=2)], [*members, pod("p", gpus=1)], gangs=[Gang("g", 2)]),
+        at_s=400.0,
+        half_started_since_s={"g": 100.0},
+        left_out=(LeftOut("q", why.code, why.words),),
+    )
+
+    plan = decided(seen, Decisions(gang_deadline_s=300.0))
+
+    assert plan.actions == (Bind("p", "a", (1,)), Evict("g0", "a"))
+    assert plan.unplaced[-1] == Unplaced("Pod/q", why)
+
+
+def test_on_a_cluster_instances_are_placed_once_their_pods_exist() -> None:
+    """100 requests a second on instances that serve 60 each."""
+    seen = world(
+        [node("a", gpus=4)], services=[service(rate=100.0, gpu_types=("A100",))], profiles=[profile("A100", ((60.0,),))]
+    )
+
+    whole, first = decided(seen, Decisions()), decided(seen, Decisions(awaits_pods=True))
+
+    assert {type(action) for action in whole.actions} == {Scale, Bind}
+    assert {type(action) for action in first.actions} == {Scale}
+    assert {each.reason.code for each in first.unplaced} == {"AwaitsPod"}

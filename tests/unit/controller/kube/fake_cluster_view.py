@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cluster.actions import Action
+from cluster.plans import Reason
 from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
 from controller.kube.cluster_view import SeenDeployment, SeenGpuType, SeenPod, SeenService
@@ -24,6 +25,7 @@ class PretendSightings:
     pods: dict[str, SeenPod] = field(default_factory=dict)
     services: dict[str, SeenService] = field(default_factory=dict)
     deployed: tuple[SeenDeployment, ...] = ()
+    waiting_for_claims: Mapping[str, Reason] = field(default_factory=dict)
     gpu_types: Mapping[str, SeenGpuType] = field(default_factory=lambda: {"A100": A100})
 
     def snapshot(self) -> Snapshot:
@@ -43,6 +45,9 @@ class PretendSightings:
 
     def deployments(self) -> Iterable[SeenDeployment]:
         return self.deployed
+
+    def unallocated(self) -> Mapping[str, Reason]:
+        return self.waiting_for_claims
 
 
 def sighted(snapshot: Snapshot) -> PretendSightings:

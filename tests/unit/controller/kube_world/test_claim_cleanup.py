@@ -4,13 +4,10 @@ from dataclasses import replace
 
 from cluster.actions import Bind
 from cluster.plans import Phase, Plan, Reason, Step
-from controller.deciders.unallocated_claims import TellsOfClaims
 from controller.dra.objects import ResourceClaim
 from controller.kube.cluster_view import SeenPod
 from controller.kube_world.claim_cleanup import TakesAllocationsBack
 from tests.builders.dra import claim
-from tests.builders.fleet import node, world
-from tests.unit.controller.deciders.test_gate_timeout import ThinksNothing
 from tests.unit.controller.kube.fake_cluster_view import Clock
 
 HALF = claim("c", on=("a", ("gpu-0",)), reserved_for=["p"], epoch="4")
@@ -69,12 +66,3 @@ def test_another_claim_of_the_same_name_has_the_whole_time() -> None:
     clock.now_s = 31.0
 
     assert list(back.jobs(Plan())) == []
-
-
-def test_why_a_pod_waits_for_its_claims_is_told_of_pods_of_tonnage_alone() -> None:
-    why = Reason("AwaitsClaim", "it is not there yet")
-    brain = TellsOfClaims(ThinksNothing(), lambda: {"ns/p": why, "ns/foreign": why}, lambda pod: pod == "ns/p")
-
-    told = brain.plan(world([node("a", gpus=1)], []), 1.0).unplaced
-
-    assert [(each.workload, each.reason) for each in told] == [("Pod/ns/p", why)]

@@ -7,8 +7,8 @@ from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.brain.inline import InlineBrain
-from controller.deciders.batch import Warmth
 from controller.deciders.decisions import Decisions
+from controller.deciders.memory import Warmth
 from controller.deciders.pipeline import decide
 from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch, rung_for
 from placement.batch.lp.columns import Memory

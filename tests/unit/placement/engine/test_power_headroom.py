@@ -13,8 +13,8 @@ from cluster.arrays import FloatArray
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
-from controller.deciders.batch import Warmth
 from controller.deciders.decisions import Decisions
+from controller.deciders.memory import Warmth
 from controller.deciders.pipeline import decide
 from controller.guard import Limits, guard
 from controller.queries.explain import explain

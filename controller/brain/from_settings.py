@@ -1,0 +1,69 @@
+"""The brain that settings ask for: one for the operator, `tonnage plan`, the simulator and scenarios."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from cluster.clock import Clock
+from controller.brain.inline import InlineBrain
+from controller.brain.launcher import ChildBrain, Peer, RemoteBrain, secret_from
+from controller.brain.on_ray.ray_start import RayStart
+from controller.brain.remote import RayBrain
+from controller.brain.supervisor import Link
+from controller.brain.with_background import Background
+from controller.deciders.decisions import Decisions
+from controller.deciders.registry import occupants_of
+from controller.settings import BrainSettings, OperatorSettings
+from placement.batch.ladder import BatchSettings
+from placement.mix.planner import MixSettings
+
+
+def decisions_from(settings: OperatorSettings, *, awaits_pods: bool = True, explain: bool = False) -> Decisions:
+    """Settings of all deciders. Only here are they put together.
+
+    awaits_pods: whether services' pods come into being only after they were scaled, as on a cluster. explain: whether
+    plans say what another GPU or SLO would save; it changes no action.
+    """
+    return Decisions(
+        within_s=settings.plan_deadline_s,
+        policy=settings.policy,
+        planner=settings.planner,
+        batch=BatchSettings(within_s=settings.plan_deadline_s),
+        mix=MixSettings(change_price_per_hour=settings.change_price_per_hour, explain=explain),
+        preempt=settings.preempt,
+        hold_s=settings.hold_s,
+        gang_deadline_s=settings.gang_deadline_s,
+        release_deadline_s=settings.release_deadline_s,
+        awaits_pods=awaits_pods,
+        shares=settings.brain.shares,
+    )
+
+
+def brain_from(
+    settings: OperatorSettings,
+    decisions: Decisions | None = None,
+    *,
+    clock: Clock = time.monotonic,
+    epoch: Callable[[], int] = lambda: 1,
+) -> InlineBrain | RayBrain:
+    """The brain in the mode of the settings. One on Ray starts when it leads (`RayBrain.lead`).
+
+    decisions: those of the settings, where nothing else is given. epoch: of the Lease under which its plans are used.
+    """
+    decisions = decisions_from(settings) if decisions is None else decisions
+    if settings.brain.mode == "inline":
+        return inline_brain(decisions, clock)
+    link = Link(_peer(settings.brain), decisions, Random().random)  # noqa: S311 - spreads restarts, hides nothing
+    return RayBrain(link, decisions, clock, epoch)
+
+
+def inline_brain(decisions: Decisions, clock: Clock = time.monotonic) -> InlineBrain:
+    """The brain in this process, with its background deciders."""
+    return InlineBrain(decisions, clock, background=Background(occupants_of(decisions), clock))
+
+
+def _peer(brain: BrainSettings) -> Peer:
+    if brain.mode == "embedded":
+        return ChildBrain(RayStart(folder="", planners=brain.planners))
+    return RemoteBrain(brain.address, lambda: secret_from(Path(brain.token_file)))

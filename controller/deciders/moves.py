@@ -1,0 +1,37 @@
+"""Moves: running pods go elsewhere in a share of the cluster where that pays, after everything pending has its node."""
+
+from dataclasses import replace
+
+from cluster.plans import Phase, Plan, Reason
+from cluster.pods import PENDING
+from cluster.snapshot import Snapshot
+from controller.deciders.decider import Turn
+from controller.deciders.decisions import Decisions
+from controller.deciders.packing import packer_for
+from placement.batch.consolidation import consolidated
+from placement.moves.defragmentation import defragmented
+
+OUT_OF_TIME = Reason("MovesOutOfTime", "time ran out before moves were looked for")
+
+
+def decide(share: Snapshot, turn: Turn) -> Plan:
+    """Moves that mend fragments, or that empty nodes where pods are packed in batches.
+
+    They are counted by pods and nodes, so only time forbids them.
+    """
+    decisions = turn.decisions
+    if not decisions.move_share:
+        return Plan()
+    if turn.budget.left_s <= 0:
+        return Plan(cut_short=(OUT_OF_TIME,))
+    if decisions.planner == "columns":
+        return Plan(phases=_consolidation(turn.before, share, decisions))
+    return Plan(phases=defragmented(share, packer_for(share, decisions), decisions.move_price, decisions.move_share))
+
+
+def _consolidation(before: Snapshot, share: Snapshot, decisions: Decisions) -> tuple[Phase, ...]:
+    """Moves that empty nodes. What this plan starts is left where it is."""
+    stays = share.pods.node == before.pods.node
+    seen = replace(share, pods=replace(share.pods, movable=share.pods.movable & stays))
+    most = int(decisions.move_share * int((share.pods.node != PENDING).sum()))
+    return consolidated(seen, decisions.move_price, decisions.batch.price, most_moves=most)

@@ -1,0 +1,81 @@
+"""The order of deciding, the same for every brain: in the operator, on Ray, in `tonnage plan` and in the simulator.
+
+A new decider is a folder with a pure function, a file here that calls it, and a line in ORDER.
+"""
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal
+
+from controller.deciders import (
+    awaiting_pods,
+    consolidation,
+    gang_rollback,
+    gate_timeout,
+    moves,
+    packing,
+    replicas,
+    unallocated_claims,
+)
+from controller.deciders.background import Occupant
+from controller.deciders.decider import BackgroundDecider, Decider, Entry, PlanEdit
+from controller.deciders.decisions import Decisions
+from placement.mix.optimizer import work_of as mix_work_of
+from placement.packing.planner import packing_work_of
+
+ORDER: tuple[Entry, ...] = (
+    Decider("replicas", replicas.decide, "cluster", mix_work_of, replicas.TIME_SHARE),
+    Decider("packing", packing.decide, "share", packing_work_of),
+    Decider("moves", moves.decide, "share"),
+    BackgroundDecider("polish", consolidation.polish_of),
+    Decider("gang_rollback", gang_rollback.decide, "cluster"),
+    Decider("gate_timeout", gate_timeout.decide, "cluster"),
+    Decider("unallocated_claims", unallocated_claims.decide, "cluster"),
+    # Last: it takes out of the plan what the deciders before it planned on instances that do not exist yet.
+    PlanEdit("awaiting_pods", awaiting_pods.edit),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Deciders of one scope that follow each other: one planner asks them of the cluster, or several of its shares."""
+
+    scope: Literal["cluster", "share"]
+    deciders: tuple[Decider, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """The order, divided by where it is walked.
+
+    Planners, which may be on Ray, do what takes long. The rest is quick, or needs what only the process of the loop
+    has, and is also done while there is no Ray.
+    """
+
+    opening: tuple[Entry, ...]
+    """What background deciders found before anything else was decided."""
+    stages: tuple[Stage, ...]
+    """The planners' section: up to the last decider that is asked share by share."""
+    closing: tuple[Entry, ...]
+
+
+def sections_of(order: tuple[Entry, ...]) -> Sections:
+    """Raises ValueError for an order in which planners would have to wait for the process of the loop in between."""
+    first = next(n for n, entry in enumerate(order) if entry.scope != "background")
+    end = 1 + max((n for n, entry in enumerate(order) if entry.scope == "share"), default=first - 1)
+    planners = [entry for entry in order[first:end] if isinstance(entry, Decider)]
+    if len(planners) < end - first:
+        raise ValueError(
+            "a background decider or an edit stands among the planners' deciders; move it before or behind"
+        )
+    stages = tuple(Stage(scope, tuple(each)) for scope, each in groupby(planners, lambda decider: decider.scope))
+    return Sections(order[:first], stages, order[end:])
+
+
+SECTIONS = sections_of(ORDER)
+
+
+def occupants_of(decisions: Decisions) -> tuple[Occupant, ...]:
+    """Those that the decisions ask for, in order; each costs an actor, 60 MB, where the brain is on Ray."""
+    entries = (entry for entry in ORDER if isinstance(entry, BackgroundDecider))
+    return tuple(occupant for entry in entries if (occupant := entry.occupant(decisions)) is not None)

@@ -1,0 +1,92 @@
+"""The cluster as the loop plans on it: what the watches saw, what was written since, and since when things stand."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from cluster.snapshot import Snapshot
+from cluster.workloads import LeftOut
+from controller.deciders.deadlines import since
+from controller.deciders.gang_rollback import with_half_started_noted
+from controller.kube.cluster_view import Sightings
+from controller.kube_world.assumed import Assumed
+from controller.kube_world.in_flight import with_deployed, with_what_is_under_way
+from controller.kube_world.instances import Instances
+from controller.kube_world.last_scaled import scaled_at_s
+from controller.placers.pool_affinity import Ways
+from controller.placers.pools import Pool, asked_placer
+
+
+class PlanningView:
+    """What both the operator and `tonnage plan` make of a cluster's objects before they decide."""
+
+    def __init__(
+        self,
+        sightings: Sightings,
+        pools: Sequence[Pool],
+        *,
+        clock: Callable[[], float],
+        device_classes: Mapping[str, str] | None = None,
+    ) -> None:
+        """clock: monotonic, seconds, of `assumed`.
+
+        device_classes: by the resource as which devices are counted, the DeviceClass that instances ask for in pools of
+        `dra`.
+        """
+        self._sightings = sightings
+        self._clock = clock
+        self._ways = Ways(pools)
+        self.instances = Instances(sightings, self._ways, device_classes or {})
+        self.assumed = Assumed()
+        """Binds that were issued and that the watch has not shown yet."""
+        self.scaled: dict[str, float] = {}
+        """When this process last scaled a service, seconds since the epoch. Its status says so, too, but that may be
+        seen only after the next cycle has begun, which would then change again what has just been changed."""
+        self._half_started_since_s: Mapping[str, float] = {}
+        self._released_at_s: Mapping[str, float] = {}
+
+    def snapshot(self) -> Snapshot:
+        """The cluster now. Raises ObservationError."""
+        seen = self._sightings.snapshot()
+        issued = self.assumed.standing(self._sightings.pod, self._clock())
+        there = with_what_is_under_way(seen, self._sightings.pod, issued, lambda pod: asked_placer(pod) is not None)
+        deployments = tuple(self._sightings.deployments())
+        ways = self.instances.observe(seen, deployments)
+        deployed = with_deployed(
+            there,
+            deployments,
+            lambda service, gpu_type: self.instances.content(seen, service, gpu_type),
+            self._scaled_at_s,
+        )
+        return self._with_facts(self._ways.told(deployed, ways, self._asked), seen)
+
+    def _with_facts(self, snapshot: Snapshot, seen: Snapshot) -> Snapshot:
+        """The snapshot that also says since when things stand, and what is not in it and why."""
+        released = [
+            name
+            for row in seen.pods.pending
+            if (pod := self._sightings.pod(name := seen.pods.names[int(row)])) and pod.chosen_node
+        ]
+        self._released_at_s = since(released, self._released_at_s, snapshot.at_s)
+        known = replace(
+            snapshot,
+            half_started_since_s=self._half_started_since_s,
+            released_at_s=self._released_at_s,
+            left_out=tuple(self._left_out()),
+        )
+        noted = with_half_started_noted(known)
+        self._half_started_since_s = noted.half_started_since_s
+        return noted
+
+    def _left_out(self) -> list[LeftOut]:
+        reasons = self._sightings.unallocated().items()
+        return [LeftOut(pod, why.code, why.words) for pod, why in sorted(reasons) if self._asked(pod) is not None]
+
+    def _asked(self, name: str) -> str | None:
+        pod = self._sightings.pod(name)
+        return asked_placer(pod) if pod else None
+
+    def _scaled_at_s(self, service: str) -> float | None:
+        seen = self._sightings.service(service)
+        said = scaled_at_s(seen.status) if seen else None
+        own = self.scaled.get(service)
+        return own if said is None or (own is not None and own > said) else said

@@ -1,0 +1,50 @@
+"""What a plan is made for: since when pods are on their way and gangs half started, and which pods are left out."""
+
+from dataclasses import replace
+
+from cluster.plans import Reason
+from cluster.workloads import Gang, LeftOut
+from controller.kube_world.planning_view import PlanningView
+from controller.placers.pools import DEFAULT_POOLS
+from tests.builders.fleet import node, pod, world
+from tests.unit.controller.kube.fake_cluster_view import Clock, PretendSightings, sighted
+
+
+def view_of(sightings: PretendSightings) -> PlanningView:
+    return PlanningView(sightings, DEFAULT_POOLS, clock=Clock())
+
+
+def test_a_released_pod_runs_where_it_goes_and_is_on_its_way_until_it_is_bound() -> None:
+    seen = sighted(world([node("a", gpus=1)], [pod("ns/p", gpus=1)], at_s=5.0))
+    waits = seen.pods["ns/p"]
+    seen.pods["ns/p"] = replace(waits, chosen_node="a", devices=(0,))
+    view = view_of(seen)
+
+    first = view.snapshot()
+    seen.now = replace(seen.now, at_s=9.0)
+    second = view.snapshot()
+    seen.now = world([node("a", gpus=1)], [pod("ns/p", gpus=1, on="a", devices=(0,))], at_s=12.0)
+    seen.pods["ns/p"] = replace(waits, node="a", devices=(0,))
+
+    assert first.pods.node.tolist() == [0]
+    assert (first.released_at_s, second.released_at_s) == ({"ns/p": 5.0}, {"ns/p": 5.0})
+    assert view.snapshot().released_at_s == {}
+
+
+def test_a_gang_is_half_started_since_it_was_first_seen_so() -> None:
+    members = [pod("ns/0", gpus=1, on="a", devices=(0,), gang="ns/g"), pod("ns/1", gpus=1, gang="ns/g")]
+    seen = sighted(world([node("a", gpus=1)], members, gangs=[Gang("ns/g", 2)], at_s=5.0))
+    view = view_of(seen)
+    view.snapshot()
+    seen.now = replace(seen.now, at_s=9.0)
+
+    assert view.snapshot().half_started_since_s == {"ns/g": 5.0}
+
+
+def test_why_a_pod_waits_for_its_claims_is_said_of_pods_of_tonnage_alone() -> None:
+    why = Reason("AwaitsClaim", "it is not there yet")
+    seen = sighted(world([node("a", gpus=1)], [pod("ns/p"), pod("ns/foreign")]))
+    seen.pods["ns/foreign"] = replace(seen.pods["ns/foreign"], scheduler_name="another")
+    seen.waiting_for_claims = {"ns/p": why, "ns/foreign": why, "ns/gone": why}
+
+    assert view_of(seen).snapshot().left_out == (LeftOut("ns/p", why.code, why.words),)
