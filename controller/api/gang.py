@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from controller.api.conditions import ObservedStatus
-from controller.api.fields import LabelKey, Strict
+from controller.api.fields import Instant, LabelKey, Strict
 from controller.api.flaw import Flaw
 from controller.api.kind import Kind
 from controller.api.labels import GANG_LABEL
@@ -46,6 +46,10 @@ class GangStatus(ObservedStatus):
 
     members: int = Field(default=0, ge=0, le=1_000_000, description="Pods with the label of this gang.")
     running: int = Field(default=0, ge=0, le=1_000_000, description="Members that run.")
+    half_started_since: Instant | None = Field(
+        default=None,
+        description="Since when fewer members than must have a node while others wait; left out while that is not so.",
+    )
     selector: str = Field(
         default="", max_length=512, description="Label selector of the members, for the scale subresource."
     )

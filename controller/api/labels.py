@@ -28,6 +28,8 @@ PLACEMENT_GATE = "tonnage.dev/placement"
 """The scheduling gate of pods that kube-scheduler binds after Tonnage has chosen the node."""
 SCHEDULER_NAME = "tonnage"
 """spec.schedulerName of pods that Tonnage binds itself."""
+PLACED_AT_ANNOTATION = "tonnage.dev/placed-at"
+"""On a pod that Tonnage gave a node, or a ResourceClaim that it gave devices: when, such as 2026-03-01T12:00:00Z."""
 EPOCH_ANNOTATION = "tonnage.dev/epoch"
 """On what a leader wrote: the leaseTransitions of its Lease."""
 

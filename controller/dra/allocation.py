@@ -13,6 +13,7 @@ from controller.dra.requests import Ask, Request, matches
 from controller.dra.undecided import SelectorError
 from controller.kube.cluster_view import SeenPod
 from controller.kube.request import MERGE_PATCH
+from controller.kube.stamp import Stamp
 from controller.kube.write import Write
 
 
@@ -60,7 +61,7 @@ def allocation_writes(
     given: Sequence[tuple[Request, Listed]],
     node: str,
     pod: SeenPod,
-    epoch: int,
+    stamp: Stamp,
     classes: Mapping[str, DeviceClass],
 ) -> list[Write]:
     """The finalizer that keeps an allocated claim from vanishing, then devices and reservation: two writes.
@@ -76,27 +77,30 @@ def allocation_writes(
     allocation = {"devices": devices, "nodeSelector": {"nodeSelectorTerms": [{"matchFields": fields}]}}
     finalizers = list(dict.fromkeys((*claim.metadata.finalizers, FINALIZER)))
     status = {"allocation": allocation, "reservedFor": [_consumer(pod)]}
-    return _status_writes(claim, status, epoch, {"finalizers": finalizers})
+    return _status_writes(claim, status, stamp.annotations, {"finalizers": finalizers})
 
 
-def reservation_writes(claim: ResourceClaim, pod: SeenPod, epoch: int) -> list[Write]:
+def reservation_writes(claim: ResourceClaim, pod: SeenPod, stamp: Stamp) -> list[Write]:
     """One more pod for a claim that is allocated. Raises ActionError when it has as many as it may."""
     there = claim.status.reserved_for
     if len(there) >= MAX_RESERVATIONS:
         raise ActionError(f"reserving {claim.name} for {pod.name}: it serves {len(there)} pods, more are not allowed")
     consumers = [{k: v for k, v in msgspec.to_builtins(each).items() if v} for each in there]
-    return _status_writes(claim, {"reservedFor": [*consumers, _consumer(pod)]}, epoch)
+    return _status_writes(claim, {"reservedFor": [*consumers, _consumer(pod)]}, stamp.annotations)
 
 
 def deallocation_writes(claim: ResourceClaim, epoch: int) -> list[Write]:
     """Takes the devices of a claim back; its finalizer goes when the claim is deleted or allocated anew."""
-    return _status_writes(claim, {"allocation": None, "reservedFor": None}, epoch)
+    return _status_writes(claim, {"allocation": None, "reservedFor": None}, {EPOCH_ANNOTATION: str(epoch)})
 
 
 def _status_writes(
-    claim: ResourceClaim, status: Mapping[str, Any], epoch: int, also: Mapping[str, Any] | None = None
+    claim: ResourceClaim,
+    status: Mapping[str, Any],
+    annotations: Mapping[str, str],
+    also: Mapping[str, Any] | None = None,
 ) -> list[Write]:
-    """Two writes: the Lease's epoch (and what `also` sets in the metadata), then the status.
+    """Two writes: annotations with the Lease's epoch (and what `also` sets in the metadata), then the status.
 
     The API server keeps annotations as they are when a status is written, and compares the epoch that then stands there
     with the Lease's (deploy/fence): so a status of a leader that has been succeeded is refused, whichever of the two
@@ -104,7 +108,7 @@ def _status_writes(
     second the version that the first made.
     """
     uid, version = claim.metadata.uid, claim.metadata.resource_version
-    marked = {"uid": uid, "resourceVersion": version, "annotations": {EPOCH_ANNOTATION: str(epoch)}, **(also or {})}
+    marked = {"uid": uid, "resourceVersion": version, "annotations": annotations, **(also or {})}
     body = {"metadata": {"uid": uid}, "status": status}
     return [
         Write("PATCH", path_of(claim), {"metadata": marked}, MERGE_PATCH),

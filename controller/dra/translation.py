@@ -29,6 +29,7 @@ from controller.dra.rewriting import (
 )
 from controller.dra.watched import Known
 from controller.kube.cluster_view import SeenPod
+from controller.kube.stamp import Stamp
 from controller.kube.structs import Node, Pod
 from controller.kube.write import Write
 
@@ -100,7 +101,7 @@ class Book:
         """What is wrong with the devices of nodes, and devices that two claims hold."""
         return tuple(m for _, mistakes in sorted(self._mistakes.items()) for m in mistakes)
 
-    def writes(self, pod: SeenPod, node: str, numbers: Iterable[int], epoch: int) -> list[Write]:
+    def writes(self, pod: SeenPod, node: str, numbers: Iterable[int], stamp: Stamp) -> list[Write]:
         """What makes the claims of a pod hold these devices of a node. Raises ActionError when they cannot."""
         left, made = sorted(numbers), list[Write]()
         known, inventory = self.known.pods.get(pod.name), self._fitting.inventory.get(node)
@@ -116,7 +117,7 @@ class Book:
             if claim.is_allocated:
                 if claim.node not in ("", node):
                     raise ActionError(f"allocating for {pod.name}: {claim.name} is allocated on {claim.node}")
-                made += [] if claim.is_reserved_for(pod.uid) else reservation_writes(claim, pod, epoch)
+                made += [] if claim.is_reserved_for(pod.uid) else reservation_writes(claim, pod, stamp)
                 continue
             try:
                 ask = ask_of(claim, self.known.classes)
@@ -125,7 +126,7 @@ class Book:
             count = ask.count_on(inventory)
             given = chosen(ask, inventory, left[:count], held)
             left, held = left[count:], held | {listed.id for _, listed in given}
-            made += allocation_writes(claim, given, node, pod, epoch, self.known.classes)
+            made += allocation_writes(claim, given, node, pod, stamp, self.known.classes)
         if left:
             raise ActionError(f"allocating for {pod.name}: its claims take {left} fewer devices than were chosen")
         return made

@@ -28,6 +28,8 @@ class SeenPod:
     """The node that it was released towards by removing its gate, while it is not bound."""
     devices: tuple[int, ...] = ()
     """Devices that its annotation names."""
+    placed_at_s: float | None = None
+    """When it was given its node; None where that does not stand on it."""
     has_claims: bool = False
     """Its devices come from ResourceClaims that Tonnage allocates."""
 
@@ -87,6 +89,10 @@ class Sightings(Protocol):
 
     def deployments(self) -> Iterable[SeenDeployment]:
         """Those of every ModelService."""
+        ...
+
+    def half_started_since_s(self, gang: str) -> float | None:
+        """Since when a Gang stands half started, as its status has it. It may speak of an earlier time."""
         ...
 
     def unallocated(self) -> Mapping[str, Reason]:

@@ -15,6 +15,7 @@ from controller.api.labels import (
     GPU_MILLI_ANNOTATION,
     GPU_TYPES_ANNOTATION,
     MOVABLE_ANNOTATION,
+    PLACED_AT_ANNOTATION,
     SERVICE_LABEL,
 )
 
@@ -49,6 +50,7 @@ class PodAnnotations(Slim, rename=None, frozen=True):
     devices: str | None = msgspec.field(default=None, name=DEVICES_ANNOTATION)
     movable: str | None = msgspec.field(default=None, name=MOVABLE_ANNOTATION)
     node: str | None = msgspec.field(default=None, name=CHOSEN_NODE_ANNOTATION)
+    placed_at: str | None = msgspec.field(default=None, name=PLACED_AT_ANNOTATION)
 
 
 class PodMeta(Meta, frozen=True):

@@ -8,8 +8,10 @@ import msgspec
 
 from cluster.plans import Reason
 from cluster.snapshot import Snapshot
+from controller.api.gang import KIND as GANG
 from controller.api.gpu_type import KIND as GPU_TYPE
 from controller.api.gpu_type import NodeLabel
+from controller.api.instant import instant
 from controller.api.kind import Kind
 from controller.api.labels import SCHEDULER_NAME, SERVICE_LABEL, is_device_number
 from controller.api.model_service import KIND as SERVICE
@@ -77,10 +79,15 @@ class CachedSightings:
         self._pods = pods
         self._services = own[SERVICE]
         self._gpu_types = own[GPU_TYPE]
+        self._gangs = own[GANG]
         self._deployments = deployments
         self._allocates_claims = allocates_claims
         self._by_kind: Mapping[str, Cache[Any]] = {POD.name: pods, **{kind.name: each for kind, each in own.items()}}
         self._unallocated = unallocated
+
+    def half_started_since_s(self, gang: str) -> float | None:
+        found = self._gangs.get(gang)
+        return _instant(_plain(bytes(found.status)).get("halfStartedSince")) if found else None
 
     def unallocated(self) -> Mapping[str, Reason]:
         return self._unallocated()
@@ -154,8 +161,17 @@ def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> SeenPod:
         is_running=pod.status.phase == "Running",
         chosen_node=(meta.annotations.node or "") if is_released else "",
         devices=_numbers(meta.annotations.devices),
+        placed_at_s=_instant(meta.annotations.placed_at),
         has_claims=has_claims,
     )
+
+
+def _instant(written: object) -> float | None:
+    """Seconds since the epoch; None where nothing is written, or no instant."""
+    try:
+        return None if written is None else instant(written)
+    except ValueError:
+        return None
 
 
 def _numbers(written: str | None) -> tuple[int, ...]:

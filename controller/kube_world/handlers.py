@@ -10,6 +10,7 @@ from cluster.snapshot import Snapshot
 from controller.api.labels import EPOCH_ANNOTATION
 from controller.kube.cluster_view import Sightings
 from controller.kube.sender import may_have_happened
+from controller.kube.stamp import Stamp
 from controller.kube.write import Write
 from controller.kube_world.assumed import Assumed
 from controller.kube_world.capacity_check import Account
@@ -78,7 +79,7 @@ def _binding(desk: Desk, bind: Bind, snapshot: Snapshot) -> list[Write]:
     if pod is None or where is None:
         raise ActionError(f"binding {bind.pod} to {bind.node}: one of them is gone")
     labels = snapshot.nodes.labels[where]
-    return placing_writes(pod, bind, labels, desk.pools, desk.epoch(), desk.allocate)
+    return placing_writes(pod, bind, labels, desk.pools, Stamp(desk.epoch(), snapshot.at_s), desk.allocate)
 
 
 def _settle_bind(desk: Desk, bind: Bind, answer: Answer) -> None:

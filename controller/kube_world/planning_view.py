@@ -5,13 +5,13 @@ from dataclasses import replace
 
 from cluster.snapshot import Snapshot
 from cluster.workloads import LeftOut
-from controller.deciders.deadlines import since
-from controller.deciders.gang_rollback import with_half_started_noted
+from controller.deciders.gang_rollback import half_started
 from controller.kube.cluster_view import Sightings
 from controller.kube_world.assumed import Assumed
 from controller.kube_world.in_flight import with_deployed, with_what_is_under_way
 from controller.kube_world.instances import Instances
 from controller.kube_world.last_scaled import scaled_at_s
+from controller.kube_world.since_when import SinceWhen
 from controller.placers.pool_affinity import Ways
 from controller.placers.pools import Pool, asked_placer
 
@@ -41,8 +41,8 @@ class PlanningView:
         self.scaled: dict[str, float] = {}
         """When this process last scaled a service, seconds since the epoch. Its status says so, too, but that may be
         seen only after the next cycle has begun, which would then change again what has just been changed."""
-        self._half_started_since_s: Mapping[str, float] = {}
-        self._released_at_s: Mapping[str, float] = {}
+        self._half_started = SinceWhen(sightings.half_started_since_s, may_lag=True)
+        self._released = SinceWhen(lambda name: pod.placed_at_s if (pod := sightings.pod(name)) else None)
 
     def snapshot(self) -> Snapshot:
         """The cluster now. Raises ObservationError."""
@@ -66,16 +66,12 @@ class PlanningView:
             for row in seen.pods.pending
             if (pod := self._sightings.pod(name := seen.pods.names[int(row)])) and pod.chosen_node
         ]
-        self._released_at_s = since(released, self._released_at_s, snapshot.at_s)
-        known = replace(
+        return replace(
             snapshot,
-            half_started_since_s=self._half_started_since_s,
-            released_at_s=self._released_at_s,
+            half_started_since_s=self._half_started.of(half_started(snapshot), snapshot.at_s),
+            released_at_s=self._released.of(released, snapshot.at_s),
             left_out=tuple(self._left_out()),
         )
-        noted = with_half_started_noted(known)
-        self._half_started_since_s = noted.half_started_since_s
-        return noted
 
     def _left_out(self) -> list[LeftOut]:
         reasons = self._sightings.unallocated().items()

@@ -7,8 +7,9 @@ it. The annotations of a Binding reach the pod in the same write as its node, so
 from collections.abc import Mapping
 
 from cluster.actions import Bind
-from controller.api.labels import CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION, EPOCH_ANNOTATION, SCHEDULER_NAME
+from controller.api.labels import CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION, SCHEDULER_NAME
 from controller.kube.cluster_view import SeenPod
+from controller.kube.stamp import Stamp
 from controller.kube.write import Write
 from controller.placers.claims import Allocate
 
@@ -27,7 +28,7 @@ def writes(
     pod: SeenPod,
     action: Bind,
     labels: Mapping[str, str],  # noqa: ARG001 - the border's
-    epoch: int,
+    stamp: Stamp,
     allocate: Allocate,  # noqa: ARG001
 ) -> list[Write]:
     """Preconditions: the same pod (uid) as it was seen (resourceVersion); the server answers 409 otherwise."""
@@ -37,15 +38,15 @@ def writes(
         "namespace": namespace,
         "uid": pod.uid,
         "resourceVersion": pod.version,
-        "annotations": placed_annotations(action, epoch),
+        "annotations": placed_annotations(action, stamp),
     }
     target = {"apiVersion": "v1", "kind": "Node", "name": action.node}
     body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
     return [Write("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/binding", body)]
 
 
-def placed_annotations(action: Bind, epoch: int) -> dict[str, str]:
-    """What stands on a placed pod: its node, who wrote it, and its devices when it has any."""
+def placed_annotations(action: Bind, stamp: Stamp) -> dict[str, str]:
+    """What stands on a placed pod: its node, which leader placed it and when, and its devices when it has any."""
     devices = ",".join(str(device) for device in sorted(action.devices))
-    said = {CHOSEN_NODE_ANNOTATION: action.node, EPOCH_ANNOTATION: str(epoch)}
+    said = {CHOSEN_NODE_ANNOTATION: action.node, **stamp.annotations}
     return {**said, DEVICES_ANNOTATION: devices} if devices else said

@@ -5,13 +5,14 @@ from collections.abc import Callable
 from cluster.actions import Bind
 from cluster.errors import ActionError
 from controller.kube.cluster_view import SeenPod
+from controller.kube.stamp import Stamp
 from controller.kube.write import Write
 
-Allocate = Callable[[SeenPod, Bind, int], list[Write]]
-"""The writes, stamped with the Lease's epoch, that make a pod's claims hold the devices of a bind. Raises ActionError
+Allocate = Callable[[SeenPod, Bind, Stamp], list[Write]]
+"""The stamped writes that make a pod's claims hold the devices of a bind. Raises ActionError
 when they cannot."""
 
 
-def no_claims(pod: SeenPod, action: Bind, epoch: int) -> list[Write]:  # noqa: ARG001 - the border's
+def no_claims(pod: SeenPod, action: Bind, stamp: Stamp) -> list[Write]:  # noqa: ARG001 - the border's
     """Where no pool is placed by `dra`."""
     raise ActionError(f"allocating for {pod.name}: no pool is placed by 'dra', so no claims are watched")

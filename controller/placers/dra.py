@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from cluster.actions import Bind
 from controller.kube.cluster_view import SeenPod
+from controller.kube.stamp import Stamp
 from controller.kube.write import Write
 from controller.placers import bind, gate
 from controller.placers.claims import Allocate
@@ -19,7 +20,7 @@ def waits_for_it(pod: SeenPod) -> bool:
     return pod.has_claims and (bind.waits_without_node(pod) or gate.waits_without_node(pod))
 
 
-def writes(pod: SeenPod, action: Bind, labels: Mapping[str, str], epoch: int, allocate: Allocate) -> list[Write]:
+def writes(pod: SeenPod, action: Bind, labels: Mapping[str, str], stamp: Stamp, allocate: Allocate) -> list[Write]:
     """Claims first: a pod that is on a node before its claims are allocated waits there for them."""
     way = bind if bind.waits_without_node(pod) else gate
-    return [*allocate(pod, action, epoch), *way.writes(pod, action, labels, epoch, allocate)]
+    return [*allocate(pod, action, stamp), *way.writes(pod, action, labels, stamp, allocate)]

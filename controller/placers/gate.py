@@ -12,6 +12,7 @@ from cluster.errors import ActionError
 from controller.api.labels import PLACEMENT_GATE, SCHEDULER_NAME
 from controller.kube.cluster_view import SeenPod
 from controller.kube.request import MERGE_PATCH
+from controller.kube.stamp import Stamp
 from controller.kube.write import Write
 from controller.placers.bind import placed_annotations
 from controller.placers.claims import Allocate
@@ -33,7 +34,7 @@ def writes(
     pod: SeenPod,
     action: Bind,
     labels: Mapping[str, str],
-    epoch: int,
+    stamp: Stamp,
     allocate: Allocate,  # noqa: ARG001 - the border's
 ) -> list[Write]:
     """Preconditions: the same pod (uid) as it was seen (resourceVersion); the server answers 409 otherwise."""
@@ -45,7 +46,7 @@ def writes(
         "metadata": {
             "uid": pod.uid,
             "resourceVersion": pod.version,
-            "annotations": placed_annotations(action, epoch),
+            "annotations": placed_annotations(action, stamp),
         },
         "spec": {"schedulingGates": [], "nodeSelector": {HOSTNAME_LABEL: hostname}},
     }

@@ -7,6 +7,7 @@ from typing import Protocol
 from cluster.actions import Bind
 from cluster.errors import ActionError
 from controller.kube.cluster_view import SeenPod
+from controller.kube.stamp import Stamp
 from controller.kube.write import Write
 from controller.placers import bind, dra, gate
 from controller.placers.claims import Allocate, no_claims
@@ -20,7 +21,7 @@ class Placer(Protocol):
         ...
 
     def writes(
-        self, pod: SeenPod, action: Bind, labels: Mapping[str, str], epoch: int, allocate: Allocate
+        self, pod: SeenPod, action: Bind, labels: Mapping[str, str], stamp: Stamp, allocate: Allocate
     ) -> list[Write]:
         """The writes that place it, in their order; the last one gives it its node. Raises ActionError when it cannot
         be placed so.
@@ -65,7 +66,7 @@ def placing_writes(
     action: Bind,
     labels: Mapping[str, str],
     pools: Sequence[Pool],
-    epoch: int,
+    stamp: Stamp,
     allocate: Allocate = no_claims,
 ) -> list[Write]:
     """The writes that place a pod, in their order. Raises ActionError when its way and that of the pool differ."""
@@ -77,4 +78,4 @@ def placing_writes(
         raise ActionError(f"{what}: the node is in no pool; add one to `pools` in the settings")
     if asked != offered:
         raise ActionError(f"{what}: it waits for {asked!r} and the node's pool is placed by {offered!r}")
-    return PLACERS[asked].writes(pod, action, labels, epoch, allocate)
+    return PLACERS[asked].writes(pod, action, labels, stamp, allocate)

@@ -96,7 +96,7 @@ def kubernetes_world(
         tell=tell,
         # A driver's chart brings a class along that is called as the driver.
         device_classes={resource: driver for driver, resource in sorted(settings.dra_drivers.items(), reverse=True)},
-        allocate=lambda pod, bind, epoch: observer.with_book(
-            lambda book: book.writes(pod, bind.node, bind.devices, epoch)
+        allocate=lambda pod, bind, stamp: observer.with_book(
+            lambda book: book.writes(pod, bind.node, bind.devices, stamp)
         ),
     )

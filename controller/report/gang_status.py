@@ -27,6 +27,8 @@ class GangFacts:
     running: int = 0
     held_back: Reason | None = None
     """Why the last plan placed none of it."""
+    half_started_since_s: float | None = None
+    """Since when it stands half started; None while it does not. The status keeps it for the next leader."""
 
 
 def facts_of_gangs(snapshot: Snapshot, plan: Plan, is_running: Callable[[str], bool]) -> dict[str, GangFacts]:
@@ -44,6 +46,7 @@ def facts_of_gangs(snapshot: Snapshot, plan: Plan, is_running: Callable[[str], b
             placed=int(np.count_nonzero(pods.node[mine] != PENDING)),
             running=sum(is_running(pods.names[int(row)]) for row in mine),
             held_back=held_back.get(gang.name),
+            half_started_since_s=snapshot.half_started_since_s.get(gang.name),
         )
     return found
 
@@ -65,6 +68,7 @@ def gang_status_after(
         conditions=conditions,
         members=facts.members,
         running=facts.running,
+        half_started_since=facts.half_started_since_s,
         selector=gang_selector(name),
     ).plain()
 

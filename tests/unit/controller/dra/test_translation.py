@@ -7,8 +7,12 @@ from cluster.errors import ActionError
 from controller.dra.rewriting import DEVICE_TAINT, FITS_LABEL, NODE_LABEL
 from controller.dra.translation import Book
 from controller.kube.cluster_view import SeenPod
+from controller.kube.stamp import Stamp
 from controller.kube.structs import MadeClaim, Node, Pod, PodStatus
 from tests.builders.dra import DRIVER, book, claim, device, devices, node, pod, request, see, slice_on
+
+STAMP = Stamp(5, 1_772_366_400.0)
+STAMPED = {"tonnage.dev/epoch": "5", "tonnage.dev/placed-at": "2026-03-01T12:00:00Z"}
 
 
 def node_of(known: Book, name: str = "a") -> Node:
@@ -256,13 +260,13 @@ def test_a_claim_gets_exactly_the_chosen_devices_under_preconditions() -> None:
     known = book(node("a"), slice_on("a", devices(12)), wants, pod("p", "c"))
     known.settle()
 
-    mark, allocate = known.writes(seen("p"), "a", (10, 2), 5)
+    mark, allocate = known.writes(seen("p"), "a", (10, 2), STAMP)
 
     assert mark.body is not None
     assert allocate.body is not None
     assert mark.body["metadata"]["resourceVersion"] == "7"
     assert mark.body["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
-    assert mark.body["metadata"]["annotations"] == {"tonnage.dev/epoch": "5"}
+    assert mark.body["metadata"]["annotations"] == STAMPED
     assert allocate.on_version_of_answer
     status = allocate.body["status"]
     given = [(r["request"], r["device"]) for r in status["allocation"]["devices"]["results"]]
@@ -276,12 +280,12 @@ def test_a_pod_that_joins_a_shared_claim_is_added_to_its_reservations() -> None:
     known = book(node("a"), slice_on("a", devices(8)), held, pod("p", "c", on="a"), pod("q", "c"))
     known.settle()
 
-    mark, reserve = known.writes(seen("q"), "a", (), 5)
+    mark, reserve = known.writes(seen("q"), "a", (), STAMP)
 
     assert mark.body is not None
     assert reserve.body is not None
     assert mark.body["metadata"]["resourceVersion"] == "7"
-    assert mark.body["metadata"]["annotations"] == {"tonnage.dev/epoch": "5"}
+    assert mark.body["metadata"]["annotations"] == STAMPED
     assert reserve.on_version_of_answer
     assert [each["name"] for each in reserve.body["status"]["reservedFor"]] == ["p", "q"]
 
@@ -293,7 +297,7 @@ def test_devices_that_are_held_or_not_there_or_too_few_or_too_many_are_not_alloc
     known.settle()
 
     with pytest.raises(ActionError):
-        known.writes(seen("p"), "a", numbers, 5)
+        known.writes(seen("p"), "a", numbers, STAMP)
 
 
 def test_a_pod_of_the_same_name_made_since_is_not_allocated_for() -> None:
@@ -301,7 +305,7 @@ def test_a_pod_of_the_same_name_made_since_is_not_allocated_for() -> None:
     known.settle()
 
     with pytest.raises(ActionError):
-        known.writes(SeenPod("ns/p", "another", "9", has_claims=True), "a", (0,), 5)
+        known.writes(SeenPod("ns/p", "another", "9", has_claims=True), "a", (0,), STAMP)
 
 
 def test_nodes_of_other_pools_stay_as_they_are() -> None:

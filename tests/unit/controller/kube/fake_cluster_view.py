@@ -25,6 +25,7 @@ class PretendSightings:
     pods: dict[str, SeenPod] = field(default_factory=dict)
     services: dict[str, SeenService] = field(default_factory=dict)
     deployed: tuple[SeenDeployment, ...] = ()
+    half_started: dict[str, float] = field(default_factory=dict)
     waiting_for_claims: Mapping[str, Reason] = field(default_factory=dict)
     gpu_types: Mapping[str, SeenGpuType] = field(default_factory=lambda: {"A100": A100})
 
@@ -45,6 +46,9 @@ class PretendSightings:
 
     def deployments(self) -> Iterable[SeenDeployment]:
         return self.deployed
+
+    def half_started_since_s(self, gang: str) -> float | None:
+        return self.half_started.get(gang)
 
     def unallocated(self) -> Mapping[str, Reason]:
         return self.waiting_for_claims

@@ -41,6 +41,18 @@ def test_a_gang_is_half_started_since_it_was_first_seen_so() -> None:
     assert view.snapshot().half_started_since_s == {"ns/g": 5.0}
 
 
+def test_a_new_leader_knows_since_when_from_what_stands_on_the_objects() -> None:
+    members = [pod("ns/0", gpus=1, on="a", devices=(0,), gang="ns/g"), pod("ns/1", gpus=1, gang="ns/g")]
+    seen = sighted(world([node("a", gpus=2)], [*members, pod("ns/p", gpus=1)], gangs=[Gang("ns/g", 2)], at_s=500.0))
+    seen.half_started["ns/g"] = 100.0
+    seen.pods["ns/p"] = replace(seen.pods["ns/p"], chosen_node="a", devices=(1,), placed_at_s=450.0)
+
+    snapshot = view_of(seen).snapshot()
+
+    assert snapshot.half_started_since_s == {"ns/g": 100.0}
+    assert snapshot.released_at_s == {"ns/p": 450.0}
+
+
 def test_why_a_pod_waits_for_its_claims_is_said_of_pods_of_tonnage_alone() -> None:
     why = Reason("AwaitsClaim", "it is not there yet")
     seen = sighted(world([node("a", gpus=1)], [pod("ns/p"), pod("ns/foreign")]))

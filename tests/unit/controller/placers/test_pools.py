@@ -8,10 +8,12 @@ from cluster.actions import Bind
 from cluster.errors import ActionError
 from controller.api.labels import PLACEMENT_GATE
 from controller.kube.cluster_view import SeenPod
+from controller.kube.stamp import Stamp
 from controller.placers.pools import Pool, asked_placer, placer_name, placing_writes
 
 BOUND_BY_US = SeenPod("ns/p", "u1", "7", scheduler_name="tonnage")
 GATED = SeenPod("ns/p", "u1", "7", gates=(PLACEMENT_GATE,))
+STAMP = Stamp(5, 1_772_366_400.0)
 LABELS = {"kubernetes.io/hostname": "host-a", "pool": "x"}
 
 
@@ -34,7 +36,7 @@ def test_only_pods_that_wait_for_tonnage_alone_are_placed(pod: SeenPod, way: str
 
 
 def test_a_binding_names_the_very_pod_that_was_seen_and_carries_its_devices() -> None:
-    (write,) = placing_writes(BOUND_BY_US, Bind("ns/p", "a", (3, 0)), LABELS, [Pool("bind", {})], 5)
+    (write,) = placing_writes(BOUND_BY_US, Bind("ns/p", "a", (3, 0)), LABELS, [Pool("bind", {})], STAMP)
 
     assert (write.method, write.path) == ("POST", "/api/v1/namespaces/ns/pods/p/binding")
     assert write.body is not None
@@ -44,12 +46,13 @@ def test_a_binding_names_the_very_pod_that_was_seen_and_carries_its_devices() ->
         "tonnage.dev/devices": "0,3",
         "tonnage.dev/node": "a",
         "tonnage.dev/epoch": "5",
+        "tonnage.dev/placed-at": "2026-03-01T12:00:00Z",
     }
     assert write.body["target"]["name"] == "a"
 
 
 def test_a_gate_goes_together_with_a_selector_of_the_node() -> None:
-    (write,) = placing_writes(GATED, Bind("ns/p", "a", (1,)), LABELS, [Pool("gate", {})], 5)
+    (write,) = placing_writes(GATED, Bind("ns/p", "a", (1,)), LABELS, [Pool("gate", {})], STAMP)
 
     assert write.method == "PATCH"
     assert write.body is not None
@@ -66,9 +69,9 @@ def test_the_first_pool_that_has_the_node_tells_how() -> None:
 @pytest.mark.parametrize("pools", [[Pool("gate", {})], [Pool("bind", {"pool": "other"})]])
 def test_a_pod_and_a_node_of_different_ways_are_not_brought_together(pools: list[Pool]) -> None:
     with pytest.raises(ActionError):
-        placing_writes(BOUND_BY_US, Bind("ns/p", "a", (1,)), LABELS, pools, 5)
+        placing_writes(BOUND_BY_US, Bind("ns/p", "a", (1,)), LABELS, pools, STAMP)
 
 
 def test_a_node_without_a_hostname_cannot_be_selected() -> None:
     with pytest.raises(ActionError, match="hostname"):
-        placing_writes(GATED, Bind("ns/p", "a", (1,)), {}, [Pool("gate", {})], 5)
+        placing_writes(GATED, Bind("ns/p", "a", (1,)), {}, [Pool("gate", {})], STAMP)

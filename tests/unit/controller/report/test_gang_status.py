@@ -1,5 +1,6 @@
 """A gang's status: who reads it knows how many run, and what the others wait for."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -80,3 +81,17 @@ def test_how_gangs_stand_is_counted_from_the_cluster_after_the_plan() -> None:
         "ns/b": GangFacts(needed=1, members=1, held_back=why),
         "ns/c": GangFacts(needed=1),
     }
+
+
+def test_a_status_says_since_when_its_gang_stands_half_started_and_no_longer_than_that() -> None:
+    half = status(GangFacts(3, 3, placed=2, half_started_since_s=NOON_S + 0.7))
+
+    assert half["halfStartedSince"] == "2026-03-01T12:00:00Z"
+    assert status(GangFacts(3, 3, placed=2, half_started_since_s=NOON_S), half, at_s=NOON_S + 9) == half
+    assert "halfStartedSince" not in status(GangFacts(3, 3, placed=3), half)
+
+
+def test_since_when_a_gang_stands_half_started_comes_from_the_snapshot() -> None:
+    seen = replace(world([node("n", gpus=1)], [], [Gang("ns/a", 2)]), half_started_since_s={"ns/a": 5.0})
+
+    assert facts_of_gangs(seen, Plan(), lambda _: False)["ns/a"].half_started_since_s == 5.0
