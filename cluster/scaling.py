@@ -24,8 +24,8 @@ def scaled(snapshot: Snapshot, name: str, instances: Mapping[str, int]) -> Snaps
     for gpu_type, wanted in instances.items():
         snapshot = _with_instances(snapshot, service, gpu_type, wanted)
     replicas = {**(service.replicas or {}), **instances}
-    services = tuple(replace(s, replicas=replicas) if s.name == service.name else s for s in snapshot.services)
-    return replace(snapshot, services=services)
+    now = replace(service, replicas=replicas, scaled_at_s=snapshot.at_s)
+    return replace(snapshot, services=tuple(now if s.name == name else s for s in snapshot.services))
 
 
 def _with_instances(snapshot: Snapshot, service: ModelService, gpu_type: str, wanted: int) -> Snapshot:

@@ -2,7 +2,7 @@
 
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -204,15 +204,63 @@ def read_settings(path: Path | None = None, **given: Any) -> OperatorSettings:
     try:
         settings = FromFile(**given) if path else OperatorSettings(**given)
     except ValidationError as error:
-        where = str(path) if path else "settings"
-        wrong = (Mistake(f"{where}, {'.'.join(map(str, e['loc']))}", e["msg"]) for e in error.errors())
-        raise ConfigError(tuple(wrong)) from error
+        raise ConfigError(tuple(_wrong(str(path) if path else "settings", error))) from error
     except (yaml.YAMLError, OSError, TypeError) as error:
         raise ConfigError(Mistake(str(path), f"cannot be read: {error}")) from error
     mistakes = tuple(_mistakes(settings))
     if mistakes:
         raise ConfigError(mistakes)
     return settings
+
+
+class GivenSettings(OperatorSettings):
+    """Settings of what is given and of the defaults alone, as another process has them: no environment is read."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the library's protocol
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings,)
+
+
+def settings_from(content: Mapping[str, Any], where: str = "settings") -> OperatorSettings:
+    """Settings of this content and the defaults.
+
+    where: the content's place, for mistakes. Raises ConfigError with every mistake.
+    """
+
+    try:
+        settings = GivenSettings(**content)
+    except (ValidationError, TypeError) as error:
+        raise ConfigError(tuple(_wrong(where, error))) from error
+    mistakes = tuple(_mistakes(settings))
+    if mistakes:
+        raise ConfigError(mistakes)
+    return settings
+
+
+def with_changes(settings: OperatorSettings, **changes: Any) -> OperatorSettings:
+    """The settings with those of these changes that are not None; the caller answers for their ranges.
+
+    Raises ConfigError for what no single field shows.
+    """
+    changed = settings.model_copy(update={name: value for name, value in changes.items() if value is not None})
+    if mistakes := tuple(_mistakes(changed)):
+        raise ConfigError(mistakes)
+    return changed
+
+
+def _wrong(where: str, error: ValidationError | TypeError) -> Iterator[Mistake]:
+    if isinstance(error, TypeError):
+        yield Mistake(where, f"cannot be read: {error}")
+        return
+    for each in error.errors():
+        yield Mistake(f"{where}, {'.'.join(map(str, each['loc']))}", each["msg"])
 
 
 def _mistakes(settings: OperatorSettings) -> Iterator[Mistake]:

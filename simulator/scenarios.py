@@ -13,9 +13,9 @@ from cluster.nodes import NodeTable
 from cluster.plans import Plan
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
-from controller.brain.inline import InlineBrain
-from controller.deciders.decisions import Decisions
-from controller.guard import Limits, guard
+from controller.brain.from_settings import decisions_from, inline_brain, limits_from
+from controller.guard import guard
+from controller.settings import settings_from, with_changes
 from placement.budget import stopped
 
 
@@ -89,8 +89,9 @@ def answered(scenario: Scenario, snapshot: Snapshot, within_s: float) -> Answer:
     within_s: deadline as an amount of work. No time ends it, so answers are the same on every machine.
     """
     fleet = changed(snapshot, scenario)
-    brain = InlineBrain(Decisions(within_s=within_s, policy=scenario.policy, seed=scenario.seed), stopped)
-    plan = guard(fleet, brain.plan(fleet, within_s), Limits())
+    settings = with_changes(settings_from({}), policy=scenario.policy, plan_deadline_s=within_s)
+    brain = inline_brain(replace(decisions_from(settings, awaits_pods=False), seed=scenario.seed), stopped)
+    plan = guard(fleet, brain.plan(fleet, within_s), limits_from(settings))
     return _figures(fleet, plan)
 
 

@@ -4,8 +4,9 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
@@ -16,14 +17,16 @@ if TYPE_CHECKING:
     from cluster.plans import Plan
     from cluster.snapshot import Snapshot
     from controller.objects.read import Note
+    from controller.queries.list_once import Look
+    from controller.settings import OperatorSettings
     from controller.snapshot.from_manifests import Observed
     from placement.engine.packer import Packer
 
 Decide = Callable[["Snapshot"], "Plan"]
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-DEFAULT_POLICY = "tonnage"
 DEFAULT_DEADLINE_S = 10.0
+"""Of a scenario."""
 TIME_SLACK = 30.0
 """Deadlines that may pass before time ends a command's plan: no pods wait for it, and its reader wants the same plan
 from a busy machine. Chosen: the work of a deadline takes a third of it on a quiet core."""
@@ -32,18 +35,45 @@ MOST_DEADLINE_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
+class Planning:
+    """How to plan, as the options of a command ask for it."""
+
+    config: Path | None = None
+    """Settings of an operator; None: those of the cluster's operator, or the defaults."""
+    policy: str | None = None
+    """Instead of that of the settings; so are the other options."""
+    deadline_s: float | None = None
+    move_share: float = 0.0
+
+    def on_files(self) -> "OperatorSettings":
+        """The settings for a fleet in files. Raises ConfigError."""
+        from controller.settings import read_settings, settings_from
+
+        return self.over(read_settings(self.config) if self.config else settings_from({}))
+
+    def over(self, settings: "OperatorSettings") -> "OperatorSettings":
+        """The settings with what the options say otherwise. Raises ConfigError."""
+        from controller.settings import with_changes
+
+        return with_changes(settings, policy=self.policy, plan_deadline_s=self.deadline_s)
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """A plan, the world that it was made for, and what its reader should know of that world."""
 
     snapshot: "Snapshot"
     plan: "Plan"
+    settings: "OperatorSettings"
+    """With which it was made."""
     notes: "tuple[Note, ...]" = ()
 
 
-def planned(files: Sequence[str], decide: Decide, stdin: TextIO | None = None) -> Planned:
+def planned(files: Sequence[str], planning: Planning, stdin: TextIO | None = None) -> Planned:
     """The plan for the cluster that these files describe. Raises ConfigError with every mistake in them."""
-    observed = read(files, stdin)
-    return Planned(observed.snapshot, decide(observed.snapshot), observed.notes)
+    settings, observed = planning.on_files(), read(files, stdin)
+    plan = decider(settings, planning.move_share)(observed.snapshot)
+    return Planned(observed.snapshot, plan, settings, observed.notes)
 
 
 def read(files: Sequence[str], stdin: TextIO | None = None) -> "Observed":
@@ -55,27 +85,61 @@ def read(files: Sequence[str], stdin: TextIO | None = None) -> "Observed":
         return snapshot_from(read_manifests(files, stdin))
 
 
-def planned_on(target: Target, decide: Decide) -> Planned:
+def planned_on(target: Target, planning: Planning) -> Planned:
     """The plan for a live cluster, as the operator would make it now. Raises ConfigError, KubeReadError.
 
     Only pods that wait for Tonnage are placed: others are left to their own scheduler.
     """
+    from cluster.plans import Reason
     from controller.objects.read import Note
-    from controller.queries.installation import find_installation
-    from controller.queries.list_once import look
 
     async def work(cluster: Cluster) -> Planned:
-        installation = await find_installation(cluster.connection)
-        seen = await look(cluster.connection, time.time)
-        observed = seen.seen()
-        snapshot = seen.to_plan_on(observed.snapshot, installation)
+        settings = await settings_on(cluster, planning)
+        seen = await look_to_plan(cluster, settings)
+        observed, snapshot = seen.seen(), seen.to_plan_on()
         wrong = tuple(Note(m.place, Reason("LeftOut", f"is left out: {m.problem}")) for m in seen.mistakes())
-        return Planned(snapshot, decide(snapshot), (*wrong, *observed.notes))
-
-    from cluster.plans import Reason
+        plan = decider(settings, planning.move_share, awaits_pods=True)(snapshot)
+        return Planned(snapshot, plan, settings, (*wrong, *observed.notes))
 
     with _without_collecting():
         return on_cluster(target, work)
+
+
+async def look_to_plan(cluster: Cluster, settings: "OperatorSettings") -> "Look":
+    """The cluster, listed once, as an operator with these settings would see it. Raises KubeReadError."""
+    from controller.queries.list_once import look
+
+    return await look(cluster.connection, time.time, settings)
+
+
+async def settings_on(cluster: Cluster, planning: Planning) -> "OperatorSettings":
+    """The settings for a live cluster; says on standard error which. Raises ConfigError, KubeReadError."""
+    from controller.settings import read_settings
+
+    if planning.config is not None:
+        settings, where = read_settings(planning.config), f"the settings of {planning.config}"
+    else:
+        settings, where = await _operators_settings(cluster)
+    click.echo(f"note: planned with {where}", err=True)
+    if settings.power.enabled:
+        click.echo("note: planned without watts, which only the leader knows: pods may lack power headroom", err=True)
+    return planning.over(settings)
+
+
+async def _operators_settings(cluster: Cluster) -> "tuple[OperatorSettings, str]":
+    from cluster.errors import ConfigError, Mistake
+    from controller.queries.installation import find_installation
+
+    installation = await find_installation(cluster.connection)
+    try:
+        settings = installation.operator_settings
+    except ConfigError as error:
+        remedy = "an operator of another version has them; give its settings in this version's words by --config FILE"
+        raise ConfigError(tuple(Mistake(m.place, m.problem, remedy) for m in error.mistakes)) from error
+    if installation.settings_place:
+        return settings, f"the operator's settings, of {installation.settings_place}"
+    why = installation.unread or "no ConfigMap of an operator is there"
+    return settings, f"an operator's default settings ({why}); --config FILE gives others"
 
 
 def one_origin(files: Sequence[str], **access: object) -> None:
@@ -100,28 +164,32 @@ def _without_collecting() -> Iterator[None]:
             gc.enable()
 
 
-def decider(policy: str, deadline_s: float, move_share: float = 0.0) -> Decide:
-    """What the product would do, guarded as it would be, with the work that belongs to the deadline."""
-    from controller.brain.inline import InlineBrain
-    from controller.deciders.decisions import Decisions
-    from controller.guard import Limits, guard
+def decider(settings: "OperatorSettings", move_share: float = 0.0, *, awaits_pods: bool = False) -> Decide:
+    """What an operator with these settings would do, guarded as it would be, and with the work that it would spend.
 
-    decisions = Decisions(within_s=deadline_s, policy=policy, move_share=move_share)
-    brain = InlineBrain(decisions, clock=time.monotonic)
-    return lambda snapshot: guard(snapshot, brain.plan(snapshot, TIME_SLACK * deadline_s), Limits())
+    awaits_pods: whether services' pods come into being only after they were scaled, as on a cluster.
+    """
+    from controller.brain.from_settings import decisions_from, inline_brain, limits_from
+    from controller.guard import guard
+
+    decisions = replace(decisions_from(settings, awaits_pods=awaits_pods, explain=True), move_share=move_share)
+    brain, limits = inline_brain(decisions), limits_from(settings)
+    deadline_s = TIME_SLACK * settings.plan_deadline_s
+    return lambda snapshot: guard(snapshot, brain.plan(snapshot, deadline_s), limits)
 
 
-def packer_of(policy: str) -> "Callable[[Snapshot], Packer]":
+def packer_of(settings: "OperatorSettings") -> "Callable[[Snapshot], Packer]":
     """Makes the packing engine that `decider` places pods with."""
-    from controller.deciders.decisions import Decisions
+    from controller.brain.from_settings import decisions_from
     from controller.deciders.packing import packer_for
 
-    return lambda snapshot: packer_for(snapshot, Decisions(policy=policy))
+    decisions = decisions_from(settings)
+    return lambda snapshot: packer_for(snapshot, decisions)
 
 
-def _number(_: click.Context, __: click.Parameter, value: float) -> float:
+def _number(_: click.Context, __: click.Parameter, value: float | None) -> float | None:
     """NaN lies within every range that click checks."""
-    if isnan(value):
+    if value is not None and isnan(value):
         raise click.BadParameter("NaN is no number of seconds")
     return value
 
@@ -129,16 +197,20 @@ def _number(_: click.Context, __: click.Parameter, value: float) -> float:
 def planning_options(command: Command) -> Command:
     """The options that say what to plan, and how."""
     for option in (
-        click.option("--policy", default=DEFAULT_POLICY, show_default=True, help="Placement policy."),
+        click.option(
+            "--config",
+            type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="Settings of an operator. [default: of the cluster's operator, else an operator's defaults]",
+        ),
+        click.option("--policy", metavar="NAME", help="Placement policy, instead of that of the settings."),
         click.option(
             "--deadline",
             "deadline_s",
             type=click.FloatRange(min=0, min_open=True, max=MOST_DEADLINE_S),
             callback=_number,
-            default=DEFAULT_DEADLINE_S,
-            show_default=True,
             metavar="SECONDS",
-            help="Work for deciding, as the time it takes at most on a slow core: the same work on any machine.",
+            help="Work for deciding, as the time it takes at most on a slow core, instead of that of the settings (2).",
         ),
         click.option(
             "-f",

@@ -1,6 +1,5 @@
 """`tonnage apply`: manifests onto the cluster by server-side apply, or what that would change."""
 
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -185,24 +184,22 @@ def _say_conflict(error: Any, manifest: Manifest) -> bool:
 async def _say_plan_change(cluster: Cluster, objects: list[Object]) -> None:
     """How the plan for the whole cluster changes with these objects; silent where none of them is planned from."""
     from controller.api.kinds import OWN_KINDS
-    from controller.queries.installation import find_installation
-    from controller.queries.list_once import look
 
     planned_from = {(kind.api_version, kind.name) for kind in OWN_KINDS if kind.is_planned_from}
     ours = [each for each in objects if (each.get("apiVersion"), each.get("kind")) in planned_from]
     if not ours:
         return
-    from cli.inputs.planning import DEFAULT_DEADLINE_S, DEFAULT_POLICY, decider
+    from cli.inputs.planning import Planning, decider, look_to_plan, settings_on
     from cli.printing.colors import echo_difference
     from cli.printing.differences import change_lines
     from controller.queries.plan_diff import plan_diff
 
-    seen, decide = await look(cluster.connection, time.time), decider(DEFAULT_POLICY, DEFAULT_DEADLINE_S)
-    installation = await find_installation(cluster.connection)
-    snapshot = seen.to_plan_on(seen.seen().snapshot, installation)
+    settings = await settings_on(cluster, Planning())
+    seen, decide = await look_to_plan(cluster, settings), decider(settings, awaits_pods=True)
+    snapshot = seen.to_plan_on()
     before = plan_diff(snapshot, decide(snapshot))
     seen.put(with_stored_fields(each) for each in ours)
-    snapshot = seen.to_plan_on(seen.seen().snapshot, installation)
+    snapshot = seen.to_plan_on()
     after = plan_diff(snapshot, decide(snapshot))
     click.echo("\nThe plan for the cluster would change like this:")
     echo_difference(change_lines(before, after))

@@ -80,13 +80,14 @@ async def _drained(
     from controller.queries.drain import Guest, guests, what_if
     from controller.queries.evict_node import cordon, evict_all
     from controller.queries.list_once import look
+    from controller.settings import settings_from
 
     await crud.read(cluster.connection, f"/api/v1/nodes/{node}")  # NotFound is told before anything else
     on_node = {"fieldSelector": f"spec.nodeName={node}"}
     found = guests(await crud.list_all(cluster.connection, "/api/v1/pods", on_node), consent)
     leaving = [guest for guest in found if guest.fate == "leaves"]
     seen = (await look(cluster.connection, time.time)).seen()
-    _print(found, what_if(seen.snapshot, node, leaving, packer_of(policy)))
+    _print(found, what_if(seen.snapshot, node, leaving, packer_of(settings_from({"policy": policy}))))
     if blocking := [guest for guest in found if guest.fate == "blocks"]:
         click.echo(f"error: node/{node} is not drained, nothing was done: {len(blocking)} pods hold it", err=True)
         return False

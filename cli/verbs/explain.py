@@ -1,12 +1,13 @@
 """`tonnage explain`: why the plan treats one object as it does; or what a kind or a field of Tonnage's means."""
 
 import sys
+from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem
 
 from cli.inputs.cluster import Impersonated, cluster_options, target_from
-from cli.inputs.planning import decider, one_origin, packer_of, planned, planned_on, planning_options, say
+from cli.inputs.planning import Planning, one_origin, packer_of, planned, planned_on, planning_options, say
 
 
 def _targets(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -33,8 +34,9 @@ def _targets(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Co
 def explain(
     target: str,
     files: tuple[str, ...],
-    deadline_s: float,
-    policy: str,
+    config: Path | None,
+    deadline_s: float | None,
+    policy: str | None,
     output: str,
     namespace: str | None,
     context: str | None,
@@ -69,9 +71,9 @@ def explain(
     one_origin(files, context=context, kubeconfig=kubeconfig, **{"as": user})
     if namespace and "/" not in name and kind != "Node":
         target = f"{kind}/{namespace}/{name}"
-    decide = decider(policy, deadline_s)
+    planning = Planning(config, policy, deadline_s)
     access = target_from(kubeconfig, context, user, timeout_s)
-    made = planned(files, decide, sys.stdin) if files else planned_on(access, decide)
-    answer = why(made.snapshot, made.plan, target, packer_of(policy))
+    made = planned(files, planning, sys.stdin) if files else planned_on(access, planning)
+    answer = why(made.snapshot, made.plan, target, packer_of(made.settings))
     say(made.notes)
     explanation_output.show(answer, output)

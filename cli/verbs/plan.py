@@ -1,11 +1,12 @@
 """`tonnage plan`: what would be done about a fleet, from its manifests or as its cluster is."""
 
 import sys
+from pathlib import Path
 
 import click
 
 from cli.inputs.cluster import Impersonated, access_options, target_from
-from cli.inputs.planning import decider, one_origin, planned, planned_on, planning_options, say
+from cli.inputs.planning import Planning, one_origin, planned, planned_on, planning_options, say
 from cli.main import FAILED
 
 
@@ -31,8 +32,9 @@ from cli.main import FAILED
 def plan(
     ctx: click.Context,
     files: tuple[str, ...],
-    deadline_s: float,
-    policy: str,
+    config: Path | None,
+    deadline_s: float | None,
+    policy: str | None,
     output: str | None,
     move_share: float,
     context: str | None,
@@ -46,16 +48,17 @@ def plan(
     """Plan a fleet: GPU mix and routing of every service, a place for every pod, and what is left over.
 
     Reads GPUType, ModelProfile, ModelService and Gang of tonnage.dev/v1alpha1, and Node and Pod of v1: from files
-    (-f), else from the cluster of the kubeconfig, as the operator would see it now. Nothing is changed anywhere.
+    (-f), else from the cluster of the kubeconfig, as the operator would see it now; the plan is then what the operator
+    would do next. Nothing is changed anywhere.
     """
     from cli.printing import plan_output
 
     one_origin(files, context=context, kubeconfig=kubeconfig, **{"as": user})
-    decide = decider(policy, deadline_s, move_share)
+    planning = Planning(config, policy, deadline_s, move_share)
     target = target_from(kubeconfig, context, user, timeout_s)
-    made = planned(files, decide, sys.stdin) if files else planned_on(target, decide)
+    made = planned(files, planning, sys.stdin) if files else planned_on(target, planning)
     say(made.notes)
-    say(plan_output.cut_short_notes(made.plan, deadline_s))
+    say(plan_output.cut_short_notes(made.plan, made.settings.plan_deadline_s))
     output = output or ("table" if files else "diff")
     if output == "diff":
         plan_output.show_diff(made)

@@ -3,7 +3,7 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -182,7 +182,7 @@ def day(
     lose_hour: float,
     policy: str,
     polish: float,
-    brain: str,
+    brain: Literal["inline", "embedded"],
     seconds: float,
     report: Path | None,
     output: str,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from random import Random
+from typing import Literal
 
 import click
 
@@ -19,9 +19,11 @@ from cli.printing.day_progress import watching
 from cli.printing.tables import table
 from cluster.errors import ConfigError, Mistake
 from cluster.version import VERSION
-from controller.brain.from_settings import inline_brain
-from controller.deciders.decisions import Decisions
+from controller.brain.from_settings import brain_from, decisions_from
+from controller.brain.inline import InlineBrain
+from controller.brain.remote import RayBrain
 from controller.ports import Brain
+from controller.settings import BrainSettings, settings_from, with_changes
 from placement.policies import POLICIES
 from simulator.day.report import as_html, summary_of
 from simulator.day.simulation import HOUR_S, DaySettings, Moment, check_day, live
@@ -36,7 +38,7 @@ def lived(
     *,
     policy: str,
     polish: float,
-    brain: str,
+    brain: Literal["inline", "embedded"],
     seconds: float,
     report: Path | None,
     output: str,
@@ -53,14 +55,17 @@ def lived(
     observed = read(files, sys.stdin)
     check_day(observed.snapshot, settings)
     say(observed.notes)
-    decisions = Decisions(within_s=settings.deadline_s, policy=policy, polish_share=polish, seed=settings.seed)
+    operators = with_changes(
+        settings_from({}), policy=policy, plan_deadline_s=settings.deadline_s, brain=BrainSettings(mode=brain)
+    )
+    decisions = replace(decisions_from(operators, awaits_pods=False), polish_share=polish, seed=settings.seed)
     if brain == "inline":  # nobody waits for it but its reader
         settings = replace(settings, deadline_s=TIME_SLACK * settings.deadline_s)
     started_at, began = datetime.now(UTC), time.perf_counter()
     pace_s = seconds / max(1.0, settings.hours * HOUR_S / settings.step_s)
     moments: list[Moment] = []
     with (
-        _thinking(brain, decisions) as mind,
+        _up(brain_from(operators, decisions)) as mind,
         watching(sys.stderr, brain, pace_s) as show,
     ):
         for moment in live(observed.snapshot, mind, settings, time.perf_counter):
@@ -83,18 +88,11 @@ def lived(
 
 
 @contextmanager
-def _thinking(name: str, decisions: Decisions) -> Iterator[Brain]:
-    """The brain of that name, up. Raises ConfigError when Ray does not come up."""
-    if name == "inline":
-        yield inline_brain(decisions)
+def _up(brain: InlineBrain | RayBrain) -> Iterator[Brain]:
+    """The brain, up. Raises ConfigError when Ray does not come up."""
+    if isinstance(brain, InlineBrain):
+        yield brain
         return
-    from controller.brain.launcher import ChildBrain
-    from controller.brain.on_ray.ray_start import RayStart
-    from controller.brain.remote import RayBrain
-    from controller.brain.supervisor import Link
-
-    link = Link(ChildBrain(RayStart(folder="")), decisions, Random(decisions.seed).random)  # noqa: S311 - spreads restarts
-    brain = RayBrain(link, decisions, time.monotonic, lambda: 1)
     try:
         brain.lead(leads=True)
         until_s = time.monotonic() + RAY_STARTS_S

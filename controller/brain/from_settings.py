@@ -1,4 +1,4 @@
-"""The brain that settings ask for: one for the operator, `tonnage plan`, the simulator and scenarios."""
+"""The brain and the guard that settings ask for: one for the operator, `tonnage plan`, the simulator and scenarios."""
 
 import time
 from collections.abc import Callable
@@ -14,6 +14,7 @@ from controller.brain.supervisor import Link
 from controller.brain.with_background import Background
 from controller.deciders.decisions import Decisions
 from controller.deciders.registry import occupants_of
+from controller.guard import Limits
 from controller.settings import BrainSettings, OperatorSettings
 from placement.batch.ladder import BatchSettings
 from placement.mix.planner import MixSettings
@@ -38,6 +39,11 @@ def decisions_from(settings: OperatorSettings, *, awaits_pods: bool = True, expl
         awaits_pods=awaits_pods,
         shares=settings.brain.shares,
     )
+
+
+def limits_from(settings: OperatorSettings) -> Limits:
+    """How much the guard lets one plan do."""
+    return Limits(**settings.limits.model_dump())
 
 
 def brain_from(

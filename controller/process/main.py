@@ -12,8 +12,8 @@ from threading import Event
 import structlog
 
 from cluster.errors import ObservationError
+from controller.brain.from_settings import limits_from
 from controller.cycle import run_cycle
-from controller.dra.translation import Book
 from controller.guard import Limits
 from controller.kube.cache import Cache
 from controller.kube.connection import Connection, connect
@@ -25,17 +25,17 @@ from controller.kube.reflector import Surroundings
 from controller.kube.request import Request
 from controller.kube.sender import Applier
 from controller.kube.structs import OwnObject
-from controller.kube_world.cached_view import DEPLOYMENTS, is_ours
-from controller.kube_world.observer import Caches, Observer, empty_caches, follow
+from controller.kube_world.cached_view import DEPLOYMENTS
+from controller.kube_world.from_settings import allocates_claims, observer_from, sightings_from
+from controller.kube_world.observer import Caches, empty_caches, follow
 from controller.metrics.endpoint import metrics_endpoint
 from controller.metrics.registry import Meter, count_request, foresee_requests
-from controller.placers.pools import placer_name
 from controller.ports import Brain, World
 from controller.process.probes import probes_endpoint
 from controller.process.record import Recorder, recorder_of
 from controller.process.wire_brain import OnRay, operators_brain
 from controller.process.wire_power import Clocks, Lead, PlannedPods, domain_cache, power_reporter, serving_watts
-from controller.process.wire_world import kubernetes_world, pools_of, sightings_of
+from controller.process.wire_world import kubernetes_world
 from controller.report.cycle_reporter import Teller
 from controller.report.own_statuses import reports_on
 from controller.settings import OperatorSettings
@@ -109,9 +109,7 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
         connection = loop.run(connect(access, time.monotonic, lambda request: _count(meter, request)))
         stack.callback(lambda: loop.run_within(connection.close(), 1.0))
         leadership = _leadership(settings, connection)
-        pools = pools_of(settings)
-        allocates = any(pool.placer == "dra" for pool in pools)
-        caches = empty_caches(changed.set, with_devices=allocates)
+        caches = empty_caches(changed.set, with_devices=allocates_claims(settings))
         deployments, domains = Cache(DEPLOYMENTS, changed.set), domain_cache(settings)
         everything = (*caches.each, deployments, *([domains] if domains is not None else []))
 
@@ -122,16 +120,9 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
         stack.callback(loop.begin(follow(everything, connection, around)))
         stack.callback(lambda: loop.run_within(leadership.release(), SHUTDOWN_S))
         stack.callback(loop.begin(leadership.campaign()))
-        observer = Observer(
-            caches,
-            time.time,
-            is_ours=is_ours,
-            new_book=lambda: Book(settings.dra_drivers, lambda labels: placer_name(pools, labels) == "dra"),
-        )
+        observer = observer_from(settings, caches, time.time)
         planned = PlannedPods(learns_hours=settings.power.learn_hours)
-        sightings = sightings_of(
-            lambda: planned.with_power(observer.observe()), observer, caches, deployments, allocates=allocates
-        )
+        sightings = sightings_from(settings, observer, caches, deployments, planned.with_power)
         own_jobs = reports_on(observer, caches, lambda name: bool((pod := sightings.pod(name)) and pod.is_running))
         applier = Applier(
             connection, leadership.may_write, on_fenced=lambda: meter.count("tonnage_fenced_writes_total")
@@ -173,7 +164,7 @@ def run_loop(operator: Operator, stop: Event) -> None:
     """Cycle after cycle while leading, until `stop`: when something changed, at most once in `interval_s`, and now and
     then anyway."""
     settings, led = operator.settings, False
-    limits = Limits(**settings.limits.model_dump())
+    limits = limits_from(settings)
     next_at_s = 0.0
     while not stop.wait(POLL_S):
         operator.heart.beat()

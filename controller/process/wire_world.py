@@ -1,7 +1,7 @@
 """Kubernetes put together as a world in the operator: what it sees by, what it writes with, and what it tells."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -9,43 +9,20 @@ from cluster.errors import ActionError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.dra.translation import Book
-from controller.kube.cache import Cache
 from controller.kube.leader_election import Leadership
 from controller.kube.loop_thread import LoopThread
 from controller.kube.sender import Applier
-from controller.kube_world.cached_view import CachedSightings, Deployment
+from controller.kube_world.cached_view import CachedSightings
 from controller.kube_world.claim_cleanup import DeviceTroubles, TakesAllocationsBack
-from controller.kube_world.observer import Caches, Observer
+from controller.kube_world.from_settings import device_classes_from, pools_from
+from controller.kube_world.observer import Observer
 from controller.kube_world.world import KubernetesWorld
-from controller.placers.pools import Pool
 from controller.ports import Outcome
 from controller.report.decisions import gangs_of, said_of
 from controller.report.events import AT_A_TIME, Events
 from controller.report.own_statuses import OwnJobs
 from controller.report.statuses import log_unwritten, status_jobs
 from controller.settings import OperatorSettings
-
-
-def pools_of(settings: OperatorSettings) -> tuple[Pool, ...]:
-    return tuple(Pool(pool.placer, pool.selector) for pool in settings.pools)
-
-
-def sightings_of(
-    observe: Callable[[], Snapshot],
-    observer: Observer,
-    caches: Caches,
-    deployments: Cache[Deployment],
-    *,
-    allocates: bool,
-) -> CachedSightings:
-    return CachedSightings(
-        observe,
-        pods=caches.pods,
-        own=caches.own,
-        deployments=deployments,
-        allocates_claims=allocates,
-        unallocated=lambda: observer.with_book(lambda book: book.reasons),
-    )
 
 
 def kubernetes_world(
@@ -90,12 +67,11 @@ def kubernetes_world(
         sightings,
         applier,
         loop.run,
-        pools=pools_of(settings),
+        pools=pools_from(settings),
         epoch=lambda: leadership.epoch,
         clock=time.monotonic,
         tell=tell,
-        # A driver's chart brings a class along that is called as the driver.
-        device_classes={resource: driver for driver, resource in sorted(settings.dra_drivers.items(), reverse=True)},
+        device_classes=device_classes_from(settings),
         allocate=lambda pod, bind, stamp: observer.with_book(
             lambda book: book.writes(pod, bind.node, bind.devices, stamp)
         ),

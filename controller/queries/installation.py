@@ -10,7 +10,7 @@ from controller.kube import crud
 from controller.kube.connection import Connection
 from controller.kube.errors import KubeReadError
 from controller.placers.pools import DEFAULT_POOLS, Pool
-from controller.settings import LeaseSettings
+from controller.settings import LeaseSettings, OperatorSettings, settings_from
 
 Object = dict[str, Any]
 
@@ -26,8 +26,15 @@ class Installation:
     pods: tuple[Object, ...] = ()
     settings: Mapping[str, Any] | None = None
     """As the chart wrote them; None: not found, or they may not be read."""
+    settings_place: str = ""
+    """Where they stand: `ConfigMap/NAMESPACE/NAME`."""
     unread: str = ""
     """Why it could not be looked for."""
+
+    @property
+    def operator_settings(self) -> OperatorSettings:
+        """The operator's, or the defaults where none is found; its environment is not known. Raises ConfigError."""
+        return settings_from(self.settings or {}, self.settings_place)
 
     @property
     def pools(self) -> tuple[Pool, ...]:
@@ -65,8 +72,12 @@ async def find_installation(connection: Connection) -> Installation:
         if error.refusal.status != 403:  # forbidden
             raise
         return Installation(unread=error.refusal.words)
-    written = next((each["data"][SETTINGS_KEY] for each in maps if SETTINGS_KEY in (each.get("data") or {})), None)
-    settings = yaml.safe_load(written) if written else None
+    found = next((each for each in maps if SETTINGS_KEY in (each.get("data") or {})), None)
+    settings = yaml.safe_load(found["data"][SETTINGS_KEY]) if found else None
+    is_read = found is not None and isinstance(settings, dict)
     return Installation(
-        deployments[0] if deployments else None, tuple(pods), settings if isinstance(settings, dict) else None
+        deployments[0] if deployments else None,
+        tuple(pods),
+        settings if is_read else None,
+        f"ConfigMap/{found['metadata']['namespace']}/{found['metadata']['name']}" if found and is_read else "",
     )

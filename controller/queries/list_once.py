@@ -10,11 +10,17 @@ from cluster.errors import Mistake
 from cluster.snapshot import Snapshot
 from controller.kube.cache import Cache
 from controller.kube.connection import Connection
-from controller.kube_world.cached_view import is_ours, seen_pod
+from controller.kube_world.cached_view import DEPLOYMENTS
+from controller.kube_world.from_settings import (
+    allocates_claims,
+    device_classes_from,
+    observer_from,
+    pools_from,
+    sightings_from,
+)
 from controller.kube_world.observer import Caches, Observer, empty_caches
-from controller.placers.pool_affinity import Ways
-from controller.placers.pools import asked_placer
-from controller.queries.installation import Installation
+from controller.kube_world.planning_view import PlanningView
+from controller.settings import OperatorSettings, settings_from
 from controller.snapshot.builder import Seen
 from controller.snapshot.from_manifests import Observed
 
@@ -25,6 +31,7 @@ class Look:
 
     caches: Caches
     observer: Observer
+    view: PlanningView
     clock: Callable[[], float]
 
     def seen(self) -> Observed:
@@ -32,19 +39,9 @@ class Look:
         seen: Seen = self.observer.see()
         return Observed(seen.snapshot, self.observer.notes(seen.snapshot))
 
-    def to_plan_on(self, snapshot: Snapshot, installation: Installation) -> Snapshot:
-        """The snapshot as the operator would plan on it: pods on nodes of their own way only, where its settings are
-        known; else wherever else they may run."""
-        if installation.settings is None:
-            return snapshot
-        allocates = any(pool.placer == "dra" for pool in installation.pools)
-
-        def way_of(name: str) -> str | None:
-            pod = self.caches.pods.get(name)
-            return asked_placer(seen_pod(name, pod, allocates_claims=allocates)) if pod else None
-
-        ways = Ways(installation.pools)
-        return ways.told(snapshot, ways.of_services(snapshot, lambda *_: 0), way_of)
+    def to_plan_on(self) -> Snapshot:
+        """The cluster as the operator would plan on it: with what is under way, without pods of other schedulers."""
+        return self.view.snapshot()
 
     def mistakes(self) -> tuple[Mistake, ...]:
         """What contradicts itself and is left out of the snapshot."""
@@ -60,14 +57,25 @@ class Look:
                 cache.take_line(line, self.clock())
 
 
-async def look(connection: Connection, clock: Callable[[], float]) -> Look:
+async def look(connection: Connection, clock: Callable[[], float], settings: OperatorSettings | None = None) -> Look:
     """List what planning reads. Raises KubeReadError.
 
-    clock: seconds since the epoch.
+    clock: seconds since the epoch. settings: the operator's, for `to_plan_on`, which also reads Deployments and, where
+    Tonnage allocates claims, devices; without them only what the objects themselves say is asked for.
     """
-    caches = empty_caches()
-    await asyncio.gather(*(_list(cache, connection, clock) for cache in caches.each))
-    return Look(caches, Observer(caches, clock, is_ours=is_ours, at_first_sight=lambda: None), clock)
+    known = settings or settings_from({})
+    caches = empty_caches(with_devices=settings is not None and allocates_claims(settings))
+    deployments = Cache(DEPLOYMENTS)
+    wanted = (*caches.each, *([deployments] if settings is not None else []))
+    await asyncio.gather(*(_list(cache, connection, clock) for cache in wanted))
+    observer = observer_from(known, caches, clock, at_first_sight=lambda: None)
+    view = PlanningView(
+        sightings_from(known, observer, caches, deployments),
+        pools_from(known),
+        clock=clock,
+        device_classes=device_classes_from(known),
+    )
+    return Look(caches, observer, view, clock)
 
 
 async def _list(cache: Cache[Any], connection: Connection, clock: Callable[[], float]) -> None:

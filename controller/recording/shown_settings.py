@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from cluster.errors import ConfigError, Mistake
-from controller.settings import OperatorSettings
+from controller.settings import GivenSettings, OperatorSettings
 
 LEFT_OUT = (
     ("kubeconfig",),
@@ -37,28 +36,15 @@ def settings_from(document: Mapping[str, Any]) -> tuple[OperatorSettings, tuple[
     """
     left = _copied(document)
     try:
-        return _OfBundle(**left), ()
+        return GivenSettings(**left), ()
     except ValidationError as error:
         unknown = [each["loc"] for each in error.errors() if each["type"] == UNKNOWN]
     for path in unknown:
         _remove(left, path)
     try:
-        return _OfBundle(**left), tuple(".".join(map(str, path)) for path in unknown)
+        return GivenSettings(**left), tuple(".".join(map(str, path)) for path in unknown)
     except ValidationError as error:
         raise ConfigError(tuple(_mistakes(error))) from error
-
-
-class _OfBundle(OperatorSettings):
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003 - the library's protocol
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings,)
 
 
 def _mistakes(error: ValidationError) -> Iterator[Mistake]:

@@ -1,0 +1,65 @@
+"""What a cluster is seen with, as settings ask for it: the same for the operator's watches and for one look."""
+
+from collections.abc import Callable, Mapping
+
+from cluster.snapshot import Snapshot
+from controller.dra.translation import Book
+from controller.kube.cache import Cache
+from controller.kube_world.cached_view import CachedSightings, Deployment, is_ours
+from controller.kube_world.observer import Caches, Observer, settle_heap
+from controller.placers.pools import Pool, placer_name
+from controller.settings import OperatorSettings
+
+
+def pools_from(settings: OperatorSettings) -> tuple[Pool, ...]:
+    return tuple(Pool(pool.placer, pool.selector) for pool in settings.pools)
+
+
+def allocates_claims(settings: OperatorSettings) -> bool:
+    """Whether slices, claims and device classes are read."""
+    return any(pool.placer == "dra" for pool in settings.pools)
+
+
+def device_classes_from(settings: OperatorSettings) -> dict[str, str]:
+    """The DeviceClass of each resource as which devices are counted: a driver's chart brings one of its name."""
+    return {resource: driver for driver, resource in sorted(settings.dra_drivers.items(), reverse=True)}
+
+
+def observer_from(
+    settings: OperatorSettings,
+    caches: Caches,
+    clock: Callable[[], float],
+    *,
+    at_first_sight: Callable[[], None] = settle_heap,
+) -> Observer:
+    """clock: seconds since the epoch."""
+    pools = pools_from(settings)
+
+    def is_allocated_here(labels: Mapping[str, str]) -> bool:
+        return placer_name(pools, labels) == "dra"
+
+    return Observer(
+        caches,
+        clock,
+        is_ours=is_ours,
+        new_book=lambda: Book(settings.dra_drivers, is_allocated_here),
+        at_first_sight=at_first_sight,
+    )
+
+
+def sightings_from(
+    settings: OperatorSettings,
+    observer: Observer,
+    caches: Caches,
+    deployments: Cache[Deployment],
+    completed: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot,
+) -> CachedSightings:
+    """completed: adds what is known beside the objects, such as watts."""
+    return CachedSightings(
+        lambda: completed(observer.observe()),
+        pods=caches.pods,
+        own=caches.own,
+        deployments=deployments,
+        allocates_claims=allocates_claims(settings),
+        unallocated=lambda: observer.with_book(lambda book: book.reasons),
+    )
