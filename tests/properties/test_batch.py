@@ -25,7 +25,7 @@ RUNGS: tuple[Rung, ...] = ("best-fit", "relaxation", "columns", "polish")
 @pytest.mark.parametrize("rung", RUNGS)
 @settings(max_examples=40)
 @given(seen=batches())
-def test_every_rung_makes_plans_that_may_be_carried_out(rung: Rung, seen: Snapshot) -> None:
+def test_every_stage_makes_feasible_plans(rung: Rung, seen: Snapshot) -> None:
     plan = plan_batch(seen, Memory(), BatchSettings(), rung=rung)
 
     assert wrongs(seen, seats_of(plan)) == []

@@ -91,7 +91,7 @@ def test_nobody_is_stopped_but_for_the_gain_of_the_more_important(seen: Snapshot
 
 
 @given(fleets())
-def test_every_pod_is_placed_or_told_why_not(seen: Snapshot) -> None:
+def test_every_pod_is_placed_or_has_a_reason(seen: Snapshot) -> None:
     plan = packed(seen)
     later = seen.after(plan.actions)
 
@@ -103,7 +103,7 @@ def test_every_pod_is_placed_or_told_why_not(seen: Snapshot) -> None:
 
 
 @given(fleets())
-def test_after_says_what_the_world_then_shows(seen: Snapshot) -> None:
+def test_after_equals_what_the_world_then_shows(seen: Snapshot) -> None:
     plan = packed(seen)
     pretend = SimulatedWorld(seen)
 

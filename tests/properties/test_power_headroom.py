@@ -139,7 +139,7 @@ def test_moves_and_batches_pass_no_headroom(planner: str, seen: Snapshot) -> Non
 
 
 @given(powered())
-def test_watts_that_nobody_counts_change_no_plan(seen: Snapshot) -> None:
+def test_unpublished_headroom_changes_no_plan(seen: Snapshot) -> None:
     assert seen.power is not None
     unknown = replace(seen, power=replace(seen.power, headroom_w={}))
 
@@ -147,7 +147,7 @@ def test_watts_that_nobody_counts_change_no_plan(seen: Snapshot) -> None:
 
 
 @given(powered())
-def test_a_pod_runs_or_its_reason_is_told(seen: Snapshot) -> None:
+def test_a_pod_runs_or_has_a_reason(seen: Snapshot) -> None:
     plan = packed(seen)
     told = {left.workload for left in plan.unplaced}
     for row in np.flatnonzero(seen.after(plan.actions).pods.node == PENDING).tolist():

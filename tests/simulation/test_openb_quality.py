@@ -57,7 +57,7 @@ def test_told_the_trace_it_allocates_nearly_what_is_possible(public_data: Path, 
 
 @pytest.mark.data
 @pytest.mark.slow
-def test_learning_as_it_goes_it_keeps_scarce_types_for_those_who_need_them(public_data: Path) -> None:
+def test_the_learning_policy_keeps_scarce_types_for_pods_that_need_them(public_data: Path) -> None:
     # FGD, told the trace, reaches 87.8 here.
     assert allocated_pct(replayed(trace_from(public_data, "gpuspec33"), "tonnage-learning")) >= 94.0
 

@@ -83,7 +83,7 @@ def test_a_name_that_is_given_twice_is_a_mistake(tmp_path: Path) -> None:
     assert "L4: this name is there twice" in wrong(tmp_path, doubled)
 
 
-def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
     content = changed("cost_per_hour/L4", -1)
     content["profiles"]["40ms"]["A100"][0][0] = -1
     content["distributions"]["short"][0][0] = 0.1

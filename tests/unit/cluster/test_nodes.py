@@ -1,4 +1,4 @@
-"""What a pod says of the nodes that it may run on: operators of core/v1, and operands that are none."""
+"""Node requirements of a pod: operators of core/v1, and invalid operands."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a snapshot says of itself, and of the world after some actions."""
+"""Derived facts of a snapshot, and the snapshot after some actions."""
 
 import numpy as np
 import pytest
@@ -52,7 +52,7 @@ def test_an_action_on_something_unknown_is_refused_by_name() -> None:
         seen.after([Bind("p", "ghost", (0,))])
 
 
-def test_a_taint_keeps_away_all_but_those_who_tolerate_it() -> None:
+def test_a_taint_keeps_away_all_pods_that_do_not_tolerate_it() -> None:
     seen = world([node("plain", gpus=1), node("spot", gpus=1, taints=(Taint("spot", "yes"),))])
     names = seen.gpu_type_names
 

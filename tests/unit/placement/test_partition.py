@@ -1,4 +1,4 @@
-"""Shares of a cluster that can be packed apart."""
+"""Shards of a cluster that can be packed apart."""
 
 import numpy as np
 import pytest
@@ -72,7 +72,7 @@ def test_there_are_no_more_shares_than_wanted_and_their_work_is_alike() -> None:
 
 @given(fleets())
 @settings(max_examples=100, deadline=None)
-def test_shares_hold_everything_once_and_nobody_may_run_outside_of_its_own(seen: Snapshot) -> None:
+def test_shards_hold_everything_once_and_no_pod_may_run_outside_of_its_own(seen: Snapshot) -> None:
     shares = shares_of(seen, 4)
 
     assert sorted(n for share in shares for n in share.nodes.names) == sorted(seen.nodes.names)
@@ -97,8 +97,8 @@ def test_planners_that_divide_the_work_make_the_plan_of_one(seen: Snapshot) -> N
 
 
 @pytest.mark.parametrize(("room_in_b", "seated"), [(4, 6), (1, 1)])
-def test_a_gang_that_spans_pools_is_placed_whole_or_not_at_all_whoever_divides(room_in_b: int, seated: int) -> None:
-    """Two members choose pool a, three pool b, all five are needed; a pod in pool c is nobody's business."""
+def test_a_gang_that_spans_pools_is_placed_whole_or_not_at_all_in_any_partition(room_in_b: int, seated: int) -> None:
+    """Two members choose pool a, three pool b, all five are needed; a pod in pool c is not affected."""
     nodes = [node("a", 4, labels={"pool": "a"}), node("b", room_in_b, labels={"pool": "b"})]
     nodes.append(node("c", 4, labels={"pool": "c"}))
     members = [pod(f"m{n}", 1, selector={"pool": "ab"[n > 1]}, gang="g") for n in range(5)]

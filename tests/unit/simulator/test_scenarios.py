@@ -1,4 +1,4 @@
-"""Scenarios: what would change, in figures that can be worked out by hand."""
+"""Scenarios: their effects, in figures that can be computed by hand."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_demand_and_prices_scale_what_services_cost() -> None:
     assert asked(Scenario(prices=(("A100", 3.0),))).services_per_hour == pytest.approx(2 * 3.0)
 
 
-def test_a_promise_without_a_table_is_a_refused_service() -> None:
+def test_an_slo_without_a_profile_is_a_refused_service() -> None:
     answer = asked(Scenario(slo=0.5))
 
     assert (answer.refused_services, answer.services_per_hour) == (1, 0.0)

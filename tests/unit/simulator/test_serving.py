@@ -1,4 +1,4 @@
-"""Replay of a mix: what the serving model does, on cases that can be worked out."""
+"""Replay of a mix: the serving model on cases that can be computed by hand."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ def service(rate: float, instances: int, *, held: float = 10.0, tokens: float = 
 
 
 def test_a_lone_request_takes_the_idle_share_and_its_own_part() -> None:
-    # One request a day on an instance for 10: 0.5 + 0.5 × 1/10 = 0.55 of the promise.
+    # One request a day on an instance for 10: 0.5 + 0.5 × 1/10 = 0.55 of the SLO.
     attained = replay_serving(service(1 / 86_400, 1), router="weights", seed=3, for_s=10 * 86_400)
 
     assert attained.stretch_p50 == pytest.approx(0.55)
@@ -23,14 +23,14 @@ def test_a_lone_request_takes_the_idle_share_and_its_own_part() -> None:
 
 
 def test_the_fuller_the_instance_the_slower_its_tokens() -> None:
-    # Throughput at the promise is held/(tokens × 0.1 s) = 20 requests/s. With load ρ = 0.8 and half of the step fixed,
+    # Throughput at the SLO is held/(tokens × 0.1 s) = 20 requests/s. With load ρ = 0.8 and half of the step fixed,
     # the mean fill solves u/(0.5 + 0.5·u) = 0.8, so u = 0.4/0.6 = 0.67, and the step is 0.5 + 0.5·0.67 = 0.83.
     attained = replay_serving(service(16.0, 1, held=200), router="weights", seed=3, for_s=1_000)
 
     assert attained.stretch_p50 == pytest.approx(0.83, abs=0.02)
 
 
-def test_an_overloaded_instance_misses_its_promise() -> None:
+def test_an_overloaded_instance_misses_its_slo() -> None:
     attained = replay_serving(service(1.5, 1), router="weights", seed=3, for_s=5_000)
 
     assert attained.met_share < 0.1
@@ -60,7 +60,7 @@ def test_the_emptiest_instance_is_better_than_any_instance() -> None:
     assert ours.met_share > random.met_share
 
 
-def test_the_same_seed_tells_the_same_story() -> None:
+def test_the_same_seed_gives_the_same_replay() -> None:
     first, again, other = (
         replay_serving(service(0.9, 1), router="weights", seed=seed, for_s=2_000) for seed in (3, 3, 4)
     )

@@ -1,4 +1,4 @@
-"""Planning a batch: which nodes start, who gets seats when they are short, and what becomes of the rest."""
+"""Batch planning: the nodes that start, the pods that get scarce capacity, and the unplaced remainder."""
 
 import pytest
 
@@ -46,7 +46,7 @@ def test_the_cheaper_node_starts(rung: Rung) -> None:
 
 
 @pytest.mark.parametrize("rung", RUNGS)
-def test_room_on_nodes_in_use_costs_nothing(rung: Rung) -> None:
+def test_free_resources_of_nodes_in_use_cost_nothing(rung: Rung) -> None:
     nodes = [node("used", gpus=4), node("idle", gpus=4)]
     seen = world(nodes, [pod("r", gpus=1, on="used", devices=(0,)), *(pod(f"p{n}", gpus=1) for n in range(3))])
 
@@ -80,7 +80,7 @@ def test_two_kinds_of_pods_share_nodes_where_that_needs_fewer() -> None:
 
 
 @pytest.mark.parametrize("rung", RUNGS)
-def test_a_gang_that_does_not_fit_whole_leaves_its_room_to_others(rung: Rung) -> None:
+def test_a_gang_that_does_not_fit_whole_leaves_its_resources_to_others(rung: Rung) -> None:
     nodes = [node("a", gpus=4)]
     pods = [*(pod(f"g{i}", gpus=1, gang="big") for i in range(5)), *(pod(f"p{i}", gpus=1) for i in range(4))]
     seen = world(nodes, pods, gangs=[Gang("big", 5)])
@@ -91,7 +91,7 @@ def test_a_gang_that_does_not_fit_whole_leaves_its_room_to_others(rung: Rung) ->
 
 
 @pytest.mark.parametrize("rung", RUNGS)
-def test_a_gang_within_a_rack_is_seated_in_one(rung: Rung) -> None:
+def test_a_gang_within_a_rack_is_placed_in_one(rung: Rung) -> None:
     nodes = [node(f"{rack}{i}", gpus=2, labels={RACK: rack}) for rack in "xyz" for i in range(2 if rack == "y" else 1)]
     seen = world(nodes, [pod(f"g{i}", gpus=1, gang="g") for i in range(4)], gangs=[Gang("g", 4, within=RACK)])
 
@@ -101,7 +101,7 @@ def test_a_gang_within_a_rack_is_seated_in_one(rung: Rung) -> None:
     assert not len(plan.waiting)
 
 
-def test_a_gang_with_too_few_pods_is_not_asked_for() -> None:
+def test_a_gang_with_too_few_pods_is_not_planned() -> None:
     seen = world([node("a", gpus=4)], [pod("g0", gpus=1, gang="g")], gangs=[Gang("g", 2)])
 
     plan = planned(seen)
@@ -109,13 +109,13 @@ def test_a_gang_with_too_few_pods_is_not_asked_for() -> None:
     assert (len(plan.seats), plan.waiting.tolist(), plan.usd_per_hour) == (0, [0], 0.0)
 
 
-def test_when_seats_are_short_the_most_important_pods_get_them() -> None:
+def test_when_capacity_is_short_the_most_important_pods_get_it() -> None:
     seen = world([node("a", gpus=2)], [pod(f"p{i}", gpus=1, priority=i) for i in range(4)])
 
     assert set(binds(decided(seen))) == {"p2", "p3"}
 
 
-def test_a_pod_of_less_priority_takes_no_seat_that_a_more_important_one_could_have() -> None:
+def test_a_pod_of_lower_priority_takes_no_place_that_a_more_important_one_could_have() -> None:
     """Two small pods fill the node more cheaply per pod, but the large one comes first in service."""
     pods = [pod("large", gpus=4, priority=10), *(pod(f"small{i}", gpus=2) for i in range(2))]
     seen = world([node("a", gpus=4)], pods)
@@ -123,14 +123,14 @@ def test_a_pod_of_less_priority_takes_no_seat_that_a_more_important_one_could_ha
     assert set(binds(decided(seen))) == {"large"}
 
 
-def test_what_nobody_can_place_is_told_with_what_was_short() -> None:
+def test_an_unplaced_pod_is_reported_with_what_was_short() -> None:
     plan = decided(world([node("a", gpus=2)], [pod("wide", gpus=4), pod("p", gpus=1)]))
 
     assert binds(plan) == {"p": "a"}
     assert [u.workload for u in plan.unplaced] == ["Pod/wide"]
 
 
-def test_pods_of_less_priority_that_run_make_room() -> None:
+def test_running_pods_of_lower_priority_are_preempted() -> None:
     running = pod("low", gpus=2, on="a", devices=(0, 1), movable=True)
     plan = decided(world([node("a", gpus=2)], [running, pod("high", gpus=2, priority=10)]))
 
@@ -138,7 +138,7 @@ def test_pods_of_less_priority_that_run_make_room() -> None:
     assert "batch" not in plan.certificates
 
 
-def test_the_certificate_says_what_the_plan_costs_and_costs_at_least() -> None:
+def test_the_certificate_has_the_cost_and_the_bound_of_the_plan() -> None:
     seen = world([node("a", gpus=2), node("b", gpus=2)], [pod("p", gpus=1)], prices={"A100": 40.0})
 
     certificate = decided(seen).certificates["batch"]
@@ -178,7 +178,7 @@ def test_what_is_remembered_spares_the_search_after_a_little_churn() -> None:
     assert warm.bound_usd == pytest.approx(cold.bound_usd, rel=0.01)
 
 
-def test_the_deadline_picks_the_rung() -> None:
+def test_the_deadline_decides_the_stage() -> None:
     batch = batch_of(world([node("a", gpus=2)], [pod("p", gpus=1)]))
     # Ten kinds take 0.15 s a round, and half of 0.2 s is 0.1 s.
     many = batch_of(world([node(f"n{i}", gpus=1 + i) for i in range(10)], [pod("p", gpus=1)]))

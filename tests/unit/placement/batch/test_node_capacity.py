@@ -1,4 +1,4 @@
-"""Capacity by the class: what fits is what can be dealt, device by device."""
+"""Capacity by class: as many pods as fit can be dealt, device by device."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def free(*devices: int, cpu_milli: int = 64_000) -> Free:
     st.integers(1, 3),
     st.sampled_from((100, 250, 300, 500, 700, 1000)),
 )
-def test_what_is_said_to_fit_can_be_dealt_and_one_more_cannot(left: list[int], gpus: int, milli: int) -> None:
+def test_as_many_pods_as_fit_can_be_dealt_and_one_more_cannot(left: list[int], gpus: int, milli: int) -> None:
     asks = shape(gpus, gpu_milli=milli, cpu_milli=0, memory_bytes=0)
     room = FreeCapacity(free(*left), np.zeros(1, dtype=np.bool_))
     count = copies_in(asks, room.free)
@@ -40,7 +40,7 @@ def test_cpu_and_memory_limit_the_copies_too() -> None:
     assert copies_in(shape(cpu_milli=1, memory_bytes=200 * GIB), free()).tolist() == [2]
 
 
-def test_seats_that_are_given_back_leave_the_room_as_it_was() -> None:
+def test_returned_placements_restore_the_free_capacity() -> None:
     room = FreeCapacity(free(1000, 600, 0), np.zeros(1, dtype=np.bool_))
     dealt = room.deal(shape(1, gpu_milli=300), np.array([0]), np.array([4]))
 

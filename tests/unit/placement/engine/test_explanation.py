@@ -1,4 +1,4 @@
-"""Why a pod goes where it goes, and what was short where when it goes nowhere."""
+"""Explanation of a placement, and the resources that were short where a pod fits nowhere."""
 
 from cluster.nodes import Taint
 from placement.engine.explanation import explain
@@ -23,7 +23,7 @@ def test_the_first_candidate_is_the_one_that_is_chosen_and_runners_up_follow_by_
         assert told.candidates[0].terms
 
 
-def test_a_pod_that_fits_nowhere_is_told_what_was_short_on_how_many_nodes() -> None:
+def test_the_reason_of_an_unplaced_pod_counts_the_nodes_short_of_each_resource() -> None:
     seen = world(
         [
             node("cordoned", gpus=8, schedulable=False),

@@ -1,4 +1,4 @@
-"""The ledger: what is left, and what changed since when."""
+"""Ledger: free resources, and the nodes that changed since a mark."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The order of equal nodes: from what they are and what runs there, never from their names."""
+"""Order of equal nodes: from their properties and load, never from their names."""
 
 from dataclasses import replace
 

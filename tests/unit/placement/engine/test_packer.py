@@ -1,4 +1,4 @@
-"""The packing engine: what it keeps is what it would find afresh, and it never charges what is not there."""
+"""Packing engine: cached ratings equal new ones, and it never charges missing resources."""
 
 import numpy as np
 import pytest
@@ -215,7 +215,7 @@ def test_a_surcharge_counts_at_once_and_spares_nodes_without_gpus() -> None:
     assert (first.node, then.node, then.cost) == (0, 1, 1.0)
 
 
-def test_a_new_version_of_a_policy_is_asked_afresh() -> None:
+def test_a_new_version_of_a_policy_rates_again() -> None:
     policy = Dear()
     packer = Packer.of(world([node("a"), node("b")]), policy)
     assert packer.choose(shape()) == Choice(0, 0, 0.0)

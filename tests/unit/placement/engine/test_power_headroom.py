@@ -1,4 +1,4 @@
-"""Placement that knows watts: headroom refuses, and services that peak together are kept apart."""
+"""Power in placement: headroom refuses, and services that peak together are kept apart."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -47,7 +47,7 @@ def powered(
     courses: Mapping[str, FloatArray] | None = None,
     gangs: Sequence[Gang] = (),
 ) -> Snapshot:
-    """Rows of nodes `row/0`, `row/1` …, each row with so many watts of headroom; draws of devices that do not rest."""
+    """Rows of nodes `row/0`, `row/1` …, each row with its headroom in watts; draws of busy devices."""
     nodes = [f"{row}/{n}" for row in headroom_w for n in range(per_row)]
     devices = [Device(f"{name}-{d}", name) for name in nodes for d in range(gpus)]
     domains = [Domain(row, 5000.0, kind="row") for row in headroom_w]
@@ -71,13 +71,13 @@ def where(plan: Plan) -> dict[str, str]:
     return {action.pod: action.node for action in plan.actions if isinstance(action, Bind)}
 
 
-def test_a_pod_goes_where_there_are_watts_for_its_floor() -> None:
+def test_a_pod_goes_where_headroom_carries_its_floor() -> None:
     seen = powered({"a": RISE_W - 1, "b": RISE_W}, [pod("p", 1)])
 
     assert where(packed(seen)) == {"p": "b/0"}
 
 
-def test_a_pod_without_watts_waits_and_is_told_which_domain_has_too_few() -> None:
+def test_a_pod_without_power_headroom_waits_and_its_reason_names_the_domain() -> None:
     (left,) = packed(powered({"a": 100.0, "b": 20.0}, [pod("p", 1)])).unplaced
 
     assert left.reason.code == "NoPowerHeadroom"
@@ -85,13 +85,13 @@ def test_a_pod_without_watts_waits_and_is_told_which_domain_has_too_few() -> Non
     assert (left.reason.figures["need_w"], left.reason.figures["headroom_w"]) == (140.0, 100.0)
 
 
-def test_watts_that_one_pod_was_promised_are_not_promised_again() -> None:
+def test_headroom_taken_by_one_pod_is_not_given_to_another() -> None:
     seen = powered({"a": 2 * RISE_W}, [pod(f"p{n}", 1) for n in range(3)], gpus=4)
 
     assert len(where(packed(seen))) == 2
 
 
-def test_a_pod_that_runs_and_draws_little_keeps_the_watts_of_its_floor() -> None:
+def test_a_running_pod_that_draws_little_keeps_its_floor() -> None:
     seen = powered({"a": RISE_W}, [pod("idle", 1, on="a/0", devices=(0,)), pod("p", 1)])
 
     assert where(packed(seen)) == {}
@@ -117,7 +117,7 @@ def test_pods_without_gpus_and_nodes_in_no_domain_are_not_refused() -> None:
     assert where(packed(outside))["gpu"] == "free"
 
 
-def test_every_feed_of_a_row_must_have_the_watts() -> None:
+def test_every_feed_of_a_row_must_have_the_headroom() -> None:
     seen = powered({"a": 1000.0}, [pod("p", 1)])
     domains = [Domain("site", 9000.0), Domain("a", 5000.0, {"site": 1.0}), Domain("a/0", feeds={"a": 1.0})]
     power = power_table(domains, [Device("d0", "a/0"), Device("d1", "a/0")])
@@ -127,14 +127,14 @@ def test_every_feed_of_a_row_must_have_the_watts() -> None:
         assert len(where(packed(replace(seen, power=above)))) == placed
 
 
-def test_a_gang_that_the_watts_do_not_carry_whole_takes_none() -> None:
+def test_a_gang_that_headroom_does_not_carry_whole_takes_none() -> None:
     members = [pod(f"m{n}", 1, gang="g") for n in range(3)]
     seen = powered({"a": 2.5 * RISE_W}, [*members, pod("single", 1)], gpus=4, gangs=[Gang("g", 3)])
 
     assert where(packed(seen)) == {"single": "a/0"}
 
 
-def test_an_important_pod_takes_the_watts_of_a_lesser_one() -> None:
+def test_a_pod_of_higher_priority_takes_the_headroom_of_a_lower_one() -> None:
     seen = powered(
         {"a": RISE_W}, [pod("low", 1, on="a/0", devices=(0,)), pod("high", 1, priority=10)], draws_w={"a/0-0": 60.0}
     )
@@ -144,14 +144,14 @@ def test_an_important_pod_takes_the_watts_of_a_lesser_one() -> None:
     assert [left.workload for left in plan.unplaced] == ["Pod/low"]
 
 
-def test_without_headroom_in_the_snapshot_watts_decide_nothing() -> None:
+def test_without_headroom_in_the_snapshot_power_decides_nothing() -> None:
     seen = powered({"a": 0.0}, [pod("p", 1)])
     unknown = replace(seen, power=replace(seen.power, headroom_w={}))  # type: ignore[type-var]
 
     assert where(packed(unknown)) == {"p": "a/0"}
 
 
-def test_the_guard_counts_the_watts_again() -> None:
+def test_the_guard_counts_the_headroom_again() -> None:
     seen = powered({"a": RISE_W}, [pod("p", 1), pod("q", 1)])
     why = Reason("LeastCost", "")
     plan = Plan((Phase("start pods", tuple(Step(Bind(name, "a/0", (n,)), why) for n, name in enumerate("pq"))),))
@@ -207,7 +207,7 @@ def test_what_was_placed_counts_for_the_next() -> None:
     assert sorted(where(packed(seen)).values()) == ["a/0", "b/0"]
 
 
-def test_a_service_whose_hours_are_unknown_goes_where_the_policy_says() -> None:
+def test_a_service_without_a_power_profile_goes_where_the_policy_chooses() -> None:
     pods = [pod(f"p{n}", 1, owner="new") for n in range(2)]
     seen = powered({"a": 2000.0, "b": 2000.0}, pods, courses={"day": DAY})
 

@@ -1,4 +1,4 @@
-"""Headroom: what bursts ask for."""
+"""Headroom for bursts."""
 
 import math
 
@@ -30,7 +30,7 @@ def test_a_fixed_share_divides() -> None:
     assert room_needed(3.0, 99.0, 0.25) == pytest.approx(4.0)
 
 
-def test_nothing_needs_no_room() -> None:
+def test_zero_load_needs_no_headroom() -> None:
     assert room_needed(0.0, 0.0, None) == 0.0
 
 

@@ -1,4 +1,4 @@
-"""Single instances: slices are packed whole, and what does not fit is repaired."""
+"""Single instances: slices are packed whole, and overloaded instances are repaired."""
 
 from dataclasses import replace
 
@@ -58,7 +58,7 @@ def test_no_instance_is_filled_beyond_its_headroom() -> None:
     assert [instance.load for instance in packed.instances] == pytest.approx([0.4, 0.4, 0.4])
 
 
-def test_a_slice_that_does_not_fit_goes_where_there_is_room() -> None:
+def test_a_slice_that_does_not_fit_goes_to_a_pool_where_it_does() -> None:
     # Two A100 are overfull by one slice of 0.66; the B has room, so nothing is bought.
     both = need({"A100": (1.0, ((1.0, 1.0, 1.0),)), "B": (9.0, ((1.0, 1.0, 1.0),))}, 1.98, ((1 / 3, 1 / 3, 1 / 3),))
     mix = Mix(np.array([2, 1]), np.array([[1.0, 0.0]] * 3))

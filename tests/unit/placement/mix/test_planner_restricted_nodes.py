@@ -1,4 +1,4 @@
-"""The mix where services are kept to some of the nodes: what each may spend, alone and together with others."""
+"""The mix where services are restricted to some of the nodes: the stock of each, alone and together with others."""
 
 from cluster.actions import Scale
 from cluster.nodes import Taint

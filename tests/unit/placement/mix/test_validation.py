@@ -1,4 +1,4 @@
-"""Input of the mix: everything that is wrong is named at once, with its place."""
+"""Validation of the mix's input: all mistakes are reported at once, with their place."""
 
 from dataclasses import replace
 
@@ -71,7 +71,7 @@ def test_bucket_edges_rise() -> None:
     assert "input bucket edges [100, 100]" in said(services=(service(demand=demand(1.0, ((0.5,), (0.5,)), crooked)),))
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     wrong = service(headroom_share=1.0, slice_factor=0, replicas={"A100": -1})
     negative = replace(GOOD.gpu_types[0], inventory=-1)
 

@@ -1,4 +1,4 @@
-"""Moves: making room for one pod, and moving where the freed resources are worth more than the move."""
+"""Moves: relocation so that one pod fits, and moves whose freed resources are worth more than the move."""
 
 import numpy as np
 
@@ -40,7 +40,7 @@ def packer(seen: Snapshot, policy: Policy | None = None) -> Packer:
     return Packer.of(seen, policy or told(seen))
 
 
-def test_a_pod_that_fits_nowhere_gets_room_by_one_move() -> None:
+def test_one_move_lets_a_pod_fit_that_fits_nowhere() -> None:
     seen = halves()
     engine = packer(seen)
 
@@ -53,7 +53,7 @@ def test_a_pod_that_fits_nowhere_gets_room_by_one_move() -> None:
     assert (room.choice.node, room.choice.devices) == (0, 0b11)
 
 
-def test_looking_for_room_changes_nothing() -> None:
+def test_searching_for_a_relocation_changes_nothing() -> None:
     seen = halves()
     engine, running = packer(seen), running_pods_of(seen)
     before = engine.ledger.gpu_milli.copy(), engine.ledger.cpu_milli.copy(), dict(running)
@@ -65,7 +65,7 @@ def test_looking_for_room_changes_nothing() -> None:
     assert dict(running) == before[2]
 
 
-def test_no_room_is_made_without_a_budget_or_by_pods_that_must_stay() -> None:
+def test_no_pod_moves_without_a_budget_or_when_it_must_stay() -> None:
     seen = halves()
     engine, running = packer(seen), running_pods_of(seen)
 
@@ -98,7 +98,7 @@ def test_a_move_that_costs_more_than_it_frees_is_not_made() -> None:
     assert defragmented(seen, packer(seen), MovePrice(49.0, 0.0, stay_h=24), most_share=1) == ()
 
 
-def test_no_more_pods_move_than_the_budget_says() -> None:
+def test_no_more_pods_move_than_the_budget_allows() -> None:
     seen = halves()
 
     assert defragmented(seen, packer(seen), CHEAP, most_share=0.33) == ()  # a third of 3 pods, less a bit, is none

@@ -1,4 +1,4 @@
-"""Gangs start whole, near each other, and never stand in anybody's way."""
+"""Gangs start whole, near each other, and never block other pods."""
 
 from cluster.actions import Bind, Evict
 from cluster.plans import Plan
@@ -25,7 +25,7 @@ def racked(name: str, rack: str, gpus: int) -> Node:
     return node(name, gpus=gpus, labels={RACK: rack})
 
 
-def test_an_8_gpu_pod_is_not_admitted_on_a_sum_of_4_and_4_and_blocks_nobody() -> None:
+def test_an_8_gpu_pod_is_not_admitted_on_a_sum_of_4_and_4_and_blocks_no_other() -> None:
     # Kueue #4329: the sum of 4 + 4 free GPUs is 8, and yet no node can run it.
     gang = Gang("big", min_members=1)
     seen = world([node("a", gpus=4), node("b", gpus=4)], [*members("big", 1, gpus=8), pod("small", gpus=4)], [gang])
@@ -43,7 +43,7 @@ def test_a_gang_of_8_single_gpus_uses_4_and_4() -> None:
     assert len(packed(seen).actions) == 8
 
 
-def test_a_gang_that_is_one_member_short_holds_nothing_and_the_next_in_line_gets_the_room() -> None:
+def test_a_gang_that_is_one_member_short_holds_nothing_and_the_next_unit_is_placed() -> None:
     gang = Gang("big", min_members=3)
     waiting = [*members("big", 3, gpus=4), pod("s", gpus=4), pod("t", gpus=4)]
     seen = world([node("a", gpus=4), node("b", gpus=4)], waiting, [gang])
@@ -106,7 +106,7 @@ def test_a_more_important_gang_stops_a_less_important_one_whole() -> None:
     assert (seen.after(plan.actions).pods.node != PENDING).tolist() == [False, False, True]
 
 
-def test_a_gang_that_cannot_be_helped_stops_nobody() -> None:
+def test_a_gang_that_preemption_cannot_help_preempts_no_pod() -> None:
     gang = Gang("big", min_members=3, priority=10)
     running = [pod(f"r{i}", 4, on=n, devices=(0, 1, 2, 3)) for i, n in enumerate("ab")]
     seen = world([node("a", gpus=4), node("b", gpus=4)], [*running, *members("big", 3, gpus=4, priority=10)], [gang])

@@ -1,4 +1,4 @@
-"""Bid-price packing: where pods go, what is kept free for whom, and where its knowledge comes from."""
+"""Bid-price packing: where pods go, which resources are kept free for which pods, and what the policy knows."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def test_a_pod_that_asks_for_cpu_alone_goes_where_no_gpu_needs_it() -> None:
     assert chosen(packer(world(fleet), shares_of([WHOLE, WHOLE, CPU_ONLY])), CPU_ONLY) == "rich"
 
 
-def test_a_pod_that_may_run_anywhere_leaves_a_scarce_type_to_those_who_need_it() -> None:
+def test_a_pod_that_may_run_anywhere_leaves_a_scarce_type_to_pods_that_need_it() -> None:
     fleet = [node("scarce", gpus=1, gpu_type="T4"), *(node(f"n{i}", gpus=1, gpu_type="G2") for i in range(3))]
     picky = shape(1, cpu_milli=8000, gpu_types=("T4",))
 
@@ -104,7 +104,7 @@ def test_a_new_book_makes_the_engine_ask_again() -> None:
     assert learning.version > before
 
 
-def test_where_the_mix_is_told_nothing_is_learned() -> None:
+def test_with_a_given_mix_nothing_is_learned() -> None:
     seen = world([node("a", gpus=4)])
     told = policy(seen, shares_of([WHOLE]))
     for _ in range(200):

@@ -6,7 +6,7 @@ from placement.policies import policy_named
 from tests.builders.fleet import node, shape, world
 
 
-def test_a_pod_without_gpus_goes_to_a_node_without_gpus_while_one_has_room() -> None:
+def test_a_pod_without_gpus_goes_to_a_node_without_gpus_while_it_fits_there() -> None:
     fleet = world([node("gpu", gpus=8, cpu_milli=8_000), node("cpu", cpu_milli=64_000)])
     asked = shape(cpu_milli=4_000)
     packer = Packer.of(fleet, policy_named("tonnage", Knowledge(fleet, expected=(shape(gpus=1), asked))))

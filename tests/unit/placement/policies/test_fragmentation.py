@@ -1,4 +1,4 @@
-"""Which pods are typical, and how much of a node's idle GPU they could not use."""
+"""Typical pods, and the part of a node's idle GPU that they could not use."""
 
 import numpy as np
 import pytest
@@ -116,7 +116,7 @@ def test_a_state_is_worked_out_once_until_too_many_are_known() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 10), min_size=3, max_size=3), min_size=1, max_size=6), st.integers(1, 10))
-def test_options_are_the_devices_with_room_and_know_the_state_that_each_leaves(
+def test_options_are_the_devices_with_enough_left_and_the_state_that_each_leaves(
     tenths_left: list[list[int]], tenths_asked: int
 ) -> None:
     left = 100 * np.array(tenths_left)

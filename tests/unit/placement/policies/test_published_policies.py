@@ -1,4 +1,4 @@
-"""What each published policy prefers, on fleets small enough to work out by hand."""
+"""Preferences of each published policy, on fleets small enough to compute by hand."""
 
 import numpy as np
 import pytest

@@ -24,7 +24,7 @@ def bound(classes: list[PodClass], demand: list[int], fleet: FleetKinds) -> floa
     return allocation_bound(classes, np.array(demand, dtype=float), fleet).gpus
 
 
-def test_what_was_asked_for_is_a_bound_on_an_empty_fleet() -> None:
+def test_the_requested_gpus_are_a_bound_on_an_empty_fleet() -> None:
     fleet = kinds(node("a", gpus=8))
 
     assert bound([PodClass(1000, 1, 500), PodClass(1000, 2, 1000)], [3, 2], fleet) == pytest.approx(3 * 0.5 + 2 * 2)
@@ -51,7 +51,7 @@ def test_cpu_bounds_what_gpus_could_serve() -> None:
     assert bound([PodClass(6000, 1, 1000)], [2], fleet) == pytest.approx(8 / 6)
 
 
-def test_gpus_of_a_type_serve_only_those_who_may_use_it() -> None:
+def test_gpus_of_a_type_serve_only_classes_that_may_use_it() -> None:
     fleet = kinds(node("a", gpus=2, gpu_type="A100"), node("b", gpus=4, gpu_type="L4"))
 
     assert bound([PodClass(1000, 1, 1000, ("A100",))], [5], fleet) == pytest.approx(2)

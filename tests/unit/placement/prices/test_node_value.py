@@ -1,4 +1,4 @@
-"""What the free resources of a node are worth."""
+"""Worth of the free resources of a node."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_one_gpu_goes_to_the_pods_that_pay_most() -> None:
     assert worth(values(), 8_000, 1000) == pytest.approx(1.0)
 
 
-def test_with_less_cpu_it_goes_to_those_who_need_less() -> None:
+def test_with_less_cpu_it_goes_to_classes_that_need_less() -> None:
     # 4 cores: two halves at 0.4. 2 cores: one half. 1.9 cores: none.
     assert worth(values(), 4_000, 1000) == pytest.approx(0.8)
     assert worth(values(), 2_000, 1000) == pytest.approx(0.4)

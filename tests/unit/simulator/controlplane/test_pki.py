@@ -1,4 +1,4 @@
-"""Certificates that every client of a control plane believes, and keys that nobody else reads."""
+"""Certificates that every client of a control plane trusts, and keys that no other user can read."""
 
 import ssl
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Processes that we started are known again, and nobody else's is ever touched."""
+"""Processes of a control plane are identified safely, and other processes are never touched."""
 
 import signal
 from collections.abc import Iterator
@@ -89,7 +89,7 @@ def test_a_remembered_process_is_known_while_it_runs(sleeper: Process, tmp_path:
     assert processes.remembered("sleeper", tmp_path / "run") is None
 
 
-def test_what_it_says_is_added_to_its_log(tmp_path: Path) -> None:
+def test_output_is_appended_to_the_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("of an earlier life\n", encoding="utf-8")
 

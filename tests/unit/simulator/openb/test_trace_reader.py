@@ -1,4 +1,4 @@
-"""Reading a trace as it is, and naming every mistake in it at once."""
+"""Reader of traces as published, with all mistakes reported at once."""
 
 from pathlib import Path
 
@@ -66,7 +66,7 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
     ]
 
 
-def test_every_mistake_of_both_files_is_told_with_its_line_and_column(tmp_path: Path) -> None:
+def test_every_mistake_of_both_files_is_reported_with_its_line_and_column(tmp_path: Path) -> None:
     nodes = NODES + "n1,1,1,1,G2\nn4,much,1,1,G2\nn5,-1,1,1,G2\nn6,1,1,99,G2\nn7,1,1,2,\nn8,1\n,1,1,1,G2\n"
     pods = PODS + "p2,nan,1,1,1000,,LS\np3,1,1,1,1500,,LS\np4,1,1,1,0,,LS\np5,1,1,1,1000,H100,LS\np6,1.5,1,0,0,,LS\n"
 

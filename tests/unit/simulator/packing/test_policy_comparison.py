@@ -1,4 +1,4 @@
-"""A contest is fair: the same arrivals for every policy, no luck in names, nothing above the proven bound."""
+"""Comparisons are fair: the same arrivals for every policy, no luck in names, nothing above the proven bound."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Replays: in what order pods arrive, what is read off when, and what happens to those that leave or move."""
+"""Replays: order of arrivals, times of the measurements, and pods that leave or move."""
 
 from collections.abc import Callable
 
@@ -86,7 +86,7 @@ def test_fragments_are_of_what_is_idle() -> None:
     assert curve.stranded_pct.tolist() == [25.0]
 
 
-def test_pods_leave_after_their_stay_and_make_room() -> None:
+def test_pods_leave_after_their_stay_and_free_their_resources() -> None:
     trace = world([node("a", gpus=1)], [pod("p", gpus=1)])
 
     result = played(trace, [0, 0, 0], Conditions(stay=np.array([2, 1, 1])))
@@ -106,7 +106,7 @@ def _gather_on_b(packer: Packer, running: RunningPods, wanted: PodShape, most: i
 
 
 @pytest.mark.parametrize(("move_share", "moved", "allocated_milli"), [(1.0, 1, 2500), (0.99, 0, 500)])
-def test_moves_make_room_within_the_share_that_is_allowed(move_share: float, moved: int, allocated_milli: int) -> None:
+def test_moves_stay_within_the_allowed_share(move_share: float, moved: int, allocated_milli: int) -> None:
     # The half goes to a, which it leaves fuller than it would b. The pair would need both devices of a, the only node
     # with two. One move for the one pod that was placed is a share of 1; all of 3 GPUs but a half is then in use.
     half, pair = pod("h", gpus=1, gpu_milli=500, cpu_milli=1000), pod("p", gpus=2, cpu_milli=4000)

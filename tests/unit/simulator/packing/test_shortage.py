@@ -1,4 +1,4 @@
-"""A pod that finds no room is counted under what was short."""
+"""A pod that fits nowhere is counted under the resource that was short."""
 
 import pytest
 
@@ -49,7 +49,7 @@ def test_the_scarcest_thing_is_named(wanted: PodShape, reason: str) -> None:
         (shape(1, gpu_types=("T4",)), short.WHOLE_GPU),
     ],
 )
-def test_gpus_are_short_by_how_they_are_asked_for(wanted: PodShape, reason: str) -> None:
+def test_a_gpu_shortage_is_named_by_the_kind_of_request(wanted: PodShape, reason: str) -> None:
     nodes = [node("a", gpus=2, gpu_type="T4"), node("b", gpus=2, gpu_type="T4")]
     running = [pod(f"p{n}", 1, on=name, devices=(d,)) for n, (name, d) in enumerate((("a", 0), ("b", 0)))]
     if wanted.gpus == 1:

@@ -1,4 +1,4 @@
-"""The report is one file that says everything and needs nothing else."""
+"""The report is one self-contained file."""
 
 import re
 from html.parser import HTMLParser
@@ -69,7 +69,7 @@ def test_ids_are_unique_so_that_charts_do_not_borrow_from_each_other(html: str) 
     assert set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', html)) <= {(i, "") for i in ids} | {("", i) for i in ids}
 
 
-def test_the_report_says_what_ran_and_that_it_was_simulated(html: str) -> None:
+def test_the_report_names_its_runs_and_that_they_were_simulated(html: str) -> None:
     text = Page(html).text
 
     assert ABOUT.command in text  # escaped in the source, as written on the page
@@ -122,7 +122,7 @@ def test_one_seed_has_no_deviation() -> None:
     assert "nan" not in Page(html).text.lower()
 
 
-def test_a_stopped_sweep_says_so() -> None:
+def test_a_stopped_sweep_is_reported_as_incomplete() -> None:
     stopped = Circumstances("c", "t", 1.0, "m", "v", (), {}, stopped="interrupted")
 
     assert "Not complete" in render_report([summary("fgd")], [TRACE], stopped)

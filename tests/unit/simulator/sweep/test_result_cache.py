@@ -1,4 +1,4 @@
-"""Finished runs outlive the process, and only results of the same inputs and code are taken."""
+"""Finished runs outlive the process, and only results of the same inputs and code count."""
 
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def test_a_torn_file_is_played_again(tmp_path: Path) -> None:
     assert swept.done[1][1] == RUNS[1].seed
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("here")
 
     with pytest.raises(ConfigError, match="results"):

@@ -30,7 +30,7 @@ def drawn_unless(run: Run, *, mistaken: Run | None = None, endless: bool = False
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 5])
-def test_results_come_in_the_order_asked_whatever_the_number_of_jobs(jobs: int) -> None:
+def test_results_are_in_the_requested_order_for_any_number_of_jobs(jobs: int) -> None:
     swept = sweep(RUNS, drawn, way=Processes(jobs))
 
     assert swept == Swept(done=tuple((run, drawn(run)) for run in RUNS))

@@ -1,4 +1,4 @@
-"""The programs of a control plane: built once, kept whole, found where they are."""
+"""Programs of a control plane: built once, complete, and found again."""
 
 import os
 from collections.abc import Sequence
@@ -90,9 +90,7 @@ def test_a_build_that_broke_off_goes_on_with_what_is_missing(
     assert {progress.tool for progress in told} == {"kubectl"}
 
 
-def test_a_failed_build_says_what_the_compiler_said(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_build_quotes_the_compiler(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_go(tmp_path / "go", monkeypatch, deed='echo "main.go:7: no space left" >&2; exit 1')
 
     with pytest.raises(BuildError, match=r"building etcd with .* failed.*\nmain.go:7: no space left$"):
@@ -128,7 +126,7 @@ def test_a_go_that_is_new_enough_is_taken_from_the_path(
     assert go_toolchain.find_go() == tmp_path / "go" / "go"
 
 
-def test_where_no_go_is_new_enough_the_message_says_what_was_found(
+def test_where_no_go_is_new_enough_the_message_lists_the_found_ones(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_go(tmp_path / "go", monkeypatch, version="go1.22.1")
@@ -145,7 +143,7 @@ def test_another_pin_is_another_folder_of_the_cache() -> None:
     assert helm.name.startswith("helm-v4.")
 
 
-def test_the_server_is_told_its_version() -> None:
+def test_the_server_is_built_with_its_version() -> None:
     assert f"-X k8s.io/component-base/version.gitVersion={version_of(KUBERNETES)}" in linker_flags(KUBERNETES)
 
 

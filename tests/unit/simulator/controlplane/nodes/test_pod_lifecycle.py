@@ -1,4 +1,4 @@
-"""What a simulated kubelet makes of a pod."""
+"""Lifecycle of a pod on a simulated kubelet."""
 
 from decimal import Decimal
 from typing import Any
@@ -50,7 +50,7 @@ def test_a_pod_that_fits_is_admitted() -> None:
     ("lacks", "reason"),
     [("cpu", "OutOfcpu"), ("memory", "OutOfmemory"), ("pods", "OutOfpods"), (GPU, "UnexpectedAdmissionError")],
 )
-def test_a_pod_that_finds_no_room_is_refused_as_a_kubelet_does(lacks: str, reason: str) -> None:
+def test_a_pod_beyond_the_free_resources_is_refused_as_by_a_kubelet(lacks: str, reason: str) -> None:
     free = {name: Decimal(4) for name in ("cpu", "memory", "pods", GPU)}
 
     refused = refusal(dict.fromkeys(free, Decimal(1)), free | {lacks: Decimal(0)})
@@ -74,7 +74,7 @@ def test_an_annotation_that_is_no_number_is_named() -> None:
     ("policy", "exit_code", "restarted"),
     [("Always", 0, True), ("Always", 1, True), ("OnFailure", 0, False), ("OnFailure", 1, True), ("Never", 1, False)],
 )
-def test_containers_start_again_as_the_restart_policy_says(policy: str, exit_code: int, *, restarted: bool) -> None:
+def test_containers_restart_according_to_the_restart_policy(policy: str, exit_code: int, *, restarted: bool) -> None:
     assert is_restarted(pod(restartPolicy=policy), Life(run_s=1, exit_code=exit_code)) is restarted
 
 

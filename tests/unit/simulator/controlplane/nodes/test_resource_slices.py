@@ -1,4 +1,4 @@
-"""Simulated nodes with a DRA driver: what they publish, and when their kubelets start a pod with claims."""
+"""Simulated nodes with a DRA driver: their ResourceSlices, and the start of pods with claims."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ def test_gpus_are_published_or_counted_and_never_both() -> None:
     assert as_registered(plain) == plain
 
 
-def test_a_generated_fleet_publishes_when_it_is_asked_to() -> None:
+def test_a_generated_fleet_publishes_when_a_driver_is_set() -> None:
     (node,) = generated_nodes(1, seed=0, dra_driver=DRIVER)
 
     assert slice_of(node, "uid")["spec"]["driver"] == DRIVER
