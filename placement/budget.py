@@ -1,7 +1,7 @@
 """Budget of work, counted so that it is the same on every machine, with time as the last resort.
 
-Work is what a solver or a search does, not how long it takes: on a slow or busy machine the same question gets just as
-far, only later. Time ends what would take far too long, and the plan names whatever it ended.
+Work counts the steps of a solver or a search, not their duration: on a slow or busy machine the same problem gets
+equally far, only later. Time ends what would take far too long, and the plan names what it ended.
 """
 
 import math
@@ -12,22 +12,22 @@ from cluster.plans import CutShort
 
 
 def stopped() -> float:
-    """Clock of a caller for whom time never runs out."""
+    """Clock of a caller without a time limit."""
     return 0.0
 
 
 @dataclass(slots=True, eq=False)
 class Budget:
-    """Remaining work, in the spender's units, and the instant at which time is up."""
+    """Remaining work, in the units of its user, and the instant at which time is up."""
 
     work: float
     clock: Clock = stopped
     over_at_s: float = math.inf
-    """On that clock."""
+    """Instant on that clock."""
     outer: "Budget | None" = None
     """Budget that this one is a part of: spending from the part spends from the whole."""
     time_ran_out: bool = False
-    """Whether time ended anything: then the same question may have another answer on another machine."""
+    """Whether time ended anything: the same problem may then have another solution on another machine."""
 
     @property
     def left_s(self) -> float:
@@ -48,8 +48,8 @@ class Budget:
         return not used_up
 
     def spend(self, work: float, cut_short: CutShort = "") -> None:
-        """Deducts work that was done. cut_short: the limit that ended it, if it did not end by itself."""
-        self.work -= max(1.0, work)  # at least something, so that no search goes on for ever
+        """Deducts work that was done. cut_short: the limit that ended it, if it did not end on its own."""
+        self.work -= max(1.0, work)  # at least something, so that no search continues without end
         if cut_short == "time":
             self.time_ran_out = True
         if self.outer is not None:

@@ -1,4 +1,4 @@
-"""From a question to an answer within a budget of work: search, fit into instances, keep what runs, certify."""
+"""Solution of a mix problem within a budget of work: search, fit into instances, keep what runs, certify."""
 
 import math
 from dataclasses import replace
@@ -11,18 +11,18 @@ from placement.budget import Budget
 from placement.mix.feasibility import is_feasible
 from placement.mix.instance_packing import fit_into_instances
 from placement.mix.problem import MixAnswer, MixQuestion, Need, objective_of, total_cost
-from placement.mix.search import Found, Mixes, Terms, begun, is_good, mixes_on, search
+from placement.mix.search import Mixes, SearchState, Terms, begun, is_good, mixes_on, search
 
 WORK_PER_S = 4_000.0
-"""Work of the solver for each second that is given, in simplex iterations (`placement.mix.pulp_solver`). Measured on a
-core of 2026 by `python -m benchmarks.mix`: 8,000 to 30,000 in a second. So a core half as fast is done in time; that a
-fast one is done early is the price of the same answer everywhere."""
+"""Solver work per second of the deadline, in simplex iterations (`placement.mix.pulp_solver`). Measured on a core of
+2026 by `python -m benchmarks.mix`: 8,000 to 30,000 per second. A core half as fast therefore finishes in time; a
+fast one finishes early, which is the price of the same result on every machine."""
 KEEPING_NODES = 200
-"""Nodes of the tree search for whether what runs would do as well. Chosen: mostly it takes one."""
+"""Nodes of the tree search that checks whether the running instances suffice. Chosen: mostly it takes one."""
 
 
 def work_of(within_s: float) -> float:
-    """What the mix of a whole plan may take where deciding is given so many seconds."""
+    """Solver work for the mix of a whole plan, given the deadline in seconds."""
     return WORK_PER_S * within_s
 
 
@@ -35,13 +35,13 @@ def answer_mix(
     known: Mixes | None = None,
     bound: float = -math.inf,
 ) -> MixAnswer | Reason:
-    """The cheapest mixes that were found within the budget, with what is proven; or why there are none.
+    """Cheapest mixes found within the budget, with the proven bound, or the reason why there are none.
 
-    gap: relative distance from the bound that is good enough: then the search ends, and instances that run are kept.
+    gap: relative distance from the bound that is good enough: the search then ends, and running instances are kept.
     solver: see `placement.mix.pulp_solver.solve`. bound: on the objective, proven elsewhere.
-    known: mixes that the answer must not be dearer than, if they are feasible.
+    known: mixes that limit the cost of the result, if they are feasible.
     Reasons: `BucketUnserved` (no type can), `InventoryShort` (proven), `WorkUsedUp` and `DeadlinePassed` (neither
-    answer nor proof).
+    solution nor proof).
     """
     unserved = first_unserved(question)
     if unserved is not None:
@@ -51,8 +51,8 @@ def answer_mix(
     return concluded(question, found, budget, terms)
 
 
-def concluded(question: MixQuestion, found: Found | Reason, budget: Budget, terms: Terms) -> MixAnswer | Reason:
-    """The answer that a search comes to."""
+def concluded(question: MixQuestion, found: SearchState | Reason, budget: Budget, terms: Terms) -> MixAnswer | Reason:
+    """Result of a search."""
     if isinstance(found, Reason):
         return found
     if not found.candidates:
@@ -71,15 +71,15 @@ def concluded(question: MixQuestion, found: Found | Reason, budget: Budget, term
     return replace(answer, fluid_cost_per_hour=min(fluid, answer.cost_per_hour))
 
 
-def _nothing_found(found: Found) -> Reason:
+def _nothing_found(found: SearchState) -> Reason:
     if found.cut_short == "time":
         return Reason("DeadlinePassed", "no mix was found before the deadline, and none was ruled out")
-    words = "no mix was found with the work of this deadline, and none was ruled out; a longer one gives it more"
+    words = "no mix was found with this deadline's work, and none was ruled out; a longer deadline allows more work"
     return Reason("WorkUsedUp", words)
 
 
 def _fitted(question: MixQuestion, candidates: tuple[Mixes, ...]) -> tuple[Mixes, ...]:
-    """The candidates as single instances can serve them, cheapest first."""
+    """Candidates as single instances can serve them, cheapest first."""
     if question.per_instance:
         tried = (fit_into_instances(question, mixes) for mixes in candidates)
         candidates = tuple(mixes for mixes in tried if mixes is not None and is_feasible(question, mixes))
@@ -100,9 +100,9 @@ def _running(need: Need) -> IntArray:
 
 
 def _running_mixes(question: MixQuestion, budget: Budget, terms: Terms) -> tuple[Mixes, ...]:
-    """How the running instances could serve the demand: one way, or none.
+    """Mixes of the running instances that serve the demand: one, or none.
 
-    Asked whatever work is left: an answer that changes what runs because there was no work to keep it helps nobody.
+    Solved whatever work is left: a change of running instances for lack of work to keep them would help no service.
     """
     if budget.left_s <= 0:
         budget.say_time_ran_out()
@@ -113,7 +113,7 @@ def _running_mixes(question: MixQuestion, budget: Budget, terms: Terms) -> tuple
 
 
 def first_unserved(question: MixQuestion) -> Reason | None:
-    """The first bucket that no offer can serve, as a reason."""
+    """First bucket that no offer can serve, as a reason."""
     for need in question.needs:
         for b, cell in enumerate(need.cells):
             if not any(np.isfinite(offer.load[b]) for offer in need.offers):
@@ -125,9 +125,9 @@ def first_unserved(question: MixQuestion) -> Reason | None:
     return None
 
 
-def _certified(question: MixQuestion, mixes: Mixes, found: Found, seconds: float, terms: Terms) -> MixAnswer:
+def _certified(question: MixQuestion, mixes: Mixes, found: SearchState, seconds: float, terms: Terms) -> MixAnswer:
     objective = objective_of(question, mixes)
-    # Solvers prove bounds to within their tolerances; one that passes the objective by dust means "equal".
+    # Solvers prove bounds within their tolerances; a bound slightly above the objective means "equal".
     bound = objective if objective - found.bound <= 1e-6 * max(1.0, objective) else found.bound
     cost = total_cost(question, mixes)
     cut_short = "" if is_good(question, found, terms.gap) else found.cut_short

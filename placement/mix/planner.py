@@ -1,4 +1,4 @@
-"""The decider of the mix: how many instances of which GPU types each model service should have now."""
+"""Mix decider: the present number of instances of each GPU type for each model service."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,44 +17,43 @@ from placement.mix.heuristics import best_single_type, greedy_mix, stock_after
 from placement.mix.optimizer import answer_mix, concluded, first_unserved
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, Stock, mix_cost
 from placement.mix.problem_builder import need_of, stock_of, with_narrower_stock
-from placement.mix.search import Found, Terms, begun, certain_shortage, search
+from placement.mix.search import SearchState, Terms, begun, certain_shortage, search
 from placement.mix.sensitivity import explain
 from placement.mix.validation import gpu_type_mistakes, profile_mistakes, service_mistakes
 
 EXPLAINING_SHARE = 0.2
-"""Share of the work that is kept for explaining answers, where explanations are wanted; they also take all that answers
-leave. Chosen: an explanation asks two or three questions as hard as its answer was."""
+"""Fraction of the work that is reserved for explanations, where they are wanted; they also use the work that the
+solutions leave. Chosen: an explanation solves two or three problems as hard as the original."""
 TOGETHER_SHARE = 0.5
-"""Share of the work that is kept, where services share a stock, until it is known whether it holds all their answers;
-then it goes to the widest gaps, or else to one answer for all of them. Chosen."""
+"""Fraction of the work that is reserved, where services share a stock, until it is known whether the stock holds all
+their solutions. It then goes to the widest gaps, or else to one solution for all of them. Chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class MixSettings:
-    """How services are planned, whichever they are."""
+    """Settings of the mix planner, the same for all services."""
 
     gap: float = 0.001
-    """Relative distance from the proven bound at which a mix is good enough, and what runs is not replaced."""
+    """Relative distance from the proven bound at which a mix is good enough, and running instances are not replaced."""
     change_price_per_hour: float = 0.0
     """Dollars per hour that each instance started or stopped must save; 0: every cheaper mix is worth the change."""
     per_instance: bool = False
-    """Keep every slice on one instance, as routers that hold sessions in place need it; mostly a few per cent dearer.
-
-    Off: the router sends each request of a GPU type to its emptiest instance. Load is a rate, so instances of a
-    type then share it evenly, and each is as full as its type.
+    """Keeps every slice on one instance, for routers with sticky sessions; mostly a few per cent more expensive.
+    Off: the router sends each request of a GPU type to its emptiest instance. Load is a rate, so instances of a type
+    then share it evenly, and each is as full as its type.
     """
     explain: bool = True
-    """Whether to ask by re-solving what a GPU more, a looser SLO or no headroom would save."""
+    """Whether to compute, by solving again, the savings from one more GPU, a looser SLO or no headroom."""
 
 
 def plan_mix(snapshot: Snapshot, budget: Budget, settings: MixSettings = MixSettings()) -> Plan:
     """Instances, routing and reasons for every service of the snapshot, within a budget of solver work.
 
-    A service that cannot be planned is refused with a reason and its instances stay as they are. Where the stock does
-    not hold all services, those of high priority come first, and among equals the first. Nothing is scaled when what
-    runs is right. What the budget's time cut off is named in the plan.
+    A service that cannot be planned is refused with a reason, and its instances stay unchanged. Where the stock does
+    not hold all services, those of high priority come first, and among equals the first. Nothing is scaled when the
+    running instances are right. The plan names what was cut short by time.
     """
-    refusals, needs = _sorted_out(snapshot)
+    refusals, needs = _valid_needs(snapshot)
     solving = budget.part(1 - EXPLAINING_SHARE if settings.explain else 1.0)
     answered, short = _answer_by_priority(snapshot, needs, settings, solving)
     refusals |= short
@@ -76,19 +75,19 @@ def plan_mix(snapshot: Snapshot, budget: Budget, settings: MixSettings = MixSett
 OUT_OF_TIME = Reason("MixOutOfTime", "time for services ran out before the work for them was done")
 
 
-def _sorted_out(snapshot: Snapshot) -> tuple[dict[str, Reason], list[Need]]:
-    """Refusals of services that no question can be asked about, and the needs of the others."""
+def _valid_needs(snapshot: Snapshot) -> tuple[dict[str, Reason], list[Need]]:
+    """Refusals of services without a valid problem, and the needs of the others."""
     names = snapshot.gpu_type_names
     shared = tuple(gpu_type_mistakes(snapshot.gpu_types))
     refusals: dict[str, Reason] = {}
     needs: dict[str, Need] = {}
     for service in snapshot.services:
-        # A profile for a type that the fleet does not have is no harm here: it is never used.
+        # A profile for a type that the fleet does not have does no harm here: it is never used.
         own = [p for p in snapshot.profiles if p.model == service.model and p.gpu_type in names]
         mistakes = (*shared, *profile_mistakes(own, names), *service_mistakes(service, names))
         found = _bad_input(mistakes) if mistakes else need_of(service, snapshot)
         if service.name in needs or service.name in refusals:
-            found = Reason("BadInput", f"several services are called {service.name}; give each its own name")
+            found = Reason("BadInput", f"several services have the name {service.name}; give each its own name")
             needs.pop(service.name, None)
         if isinstance(found, Need):
             found = first_unserved(MixQuestion((found,))) or found
@@ -123,17 +122,17 @@ def _question(snapshot: Snapshot, needs: list[Need], settings: MixSettings) -> M
 Answered = tuple[MixQuestion, MixAnswer]
 
 ADMISSION_GAP = 0.05
-"""How near to the bound a mix must be that only shows that there is one; the final answer is sought afterwards."""
+"""Relative gap of a mix that only proves that the services fit; the final solution is sought afterwards."""
 ADMISSION_SHARE = 0.25
-"""Share of the work that is left for finding such a mix: those that come after want their turn, too."""
+"""Fraction of the remaining work for such a mix, so that later services get their turn as well."""
 
 
 def _answer_by_priority(
     snapshot: Snapshot, needs: list[Need], settings: MixSettings, budget: Budget
 ) -> tuple[list[Answered], dict[str, Reason]]:
-    """Answers for as many needs as the stock holds, in order of priority, and reasons for the others."""
+    """Solutions for as many needs as the stock holds, in order of priority, and reasons for the others."""
     everything = _question(snapshot, needs, settings)
-    apart = _answer_apart(everything, settings, budget)
+    apart = _answer_separately(everything, settings, budget)
     answers = {n.service: a for n, a in zip(needs, apart, strict=True) if isinstance(a, MixAnswer)}
     if _fit_together(everything, apart):
         return [(replace(everything, needs=(need,)), answers[need.service]) for need in everything.needs], {}
@@ -151,15 +150,15 @@ def _answer_by_priority(
     return [(question, answer)], refusals
 
 
-def _answer_apart(everything: MixQuestion, settings: MixSettings, budget: Budget) -> list[MixAnswer | Reason]:
-    """Each need by itself, as if it had the stock alone.
+def _answer_separately(everything: MixQuestion, settings: MixSettings, budget: Budget) -> list[MixAnswer | Reason]:
+    """Solution of each need, as if it had the stock alone.
 
-    Many small questions are far easier than a large one, and as long as the stock holds them all they are the same.
-    Where a stock is shared, part of the work is kept for the case that it does not hold them all.
+    Many small problems are far easier than a large one, and while the stock holds them all their solutions are the
+    same. Where a stock is shared, part of the work is reserved for the case that it does not hold them all.
     """
     questions = [replace(everything, needs=(need,)) for need in everything.needs]
     terms = Terms(settings.gap)
-    found: list[Found | Reason] = [begun(question) for question in questions]
+    found: list[SearchState | Reason] = [begun(question) for question in questions]
     if not everything.stock or len(questions) < 2:
         return _concluded(questions, search(questions, found, budget, terms), budget, terms)
     first = budget.part(1 - TOGETHER_SHARE)
@@ -172,7 +171,7 @@ def _answer_apart(everything: MixQuestion, settings: MixSettings, budget: Budget
 
 
 def _concluded(
-    questions: Sequence[MixQuestion], found: Sequence[Found | Reason], budget: Budget, terms: Terms
+    questions: Sequence[MixQuestion], found: Sequence[SearchState | Reason], budget: Budget, terms: Terms
 ) -> list[MixAnswer | Reason]:
     return [concluded(q, each, budget, terms) for q, each in zip(questions, found, strict=True)]
 
@@ -182,7 +181,7 @@ def _is_cut(answer: MixAnswer | Reason) -> bool:
 
 
 def _fit_together(everything: MixQuestion, apart: Sequence[MixAnswer | Reason]) -> bool:
-    """Whether there is an answer for every need and the stock holds them all."""
+    """Whether there is a solution for every need and the stock holds them all."""
     mixes = [answer.mixes[0] for answer in apart if isinstance(answer, MixAnswer)]
     return len(mixes) == len(apart) and is_feasible(everything, tuple(mixes))
 
@@ -196,8 +195,8 @@ def _admit(
 ) -> tuple[list[tuple[Need, Mix]], dict[str, Reason]]:
     """Needs that the stock holds together, each with a feasible mix, and reasons for the others; by priority.
 
-    A need takes its wish or a greedy mix out of what those before it have left. Only where both fail is it solved
-    together with those before it, which may make room.
+    A need takes its own solution or a greedy mix from the stock that earlier needs have left. Only where both fail is
+    it solved together with the earlier ones, which may free devices.
     """
     admitted: list[tuple[Need, Mix]] = []
     refusals: dict[str, Reason] = {}
@@ -239,7 +238,7 @@ def _service_plan(need: Need, mix: Mix, answer: MixAnswer, notes: tuple[Reason, 
 
 
 def routing_of(need: Need, mix: Mix) -> Routing:
-    """Bucket by bucket, the share of its requests for each GPU type."""
+    """Fraction of each bucket's requests for each GPU type."""
     weight = np.zeros((*need.grid.shape, len(need.offers)))
     for cell, share in zip(need.cells, mix.share, strict=True):
         weight[cell] = share
@@ -248,7 +247,7 @@ def routing_of(need: Need, mix: Mix) -> Routing:
 
 
 def _own_certificate(need: Need, mix: Mix, answer: MixAnswer) -> Certificate:
-    """One service's part of a certificate: it alone cannot save more than all of them together could."""
+    """Certificate of one service: it alone cannot save more than all of them together could."""
     joint = answer.certificate
     if len(answer.mixes) == 1:
         return joint
@@ -268,12 +267,12 @@ def _joined(answers: list[MixAnswer]) -> Certificate:
 
 
 def _step(snapshot: Snapshot, service: ModelService, plan: ServicePlan) -> Step | None:
-    """The change from what is asked for now to the plan; None where there is nothing to change."""
+    """Change from the requested instances to the plan; None where there is nothing to change."""
     if plan.refusal is not None:
         return None
     now: Mapping[str, int] = service.replicas or {}
     profiled = {profile.gpu_type for profile in snapshot.profiles if profile.model == service.model}
-    # A type without a profile is never scaled, not even to zero: nobody knows what its instances do.
+    # A type without a profile is never scaled, not even to zero: the throughput of its instances is unknown.
     wanted = {name: plan.instances.get(name, 0) for name in snapshot.gpu_type_names if name in profiled}
     changed = {name: count for name, count in wanted.items() if count != now.get(name, 0)}
     if not changed:

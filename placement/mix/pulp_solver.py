@@ -1,4 +1,4 @@
-"""The solver port: runs a PuLP model with so much work at most and says what is proven about its answer."""
+"""Solver port: runs a PuLP model with a limit on its work, and reports what is proven about the result."""
 
 import math
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from cluster.plans import CutShort
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 
 WORK_PER_NONZERO = 0.5
-"""Work of reading a model and of presolving it, in simplex iterations per coefficient. Measured: with it a unit of work
+"""Work of reading and presolving a model, in simplex iterations per coefficient. Measured: with it a unit of work
 takes 30 to 120 µs on a core of 2026, for models of 80 to 4,300 coefficients (`python -m benchmarks.mix`)."""
 CBC_WORK_PER_NODE = 10.0
-"""CBC does not tell its iterations, so it is charged for all the nodes that it was given. Chosen."""
+"""Charge per node of CBC, which does not report its iterations: for all nodes of its limit. Chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """Outcome of one solve (minimisation). The values of an optimal or feasible answer stand in the model's variables.
+    """Outcome of one solve (minimisation). The model's variables hold the values of an optimal or feasible solution.
 
-    `optimal` means: within the gap that was asked for.
+    `optimal` means: within the requested gap.
     """
 
     status: Status
@@ -29,9 +29,9 @@ class Solved:
     """Proven lower bound on the objective; -inf when nothing is proven, inf when the model is infeasible."""
     solver: str
     work: float = 0.0
-    """What it took, in simplex iterations: the same on every machine."""
+    """Work of the solve, in simplex iterations: the same on every machine."""
     cut_short: CutShort = ""
-    """What ended the search before the answer was optimal or none was proven to exist."""
+    """Limit that ended the search before the solution was optimal, or before infeasibility was proven."""
 
     @property
     def has_answer(self) -> bool:
@@ -47,14 +47,14 @@ def solve(
     solver: str | None = None,
     fractions: bool = False,
 ) -> Solved:
-    """Minimise, with at most so many nodes of the tree search.
+    """Minimises the model, with at most `most_nodes` nodes of the tree search.
 
-    The same model and the same number of nodes have the same outcome, unless `limit_s` seconds pass before: then the
-    outcome says that time cut it short.
+    The same model and the same number of nodes have the same outcome, unless `limit_s` seconds pass before: the outcome
+    then names time as the limit.
 
-    gap: relative distance from the proven bound at which to stop. solver: `HiGHS` or `CBC`; None takes HiGHS where
-    it can be imported. One thread: answers repeat, and a planner does not fight its neighbours for cores.
-    fractions: let whole-number variables take fractions; the answer is then only a bound.
+    gap: relative distance from the proven bound at which to stop. solver: `HiGHS` or `CBC`; None takes HiGHS where it
+    can be imported. One thread: results repeat, and a planner does not compete with its neighbours for cores.
+    fractions: let whole-number variables take fractions; the result is then only a bound.
     """
     if limit_s <= 0:
         return Solved("unknown", -math.inf, "none", cut_short="time")
@@ -64,12 +64,12 @@ def solve(
 
 
 class _HighsByNodes(pulp.HiGHS):  # type: ignore[misc] # PuLP has no annotations
-    """PuLP's HiGHS, where the search may stop at a number of nodes: PuLP 3.3 fails on the status that says so."""
+    """PuLP's HiGHS, where the search may stop at a number of nodes: PuLP 3.3 fails on the status of that case."""
 
     def findSolutionValues(self, lp: pulp.LpProblem) -> tuple[int, int]:  # noqa: N802 - PuLP's name
         try:
             status, sol_status = super().findSolutionValues(lp)
-        except KeyError:  # the values are there by then
+        except KeyError:  # the values exist by then
             if math.isfinite(lp.solverModel.getInfo().objective_function_value):
                 return pulp.LpStatusOptimal, pulp.LpSolutionIntegerFeasible
             return pulp.LpStatusNotSolved, pulp.LpSolutionNoSolutionFound
@@ -77,8 +77,8 @@ class _HighsByNodes(pulp.HiGHS):  # type: ignore[misc] # PuLP has no annotations
 
 
 def _by_highs(model: pulp.LpProblem, most_nodes: int | None, limit_s: float, gap: float, fractions: bool) -> Solved:
-    # A restart of the tree search throws work away that a short deadline does not pay back: without it the longest
-    # of 18 solves with 12 types and 2,000 slices took 0.22 s of processor time instead of 0.33 s.
+    # A restart of the tree search discards work that a short deadline does not pay back: without it the longest of 18
+    # solves with 12 types and 2,000 slices took 0.22 s of processor time instead of 0.33 s.
     options: dict[str, Any] = {"gapRel": gap, "threads": 1, "random_seed": 0, "mip_allow_restart": False}
     options |= {"mip_max_nodes": most_nodes} if most_nodes is not None else {}
     options |= {"timeLimit": limit_s} if math.isfinite(limit_s) else {}
@@ -98,12 +98,15 @@ def _by_highs(model: pulp.LpProblem, most_nodes: int | None, limit_s: float, gap
 
 
 def cbc(**options: Any) -> pulp.COIN_CMD:
-    """The CBC that comes with PuLP."""
+    """The CBC that is part of PuLP."""
     return pulp.COIN_CMD(path=pulp.PULP_CBC_CMD.pulp_cbc_path, **options)
 
 
 def _by_cbc(model: pulp.LpProblem, most_nodes: int | None, limit_s: float, gap: float, fractions: bool) -> Solved:
-    """CBC tells its bound only in its log, so an answer that it did not prove carries the bound of the relaxation."""
+    """Solves with CBC.
+
+    It reports its bound only in its log, so an unproven solution carries the bound of the relaxation.
+    """
     options: dict[str, Any] = {"msg": False, "threads": 1, "options": ["randomSeed 1", "randomCbcSeed 1"]}
     options |= {"timeLimit": limit_s} if math.isfinite(limit_s) else {}
     model.solve(cbc(mip=False, **options))
@@ -117,9 +120,9 @@ def _by_cbc(model: pulp.LpProblem, most_nodes: int | None, limit_s: float, gap: 
     if model.status == pulp.LpStatusInfeasible:
         return Solved("infeasible", math.inf, "CBC", work)
     proven = model.sol_status == pulp.LpSolutionOptimal
-    # CBC's own word for its end does not reach PuLP's status: what took all of the time was ended by it.
+    # CBC's own reason does not reach PuLP's status: a solve that took all of the time was ended by it.
     cut: CutShort = "" if proven else "time" if took_s >= limit_s else "work"
-    # CBC hands back the relaxation's values when it found no whole-number answer: only sol_status tells.
+    # CBC returns the relaxation's values when it found no whole-number solution: only sol_status shows it.
     if model.sol_status not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible) or not _holds(model, fractions):
         return Solved("unknown", relaxed, "CBC", work, cut)
     bound = pulp.value(model.objective) if proven and gap == 0 else relaxed
@@ -127,7 +130,7 @@ def _by_cbc(model: pulp.LpProblem, most_nodes: int | None, limit_s: float, gap: 
 
 
 def _holds(model: pulp.LpProblem, fractions: bool) -> bool:
-    """Whether the values are there, whole where they must be, and keep the model's own constraints."""
+    """Whether the values exist, are whole where they must be, and meet the model's own constraints."""
     if any(variable.varValue is None for variable in model.variables()):
         return False
     return fractions or bool(model.valid(1e-5))

@@ -1,7 +1,7 @@
-"""The search for mixes: what needs no solver first, then round after round of more solver work where the gap is widest.
+"""Search for mixes: first without a solver, then in rounds of growing solver work where the gap is widest.
 
-What was found for a question is kept from round to round. Each round gives the tree search twice the nodes of the one
-before, so what is done again costs no more than what is done for the first time.
+The state of each problem is kept from round to round. Each round gives the tree search twice the nodes of the previous
+one, so repeated work costs no more than new work.
 """
 
 import math
@@ -23,19 +23,19 @@ Mixes = tuple[Mix, ...]
 """One mix per need."""
 
 FIRST_NODES = 50
-"""Nodes of the tree search of each model in a question's first round. Chosen: 11 of 12 cases of
-`python -m benchmarks.mix` with four GPU types need fewer."""
+"""Nodes of the tree search of each model in a problem's first round. Chosen: 11 of 12 cases of `python -m
+benchmarks.mix` with four GPU types need fewer."""
 GROWTH = 2
-"""Nodes of a round, times those of the round before."""
+"""Factor on the nodes from one round to the next."""
 LAST_WORD_NODES = 500
-"""Nodes for naming what is missing, once it is proven that there is no answer."""
+"""Nodes for naming the missing devices, once it is proven that there is no solution."""
 LAST_WORD_S = 0.1
-"""Seconds beyond the deadline that naming it may take."""
+"""Seconds beyond the deadline that naming them may take."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a search is done."""
+    """Settings of a search."""
 
     gap: float = 0.0
     """Relative distance from the bound that is good enough."""
@@ -44,8 +44,8 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Found:
-    """What is known of a question: feasible mixes, a proven bound on the objective, and how far the search has come."""
+class SearchState:
+    """State of a problem's search: feasible mixes, a proven bound on the objective, and the next round."""
 
     candidates: tuple[Mixes, ...]
     bound: float
@@ -55,26 +55,25 @@ class Found:
     is_done: bool = False
     """Whether no further round can find more."""
     nodes: int = FIRST_NODES
-    """For each model in the next round."""
+    """Nodes for each model in the next round."""
     round_work: float = 0.0
-    """What the last round took, in simplex iterations."""
+    """Work of the last round, in simplex iterations."""
     cut_short: CutShort = ""
-    """What ended the last round."""
+    """Limit that ended the last round."""
     seconds: float = 0.0
-    """What all rounds took."""
+    """Duration of all rounds."""
 
 
-def begun(question: MixQuestion, known: Mixes | None = None, bound: float = -math.inf) -> Found:
-    """What is known before any solver is asked.
+def begun(question: MixQuestion, known: Mixes | None = None, bound: float = -math.inf) -> SearchState:
+    """State before any solver runs, for a question whose demand can all be served by some offer.
 
-    Of a question whose demand can all be served by some offer. known: mixes from elsewhere, used if they are feasible.
-    bound: proven elsewhere.
+    known: mixes from elsewhere, used if they are feasible. bound: proven elsewhere.
     """
     if not any(need.cells for need in question.needs):
         idle = tuple(_idle(need) for need in question.needs)
-        return Found((idle,), objective_of(question, idle), "none", is_done=True)
+        return SearchState((idle,), objective_of(question, idle), "none", is_done=True)
     start = [mixes for mixes in (known, start_mixes(question)) if mixes is not None and is_feasible(question, mixes)]
-    return Found(tuple(start), max(bound, price_bound(question)), "greedy")
+    return SearchState(tuple(start), max(bound, price_bound(question)), "greedy")
 
 
 def _idle(need: Need) -> Mix:
@@ -82,16 +81,16 @@ def _idle(need: Need) -> Mix:
 
 
 def search(
-    questions: Sequence[MixQuestion], known: Sequence[Found | Reason], budget: Budget, terms: Terms
-) -> list[Found | Reason]:
-    """Rounds of search until every question is answered to within the gap, or the budget is used up.
+    questions: Sequence[MixQuestion], known: Sequence[SearchState | Reason], budget: Budget, terms: Terms
+) -> list[SearchState | Reason]:
+    """Rounds of search until every problem is solved to within the gap, or the budget is used up.
 
-    Every question has its first round before one has its second; within a round the widest gap comes first. What one
-    question leaves of the work is there for the others. A reason in place of an answer is proven.
+    Every problem has its first round before one has its second; within a round the widest gap comes first. Work that
+    one problem leaves is available to the others. A reason in place of a state is proven.
     """
     now = list(known)
     waiting = {
-        k: each for k, each in enumerate(known) if isinstance(each, Found) and _is_open(questions[k], each, terms)
+        k: each for k, each in enumerate(known) if isinstance(each, SearchState) and _is_open(questions[k], each, terms)
     }
     while waiting:
         k = min(waiting, key=lambda k: (waiting[k].nodes, -_gap(questions[k], waiting[k]), k))
@@ -102,48 +101,50 @@ def search(
         before = waiting.pop(k)
         nodes = _nodes_within(budget, before)
         after = _one_round(questions[k], before, nodes, budget, terms) if nodes else replace(before, cut_short="work")
-        if nodes and isinstance(after, Found) and _is_open(questions[k], after, terms):
+        if nodes and isinstance(after, SearchState) and _is_open(questions[k], after, terms):
             waiting[k] = after
         now[k] = after
     return now
 
 
-def _is_open(question: MixQuestion, found: Found, terms: Terms) -> bool:
+def _is_open(question: MixQuestion, found: SearchState, terms: Terms) -> bool:
     return not found.is_done and not is_good(question, found, terms.gap)
 
 
-def is_good(question: MixQuestion, found: Found, gap: float) -> bool:
-    """Whether the best mix is as near to the bound as that."""
+def is_good(question: MixQuestion, found: SearchState, gap: float) -> bool:
+    """Whether the best mix is within that gap of the bound."""
     return _best(question, found) <= found.bound / max(1 - gap, 1e-9) + 1e-6
 
 
-def _best(question: MixQuestion, found: Found) -> float:
+def _best(question: MixQuestion, found: SearchState) -> float:
     return min((objective_of(question, mixes) for mixes in found.candidates), default=math.inf)
 
 
-def _gap(question: MixQuestion, found: Found) -> float:
-    """As in `Certificate`; infinite where there is no answer yet."""
+def _gap(question: MixQuestion, found: SearchState) -> float:
+    """Gap as in `Certificate`; infinite where there is no solution yet."""
     best = _best(question, found)
     return (best - found.bound) / max(abs(best), 1e-12) if math.isfinite(best) else math.inf
 
 
-def _nodes_within(budget: Budget, found: Found) -> int:
-    """Nodes for the next round: fewer than are due where the work would not last, none where that is no gain.
+def _nodes_within(budget: Budget, found: SearchState) -> int:
+    """Nodes for the next round: fewer than planned where the work would not suffice, none where that is no gain.
 
-    A round is taken to cost as much more than the last one as it has more nodes.
+    The cost of a round is assumed to grow with its number of nodes.
     """
     expected = GROWTH * found.round_work
     nodes = found.nodes if expected <= budget.work else int(found.nodes * budget.work / expected)
     return nodes if not found.round_work or GROWTH * nodes > found.nodes else 0
 
 
-def _one_round(question: MixQuestion, known: Found, nodes: int, budget: Budget, terms: Terms) -> Found | Reason:
-    """The split model first, unless it is solved; then, where it leaves a gap, the model with whole slices."""
+def _one_round(
+    question: MixQuestion, known: SearchState, nodes: int, budget: Budget, terms: Terms
+) -> SearchState | Reason:
+    """Solves the split model first, unless it is solved; then, where it leaves a gap, the model with whole slices."""
     began_s, before = budget.clock(), budget.work
-    found: Found | Reason = replace(known, cut_short="")
-    if isinstance(found, Found) and not found.is_split_solved:
+    found: SearchState | Reason = replace(known, cut_short="")
+    if isinstance(found, SearchState) and not found.is_split_solved:
         found = _split(question, found, nodes, budget, terms)
-    if isinstance(found, Found) and _is_open(question, found, terms):
+    if isinstance(found, SearchState) and _is_open(question, found, terms):
         found = _whole(question, found, nodes, budget, terms)
     if isinstance(found, Reason):
         return found
@@ -151,8 +152,8 @@ def _one_round(question: MixQuestion, known: Found, nodes: int, budget: Budget, 
     return replace(found, nodes=GROWTH * nodes, round_work=before - budget.work, seconds=seconds)
 
 
-def _split(question: MixQuestion, found: Found, nodes: int, budget: Budget, terms: Terms) -> Found | Reason:
-    """Let slices be split: that is fast, bounds the rest from below, and rounded it is mostly as cheap."""
+def _split(question: MixQuestion, found: SearchState, nodes: int, budget: Budget, terms: Terms) -> SearchState | Reason:
+    """Solves the model with split slices: fast, a lower bound for the rest, and mostly as cheap when rounded."""
     split = build_model(question, whole_slices=False)
     solved = _solved(split, nodes, budget, terms)
     if solved.status == "infeasible":
@@ -167,14 +168,14 @@ def _split(question: MixQuestion, found: Found, nodes: int, budget: Budget, term
         return replace(found, is_done=is_solved)
     if is_good(question, found, terms.gap) or not budget.allows_more():
         return found
-    # Rounding slice by slice cost an instance, but the same ones may hold whole slices in another way. Where they
-    # do, that is found fast; where they do not, the proof may be long, and the full model is better.
+    # Rounding slice by slice cost an instance, but the same instances may hold whole slices in another arrangement. If
+    # they do, that is found fast; if they do not, the proof may be long, and the full model is better.
     instances = tuple(mix.instances for mix in relaxed)
     return _with(question, found, solved, mixes_on(question, instances, nodes, budget, terms))
 
 
-def _whole(question: MixQuestion, found: Found, nodes: int, budget: Budget, terms: Terms) -> Found | Reason:
-    """Keep slices whole: the model itself."""
+def _whole(question: MixQuestion, found: SearchState, nodes: int, budget: Budget, terms: Terms) -> SearchState | Reason:
+    """Solves the model itself, with whole slices."""
     if not budget.allows_more():
         return replace(found, cut_short=budget.cut_short)
     whole = build_model(question, whole_slices=True)
@@ -188,8 +189,10 @@ def _whole(question: MixQuestion, found: Found, nodes: int, budget: Budget, term
 def mixes_on(
     question: MixQuestion, instances: tuple[IntArray, ...], nodes: int, budget: Budget, terms: Terms
 ) -> Mixes | None:
-    """A way in which exactly these instances serve the demand in whole slices, or None where so many nodes of the tree
-    search show none."""
+    """Mixes in which exactly these instances serve the demand in whole slices; None where the tree search finds none.
+
+    nodes: limit of the tree search.
+    """
     model = build_model(question, whole_slices=True)
     for (k, g), count in model.y.items():
         count.bounds(int(instances[k][g]), int(instances[k][g]))
@@ -199,14 +202,14 @@ def mixes_on(
 
 
 def _solved(model: MixModel, nodes: int, budget: Budget, terms: Terms) -> Solved:
-    """The outcome of a solve, whose work is taken off the budget."""
+    """Outcome of a solve, whose work is charged to the budget."""
     solved = solve(model.problem, most_nodes=nodes, limit_s=budget.left_s, gap=terms.gap, solver=terms.solver)
     budget.spend(solved.work, solved.cut_short)
     return solved
 
 
-def _with(question: MixQuestion, found: Found, solved: Solved, mixes: Mixes | None) -> Found:
-    """What is known, with one more proof and, where the check finds no fault with it, one more candidate."""
+def _with(question: MixQuestion, found: SearchState, solved: Solved, mixes: Mixes | None) -> SearchState:
+    """State with one more proof and, where the check finds no violation, one more candidate."""
     fresh = (mixes,) if mixes is not None and is_feasible(question, mixes) else ()
     return replace(
         found,
@@ -218,13 +221,13 @@ def _with(question: MixQuestion, found: Found, solved: Solved, mixes: Mixes | No
 
 
 def shortage(question: MixQuestion, budget: Budget, solver: str | None = None) -> Reason:
-    """Why a question that has no answer has none: the cheapest set of GPUs that would do."""
+    """Reason why a question has no solution: the cheapest set of missing GPUs."""
     found = _missing(question, budget, max(budget.left_s, LAST_WORD_S), solver, fractions=False)
     return found or Reason("InventoryShort", "the stock cannot serve the demand")
 
 
 def certain_shortage(question: MixQuestion, budget: Budget, solver: str | None = None) -> Reason | None:
-    """A fast proof that the stock is short, and by how much at least; None where there is no such proof.
+    """Fast proof that the stock is short, and by how much at least; None where there is no such proof.
 
     It counts instances in fractions, so it misses shortages of less than an instance.
     """
@@ -247,6 +250,6 @@ def _missing(
     least = "at least " if fractions else ""
     return Reason(
         "InventoryShort",
-        f"the stock cannot serve the demand; {least}{words} would do",
+        f"the stock cannot serve the demand; {least}{words} would suffice",
         {name: float(count) for name, count in missing.items()},
     )

@@ -1,8 +1,7 @@
-"""Why a mix is what it is: which limit binds, and what a GPU more, a looser promise or less headroom would save.
+"""Sensitivity of a mix: the binding limit, and the savings from one more GPU, a looser SLO or less headroom.
 
-Savings are differences between solved questions, not shadow prices: instances are whole, so a marginal price of the
-relaxed model says little about the next one. They are as exact as both answers; what the work did not suffice for is
-left out.
+Savings are differences between solved problems, not shadow prices: instances are whole, so a marginal price of the
+relaxed model says little about the next one. They are as exact as both solutions; savings beyond the work are left out.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,13 +22,13 @@ CENT = 0.005
 
 
 QUESTION_SHARE = 1 / 3
-"""Share of the work that is left for each question, so that one hard question does not silence the others."""
+"""Fraction of the remaining work for each problem, so that one hard problem does not prevent the others."""
 
 
 def explain(
     snapshot: Snapshot, question: MixQuestion, answer: MixAnswer, budget: Budget
 ) -> dict[str, tuple[Reason, ...]]:
-    """Notes per service, in the order: load, single type, whole slices, stock, headroom, promise."""
+    """Notes per service, in the order: load, single type, whole slices, stock, headroom, SLO."""
     notes: dict[str, list[Reason]] = {}
     for need, mix in zip(question.needs, answer.mixes, strict=True):
         notes[need.service] = [*_loads(need, mix), *_single_type(question, need, mix)]
@@ -45,7 +44,7 @@ def explain(
         own = replace(question, needs=(need,), stock=_stock_for(question, answer, need))
         notes[need.service] += [
             *_headroom(own, mix, resolve),
-            *_looser_promises(snapshot, own, mix, resolve),
+            *_looser_slos(snapshot, own, mix, resolve),
         ]
     return {service: tuple(reasons) for service, reasons in notes.items()}
 
@@ -54,7 +53,7 @@ Resolve = Callable[[MixQuestion], MixAnswer | None]
 
 
 def _loads(need: Need, mix: Mix) -> Iterator[Reason]:
-    """How full each pool is, with and without its headroom: the fullest one is the capacity that binds."""
+    """Load of each pool, with and without its headroom: the fullest one is the capacity that binds."""
     for g, offer in enumerate(need.offers):
         count = int(mix.instances[g])
         if count:
@@ -82,7 +81,7 @@ def _single_type(question: MixQuestion, need: Need, mix: Mix) -> Iterator[Reason
 
 
 def _whole_slices(question: MixQuestion, answer: MixAnswer) -> Iterator[Reason]:
-    """What it costs, or would cost, to keep every slice on one instance instead of cutting it between two."""
+    """Cost of keeping every slice on one instance instead of cutting it between two."""
     fitted = answer.mixes if question.per_instance else fit_into_instances(question, answer.mixes)
     if fitted is None:
         yield Reason("WholeSlices", "the stock does not suffice to keep every slice on one instance")
@@ -96,7 +95,7 @@ def _whole_slices(question: MixQuestion, answer: MixAnswer) -> Iterator[Reason]:
 
 
 def _stock(question: MixQuestion, answer: MixAnswer, resolve: Resolve) -> Iterator[Reason]:
-    """What the next instance's devices of each exhausted type would save."""
+    """Savings from the next instance's devices of each exhausted type."""
     left = dict(question.stock)
     for need, mix in zip(question.needs, answer.mixes, strict=True):
         left = stock_after(left, need, mix)
@@ -121,7 +120,7 @@ def _takers(question: MixQuestion, stock: str) -> list[Offer]:
 
 
 def _more(question: MixQuestion, name: str, devices: int) -> dict[str, Stock]:
-    """The stock with so many more devices, and every stock that they would then belong to as well."""
+    """Stock with `devices` more devices, and every stock that they would then belong to as well."""
     holding = [other for other in question.stock if all(other in offer.stocks for offer in _takers(question, name))]
     return {
         other: Stock(
@@ -133,7 +132,7 @@ def _more(question: MixQuestion, name: str, devices: int) -> dict[str, Stock]:
 
 
 def _stock_for(question: MixQuestion, answer: MixAnswer, need: Need) -> dict[str, Stock]:
-    """The stock without what the other needs use."""
+    """Stock without the devices of the other needs."""
     left = dict(question.stock)
     for other, mix in zip(question.needs, answer.mixes, strict=True):
         if other is not need:
@@ -149,13 +148,13 @@ def _headroom(own: MixQuestion, mix: Mix, resolve: Resolve) -> Iterator[Reason]:
         share = extra / bare.cost_per_hour if bare.cost_per_hour else 0.0
         yield Reason(
             "Headroom",
-            f"room for bursts costs {extra:.2f} $/h ({share:.0%})",
+            f"headroom for bursts costs {extra:.2f} $/h ({share:.0%})",
             {"extra_per_hour": extra, "extra_share": share},
         )
 
 
-def _looser_promises(snapshot: Snapshot, own: MixQuestion, mix: Mix, resolve: Resolve) -> Iterator[Reason]:
-    """What the promises that profiles exist for, and that are looser than this one, would save."""
+def _looser_slos(snapshot: Snapshot, own: MixQuestion, mix: Mix, resolve: Resolve) -> Iterator[Reason]:
+    """Savings from looser SLOs for which profiles exist."""
     need = own.needs[0]
     service = next(service for service in snapshot.services if service.name == need.service)
     looser = {p.slo for p in snapshot.profiles if p.model == service.model and p.slo.tpot_s > need.slo.tpot_s}

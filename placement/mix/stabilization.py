@@ -1,4 +1,4 @@
-"""Against flapping: a service that was changed a moment ago and still serves its demand is left alone for a while."""
+"""Stabilization against flapping: a recently changed service that still meets its demand is left alone for a while."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,16 +15,16 @@ from placement.mix.planner import routing_of
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, Stock, mix_cost
 from placement.mix.problem_builder import need_of
 
-OUT_OF_TIME = Reason("HoldOutOfTime", "time ran out before it was known whether what runs could be left alone")
+OUT_OF_TIME = Reason("HoldOutOfTime", "time ran out before it was known whether the running instances could stay")
 
 
 def held(snapshot: Snapshot, plan: Plan, budget: Budget, *, hold_s: float) -> Plan:
-    """A plan of mixes without changes that can wait: those of services that changed less than `hold_s` ago, and whose
-    instances as they are now can serve their demand.
+    """Plan of mixes without the changes that can wait.
 
-    Such a service's plan is what it has, with a routing that fits it, and the certificate of what would be cheaper.
-    Without the second condition a burst of demand would be served late; without the first, demand that swings about the
-    edge between two mixes would start and stop instances for ever.
+    Those are changes of services that changed less than `hold_s` ago, and whose present instances can serve their
+    demand. Such a service's plan is its present mix, with a routing that fits it, and the certificate of the cheaper
+    one. Without the second condition a burst of demand would be served late. Without the first, demand that oscillates
+    around the edge between two mixes would start and stop instances without end.
     """
     recent = {s.name: s for s in snapshot.services if _is_recent(s, snapshot.at_s, hold_s)}
     asked = {step.action.service for step in plan.steps() if isinstance(step.action, Scale)} & recent.keys()
@@ -34,8 +34,8 @@ def held(snapshot: Snapshot, plan: Plan, budget: Budget, *, hold_s: float) -> Pl
     for number, name in enumerate(sorted(asked)):
         part = budget.part(1 / (len(asked) - number))
         before = next(each for each in plan.services if each.service == name)
-        if as_it_is := _as_it_is(snapshot, recent[name], before, part):
-            kept[name] = as_it_is
+        if present := _present_plan(snapshot, recent[name], before, part):
+            kept[name] = present
     return replace(
         plan,
         cut_short=plan.cut_short + ((OUT_OF_TIME,) if budget.time_ran_out else ()),
@@ -53,8 +53,8 @@ def _without(phase: Phase, kept: Mapping[str, ServicePlan]) -> Phase:
     return replace(phase, steps=tuple(steps))
 
 
-def _as_it_is(snapshot: Snapshot, service: ModelService, before: ServicePlan, budget: Budget) -> ServicePlan | None:
-    """What its instances do for the demand of now; None when they cannot serve it, or the work does not tell."""
+def _present_plan(snapshot: Snapshot, service: ModelService, before: ServicePlan, budget: Budget) -> ServicePlan | None:
+    """Plan of the service's present instances; None when they cannot serve the present demand, or work ran out."""
     need = need_of(service, snapshot)
     if not isinstance(need, Need) or not service.replicas:
         return None
@@ -64,7 +64,7 @@ def _as_it_is(snapshot: Snapshot, service: ModelService, before: ServicePlan, bu
     if not isinstance(answer, MixAnswer):
         return None
     mix = Mix(have, answer.mixes[0].share)
-    words = f"{before.cost_per_hour:.2f} $/h would do; it was changed a moment ago and still serves its demand"
+    words = f"{before.cost_per_hour:.2f} $/h would suffice; the service changed recently and still meets its demand"
     certificate = before.certificate
     return ServicePlan(
         service=service.name,

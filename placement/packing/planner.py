@@ -42,8 +42,8 @@ def pack(snapshot: Snapshot, packer: Packer, budget: Budget | None = None, *, pr
     """Plan that places every pending unit that fits, by priority, and reports the rest with what was short where.
 
     A unit is a pod or a whole gang. A unit that does not fit is skipped and holds nothing, so it blocks no other.
-    Preempted pods are served again in their own turn. Units beyond the budget wait and say so; without a budget every
-    unit is served.
+    Preempted pods are served again in their own turn. Units beyond the budget wait, with that as their reason; without
+    a budget every unit is served.
     """
     budget = no_limit() if budget is None else budget
     draft = Draft(snapshot, packer)
@@ -97,7 +97,7 @@ def _serve(draft: Draft, units: list[Unit], budget: Budget, futile: set[Hashable
             if not is_seated and alike is not None:
                 futile.add(alike)
             if victims := draft.unseated_since(mark):
-                futile.clear()  # there may be room now that there was not
+                futile.clear()  # freed resources may now fit pods that did not fit before
             for victim in units_of(draft, victims):
                 heapq.heappush(queue, (order_of_service(draft, victim), victim))
     return Served(seated)
@@ -106,7 +106,7 @@ def _serve(draft: Draft, units: list[Unit], budget: Budget, futile: set[Hashable
 def _alike(draft: Draft, unit: Unit) -> Hashable:
     """Key of single pods that fail alike; None for gangs.
 
-    Free room only shrinks from one unit to the next unless pods are preempted. Thousands of pods that fit nowhere
+    Free resources only shrink from one unit to the next unless pods are preempted. Thousands of pods that fit nowhere
     therefore cost no more than one, and leave the work to the units behind them.
     """
     row = unit.rows[0]
@@ -116,18 +116,18 @@ def _alike(draft: Draft, unit: Unit) -> Hashable:
 def _seat(draft: Draft, unit: Unit, budget: Budget, *, preempt: bool) -> bool:
     """Places a unit in free resources if they suffice, else by preemption for the pods that do not fit."""
 
-    def by_free_room(row: int, within: BoolArray | None) -> bool:
+    def in_free_resources(row: int, within: BoolArray | None) -> bool:
         places = len(draft.snapshot.nodes) if within is None else int(within.sum())
         budget.spend(PLACES_PER_POD + places)
         return draft.seat(row, within)
 
     def by_preemption(row: int, within: BoolArray | None) -> bool:
-        if by_free_room(row, within):
+        if in_free_resources(row, within):
             return True
         budget.spend(PREEMPTION_PLACES)
         return seat_by_preemption(draft, row, unit.priority, within)
 
-    if seat_unit(draft, unit, by_free_room):
+    if seat_unit(draft, unit, in_free_resources):
         return True
     return preempt and _has_victims(draft, unit) and seat_unit(draft, unit, by_preemption)
 
@@ -179,7 +179,7 @@ def _unplaced(draft: Draft, units: list[Unit], turn: Served) -> Iterator[Unplace
             continue
         if shape not in lacking:
             lacking[shape] = shortage(draft.packer, shape)
-        yield Unplaced(unit.label(draft.snapshot), _why(draft, unit, lacking[shape]))
+        yield Unplaced(unit.label(draft.snapshot), _reason_of(draft, unit, lacking[shape]))
 
 
 NO_TURN: Mapping[CutShort, Reason] = {
@@ -188,7 +188,7 @@ NO_TURN: Mapping[CutShort, Reason] = {
 }
 
 
-def _why(draft: Draft, unit: Unit, short: Reason) -> Reason:
+def _reason_of(draft: Draft, unit: Unit, short: Reason) -> Reason:
     if unit.gang < 0 or unit.need == 1:
         return short
     wanted = draft.snapshot.gangs[unit.gang]

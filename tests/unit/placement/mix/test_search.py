@@ -8,16 +8,16 @@ from cluster.plans import Reason
 from placement.budget import Budget
 from placement.mix.optimizer import answer_mix
 from placement.mix.problem import MixAnswer, MixQuestion
-from placement.mix.search import FIRST_NODES, Found, Terms, begun, is_good, search
+from placement.mix.search import FIRST_NODES, SearchState, Terms, begun, is_good, search
 from tests.builders.mix import ample, answered, hard_need, need, question
 
 EASY = need({"A100": (3.0, ((2.0,),)), "L4": (1.0, ((0.5,),))}, 3.0, ((1.0,),), slice_factor=8)
 
 
-def searched(questions: list[MixQuestion], budget: Budget) -> list[Found]:
+def searched(questions: list[MixQuestion], budget: Budget) -> list[SearchState]:
     found = search(questions, [begun(each) for each in questions], budget, Terms())
-    assert all(isinstance(each, Found) for each in found)
-    return [each for each in found if isinstance(each, Found)]
+    assert all(isinstance(each, SearchState) for each in found)
+    return [each for each in found if isinstance(each, SearchState)]
 
 
 def test_a_question_that_one_round_does_not_answer_has_further_ones_of_more_nodes() -> None:
