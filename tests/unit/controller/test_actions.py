@@ -31,6 +31,7 @@ from controller.queries.plan_diff import plan_diff
 from controller.report.decisions import said_of
 from controller.report.events import Series, event_write
 from controller.report.logs import log_cycle
+from controller.settings import OperatorSettings
 from simulator.world import SimulatedWorld
 from tests.builders.fleet import node, pod, world
 from tests.unit.controller.kube.fake_cluster_view import kubernetes, sighted
@@ -200,7 +201,7 @@ def test_a_new_action_has_a_line_in_the_log() -> None:
 
 
 def test_a_new_action_is_printed_in_the_plan() -> None:
-    made = Planned(fleet(), PLAN)
+    made = Planned(fleet(), PLAN, OperatorSettings())
     data = document(made)
 
     assert [(each["node"], each["reason"]["code"]) for each in data["cordons"]] == [("a", "XidStorm")]
@@ -209,7 +210,7 @@ def test_a_new_action_is_printed_in_the_plan() -> None:
 
 
 def test_a_refused_new_action_is_printed_with_its_name() -> None:
-    made = Planned(fleet(), guard(fleet(), PLAN, Limits()))
+    made = Planned(fleet(), guard(fleet(), PLAN, Limits()), OperatorSettings())
 
     assert [each["action"] for each in document(made)["refused"]] == ["Cordon"]
     assert any("Cordon a" in part for part in tables(made))
@@ -242,7 +243,7 @@ def findings() -> Iterator[Finding]:
 def test_findings_of_several_deciders_are_joined_printed_and_carried() -> None:
     node_found, service_found = findings()
     plan = Plan(findings=(node_found,)).joined(Plan(findings=(service_found,)))
-    made = Planned(fleet(), plan)
+    made = Planned(fleet(), plan, OperatorSettings())
 
     assert plan.findings == (node_found, service_found)
     assert plan_from_frame(plan_frame(plan)) == plan

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from controller.brain.inline import InlineBrain
+from controller.brain.from_settings import brain_from
 from controller.cycle import run_cycle
 from controller.guard import Limits
 from controller.objects.manifests import read_manifests
-from controller.process.wire_brain import decisions_of
 from controller.settings import OperatorSettings
 from controller.snapshot.from_manifests import snapshot_from
 from placement.budget import stopped
@@ -18,7 +17,7 @@ EXAMPLES = Path(__file__).parents[4] / "examples"
 def test_the_operators_defaults_prove_the_repositorys_example_in_the_first_cycle() -> None:
     settings = OperatorSettings()
     seen = snapshot_from(read_manifests([str(EXAMPLES)])).snapshot
-    brain = InlineBrain(decisions_of(settings), stopped)
+    brain = brain_from(settings, clock=stopped)
 
     cycle = run_cycle(SimulatedWorld(seen), brain, Limits(), settings.plan_deadline_s)
 
