@@ -43,6 +43,9 @@ class Snapshot:
     """When each part was last seen (`nodes`, `pods`, `services`); a part that is missing is as old as `at_s`."""
     power: PowerTable | None = None
     """Watts: None where nobody declared a power domain, and then no limit is ever touched."""
+    facts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Figures that deciders need of objects, by decider and by the object's name: for facts that fill no columns. A
+    decider with tables of its own has an optional field here instead, as power has."""
     half_started_since_s: Mapping[str, float] = field(default_factory=dict)
     """Gangs that run with fewer members than they need while others wait: since when, seconds since the epoch."""
     released_at_s: Mapping[str, float] = field(default_factory=dict)

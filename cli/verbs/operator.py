@@ -52,7 +52,7 @@ def run(config: Path | None, **given: str | None) -> None:
             "started",
             probe_port=operator.probe_port,
             metrics_port=operator.metrics_port,
-            power_port=operator.power_port,
+            power_port=operator.ports.get("power"),
         )
 
     operate(settings, stop, on_start)

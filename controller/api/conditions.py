@@ -15,6 +15,8 @@ READY = "Ready"
 """The world is as that plan wants it."""
 DEGRADED = "Degraded"
 """It works, but less well than was asked."""
+FOUND = "Found"
+"""A decider states something about the object that is no action: a verdict, a forecast. Absent until one does."""
 
 LONGEST_MESSAGE = 32_768
 LONGEST_REASON = 1_024

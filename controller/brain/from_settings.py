@@ -13,7 +13,7 @@ from controller.brain.remote import RayBrain
 from controller.brain.supervisor import Link
 from controller.brain.with_background import Background
 from controller.deciders.decisions import Decisions
-from controller.deciders.registry import occupants_of
+from controller.deciders.registry import SECTIONS, Sections, occupants_of
 from controller.guard import Limits
 from controller.settings import BrainSettings, OperatorSettings
 from placement.batch.ladder import BatchSettings
@@ -52,21 +52,23 @@ def brain_from(
     *,
     clock: Clock = time.monotonic,
     epoch: Callable[[], int] = lambda: 1,
+    sections: Sections = SECTIONS,
 ) -> InlineBrain | RayBrain:
     """The brain in the mode of the settings. One on Ray starts when it leads (`RayBrain.lead`).
 
-    decisions: those of the settings, where nothing else is given. epoch: of the Lease under which its plans are used.
+    decisions: those of the settings, where nothing else is given. epoch: of the Lease under which its plans are
+    used. sections: the order of deciders.
     """
     decisions = decisions_from(settings) if decisions is None else decisions
     if settings.brain.mode == "inline":
-        return inline_brain(decisions, clock)
+        return inline_brain(decisions, clock, sections)
     link = Link(_peer(settings.brain), decisions, Random().random)  # noqa: S311 - spreads restarts, hides nothing
-    return RayBrain(link, decisions, clock, epoch)
+    return RayBrain(link, decisions, clock, epoch, sections)
 
 
-def inline_brain(decisions: Decisions, clock: Clock = time.monotonic) -> InlineBrain:
+def inline_brain(decisions: Decisions, clock: Clock = time.monotonic, sections: Sections = SECTIONS) -> InlineBrain:
     """The brain in this process, with its background deciders."""
-    return InlineBrain(decisions, clock, background=Background(occupants_of(decisions), clock))
+    return InlineBrain(decisions, clock, background=Background(occupants_of(decisions), clock), sections=sections)
 
 
 def _peer(brain: BrainSettings) -> Peer:

@@ -9,6 +9,7 @@ from controller.brain.with_background import Background, no_background
 from controller.deciders.decisions import Decisions
 from controller.deciders.memory import Warmth
 from controller.deciders.pipeline import Asked, planned, whole_plan
+from controller.deciders.registry import SECTIONS, Sections
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +21,11 @@ class InlineBrain:
     warmth: Warmth = field(default_factory=Warmth)
     """What planning in batches keeps from one plan to the next."""
     background: Background = field(default_factory=no_background)
+    sections: Sections = SECTIONS
 
     def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
         asked = Asked(self.decisions, deadline_s, self.clock, self.warmth)
         adopt = self.background.beside(asked.over_at_s)
-        return whole_plan(snapshot, self.decisions, lambda seen: planned(seen, asked), adopt)
+        return whole_plan(
+            snapshot, self.decisions, lambda seen: planned(seen, asked, self.sections), adopt, self.sections
+        )

@@ -19,7 +19,7 @@ from controller.brain.supervisor import Link
 from controller.brain.with_background import Background
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import Asked, planned, whole_plan
-from controller.deciders.registry import occupants_of
+from controller.deciders.registry import SECTIONS, Sections, occupants_of
 from controller.ports import PLANNED_LOCALLY
 
 log = structlog.get_logger(__name__)
@@ -58,6 +58,8 @@ class RayBrain:
     clock: Clock
     epoch: Callable[[], int]
     """Of the Lease under which this process writes."""
+    sections: Sections = SECTIONS
+    """Order of deciders in this process. The planners' own section is asked of Ray, which has the product's."""
     counts: BrainCounts = field(default_factory=BrainCounts)
     background: Background = field(init=False)
 
@@ -73,7 +75,7 @@ class RayBrain:
     def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
         over_at_s = self.clock() + deadline_s
         adopt = self.background.beside(over_at_s)
-        return whole_plan(snapshot, self.decisions, lambda seen: self._planned(seen, over_at_s), adopt)
+        return whole_plan(snapshot, self.decisions, lambda seen: self._planned(seen, over_at_s), adopt, self.sections)
 
     def _planned(self, snapshot: Snapshot, over_at_s: float) -> Plan:
         """The planners' section: from Ray, or else from here."""

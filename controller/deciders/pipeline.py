@@ -95,10 +95,10 @@ def _after(snapshot: Snapshot, plan: Plan) -> Snapshot:
     return snapshot.after(plan.actions) if plan.phases else snapshot
 
 
-def planned(snapshot: Snapshot, asked: Asked) -> Plan:
+def planned(snapshot: Snapshot, asked: Asked, sections: Sections = SECTIONS) -> Plan:
     """The planners' section by one planner."""
     plan = Plan()
-    for stage in SECTIONS.stages:
+    for stage in sections.stages:
         for part in stage_plans(stage, snapshot, plan, asked):
             plan = plan.joined(part)
     return plan

@@ -9,6 +9,7 @@ from controller.kube_world.cached_view import CachedSightings, Deployment, is_ou
 from controller.kube_world.observer import Caches, Observer, settle_heap
 from controller.placers.pools import Pool, placer_name
 from controller.settings import OperatorSettings
+from controller.snapshot.builder import FACTS, Fact
 
 
 def pools_from(settings: OperatorSettings) -> tuple[Pool, ...]:
@@ -31,8 +32,9 @@ def observer_from(
     clock: Callable[[], float],
     *,
     at_first_sight: Callable[[], None] = settle_heap,
+    facts: tuple[Fact, ...] = FACTS,
 ) -> Observer:
-    """clock: seconds since the epoch."""
+    """clock: seconds since the epoch. facts: what objects of our kinds add to the snapshot."""
     pools = pools_from(settings)
 
     def is_allocated_here(labels: Mapping[str, str]) -> bool:
@@ -44,6 +46,7 @@ def observer_from(
         is_ours=is_ours,
         new_book=lambda: Book(settings.dra_drivers, is_allocated_here),
         at_first_sight=at_first_sight,
+        facts=facts,
     )
 
 

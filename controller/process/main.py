@@ -3,15 +3,17 @@
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import reduce
 from random import Random
 from threading import Event
 
 import structlog
 
 from cluster.errors import ObservationError
+from cluster.snapshot import Snapshot
 from controller.brain.from_settings import limits_from
 from controller.cycle import run_cycle
 from controller.guard import Limits
@@ -21,20 +23,20 @@ from controller.kube.credentials import Access
 from controller.kube.fence import Fence
 from controller.kube.leader_election import Leadership
 from controller.kube.loop_thread import LoopThread
-from controller.kube.reflector import Surroundings
+from controller.kube.reflector import Surroundings as Watching
 from controller.kube.request import Request
 from controller.kube.sender import Applier
-from controller.kube.structs import OwnObject
 from controller.kube_world.cached_view import DEPLOYMENTS
 from controller.kube_world.from_settings import allocates_claims, observer_from, sightings_from
-from controller.kube_world.observer import Caches, empty_caches, follow
+from controller.kube_world.observer import empty_caches, follow
 from controller.metrics.endpoint import metrics_endpoint
 from controller.metrics.registry import Meter, count_request, foresee_requests
 from controller.ports import Brain, World
+from controller.process.part import Clocks, Surroundings
+from controller.process.parts import PRODUCT, Registries
 from controller.process.probes import probes_endpoint
 from controller.process.record import Recorder, recorder_of
 from controller.process.wire_brain import OnRay, operators_brain
-from controller.process.wire_power import Clocks, Lead, PlannedPods, domain_cache, power_reporter, serving_watts
 from controller.process.wire_world import kubernetes_world
 from controller.report.cycle_reporter import Teller
 from controller.report.own_statuses import reports_on
@@ -85,8 +87,8 @@ class Operator:
     """The brain on Ray, where there is one."""
     probe_port: int
     metrics_port: int
-    power_port: int | None = None
-    """Where agents are served; None where they are not."""
+    ports: Mapping[str, int] = field(default_factory=dict)
+    """Further ports, by the name of the part that listens there."""
 
 
 def operate(settings: OperatorSettings, stop: Event, on_start: Callable[[Operator], None] = lambda _: None) -> None:
@@ -98,7 +100,7 @@ def operate(settings: OperatorSettings, stop: Event, on_start: Callable[[Operato
 
 
 @contextmanager
-def started(settings: OperatorSettings) -> Iterator[Operator]:
+def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Iterator[Operator]:
     """All parts, up. Who leaves this block has stopped writing and has released the Lease, in this order."""
     with ExitStack() as stack:
         loop = LoopThread("kubernetes")
@@ -109,34 +111,38 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
         connection = loop.run(connect(access, time.monotonic, lambda request: _count(meter, request)))
         stack.callback(lambda: loop.run_within(connection.close(), 1.0))
         leadership = _leadership(settings, connection)
-        caches = empty_caches(changed.set, with_devices=allocates_claims(settings))
-        deployments, domains = Cache(DEPLOYMENTS, changed.set), domain_cache(settings)
-        everything = (*caches.each, deployments, *([domains] if domains is not None else []))
+        caches = empty_caches(changed.set, with_devices=allocates_claims(settings), kinds=registries.kinds)
+        deployments = Cache(DEPLOYMENTS, changed.set)
+        parts = [running for part in registries.parts if (running := part.enabled(settings)) is not None]
+        everything = (*caches.each, deployments, *(cache for part in parts for cache in part.caches))
 
         def is_synced() -> bool:
             return all(cache.is_synced for cache in everything)
 
-        around = Surroundings(time.time, asyncio.sleep, Random())  # noqa: S311 - spreads reconnects, hides nothing
+        around = Watching(time.time, asyncio.sleep, Random())  # noqa: S311 - spreads reconnects, hides nothing
         stack.callback(loop.begin(follow(everything, connection, around)))
         stack.callback(lambda: loop.run_within(leadership.release(), SHUTDOWN_S))
         stack.callback(loop.begin(leadership.campaign()))
-        observer = observer_from(settings, caches, time.time)
-        planned = PlannedPods(learns_hours=settings.power.learn_hours)
-        sightings = sightings_from(settings, observer, caches, deployments, planned.with_power)
+        observer = observer_from(settings, caches, time.time, facts=registries.facts)
+
+        def with_parts(snapshot: Snapshot) -> Snapshot:
+            return reduce(lambda seen, part: part.add_to(seen), parts, snapshot)
+
+        sightings = sightings_from(settings, observer, caches, deployments, with_parts)
         own_jobs = reports_on(observer, caches, lambda name: bool((pod := sightings.pod(name)) and pod.is_running))
         applier = Applier(
             connection, leadership.may_write, on_fenced=lambda: meter.count("tonnage_fenced_writes_total")
         )
         world = kubernetes_world(settings, loop, applier, leadership, sightings, observer, own_jobs, stack)
-        power_port = None
-        if domains is not None:
-            power_port = _serve_watts(settings, loop, domains, caches, planned, leadership, applier, meter, stack)
+        clocks = Clocks(boot_time_s, time.time)
+        surroundings = Surroundings(loop, applier, leadership, caches, meter, clocks, stack)
+        ports = {name: port for part in parts for name, port in part.start(surroundings).items()}
         fence = Fence(connection, settings.lease.namespace, time.monotonic)
-        brain, ray = operators_brain(settings, meter, leadership)
+        brain, ray = operators_brain(settings, meter, leadership, registries.sections)
         if ray is not None:
             stack.callback(ray.brain.close)
         probes = {
-            "/healthz": lambda: heart.probe() or planned.probe(),
+            "/healthz": lambda: heart.probe() or next(filter(None, (part.probe() for part in parts)), None),
             "/readyz": lambda: None if is_synced() else "the cluster was not seen yet",
         }
         recorder = recorder_of(settings)
@@ -156,7 +162,7 @@ def started(settings: OperatorSettings) -> Iterator[Operator]:
                 probes_endpoint(settings.host, settings.probe_port, probes, recorder.downloads)
             ),
             metrics_port=stack.enter_context(metrics_endpoint(meter, settings.host, settings.metrics_port)),
-            power_port=power_port,
+            ports=ports,
         )
 
 
@@ -220,28 +226,6 @@ def _leadership(settings: OperatorSettings, connection: Connection) -> Leadershi
 def boot_time_s() -> float:
     """A clock that also counts while the machine is suspended, as those of other candidates do."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def _serve_watts(
-    settings: OperatorSettings,
-    loop: LoopThread,
-    domains: Cache[OwnObject],
-    caches: Caches,
-    planned: PlannedPods,
-    leadership: Leadership,
-    applier: Applier,
-    meter: Meter,
-    stack: ExitStack,
-) -> int:
-    """The fast loop, and who tells of it; both end before the Lease is released."""
-    clocks = Clocks(boot_time_s, time.time)
-    lead = Lead(leadership.may_write, lambda: leadership.epoch)
-    port = stack.enter_context(serving_watts(settings, domains, caches, planned, lead, meter, clocks))
-    reporter = power_reporter(
-        domains, planned, applier, loop, lead.epoch, settings.identity, meter, clocks, settings.power.stale_s
-    )
-    stack.callback(loop.begin(reporter.keep()))
-    return port
 
 
 def _count(meter: Meter, request: Request) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from controller.brain.from_settings import brain_from
 from controller.brain.metrics import BrainTeller
 from controller.brain.remote import RayBrain
+from controller.deciders.registry import SECTIONS, Sections
 from controller.kube.leader_election import Leadership
 from controller.metrics.registry import Meter
 from controller.ports import Brain
@@ -27,7 +28,9 @@ class OnRay:
         self.teller.tell(self.brain, self.brain.background.counts)
 
 
-def operators_brain(settings: OperatorSettings, meter: Meter, leadership: Leadership) -> tuple[Brain, OnRay | None]:
+def operators_brain(
+    settings: OperatorSettings, meter: Meter, leadership: Leadership, sections: Sections = SECTIONS
+) -> tuple[Brain, OnRay | None]:
     """The brain that the settings ask for, also as one on Ray where it is."""
-    brain = brain_from(settings, epoch=lambda: leadership.epoch)
+    brain = brain_from(settings, epoch=lambda: leadership.epoch, sections=sections)
     return brain, OnRay(brain, BrainTeller(meter)) if isinstance(brain, RayBrain) else None

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -20,6 +21,7 @@ from controller.power.loop import PowerLoop
 from controller.power.metrics import PowerLoopMetrics
 from controller.power.reporter import PowerReporter
 from controller.power.watcher import POWER_DOMAINS, NodeWork, PowerWatcher, work_of
+from controller.process.part import Clocks, Surroundings
 from controller.report.events import AT_A_TIME, Events
 from controller.settings import OperatorSettings
 from power.estimation.daily_profile import DailyProfile, complete_profiles, profiles_after
@@ -29,14 +31,6 @@ from power.rules import PowerRules
 log = structlog.get_logger(__name__)
 LEARN_EVERY_S = 60.0
 """So often planning looks at what services draw: hours change slowly, and 60,000 pods cost milliseconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Clocks:
-    monotonic: Callable[[], float]
-    """Of the fast loop and its leases."""
-    wall: Callable[[], float]
-    """Seconds since the epoch, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +76,48 @@ class PlannedPods:
         return replace(snapshot, power=replace(power, courses=complete_profiles(self._courses)))
 
 
-def domain_cache(settings: OperatorSettings) -> Cache[OwnObject] | None:
-    """Of PowerDomains; None where nobody wants them watched."""
-    return Cache(POWER_DOMAINS, lambda: None) if settings.power.enabled else None
+class PowerPart:
+    """The power loop as a part of the operator: PowerDomains watched, agents served, headroom for planning."""
+
+    def __init__(self, settings: OperatorSettings) -> None:
+        self._settings = settings
+        self._domains = Cache(POWER_DOMAINS, lambda: None)
+        self._planned = PlannedPods(learns_hours=settings.power.learn_hours)
+
+    @property
+    def caches(self) -> tuple[Cache[Any], ...]:
+        return (self._domains,)
+
+    def add_to(self, snapshot: Snapshot) -> Snapshot:
+        return self._planned.with_power(snapshot)
+
+    def probe(self) -> str | None:
+        return self._planned.probe()
+
+    def start(self, around: Surroundings) -> dict[str, int]:
+        """Serve agents and report; both end before the Lease is released."""
+        settings, leadership, clocks = self._settings, around.leadership, around.clocks
+        lead = Lead(leadership.may_write, lambda: leadership.epoch)
+        serving = serving_watts(settings, self._domains, around.caches, self._planned, lead, around.meter, clocks)
+        port = around.stack.enter_context(serving)
+        reporter = power_reporter(
+            self._domains,
+            self._planned,
+            around.applier,
+            around.loop,
+            lead.epoch,
+            settings.identity,
+            around.meter,
+            clocks,
+            settings.power.stale_s,
+        )
+        around.stack.callback(around.loop.begin(reporter.keep()))
+        return {"power": port}
+
+
+def enabled(settings: OperatorSettings) -> PowerPart | None:
+    """The part, where power is enabled in the settings."""
+    return PowerPart(settings) if settings.power.enabled else None
 
 
 def power_rules(settings: OperatorSettings) -> PowerRules:

@@ -7,9 +7,9 @@ import msgspec
 from pydantic import ValidationError
 
 from cluster.errors import Mistake
-from cluster.plans import Plan
+from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
-from controller.api.conditions import ACCEPTED, ObservedStatus, set_condition
+from controller.api.conditions import ACCEPTED, FOUND, ConditionStatus, ObservedStatus, set_condition
 from controller.api.gang import KIND as GANG
 from controller.api.kind import Kind
 from controller.api.model_service import KIND as SERVICE
@@ -33,7 +33,8 @@ def reports_on(observer: Observer, caches: Caches, is_running: Callable[[str], b
     def jobs(snapshot: Snapshot, plan: Plan, at_s: float) -> Iterator[Job]:
         objects = [(kind, cache.all()) for kind, cache in caches.own.items() if kind.has_status]
         gangs = facts_of_gangs(snapshot, plan, is_running)
-        yield from own_status_jobs(objects, observer.see().mistakes, gangs, at_s)
+        found = {finding.about: finding.reason for finding in plan.findings}
+        yield from own_status_jobs(objects, observer.see().mistakes, gangs, at_s, found)
 
     return jobs
 
@@ -43,12 +44,13 @@ def own_status_jobs(
     mistakes: Iterable[Mistake],
     gangs: Mapping[str, GangFacts],
     at_s: float,
+    found: Mapping[str, Reason] | None = None,
 ) -> Iterator[Job]:
     """The statuses that say something new.
 
     objects: kind and objects by name, taken before the picture that the mistakes are of: what is said of a generation
     must not rest on an older one. mistakes: of the whole cluster. gangs: how they stand; one that has changed since
-    is told of in the next cycle. at_s: now, seconds since the epoch.
+    is told of in the next cycle. at_s: now, seconds since the epoch. found: findings of deciders, by `Kind/name`.
 
     Of a service only mistakes are told here: it was left out of the plan, which tells of the others.
     """
@@ -60,6 +62,7 @@ def own_status_jobs(
                 continue
             before = msgspec.json.decode(obj.status)
             status = _status_after(before, obj, mistaken, _gang(obj, gangs.get(name)) if kind is GANG else None, at_s)
+            status = found_after(status, (found or {}).get(f"{kind.name}/{name}"), obj.metadata.generation, at_s)
             if status != before:
                 yield Job(f"{kind.name}/{name}", status_write(kind, name, obj.metadata.uid, status))
 
@@ -78,6 +81,19 @@ def _status_after(
     if gang is None:
         return accepted
     return gang_status_after(accepted, name, gang, generation=generation, at_s=at_s)
+
+
+def found_after(before: Status, finding: Reason | None, generation: int, at_s: float) -> Status:
+    """The status with a decider's finding as its condition Found; False once the finding is gone, absent before any."""
+    old = ObservedStatus.model_validate({key: before[key] for key in ("conditions",) if key in before})
+    if finding is None and all(each.type != FOUND for each in old.conditions):
+        return before
+    reason = finding or Reason("NothingFound", "no decider states anything about it now")
+    status: ConditionStatus = "True" if finding else "False"
+    conditions = set_condition(
+        old.conditions, FOUND, status, reason.code, reason.words, generation=generation, at_s=at_s
+    )
+    return {**before, "conditions": ObservedStatus(conditions=conditions).plain()["conditions"]}
 
 
 def accepted_after(before: Status, mistaken: Sequence[Mistake], *, generation: int, at_s: float) -> dict[str, Any]:

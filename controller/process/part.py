@@ -1,0 +1,75 @@
+"""Part: the side of a decider that its kinds and facts do not cover, such as watches or a fast loop of its own."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cluster.clock import Clock
+from cluster.snapshot import Snapshot
+from controller.kube.cache import Cache
+from controller.kube.leader_election import Leadership
+from controller.kube.loop_thread import LoopThread
+from controller.kube.sender import Applier
+from controller.kube_world.observer import Caches
+from controller.metrics.registry import Meter
+from controller.settings import OperatorSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    monotonic: Clock
+    """Clock of fast loops and their leases; it also counts while the machine is suspended."""
+    wall: Clock
+    """Seconds since the epoch, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the operator's process offers to a part when it starts."""
+
+    loop: LoopThread
+    """Event loop of the connection to the API server."""
+    applier: Applier
+    """Sends writes while this replica leads."""
+    leadership: Leadership
+    caches: Caches
+    """Watched objects that planning reads."""
+    meter: Meter
+    clocks: Clocks
+    stack: ExitStack
+    """Ends the part, before the Lease is released."""
+
+
+class FactSource(Protocol):
+    """One decider's contribution to the snapshot, from what it observed itself."""
+
+    @property
+    def caches(self) -> tuple[Cache[Any], ...]:
+        """Watches of its own, followed with all others; the operator is ready when they are synced."""
+        ...
+
+    def add_to(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with its facts; unchanged where there are none."""
+        ...
+
+
+class RunningPart(FactSource, Protocol):
+    """A part that the settings enable."""
+
+    def start(self, around: Surroundings) -> dict[str, int]:
+        """Start its loop and its reports; the ports that it listens on, by name."""
+        ...
+
+    def probe(self) -> str | None:
+        """Why it has to be restarted; None while it runs."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Registered part of the operator."""
+
+    name: str
+    enabled: Callable[[OperatorSettings], RunningPart | None]
+    """The part as the settings ask for it; None where it is not enabled."""

@@ -1,0 +1,36 @@
+"""Registries of the operator's process: which kinds, facts, deciders and parts it is made of."""
+
+from dataclasses import dataclass, replace
+
+from controller.api.kind import Kind
+from controller.api.kinds import KINDS
+from controller.deciders.decider import Entry
+from controller.deciders.registry import ORDER, Sections, sections_of
+from controller.process import wire_power
+from controller.process.part import Part
+from controller.snapshot.builder import FACTS, Fact
+
+PARTS: tuple[Part, ...] = (Part("power", wire_power.enabled),)
+"""Parts with watches or a fast loop of their own. A decider whose facts are objects of its kinds needs none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registries:
+    """All that an operator is made of; a test adds to it what a new folder brings."""
+
+    kinds: tuple[Kind, ...] = KINDS
+    facts: tuple[Fact, ...] = FACTS
+    order: tuple[Entry, ...] = ORDER
+    parts: tuple[Part, ...] = PARTS
+
+    @property
+    def sections(self) -> Sections:
+        return sections_of(self.order)
+
+    def plus(self, *, kind: Kind, fact: Fact, decider: Entry) -> "Registries":
+        """These registries with one line more in each that a decider needs."""
+        order = (*self.order[:-1], decider, self.order[-1])
+        return replace(self, kinds=(*self.kinds, kind), facts=(*self.facts, fact), order=order)
+
+
+PRODUCT = Registries()
