@@ -91,10 +91,15 @@ class Operator:
     """Further ports, by the name of the part that listens there."""
 
 
-def operate(settings: OperatorSettings, stop: Event, on_start: Callable[[Operator], None] = lambda _: None) -> None:
+def operate(
+    settings: OperatorSettings,
+    stop: Event,
+    on_start: Callable[[Operator], None] = lambda _: None,
+    registries: Registries = PRODUCT,
+) -> None:
     """Run until `stop` is set. Raises ConfigError when it cannot start."""
     sys.setswitchinterval(SWITCH_S)
-    with started(settings) as operator:
+    with started(settings, registries) as operator:
         on_start(operator)
         run_loop(operator, stop)
 
