@@ -16,7 +16,7 @@ from simulator.power.headroom import find_headroom
 from simulator.power.machine import DGX_A100
 from simulator.power.policy import Readings
 from simulator.power.study import POLICIES, Study, check_study, extra_of, label_of, planned_budget, play
-from simulator.power.tonnage_policy import ours
+from simulator.power.tonnage_policy import tonnage_policy_of
 from simulator.sweep.runner import Run
 
 SMALL = Study(days=1, base_servers=8)
@@ -133,7 +133,7 @@ def test_where_the_row_as_planned_is_not_safe_headroom_says_so_and_why() -> None
 
 def test_out_of_band_no_server_may_burst() -> None:
     made = [
-        ours(name, DGX_A100, (4, 4), 40_000.0, delay_s, 0.0)
+        tonnage_policy_of(name, DGX_A100, (4, 4), 40_000.0, delay_s, 0.0)
         for name, delay_s in (("tonnage", 2.0), ("tonnage-oob", 40.0))
     ]
     now = Readings(
