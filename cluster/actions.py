@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, fields
 from typing import Any, ClassVar
 
+from cluster.claims import released
 from cluster.scaling import scaled
 from cluster.snapshot import Draft
 
@@ -205,10 +206,37 @@ class Bind(Action):
         return self.pod, self.node, ",".join(map(str, self.devices)) or "-"
 
 
+@dataclass(frozen=True, slots=True)
+class ReleaseClaim(Action):
+    """Take the devices of a ResourceClaim back whose pods have no node; it is allocated anew with one of them."""
+
+    claim: str
+
+    attempt: ClassVar[str] = "Releasing"
+    done: ClassVar[str] = "Released"
+    section: ClassVar[str] = "released_claims"
+    columns: ClassVar[tuple[str, ...]] = ("RELEASED CLAIM",)
+
+    @property
+    def subject(self) -> str:
+        return f"ResourceClaim/{self.claim}"
+
+    @property
+    def sentence(self) -> str:
+        return "from its devices"
+
+    def after(self, draft: Draft) -> None:
+        draft.rewrite(lambda snapshot: released(snapshot, self.claim))
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return (self.claim,)
+
+
 PREEMPTED = "Preempted"
 """Code of the reason of an eviction that makes room for higher priority."""
 
-ACTIONS: tuple[type[Action], ...] = (Scale, Evict, Move, Bind)
+ACTIONS: tuple[type[Action], ...] = (Scale, Evict, Move, Bind, ReleaseClaim)
 """All actions, in the order in which `tonnage plan` prints them."""
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cluster.arrays import BoolArray
+from cluster.claims import idle_claim
 from cluster.nodes import eligible_nodes
 from cluster.plans import Reason
 from cluster.pods import PENDING, device_mask, device_numbers
@@ -65,6 +66,17 @@ class Occupancy:
         """Why this service cannot be scaled; None when it is there."""
         if all(each.name != service for each in self.snapshot.services):
             return Reason("NotFound", f"there is no such service as {service}")
+        return None
+
+    def objection_to_release(self, claim: str) -> Reason | None:
+        """Why the devices of this claim cannot be taken back; None when no pod of it has a node."""
+        known = idle_claim(self.snapshot, claim)
+        if known is None:
+            return Reason("NotFound", f"there is no claim {claim} of Tonnage's whose pods all wait")
+        for pod in known.pods:
+            row = self.snapshot.pods.names.row(pod)
+            if row is not None and self.node[row] != PENDING:
+                return Reason("ClaimInUse", f"{pod}, which uses it, has a node")
         return None
 
     def place(self, pod: str, node: str, devices: Sequence[int]) -> None:

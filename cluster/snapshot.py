@@ -13,7 +13,7 @@ from cluster.hardware import WHOLE_GPU_MILLI, GpuType
 from cluster.nodes import NodeTable
 from cluster.pods import PENDING, PodTable, device_mask
 from cluster.power import PowerTable
-from cluster.workloads import Gang, LeftOut, ModelService
+from cluster.workloads import Gang, IdleClaim, LeftOut, ModelService
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,6 +50,8 @@ class Snapshot:
     """Gangs that run with fewer members than they need while others wait: since when, seconds since the epoch."""
     released_at_s: Mapping[str, float] = field(default_factory=dict)
     """Pods that were released towards their node and that another scheduler has yet to bind: when, likewise."""
+    idle_claims: tuple[IdleClaim, ...] = ()
+    """Claims whose devices nothing uses, because their pods have no node."""
     left_out: tuple[LeftOut, ...] = ()
     """Pods that wait to be placed and that are not in `pods`, because they cannot be planned for, with the reasons."""
 

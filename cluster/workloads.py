@@ -79,6 +79,20 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
+class IdleClaim:
+    """A ResourceClaim that Tonnage gave devices, and whose pods all wait for a node."""
+
+    name: str
+    """`namespace/name`."""
+    pods: tuple[str, ...]
+    """`namespace/name` each."""
+    allocated_at_s: float
+    """Seconds since the epoch."""
+    holder: str = ""
+    """The entry of the snapshot's pods that holds its devices meanwhile; there need be none."""
+
+
+@dataclass(frozen=True, slots=True)
 class Gang:
     """Pods that are only useful together: at least `min_members` of them start, or none does."""
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cluster.actions import Action, Bind, Evict, Move, Scale
+from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, Scale
 from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.occupancy import Occupancy
 from cluster.plans import Phase, Plan, Reason, Refused, Step
@@ -14,6 +14,7 @@ from cluster.snapshot import Snapshot
 
 REASONS = (
     "AlreadyBound",
+    "ClaimInUse",
     "GangNotWhole",
     "NegativeInstances",
     "NoPowerHeadroom",
@@ -150,6 +151,7 @@ OBJECTIONS: Mapping[type[Action], Objection] = {
     Bind: lambda guarded, bind: guarded.objection_to_bind(bind.pod, bind.node, bind.devices),
     Evict: lambda guarded, evict: guarded.objection_to_stop(evict.pod, evict.node),
     Move: Guarded.objection_to_move,
+    ReleaseClaim: lambda guarded, release: guarded.seats.objection_to_release(release.claim),
     Scale: _objection_to_scale,
 }
 """The guard's rule for each action. One that is missing is refused."""

@@ -9,6 +9,7 @@ from typing import Literal
 
 from controller.deciders import (
     awaiting_pods,
+    claim_release,
     consolidation,
     gang_rollback,
     gate_timeout,
@@ -30,6 +31,7 @@ ORDER: tuple[Entry, ...] = (
     BackgroundDecider("polish", consolidation.polish_of),
     Decider("gang_rollback", gang_rollback.decide, "cluster"),
     Decider("gate_timeout", gate_timeout.decide, "cluster"),
+    Decider("claim_release", claim_release.decide, "cluster"),
     Decider("unallocated_claims", unallocated_claims.decide, "cluster"),
     # Last: it takes out of the plan what the deciders before it planned on instances that do not exist yet.
     PlanEdit("awaiting_pods", awaiting_pods.edit),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from controller.api.labels import EPOCH_ANNOTATION, PLACED_AT_ANNOTATION
 from controller.kube.structs import Amount, Meta, NodeSelector, Slim, Unread
 
 API = "/apis/resource.k8s.io/v1"
@@ -164,7 +165,8 @@ class Owner(Slim, frozen=True):
 
 
 class ClaimAnnotations(Slim, rename=None, frozen=True):
-    epoch: str = msgspec.field(default="", name="tonnage.dev/epoch")
+    epoch: str = msgspec.field(default="", name=EPOCH_ANNOTATION)
+    placed_at: str | None = msgspec.field(default=None, name=PLACED_AT_ANNOTATION)
 
 
 class ClaimMeta(Meta, frozen=True):

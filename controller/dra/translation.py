@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from cluster.errors import ActionError, Mistake
 from cluster.plans import Reason
-from controller.dra.allocation import allocation_writes, chosen, reservation_writes
+from controller.dra.allocation import allocation_writes, chosen, deallocation_writes, reservation_writes
 from controller.dra.feasibility import Fitting
 from controller.dra.inventory import Inventory, inventory_from
 from controller.dra.objects import ResourceClaim
@@ -130,6 +130,13 @@ class Book:
         if left:
             raise ActionError(f"allocating for {pod.name}: its claims take {left} fewer devices than were chosen")
         return made
+
+    def release_writes(self, claim: str, epoch: int) -> list[Write]:
+        """What takes the devices of a claim back that is half made. Raises ActionError when it is not."""
+        found = self.half_made().get(claim)
+        if found is None:
+            raise ActionError(f"releasing claim {claim}: it is gone, or a pod that uses it has a node")
+        return deallocation_writes(found, epoch)
 
     def users(self, claim: str) -> tuple[str, ...]:
         """The pods (`namespace/name`) that use a claim."""

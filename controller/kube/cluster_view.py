@@ -68,6 +68,21 @@ class SeenGpuType:
     resource: str
 
 
+@dataclass(frozen=True, slots=True)
+class SeenClaim:
+    """One ResourceClaim that Tonnage allocated and whose pods have no node, as the watch last saw it."""
+
+    name: str
+    """`namespace/name`."""
+    uid: str
+    pods: tuple[str, ...]
+    """Those that use it, `namespace/name` each."""
+    holder: str
+    """What holds its devices among the pods of the snapshot."""
+    placed_at_s: float | None = None
+    """When it was given its devices; None where that does not stand on it."""
+
+
 class Sightings(Protocol):
     """The caches behind the watches."""
 
@@ -93,6 +108,10 @@ class Sightings(Protocol):
 
     def half_started_since_s(self, gang: str) -> float | None:
         """Since when a Gang stands half started, as its status has it. It may speak of an earlier time."""
+        ...
+
+    def half_made_claims(self) -> Iterable[SeenClaim]:
+        """Claims that Tonnage allocated and that only pods without a node use."""
         ...
 
     def unallocated(self) -> Mapping[str, Reason]:

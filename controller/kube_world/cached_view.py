@@ -1,6 +1,6 @@
 """Sightings from the caches of a live cluster."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +17,7 @@ from controller.api.labels import SCHEDULER_NAME, SERVICE_LABEL, is_device_numbe
 from controller.api.model_service import KIND as SERVICE
 from controller.api.pod import KIND as POD
 from controller.kube.cache import Cache, Resource
-from controller.kube.cluster_view import SeenDeployment, SeenGpuType, SeenPod, SeenService
+from controller.kube.cluster_view import SeenClaim, SeenDeployment, SeenGpuType, SeenPod, SeenService
 from controller.kube.structs import Meta, OwnObject, Pod, Slim
 from controller.kube_world.deployments import CONTENT_ANNOTATION, GPU_TYPE_LABEL
 from controller.placers.pools import asked_placer
@@ -68,12 +68,14 @@ class CachedSightings:
         deployments: Cache[Deployment],
         allocates_claims: bool = False,
         unallocated: Callable[[], Mapping[str, Reason]] = dict,
+        half_made_claims: Callable[[], Iterable[SeenClaim]] = tuple,
     ) -> None:
         """snapshot: raises ObservationError while a part of it is not synced. own: of our kinds.
 
         allocates_claims: whether the ResourceClaims of pods are Tonnage's to allocate; where they are not, a gated pod
         with claims is released as any other, and kube-scheduler allocates them. unallocated: why pods are not in the
-        snapshot, by `namespace/name`: their claims cannot be allocated yet.
+        snapshot, by `namespace/name`: their claims cannot be allocated yet. half_made_claims: those that Tonnage
+        allocated and that only pods without a node use.
         """
         self._snapshot = snapshot
         self._pods = pods
@@ -84,10 +86,14 @@ class CachedSightings:
         self._allocates_claims = allocates_claims
         self._by_kind: Mapping[str, Cache[Any]] = {POD.name: pods, **{kind.name: each for kind, each in own.items()}}
         self._unallocated = unallocated
+        self._half_made_claims = half_made_claims
+
+    def half_made_claims(self) -> Iterable[SeenClaim]:
+        return self._half_made_claims()
 
     def half_started_since_s(self, gang: str) -> float | None:
         found = self._gangs.get(gang)
-        return _instant(_plain(bytes(found.status)).get("halfStartedSince")) if found else None
+        return instant_or_none(_plain(bytes(found.status)).get("halfStartedSince")) if found else None
 
     def unallocated(self) -> Mapping[str, Reason]:
         return self._unallocated()
@@ -161,12 +167,12 @@ def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> SeenPod:
         is_running=pod.status.phase == "Running",
         chosen_node=(meta.annotations.node or "") if is_released else "",
         devices=_numbers(meta.annotations.devices),
-        placed_at_s=_instant(meta.annotations.placed_at),
+        placed_at_s=instant_or_none(meta.annotations.placed_at),
         has_claims=has_claims,
     )
 
 
-def _instant(written: object) -> float | None:
+def instant_or_none(written: object) -> float | None:
     """Seconds since the epoch; None where nothing is written, or no instant."""
     try:
         return None if written is None else instant(written)

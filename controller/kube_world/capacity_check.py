@@ -49,6 +49,9 @@ class Account:
     def check_stop(self, pod: str, node: str) -> None:
         _refuse(f"stopping {pod} on {node}", self._seats.objection_to_stop(pod, node))
 
+    def check_release(self, claim: str) -> None:
+        _refuse(f"releasing claim {claim}", self._seats.objection_to_release(claim))
+
     def check_scale(self, service: str) -> None:
         _refuse(f"scaling {service}", self._seats.objection_to_scale(service))
 

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping
 
 from cluster.snapshot import Snapshot
+from controller.dra.rewriting import holder_of
 from controller.dra.translation import Book
 from controller.kube.cache import Cache
-from controller.kube_world.cached_view import CachedSightings, Deployment, is_ours
+from controller.kube.cluster_view import SeenClaim
+from controller.kube_world.cached_view import CachedSightings, Deployment, instant_or_none, is_ours
 from controller.kube_world.observer import Caches, Observer, settle_heap
 from controller.placers.pools import Pool, placer_name
 from controller.settings import OperatorSettings
@@ -65,4 +67,18 @@ def sightings_from(
         deployments=deployments,
         allocates_claims=allocates_claims(settings),
         unallocated=lambda: observer.with_book(lambda book: book.reasons),
+        half_made_claims=lambda: observer.with_book(_half_made),
+    )
+
+
+def _half_made(book: Book) -> tuple[SeenClaim, ...]:
+    return tuple(
+        SeenClaim(
+            name,
+            claim.metadata.uid,
+            book.users(name),
+            holder_of(name),
+            instant_or_none(claim.metadata.annotations.placed_at),
+        )
+        for name, claim in sorted(book.half_made().items())
     )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cluster.actions import Action, Bind, Evict, Move, Scale
+from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, Scale
 from cluster.errors import ActionError
 from cluster.snapshot import Snapshot
 from controller.api.labels import EPOCH_ANNOTATION
@@ -16,7 +16,7 @@ from controller.kube_world.assumed import Assumed
 from controller.kube_world.capacity_check import Account
 from controller.kube_world.deployments import deployment_writes
 from controller.kube_world.instances import Instances
-from controller.placers.claims import Allocate
+from controller.placers.claims import Allocate, Deallocate
 from controller.placers.pools import Pool, placing_writes
 
 
@@ -29,6 +29,8 @@ class Desk:
     instances: Instances
     allocate: Allocate
     """How the claims of pods get their devices, from the cluster as it was last observed."""
+    deallocate: Deallocate
+    """How a claim loses its devices, likewise."""
     epoch: Callable[[], int]
     """Epoch of the Lease, stamped on all that is written."""
     clock: Callable[[], float]
@@ -126,12 +128,17 @@ def _settle_scale(desk: Desk, scale: Scale, answer: Answer) -> None:
         desk.scaled[scale.service] = answer.at_s
 
 
+def _release(desk: Desk, release: ReleaseClaim, _: Snapshot) -> list[Write]:
+    return desk.deallocate(release.claim, desk.epoch())
+
+
 HANDLERS: Mapping[type[Action], Handler] = {
     Bind: Handler(Account.check_bind, _binding, _begin_bind, _settle_bind),
     Evict: Handler(
         lambda account, evict: account.check_stop(evict.pod, evict.node), _eviction, settle=_settle_eviction
     ),
     Move: Handler(lambda account, move: account.check_stop(move.pod, move.from_node), _no_move),
+    ReleaseClaim: Handler(lambda account, release: account.check_release(release.claim), _release),
     Scale: Handler(lambda account, scale: account.check_scale(scale.service), _deployments, settle=_settle_scale),
 }
 """The handler of each action. One that is missing is refused before anything is written."""

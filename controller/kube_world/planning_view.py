@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from cluster.snapshot import Snapshot
-from cluster.workloads import LeftOut
+from cluster.workloads import IdleClaim, LeftOut
 from controller.deciders.gang_rollback import half_started
 from controller.kube.cluster_view import Sightings
 from controller.kube_world.assumed import Assumed
@@ -42,6 +42,8 @@ class PlanningView:
         """When this process last scaled a service, seconds since the epoch. Its status says so, too, but that may be
         seen only after the next cycle has begun, which would then change again what has just been changed."""
         self._half_started = SinceWhen(sightings.half_started_since_s, may_lag=True)
+        self._written: Mapping[str, float | None] = {}
+        self._idle = SinceWhen(lambda claim: self._written.get(claim))
         self._released = SinceWhen(lambda name: pod.placed_at_s if (pod := sightings.pod(name)) else None)
 
     def snapshot(self) -> Snapshot:
@@ -70,8 +72,20 @@ class PlanningView:
             snapshot,
             half_started_since_s=self._half_started.of(half_started(snapshot), snapshot.at_s),
             released_at_s=self._released.of(released, snapshot.at_s),
+            idle_claims=self._idle_claims(snapshot.at_s),
             left_out=tuple(self._left_out()),
         )
+
+    def _idle_claims(self, at_s: float) -> tuple[IdleClaim, ...]:
+        """Claims none of whose pods has a node or is on its way to one: kube-scheduler may bind that at any moment."""
+        claims = {
+            f"{claim.name} {claim.uid}": claim  # another claim of the same name is another claim
+            for claim in self._sightings.half_made_claims()
+            if not any(pod.node or pod.chosen_node for pod in map(self._sightings.pod, claim.pods) if pod)
+        }
+        self._written = {key: claim.placed_at_s for key, claim in claims.items()}
+        since_s = self._idle.of(claims, at_s)
+        return tuple(IdleClaim(each.name, each.pods, since_s[key], each.holder) for key, each in claims.items())
 
     def _left_out(self) -> list[LeftOut]:
         reasons = self._sightings.unallocated().items()

@@ -12,7 +12,7 @@ from controller.kube.sender import Applier, Job
 from controller.kube_world.capacity_check import Account
 from controller.kube_world.handlers import HANDLERS, Answer, Desk, Handler
 from controller.kube_world.planning_view import PlanningView
-from controller.placers.claims import Allocate, no_claims
+from controller.placers.claims import Allocate, Deallocate, no_claim_to_release, no_claims
 from controller.placers.pools import Pool
 from controller.ports import Outcome
 
@@ -46,13 +46,14 @@ class KubernetesWorld:
         clock: Callable[[], float],
         tell: Report,
         allocate: Allocate = no_claims,
+        deallocate: Deallocate = no_claim_to_release,
         device_classes: Mapping[str, str] | None = None,
         handlers: Mapping[type[Action], Handler] = HANDLERS,
     ) -> None:
         """epoch: of the Lease, stamped on all that is written. clock: monotonic, seconds.
 
         device_classes: by the resource as which devices are counted, the DeviceClass that instances ask for in pools of
-        `dra`. allocate: how the claims of pods get their devices, from the cluster as it was last observed.
+        `dra`. allocate, deallocate: how claims get and lose their devices, from the cluster as it was last observed.
         tell: takes each report, in the thread of the loop. handlers: how each action is checked and written.
         """
         self._sightings = sightings
@@ -62,7 +63,15 @@ class KubernetesWorld:
         self._handlers = handlers
         self._view = view = PlanningView(sightings, pools, clock=clock, device_classes=device_classes)
         self._desk = Desk(
-            sightings, tuple(pools), view.instances, allocate, epoch, clock, assumed=view.assumed, scaled=view.scaled
+            sightings,
+            tuple(pools),
+            view.instances,
+            allocate,
+            deallocate,
+            epoch,
+            clock,
+            assumed=view.assumed,
+            scaled=view.scaled,
         )
         self._generations: Mapping[str, int] = {}
 

@@ -8,12 +8,11 @@ from dataclasses import replace
 from cluster.errors import ActionError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.dra.translation import Book
 from controller.kube.leader_election import Leadership
 from controller.kube.loop_thread import LoopThread
 from controller.kube.sender import Applier
 from controller.kube_world.cached_view import CachedSightings
-from controller.kube_world.claim_cleanup import DeviceTroubles, TakesAllocationsBack
+from controller.kube_world.device_troubles import DeviceTroubles
 from controller.kube_world.from_settings import device_classes_from, pools_from
 from controller.kube_world.observer import Observer
 from controller.kube_world.world import KubernetesWorld
@@ -39,15 +38,6 @@ def kubernetes_world(
     events = Events(quiet, sightings.uid, time.time, lambda: leadership.epoch, settings.identity)
     stack.callback(loop.begin(events.write()))
     troubles = DeviceTroubles()
-    back = TakesAllocationsBack(
-        lambda: observer.with_book(Book.half_made),
-        lambda claim: tuple(
-            pod for name in observer.with_book(lambda book: book.users(claim)) if (pod := sightings.pod(name))
-        ),
-        settings.release_deadline_s,
-        time.monotonic,
-        lambda: leadership.epoch,
-    )
 
     def tell(snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:
         said = tuple(said_of(plan, outcome, gangs_of(snapshot)))
@@ -56,7 +46,6 @@ def kubernetes_world(
         jobs = [
             *status_jobs(sightings, snapshot, plan, outcome, generations, at_s),
             *own_jobs(snapshot, plan, at_s),
-            *back.jobs(plan),
         ]
         for answer in loop.run(quiet.send(jobs)):
             if isinstance(answer, ActionError):
@@ -75,4 +64,5 @@ def kubernetes_world(
         allocate=lambda pod, bind, stamp: observer.with_book(
             lambda book: book.writes(pod, bind.node, bind.devices, stamp)
         ),
+        deallocate=lambda claim, epoch: observer.with_book(lambda book: book.release_writes(claim, epoch)),
     )

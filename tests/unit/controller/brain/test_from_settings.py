@@ -1,12 +1,11 @@
-"""The brain that the operator's settings ask for."""
+"""The brain that settings ask for: the same decisions for all who plan."""
 
 from pathlib import Path
 
-from controller.brain.from_settings import brain_from
+from controller.brain.from_settings import brain_from, decisions_from, inline_brain, limits_from
 from controller.cycle import run_cycle
-from controller.guard import Limits
 from controller.objects.manifests import read_manifests
-from controller.settings import OperatorSettings
+from controller.settings import settings_from
 from controller.snapshot.from_manifests import snapshot_from
 from placement.budget import stopped
 from simulator.world import SimulatedWorld
@@ -15,11 +14,11 @@ EXAMPLES = Path(__file__).parents[4] / "examples"
 
 
 def test_the_operators_defaults_prove_the_repositorys_example_in_the_first_cycle() -> None:
-    settings = OperatorSettings()
+    settings = settings_from({})
     seen = snapshot_from(read_manifests([str(EXAMPLES)])).snapshot
-    brain = brain_from(settings, clock=stopped)
+    brain = brain_from(settings, decisions_from(settings, awaits_pods=False), clock=stopped)
 
-    cycle = run_cycle(SimulatedWorld(seen), brain, Limits(), settings.plan_deadline_s)
+    cycle = run_cycle(SimulatedWorld(seen), brain, limits_from(settings), settings.plan_deadline_s)
 
     proofs = {each.service: each.certificate for each in cycle.plan.services if each.refusal is None}
     assert {name: proof and (proof.gap, proof.cut_short) for name, proof in proofs.items()} == {
@@ -28,3 +27,39 @@ def test_the_operators_defaults_prove_the_repositorys_example_in_the_first_cycle
         "default/summaries": (0.0, ""),
     }
     assert cycle.plan.cut_short == ()
+
+
+def test_decisions_are_the_operators_to_the_last_setting() -> None:
+    """Each with another value than its default; a setting that no decider is given would not show here."""
+    settings = settings_from(
+        {
+            "policy": "bestfit",
+            "planner": "columns",
+            "preempt": False,
+            "hold_s": 11.0,
+            "change_price_per_hour": 0.5,
+            "plan_deadline_s": 3.0,
+            "gang_deadline_s": 12.0,
+            "release_deadline_s": 13.0,
+            "brain": {"shares": 4},
+            "limits": {"max_evictions_share": 0.2, "max_evictions_floor": 3, "max_age_s": 14.0},
+        }
+    )
+
+    decisions, limits = decisions_from(settings), limits_from(settings)
+
+    assert (decisions.policy, decisions.planner) == ("bestfit", "columns")
+    assert (decisions.preempt, decisions.shares) == (False, 4)
+    assert (decisions.hold_s, decisions.mix.change_price_per_hour) == (11.0, 0.5)
+    assert (decisions.within_s, decisions.batch.within_s) == (3.0, 3.0)
+    assert (decisions.gang_deadline_s, decisions.release_deadline_s) == (12.0, 13.0)
+    assert (limits.max_evictions_share, limits.max_evictions_floor, limits.max_age_s) == (0.2, 3, 14.0)
+
+
+def test_a_second_cycle_in_a_world_that_obeys_plans_nothing() -> None:
+    settings = settings_from({})
+    world = SimulatedWorld(snapshot_from(read_manifests([str(EXAMPLES)])).snapshot)
+    brain = inline_brain(decisions_from(settings, awaits_pods=False), stopped)
+    run_cycle(world, brain, limits_from(settings), settings.plan_deadline_s)
+
+    assert run_cycle(world, brain, limits_from(settings), settings.plan_deadline_s).is_quiet

@@ -122,7 +122,7 @@ def test_what_is_thought_in_a_slot_is_heard_once_and_remembered_for_the_next_bra
     link = Link(peer, decisions, lambda: 0.0)
     link.want(wanted=True)
     try:
-        brain = RayBrain(link, decisions, time.monotonic, lambda: 1)
+        brain = RayBrain(link, Decisions(), time.monotonic, lambda: 1)  # which takes no ideas itself
         until(lambda: link.standing.state == "up", "the brain is up")
         brain.plan(running(), LONG_S)
         until(lambda: bool(link._ideas), "a thought has come")

@@ -8,7 +8,7 @@ from cluster.actions import Action
 from cluster.plans import Reason
 from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
-from controller.kube.cluster_view import SeenDeployment, SeenGpuType, SeenPod, SeenService
+from controller.kube.cluster_view import SeenClaim, SeenDeployment, SeenGpuType, SeenPod, SeenService
 from controller.kube.sender import Applier
 from controller.kube_world.handlers import HANDLERS, Handler
 from controller.kube_world.world import KubernetesWorld
@@ -26,6 +26,7 @@ class PretendSightings:
     services: dict[str, SeenService] = field(default_factory=dict)
     deployed: tuple[SeenDeployment, ...] = ()
     half_started: dict[str, float] = field(default_factory=dict)
+    half_made: tuple[SeenClaim, ...] = ()
     waiting_for_claims: Mapping[str, Reason] = field(default_factory=dict)
     gpu_types: Mapping[str, SeenGpuType] = field(default_factory=lambda: {"A100": A100})
 
@@ -49,6 +50,9 @@ class PretendSightings:
 
     def half_started_since_s(self, gang: str) -> float | None:
         return self.half_started.get(gang)
+
+    def half_made_claims(self) -> Iterable[SeenClaim]:
+        return self.half_made
 
     def unallocated(self) -> Mapping[str, Reason]:
         return self.waiting_for_claims
