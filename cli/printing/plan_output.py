@@ -53,8 +53,11 @@ def written(data: Document, output: str) -> str:
 
 
 def left_over(plan: Plan) -> bool:
-    """Whether anything that was asked for is not in the plan."""
-    return bool(plan.unplaced or plan.refused or any(service.refusal for service in plan.services))
+    """Whether anything that was asked for is not in the plan. Pods that are yet to be made follow in the next one."""
+    from controller.deciders.awaiting_pods import AWAITS_POD
+
+    without_place = any(each.reason.code != AWAITS_POD for each in plan.unplaced)
+    return bool(without_place or plan.refused or any(service.refusal for service in plan.services))
 
 
 def document(made: Planned, *, timings: bool = False) -> Document:

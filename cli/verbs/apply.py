@@ -195,7 +195,7 @@ async def _say_plan_change(cluster: Cluster, objects: list[Object]) -> None:
     from controller.queries.plan_diff import plan_diff
 
     settings = await settings_on(cluster, Planning())
-    seen, decide = await look_to_plan(cluster, settings), decider(settings, awaits_pods=True)
+    seen, decide = await look_to_plan(cluster, settings), decider(settings)  # also where instances will go
     snapshot = seen.to_plan_on()
     before = plan_diff(snapshot, decide(snapshot))
     seen.put(with_stored_fields(each) for each in ours)

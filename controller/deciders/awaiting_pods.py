@@ -7,6 +7,9 @@ from cluster.plans import Phase, Plan, Reason, Step, Unplaced
 from cluster.snapshot import Snapshot
 from controller.deciders.decisions import Decisions
 
+AWAITS_POD = "AwaitsPod"
+"""Code of a pod's reason: its service was scaled in this very plan."""
+
 
 def edit(snapshot: Snapshot, plan: Plan, decisions: Decisions) -> Plan:
     """The plan of a world in which a service's pods come into being only after it was scaled."""
@@ -31,6 +34,6 @@ def without_pods_to_come(snapshot: Snapshot, plan: Plan) -> Plan:
         kept = tuple(step for step in phase.steps if not is_to_come(step) and not isinstance(step.action, Evict))
         if kept:
             phases.append(Phase(phase.name, kept, phase.whole))
-    why = Reason("AwaitsPod", "it was asked for in this cycle; it is placed as soon as its owner has made it")
+    why = Reason(AWAITS_POD, "it was asked for in this cycle; it is placed as soon as its owner has made it")
     unplaced = tuple(Unplaced(f"Pod/{pod}", why) for pod in waiting)
     return replace(plan, phases=tuple(phases), unplaced=plan.unplaced + unplaced)

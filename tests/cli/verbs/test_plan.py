@@ -204,3 +204,28 @@ def test_a_fleet_that_is_as_planned_is_left_alone(tmp_path: Path) -> None:
     assert len(instances) == 2
     assert [second[part] for part in ("scale", "evictions", "moves", "placements", "unplaced")] == [[]] * 5
     assert second["services"] == first["services"]
+
+
+def test_files_are_planned_with_an_operators_settings_unless_others_are_named(tmp_path: Path) -> None:
+    config = tmp_path / "operator.yaml"
+    config.write_text("change_price_per_hour: 0\npolicy: bestfit\n", encoding="utf-8")
+    objects = (gpu_type(), node("n1", gpus=2), pod("p", 1))
+    manifest = str(written(tmp_path, objects))
+
+    default = json.loads(run("-f", manifest, "-o", "json").stdout)
+    other = json.loads(run("-f", manifest, "-o", "json", "--config", str(config)).stdout)
+    named = json.loads(run("-f", manifest, "-o", "json", "--config", str(config), "--policy", "fgd").stdout)
+
+    words = [plan["placements"][0]["reason"]["words"] for plan in (default, other, named)]
+    assert words == [f"least cost under {policy}" for policy in ("tonnage", "bestfit", "fgd")]
+
+
+def test_settings_that_no_operator_takes_are_named_before_anything_is_planned(tmp_path: Path) -> None:
+    config = tmp_path / "operator.yaml"
+    config.write_text("hold_s: -1\nno_such_setting: 1\n", encoding="utf-8")
+
+    result = run("-f", str(EXAMPLES), "--config", str(config))
+
+    assert result.exit_code == 2
+    assert "hold_s" in result.stderr
+    assert "no_such_setting" in result.stderr
