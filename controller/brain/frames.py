@@ -21,8 +21,10 @@ from cluster.plans import Certificate, Finding, Phase, Plan, Reason, Refused, Se
 from cluster.snapshot import Snapshot
 
 FORM = 2
-"""Raised whenever a reader of before could misread a frame of now. Support bundles keep frames across versions: a field
-that is added has a default, so that older frames stay readable."""
+"""Raised whenever a reader of before could misread a frame of now."""
+OLDEST = 1
+"""Oldest form that is still read: support bundles keep frames across versions. A field that was added since has a
+default; raise this where one cannot."""
 MARK = b"TNGF"
 ALIGNED = 64
 """Columns start at multiples of so many bytes: a cache line."""
@@ -142,7 +144,7 @@ def _frame(what: object) -> bytes:
 
 def _read(kind: type[T], frame: Buffer) -> T:
     view = memoryview(frame).toreadonly()
-    if bytes(view[:4]) != MARK or int.from_bytes(view[4:8], "little") != FORM:
+    if bytes(view[:4]) != MARK or not OLDEST <= int.from_bytes(view[4:8], "little") <= FORM:
         raise FrameError("no frame, or one of another version of Tonnage; run one version everywhere")
     length = int.from_bytes(view[8:16], "little")
     columns = view[_padded(16 + length) :]

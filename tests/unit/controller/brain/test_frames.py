@@ -14,7 +14,15 @@ from cluster.nodes import Taint
 from cluster.plans import Certificate, Finding, Phase, Plan, Reason, Refused, Routing, ServicePlan, Step, Unplaced
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, ModelService, Toleration
-from controller.brain.frames import FrameError, plan_frame, plan_from_frame, snapshot_frame, snapshot_from_frame
+from controller.brain.frames import (
+    FORM,
+    OLDEST,
+    FrameError,
+    plan_frame,
+    plan_from_frame,
+    snapshot_frame,
+    snapshot_from_frame,
+)
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
 from tests.builders.power import Device, row_of
@@ -219,6 +227,18 @@ def test_a_frame_that_was_cut_short_is_refused() -> None:
         snapshot_from_frame(frame[:-64])
     with pytest.raises(FrameError):
         snapshot_from_frame(frame[:100])
+
+
+def of_form(number: int) -> bytes:
+    frame = plan_frame(Plan(unplaced=(Unplaced("Pod/d/x", WHY),)))
+    return frame[:4] + number.to_bytes(4, "little") + frame[8:]
+
+
+def test_older_frames_are_read_and_newer_ones_refused() -> None:
+    assert plan_from_frame(of_form(OLDEST)).unplaced == (Unplaced("Pod/d/x", WHY),)
+    for unknown in (OLDEST - 1, FORM + 1):
+        with pytest.raises(FrameError, match="another version"):
+            plan_from_frame(of_form(unknown))
 
 
 def test_a_frame_of_a_snapshot_is_no_plan() -> None:
