@@ -31,7 +31,7 @@ HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples"
 MADE_AT_S = 1_767_225_600.0
 """2026-01-01; of all bundles, so that recording again gives the same bytes."""
-DEADLINE_S = 60.0
+DEADLINE_S = 600.0
 """Of a plan. The clock of recording and replay stands still: no plan is cut short."""
 
 
@@ -50,7 +50,7 @@ class ObservedBrain:
 
 def settings_with(**given: Any) -> OperatorSettings:
     """The operator's defaults with some of them changed, whatever this process's environment is."""
-    settings, _ = settings_from({"identity": "recorded", "plan_deadline_s": DEADLINE_S, **given})
+    settings, _ = settings_from({"identity": "recorded", "plan_deadline_s": 60.0, **given})
     return settings
 
 
