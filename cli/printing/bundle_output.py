@@ -121,9 +121,10 @@ def _cycle(each: Replayed) -> Document:
         "changed": [
             {"before": step_document(both.before), "after": step_document(both.after)} for both in each.changed
         ],
-        "not_compared": each.not_compared,
         "cost_per_hour_before": figure(each.cost_before),
         "cost_per_hour_after": figure(each.cost_after),
+        "cut_short_before": [reason_document(reason) for reason in each.before.cut_short],
+        "cut_short_after": [reason_document(reason) for reason in each.after.cut_short],
         "unplaced": [
             {"workload": name, "before": before.get(name), "after": after.get(name)}
             for name in sorted(before.keys() | after.keys())
@@ -138,10 +139,8 @@ def replay_tables(cycles: Sequence[Replayed]) -> Iterator[str]:
     if differing:
         yield table(("CYCLE", "AT", "ADDED", "REMOVED", "CHANGED", "$/HOUR", "$ NOW"), map(_row, differing))
         yield "\n".join(line for each in differing for line in _lines(each)) + "\n"
-    aside = sum(each.not_compared for each in cycles)
-    words = f"; {aside} recorded steps follow from elapsed time and are not compared" if aside else ""
     same = len(cycles) - len(differing)
-    yield f"{len(cycles)} cycles replayed: {same} the same, {len(differing)} decided otherwise{words}."
+    yield f"{len(cycles)} cycles replayed: {same} the same, {len(differing)} decided otherwise."
 
 
 def _row(each: Replayed) -> tuple[str, ...]:
@@ -156,6 +155,8 @@ def _lines(each: Replayed) -> Iterator[str]:
     yield from (f"{head}: - {_words(step)}" for step in each.removed)
     for both in each.changed:
         yield f"{head}: ~ {_words(both.before)} → {_words(both.after)}"
+    yield from (f"{head}: time cut the recorded plan short: {reason.words}" for reason in each.before.cut_short)
+    yield from (f"{head}: time cut this plan short: {reason.words}" for reason in each.after.cut_short)
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:

@@ -31,7 +31,7 @@ def replay(ctx: click.Context, file: str, output: str, numbers: tuple[int, ...],
     """Play each recorded snapshot through this version's deciders, with the settings of the bundle, and compare.
 
     Exits with 0 when every cycle has the same actions at the same cost, with 1 when one differs, with 2 when the bundle
-    cannot be read. Steps that follow from elapsed time (a gang or a release taken back) are not compared.
+    cannot be read.
     """
     from cli.inputs.bundles import bundle_in
     from cli.printing import bundle_output

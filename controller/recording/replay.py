@@ -11,9 +11,6 @@ from controller.ports import Brain
 from controller.recording.bundle import RecordedCycle
 from controller.recording.ring import Entry
 
-BY_ELAPSED_TIME = ("GangTakenBack", "NotBound")
-"""Reasons of steps that follow from how long the process has seen something: no snapshot holds that, so they are not
-compared."""
 CENT = 0.005
 """Dollars per hour; costs that differ by less are the same in print."""
 
@@ -39,8 +36,6 @@ class Replayed:
     added: tuple[Step, ...]
     removed: tuple[Step, ...]
     changed: tuple[Changed, ...]
-    not_compared: int
-    """Recorded steps that follow from elapsed time."""
 
     @property
     def cost_before(self) -> float:
@@ -76,7 +71,6 @@ def compared(cycle: RecordedCycle, after: Plan) -> Replayed:
         changed=tuple(
             Changed(old[key], step) for key, step in new.items() if key in old and old[key].action != step.action
         ),
-        not_compared=sum(step.reason.code in BY_ELAPSED_TIME for step in cycle.guarded.steps()),
     )
 
 
@@ -86,7 +80,7 @@ def unplaced_of(plan: Plan) -> Mapping[str, str]:
 
 
 def _by_key(plan: Plan) -> dict[Key, Step]:
-    return {key_of(step.action): step for step in plan.steps() if step.reason.code not in BY_ELAPSED_TIME}
+    return {key_of(step.action): step for step in plan.steps()}
 
 
 def key_of(action: Action) -> Key:

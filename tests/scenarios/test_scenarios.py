@@ -14,9 +14,9 @@ from cli.inputs.bundles import brain_with
 from cluster.actions import Bind, Evict, Move, Scale
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
+from controller.brain.from_settings import limits_from
 from controller.cycle import stopped
-from controller.deciders.gang_rollback import TakesGangsBack
-from controller.guard import Limits, guard
+from controller.guard import guard
 from controller.objects.manifests import read_manifests
 from controller.recording.shown_settings import settings_from
 from controller.snapshot.from_manifests import snapshot_from
@@ -47,24 +47,21 @@ def seen(given: Given, folder: Path) -> Snapshot:
     objects.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests_of(given)}), encoding="utf-8")
     files = [str(ROOT / name) for name in given.files]
     snapshot = snapshot_from(read_manifests([*files, str(objects)]), at_s=AT_S).snapshot
-    ago_s = {qualified(name): seconds for name, seconds in given.scaled_s_ago.items()}
-    services = tuple(
-        replace(each, scaled_at_s=AT_S - ago_s[each.name]) if each.name in ago_s else each for each in snapshot.services
-    )
-    return replace(snapshot, services=services)
+    scaled_at_s = _instants(given.scaled_s_ago)
+    services = tuple(replace(each, scaled_at_s=scaled_at_s.get(each.name)) for each in snapshot.services)
+    return replace(snapshot, services=services, half_started_since_s=_instants(given.half_started_s_ago))
+
+
+def _instants(ago_s: dict[str, float]) -> dict[str, float]:
+    return {qualified(name): AT_S - seconds for name, seconds in ago_s.items()}
 
 
 def decided(given: Given, snapshot: Snapshot) -> Plan:
-    """The guarded plan, the second one where the scenario plans again."""
+    """The guarded plan."""
     settings, unknown = settings_from(given.settings)
     assert unknown == (), "settings that do not exist"
-    now_s = AT_S
-    brain = TakesGangsBack(brain_with(settings, stopped), settings.gang_deadline_s, lambda: now_s)
-    plan = brain.plan(snapshot, DEADLINE_S)
-    if given.again_after_s is not None:
-        now_s += given.again_after_s
-        plan = brain.plan(snapshot, DEADLINE_S)
-    return guard(snapshot, plan, Limits(**settings.limits.model_dump()))
+    plan = brain_with(settings, stopped).plan(snapshot, DEADLINE_S)
+    return guard(snapshot, plan, limits_from(settings))
 
 
 def misses(expected: Expected, snapshot: Snapshot, plan: Plan) -> Iterator[str]:

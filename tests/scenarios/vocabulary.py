@@ -11,8 +11,8 @@
       objects:  [Kubernetes objects as in any manifest]
       settings: {the operator's settings that differ from their defaults}
       scaled_s_ago: {SERVICE: seconds since its instances were changed}
-      again_after_s: seconds    # plan once, and once more after this time on the same cluster
-    expect:     # of the last plan, after the guard; each with its reason
+      half_started_s_ago: {GANG: seconds since it runs with too few members}
+    expect:     # of the plan after the guard; each with its reason
       - placed:   {POD: NODE, TYPE or a list of them}    # a pod may be a pattern, NAME-*
         unplaced: {Pod/NAME or Gang/NAME: code of the reason}
         evicted:  [POD]
@@ -89,7 +89,7 @@ class Given(_Words):
     objects: list[Object] = []
     settings: Object = {}
     scaled_s_ago: dict[str, float] = {}
-    again_after_s: float | None = None
+    half_started_s_ago: dict[str, float] = {}
 
 
 class Expected(_Words):

@@ -37,7 +37,8 @@ def decided() -> Cycle:
 
 def decided_otherwise() -> Cycle:
     """A cycle of other deciders: one pod is put on the node where the two should go, the other nowhere."""
-    plan = Plan((Phase("pack", (Step(Bind("d/one", "b", (1,)), Reason("Whim", "why not")),)),))
+    phase = Phase("pack", (Step(Bind("d/one", "b", (1,)), Reason("Whim", "why not")),))
+    plan = Plan((phase,), cut_short=(Reason("DeadlinePassed", "2 s were over"),))
     return Cycle(FLEET, plan, Outcome(done=tuple(plan.steps())), wanted=plan)
 
 
@@ -116,6 +117,7 @@ def test_a_replay_that_decides_otherwise_says_what_and_is_exit_status_1(other_ad
 
     assert (result.exit_code, as_json.exit_code) == (1, 1)
     assert "cycle 1: + Bind d/two" in result.stdout
+    assert "cycle 1: time cut the recorded plan short: 2 s were over" in result.stdout
     assert result.stdout.endswith("1 cycles replayed: 0 the same, 1 decided otherwise.\n")
     (cycle,) = json.loads(as_json.stdout)["cycles"]
     assert [step["pod"] for step in cycle["added"]] == ["d/two"]

@@ -199,15 +199,6 @@ def test_a_replay_passes_the_guard_as_the_operator_does() -> None:
     assert result.is_same
 
 
-@pytest.mark.parametrize("code", ["GangTakenBack", "NotBound"])
-def test_what_follows_from_elapsed_time_is_counted_and_not_compared(code: str) -> None:
-    (kept,) = one_cycle(plan_of(Evict("d/p", "a"), code=code)).cycles()
-
-    result = compared(kept, Plan())
-
-    assert (result.is_same, result.not_compared) == (True, 1)
-
-
 def test_a_bundle_says_what_it_left_out() -> None:
     recording = replace(recording_of([cycle()]), too_large=3, seen=9)
 
