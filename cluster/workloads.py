@@ -32,15 +32,15 @@ class Toleration:
 Terms = tuple[tuple[Requirement, ...], ...]
 """Alternatives; a node must meet every requirement of one of them. Empty: any node."""
 
-WAY_LABEL = "tonnage.dev/way"
+PLACEMENT_MODE_LABEL = "tonnage.dev/placement-mode"
 """Label for the placement mode of a node, written into the snapshot where pods differ in their mode (an external
 scheduler, a binder of Tonnage): only pods of that mode may use the node. The real node does not have it; the builder
 of a snapshot for several modes adds it."""
 
 
-def on_way(terms: Terms, way: str) -> Terms:
+def in_placement_mode(terms: Terms, mode: str) -> Terms:
     """The same alternatives, on nodes of one placement mode only."""
-    wanted = Requirement(WAY_LABEL, "In", (way,))
+    wanted = Requirement(PLACEMENT_MODE_LABEL, "In", (mode,))
     return tuple((*term, wanted) for term in terms or ((),))
 
 
@@ -133,18 +133,18 @@ class ModelService:
     node_terms: Terms = ()
     """Nodes that its instances must use, whatever their GPU type."""
     tolerations: tuple[Toleration, ...] = ()
-    ways: Mapping[str, str] = field(default_factory=dict)
-    """Placement mode (see WAY_LABEL) of instances per GPU type; a type without an entry: any mode."""
+    placement_modes: Mapping[str, str] = field(default_factory=dict)
+    """Placement mode (see PLACEMENT_MODE_LABEL) of instances per GPU type; a type without an entry: any mode."""
 
     def instance_shape(self, gpu_type: str, gpus_per_instance: int) -> PodShape:
         """Request of one instance of this service to a node of that type."""
-        way = self.ways.get(gpu_type)
+        mode = self.placement_modes.get(gpu_type)
         return PodShape(
             cpu_milli=self.instance_cpu_milli,
             memory_bytes=self.instance_memory_bytes,
             gpus=gpus_per_instance,
             gpu_milli=WHOLE_GPU_MILLI,
             gpu_types=(gpu_type,),
-            node_terms=self.node_terms if way is None else on_way(self.node_terms, way),
+            node_terms=self.node_terms if mode is None else in_placement_mode(self.node_terms, mode),
             tolerations=self.tolerations,
         )

@@ -23,7 +23,7 @@ class Part(BaseModel):
 
 
 class PoolSettings(Part):
-    """Nodes that share a way of placing pods."""
+    """Set of nodes that share a placement mode."""
 
     placer: Literal["bind", "dra", "gate"]
     """bind: Tonnage binds pods with `schedulerName: tonnage`; only for nodes that no other scheduler uses.

@@ -60,7 +60,7 @@ PLACING: Mapping[str, tuple[Grant, ...]] = {
         Grant("", ("pods",), ("patch",)),
     ),
 }
-"""By way of placing."""
+"""Permissions by placement mode."""
 
 
 def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
@@ -84,7 +84,7 @@ def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
         # Server-side apply is a patch that may create.
         "serve": (Grant("apps", ("deployments",), ("create", "patch")),),
         "serve-dra": (Grant("resource.k8s.io", ("resourceclaimtemplates",), ("create", "patch")),),
-        **{f"place-{way}": grants for way, grants in PLACING.items()},
+        **{f"place-{mode}": grants for mode, grants in PLACING.items()},
     }
 
 
@@ -121,15 +121,15 @@ def _rule(grant: Grant) -> dict[str, list[str]]:
 def needed(
     placers: frozenset[str], lease: tuple[str, str], *, leases_watts: bool = False, kinds: Iterable[Kind] = KINDS
 ) -> Iterator[tuple[str, Permission]]:
-    """(feature, permission) of everything that an operator with these ways of placing does.
+    """(feature, permission) of everything that an operator with these placement modes does.
 
     lease: (namespace, name). leases_watts: whether power is enabled.
     """
     for feature, grants in features(kinds).items():
         if feature == "power" and not leases_watts:
             continue
-        _, is_of_one_way, way = feature.partition("-")
-        if not is_of_one_way or way in placers:
+        _, is_of_one_mode, mode = feature.partition("-")
+        if not is_of_one_mode or mode in placers:
             yield from ((feature, permission) for grant in grants for permission in grant.permissions())
     namespace, name = lease
     group = "coordination.k8s.io"

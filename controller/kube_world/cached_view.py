@@ -20,7 +20,7 @@ from controller.kube.cache import Cache, Resource
 from controller.kube.cluster_view import SeenClaim, SeenDeployment, SeenGpuType, SeenPod, SeenService
 from controller.kube.structs import Meta, OwnObject, Pod, Slim
 from controller.kube_world.deployments import CONTENT_ANNOTATION, GPU_TYPE_LABEL
-from controller.placers.pools import asked_placer
+from controller.placers.pools import requested_mode
 
 
 class _DeploymentLabels(Slim, frozen=True, rename=None):
@@ -146,7 +146,7 @@ class CachedSightings:
 def is_ours(pod: Pod) -> bool:
     """Whether a pending pod waits for Tonnage, or is on its way to the node that Tonnage chose."""
     seen = seen_pod(pod.metadata.name, pod)
-    return bool(seen.chosen_node) or asked_placer(seen) is not None
+    return bool(seen.chosen_node) or requested_mode(seen) is not None
 
 
 def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> SeenPod:

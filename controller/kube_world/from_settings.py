@@ -9,7 +9,7 @@ from controller.kube.cache import Cache
 from controller.kube.cluster_view import SeenClaim
 from controller.kube_world.cached_view import CachedSightings, Deployment, instant_or_none, is_ours
 from controller.kube_world.observer import Caches, Observer, settle_heap
-from controller.placers.pools import Pool, placer_name
+from controller.placers.pools import Pool, pool_mode
 from controller.settings import OperatorSettings
 from controller.snapshot.builder import FACTS, Fact
 
@@ -40,7 +40,7 @@ def observer_from(
     pools = pools_from(settings)
 
     def is_allocated_here(labels: Mapping[str, str]) -> bool:
-        return placer_name(pools, labels) == "dra"
+        return pool_mode(pools, labels) == "dra"
 
     return Observer(
         caches,

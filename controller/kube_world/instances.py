@@ -5,58 +5,58 @@ from collections.abc import Mapping, Sequence
 from cluster.snapshot import Snapshot
 from controller.kube.cluster_view import SeenDeployment, Sightings
 from controller.kube_world.deployments import Instance, content_of
-from controller.placers.pool_affinity import Standing, Ways, WaysOfServices
+from controller.placers.pool_affinity import DeployedInstances, ModesOfServices, PlacementModes
 
 
 class Instances:
     """What one instance of a service on a GPU type is, as the cluster was last observed."""
 
-    def __init__(self, sightings: Sightings, ways: Ways, device_classes: Mapping[str, str]) -> None:
+    def __init__(self, sightings: Sightings, modes: PlacementModes, device_classes: Mapping[str, str]) -> None:
         """device_classes: by the resource as which devices are counted, the DeviceClass for pools of `dra`."""
         self._sightings = sightings
-        self._ways = ways
+        self._modes = modes
         self._device_classes = device_classes
-        self._of_services: WaysOfServices = {}
+        self._of_services: ModesOfServices = {}
         """How instances are placed, as it was last observed."""
 
-    def observe(self, snapshot: Snapshot, deployments: Sequence[SeenDeployment]) -> WaysOfServices:
+    def observe(self, snapshot: Snapshot, deployments: Sequence[SeenDeployment]) -> ModesOfServices:
         """How instances of each service are placed from now on."""
-        self._of_services = self._ways.of_services(snapshot, self._standing(snapshot, deployments))
+        self._of_services = self._modes.of_services(snapshot, self._deployed(snapshot, deployments))
         return self._of_services
 
-    def _standing(self, snapshot: Snapshot, deployments: Sequence[SeenDeployment]) -> Standing:
-        """Instances that Deployments made for a way ask for; one that asks for none at the moment counts, too."""
+    def _deployed(self, snapshot: Snapshot, deployments: Sequence[SeenDeployment]) -> DeployedInstances:
+        """Instances in Deployments made for a placement mode; a Deployment scaled to none counts as one."""
         of_service = {(each.service, each.gpu_type): each for each in deployments}
 
-        def standing(service: str, gpu_type: str, way: str) -> int:
+        def instances(service: str, gpu_type: str, mode: str) -> int:
             each = of_service.get((service, gpu_type))
-            return 1 + each.replicas if each and each.content == self._content(snapshot, service, gpu_type, way) else 0
+            return 1 + each.replicas if each and each.content == self._content(snapshot, service, gpu_type, mode) else 0
 
-        return standing
+        return instances
 
     def content(self, snapshot: Snapshot, service: str, gpu_type: str) -> str | None:
         """What the Deployment of a service on a GPU type should hold; None where it is not known what one is."""
-        return self._content(snapshot, service, gpu_type, self._way(service, gpu_type))
+        return self._content(snapshot, service, gpu_type, self._mode(service, gpu_type))
 
     def instance(self, snapshot: Snapshot, service: str, gpu_type: str) -> Instance | None:
         """An instance on a GPU type, placed as was last observed; None where it is not known what one is."""
-        return self._instance(snapshot, service, gpu_type, self._way(service, gpu_type))
+        return self._instance(snapshot, service, gpu_type, self._mode(service, gpu_type))
 
-    def _way(self, service: str, gpu_type: str) -> str:
+    def _mode(self, service: str, gpu_type: str) -> str:
         return self._of_services.get(service, {}).get(gpu_type, "")
 
-    def _content(self, snapshot: Snapshot, service: str, gpu_type: str, way: str) -> str | None:
-        instance = self._instance(snapshot, service, gpu_type, way)
+    def _content(self, snapshot: Snapshot, service: str, gpu_type: str, mode: str) -> str | None:
+        instance = self._instance(snapshot, service, gpu_type, mode)
         return content_of(instance) if instance else None
 
-    def _instance(self, snapshot: Snapshot, service: str, gpu_type: str, way: str) -> Instance | None:
-        """An instance on a GPU type, to be placed in this way."""
+    def _instance(self, snapshot: Snapshot, service: str, gpu_type: str, mode: str) -> Instance | None:
+        """Instance on a GPU type, to be placed in this mode."""
         known = next((each for each in snapshot.services if each.name == service), None)
         seen, recognised = self._sightings.service(service), self._sightings.gpu_type(gpu_type)
-        if known is None or seen is None or recognised is None or seen.template is None or not way:
+        if known is None or seen is None or recognised is None or seen.template is None or not mode:
             return None
         gpus = next(
             (p.gpus_per_instance for p in snapshot.profiles if (p.model, p.gpu_type) == (known.model, gpu_type)), 1
         )
         device_class = self._device_classes.get(recognised.resource, "")
-        return Instance(known, seen, gpu_type, gpus, recognised, way, device_class)
+        return Instance(known, seen, gpu_type, gpus, recognised, mode, device_class)

@@ -12,8 +12,8 @@ from controller.kube_world.in_flight import with_deployed, with_what_is_under_wa
 from controller.kube_world.instances import Instances
 from controller.kube_world.last_scaled import scaled_at_s
 from controller.kube_world.since_when import SinceWhen
-from controller.placers.pool_affinity import Ways
-from controller.placers.pools import Pool, asked_placer
+from controller.placers.pool_affinity import PlacementModes
+from controller.placers.pools import Pool, requested_mode
 
 
 class PlanningView:
@@ -34,8 +34,8 @@ class PlanningView:
         """
         self._sightings = sightings
         self._clock = clock
-        self._ways = Ways(pools)
-        self.instances = Instances(sightings, self._ways, device_classes or {})
+        self._modes = PlacementModes(pools)
+        self.instances = Instances(sightings, self._modes, device_classes or {})
         self.assumed = Assumed()
         """Binds that were issued and that the watch has not shown yet."""
         self.scaled: dict[str, float] = {}
@@ -50,16 +50,16 @@ class PlanningView:
         """The cluster now. Raises ObservationError."""
         seen = self._sightings.snapshot()
         issued = self.assumed.standing(self._sightings.pod, self._clock())
-        there = with_what_is_under_way(seen, self._sightings.pod, issued, lambda pod: asked_placer(pod) is not None)
+        there = with_what_is_under_way(seen, self._sightings.pod, issued, lambda pod: requested_mode(pod) is not None)
         deployments = tuple(self._sightings.deployments())
-        ways = self.instances.observe(seen, deployments)
+        modes = self.instances.observe(seen, deployments)
         deployed = with_deployed(
             there,
             deployments,
             lambda service, gpu_type: self.instances.content(seen, service, gpu_type),
             self._scaled_at_s,
         )
-        return self._with_facts(self._ways.told(deployed, ways, self._asked), seen)
+        return self._with_facts(self._modes.restricted(deployed, modes, self._asked), seen)
 
     def _with_facts(self, snapshot: Snapshot, seen: Snapshot) -> Snapshot:
         """The snapshot that also says since when things stand, and what is not in it and why."""
@@ -93,7 +93,7 @@ class PlanningView:
 
     def _asked(self, name: str) -> str | None:
         pod = self._sightings.pod(name)
-        return asked_placer(pod) if pod else None
+        return requested_mode(pod) if pod else None
 
     def _scaled_at_s(self, service: str) -> float | None:
         seen = self._sightings.service(service)

@@ -1,7 +1,8 @@
-"""Tonnage binds the pod itself: one Binding that carries the devices, for pods with `schedulerName: tonnage`.
+"""Placement mode `bind`: Tonnage binds the pod itself, for pods with `schedulerName: tonnage`.
 
-For nodes that Tonnage owns: the API server checks nothing on a Binding, so two schedulers on one node would over-commit
-it. The annotations of a Binding reach the pod in the same write as its node, so no one sees it without its devices.
+The Binding carries the devices as annotations. They reach the pod in the same write as its node, so no reader sees the
+pod without its devices. Only for nodes that Tonnage owns: the API server checks nothing on a Binding, so two schedulers
+on one node would over-commit it.
 """
 
 from collections.abc import Mapping
@@ -15,23 +16,30 @@ from controller.placers.claims import Allocate
 
 
 def waits_for_it(pod: SeenPod) -> bool:
-    """One with claims waits for `dra`: on a node without devices that are allocated to it, it would never start."""
+    """Whether a pending pod is to be placed by `bind`.
+
+    A pod with ResourceClaims waits for `dra` instead: without devices allocated to it, it would never start on its
+    node.
+    """
     return waits_without_node(pod) and not pod.has_claims
 
 
 def waits_without_node(pod: SeenPod) -> bool:
-    """Whether a Binding of Tonnage's is what it waits for, whatever its devices come from."""
+    """Whether a pod waits for a Binding by Tonnage, wherever its devices come from."""
     return pod.scheduler_name == SCHEDULER_NAME and not pod.node and not pod.gates and not pod.is_ending
 
 
 def writes(
     pod: SeenPod,
     action: Bind,
-    labels: Mapping[str, str],  # noqa: ARG001 - the border's
+    labels: Mapping[str, str],  # noqa: ARG001 - part of the Placer protocol
     stamp: Stamp,
     allocate: Allocate,  # noqa: ARG001
 ) -> list[Write]:
-    """Preconditions: the same pod (uid) as it was seen (resourceVersion); the server answers 409 otherwise."""
+    """The Binding, as the only write.
+
+    Preconditions: the same pod (uid) in the version observed (resourceVersion); the server answers 409 otherwise.
+    """
     namespace, _, name = pod.name.partition("/")
     metadata = {
         "name": name,
@@ -46,7 +54,7 @@ def writes(
 
 
 def placed_annotations(action: Bind, stamp: Stamp) -> dict[str, str]:
-    """What stands on a placed pod: its node, which leader placed it and when, and its devices when it has any."""
+    """Annotations of a placed pod: its node, the stamp of the leader that placed it, and its devices if it has any."""
     devices = ",".join(str(device) for device in sorted(action.devices))
-    said = {CHOSEN_NODE_ANNOTATION: action.node, **stamp.annotations}
-    return {**said, DEVICES_ANNOTATION: devices} if devices else said
+    annotations = {CHOSEN_NODE_ANNOTATION: action.node, **stamp.annotations}
+    return {**annotations, DEVICES_ANNOTATION: devices} if devices else annotations

@@ -1,4 +1,4 @@
-"""What all ways of placing share: the border to the allocation of claims."""
+"""Interface between placers and the allocation of ResourceClaims."""
 
 from collections.abc import Callable
 
@@ -9,17 +9,18 @@ from controller.kube.stamp import Stamp
 from controller.kube.write import Write
 
 Allocate = Callable[[SeenPod, Bind, Stamp], list[Write]]
-"""The stamped writes that make a pod's claims hold the devices of a bind. Raises ActionError when they cannot."""
+"""Returns the stamped writes that allocate the devices of a bind to the pod's claims. Raises ActionError when that is
+impossible."""
 Deallocate = Callable[[str, int], list[Write]]
-"""The writes, with the Lease's epoch, that take the devices of a claim (`namespace/name`) back. Raises ActionError when
-a pod uses it, or it is not Tonnage's."""
+"""Returns the writes, with the Lease epoch, that deallocate a claim (`namespace/name`). Raises ActionError when a pod uses
+it, or Tonnage did not allocate it."""
 
 
-def no_claims(pod: SeenPod, action: Bind, stamp: Stamp) -> list[Write]:  # noqa: ARG001 - the border's
-    """Where no pool is placed by `dra`."""
-    raise ActionError(f"allocating for {pod.name}: no pool is placed by 'dra', so no claims are watched")
+def no_claims(pod: SeenPod, action: Bind, stamp: Stamp) -> list[Write]:  # noqa: ARG001 - part of Allocate
+    """Always raises ActionError: the Allocate of an installation in which no pool has the placement mode `dra`."""
+    raise ActionError(f"allocating for {pod.name}: no pool has placer 'dra', so no claims are watched")
 
 
-def no_claim_to_release(claim: str, epoch: int) -> list[Write]:  # noqa: ARG001 - the border's
-    """Where no pool is placed by `dra`."""
-    raise ActionError(f"releasing claim {claim}: no pool is placed by 'dra', so no claims are watched")
+def no_claim_to_release(claim: str, epoch: int) -> list[Write]:  # noqa: ARG001 - part of Deallocate
+    """Always raises ActionError: the Deallocate of an installation in which no pool has the placement mode `dra`."""
+    raise ActionError(f"releasing claim {claim}: no pool has placer 'dra', so no claims are watched")

@@ -1,8 +1,8 @@
-"""Tonnage chooses the node, kube-scheduler binds: for pods with the scheduling gate `tonnage.dev/placement`.
+"""Placement mode `gate`: Tonnage chooses the node and kube-scheduler binds, for pods with our scheduling gate.
 
-One patch removes the gate and narrows the pod to one node. kube-scheduler still checks everything that it knows of
-(ports, volumes, capacity); if it finds the node unfit, the pod stays pending and must be made anew, because a node
-selector cannot be changed once the gates are gone.
+One patch removes the gate `tonnage.dev/placement` and restricts the pod to one node. kube-scheduler still checks all
+that it knows of (ports, volumes, capacity). If it finds the node unfit, the pod stays pending and must be recreated,
+because a node selector cannot be changed once the gates are gone.
 """
 
 from collections.abc import Mapping
@@ -21,11 +21,15 @@ HOSTNAME_LABEL = "kubernetes.io/hostname"
 
 
 def waits_for_it(pod: SeenPod) -> bool:
+    """Whether a pending pod is to be placed by `gate`; one with ResourceClaims waits for `dra`."""
     return waits_without_node(pod) and not pod.has_claims
 
 
 def waits_without_node(pod: SeenPod) -> bool:
-    """With other gates beside ours somebody else still holds it back: it must not hold devices meanwhile."""
+    """Whether our gate is the only one left on a pod without a node.
+
+    With other gates beside ours, another controller still holds the pod back; it must not hold devices meanwhile.
+    """
     mine = pod.scheduler_name != SCHEDULER_NAME
     return mine and pod.gates == (PLACEMENT_GATE,) and not pod.node and not pod.is_ending
 
@@ -35,9 +39,13 @@ def writes(
     action: Bind,
     labels: Mapping[str, str],
     stamp: Stamp,
-    allocate: Allocate,  # noqa: ARG001 - the border's
+    allocate: Allocate,  # noqa: ARG001 - part of the Placer protocol
 ) -> list[Write]:
-    """Preconditions: the same pod (uid) as it was seen (resourceVersion); the server answers 409 otherwise."""
+    """The patch that removes the gate and selects the node, as the only write.
+
+    Preconditions: the same pod (uid) in the version observed (resourceVersion); the server answers 409 otherwise.
+    Raises ActionError when the node has no hostname label.
+    """
     hostname = labels.get(HOSTNAME_LABEL)
     if hostname is None:
         raise ActionError(f"releasing {pod.name} to {action.node}: the node has no label {HOSTNAME_LABEL}")

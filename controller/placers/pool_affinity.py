@@ -1,4 +1,4 @@
-"""Which way of placing each node and pod is for, told to the deciders, so that no plan brings two ways together."""
+"""Placement modes as node constraints in the snapshot, so that no plan puts a pod on a node of another mode."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -8,116 +8,119 @@ import numpy as np
 
 from cluster.nodes import NodeTable, meets_terms
 from cluster.snapshot import Snapshot
-from cluster.workloads import WAY_LABEL, ModelService, PodShape, on_way
-from controller.placers.pools import Pool, placer_name
+from cluster.workloads import PLACEMENT_MODE_LABEL, ModelService, PodShape, in_placement_mode
+from controller.placers.pools import Pool, pool_mode
 
-WayOfPod = Callable[[str], str | None]
-"""How a pending pod (`namespace/name`) asks to be placed; None where it does not ask (any more)."""
-Standing = Callable[[str, str, str], int]
-"""How many instances of a service on a GPU type are asked for by a Deployment that is made for a way."""
-WaysOfServices = Mapping[str, Mapping[str, str]]
-"""Per service and GPU type, the way in which instances get onto nodes."""
+ModeOfPod = Callable[[str], str | None]
+"""Placement mode that a pending pod (`namespace/name`) requests; None where it requests none, or none any more."""
+DeployedInstances = Callable[[str, str, str], int]
+"""Number of instances in the Deployment of (service, GPU type) that was made for this placement mode."""
+ModesOfServices = Mapping[str, Mapping[str, str]]
+"""Placement mode of instances, by service and GPU type."""
 
 
-class Ways:
-    """The pools of the settings as the deciders see them."""
+class PlacementModes:
+    """Placement modes of the settings' pools, applied to snapshots."""
 
     def __init__(self, pools: Sequence[Pool]) -> None:
-        """pools: at least one; a node belongs to the first that has it."""
+        """pools: at least one; a node belongs to the first pool whose selector matches it."""
         self._pools = tuple(pools)
-        self._known: tuple[NodeTable, tuple[str | None, ...], NodeTable] | None = None
-        """Nodes, the way of each, and the same nodes with their ways among the labels."""
+        self._cached: tuple[NodeTable, tuple[str | None, ...], NodeTable] | None = None
+        """Nodes, the placement mode of each, and the same nodes with the mode as a label."""
 
-    def told(self, snapshot: Snapshot, of_services: WaysOfServices, way_of: WayOfPod) -> Snapshot:
-        """The snapshot in which pods that wait, and instances that are yet to be asked for, may run on the nodes of
-        their own way only.
+    def restricted(self, snapshot: Snapshot, of_services: ModesOfServices, mode_of: ModeOfPod) -> Snapshot:
+        """The snapshot in which pending pods and future instances may run only on nodes of their own placement mode.
 
-        of_services: as `of_services` found them.
-        Unchanged where nothing else is possible: one way on all nodes, in which all that waits asks to be placed.
+        of_services: result of the method `of_services`. Unchanged where all nodes have one mode and all pending pods
+        request it.
         """
         of_nodes, labelled = self._of_nodes(snapshot.nodes)
-        pending = {int(row): way_of(snapshot.pods.names[int(row)]) for row in snapshot.pods.pending}
+        pending = {int(row): mode_of(snapshot.pods.names[int(row)]) for row in snapshot.pods.pending}
         if len({*of_nodes, *filter(None, pending.values())}) <= 1:
             return snapshot
         pods = snapshot.pods
         shape, shapes = pods.shape.copy(), list(pods.shapes)
         numbers: dict[tuple[int, str], int] = {}
-        for row, way in pending.items():
-            if way is None:
+        for row, mode in pending.items():
+            if mode is None:
                 continue
-            asked = int(shape[row]), way
-            if asked not in numbers:
-                numbers[asked] = len(shapes)
-                whole = shapes[asked[0]]
-                shapes.append(replace(whole, node_terms=on_way(whole.node_terms, way)))
-            shape[row] = numbers[asked]
+            restriction = int(shape[row]), mode
+            if restriction not in numbers:
+                numbers[restriction] = len(shapes)
+                whole = shapes[restriction[0]]
+                shapes.append(replace(whole, node_terms=in_placement_mode(whole.node_terms, mode)))
+            shape[row] = numbers[restriction]
         shape.setflags(write=False)
-        services = tuple(replace(service, ways=of_services[service.name]) for service in snapshot.services)
-        told = replace(pods, shape=shape, shapes=tuple(shapes))
-        return replace(snapshot, nodes=labelled, pods=told, services=services)
+        services = tuple(replace(service, placement_modes=of_services[service.name]) for service in snapshot.services)
+        restricted = replace(pods, shape=shape, shapes=tuple(shapes))
+        return replace(snapshot, nodes=labelled, pods=restricted, services=services)
 
-    def of_services(self, snapshot: Snapshot, standing: Standing) -> dict[str, Mapping[str, str]]:
-        """The way in which instances of each service get onto nodes of each GPU type: one, else it would take two
-        Deployments.
+    def of_services(self, snapshot: Snapshot, deployed: DeployedInstances) -> dict[str, Mapping[str, str]]:
+        """One placement mode per service and GPU type; two modes would take two Deployments.
 
-        Services that may run on any node of a type share its way: of those that there are nodes of the type for, the
-        one for which most of their instances stand, then the one with most devices, then the first in the settings.
-        One that is kept to some nodes has a choice among the ways of these: the one it stands for, then the shared
-        one, then the one with most devices. What stands comes first because another way restarts it. Without a node:
-        what stands, or else the last pool's.
+        Services that may run on any node of a type share a mode. It is chosen among the modes that have nodes of the
+        type: the one of most of their deployed instances, then the one with most devices, then the first in the
+        settings. A service restricted to some nodes chooses among the modes of these nodes: the one of its deployed
+        instances, then the shared one, then the one with most devices. Deployed instances come first because another
+        mode restarts them. Without a node: the mode of the deployed instances, or else the last pool's.
         """
         free = [service.name for service in snapshot.services if not service.node_terms]
         shared: dict[str, str] = {}
         for number, name in enumerate(snapshot.gpu_type_names):
             rows = np.flatnonzero(snapshot.nodes.gpu_type == number)
             shared[name] = self._chosen(
-                self._devices(snapshot.nodes, rows), partial(_all_standing, standing, free, name)
+                self._devices(snapshot.nodes, rows), partial(_all_deployed, deployed, free, name)
             )
         found: dict[str, Mapping[str, str]] = dict.fromkeys(free, shared)
         for service in snapshot.services:
             if service.node_terms:
                 found[service.name] = {
-                    name: self._own_way(snapshot, service, name, shared[name], standing)
+                    name: self._own_mode(snapshot, service, name, shared[name], deployed)
                     for name in snapshot.gpu_type_names
                 }
         return found
 
-    def _own_way(
-        self, snapshot: Snapshot, service: ModelService, gpu_type: str, shared: str, standing: Standing
+    def _own_mode(
+        self, snapshot: Snapshot, service: ModelService, gpu_type: str, shared: str, deployed: DeployedInstances
     ) -> str:
+        """Placement mode, on this GPU type, of a service that is restricted to some nodes."""
         nodes, shape = snapshot.nodes, PodShape(node_terms=service.node_terms)
         of_type = np.flatnonzero(nodes.gpu_type == snapshot.gpu_type_names.index(gpu_type))
         rows = [row for row in of_type.tolist() if meets_terms(nodes.labels[row], shape)]
         return self._chosen(
-            self._devices(nodes, rows), lambda way: (standing(service.name, gpu_type, way), way == shared)
+            self._devices(nodes, rows), lambda mode: (deployed(service.name, gpu_type, mode), mode == shared)
         )
 
     def _chosen(self, devices: Mapping[str, int], worth: Callable[[str], tuple[int, bool]]) -> str:
-        """Of the ways that there are devices for, the one that is worth most, then the one with most devices."""
-        open_ways = [way for way in devices if devices[way]] or [*devices][::-1]
-        if len(open_ways) == 1:
-            return open_ways[0]
-        return max(open_ways, key=lambda way: (*worth(way), devices[way]))
+        """The mode with devices that is worth most, then the one with most devices."""
+        usable = [mode for mode in devices if devices[mode]] or [*devices][::-1]
+        if len(usable) == 1:
+            return usable[0]
+        return max(usable, key=lambda mode: (*worth(mode), devices[mode]))
 
     def _devices(self, nodes: NodeTable, rows: Iterable[int]) -> dict[str, int]:
-        """Devices on these nodes by their way, in the order of the settings; a node that cannot be used now counts."""
+        """Number of devices on these nodes by placement mode, in the order of the settings.
+
+        Nodes that are unschedulable now count: a reboot must not change the mode.
+        """
         of_nodes = self._of_nodes(nodes)[0]
         devices = dict.fromkeys((pool.placer for pool in self._pools), 0)
         for row in rows:
-            way = of_nodes[int(row)]
-            if way is not None:
-                devices[way] += int(nodes.gpus[row])
+            mode = of_nodes[int(row)]
+            if mode is not None:
+                devices[mode] += int(nodes.gpus[row])
         return devices
 
     def _of_nodes(self, nodes: NodeTable) -> tuple[tuple[str | None, ...], NodeTable]:
-        if self._known is None or self._known[0] is not nodes:
-            ways = tuple(placer_name(self._pools, labels) for labels in nodes.labels)
+        if self._cached is None or self._cached[0] is not nodes:
+            modes = tuple(pool_mode(self._pools, labels) for labels in nodes.labels)
             labels = tuple(
-                {**known, WAY_LABEL: way} if way else known for known, way in zip(nodes.labels, ways, strict=True)
+                {**own, PLACEMENT_MODE_LABEL: mode} if mode else own
+                for own, mode in zip(nodes.labels, modes, strict=True)
             )
-            self._known = nodes, ways, replace(nodes, labels=labels)
-        return self._known[1:]
+            self._cached = nodes, modes, replace(nodes, labels=labels)
+        return self._cached[1:]
 
 
-def _all_standing(standing: Standing, services: Iterable[str], gpu_type: str, way: str) -> tuple[int, bool]:
-    return sum(standing(service, gpu_type, way) for service in services), False
+def _all_deployed(deployed: DeployedInstances, services: Iterable[str], gpu_type: str, mode: str) -> tuple[int, bool]:
+    return sum(deployed(service, gpu_type, mode) for service in services), False

@@ -1,4 +1,4 @@
-"""How a pod is put onto a node of a Kubernetes cluster: one border, several ways behind it."""
+"""Pools of nodes, and the placers that carry out their placement modes: `gate`, `bind` and `dra`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,19 +14,18 @@ from controller.placers.claims import Allocate, no_claims
 
 
 class Placer(Protocol):
-    """One way of placing. Implementations are modules."""
+    """Code that carries out one placement mode. Implementations are modules."""
 
     def waits_for_it(self, pod: SeenPod) -> bool:
-        """Whether this pod is not on a node and asks to be placed in this way."""
+        """Whether this pod is on no node and requests this placement mode."""
         ...
 
     def writes(
         self, pod: SeenPod, action: Bind, labels: Mapping[str, str], stamp: Stamp, allocate: Allocate
     ) -> list[Write]:
-        """The writes that place it, in their order; the last one gives it its node. Raises ActionError when it cannot
-        be placed so.
+        """The writes that place a pod, in order; the last one gives it its node.
 
-        labels: those of the node.
+        labels: of the node. Raises ActionError when the pod cannot be placed in this mode.
         """
         ...
 
@@ -36,28 +35,30 @@ PLACERS: Mapping[str, Placer] = {"bind": bind, "dra": dra, "gate": gate}
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Nodes that share a way of placing."""
+    """Set of nodes with one placement mode."""
 
     placer: str
-    """A key of PLACERS."""
+    """Placement mode, a key of PLACERS."""
     selector: Mapping[str, str]
-    """Labels of its nodes; empty: every node."""
+    """Labels that its nodes carry; empty: every node."""
 
     def has(self, labels: Mapping[str, str]) -> bool:
         return all(labels.get(key) == value for key, value in self.selector.items())
 
 
 DEFAULT_POOLS = (Pool("gate", {}),)
-"""On a shared cluster kube-scheduler has the last word about ports, volumes and all that Tonnage does not see."""
+"""Mode `gate` on all nodes: on a shared cluster kube-scheduler decides about ports, volumes and all that Tonnage does
+not see."""
 
 
-def placer_name(pools: Sequence[Pool], labels: Mapping[str, str]) -> str | None:
-    """The way of placing on a node with these labels: that of the first pool that has it."""
+def pool_mode(pools: Sequence[Pool], labels: Mapping[str, str]) -> str | None:
+    """Placement mode of a node with these labels, from the first pool that matches; None when the node is in no
+    pool."""
     return next((pool.placer for pool in pools if pool.has(labels)), None)
 
 
-def asked_placer(pod: SeenPod) -> str | None:
-    """The way in which a pod asks to be placed by Tonnage; None when it is not Tonnage's to place (now)."""
+def requested_mode(pod: SeenPod) -> str | None:
+    """Placement mode that a pod requests; None when Tonnage is not to place it, or not now."""
     return next((name for name, placer in PLACERS.items() if placer.waits_for_it(pod)), None)
 
 
@@ -69,13 +70,13 @@ def placing_writes(
     stamp: Stamp,
     allocate: Allocate = no_claims,
 ) -> list[Write]:
-    """The writes that place a pod, in their order. Raises ActionError when its way and that of the pool differ."""
-    asked, offered = asked_placer(pod), placer_name(pools, labels)
+    """The writes that place a pod, in order. Raises ActionError when its placement mode and the pool's differ."""
+    requested, offered = requested_mode(pod), pool_mode(pools, labels)
     what = f"placing {pod.name} on {action.node}"
-    if asked is None:
-        raise ActionError(f"{what}: it is not Tonnage's to place (other gates, another scheduler, or ending)")
+    if requested is None:
+        raise ActionError(f"{what}: it is not for Tonnage to place (other gates, another scheduler, or terminating)")
     if offered is None:
         raise ActionError(f"{what}: the node is in no pool; add one to `pools` in the settings")
-    if asked != offered:
-        raise ActionError(f"{what}: it waits for {asked!r} and the node's pool is placed by {offered!r}")
-    return PLACERS[asked].writes(pod, action, labels, stamp, allocate)
+    if requested != offered:
+        raise ActionError(f"{what}: it waits for {requested!r} and the node's pool has placer {offered!r}")
+    return PLACERS[requested].writes(pod, action, labels, stamp, allocate)

@@ -14,7 +14,7 @@ from controller.api.rbac import Permission
 from controller.kube.errors import NOT_INSTALLED
 from controller.kube.structs import Pod
 from controller.kube_world.cached_view import seen_pod
-from controller.placers.pools import asked_placer, placer_name
+from controller.placers.pools import pool_mode, requested_mode
 from controller.queries.installation import Installation
 
 Object = dict[str, Any]
@@ -269,9 +269,9 @@ def _waiting(facts: Facts, now_s: float) -> Iterator[Finding]:
     """Pods that wait for Tonnage, and whether there is somebody who could let them go."""
     waits: dict[str, list[str]] = {}
     for name, pod in sorted(facts.pods.items()):
-        way = asked_placer(seen_pod(name, pod))
-        if way:
-            waits.setdefault(way, []).append(name)
+        mode = requested_mode(seen_pod(name, pod))
+        if mode:
+            waits.setdefault(mode, []).append(name)
     count = sum(map(len, waits.values()))
     if waits and not lease_is_held(facts.lease, now_s - (facts.skew_s or 0.0)):
         words = (
@@ -280,16 +280,16 @@ def _waiting(facts: Facts, now_s: float) -> Iterator[Finding]:
         yield Finding("waiting", "failure", words, "start the operator, or take their gate or schedulerName away")
         return
     offered = {
-        placer_name(facts.installation.pools, labels)
+        pool_mode(facts.installation.pools, labels)
         for labels in (facts.snapshot.nodes.labels if facts.snapshot else ())
     }
-    for way, names in waits.items():
-        if way not in offered:
-            words = f"{_few(names)} wait to be placed by {way!r}, and no node is in a pool of it"
+    for mode, names in waits.items():
+        if mode not in offered:
+            words = f"{_few(names)} wait to be placed by {mode!r}, and no node is in a pool of it"
             yield Finding("waiting", "failure", words, "add such a pool to the operator's settings (pools)")
     if not waits:
         yield Finding("waiting", "ok", "no pod waits for Tonnage")
-    elif all(way in offered for way in waits):
+    elif all(mode in offered for mode in waits):
         yield Finding("waiting", "ok", f"{count} pods wait, and somebody places them")
 
 

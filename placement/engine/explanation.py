@@ -8,7 +8,7 @@ import numpy as np
 from cluster.arrays import IntArray
 from cluster.nodes import Labels, meets, meets_terms, tolerates_all
 from cluster.plans import Reason
-from cluster.workloads import WAY_LABEL, PodShape
+from cluster.workloads import PLACEMENT_MODE_LABEL, PodShape
 from placement.engine.packer import Packer
 
 
@@ -142,4 +142,4 @@ def _obstacle(packer: Packer, shape: PodShape, node: int) -> str | None:
 
 
 def _meets_all_but_the_mode(labels: Labels, shape: PodShape) -> bool:
-    return any(all(r.key == WAY_LABEL or meets(labels, r) for r in term) for term in shape.node_terms)
+    return any(all(r.key == PLACEMENT_MODE_LABEL or meets(labels, r) for r in term) for term in shape.node_terms)

@@ -1,4 +1,4 @@
-"""The operator on a real API server: services end to end, both ways of placing, and who may write when leaders fail."""
+"""The operator on a real API server: services end to end, all placement modes, and failing leaders."""
 
 import signal
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ EXAMPLES = ROOT / "examples"
 
 
 def nodes() -> list[dict[str, Any]]:
-    """70 nodes of 8 GPUs for each way of placing: 560 GPUs in each pool. Half of each are A100s, half L4s."""
+    """70 nodes of 8 GPUs for each placement mode: 560 GPUs in each pool. Half of each are A100s, half L4s."""
     made = []
     for number in range(210):
         product = "NVIDIA-A100-SXM4-80GB" if number % 2 else "NVIDIA-L4"
@@ -78,25 +78,25 @@ def chat(**spec: Any) -> dict[str, Any]:
     return {**found, "spec": {**found["spec"], "template": template, **spec}}
 
 
-def waiting(way: str, count: int, namespace: str) -> list[dict[str, Any]]:
-    """Pods that wait for Tonnage in one way: every tenth asks for 2 GPUs, the others for 1.
+def waiting(mode: str, count: int, namespace: str) -> list[dict[str, Any]]:
+    """Pods that wait for Tonnage in one placement mode: every tenth asks for 2 GPUs, the others for 1.
 
     Those of `dra` have a claim from a template; `dra-gate` are released, the others of `dra` bound.
     """
     gated, bound = {"schedulingGates": [{"name": "tonnage.dev/placement"}]}, {"schedulerName": "tonnage"}
-    how = {"bind": bound, "dra": bound, "gate": gated, "dra-gate": gated}[way]
-    selector = {"nodeSelector": {"pool": way.removesuffix("-gate")}, "terminationGracePeriodSeconds": 0}
+    how = {"bind": bound, "dra": bound, "gate": gated, "dra-gate": gated}[mode]
+    selector = {"nodeSelector": {"pool": mode.removesuffix("-gate")}, "terminationGracePeriodSeconds": 0}
     pods = []
     for n in range(count):
         gpus = 1 + (n % 10 == 0)
-        if way.startswith("dra"):
+        if mode.startswith("dra"):
             claim = {"name": "gpus", "resourceClaimTemplateName": f"gpus-{gpus}"}
-            pods.append(pod(f"{way}-{n:04d}", resourceClaims=[claim], **how, **selector))
+            pods.append(pod(f"{mode}-{n:04d}", resourceClaims=[claim], **how, **selector))
             pods[-1]["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpus"}]
         else:
-            pods.append(pod(f"{way}-{n:04d}", gpus=gpus, **how, **selector))
+            pods.append(pod(f"{mode}-{n:04d}", gpus=gpus, **how, **selector))
     for each in pods:
-        each["metadata"] |= {"namespace": namespace, "labels": {"way": way}}
+        each["metadata"] |= {"namespace": namespace, "labels": {"mode": mode}}
     return pods
 
 
@@ -147,13 +147,13 @@ def running_by_product(kubectl: Kubectl) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("way", ["bind", "dra", "gate"])
+@pytest.mark.parametrize("mode", ["bind", "dra", "gate"])
 def test_a_service_becomes_ready_follows_its_promise_and_leaves_nothing_behind(
-    server: ControlPlane, here: Kubectl, tmp_path: Path, way: str
+    server: ControlPlane, here: Kubectl, tmp_path: Path, mode: str
 ) -> None:
     # hold_s as it is shipped: a busy solver may find the cheaper mix only later, and what is Ready must not change for
     # that. The tighter promise below changes it at once, because the instances of the loose one cannot keep it.
-    with operator(server.kubeconfig, tmp_path, pools=[{"placer": way}], hold_s=300.0):
+    with operator(server.kubeconfig, tmp_path, pools=[{"placer": mode}], hold_s=300.0):
         here("apply", "-f", "-", stdin=chat())
         here.wait("condition=Ready", "modelservice/chat")
         loose = service(here)["status"]
@@ -180,7 +180,7 @@ def test_a_service_becomes_ready_follows_its_promise_and_leaves_nothing_behind(
 def test_instances_get_onto_nodes_of_one_way_where_their_type_lies_in_pools_of_several(
     server: ControlPlane, here: Kubectl, tmp_path: Path
 ) -> None:
-    # 70 nodes of either way, so `bind`, which is the first. The nodes of `gate` that are in use are what fits better.
+    # 70 nodes of either mode, so `bind`, which is the first. The nodes of `gate` that are in use are what fits better.
     pools = [{"placer": "bind", "selector": {"pool": "bind"}}, {"placer": "gate"}]
     fillers = waiting("gate", 12, here.namespace)
     with operator(server.kubeconfig, tmp_path, pools=pools) as process:
@@ -198,11 +198,11 @@ def test_instances_get_onto_nodes_of_one_way_where_their_type_lies_in_pools_of_s
     assert not refused
 
 
-@pytest.mark.parametrize("way", ["bind", "dra", "dra-gate", "gate"])
+@pytest.mark.parametrize("mode", ["bind", "dra", "dra-gate", "gate"])
 def test_500_pods_are_placed_and_no_device_is_given_twice(
-    server: ControlPlane, here: Kubectl, tmp_path: Path, way: str
+    server: ControlPlane, here: Kubectl, tmp_path: Path, mode: str
 ) -> None:
-    pods = waiting(way, 500, here.namespace)  # 450 × 1 + 50 × 2 = 550 of the pool's 560 GPUs
+    pods = waiting(mode, 500, here.namespace)  # 450 × 1 + 50 × 2 = 550 of the pool's 560 GPUs
     make_templates(here)
     with operator(server.kubeconfig, tmp_path, pools=POOLS):
         create_all(server.kubeconfig, path_of_pods(here.namespace), pods)
@@ -214,7 +214,7 @@ def test_500_pods_are_placed_and_no_device_is_given_twice(
     assert found.bound == 500
     # kube-scheduler runs beside and can allocate claims, too: each of these was allocated by Tonnage.
     claims = here.get("resourceclaims")["items"]
-    assert len(claims) == (500 if way.startswith("dra") else 0)
+    assert len(claims) == (500 if mode.startswith("dra") else 0)
     assert all("tonnage.dev/epoch" in each["metadata"]["annotations"] for each in claims)
 
 

@@ -53,7 +53,7 @@ yes
 {{- end -}}
 {{- end }}
 
-{{/* The ways of placing that the pools of the settings use, joined by commas. */}}
+{{/* Placement modes of the pools in the settings, joined by commas. */}}
 {{- define "tonnage.placers" -}}
 {{- $placers := list }}
 {{- range .Values.settings.pools | default (list (dict "placer" "gate")) }}

@@ -1,4 +1,4 @@
-"""What the operator places while things go wrong: a fleet, waves of pods and gangs in both ways, and a service."""
+"""What the operator places while things go wrong: a fleet, pods and gangs in both placement modes, and a service."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Object = dict[str, Any]
 
 POOLS = [{"placer": "bind", "selector": {"pool": "bind"}}, {"placer": "gate", "selector": {"pool": "gate"}}]
 """Nodes of other pools are nobody's."""
-WAYS: Mapping[str, Mapping[str, Any]] = {
+PLACEMENT_MODES: Mapping[str, Mapping[str, Any]] = {
     "bind": {"schedulerName": "tonnage"},
     "gate": {"schedulingGates": [{"name": "tonnage.dev/placement"}]},
 }
@@ -70,7 +70,7 @@ def wave(name: str, namespace: str, pods: int, chance: Random) -> Wave:
     ]
     objects, least = [], {}
     for number in range(gangs):
-        gang, way = f"{name}-g{number}", ("bind", "gate")[number % 2]
+        gang, mode = f"{name}-g{number}", ("bind", "gate")[number % 2]
         objects.append(
             {
                 "apiVersion": "tonnage.dev/v1alpha1",
@@ -80,7 +80,7 @@ def wave(name: str, namespace: str, pods: int, chance: Random) -> Wave:
             }
         )
         least[gang] = 8
-        made += [placed(f"{gang}-{n}", namespace, way, labels={"tonnage.dev/gang": gang}) for n in range(8)]
+        made += [placed(f"{gang}-{n}", namespace, mode, labels={"tonnage.dev/gang": gang}) for n in range(8)]
     # Members of a gang stay together, else it would never be there whole; the rest comes in any order.
     chance.shuffle(made)
     return Wave(tuple(made), tuple(objects), least)
@@ -89,16 +89,16 @@ def wave(name: str, namespace: str, pods: int, chance: Random) -> Wave:
 def placed(
     name: str,
     namespace: str,
-    way: str,
+    mode: str,
     *,
     gpus: int = 1,
     corner: str = "open",
     labels: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Object:
-    """A pod that waits for Tonnage in one way."""
-    selector = {"pool": way, "corner": corner}
-    made = pod(name, gpus=gpus, nodeSelector=selector, terminationGracePeriodSeconds=0, **WAYS[way], **spec)
+    """A pod that waits for Tonnage in one placement mode."""
+    selector = {"pool": mode, "corner": corner}
+    made = pod(name, gpus=gpus, nodeSelector=selector, terminationGracePeriodSeconds=0, **PLACEMENT_MODES[mode], **spec)
     made["metadata"] |= {"namespace": namespace, "labels": dict(labels or {})}
     return made
 

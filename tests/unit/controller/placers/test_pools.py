@@ -1,4 +1,4 @@
-"""Ways of placing on Kubernetes: whose pod it is, and the one write that places it."""
+"""Placement modes on Kubernetes: which pods Tonnage places, and the one write that places a pod."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from cluster.errors import ActionError
 from controller.api.labels import PLACEMENT_GATE
 from controller.kube.cluster_view import SeenPod
 from controller.kube.stamp import Stamp
-from controller.placers.pools import Pool, asked_placer, placer_name, placing_writes
+from controller.placers.pools import Pool, placing_writes, pool_mode, requested_mode
 
 BOUND_BY_US = SeenPod("ns/p", "u1", "7", scheduler_name="tonnage")
 GATED = SeenPod("ns/p", "u1", "7", gates=(PLACEMENT_GATE,))
@@ -18,7 +18,7 @@ LABELS = {"kubernetes.io/hostname": "host-a", "pool": "x"}
 
 
 @pytest.mark.parametrize(
-    ("pod", "way"),
+    ("pod", "mode"),
     [
         (BOUND_BY_US, "bind"),
         (GATED, "gate"),
@@ -31,8 +31,8 @@ LABELS = {"kubernetes.io/hostname": "host-a", "pool": "x"}
         (replace(GATED, scheduler_name="tonnage"), None),
     ],
 )
-def test_only_pods_that_wait_for_tonnage_alone_are_placed(pod: SeenPod, way: str | None) -> None:
-    assert asked_placer(pod) == way
+def test_only_pods_that_wait_for_tonnage_alone_are_placed(pod: SeenPod, mode: str | None) -> None:
+    assert requested_mode(pod) == mode
 
 
 def test_a_binding_names_the_very_pod_that_was_seen_and_carries_its_devices() -> None:
@@ -63,7 +63,7 @@ def test_a_gate_goes_together_with_a_selector_of_the_node() -> None:
 def test_the_first_pool_that_has_the_node_tells_how() -> None:
     pools = [Pool("bind", {"pool": "x"}), Pool("gate", {})]
 
-    assert (placer_name(pools, LABELS), placer_name(pools, {})) == ("bind", "gate")
+    assert (pool_mode(pools, LABELS), pool_mode(pools, {})) == ("bind", "gate")
 
 
 @pytest.mark.parametrize("pools", [[Pool("gate", {})], [Pool("bind", {"pool": "other"})]])
