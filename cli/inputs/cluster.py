@@ -54,7 +54,7 @@ def on_cluster(target: Target, work: Work[T]) -> T:
     from controller.kube.discovery import discover
 
     async def run() -> T:
-        async with await connect(target.access, time.monotonic, warned=_warn) as connection:
+        async with await connect(target.access, time.monotonic, on_warning=_warn) as connection:
             namespace = target.namespace or connection.namespace
             return await work(Cluster(connection, await discover(connection), namespace))
 

@@ -1,1 +1,1 @@
-"""The API server: connection, reads, watches, writes, election. Only here kubernetes and aiohttp are imported."""
+"""Kubernetes API: connection, reads, watches, writes, leader election. The only folder that imports its client."""

@@ -1,4 +1,4 @@
-"""The objects of one resource as they were last seen, and the protocol of list and watch as a state machine."""
+"""Cache of the objects of one resource, with the list-and-watch protocol as a state machine."""
 
 import asyncio
 import gc
@@ -17,49 +17,49 @@ from controller.kube.structs import Event, ListMeta, Meta, Page, Slim
 Item = TypeVar("Item", bound=Slim)
 
 PAGE = "2000"
-"""Objects per page of a list. Chosen: 5 MB of pods. A list at version 0 is sent whole, whatever this says."""
+"""Objects per page of a list. Chosen: 5 MB of pods. The server ignores it for a list at resourceVersion 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[Item]):
-    """What is listed and watched."""
+    """Resource that is listed and watched."""
 
     part: str
-    """Its name in `Snapshot.observed_at_s`, in logs and metrics."""
+    """Name in `Snapshot.observed_at_s`, logs and metrics."""
     path: str
-    """Of the collection: `/api/v1/pods`."""
+    """Path of the collection: `/api/v1/pods`."""
     item: type[Item]
-    """A struct with `metadata`."""
+    """Struct of one object, with a field `metadata`."""
     is_namespaced: bool = True
     selectors: Mapping[str, str] = field(default_factory=dict)
-    """`labelSelector` and `fieldSelector`, where not everything is wanted."""
+    """`labelSelector` and `fieldSelector`, where only some of the objects are needed."""
 
 
 class Cache(Generic[Item]):
-    """A mirror of one resource. The event loop writes; any thread may read.
+    """Local copy of one resource. The event loop writes it; any thread may read it.
 
-    It starts without a version, lists, and then follows a watch from the version of the list. When the server no longer
-    knows that version (410) it lists again and counts what is gone as removed: nothing is ever missed, only coalesced.
-    Source: Kubernetes documentation, "API concepts: efficient detection of changes".
+    It starts without a version, lists, and then follows a watch from the list's resourceVersion. When the server no
+    longer has that version (410), the cache lists again and treats missing objects as deleted. So no change is lost;
+    several may be coalesced. Source: Kubernetes documentation, "API concepts: efficient detection of changes".
     """
 
     def __init__(self, resource: Resource[Item], changed: Callable[[], None] = lambda: None) -> None:
-        """changed: called in the event loop whenever an object came, changed or went; be quick."""
+        """changed: called in the event loop after an object was added, changed or deleted; it must return quickly."""
         self.resource = resource
         self.synced = asyncio.Event()
-        """Set once a whole list was taken, for good: `seen_at_s` tells how old things are while a watch is broken."""
+        """Set by the first complete list and never cleared; `seen_at_s` gives the age while a watch is broken."""
         self.trouble = ""
-        """Why the last request failed, as long as none since then went well."""
+        """Error of the last request; empty once a request has succeeded."""
         self.seen_at_s = 0.0
-        """When the server last said anything about it, seconds since the epoch."""
+        """Time of the last data from the server, seconds since the epoch."""
         self.lists = self.events = self.failures = 0
-        """Counted since the start, for metrics."""
+        """Counts since the start, for metrics."""
         self._changed = changed
         self._items: dict[str, Item] = {}
         self._dirty: set[str] = set()
         self._lock = Lock()
         self._version = ""
-        """Of the newest thing seen; opaque."""
+        """Newest resourceVersion received; opaque."""
         self._wants_list = True
         self._is_version_lost = False
         self._pages: dict[str, Item] = {}
@@ -70,7 +70,7 @@ class Cache(Generic[Item]):
         return len(self._items)
 
     def get(self, name: str) -> Item | None:
-        """By `name`, or `namespace/name` where the resource has namespaces."""
+        """Object by `name`, or by `namespace/name` where the resource has namespaces."""
         return self._items.get(name)
 
     def all(self) -> dict[str, Item]:
@@ -78,13 +78,13 @@ class Cache(Generic[Item]):
             return dict(self._items)
 
     def drain(self) -> dict[str, Item | None]:
-        """What changed since the last call, as it is now; None for what is gone."""
+        """Objects that changed since the last call, in their current state; None for a deleted one."""
         with self._lock:
             dirty, self._dirty = self._dirty, set()
             return {name: self._items.get(name) for name in dirty}
 
     def mark_all(self) -> None:
-        """Let the next `drain` give everything, for a reader that has to begin anew."""
+        """Mark all objects as changed, for a reader of `drain` that has to start again."""
         with self._lock:
             self._dirty |= self._items.keys()
 
@@ -93,10 +93,11 @@ class Cache(Generic[Item]):
         return self._wants_list
 
     def list_query(self, continue_: str = "") -> dict[str, str]:
-        """The query of the next page.
+        """Query of the next page.
 
-        The first list takes whatever the server has at hand; a later one nothing older than what was already seen, so
-        that time never runs backwards; and once the server says that it does not know that version, the newest.
+        The first list accepts any version from the server's cache. A later one accepts nothing older than the version
+        already received, so that the cache never goes back in time. Once the server has lost that version, the list
+        asks for the newest.
         """
         query = {**self.resource.selectors, "limit": PAGE}
         if continue_:
@@ -104,20 +105,20 @@ class Cache(Generic[Item]):
         return query if self._is_version_lost else {**query, "resourceVersion": self._version or "0"}
 
     def take_page(self, body: bytes, at_s: float, *, is_first: bool) -> str:
-        """Take one page of a list; the token of the next one, or "" when this was the last.
+        """Add one page of a list; returns the token of the next page, or "" after the last one.
 
-        Raises KubeReadError when it cannot be read.
+        Raises KubeReadError when the page cannot be decoded.
         """
         if is_first:
             self._pages = {}
-        with collector_at_rest():
+        with paused_collector():
             page = self._decoded(self._page_decoder, body)
         self._pages.update((self.name_of(item), item) for item in page.items or ())
         if page.metadata.continue_:
             return page.metadata.continue_
         with self._lock:
             before, self._items, self._pages = self._items, self._pages, {}
-            # An object that stayed as it was decodes to an equal struct, so a relist marks what differs, not the fleet.
+            # An unchanged object decodes to an equal struct, so a relist marks only the objects that differ.
             changed = {name for name, item in self._items.items() if before.get(name) != item}
             self._dirty |= changed | (before.keys() - self._items.keys())
         self._version = page.metadata.resource_version
@@ -137,9 +138,9 @@ class Cache(Generic[Item]):
         }
 
     def take_line(self, line: bytes, at_s: float) -> None:
-        """Take one event of the watch. An event that comes twice changes nothing the second time.
+        """Apply one watch event; a repeated event changes nothing.
 
-        Raises KubeReadError for an ERROR object in the stream and for what cannot be read.
+        Raises KubeReadError for an ERROR object in the stream and for a line that cannot be decoded.
         """
         event = self._decoded(_EVENT, line)
         match event.type:
@@ -150,7 +151,7 @@ class Cache(Generic[Item]):
                 self._put(self.name_of(self._decoded(self._item_decoder, event.object)), None)
             case "BOOKMARK":
                 pass
-            case _:  # ERROR, and whatever else may be invented
+            case _:  # ERROR, and any type that a later release adds
                 refusal = self._decoded(_STATUS, event.object).refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
                 raise KubeReadError(f"watching {self.resource.path}", refusal)
         self._version = self._decoded(_VERSIONED, event.object).metadata.resource_version
@@ -161,9 +162,9 @@ class Cache(Generic[Item]):
         return self.synced.is_set()
 
     def fail(self, refusal: Refusal) -> None:
-        """Take note that a list or watch failed, and decide with which request to go on.
+        """Record that a list or watch failed, and choose the next request.
 
-        Whatever it was, what is known stays known; it grows older.
+        The cached objects stay; they only grow older.
         """
         self.failures += 1
         self.trouble = refusal.words
@@ -190,14 +191,17 @@ class Cache(Generic[Item]):
         try:
             return decoder.decode(body)
         except msgspec.MsgspecError as error:
-            words = f"an answer that cannot be read: {error}"
+            words = f"cannot decode the response: {error}"
             raise KubeReadError(f"reading {self.resource.path}", Refusal(0, "Unreadable", words)) from error
 
 
 @contextmanager
-def collector_at_rest() -> Iterator[None]:
-    """The garbage collector would walk a growing heap again and again while a list makes nothing but new objects:
-    three times the time (31 MB of pods: 0.58 s with it, 0.18 s without)."""
+def paused_collector() -> Iterator[None]:
+    """Pauses the garbage collector while a list is decoded.
+
+    It would walk a growing heap of new objects again and again and triple the time (31 MB of pods: 0.58 s with it,
+    0.18 s without).
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -211,7 +215,7 @@ Decoded = TypeVar("Decoded")
 
 
 class _Versioned(Slim, frozen=True):
-    """What the objects of all events have; a bookmark's has nothing else."""
+    """Metadata that the objects of all events have; a bookmark has nothing else."""
 
     metadata: ListMeta
 
@@ -222,6 +226,6 @@ _VERSIONED = msgspec.json.Decoder(_Versioned)
 
 
 def is_version_lost(refusal: Refusal) -> bool:
-    """The server has forgotten that version, or (restored from a backup) has not come as far yet."""
+    """Whether the server no longer has that resourceVersion, or does not have it yet (restored from a backup)."""
     is_ahead = refusal.status == HTTPStatus.GATEWAY_TIMEOUT and "resource version" in refusal.words.lower()
     return refusal.status == HTTPStatus.GONE or refusal.reason in ("Expired", "Gone") or is_ahead

@@ -1,4 +1,4 @@
-"""What the watch has seen beyond the snapshot: identities and versions of objects, for preconditions of writes."""
+"""View of the watched objects beyond the snapshot: uids and resourceVersions, for the preconditions of writes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from cluster.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class SeenPod:
-    """One pod as the watch last saw it."""
+    """Pod in its last observed state."""
 
     name: str
     """`namespace/name`."""
@@ -18,50 +18,50 @@ class SeenPod:
     version: str
     """resourceVersion."""
     node: str = ""
-    """Where it is bound; empty when it is not."""
+    """Node to which it is bound; empty when it is not bound."""
     scheduler_name: str = "default-scheduler"
     gates: tuple[str, ...] = ()
     is_ending: bool = False
-    """It has a deletionTimestamp: it holds its devices until it is gone."""
+    """Whether it has a deletionTimestamp; it holds its devices until it is gone."""
     is_running: bool = False
     chosen_node: str = ""
-    """The node that it was released towards by removing its gate, while it is not bound."""
+    """Node that was selected when its gate was removed, while it is not bound."""
     devices: tuple[int, ...] = ()
-    """Devices that its annotation names."""
+    """Device indices in its annotation."""
     placed_at_s: float | None = None
-    """When it was given its node; None where that does not stand on it."""
+    """Time at which it was placed, seconds since the epoch; None without that annotation."""
     has_claims: bool = False
-    """Its devices come from ResourceClaims that Tonnage allocates."""
+    """Whether its devices come from ResourceClaims that Tonnage allocates."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenService:
-    """One ModelService as the watch last saw it."""
+    """ModelService in its last observed state."""
 
     name: str
     """`namespace/name`."""
     uid: str
     generation: int
     template: Mapping[str, Any] | None
-    """Pod template of an instance; None: Tonnage plans it and makes nothing."""
+    """Pod template of an instance; None: Tonnage plans the service but creates no Deployment."""
     status: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class SeenDeployment:
-    """One Deployment of Tonnage's as the watch last saw it."""
+    """Deployment that Tonnage created, in its last observed state."""
 
     service: str
     """`namespace/name` of the ModelService."""
     gpu_type: str
     replicas: int
     content: str
-    """What `service_deployments.content_of` said of the Deployment that was written."""
+    """Content hash from `kube_world.deployments.content_of` at the time of writing."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenGpuType:
-    """How nodes of a GPU type are recognised, and by which resource a pod asks for its devices."""
+    """Node label that identifies a GPU type, and the extended resource with which pods request its devices."""
 
     label: str
     values: tuple[str, ...]
@@ -83,31 +83,31 @@ class SeenClaim:
     """When it was given its devices; None where that does not stand on it."""
 
 
-class Sightings(Protocol):
-    """The caches behind the watches."""
+class ClusterView(Protocol):
+    """Cached objects of the watches."""
 
     def snapshot(self) -> Snapshot:
-        """The cluster as it was last seen. Raises ObservationError while any part is not synced."""
+        """The cluster as last observed. Raises ObservationError while any part is not synced."""
         ...
 
     def pod(self, name: str) -> SeenPod | None:
-        """None when there is no such pod."""
+        """Pod by `namespace/name`; None when it does not exist."""
         ...
 
     def service(self, name: str) -> SeenService | None: ...
 
     def generations(self) -> Mapping[str, int]:
-        """metadata.generation of every ModelService."""
+        """metadata.generation of every ModelService, by name."""
         ...
 
     def gpu_type(self, name: str) -> SeenGpuType | None: ...
 
     def deployments(self) -> Iterable[SeenDeployment]:
-        """Those of every ModelService."""
+        """Deployments of all ModelServices."""
         ...
 
     def half_started_since_s(self, gang: str) -> float | None:
-        """Since when a Gang stands half started, as its status has it. It may speak of an earlier time."""
+        """Time since which a Gang is partly started according to its status, which may be out of date."""
         ...
 
     def half_made_claims(self) -> Iterable[SeenClaim]:
@@ -115,5 +115,5 @@ class Sightings(Protocol):
         ...
 
     def unallocated(self) -> Mapping[str, Reason]:
-        """Why pods (`namespace/name`) are not in the snapshot: their ResourceClaims cannot be allocated yet."""
+        """Reasons why pods (`namespace/name`) are not in the snapshot: their ResourceClaims cannot be allocated yet."""
         ...

@@ -1,4 +1,4 @@
-"""A connection to a Kubernetes API server: raw bytes both ways, and errors that tell their catcher what to do."""
+"""HTTP connection to a Kubernetes API server: raw bytes in and out, and errors that determine what the caller does."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
@@ -18,54 +18,55 @@ from controller.kube.request import JSON, Body, Query, Request, resource_of, ver
 
 
 class Transport(Protocol):
-    """What reading a cluster needs of a connection."""
+    """Part of a connection that reading a cluster needs."""
 
     async def read(self, path: str, query: Query) -> bytes:
-        """The body of a GET. Raises KubeReadError."""
+        """Response body of a GET. Raises KubeReadError."""
         ...
 
     def watch(self, path: str, query: Query, *, idle_s: float) -> AsyncGenerator[bytes, None]:
-        """The lines of a watch, one JSON event each, until the server ends it.
+        """Lines of a watch, one JSON event each, until the server ends it.
 
-        Raises KubeReadError when it breaks, or when nothing came for `idle_s`. Close it (`aclosing`) when done.
+        Raises KubeReadError when the watch breaks, or when nothing arrived for `idle_s`. Close it (`aclosing`) when
+        done.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A body with the head that came before it."""
+    """Response of the API server: body and headers."""
 
     body: bytes
     headers: Mapping[str, str]
-    """Names in lower case."""
+    """Response headers, names in lower case."""
 
 
 class Connection:
-    """Requests over one pool of connections, with the credentials as they are at that moment."""
+    """Requests over one connection pool, each with the credentials that are current when it is sent."""
 
     def __init__(
         self,
-        who: Credentials,
+        own: Credentials,
         access: Access,
         clock: Callable[[], float],
-        counted: Callable[[Request], None],
-        warned: Callable[[str], None],
+        on_request: Callable[[Request], None],
+        on_warning: Callable[[str], None],
     ) -> None:
-        self.namespace = who.namespace
-        """Where the context of the kubeconfig, or the pod that this runs in, is at home."""
-        self.host = str(who.configuration.host)
+        self.namespace = own.namespace
+        """Namespace of the kubeconfig's context, or of the pod in which this process runs."""
+        self.host = str(own.configuration.host)
         """Address of the server."""
-        self._warned = warned
-        self._configuration = who.configuration
-        self._session = _session(who.tls)
+        self._on_warning = on_warning
+        self._configuration = own.configuration
+        self._session = _session(own.tls)
         self._access = access
         self._impersonation = _impersonation(access)
-        self._whole_answer = aiohttp.ClientTimeout(
+        self._response_timeout = aiohttp.ClientTimeout(
             total=access.request_timeout_s or None, sock_connect=access.connect_timeout_s
         )
         self._clock = clock
-        self._counted = counted
+        self._on_request = on_request
 
     async def close(self) -> None:
         await self._session.close()
@@ -77,11 +78,11 @@ class Connection:
         await self.close()
 
     async def read(self, path: str, query: Query | None = None, accept: str = JSON) -> bytes:
-        """The body of a GET. Raises KubeReadError."""
+        """Response body of a GET. Raises KubeReadError."""
         return (await self.read_whole(path, query, accept)).body
 
     async def read_whole(self, path: str, query: Query | None = None, accept: str = JSON) -> Answer:
-        """The answer to a GET with its head. Raises KubeReadError."""
+        """Response to a GET, with its headers. Raises KubeReadError."""
         try:
             return await self._whole("GET", path, query or {}, None, JSON, accept)
         except _RefusedError as refused:
@@ -90,7 +91,7 @@ class Connection:
     async def write(
         self, method: str, path: str, body: Body | None = None, query: Query | None = None, content_type: str = JSON
     ) -> bytes:
-        """The body of the answer to a POST, PUT, PATCH or DELETE. Raises KubeWriteError; nothing is tried twice."""
+        """Response body of a POST, PUT, PATCH or DELETE. Raises KubeWriteError; no request is retried."""
         doing = f"{_VERBS[method]} {path}"
         try:
             return (await self._whole(method, path, query or {}, body, content_type)).body
@@ -98,7 +99,7 @@ class Connection:
             raise KubeWriteError(doing, refused.refusal) from refused.__cause__
 
     async def watch(self, path: str, query: Query, *, idle_s: float, accept: str = JSON) -> AsyncGenerator[bytes, None]:
-        """The lines of a watch. Raises KubeReadError when it breaks, or when nothing came for `idle_s`."""
+        """Lines of a watch. Raises KubeReadError when the watch breaks, or when nothing arrived for `idle_s`."""
         doing = f"watching {path}"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._access.connect_timeout_s, sock_read=idle_s)
         try:
@@ -109,24 +110,24 @@ class Connection:
                     async for line in each_line:
                         yield line
             finally:
-                _let_go(answer)
+                _abort(answer)
         except _RefusedError as refused:
             raise KubeReadError(doing, refused.refusal) from refused.__cause__
         except _BROKEN as error:
-            raise KubeReadError(doing, _no_answer(error)) from error
+            raise KubeReadError(doing, _no_response(error)) from error
 
     async def _whole(
         self, method: str, path: str, query: Query, body: Body | None, content_type: str, accept: str = JSON
     ) -> Answer:
         try:
-            answer = await self._send(method, path, query, body, content_type, accept, self._whole_answer)
+            answer = await self._send(method, path, query, body, content_type, accept, self._response_timeout)
             for warning in answer.headers.getall("Warning", ()):
-                self._warned(warning_text(warning))
+                self._on_warning(warning_text(warning))
             await _check(answer)
             headers = {name.lower(): value for name, value in answer.headers.items()}
             return Answer(await answer.read(), headers)
         except _BROKEN as error:
-            raise _RefusedError(_no_answer(error)) from error
+            raise _RefusedError(_no_response(error)) from error
 
     async def _send(
         self,
@@ -156,10 +157,10 @@ class Connection:
             return answer
         finally:
             verb, resource = verb_of(method, path, query), resource_of(path)
-            self._counted(Request(verb, resource, status, self._clock() - start_s))
+            self._on_request(Request(verb, resource, status, self._clock() - start_s))
 
     async def _headers(self) -> list[tuple[str, str]]:
-        # Uncompressed: the server would spend more on packing a list than the network of a datacenter does on it.
+        # Uncompressed: compressing a list costs the server more than sending it costs a datacenter network.
         headers = [("Accept-Encoding", "identity"), ("User-Agent", f"tonnage/{VERSION}")]
         token = await self._configuration.get_api_key_with_prefix("BearerToken")
         if token:
@@ -168,7 +169,7 @@ class Connection:
 
 
 def _impersonation(access: Access) -> list[tuple[str, str]]:
-    """Headers that ask to be taken for somebody else. Source: Kubernetes documentation, "User impersonation"."""
+    """Headers of user impersonation. Source: Kubernetes documentation, "User impersonation"."""
     if not access.impersonate:
         return []
     uid = [("Impersonate-Uid", access.impersonate_uid)] if access.impersonate_uid else []
@@ -177,7 +178,7 @@ def _impersonation(access: Access) -> list[tuple[str, str]]:
 
 
 class _RefusedError(Exception):
-    """Carries a refusal to where it is known whether something was read or written."""
+    """Refusal on its way to the method that knows whether the request was a read or a write."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.words)
@@ -191,27 +192,29 @@ _VERBS = {"POST": "creating", "PUT": "replacing", "PATCH": "patching", "DELETE":
 async def connect(
     access: Access,
     clock: Callable[[], float],
-    counted: Callable[[Request], None] = lambda _: None,
-    warned: Callable[[str], None] = lambda _: None,
+    on_request: Callable[[Request], None] = lambda _: None,
+    on_warning: Callable[[str], None] = lambda _: None,
 ) -> Connection:
     """A connection to the cluster that `access` names; nothing is sent yet. Raises ConfigError.
 
-    clock: monotonic, seconds. counted: called after each request, in the event loop: be quick. warned: called with
-    the words of each warning that the server sends beside an answer.
+    clock: monotonic, seconds. on_request: called after each request, in the event loop, so it must return quickly.
+    on_warning: called with the text of each Warning header in a response.
     """
-    return Connection(await credentials(access, clock), access, clock, counted, warned)
+    return Connection(await credentials(access, clock), access, clock, on_request, on_warning)
 
 
 CONNECTIONS = 100
-"""At most; each watch keeps one for itself, writes share the others."""
+"""Maximum number of TCP connections; each watch occupies one, writes share the others."""
 READ_BUFFER_BYTES = 2**21
 _TO_JSON = msgspec.json.Encoder()
 
 
 def _session(tls: SSLContext) -> aiohttp.ClientSession:
-    """None of what the library's own session does at every request: it looks into the environment, and on the disk for
-    a .netrc, in a thread; and it keeps cookies, which no API server sends. 2.6 ms of processor time for a bind and its
-    Event that way, 1.3 ms this way (benchmarks/binding.py)."""
+    """HTTP session without the per-request work of the library's own session.
+
+    That one reads the environment, looks for a .netrc on disk in a thread, and stores cookies, which no API server
+    sends. CPU time of a bind and its Event: 2.6 ms with it, 1.3 ms with this one (benchmarks/binding.py).
+    """
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=CONNECTIONS, ssl=tls),
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -219,17 +222,20 @@ def _session(tls: SSLContext) -> aiohttp.ClientSession:
     )
 
 
-def _let_go(answer: aiohttp.ClientResponse) -> None:
-    """End a watch's line at once. To close it politely is to wait for the server's last word, up to half a minute where
-    that is busy, and nobody waits for it: the line would outlive its event loop."""
-    line = answer.connection
-    if line is not None and line.transport is not None:
-        line.transport.abort()
+def _abort(answer: aiohttp.ClientResponse) -> None:
+    """Abort the TCP connection of a watch.
+
+    A graceful close waits for the server's side of the shutdown, up to half a minute where it is busy. Nothing awaits
+    that, so the connection would outlive its event loop.
+    """
+    connection = answer.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
     answer.close()
 
 
 async def _check(answer: aiohttp.ClientResponse) -> None:
-    """Raises what the server refused."""
+    """Raises _RefusedError for a response that is not a success."""
     if 200 <= answer.status < 300:
         return
     refusal = refusal_of(answer.status, answer.url.path, await answer.read())
@@ -239,13 +245,15 @@ async def _check(answer: aiohttp.ClientResponse) -> None:
     raise _RefusedError(refusal)
 
 
-def _no_answer(error: BaseException) -> Refusal:
+def _no_response(error: BaseException) -> Refusal:
     return Refusal(0, "NoAnswer", f"no answer: {type(error).__name__} {error}".rstrip())
 
 
 async def lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """The lines of a stream, however it was cut into chunks and however long they are. A rest without end is dropped:
-    its connection broke in the middle of it."""
+    """Lines of a stream, whatever the size of chunks and lines.
+
+    A last line without a line break is dropped: the connection broke in the middle of it.
+    """
     rest: list[bytes] = []
     async for chunk in chunks:
         *whole, last = chunk.split(b"\n")

@@ -1,6 +1,6 @@
-"""Who one is for a Kubernetes cluster, and how it is reached: what a kubeconfig or a pod's service account says.
+"""Address and credentials of a Kubernetes cluster, from a kubeconfig or a pod's service account.
 
-The official client does the reading, so that exec plugins, certificates and tokens mean what they mean to kubectl.
+The official client reads them, so that exec plugins, certificates and tokens mean the same as for kubectl.
 """
 
 import os
@@ -29,45 +29,45 @@ POD_NAMESPACE_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Which cluster, as whom, and how long an answer may take."""
+    """Choice of cluster and user, and the timeouts of its requests."""
 
     kubeconfig: str = ""
-    """A file, or several joined as in KUBECONFIG; empty: the service account of the pod that this runs in, or where
-    there is none the file that kubectl would read."""
+    """Path of a kubeconfig, or several joined as in KUBECONFIG. Empty: the service account of the pod in which this
+    process runs; outside a pod, the file that kubectl would read."""
     context: str = ""
-    """Of the kubeconfig; empty: its current one."""
+    """Context of the kubeconfig; empty: the current one."""
     service_account: str = "/var/run/secrets/kubernetes.io/serviceaccount"
-    """Folder of the pod's token and of the certificate of its API server, as the kubelet mounts it."""
+    """Folder of the pod's token and of the API server's certificate, as the kubelet mounts it."""
     impersonate: str = ""
-    """Act as this user (`kubectl --as`); empty: as oneself."""
+    """User to impersonate (`kubectl --as`); empty: none."""
     impersonate_groups: tuple[str, ...] = ()
-    """As a member of these groups (`kubectl --as-group`); only beside `impersonate`."""
+    """Groups to impersonate (`kubectl --as-group`); only with `impersonate`."""
     impersonate_uid: str = ""
-    """With this uid (`kubectl --as-uid`); only beside `impersonate`."""
+    """Uid to impersonate (`kubectl --as-uid`); only with `impersonate`."""
     connect_timeout_s: float = 5.0
-    """1 to 60. Chosen: a server that is there accepts within a round trip; a load balancer without one behind it waits
-    for ever."""
+    """Timeout of connecting, 1 to 60. Chosen: a live server accepts within a round trip; a load balancer without a live
+    server behind it never does."""
     request_timeout_s: float = 30.0
-    """1 to 300; 0: no limit, as kubectl's --request-timeout=0. For everything but watches. Chosen: half of the API
-    server's own limit, and a list of 60,000 pods takes a tenth of it."""
+    """Timeout of every request but watches, 1 to 300; 0: none, as kubectl's --request-timeout=0. Chosen: half of the
+    API server's own limit; a list of 60,000 pods takes a tenth of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What an `Access` comes to. Not for printing: it holds tokens."""
+    """Resolved `Access`. Not for printing: it holds tokens."""
 
     configuration: Configuration
-    """Host, proxy, and the token as it is now."""
+    """Host, proxy and current token."""
     tls: SSLContext
-    """As the library makes it of the configuration."""
+    """TLS context that the library builds from the configuration."""
     namespace: str
-    """Where the context of the kubeconfig, or the pod that this runs in, is at home."""
+    """Namespace of the kubeconfig's context, or of the pod in which this process runs."""
 
 
 async def credentials(access: Access, clock: Callable[[], float]) -> Credentials:
-    """Read what `access` names. Raises ConfigError.
+    """Credentials that `access` names. Raises ConfigError.
 
-    clock: monotonic, seconds; tells when a token is read again.
+    clock: monotonic, seconds; decides when a token is read again.
     """
     configuration = Configuration()
     try:
@@ -79,22 +79,23 @@ async def credentials(access: Access, clock: Callable[[], float]) -> Credentials
         configuration.proxy = configuration.proxy or proxy_to(configuration.host)
         return Credentials(configuration, RESTClientObject(configuration).ssl_context, namespace)
     except (ConfigException, OSError, YAMLError, ValueError, TypeError, AttributeError) as error:
-        # The loader lets whatever a malformed file leads to escape, so these names are all it takes.
+        # The loader does not catch the exceptions of a malformed file; these are all that were observed.
         remedy = "check --kubeconfig and --context, or kubectl config view"
         words = " ".join(str(error).split())
         raise ConfigError(Mistake(access.kubeconfig or "kubeconfig", f"cannot be used: {words}", remedy)) from error
 
 
 def proxy_to(url: str) -> str | None:
-    """The proxy that the environment names for a server (HTTPS_PROXY, NO_PROXY and their like), as kubectl reads it."""
+    """Proxy for a server according to the environment (HTTPS_PROXY, NO_PROXY and the like), as kubectl reads it."""
     server = urlsplit(url)
     found = getproxies().get(server.scheme)
     return found if found and not proxy_bypass(server.netloc) else None
 
 
 TOKEN_FOR_S = 60.0
-"""How long a token is used before its file or plugin is asked again; plugins that tell an expiry are asked only then.
-A minute: the kubelet replaces a pod's token when a fifth of its life is left, which is two minutes at the least."""
+"""Time after which a token is read again from its file or plugin; a plugin that reports an expiry is run again only
+then. One minute, because the kubelet replaces a pod's token when a fifth of its lifetime remains: two minutes or
+more."""
 
 
 def _load_service_account(configuration: Configuration, access: Access, clock: Callable[[], float]) -> None:
@@ -113,7 +114,7 @@ def _load_service_account(configuration: Configuration, access: Access, clock: C
 
 
 async def _load_kubeconfig(configuration: Configuration, access: Access, clock: Callable[[], float]) -> str:
-    """Fills in the configuration; the namespace of the context."""
+    """Fill in the configuration; returns the namespace of the context."""
     loader = await load_kube_config(
         config_file=access.kubeconfig or None,
         context=access.context or None,
@@ -142,11 +143,11 @@ def _namespace_of_pod() -> str:
 
 
 def _check_plugin(loader: Any, configuration: Configuration) -> None:
-    """The library logs that a credential plugin failed and goes on without a credential, as nobody.
+    """Raises ConfigException when a credential plugin gave no credential.
 
-    Raises ConfigException.
+    The library only logs that, and continues as the anonymous user.
     """
-    user = loader._user  # its only trace of what the kubeconfig says
+    user = loader._user  # the library offers the user's entry nowhere else
     has_credential = configuration.api_key.get("BearerToken") or configuration.cert_file
     if user and "exec" in user and not has_credential:
         command = " ".join([user["exec"]["command"], *(user["exec"].safe_get("args") or ())])

@@ -1,4 +1,4 @@
-"""Objects of any resource on an API server, one by one or many: read, applied, deleted, and confirmed by the answer."""
+"""Generic operations on objects of any resource: list, read, watch, apply and delete."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
@@ -16,19 +16,19 @@ from controller.kube.request import APPLY_PATCH, JSON, Query
 Object = dict[str, Any]
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-"""Columns as the server makes them, which is what kubectl prints; servers of other groups may send plain objects."""
+"""Media type of the server's own table columns, which kubectl prints; aggregated API servers may send plain objects."""
 PAGE = "500"
-"""Objects per page; kubectl's."""
+"""Objects per page, as kubectl's."""
 WATCH_IDLE_S = 150.0
-"""A bookmark comes every minute, so over such a watch two were missed: it is dead."""
+"""Time without a line after which a watch is considered dead: two bookmarks, one a minute, were missed."""
 FIELD_MANAGER = "tonnage-cli"
-"""Owner of the fields that `tonnage apply` sets."""
+"""Field manager of `tonnage apply`."""
 
 
 async def list_pages(
     connection: Connection, path: str, query: Query, accept: str = JSON
 ) -> AsyncGenerator[Object, None]:
-    """The pages of a list. Raises KubeReadError."""
+    """Pages of a list. Raises KubeReadError."""
     token = ""
     while True:
         paging = {"limit": PAGE, **({"continue": token} if token else {})}
@@ -48,7 +48,7 @@ async def list_all(connection: Connection, path: str, query: Query | None = None
 async def list_with_version(
     connection: Connection, path: str, query: Query, accept: str = JSON
 ) -> tuple[list[Object], str]:
-    """The pages of a list, and from which version on a watch goes on. Raises KubeReadError."""
+    """Pages of a list, and the resourceVersion from which a watch continues. Raises KubeReadError."""
     async with aclosing(list_pages(connection, path, query, accept)) as pages:
         listed = [page async for page in pages]
     return listed, list_version(listed[-1])
@@ -60,7 +60,7 @@ async def read(connection: Connection, path: str) -> Object:
 
 
 async def read_if_there(connection: Connection, path: str) -> Object | None:
-    """One object, None when there is none. Raises KubeReadError."""
+    """One object, or None when it does not exist. Raises KubeReadError."""
     try:
         return await read(connection, path)
     except KubeReadError as error:
@@ -72,13 +72,13 @@ async def read_if_there(connection: Connection, path: str) -> Object | None:
 async def follow(
     connection: Connection, path: str, query: Query, version: str, accept: str = JSON
 ) -> AsyncGenerator[tuple[str, Object], None]:
-    """(type, object) of each event after `version`, for ever: a watch that ends is taken up where it ended.
+    """(type, object) of each event after `version`, without end: a watch that ends is resumed from its last version.
 
-    Raises KubeReadError: `is_version_lost` of its refusal means that the collection must be listed anew.
+    Raises KubeReadError; when `is_version_lost` holds for its refusal, the collection must be listed again.
     """
     while True:
-        asked = {**query, "resourceVersion": version, "allowWatchBookmarks": "true"}
-        async with aclosing(connection.watch(path, asked, idle_s=WATCH_IDLE_S, accept=accept)) as lines:
+        resumed = {**query, "resourceVersion": version, "allowWatchBookmarks": "true"}
+        async with aclosing(connection.watch(path, resumed, idle_s=WATCH_IDLE_S, accept=accept)) as lines:
             async for line in lines:
                 event = decoded(path, line)
                 kind, obj = str(event.get("type")), event.get("object", {})
@@ -90,12 +90,12 @@ async def follow(
 
 
 def list_version(page: Object) -> str:
-    """resourceVersion of a list, or of a table of one."""
+    """resourceVersion of a list or of its table."""
     return str(page.get("metadata", {}).get("resourceVersion", ""))
 
 
 def version_of(obj: Object) -> str:
-    """resourceVersion of an object, or of the row of the table that an event is."""
+    """resourceVersion of an object, or of the table row that represents it in an event."""
     rows = obj.get("rows") if obj.get("kind") == "Table" else None
     metadata = rows[0]["object"].get("metadata", {}) if rows else obj.get("metadata", {})
     return str(metadata.get("resourceVersion", ""))
@@ -104,7 +104,10 @@ def version_of(obj: Object) -> str:
 async def apply(
     connection: Connection, path: str, manifest: Object, *, force: bool = False, dry_run: bool = False
 ) -> Object:
-    """Server-side apply; the object as it is now, or would be. Raises KubeWriteError."""
+    """Server-side apply; returns the resulting object (with `dry_run`, the one that would result).
+
+    Raises KubeWriteError.
+    """
     query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
     query |= {"force": "true"} if force else {}
     query |= {"dryRun": "All"} if dry_run else {}
@@ -112,7 +115,7 @@ async def apply(
 
 
 async def delete(connection: Connection, path: str, *, cascade: str, grace_s: int | None, dry_run: bool) -> Object:
-    """Ask for the end of an object: it, while finalizers or a grace period hold it, or a Status when it is gone.
+    """Delete an object. Returns the object while finalizers or a grace period keep it, or a Status when it is gone.
 
     cascade: `Background`, `Foreground` or `Orphan`. Raises KubeWriteError.
     """
@@ -125,7 +128,7 @@ async def delete(connection: Connection, path: str, *, cascade: str, grace_s: in
 async def until_gone(
     connection: Connection, path: str, uid: str, pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 ) -> None:
-    """Returns once the object of this uid is no more; another of its name does not count. Raises KubeReadError."""
+    """Wait until the object of this uid is gone; a new object of the same name does not count. Raises KubeReadError."""
     wait_s = 0.05
     while (seen := await read_if_there(connection, path)) is not None and seen["metadata"]["uid"] == uid:
         await pause(wait_s)
@@ -133,27 +136,27 @@ async def until_gone(
 
 
 def must_list_again(error: KubeReadError) -> bool:
-    """Whether a watch broke because its place in history is lost."""
+    """Whether a watch broke because the server no longer has its resourceVersion."""
     return is_version_lost(error.refusal)
 
 
 def refused(error: BaseException) -> Refusal | None:
-    """What the server, or the way to it, said; None for errors of another origin."""
-    found = getattr(error, "refusal", None)
-    return found if isinstance(found, Refusal) else None
+    """Refusal of the server, or of a proxy before it, in an error; None for errors of another origin."""
+    refusal = getattr(error, "refusal", None)
+    return refusal if isinstance(refusal, Refusal) else None
 
 
 def owners_in_conflict(refusal: Refusal) -> Iterator[tuple[str, str]]:
-    """(manager, field) of each conflict that a server-side apply was refused for."""
+    """(manager, field) of each conflict for which a server-side apply was refused."""
     for cause in refusal.causes:
         if cause.reason == "FieldManagerConflict":
             yield cause.message.removeprefix("conflict with "), cause.field
 
 
 def decoded(path: str, body: bytes) -> Object:
-    """A JSON body. Raises ObservationError."""
+    """Decoded JSON body. Raises ObservationError."""
     try:
         plain: Mapping[str, Any] = msgspec.json.decode(body)
     except msgspec.MsgspecError as error:
-        raise ObservationError(f"reading {path}: an answer that cannot be read: {error}") from error
+        raise ObservationError(f"reading {path}: cannot decode the response: {error}") from error
     return dict(plain)

@@ -1,4 +1,4 @@
-"""What an API server serves: its resources, and the one that a word on a command line means."""
+"""API discovery: resources that a server serves, and the one that a word on a command line means."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -14,15 +14,15 @@ from controller.kube.errors import NOT_INSTALLED
 from controller.kube.structs import Slim
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-"""All groups in one answer. Stable since Kubernetes 1.30, the oldest that the chart allows."""
+"""Media type of all groups in one response. Stable since Kubernetes 1.30, the oldest that the chart allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiResource:
-    """One resource in the version that its group prefers."""
+    """Resource in the preferred version of its group."""
 
     group: str
-    """Empty for core/v1."""
+    """API group; empty for core/v1."""
     version: str
     kind: str
     plural: str
@@ -34,12 +34,12 @@ class ApiResource:
 
     @property
     def full_kind(self) -> str:
-        """As kubectl writes it before a name: `modelservice.tonnage.dev`, `pod`."""
+        """Kind and group as kubectl prints them before a name: `modelservice.tonnage.dev`, `pod`."""
         return f"{self.kind.lower()}.{self.group}" if self.group else self.kind.lower()
 
     @property
     def full_name(self) -> str:
-        """As the API server speaks of it: `modelservices.tonnage.dev`."""
+        """Plural and group, as in the API server's messages: `modelservices.tonnage.dev`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
@@ -47,7 +47,7 @@ class ApiResource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def collection(self, namespace: str = "") -> str:
-        """Path of the collection; of all namespaces when none is named."""
+        """Path of the collection in a namespace, or in all namespaces when none is given."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         within = f"/namespaces/{namespace}" if namespace and self.is_namespaced else ""
         return f"{root}{within}/{self.plural}"
@@ -58,18 +58,18 @@ class ApiResource:
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """Everything that the server serves, the core group first, then as it prefers them."""
+    """Resources of a server: the core group first, then in the server's order of preference."""
 
     resources: tuple[ApiResource, ...]
     older: tuple[ApiResource, ...] = ()
-    """The same in versions that are served and not preferred."""
+    """The same resources in versions that are served but not preferred."""
     stale: tuple[str, ...] = field(default=())
-    """Groups whose server did not answer: what they serve may be missing."""
+    """Groups whose API server did not respond, so that their resources may be missing."""
 
     def named(self, word: str) -> ApiResource:
-        """By plural, singular, short name or kind, each with `.group` or `.version.group` behind it.
+        """Resource by plural, singular, short name or kind, optionally followed by `.group` or `.version.group`.
 
-        Raises ObservationError when there is none.
+        Raises ObservationError when no resource has that name.
         """
         found = next(self._candidates(word.lower()), None)
         if found is None:
@@ -77,16 +77,16 @@ class Discovered:
         return found
 
     def of_kind(self, api_version: str, kind: str) -> ApiResource | None:
-        """By what stands at the top of a manifest."""
+        """Resource of the apiVersion and kind at the top of a manifest."""
         each = (*self.resources, *self.older)
         return next((r for r in each if (r.api_version, r.kind) == (api_version, kind)), None)
 
     def in_category(self, category: str) -> tuple[ApiResource, ...]:
-        """What can be listed and belongs to it, in the order of the server."""
+        """Resources of a category that can be listed, in the order of the server."""
         return tuple(r for r in self.resources if category in r.categories and "list" in r.verbs)
 
     def words(self) -> Iterator[str]:
-        """Every plural that can be listed, for completion."""
+        """Plurals of all resources that can be listed, for shell completion."""
         return (r.plural for r in self.resources if "list" in r.verbs)
 
     def _candidates(self, word: str) -> Iterator[ApiResource]:
@@ -103,8 +103,8 @@ class Discovered:
         ours = [r.plural for r in self.in_category(CATEGORY)]
         if not ours:
             return NOT_INSTALLED
-        gone = f"; no answer from {', '.join(self.stale)}" if self.stale else ""
-        return meant(word, ours) + gone
+        missing = f"; no response from {', '.join(self.stale)}" if self.stale else ""
+        return meant(word, ours) + missing
 
 
 def _names(resource: ApiResource) -> tuple[str, ...]:
@@ -145,7 +145,7 @@ class _Groups(Slim, frozen=True):
 
 
 async def discover(connection: Connection) -> Discovered:
-    """Ask the server what it serves. Raises KubeReadError, ObservationError."""
+    """Resources of the server, read from its discovery endpoints. Raises KubeReadError, ObservationError."""
     core, others = await asyncio.gather(
         connection.read("/api", accept=AGGREGATED), connection.read("/apis", accept=AGGREGATED)
     )
@@ -153,11 +153,11 @@ async def discover(connection: Connection) -> Discovered:
 
 
 def discovered(*answers: bytes) -> Discovered:
-    """What these documents of aggregated discovery say together. Raises ObservationError."""
+    """Resources in these documents of aggregated discovery, together. Raises ObservationError."""
     try:
         groups = [group for body in answers for group in msgspec.json.decode(body, type=_Groups).items]
     except msgspec.MsgspecError as error:
-        raise ObservationError(f"reading what the server serves: {error}; it is older than 1.30") from error
+        raise ObservationError(f"reading API discovery: {error}; the server is older than 1.30") from error
     resources: dict[tuple[str, str], ApiResource] = {}
     each = tuple(_resources(groups))
     for resource in each:

@@ -1,4 +1,4 @@
-"""What an API server says when it refuses or warns, and the errors that carry it to who can do something."""
+"""Refusals and warnings of an API server, and the errors that carry them to the code that can act on them."""
 
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -10,26 +10,26 @@ from controller.api.labels import GROUP
 
 NOT_INSTALLED = "Tonnage's kinds are not installed: kubectl apply --server-side -f deploy/crds, or install the chart"
 _NOT_SERVED = b"404 page not found"
-"""What an API server says of a path that no group and no resource of it has; not of an object that is not there."""
+"""Response body for a path that belongs to no API group or resource; a missing object gets a Status instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request did not do what it was sent for."""
+    """Reason why a request failed."""
 
     status: int
-    """HTTP status; 0 when no answer came."""
+    """HTTP status; 0 without a response."""
     reason: str
-    """The API server's word for it: `NotFound`, `Conflict`, `Expired`; `NoAnswer` when none came."""
+    """Reason code of the API server: `NotFound`, `Conflict`, `Expired`; `NoAnswer` without a response."""
     words: str
     retry_after_s: float | None = None
-    """How long the server asks to be left alone."""
+    """Time after which the server accepts a retry, seconds."""
     causes: tuple["Cause", ...] = ()
-    """What is wrong field by field, where the server says so."""
+    """Invalid fields, where the server reports them."""
 
 
 class Cause(msgspec.Struct, frozen=True):
-    """One reason of a refusal, of meta/v1 StatusCause."""
+    """One cause of a refusal, as in meta/v1 StatusCause."""
 
     reason: str = ""
     message: str = ""
@@ -37,7 +37,7 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class KubeReadError(ObservationError):
-    """Something could not be read."""
+    """A read failed."""
 
     def __init__(self, doing: str, refusal: Refusal) -> None:
         super().__init__(f"{doing}: {refusal.words}")
@@ -45,7 +45,7 @@ class KubeReadError(ObservationError):
 
 
 class KubeWriteError(ActionError):
-    """Something could not be written. `NoAnswer` leaves open whether it was: the watch tells."""
+    """A write failed. With `NoAnswer` it is unknown whether the write took effect; the watch will show."""
 
     def __init__(self, doing: str, refusal: Refusal) -> None:
         super().__init__(f"{doing}: {refusal.words}")
@@ -58,7 +58,7 @@ class _StatusDetails(msgspec.Struct, rename="camel"):
 
 
 class Status(msgspec.Struct):
-    """meta/v1 Status: how the API server says what went wrong, as an answer and inside a watch."""
+    """meta/v1 Status, with which the API server reports an error, as a response or inside a watch."""
 
     code: int = 0
     reason: str = ""
@@ -73,19 +73,19 @@ class Status(msgspec.Struct):
 
 
 def refusal_of(status: int, path: str, body: bytes) -> Refusal:
-    """What an answer says that is no success: a Status, or the plain words of a proxy, an authoriser or the server."""
+    """Refusal in an unsuccessful response: a Status, or plain text of a proxy, an authoriser or the server."""
     try:
         return msgspec.json.decode(body, type=Status).refusal(status)
     except msgspec.MsgspecError:
-        said = body[:200].decode(errors="replace").strip()
+        text = body[:200].decode(errors="replace").strip()
     if status == HTTPStatus.NOT_FOUND and body.strip() == _NOT_SERVED:
         remedy = f"; {NOT_INSTALLED}" if f"/apis/{GROUP}/" in path else ""
         return Refusal(status, "NotFound", f"the server serves no {path}{remedy}")
-    return Refusal(status, "Unknown", f"status {status}: {said}")
+    return Refusal(status, "Unknown", f"status {status}: {text}")
 
 
 def warning_text(header: str) -> str:
-    """The words of a Warning header, `299 - "use v2"`. Source: RFC 7234, section 5.5."""
+    """Text of a Warning header, `299 - "use v2"`. Source: RFC 7234, section 5.5."""
     _, quote, rest = header.partition('"')
     text, end, _ = rest.rpartition('"')
     return text.replace('\\"', '"') if quote and end else header

@@ -1,4 +1,4 @@
-"""A transport that answers by a script, in place of a connection: for tests of whoever reads a cluster."""
+"""Fake transport that responds from a script, for tests of code that reads a cluster."""
 
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
@@ -8,39 +8,39 @@ from controller.kube.request import Query
 
 
 class ScriptOverError(Exception):
-    """More was asked than the script answers: where an endless reader ends."""
+    """The script has no response left; this ends an endless reader."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The answer to a read."""
+    """Response to a read."""
 
     body: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What a watch says, and how it ends."""
+    """Lines of a watch, and how it ends."""
 
     lines: tuple[bytes, ...] = ()
     broken: Refusal | None = None
-    """None: the server ended it."""
+    """Error that breaks the watch; None: the server ends it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The answer to a read or a watch that the server does not grant."""
+    """Refusal of a read or a watch."""
 
     refusal: Refusal
 
 
 @dataclass(slots=True)
 class ScriptedTransport:
-    """Answers with one step of the script per request, whatever is asked; `asked` tells what was."""
+    """Responds to each request with the next step of the script, and records the requests in `asked`."""
 
     script: list[Listed | Watched | Refused]
     asked: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
-    """(path, query)."""
+    """Requests so far, as (path, query)."""
 
     async def read(self, path: str, query: Query) -> bytes:
         step = self._next(path, query)

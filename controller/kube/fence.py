@@ -1,8 +1,8 @@
-"""The fence: an API server that refuses by itself what a leader still sends after another has taken the Lease.
+"""Fence: the API server refuses writes of an earlier leader once another process has taken the Lease.
 
-A process that is frozen between asking whether it leads and handing a request to the kernel sends that request when it
-thaws, whatever it would know by then. Only the receiver can refuse it. The chart's ValidatingAdmissionPolicy compares
-the epoch in each write with `leaseTransitions` of the Lease (deploy/fence/fence.yaml).
+A process may be frozen after it checked that it leads and before its request is sent. When it thaws it sends that
+request, although it leads no more. Only the receiver can refuse it. The chart's ValidatingAdmissionPolicy compares the
+epoch in each write with `leaseTransitions` of the Lease (deploy/fence/fence.yaml).
 """
 
 import asyncio
@@ -15,15 +15,15 @@ from controller.kube.errors import KubeWriteError
 from controller.kube.write import Write, Writer
 
 REFUSED = f"{EPOCH_ANNOTATION} is "
-"""How the policy's message begins; by it such a refusal is told from one of RBAC."""
+"""Start of the policy's message, which distinguishes such a refusal from one of RBAC."""
 
 WITHIN_S = 5.0
-"""How long a new leader waits for the fence before it writes without one. Measured: an API server enforces a new epoch
-1.6 ms after the Lease was written (median of 56; most 3.9), a policy that was just made after 0.5 s."""
+"""Time that a new leader waits for the fence before it writes without one. Measured: an API server enforces a new epoch
+1.6 ms after the Lease was written (median of 56; maximum 3.9 ms), and a newly created policy after 0.5 s."""
 PAUSE_S = 0.05
 SETTLE_S = 1.0
-"""Between the fence and the first plan. What an earlier leader wrote just before the fence stood has reached the
-watches by then: they lag by milliseconds."""
+"""Pause between the fence and the first plan. It lets the last writes of an earlier leader reach the watches, which lag
+by milliseconds."""
 
 
 def is_fenced(error: Exception) -> bool:
@@ -32,9 +32,9 @@ def is_fenced(error: Exception) -> bool:
 
 
 def probe(namespace: str, epoch: int) -> Write:
-    """A write as a leader of this epoch would send it, of which nothing is kept (`dryRun`).
+    """Dry-run write with this epoch, as its leader would send it; the server stores nothing.
 
-    An Event, because every installation may create those. namespace: that of the Lease.
+    It is an Event, because every installation may create those. namespace: of the Lease.
     """
     body = {
         "apiVersion": "events.k8s.io/v1",
@@ -58,19 +58,19 @@ def probe(namespace: str, epoch: int) -> Write:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Asks the API server whether it refuses an earlier leader."""
+    """Test of the fence: whether the API server refuses the writes of an earlier leader."""
 
     writer: Writer
     namespace: str
-    """Of the Lease."""
+    """Namespace of the Lease."""
     clock: Callable[[], float]
-    """Monotonic, seconds."""
+    """Monotonic clock, seconds."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
-    async def stands(self, epoch: int) -> bool:
-        """Whether writes of the epoch before this one are refused by now, or come to be within `WITHIN_S`.
+    async def is_enforced(self, epoch: int) -> bool:
+        """Whether writes of the preceding epoch are refused, now or within `WITHIN_S`.
 
-        When it does, what earlier leaders wrote before is seen too (`SETTLE_S`).
+        If so, returns after `SETTLE_S`, when the watches have delivered the earlier leaders' writes.
         """
         over_at_s = self.clock() + WITHIN_S
         while not await self._refuses(epoch - 1):

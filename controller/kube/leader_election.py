@@ -1,4 +1,4 @@
-"""Holding the Lease: reads and writes it on an API server by the rules in `lease.py`."""
+"""Leader election: reads and writes the Lease on an API server by the rules in `lease.py`."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,21 +10,21 @@ import structlog
 
 from cluster.errors import ActionError, ObservationError
 from controller.kube.errors import KubeReadError, KubeWriteError
-from controller.kube.lease import LeaseRecord, LeaseTimes, Standing
+from controller.kube.lease import Candidate, LeaseRecord, LeaseTimes
 from controller.kube.structs import Lease
 from controller.kube.write import Writer
 
 log = structlog.get_logger(__name__)
 
 ROUND_TIMEOUT_S = 4.0
-"""Of one read or write of the Lease; two and a wait fit into the renew deadline."""
+"""Timeout of one read or write of the Lease; two of them and a wait fit into the renew deadline."""
 
 
 DEFAULT_TIMES = LeaseTimes()
 
 
 class Leadership:
-    """Whether this process leads. One task keeps it (`campaign`), others only ask."""
+    """Leadership of this process. One task maintains it (`campaign`); other code only queries it."""
 
     def __init__(
         self,
@@ -37,45 +37,45 @@ class Leadership:
         wall_clock: Callable[[], float],
         times: LeaseTimes = DEFAULT_TIMES,
     ) -> None:
-        """clock: monotonic, seconds. wall_clock: since the epoch, only for people who read the Lease."""
+        """clock: monotonic, seconds. wall_clock: seconds since the epoch, only for human readers of the Lease."""
         self._writer = writer
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._namespace, self._name = namespace, name
         self._clock, self._wall_clock = clock, wall_clock
-        self._standing = Standing(identity, times)
+        self._candidate = Candidate(identity, times)
 
     @property
     def epoch(self) -> int:
-        return self._standing.epoch
+        return self._candidate.epoch
 
     @property
     def holder(self) -> str:
-        """Who leads, as far as this process knows."""
-        return self._standing.seen.holder if self._standing.seen else ""
+        """Identity of the leader, as of the last read."""
+        return self._candidate.seen.holder if self._candidate.seen else ""
 
     def may_write(self) -> bool:
-        return self._standing.may_write(self._clock())
+        return self._candidate.may_write(self._clock())
 
     async def campaign(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        """Take the Lease when it is free, renew it while it is held; until cancelled."""
+        """Take the Lease when it is free and renew it while it is held, until cancelled."""
         while True:
             led = self.may_write()
-            await self._tried()
+            await self._try_round()
             if self.may_write() != led:
                 log.info("leadership changed", leads=not led, holder=self.holder, epoch=self.epoch)
-            await sleep(self._standing.times.retry_s)
+            await sleep(self._candidate.times.retry_s)
 
     async def round(self) -> None:
-        """One look at the Lease and one attempt to hold it. Raises ObservationError, ActionError."""
-        self._standing = self._standing.watched(await self._read(), self._clock())
+        """Read the Lease and try once to hold it. Raises ObservationError, ActionError."""
+        self._candidate = self._candidate.watched(await self._read(), self._clock())
         sent_at_s = self._clock()
-        if wanted := self._standing.wanted(sent_at_s, self._instant()):
-            self._standing = self._standing.written(await self._write(wanted), sent_at_s)
+        if wanted := self._candidate.wanted(sent_at_s, self._instant()):
+            self._candidate = self._candidate.written(await self._write(wanted), sent_at_s)
 
     async def release(self) -> None:
-        """Let the next leader start at once. What this process still sends afterwards would be a stale leader's."""
-        record = self._standing.released(self._instant())
-        self._standing = Standing(self._standing.identity, self._standing.times)
+        """Release the Lease, so that the next leader starts at once. Afterwards this process must not write."""
+        record = self._candidate.released(self._instant())
+        self._candidate = Candidate(self._candidate.identity, self._candidate.times)
         if record is None:
             return
         try:
@@ -83,12 +83,12 @@ class Leadership:
         except ActionError as error:
             log.warning("the Lease was not released; it expires", why=str(error))
 
-    async def _tried(self) -> None:
+    async def _try_round(self) -> None:
         try:
             await self.round()
         except (ActionError, ObservationError) as error:
             conflict = isinstance(error, KubeWriteError) and error.refusal.status == 409
-            if not conflict:  # another was faster: the next round sees who
+            if not conflict:  # another candidate was faster: the next round reads which
                 log.warning("the Lease could not be kept", why=str(error))
 
     async def _read(self) -> LeaseRecord:
@@ -104,9 +104,9 @@ class Leadership:
 
     async def _write(self, record: LeaseRecord) -> LeaseRecord:
         body = lease_from(record, self._namespace, self._name)
-        how = ("PUT", f"{self._collection}/{self._name}") if record.version else ("POST", self._collection)
+        target = ("PUT", f"{self._collection}/{self._name}") if record.version else ("POST", self._collection)
         try:
-            return record_from(await asyncio.wait_for(self._writer.write(*how, body), ROUND_TIMEOUT_S))
+            return record_from(await asyncio.wait_for(self._writer.write(*target, body), ROUND_TIMEOUT_S))
         except TimeoutError as error:
             raise ActionError(f"writing the Lease: no answer within {ROUND_TIMEOUT_S:g} s") from error
 
@@ -115,7 +115,7 @@ class Leadership:
 
 
 def record_from(body: bytes) -> LeaseRecord:
-    """The Lease in an answer. Raises ObservationError."""
+    """Lease in a response body. Raises ObservationError."""
     try:
         read = msgspec.json.decode(body, type=Lease)
     except msgspec.MsgspecError as error:

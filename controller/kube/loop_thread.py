@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own: what waits for networks goes on while other threads compute."""
+"""Event loop in its own thread, so that network I/O continues while other threads compute."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs coroutines for other threads. One is for what speaks to Kubernetes, one for what speaks to agents."""
+    """Runs coroutines for other threads. One instance serves Kubernetes, another the node agents."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -17,11 +17,11 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run it in the loop and wait for it, from another thread."""
+        """Run a coroutine in the loop and wait for its result, from another thread."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def run_within(self, work: Coroutine[Any, Any, T], limit_s: float) -> T | None:
-        """The same, given up after so long."""
+        """The same with a timeout in seconds; None when it was exceeded."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(limit_s)
@@ -30,12 +30,12 @@ class LoopThread:
             return None
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> Callable[[], object]:
-        """Run it in the background; what comes back cancels it."""
+        """Run a coroutine in the background; returns the function that cancels it."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         return future.cancel
 
     def call(self, work: Callable[[], None]) -> None:
-        """Call it in the loop, soon."""
+        """Schedule a function in the loop; returns at once."""
         self._loop.call_soon_threadsafe(work)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Sends writes: many at a time, in order for each object, only while this process leads, and never blindly again."""
+"""Sender of writes: concurrent, in order per object, only while this process leads, and without blind retries."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,50 +13,49 @@ from controller.kube.structs import Meta, Slim
 from controller.kube.write import Write, Writer
 
 REQUEST_TIMEOUT_S = 4.0
-"""A write is given up after so long. Below the difference between a Lease's duration and its renew deadline (5 s):
-what a leader began while it might write has ended before another leads."""
+"""Timeout of a write. Below the difference between a Lease's duration and its renew deadline (5 s): a write that a
+leader began while it held the Lease has ended before another process leads."""
 MAX_WAIT_S = 2.0
-"""The longest Retry-After that is waited for within an action; a longer one is left to the next cycle."""
+"""Longest Retry-After that is waited for within an action; a longer one is left to the next cycle."""
 CONCURRENCY = 32
-"""Writes in flight. Measured with a bare client on 2 cores: 32 bind 1,830 pods/s, 128 only 1,470."""
+"""Number of writes in flight. Measured with a bare client on 2 cores: 32 bind 1,830 pods/s, 128 only 1,470."""
 
 
 class NotLeadingError(ActionError):
-    """Nothing was written: this process may not write (any more)."""
+    """The write was not made, because this process does not lead, or no longer leads."""
 
 
-def nobody() -> None:
-    """For whoever need not hear of it."""
+def ignore() -> None:
+    """Do nothing: the default callback."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One write and the object that it changes: writes of one object happen in their order."""
+    """Write and the object that it changes; the writes of one object are sent in order."""
 
     about: str
-    """`Pod/namespace/name`."""
+    """Object of the write: `Pod/namespace/name`."""
     write: Write
 
 
 Sent = bytes | ActionError
-"""The body of the answer, or why there is none."""
+"""Result of a write: the response body, or the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Applier:
-    """The only way from this process to the API server for what a plan wants."""
+    """Sender of all writes of a plan from this process to the API server."""
 
     writer: Writer
     may_write: Callable[[], bool]
-    """Whether the Lease is held, by a monotonic clock; asked before every request."""
+    """Whether this process holds the Lease, by a monotonic clock; checked before every request."""
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     concurrency: int = CONCURRENCY
-    on_fenced: Callable[[], None] = nobody
-    """Called when the API server refused a write because another leads by now."""
+    on_fenced: Callable[[], None] = ignore
+    """Called when the API server refused a write because another process leads."""
 
     async def send(self, jobs: Sequence[Job]) -> list[Sent]:
-        """What became of each job, in the order of the jobs. After a failure the later writes of its object are
-        not sent."""
+        """Result of each job, in order of the jobs. After a failure, later writes to the same object are not sent."""
         answers: list[Sent] = [ActionError("was not sent")] * len(jobs)
         by_object: dict[str, list[int]] = {}
         for number, job in enumerate(jobs):
@@ -64,7 +63,7 @@ class Applier:
         queue = iter(by_object.values())
 
         async def worker() -> None:
-            # All workers draw from one iterator: there is no await between drawing and owning.
+            # All workers share one iterator; no two get the same object, because taking one involves no await.
             for numbers in queue:
                 before: Sent = b""
                 for number in numbers:
@@ -76,7 +75,7 @@ class Applier:
         return answers
 
     async def send_one(self, write: Write, before: Sent = b"") -> Sent:
-        """What became of one write. before: the answer to the write that it follows, if there is one."""
+        """Result of one write. before: response to the preceding write of the same object, if there is one."""
         try:
             write = _following(write, before)
             return await self._sent(write)
@@ -86,7 +85,7 @@ class Applier:
                 return error
         except ActionError as error:
             return error
-        # The server said that it did nothing and when to ask again: once, and only while still leading.
+        # The server did nothing and named a time to retry: retry once, and only while still leading.
         await self.sleep(wait_s)
         try:
             return await self._sent(write)
@@ -110,22 +109,24 @@ class Applier:
 
 
 class _Answer(Slim, frozen=True):
-    """The object that a write left."""
+    """Object in the response to a write."""
 
     metadata: Meta
 
 
 def _following(write: Write, before: Sent) -> Write:
-    """The write as it is sent after that answer. Raises ActionError when the answer does not name a version."""
+    """The write with the resourceVersion from the preceding response. Raises ActionError when that has none."""
     if not write.on_version_of_answer or not isinstance(before, bytes) or write.body is None:
         return write
     try:
         version = msgspec.json.decode(before, type=_Answer).metadata.resource_version
     except msgspec.MsgspecError as error:
-        raise ActionError(f"{write.method} {write.path}: not sent, the answer before it: {error}") from error
+        raise ActionError(
+            f"{write.method} {write.path}: not sent, cannot decode the response to the write before it: {error}"
+        ) from error
     return replace(write, body={**write.body, "metadata": {**write.body["metadata"], "resourceVersion": version}})
 
 
 def may_have_happened(error: ActionError) -> bool:
-    """Whether the write may have taken effect although it failed: no answer came, or the server broke midway."""
+    """Whether a failed write may have taken effect: there was no response, or the server failed midway."""
     return isinstance(error, KubeWriteError) and (error.refusal.status == 0 or error.refusal.status >= 500)

@@ -1,7 +1,7 @@
-"""Objects of a Kubernetes API as slim structs: the fields that planning reads, and none of the rest.
+"""Kubernetes objects as slim structs, with only the fields that planning reads.
 
-They are what both the API server's bytes and people's manifests become, so that one set of rules reads both. Lenient
-where the API server has already checked: a value that a later release adds must not blind the whole picture.
+Both responses of the API server and manifests are decoded into them, so that one set of rules reads both. Decoding is
+lenient where the API server has validated: a value that a later release adds must not make the snapshot unreadable.
 """
 
 from typing import Any, Generic, TypeVar
@@ -21,15 +21,15 @@ from controller.api.labels import (
 
 Item = TypeVar("Item")
 Amount = str | int | float
-"""A quantity as it was written; the API server writes text, people write numbers, too."""
+"""Kubernetes quantity, not parsed yet: text from the API server, text or a number in a manifest."""
 
 
 class Slim(msgspec.Struct, rename="camel", frozen=True, gc=False, omit_defaults=True):
-    """Part of an object. Nothing in it can form a cycle, so the collector need not visit it."""
+    """Part of an object. It cannot form a reference cycle, so the garbage collector skips it."""
 
 
 class Meta(Slim, frozen=True):
-    """metadata, of any object."""
+    """metadata of any object."""
 
     name: str
     namespace: str = "default"
@@ -69,7 +69,7 @@ class Container(Slim, frozen=True):
 
     @property
     def is_sidecar(self) -> bool:
-        """An init container that goes on running beside the others."""
+        """Whether an init container keeps running beside the others."""
         return self.restart_policy == "Always"
 
 
@@ -93,7 +93,7 @@ class NodeAffinity(Slim, frozen=True):
 
 
 class Unread(Slim, frozen=True):
-    """An object of which only matters that it is there."""
+    """Object of which only its presence matters."""
 
 
 class PodAffinity(Slim, frozen=True):
@@ -122,29 +122,29 @@ class SchedulingGate(Slim, frozen=True):
 
 
 class PodClaim(Slim, frozen=True):
-    """One of a pod's ResourceClaims: an existing one, or one that is made for it from a template."""
+    """Reference from a pod to a ResourceClaim: an existing one, or one generated from a template."""
 
     name: str
     resource_claim_name: str | None = None
     resource_claim_template_name: str | None = None
 
 
-class MadeClaim(Slim, frozen=True):
-    """Which claim was made for a pod from a template; no name: none is needed."""
+class GeneratedClaim(Slim, frozen=True):
+    """ResourceClaim that was generated for a pod from a template; without a name when none is needed."""
 
     name: str
     resource_claim_name: str | None = None
 
 
-class Keeping(Slim, frozen=True):
-    """The part of a pod's spec that keeps it to some nodes."""
+class NodeConstraints(Slim, frozen=True):
+    """Part of a pod's spec that restricts it to some nodes."""
 
     node_selector: dict[str, str] = {}
     affinity: Affinity = Affinity()
     tolerations: tuple[Toleration, ...] = ()
 
 
-class PodSpec(Keeping, frozen=True):
+class PodSpec(NodeConstraints, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     resources: Resources = Resources()
@@ -160,7 +160,7 @@ class PodSpec(Keeping, frozen=True):
 
 class PodStatus(Slim, frozen=True):
     phase: str = "Pending"
-    resource_claim_statuses: tuple[MadeClaim, ...] = ()
+    resource_claim_statuses: tuple[GeneratedClaim, ...] = ()
 
 
 class Pod(Slim, frozen=True):
@@ -172,7 +172,7 @@ class Pod(Slim, frozen=True):
 
     @property
     def holds_nothing(self) -> bool:
-        """It has ended, or was deleted before it started."""
+        """Whether the pod holds no resources: it has ended, or was deleted before it was bound."""
         ended = self.status.phase in ("Succeeded", "Failed")
         return ended or (self.metadata.deletion_timestamp is not None and not self.spec.node_name)
 
@@ -212,13 +212,13 @@ class Node(Slim, frozen=True):
 
     @property
     def is_ready(self) -> bool:
-        """False when the node says that it is not ready, or says nothing while it has other conditions."""
+        """False when the condition Ready is not True, or is missing while the node has other conditions."""
         conditions = self.status.conditions
         return not conditions or any(c.type == "Ready" and c.status == "True" for c in conditions)
 
 
 class OwnObject(Slim, frozen=True):
-    """An object of a kind of ours, not looked into yet: its model in `controller/api` reads spec and status."""
+    """Object of one of Tonnage's kinds with spec and status still encoded; its model in `controller/api` reads them."""
 
     metadata: Meta
     spec: msgspec.Raw = msgspec.Raw(b"{}")
@@ -246,20 +246,20 @@ class ListMeta(Slim, frozen=True):
 
 
 class Page(Slim, Generic[Item], frozen=True):
-    """Part of a list, or all of it."""
+    """Page of a list, or the whole list."""
 
     items: list[Item] | None = None
     metadata: ListMeta = ListMeta()
 
 
 class Event(Slim, frozen=True):
-    """One line of a watch."""
+    """Watch event, one line of a watch."""
 
     type: str
-    """`ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK` or `ERROR`."""
+    """Type of the event: `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK` or `ERROR`."""
     object: msgspec.Raw
 
 
 def object_from(content: Any, kind: type[Item]) -> Item:
-    """The struct of plain data that was already found right, as manifests are."""
+    """Struct of plain data that is already validated, as manifests are."""
     return msgspec.convert(content, kind)

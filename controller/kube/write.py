@@ -1,4 +1,4 @@
-"""One write to a Kubernetes API server, and the border behind which it is sent."""
+"""Write to a Kubernetes API server as data, and the interface that sends it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from controller.kube.request import JSON
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """What is to be sent, as data: made without a connection, so that tests read it."""
+    """Write request as data; it is built without a connection, so that tests can read it."""
 
     method: str
     path: str
@@ -17,14 +17,15 @@ class Write:
     content_type: str = JSON
     query: Mapping[str, str] = field(default_factory=dict)
     on_version_of_answer: bool = False
-    """Whether it is for the object as the write before it left it: its resourceVersion comes from that answer."""
+    """Whether its precondition is the object that the preceding write produced: the resourceVersion comes from the
+    response to that write."""
 
 
 class Writer(Protocol):
-    """What writing needs of a connection (`kube_connection.Connection`)."""
+    """Part of a connection (`connection.Connection`) that writing needs."""
 
     async def read(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
-        """The body of a GET. Raises KubeReadError."""
+        """Response body of a GET. Raises KubeReadError."""
         ...
 
     async def write(
@@ -35,5 +36,5 @@ class Writer(Protocol):
         query: Mapping[str, str] | None = None,
         content_type: str = JSON,
     ) -> bytes:
-        """The body of the answer. Raises KubeWriteError, of status 0 when it is unknown whether it took effect."""
+        """Response body. Raises KubeWriteError, with status 0 when it is unknown whether the write took effect."""
         ...

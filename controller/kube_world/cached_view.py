@@ -1,4 +1,4 @@
-"""Sightings from the caches of a live cluster."""
+"""ClusterView from the caches of a live cluster."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache

@@ -8,7 +8,7 @@ from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, Scale
 from cluster.errors import ActionError
 from cluster.snapshot import Snapshot
 from controller.api.labels import EPOCH_ANNOTATION
-from controller.kube.cluster_view import Sightings
+from controller.kube.cluster_view import ClusterView
 from controller.kube.sender import may_have_happened
 from controller.kube.stamp import Stamp
 from controller.kube.write import Write
@@ -24,7 +24,7 @@ from controller.placers.pools import Pool, placing_writes
 class Desk:
     """What writes are made from, and where their outcome is noted."""
 
-    sightings: Sightings
+    sightings: ClusterView
     pools: tuple[Pool, ...]
     instances: Instances
     allocate: Allocate

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from cluster.snapshot import Snapshot
-from controller.kube.cluster_view import SeenDeployment, Sightings
+from controller.kube.cluster_view import ClusterView, SeenDeployment
 from controller.kube_world.deployments import Instance, content_of
 from controller.placers.pool_affinity import DeployedInstances, ModesOfServices, PlacementModes
 
@@ -11,7 +11,7 @@ from controller.placers.pool_affinity import DeployedInstances, ModesOfServices,
 class Instances:
     """What one instance of a service on a GPU type is, as the cluster was last observed."""
 
-    def __init__(self, sightings: Sightings, modes: PlacementModes, device_classes: Mapping[str, str]) -> None:
+    def __init__(self, sightings: ClusterView, modes: PlacementModes, device_classes: Mapping[str, str]) -> None:
         """device_classes: by the resource as which devices are counted, the DeviceClass for pools of `dra`."""
         self._sightings = sightings
         self._modes = modes

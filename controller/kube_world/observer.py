@@ -18,7 +18,7 @@ from controller.dra.objects import DeviceClass, ResourceClaim, ResourceSlice
 from controller.dra.translation import Book
 from controller.kube.cache import Cache, Resource
 from controller.kube.connection import Transport
-from controller.kube.reflector import Rhythm, Surroundings, reflect
+from controller.kube.reflector import Surroundings, WatchTimes, reflect
 from controller.kube.structs import Node, OwnObject, Pod
 from controller.objects.findings import Findings
 from controller.objects.own_objects import own_from, own_resource
@@ -85,12 +85,12 @@ def empty_caches(
 
 
 async def follow(
-    caches: Iterable[Cache[Any]], transport: Transport, around: Surroundings, rhythm: Rhythm | None = None
+    caches: Iterable[Cache[Any]], transport: Transport, around: Surroundings, times: WatchTimes | None = None
 ) -> None:
     """Keep caches true until cancelled. Whatever a server or network does is gone through; only a bug ends it."""
     async with asyncio.TaskGroup() as group:
         for cache in caches:
-            work = reflect(cache, transport, rhythm or Rhythm(), around)
+            work = reflect(cache, transport, times or WatchTimes(), around)
             group.create_task(work, name=f"reflect {cache.resource.part}")
 
 

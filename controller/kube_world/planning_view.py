@@ -6,7 +6,7 @@ from dataclasses import replace
 from cluster.snapshot import Snapshot
 from cluster.workloads import IdleClaim, LeftOut
 from controller.deciders.gang_rollback import half_started
-from controller.kube.cluster_view import Sightings
+from controller.kube.cluster_view import ClusterView
 from controller.kube_world.assumed import Assumed
 from controller.kube_world.in_flight import with_deployed, with_what_is_under_way
 from controller.kube_world.instances import Instances
@@ -21,7 +21,7 @@ class PlanningView:
 
     def __init__(
         self,
-        sightings: Sightings,
+        sightings: ClusterView,
         pools: Sequence[Pool],
         *,
         clock: Callable[[], float],

@@ -7,7 +7,7 @@ from cluster.actions import Action
 from cluster.errors import ActionError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.kube.cluster_view import Sightings
+from controller.kube.cluster_view import ClusterView
 from controller.kube.sender import Applier, Job
 from controller.kube_world.capacity_check import Account
 from controller.kube_world.handlers import HANDLERS, Answer, Desk, Handler
@@ -37,7 +37,7 @@ class KubernetesWorld:
 
     def __init__(
         self,
-        sightings: Sightings,
+        sightings: ClusterView,
         applier: Applier,
         run: Runner,
         *,

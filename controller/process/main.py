@@ -160,7 +160,7 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
             heart,
             changed,
             is_synced,
-            lambda: loop.run(fence.stands(leadership.epoch)),
+            lambda: loop.run(fence.is_enforced(leadership.epoch)),
             recorder,
             ray,
             probe_port=stack.enter_context(

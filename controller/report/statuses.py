@@ -13,7 +13,7 @@ from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.api.kind import Kind
 from controller.api.model_service import KIND as SERVICE
-from controller.kube.cluster_view import SeenService, Sightings
+from controller.kube.cluster_view import ClusterView, SeenService
 from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Job
 from controller.kube.write import Write
@@ -26,7 +26,7 @@ STATUS_MANAGER = "tonnage-status"
 
 
 def status_jobs(
-    sightings: Sightings,
+    sightings: ClusterView,
     snapshot: Snapshot,
     plan: Plan,
     outcome: Outcome,

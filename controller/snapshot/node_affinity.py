@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, get_args
 
 from cluster.workloads import Operator, Requirement, Terms, Toleration
-from controller.kube.structs import Keeping, SelectorRequirement
+from controller.kube.structs import NodeConstraints, SelectorRequirement
 
 Complain = Callable[[str, str], None]
 """Takes what is wrong with the affinity, and what would be right."""
@@ -12,7 +12,7 @@ Complain = Callable[[str, str], None]
 _OPERATORS: Mapping[str, Operator] = {name: name for name in get_args(Operator)}
 
 
-def terms_of(spec: Keeping, complain: Complain) -> Terms:
+def terms_of(spec: NodeConstraints, complain: Complain) -> Terms:
     """The node selector and one of the affinity's alternatives must hold."""
     selector = tuple(Requirement(key, "In", (value,)) for key, value in sorted(spec.node_selector.items()))
     required = spec.affinity.node_affinity.required
@@ -24,7 +24,7 @@ def terms_of(spec: Keeping, complain: Complain) -> Terms:
     )
 
 
-def tolerations_of(spec: Keeping) -> tuple[Toleration, ...]:
+def tolerations_of(spec: NodeConstraints) -> tuple[Toleration, ...]:
     """Those that Tonnage knows the meaning of; any other tolerates nothing here."""
     known: dict[str, Literal["Equal", "Exists"]] = {"Equal": "Equal", "Exists": "Exists"}
     return tuple(
@@ -32,7 +32,7 @@ def tolerations_of(spec: Keeping) -> tuple[Toleration, ...]:
     )
 
 
-def matches_node_names(spec: Keeping) -> bool:
+def matches_node_names(spec: NodeConstraints) -> bool:
     """Whether its affinity matches nodes by name, as the pods of a DaemonSet do."""
     required = spec.affinity.node_affinity.required
     return required is not None and any(term.match_fields for term in required.node_selector_terms)

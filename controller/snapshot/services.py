@@ -16,7 +16,7 @@ from controller.api import quantity
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService, ServiceDemand
 from controller.api.suggestions import meant
-from controller.kube.structs import Keeping, object_from
+from controller.kube.structs import NodeConstraints, object_from
 from controller.objects.findings import Findings
 from controller.objects.read import Read
 from controller.snapshot.node_affinity import terms_of, tolerations_of
@@ -81,10 +81,10 @@ def service_from(read: Read[ModelService]) -> Service:
     )
 
 
-def keeping_of(read: Read[ModelService]) -> Keeping:
+def keeping_of(read: Read[ModelService]) -> NodeConstraints:
     """Which nodes the template keeps instances to; any, without one. Raises msgspec.ValidationError."""
     template = read.object.spec.template
-    return object_from({} if template is None else template.spec.model_extra or {}, Keeping)
+    return object_from({} if template is None else template.spec.model_extra or {}, NodeConstraints)
 
 
 def with_instances_counted(services: Sequence[Service], pods: PodTable) -> tuple[Service, ...]:

@@ -22,7 +22,7 @@ from controller.api.crds import FOLDER
 from controller.kube.connection import Connection, connect
 from controller.kube.credentials import Access
 from controller.kube.errors import KubeWriteError
-from controller.kube.reflector import Rhythm, Surroundings
+from controller.kube.reflector import Surroundings, WatchTimes
 from controller.kube.request import APPLY_PATCH, MERGE_PATCH, Request
 from controller.kube_world.observer import Caches, Observer, empty_caches, follow
 from controller.objects.manifests import read_manifests
@@ -87,7 +87,7 @@ def real(obj: Object) -> Object:
 
 
 @asynccontextmanager
-async def eyes(server: ControlPlane, folder: Path, *, rhythm: Rhythm | None = None) -> AsyncIterator[Eyes]:
+async def eyes(server: ControlPlane, folder: Path, *, times: WatchTimes | None = None) -> AsyncIterator[Eyes]:
     """Opened on a server that has been listed whole."""
     line, stirred = Line(server.kubeconfig), asyncio.Event()
 
@@ -111,7 +111,7 @@ async def eyes(server: ControlPlane, folder: Path, *, rhythm: Rhythm | None = No
         observer = Observer(caches, lambda: time.time() + made.ahead_s, at_first_sight=lambda: None)
         made = Eyes(line, api, caches, observer, stirred, requests)
         around = Surroundings(time.time, pause, Random(1))  # noqa: S311  # jitter
-        following = asyncio.create_task(follow(caches.each, watching, around, rhythm))
+        following = asyncio.create_task(follow(caches.each, watching, around, times))
         try:
             async with asyncio.timeout(WITHIN_S):
                 for cache in caches.each:
@@ -169,9 +169,9 @@ async def once_served(work: Callable[[], Coroutine[Any, Any, bytes]]) -> None:
                 return
 
 
-def run(server: ControlPlane, folder: Path, test: Test, rhythm: Rhythm | None = None) -> None:
+def run(server: ControlPlane, folder: Path, test: Test, times: WatchTimes | None = None) -> None:
     async def whole() -> None:
-        async with eyes(server, folder, rhythm=rhythm) as opened:
+        async with eyes(server, folder, times=times) as opened:
             await test(opened)
 
     asyncio.run(whole())
@@ -240,7 +240,7 @@ def test_a_line_that_went_silent_is_given_up_for_another(server: ControlPlane, t
         await opened.until(lambda: "default/unheard" in opened.seats())
         await opened.delete("unheard")
 
-    run(server, tmp_path, test, Rhythm(idle_s=2.0))
+    run(server, tmp_path, test, WatchTimes(idle_s=2.0))
 
 
 def test_a_server_that_is_not_heard_of_for_too_long_is_not_planned_on(server: ControlPlane, tmp_path: Path) -> None:

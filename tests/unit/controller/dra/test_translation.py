@@ -8,7 +8,7 @@ from controller.dra.rewriting import DEVICE_TAINT, FITS_LABEL, NODE_LABEL
 from controller.dra.translation import Book
 from controller.kube.cluster_view import SeenPod
 from controller.kube.stamp import Stamp
-from controller.kube.structs import MadeClaim, Node, Pod, PodStatus
+from controller.kube.structs import GeneratedClaim, Node, Pod, PodStatus
 from tests.builders.dra import DRIVER, book, claim, device, devices, node, pod, request, see, slice_on
 
 STAMP = Stamp(5, 1_772_366_400.0)
@@ -179,7 +179,7 @@ def test_a_pod_waits_for_the_claim_of_its_template_and_takes_none_of_another_pod
     assert known.reasons["ns/p"].code == "AwaitsClaim"
 
     made = pod("p", resourceClaims=template)
-    see(known, claim("c", owner="somebody"), replace(made, status=PodStatus("Pending", (MadeClaim("gpus", "c"),))))
+    see(known, claim("c", owner="somebody"), replace(made, status=PodStatus("Pending", (GeneratedClaim("gpus", "c"),))))
     assert gpus(pod_of(known, "p")) == 0
     assert known.reasons["ns/p"].code == "AwaitsClaim"
 

@@ -1,4 +1,4 @@
-"""Sightings as a test states them: a snapshot, and pods as the watch saw them."""
+"""ClusterView as a test states them: a snapshot, and pods as the watch saw them."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ A100 = SeenGpuType("nvidia.com/gpu.product", ("NVIDIA-A100-SXM4-80GB",), "nvidia
 
 
 @dataclass
-class PretendSightings:
+class FakeClusterView:
     now: Snapshot
     pods: dict[str, SeenPod] = field(default_factory=dict)
     services: dict[str, SeenService] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class PretendSightings:
         return self.waiting_for_claims
 
 
-def sighted(snapshot: Snapshot) -> PretendSightings:
+def sighted(snapshot: Snapshot) -> FakeClusterView:
     """The watch saw the pods just as the snapshot has them; those that are pending wait for `bind`."""
     pods = {}
     for row, name in enumerate(snapshot.pods.names):
@@ -67,7 +67,7 @@ def sighted(snapshot: Snapshot) -> PretendSightings:
         devices = device_numbers(int(snapshot.pods.devices[row]))
         pods[name] = SeenPod(name, f"uid-{name}", "1", node, "tonnage", devices=devices)
     services = {s.name: SeenService(s.name, f"uid-{s.name}", 1, None) for s in snapshot.services}
-    return PretendSightings(snapshot, pods, services)
+    return FakeClusterView(snapshot, pods, services)
 
 
 class Clock:
@@ -81,7 +81,7 @@ class Clock:
 
 
 def kubernetes(
-    sightings: PretendSightings,
+    sightings: FakeClusterView,
     writer: ScriptedWriter,
     clock: Clock | None = None,
     placer: str = "bind",

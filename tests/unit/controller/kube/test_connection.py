@@ -47,7 +47,7 @@ async def talking_to(
     *,
     user: dict[str, object] | None = None,
     clock: Callable[[], float] = time.monotonic,
-    counted: Callable[[Request], None] = lambda _: None,
+    on_request: Callable[[Request], None] = lambda _: None,
     **access: Any,
 ) -> AsyncIterator[Connection]:
     """A connection to a server that answers every request so."""
@@ -60,7 +60,7 @@ async def talking_to(
     port = runner.addresses[0][1]
     where = kubeconfig(folder, f"http://127.0.0.1:{port}", **(user or {"token": "secret"}))
     try:
-        async with await connect(Access(kubeconfig=where, **access), clock, counted) as connection:
+        async with await connect(Access(kubeconfig=where, **access), clock, on_request) as connection:
             yield connection
     finally:
         await runner.cleanup()
@@ -294,7 +294,7 @@ def test_every_request_is_counted_by_verb_resource_and_status(tmp_path: Path) ->
     counted: list[Request] = []
 
     async def test() -> None:
-        async with talking_to(answer, tmp_path, counted=counted.append) as connection:
+        async with talking_to(answer, tmp_path, on_request=counted.append) as connection:
             await connection.read("/api/v1/pods")
             await connection.read("/api/v1/nodes/n")
             with pytest.raises(KubeWriteError):

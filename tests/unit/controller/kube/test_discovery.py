@@ -69,7 +69,7 @@ def test_paths_leave_the_namespace_out_where_a_kind_has_none() -> None:
 def test_a_word_that_means_nothing_names_what_is_there_and_who_did_not_answer() -> None:
     silent = group("metrics.k8s.io", ("v1", []), freshness="Stale")
 
-    with pytest.raises(ObservationError, match=r'type "gongs".*gangs.*no answer from metrics\.k8s\.io'):
+    with pytest.raises(ObservationError, match=r'type "gongs".*gangs.*no response from metrics\.k8s\.io'):
         served(OURS, silent).named("gongs")
 
 

@@ -29,7 +29,7 @@ class Clock:
 
 
 def stands(writer: ScriptedWriter, clock: Clock, epoch: int = 4) -> bool:
-    return asyncio.run(Fence(writer, "tonnage-system", lambda: clock.now_s, clock.sleep).stands(epoch))
+    return asyncio.run(Fence(writer, "tonnage-system", lambda: clock.now_s, clock.sleep).is_enforced(epoch))
 
 
 def test_the_fence_stands_when_a_write_of_the_epoch_before_is_refused() -> None:

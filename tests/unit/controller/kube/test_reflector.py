@@ -9,13 +9,13 @@ import pytest
 from controller.kube.cache import Cache
 from controller.kube.errors import Refusal
 from controller.kube.fake_transport import Listed, Refused, ScriptedTransport, ScriptOverError, Watched
-from controller.kube.reflector import Rhythm, Surroundings, reflect
+from controller.kube.reflector import Surroundings, WatchTimes, reflect
 from controller.kube.structs import Node
 from controller.kube_world.observer import NODES
 from tests.builders.manifests import node
 from tests.builders.watch_events import CUT, EXPIRED, added, bookmark, deleted, error, listed, modified
 
-RHYTHM = Rhythm()
+RHYTHM = WatchTimes()
 
 
 @dataclass

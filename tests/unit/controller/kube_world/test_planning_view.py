@@ -7,10 +7,10 @@ from cluster.workloads import Gang, LeftOut
 from controller.kube_world.planning_view import PlanningView
 from controller.placers.pools import DEFAULT_POOLS
 from tests.builders.fleet import node, pod, world
-from tests.unit.controller.kube.fake_cluster_view import Clock, PretendSightings, sighted
+from tests.unit.controller.kube.fake_cluster_view import Clock, FakeClusterView, sighted
 
 
-def view_of(sightings: PretendSightings) -> PlanningView:
+def view_of(sightings: FakeClusterView) -> PlanningView:
     return PlanningView(sightings, DEFAULT_POOLS, clock=Clock())
 
 

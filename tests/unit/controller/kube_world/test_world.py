@@ -13,13 +13,13 @@ from controller.kube.write import Write
 from controller.kube_world.deployments import Instance, content_of, deployment_name
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
-from tests.unit.controller.kube.fake_cluster_view import A100, Clock, PretendSightings, kubernetes, sighted
+from tests.unit.controller.kube.fake_cluster_view import A100, Clock, FakeClusterView, kubernetes, sighted
 from tests.unit.controller.kube.fake_writer import ScriptedWriter, refused
 
 TEMPLATE = {"spec": {"containers": [{"name": "server", "image": "i"}]}}
 
 
-def small() -> PretendSightings:
+def small() -> FakeClusterView:
     return sighted(
         world(
             [node("a", gpus=2)],
@@ -138,12 +138,12 @@ def test_a_pod_without_its_gate_counts_on_the_node_that_was_chosen_for_it() -> N
     assert seat(kubernetes(sightings, ScriptedWriter()).observe(), "ns/waits") == (0, 0b10)
 
 
-def with_template(sightings: PretendSightings) -> PretendSightings:
+def with_template(sightings: FakeClusterView) -> FakeClusterView:
     sightings.services["ns/chat"] = SeenService("ns/chat", "uid-chat", 1, TEMPLATE)
     return sightings
 
 
-def chat_on_a100(sightings: PretendSightings) -> Instance:
+def chat_on_a100(sightings: FakeClusterView) -> Instance:
     seen = sightings.services["ns/chat"]
     return Instance(sightings.now.services[0], seen, "A100", 1, A100, "bind")
 

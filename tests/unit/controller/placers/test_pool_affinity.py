@@ -19,7 +19,7 @@ from controller.placers.pools import Pool
 from placement.mix.problem_builder import stock_of
 from tests.builders.fleet import Node, node, pod, world
 from tests.builders.mix import profile, service, still
-from tests.unit.controller.kube.fake_cluster_view import A100, PretendSightings, kubernetes, sighted
+from tests.unit.controller.kube.fake_cluster_view import A100, FakeClusterView, kubernetes, sighted
 from tests.unit.controller.kube.fake_writer import ScriptedWriter
 
 POOLS = (Pool("bind", {"pool": "bind"}), Pool("gate", {"pool": "gate"}))
@@ -134,7 +134,7 @@ def test_the_mix_is_offered_only_devices_of_the_placement_mode_of_its_instances(
 TEMPLATE = {"spec": {"containers": [{"name": "server", "image": "i"}]}}
 
 
-def with_a_service(rate: float) -> PretendSightings:
+def with_a_service(rate: float) -> FakeClusterView:
     """One A100 in a pool of `bind`, four in one of `gate`; an instance serves one request a second."""
     sightings = sighted(
         world(
