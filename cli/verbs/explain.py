@@ -17,7 +17,7 @@ def _targets(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Co
 
     try:
         read = read_manifests(ctx.params.get("files") or ())
-        names = [each.who for kind in (read.services, read.gangs, read.pods, read.nodes) for each in kind]
+        names = [each.subject for kind in (read.services, read.gangs, read.pods, read.nodes) for each in kind]
     except ConfigError:
         from controller.queries.explain import EXPLAINED
 

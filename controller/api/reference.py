@@ -27,7 +27,7 @@ HEAD = """\
 `-`, which is standard input. A file may hold many documents, and lists as `kubectl get -o yaml` prints them.
 
 - Kinds of `tonnage.dev/v1alpha1` are read strictly: a field that does not exist, a number in quotes, NaN, a key that
-  stands twice are mistakes.
+  appears twice are mistakes.
 - `Node` and `Pod` of `v1` are read as far as placement needs them; the rest of them is left alone.
 - Objects of other kinds are passed over with a note on standard error.
 - All mistakes are told at once, each with file, document, line, object and field. Then nothing is planned and the exit

@@ -23,7 +23,7 @@ from controller.kube.structs import Node, OwnObject, Pod
 from controller.objects.findings import Findings
 from controller.objects.own_objects import own_from, own_resource
 from controller.objects.read import Note, Read
-from controller.snapshot.builder import FACTS, Fact, Picture, Seen
+from controller.snapshot.builder import FACTS, BuiltSnapshot, Fact, SnapshotBuilder
 from controller.snapshot.from_manifests import note_snapshot
 
 T = TypeVar("T")
@@ -128,7 +128,7 @@ class Observer:
         self._is_first = True
         self._is_ours = is_ours
         self._facts = facts
-        self._picture = Picture(is_ours, facts)
+        self._builder = SnapshotBuilder(is_ours, facts)
         self._unreadable: dict[tuple[str, str], tuple[Mistake, ...]] = {}
         self._lock = Lock()
 
@@ -136,7 +136,7 @@ class Observer:
         """The cluster now. Raises ObservationError while a part of it was not seen whole, or not for too long."""
         return self.see().snapshot
 
-    def see(self) -> Seen:
+    def see(self) -> BuiltSnapshot:
         """The cluster now, with what of it the snapshot leaves out. Raises ObservationError."""
         with self._lock:
             at_s = self._clock()
@@ -153,7 +153,7 @@ class Observer:
         """What people should know about the snapshot that was seen last. Looks at every pod: not for every cycle."""
         findings = Findings()
         with self._lock:
-            self._picture.note(snapshot, findings)
+            self._builder.note(snapshot, findings)
         note_snapshot(snapshot, findings)
         return findings.notes
 
@@ -172,13 +172,13 @@ class Observer:
             raise ObservationError(f"observing the cluster: nothing was heard of {said}")
         return seen_at_s
 
-    def _seen(self, at_s: float, observed_at_s: Mapping[str, float]) -> Seen:
+    def _seen(self, at_s: float, observed_at_s: Mapping[str, float]) -> BuiltSnapshot:
         try:
             self._take_changes()
-            return self._picture.seen(at_s, observed_at_s)
+            return self._builder.build(at_s, observed_at_s)
         except Exception:
             # A bug; but changes that were drained and not taken must not be missing for ever after.
-            self._picture, self._unreadable = Picture(self._is_ours, self._facts), {}
+            self._builder, self._unreadable = SnapshotBuilder(self._is_ours, self._facts), {}
             self._book = self._new_book()
             for cache in self._caches.each:
                 cache.mark_all()
@@ -193,14 +193,14 @@ class Observer:
             nodes, pods = self._with_devices(self._caches.devices, nodes, pods)
         for name, node in nodes.items():
             if node is None:
-                self._picture.remove_node(name)
+                self._builder.remove_node(name)
             else:
-                self._picture.put_node(Read(node, NODE))
+                self._builder.put_node(Read(node, NODE))
         for name, pod in pods.items():
             if pod is None:
-                self._picture.remove_pod(name)
+                self._builder.remove_pod(name)
             else:
-                self._picture.put_pod(Read(pod, POD))
+                self._builder.put_pod(Read(pod, POD))
 
     def _with_devices(
         self, devices: DeviceCaches, nodes: Mapping[str, Node | None], pods: Mapping[str, Pod | None]
@@ -228,9 +228,9 @@ class Observer:
         self._unreadable.pop((kind.name, name), None)
         read = None if obj is None else own_from(name, kind, obj)
         if isinstance(read, Read):
-            self._picture.put_own(read)
+            self._builder.put_own(read)
             return
-        self._picture.remove_own(kind, name)
+        self._builder.remove_own(kind, name)
         if read is not None:
             self._unreadable[kind.name, name] = read
 

@@ -1,1 +1,1 @@
-"""Kubernetes objects and where each was read: from files or from watches."""
+"""Kubernetes objects with their origin: a file, or the cluster."""

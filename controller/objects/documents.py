@@ -1,4 +1,4 @@
-"""Documents: YAML and JSON files as plain data, with the way back from a field to its line."""
+"""YAML and JSON documents as plain data, with the line number of every field for error messages."""
 
 import json
 import re
@@ -18,30 +18,31 @@ STDIN = "-"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object as it was written."""
+    """One object of a file, as plain data."""
 
     file: str
     number: int
-    """Counted from 1 within its file, as `---` divides it."""
+    """Number of the document in its file, from 1; documents are separated by `---`."""
     content: Any
     within: Path = ()
-    """Where the object stands in its document, when that is a list of objects."""
+    """Path of the object in its document, when that is a list of objects."""
     tree: Any = None
-    """The YAML nodes of the whole document, which know their lines; None for JSON."""
+    """YAML nodes of the whole document, which have line numbers; None for JSON."""
 
-    def place(self, who: str = "", path: Path = ()) -> str:
-        """Where to look: `fleet.yaml, document 2 (line 14), GPUType/a100, spec.memory`."""
+    def place(self, subject: str = "", path: Path = ()) -> str:
+        """Place for an error message: `fleet.yaml, document 2 (line 14), GPUType/a100, spec.memory`."""
         line = _line(self.tree, (*self.within, *path))
         parts = (
             f"{self.file}, document {self.number}" + (f" (line {line})" if line else ""),
-            who or dotted(self.within),
+            subject or dotted(self.within),
             dotted(path),
         )
         return ", ".join(part for part in parts if part)
 
 
 def dotted(path: Path) -> str:
-    """How people read a path: `spec.grid.inputTokens[2]`. Keys with dots in them stand in brackets, as in jsonpath."""
+    """Readable form of a path: `spec.grid.inputTokens[2]`. Keys that contain dots are put in brackets, as in
+    jsonpath."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -52,10 +53,10 @@ def dotted(path: Path) -> str:
 
 
 def read_documents(paths: Iterable[str], stdin: TextIO | None = None) -> tuple[list[Document], list[Mistake]]:
-    """Every document of these files and folders, in an order that the names alone decide, and what could not be read.
+    """All documents of these files and folders, in an order that depends only on the names, and the errors.
 
-    A folder means all its .yaml, .yml and .json files at any depth; `-` means `stdin`. A file that is named twice is
-    read once.
+    A folder stands for all its .yaml, .yml and .json files at any depth; `-` stands for `stdin`. A file that is named
+    twice is read once.
     """
     documents: list[Document] = []
     mistakes: list[Mistake] = []
@@ -90,7 +91,7 @@ def _files(path: FilePath, mistakes: list[Mistake]) -> list[FilePath]:
     files = [path / file for file in sorted(inside) if not any(part.startswith(".") for part in file.parts)]
     if not files:
         mistakes.append(
-            Mistake(str(path), "the folder holds no manifests", f"their names end in {', '.join(SUFFIXES)}")
+            Mistake(str(path), "the folder contains no manifests", f"their names end in {', '.join(SUFFIXES)}")
         )
     return files
 
@@ -107,7 +108,7 @@ def _from_file(file: FilePath) -> Iterator[Document | Mistake]:
 
 
 def _from_text(name: str, text: str) -> Iterator[Document | Mistake]:
-    # JSON is valid YAML, but reading `kubectl get -o json` of a fleet as YAML takes twenty times as long.
+    # JSON is valid YAML, but parsing `kubectl get -o json` of a fleet as YAML takes twenty times as long.
     return _from_json(name, text) if text.lstrip().startswith("{") else _from_yaml(name, text)
 
 
@@ -127,7 +128,7 @@ def _from_json(name: str, text: str) -> Iterator[Document | Mistake]:
         yield Mistake(f"{name}, line {error.lineno}, column {error.colno}", f"is not JSON: {error.msg}")
         return
     for key in repeated:
-        yield Mistake(f"{name}, document 1", f"the key {key!r} stands twice in one object", "keep one of them")
+        yield Mistake(f"{name}, document 1", f"the key {key!r} appears twice in one object", "keep one of them")
     if not repeated:
         yield Document(name, 1, content)
 
@@ -152,8 +153,8 @@ def _from_yaml(name: str, text: str) -> Iterator[Document | Mistake]:
         loader.dispose()
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # libyaml where it is there
-    """Plain values as YAML 1.2 reads them, so that `no`, `on`, `1:30`, `010` and dates stay the text they look like."""
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # libyaml where it is available
+    """YAML loader with the plain values of YAML 1.2, so that `no`, `on`, `1:30`, `010` and dates stay text."""
 
     yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012  # PyYAML's own protocol
 
@@ -181,7 +182,7 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _number)
 
 
 def _tree_mistakes(tree: Any, place: str) -> Iterator[Mistake]:
-    """Keys that stand twice in one mapping (the last would win unseen), and aliases that contain themselves."""
+    """Errors for duplicate keys of a mapping (the last would silently win), and for aliases that contain themselves."""
     done: set[int] = set()
     stack: list[tuple[Any, bool]] = [(tree, True)]
     open_nodes: set[int] = set()
@@ -211,14 +212,14 @@ def _repeated_keys(node: Any, place: str) -> Iterator[Mistake]:
         if not isinstance(key, yaml.ScalarNode):
             yield Mistake(f"{place} (line {line})", "a key is not plain text", "keys of an object are text")
         elif key.value in first and key.value != "<<":
-            problem = f"the key {key.value!r} stands twice, first in line {first[key.value]}"
+            problem = f"the key {key.value!r} appears twice, first in line {first[key.value]}"
             yield Mistake(f"{place} (line {line})", problem, "keep one of them")
         else:
             first[key.value] = line
 
 
 def _unlisted(document: Document) -> Iterator[Document]:
-    """The objects of a `kind: List` (or NodeList, PodList, ...), or the document itself."""
+    """Objects of a `kind: List` (or NodeList, PodList, ...), or the document itself."""
     content = document.content
     kind = content.get("kind") if isinstance(content, Mapping) else None
     items = content.get("items") if isinstance(content, Mapping) else None
@@ -226,14 +227,14 @@ def _unlisted(document: Document) -> Iterator[Document]:
         yield document
         return
     for n, item in enumerate(items):
-        # A typed list as the API server sends it names kind and version once, for all its items.
+        # In a typed list from the API server the items lack apiVersion and kind: the list implies them.
         typed = {"apiVersion": content.get("apiVersion"), "kind": kind.removesuffix("List")} if kind != "List" else {}
         whole = {**typed, **item} if isinstance(item, Mapping) else item
         yield from _unlisted(replace(document, content=whole, within=(*document.within, "items", n)))
 
 
 def _line(tree: Any, path: Path) -> int | None:
-    """The line where the field stands, or the nearest thing around it that does."""
+    """Line of a field, or of the nearest enclosing field that exists; None for JSON."""
     if tree is None:
         return None
     line: int = tree.start_mark.line + 1

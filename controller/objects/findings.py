@@ -1,4 +1,4 @@
-"""Findings: what comes to light while objects become a snapshot: mistakes that stop it, notes that do not."""
+"""Findings while objects become a snapshot: errors, which stop it, and notes, which do not."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +8,7 @@ from controller.objects.read import Note
 
 
 class Findings:
-    """Collects until everything was looked at, so that whoever wrote the input sees all of it at once."""
+    """Collects errors and notes until all input is checked, so that its author sees all of them at once."""
 
     def __init__(self, notes: Sequence[Note] = ()) -> None:
         self.mistakes: list[Mistake] = []
@@ -21,9 +21,9 @@ class Findings:
         self._notes.append(Note(about, Reason(code, words, figures or {})))
 
     def note_many(self, kind: str, code: str, names: Sequence[str], words: str) -> None:
-        """One note for many objects that it is true of, so that a fleet does not drown its reader.
+        """Add one note that holds for many objects, so that a large fleet does not flood the output.
 
-        `words` go on where "12 pods " left off.
+        words: continue a sentence whose subject is the objects, such as "12 pods".
         """
         if names:
             others = f" and {len(names) - 1} more" if len(names) > 1 else ""
@@ -38,6 +38,6 @@ class Findings:
         return tuple(self._notes)
 
     def stop_on_mistakes(self) -> None:
-        """Raises ConfigError when there are any."""
+        """Raises ConfigError with all errors, if there are any."""
         if self.mistakes:
             raise ConfigError(tuple(self.mistakes))

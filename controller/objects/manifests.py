@@ -1,4 +1,4 @@
-"""Manifests: files that people wrote, as objects whose every field is right, or all mistakes at once."""
+"""Manifests: files as validated objects, or all their errors at once."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,20 +21,20 @@ from controller.kube.structs import Node, Pod, object_from
 from controller.objects.documents import Document, read_documents
 from controller.objects.read import Note, Read, checked
 
-SAID_ELSEWHERE = frozenset({("scheduling.k8s.io/v1", "PriorityClass")})
-"""Passed over without a note: the API server writes the number of its class into each pod."""
+SILENTLY_IGNORED = frozenset({("scheduling.k8s.io/v1", "PriorityClass")})
+"""Kinds that are ignored without a note: the API server writes the priority of the class into each pod."""
 
 
 _STRUCTS: Mapping[type, type[Any]] = {node.KIND.model: Node, pod.KIND.model: Pod}
-"""Kinds of core/v1: their models say what is wrong in a manifest; what is right goes on as the API server's would."""
+"""Structs of the core/v1 kinds: the models only validate a manifest, which is then decoded as the API server's data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifests:
-    """All objects that were read and are planned from."""
+    """All objects of the files from which plans are made."""
 
     by_kind: Mapping[Kind, tuple[Read[Any], ...]] = field(default_factory=dict)
-    """Each kind in order of its names; kinds without objects are left out."""
+    """Objects by kind, sorted by name, without kinds that have no objects."""
     notes: tuple[Note, ...] = ()
 
     @property
@@ -63,19 +63,19 @@ class Manifests:
 
     @property
     def own(self) -> Iterator[Read[Any]]:
-        """The objects of Tonnage's kinds."""
+        """Objects of Tonnage's kinds."""
         return (each for kind, reads in self.by_kind.items() if kind.is_own for each in reads)
 
 
 def read_manifests(paths: Iterable[str], stdin: TextIO | None = None, kinds: Sequence[Kind] = KINDS) -> Manifests:
-    """The objects of these files and folders; `-` reads `stdin`.
+    """Objects of these files and folders; `-` reads `stdin`.
 
-    Objects of other programs (a Deployment, a ConfigMap) are passed over with a note.
-    Raises ConfigError with every mistake in every document.
+    Objects of other kinds (a Deployment, a ConfigMap) are ignored with a note. Raises ConfigError with all errors of
+    all documents.
     """
     documents, mistakes = read_documents(paths, stdin)
     read: list[Read[Any]] = []
-    passed_over: Counter[str] = Counter()
+    ignored: Counter[str] = Counter()
     for document in documents:
         for each in _objects(document, kinds):
             match each:
@@ -84,7 +84,7 @@ def read_manifests(paths: Iterable[str], stdin: TextIO | None = None, kinds: Seq
                 case Mistake():
                     mistakes.append(each)
                 case str():
-                    passed_over[each] += 1
+                    ignored[each] += 1
     mistakes.extend(_repeated_names(read))
     if not documents and not mistakes:
         mistakes.append(Mistake("manifests", "there is nothing to read", "name files or folders that hold objects"))
@@ -93,18 +93,18 @@ def read_manifests(paths: Iterable[str], stdin: TextIO | None = None, kinds: Seq
     by_kind = {kind: tuple(sorted((r for r in read if r.kind is kind), key=lambda r: r.name)) for kind in kinds}
     return Manifests(
         {kind: reads for kind, reads in by_kind.items() if reads and kind.is_planned_from},
-        tuple(_passed_over(passed_over)),
+        tuple(_notes_of_ignored(ignored)),
     )
 
 
-def _passed_over(counts: Counter[str]) -> Iterator[Note]:
+def _notes_of_ignored(counts: Counter[str]) -> Iterator[Note]:
     for what, count in sorted(counts.items()):
-        words = f"{count} object{'s' if count > 1 else ''} of this kind passed over: placement does not read it"
+        words = f"{count} object{'s' if count > 1 else ''} of this kind ignored: placement does not read it"
         yield Note(what, Reason("KindNotRead", words, {"objects": count}))
 
 
 def _objects(document: Document, kinds: Sequence[Kind]) -> Iterator[Read[Any] | Mistake | str]:
-    """The object of a document, or its mistakes, or the kind that is not for us."""
+    """Object of a document, or its errors, or the name of a kind that is not read."""
     content = document.content
     if not isinstance(content, Mapping):
         yield Mistake(
@@ -114,10 +114,10 @@ def _objects(document: Document, kinds: Sequence[Kind]) -> Iterator[Read[Any] | 
     version, name = content.get("apiVersion"), content.get("kind")
     if not isinstance(version, str) or not isinstance(name, str):
         missing = "apiVersion" if not isinstance(version, str) else "kind"
-        yield Mistake(document.place(path=(missing,)), "is missing", f"our kinds have apiVersion: {API_VERSION}")
+        yield Mistake(document.place(path=(missing,)), "is missing", f"Tonnage's kinds have apiVersion: {API_VERSION}")
         return
     kind = kind_of(version, name, kinds)
-    if (version, name) in SAID_ELSEWHERE:
+    if (version, name) in SILENTLY_IGNORED:
         return
     if kind is None:
         wrong = _misnamed(version, name, document, kinds)
@@ -127,7 +127,7 @@ def _objects(document: Document, kinds: Sequence[Kind]) -> Iterator[Read[Any] | 
 
 
 def _misnamed(version: str, name: str, document: Document, kinds: Sequence[Kind]) -> Mistake | None:
-    """The mistake in a kind that was meant to be one of those that are read; None when it belongs to others."""
+    """Error in a misspelt kind or apiVersion that resembles one that is read; None for kinds of other projects."""
     if version.startswith(API_VERSION.partition("/")[0]) and version != API_VERSION:
         return Mistake(document.place(path=("apiVersion",)), f"is {version}", f"write {API_VERSION}")
     if version == API_VERSION:
@@ -148,9 +148,9 @@ def _misnamed(version: str, name: str, document: Document, kinds: Sequence[Kind]
 
 def _validated(document: Document, kind: Kind) -> Iterator[Read[Any] | Mistake]:
     content = pruned(document.content, kind.model)
-    who = f"{kind.name}/{_name_in(content, kind)}"
+    subject = f"{kind.name}/{_name_in(content, kind)}"
     made: Any = None
-    for each in checked(content, kind, lambda path: document.place(who, path)):
+    for each in checked(content, kind, lambda path: document.place(subject, path)):
         if isinstance(each, Mistake):
             yield each
         else:
@@ -165,7 +165,7 @@ def _validated(document: Document, kind: Kind) -> Iterator[Read[Any] | Mistake]:
 
 
 def _name_in(content: Mapping[str, Any], kind: Kind) -> str:
-    """What to call an object that may be wrong anywhere."""
+    """Name for messages of an object that may be invalid anywhere."""
     metadata = content.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
     name = str(metadata.get("name", "(no name)"))
@@ -175,11 +175,11 @@ def _name_in(content: Mapping[str, Any], kind: Kind) -> str:
 def _repeated_names(read: Iterable[Read[Any]]) -> Iterator[Mistake]:
     first: dict[str, Read[Any]] = {}
     for each in read:
-        if each.who in first:
-            origin = first[each.who].document
+        if each.subject in first:
+            origin = first[each.subject].document
             before = origin.place() if origin else "the cluster"
             yield each.mistake(("metadata", "name"), f"occurs a second time, first in {before}", "keep one of them")
-        first.setdefault(each.who, each)
+        first.setdefault(each.subject, each)
 
 
 def _kind_of_data(value: object) -> str:

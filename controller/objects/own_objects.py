@@ -1,4 +1,4 @@
-"""Objects of our own kinds from the API server, looked into by the same models as manifests."""
+"""Objects of Tonnage's kinds from the API server, validated by the same models as manifests."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -19,7 +19,7 @@ def own_resource(kind: Kind) -> Resource[OwnObject]:
 
 
 def own_from(name: str, kind: Kind, obj: OwnObject) -> Read[Any] | tuple[Mistake, ...]:
-    """The object, or all that is wrong with it. The API server lets a broken one in only while its rules are older.
+    """The object, or all its errors. The API server admits an invalid one only while its CRD is older than this code.
 
     name: `name`, or `namespace/name` where the kind has namespaces.
     """
@@ -50,9 +50,9 @@ def _plain(raw: msgspec.Raw) -> Any:
 
 
 def by_object(mistakes: Iterable[Mistake]) -> dict[str, tuple[Mistake, ...]]:
-    """Mistakes in a live cluster by the object that they are in, `ModelService/chat/llama`."""
+    """Errors of a live cluster by object, `ModelService/chat/llama`."""
     found: dict[str, tuple[Mistake, ...]] = {}
     for mistake in mistakes:
-        who = mistake.place.partition(", ")[0]
-        found[who] = (*found.get(who, ()), mistake)
+        subject = mistake.place.partition(", ")[0]
+        found[subject] = (*found.get(subject, ()), mistake)
     return found

@@ -1,4 +1,4 @@
-"""Objects and where each was read: files and the cluster alike, so that a mistake names its place."""
+"""Objects with their origin, a file or the cluster, so that every error names its place."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -36,12 +36,12 @@ Object = TypeVar("Object", bound=Named)
 
 @dataclass(frozen=True, slots=True)
 class Read(Generic[Object]):
-    """An object and where it was read."""
+    """Object with its kind and origin."""
 
     object: Object
     kind: Kind
     document: Document | None = None
-    """None: in the cluster itself."""
+    """Document that it was read from; None: the cluster."""
 
     @property
     def name(self) -> str:
@@ -50,27 +50,30 @@ class Read(Generic[Object]):
         return f"{metadata.namespace}/{metadata.name}" if self.kind.is_namespaced else metadata.name
 
     @property
-    def who(self) -> str:
+    def subject(self) -> str:
+        """Kind and name: `ModelService/chat/llama`."""
         return f"{self.kind.name}/{self.name}"
 
     def mistake(self, path: Path, problem: str, remedy: str = "") -> Mistake:
         return Mistake(self.place(path), problem, remedy)
 
     def place(self, path: Path = ()) -> str:
-        return place_in_cluster(self.who, path) if self.document is None else self.document.place(self.who, path)
+        return (
+            place_in_cluster(self.subject, path) if self.document is None else self.document.place(self.subject, path)
+        )
 
 
-def place_in_cluster(who: str, path: Path = ()) -> str:
-    """Where to look: `ModelService/chat/llama, spec.demand`."""
-    return ", ".join(part for part in (who, dotted(path)) if part)
+def place_in_cluster(subject: str, path: Path = ()) -> str:
+    """Place for an error message: `ModelService/chat/llama, spec.demand`."""
+    return ", ".join(part for part in (subject, dotted(path)) if part)
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that the reader of a plan should know, although it stops nothing."""
+    """Note for the reader of a plan; unlike an error, it stops nothing."""
 
     about: str
-    """`Node/gpu-1`, `Gang/default/train`, or a file."""
+    """Subject: `Node/gpu-1`, `Gang/default/train`, or a file."""
     reason: Reason
 
     def __str__(self) -> str:
@@ -78,11 +81,11 @@ class Note:
 
 
 def checked(content: Any, kind: Kind, place_of: Callable[[Path], str]) -> Iterator[Any | Mistake]:
-    """What is wrong with an object, and the object itself when at least each field by itself is right."""
+    """Errors of an object, and the object itself when each field on its own is valid."""
     try:
         made = kind.model.model_validate(content)
     except ValidationError as error:
-        for wrong in _apart(error.errors(include_url=False)):
+        for wrong in _without_consequences(error.errors(include_url=False)):
             yield mistake_from(wrong, place_of, kind.model)
         return
     for flaw in kind.flaws(made):
@@ -90,7 +93,7 @@ def checked(content: Any, kind: Kind, place_of: Callable[[Path], str]) -> Iterat
     yield made
 
 
-def _apart(errors: Sequence[Any]) -> Iterator[Any]:
-    """Without "too short" of a list whose items were dropped because they are wrong themselves."""
+def _without_consequences(errors: Sequence[Any]) -> Iterator[Any]:
+    """Errors without the "too short" of a list whose items were dropped because they are invalid themselves."""
     deeper = {error["loc"][:depth] for error in errors for depth in range(len(error["loc"]))}
     return (error for error in errors if not (error["type"] == "too_short" and error["loc"] in deeper))

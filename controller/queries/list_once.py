@@ -21,7 +21,7 @@ from controller.kube_world.from_settings import (
 from controller.kube_world.observer import Caches, Observer, empty_caches
 from controller.kube_world.planning_view import PlanningView
 from controller.settings import OperatorSettings, settings_from
-from controller.snapshot.builder import Seen
+from controller.snapshot.builder import BuiltSnapshot
 from controller.snapshot.from_manifests import Observed
 
 
@@ -36,7 +36,7 @@ class Look:
 
     def seen(self) -> Observed:
         """The cluster, with everything that its reader should know of it."""
-        seen: Seen = self.observer.see()
+        seen: BuiltSnapshot = self.observer.see()
         return Observed(seen.snapshot, self.observer.notes(seen.snapshot))
 
     def to_plan_on(self) -> Snapshot:

@@ -1,1 +1,1 @@
-"""Snapshots built from Kubernetes objects: the same code for files and for a live cluster."""
+"""Snapshots built from Kubernetes objects, by the same code for files and for a live cluster."""

@@ -1,6 +1,6 @@
-"""The picture of a cluster that planning works from: put together from objects, and patched as they change.
+"""Incremental builder of the snapshot: it holds the objects of a cluster and converts only what changed.
 
-Manifests and the live cluster both end here, so they cannot mean different things.
+Manifests and live clusters both use it, so an object means the same in both.
 """
 
 from collections import defaultdict
@@ -26,45 +26,45 @@ from controller.objects.read import Read
 from controller.snapshot.nodes import NODE_NAME_FIELD, NodeRow, TypeIndex, node_row, node_table, types_from
 from controller.snapshot.pod_table import Dangling, PodColumns, PodView
 from controller.snapshot.pods import pod_row
-from controller.snapshot.services import profiles_from, service_from, sound_services, with_instances_counted
+from controller.snapshot.services import profiles_from, service_from, valid_services, with_instances_counted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Seen:
-    """A snapshot, and what of the cluster it leaves out or could not make sense of."""
+class BuiltSnapshot:
+    """Snapshot, with the objects that it leaves out because they are inconsistent."""
 
     snapshot: Snapshot
     mistakes: tuple[Mistake, ...]
-    """What contradicts itself or something else; the snapshot is sound without it."""
+    """Errors of objects that contradict themselves or others; the snapshot leaves out what they concern."""
     dangling: tuple[Dangling, ...]
-    """Pods that name a node, gang or service that is not there."""
+    """Pods that refer to a node, gang or service that does not exist."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Offer:
-    """What follows from the few objects of our own kinds, pods and nodes apart."""
+class _OwnKinds:
+    """Converted objects of Tonnage's own kinds, which are few."""
 
     types: TypeIndex
     profiles: tuple[ThroughputProfile, ...]
     services: tuple[Service, ...]
-    """The sound ones."""
+    """Services without errors."""
     service_names: frozenset[str]
-    """Of all of them: a pod of a service that contradicts itself is still its pod."""
+    """Names of all services: a pod of an invalid service is still its pod."""
     gangs: tuple[Read[GangObject], ...]
     findings: Findings = field(default_factory=Findings)
 
 
 OwnReads = Callable[[Kind], tuple[Read[Any], ...]]
-"""The readable objects of one of our kinds, in the order of their names."""
+"""Valid objects of one of Tonnage's kinds, sorted by name."""
 Fact = Callable[[Snapshot, OwnReads], Snapshot]
-"""Adds to a snapshot what the objects of some kinds mean for planning."""
+"""Adds the meaning of the objects of some kinds to a snapshot."""
 FACTS: tuple[Fact, ...] = ()
-"""Facts of every snapshot, from files and from a cluster. GPU types, profiles, services and gangs are not among them:
-how nodes and pods are read depends on those, so `_offered` reads them first."""
+"""Facts of every snapshot, from files and from a cluster. They do not include GPU types, profiles, services and gangs:
+the conversion of nodes and pods depends on these, so `_current_own_kinds` converts them first."""
 
 
-class Picture:
-    """Holds the objects of a cluster and says what they add up to. Not for use by several threads at once."""
+class SnapshotBuilder:
+    """Objects of a cluster, and the snapshot that they make. Not thread-safe."""
 
     def __init__(self, is_ours: Callable[[Pod], bool] = lambda _: True, facts: tuple[Fact, ...] = FACTS) -> None:
         """is_ours: whether a pending pod waits for Tonnage; others are left to their own scheduler."""
@@ -75,10 +75,10 @@ class Picture:
         self._node_table: tuple[bool, NodeTable] | None = None
         self._own: defaultdict[Kind, dict[str, Read[Any]]] = defaultdict(dict)
         self._types = TypeIndex((), (), {})
-        self._offer: _Offer | None = None
+        self._own_kinds: _OwnKinds | None = None
 
     def put_pod(self, read: Read[Pod]) -> None:
-        self._offered()
+        self._current_own_kinds()
         self._read_pod(read)
 
     def _read_pod(self, read: Read[Pod]) -> None:
@@ -91,7 +91,7 @@ class Picture:
         self._pods.remove(name)
 
     def put_node(self, read: Read[Node]) -> None:
-        self._offered()
+        self._current_own_kinds()
         self._read_node(read)
 
     def _read_node(self, read: Read[Node]) -> None:
@@ -107,45 +107,45 @@ class Picture:
 
     def put_own(self, read: Read[Any]) -> None:
         self._own[read.kind][read.name] = read
-        self._offer = None
+        self._own_kinds = None
 
     def remove_own(self, kind: Kind, name: str) -> None:
         if self._own[kind].pop(name, None) is not None:
-            self._offer = None
+            self._own_kinds = None
 
-    def seen(self, at_s: float, observed_at_s: Mapping[str, float] | None = None) -> Seen:
-        """What there is now. Only what changed since the last call is converted."""
-        offer = self._offered()
-        nodes = self._noded()
-        view = self._pods.view(nodes, tuple(read.name for read in offer.gangs), offer.service_names)
+    def build(self, at_s: float, observed_at_s: Mapping[str, float] | None = None) -> BuiltSnapshot:
+        """Snapshot of the current objects. Only those that changed since the last call are converted."""
+        own = self._current_own_kinds()
+        nodes = self._nodes_table()
+        view = self._pods.view(nodes, tuple(read.name for read in own.gangs), own.service_names)
         snapshot = Snapshot(
             at_s=at_s,
-            gpu_types=offer.types.types,
+            gpu_types=own.types.types,
             nodes=nodes,
             pods=view.table,
-            gangs=gangs_from(offer.gangs, view.table),
-            services=with_instances_counted(offer.services, view.table),
-            profiles=offer.profiles,
+            gangs=gangs_from(own.gangs, view.table),
+            services=with_instances_counted(own.services, view.table),
+            profiles=own.profiles,
             observed_at_s=observed_at_s or {},
         )
         for add_fact in self._facts:
             snapshot = add_fact(snapshot, self.own)
-        return Seen(snapshot, tuple(self._mistakes(offer, view)), view.dangling)
+        return BuiltSnapshot(snapshot, tuple(self._mistakes(own, view)), view.dangling)
 
-    def _mistakes(self, offer: _Offer, view: PodView) -> Iterable[Mistake]:
+    def _mistakes(self, own: _OwnKinds, view: PodView) -> Iterable[Mistake]:
         yield from (m for name in sorted(self._node_rows) for m in self._node_rows[name].mistakes)
-        yield from offer.findings.mistakes
+        yield from own.findings.mistakes
         yield from view.mistakes
 
-    def _offered(self) -> _Offer:
-        if self._offer is None:
+    def _current_own_kinds(self) -> _OwnKinds:
+        if self._own_kinds is None:
             findings = Findings()
             types = types_from(self.own(gpu_type.KIND), findings)
             if types != self._types:
                 self._read_again(types)
             profiles = profiles_from(self.own(model_profile.KIND), types, findings)
-            services = sound_services(self.own(model_service.KIND), profiles, types, findings)
-            self._offer = _Offer(
+            services = valid_services(self.own(model_service.KIND), profiles, types, findings)
+            self._own_kinds = _OwnKinds(
                 types,
                 profiles,
                 tuple(service_from(read) for read in services),
@@ -153,32 +153,34 @@ class Picture:
                 self.own(gang.KIND),
                 findings,
             )
-        return self._offer
+        return self._own_kinds
 
     def own(self, kind: Kind) -> tuple[Read[Any], ...]:
-        """The objects of one of our kinds, in the order of their names."""
+        """Objects of one of Tonnage's kinds, sorted by name."""
         return tuple(read for _, read in sorted(self._own[kind].items()))
 
     def _read_again(self, types: TypeIndex) -> None:
-        """Other GPU types: labels and resources mean something else now."""
+        """Convert all nodes and pods again, because other GPU types change the meaning of labels and resources."""
         self._types = types
         for node in tuple(self._nodes.values()):
             self._read_node(node)
         for pod in tuple(self._pods.reads.values()):
             self._read_pod(pod)
 
-    def _noded(self) -> NodeTable:
-        name_is_matched = self._pods.name_is_matched or any(map(_matches_node_names, self._offered().services))
+    def _nodes_table(self) -> NodeTable:
+        name_is_matched = self._pods.name_is_matched or any(
+            map(_matches_node_names, self._current_own_kinds().services)
+        )
         if self._node_table is None or self._node_table[0] != name_is_matched:
             self._node_table = (name_is_matched, node_table(self._node_rows, name_is_matched=name_is_matched))
         return self._node_table[1]
 
     def note(self, snapshot: Snapshot, findings: Findings) -> None:
-        """What the reader of a plan should know about the objects behind the snapshot that was seen last."""
+        """Add notes for the reader of a plan about the objects of the last built snapshot."""
         unknown = [name for name, row in sorted(self._node_rows.items()) if row.is_of_unknown_type]
-        words = "GPUs that match no GPUType: they have no price, and pods that name a type stay away"
+        words = "GPUs that match no GPUType: they have no price, and pods that name a type are not placed there"
         findings.note_many("Node", "GpuTypeUnknown", unknown, words)
-        for note in self._offered().findings.notes:
+        for note in self._current_own_kinds().findings.notes:
             findings.note(note.about, note.reason.code, note.reason.words, note.reason.figures)
         self._pods.note(snapshot.pods, findings)
 
@@ -188,7 +190,7 @@ def _matches_node_names(service: Service) -> bool:
 
 
 def gangs_from(read: Iterable[Read[GangObject]], pods: PodTable) -> tuple[Gang, ...]:
-    """A gang that names no priority has the highest among its members."""
+    """Gangs of these objects; without a priority of its own, a gang has the highest of its members."""
     reads = tuple(read)
     highest = np.full(len(reads), np.iinfo(np.int64).min)
     member = np.flatnonzero(pods.gang >= 0)

@@ -1,4 +1,4 @@
-"""Which devices the running pods of a node hold, and a fixed guess for those that do not say."""
+"""Devices of the running pods of a node: from their annotation, or assumed deterministically where it is missing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,61 +12,61 @@ from controller.objects.read import Read
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """A pod on a node that asks for GPUs."""
+class RunningPod:
+    """Pod with GPUs that is bound to a node."""
 
     read: Read[Pod]
     shape: PodShape
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """The devices of one node's pods."""
+class DevicesOfNode:
+    """Devices of the pods of one node."""
 
     devices: dict[str, tuple[int, ...]]
-    """By the name of the pod."""
+    """Device indices by pod name."""
     assumed: tuple[str, ...]
-    """The pods that do not say which devices they hold."""
+    """Pods without a valid annotation, whose devices are assumed."""
     mistakes: tuple[Mistake, ...]
 
 
-def devices_held(running: Sequence[Running], gpus_of_node: int) -> Held:
-    """The device numbers of each pod of one node, by its name.
+def devices_held(running: Sequence[RunningPod], gpus_of_node: int) -> DevicesOfNode:
+    """Device indices of each pod of one node, by pod name.
 
-    Pods say theirs in an annotation. For the others, the largest ask chooses first, whole devices before shares, each
-    the devices that it fills most; equal ones by name. The choice depends on nothing but the pods of that node.
+    An annotation gives them. The other pods choose in order of size, whole devices before fractions, then by name; each
+    takes the devices that it fills most. The choice depends only on the pods of that node.
     """
     held: dict[str, tuple[int, ...]] = {}
-    silent, mistakes = [], []
+    unnamed, mistakes = [], []
     left = [WHOLE_GPU_MILLI] * gpus_of_node
     for each in sorted(running, key=lambda e: e.read.name):
-        said = _said(each, gpus_of_node)
-        if isinstance(said, tuple):
-            held[each.read.name] = _take(left, each, said)
+        named = _named_devices(each, gpus_of_node)
+        if isinstance(named, tuple):
+            held[each.read.name] = _take(left, each, named)
             continue
-        silent.append(each)
-        if said is not None:
-            mistakes.append(said)
-    for each in sorted(silent, key=lambda e: (-e.shape.gpu_milli, -e.shape.gpus, e.read.name)):
+        unnamed.append(each)
+        if named is not None:
+            mistakes.append(named)
+    for each in sorted(unnamed, key=lambda e: (-e.shape.gpu_milli, -e.shape.gpus, e.read.name)):
         held[each.read.name] = _take(left, each, _fullest(left, each.shape))
-    return Held(held, tuple(each.read.name for each in silent), tuple(mistakes))
+    return DevicesOfNode(held, tuple(each.read.name for each in unnamed), tuple(mistakes))
 
 
-def _take(left: list[int], pod: Running, devices: tuple[int, ...]) -> tuple[int, ...]:
+def _take(left: list[int], pod: RunningPod, devices: tuple[int, ...]) -> tuple[int, ...]:
     for device in devices:
         left[device] -= pod.shape.gpu_milli
     return devices
 
 
 def _fullest(left: Sequence[int], shape: PodShape) -> tuple[int, ...]:
-    """Where the pod fits and leaves least; on an over-committed node, where it fits on too few, the freest."""
+    """Devices on which the pod fits and leaves least; on an over-committed node with too few of these, the freest."""
     fit = sorted((free, device) for device, free in enumerate(left) if free >= shape.gpu_milli)
     rest = sorted((-free, device) for device, free in enumerate(left) if free < shape.gpu_milli)
     return tuple(sorted(device for _, device in (fit + rest)[: shape.gpus]))
 
 
-def _said(pod: Running, gpus_of_node: int) -> tuple[int, ...] | Mistake | None:
-    """The devices that a pod names; None when it names none, the mistake when they cannot be."""
+def _named_devices(pod: RunningPod, gpus_of_node: int) -> tuple[int, ...] | Mistake | None:
+    """Devices in a pod's annotation; None without one, an error when the annotation is invalid."""
     written = pod.read.object.metadata.annotations.devices
     if written is None:
         return None

@@ -1,4 +1,4 @@
-"""A snapshot from manifests: everything checked against everything else, and what is worth knowing said."""
+"""Snapshot from manifests, with all cross-checks between the objects and notes for the reader."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,54 +16,56 @@ from controller.api.suggestions import meant
 from controller.objects.findings import Findings
 from controller.objects.manifests import Manifests
 from controller.objects.read import Note
-from controller.snapshot.builder import FACTS, Fact, Picture, Seen
+from controller.snapshot.builder import FACTS, BuiltSnapshot, Fact, SnapshotBuilder
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A snapshot, and what its reader should know of how it came about."""
+    """Snapshot with notes on how it was built."""
 
     snapshot: Snapshot
     notes: tuple[Note, ...] = ()
 
 
 def snapshot_from(manifests: Manifests, *, at_s: float = 0.0, facts: tuple[Fact, ...] = FACTS) -> Observed:
-    """The cluster that these manifests describe.
+    """Snapshot of the cluster that these manifests describe.
 
-    Raises ConfigError with every contradiction between them: names that do not exist, a fleet without nodes for its
-    pods, demand that no profile reaches. In files that is a slip of the pen; in a live cluster, where objects come and
-    go one by one, it is Tuesday, and the picture leaves out what it concerns.
+    Raises ConfigError with every contradiction between them: references to missing objects, pods without any node,
+    demand beyond every profile. In files such a contradiction is an error. In a live cluster, where objects come and go
+    one by one, it is normal, and the snapshot leaves out what it concerns.
     """
-    picture, findings = pictured(manifests, facts), Findings(manifests.notes)
-    seen = picture.seen(at_s)
-    for mistake in (*seen.mistakes, *_no_fleet(manifests), *_dangling(manifests, seen)):
+    builder, findings = builder_from(manifests, facts), Findings(manifests.notes)
+    built = builder.build(at_s)
+    for mistake in (*built.mistakes, *_no_fleet(manifests), *_dangling(manifests, built)):
         findings.mistake(mistake)
     findings.stop_on_mistakes()
-    picture.note(seen.snapshot, findings)
-    note_snapshot(seen.snapshot, findings)
-    return Observed(seen.snapshot, findings.notes)
+    builder.note(built.snapshot, findings)
+    note_snapshot(built.snapshot, findings)
+    return Observed(built.snapshot, findings.notes)
 
 
-def pictured(manifests: Manifests, facts: tuple[Fact, ...] = FACTS) -> Picture:
-    picture = Picture(facts=facts)
+def builder_from(manifests: Manifests, facts: tuple[Fact, ...] = FACTS) -> SnapshotBuilder:
+    """Builder that holds the objects of these manifests."""
+    builder = SnapshotBuilder(facts=facts)
     for own in manifests.own:
-        picture.put_own(own)
+        builder.put_own(own)
     for node in manifests.nodes:
-        picture.put_node(node)
+        builder.put_node(node)
     for pod in manifests.pods:
-        picture.put_pod(pod)
-    return picture
+        builder.put_pod(pod)
+    return builder
 
 
 def _no_fleet(manifests: Manifests) -> Iterator[Mistake]:
-    """Pods without any node are a fleet that was forgotten; services alone may ask what to buy."""
+    """Error for pods without any node: their fleet was forgotten. Services without nodes are valid: what to buy?"""
     alive = [read for read in manifests.pods if not read.object.holds_nothing]
     if alive and not manifests.nodes:
         problem = f"there is no Node for {len(alive)} pod(s)"
         yield alive[0].mistake((), problem, "add the nodes of the fleet")
 
 
-def _dangling(manifests: Manifests, seen: Seen) -> Iterator[Mistake]:
+def _dangling(manifests: Manifests, built: BuiltSnapshot) -> Iterator[Mistake]:
+    """Errors for pods that refer to a node, gang or service that does not exist."""
     known: dict[str, tuple[str, ...]] = {
         "Node": tuple(read.name for read in manifests.nodes),
         "Gang": tuple(read.name for read in manifests.gangs),
@@ -80,14 +82,14 @@ def _dangling(manifests: Manifests, seen: Seen) -> Iterator[Mistake]:
         prefix = f"{namespace}/" if namespace else ""
         return meant(name, (each.removeprefix(prefix) for each in known[kind] if each.startswith(prefix)))
 
-    for each in seen.dangling:
+    for each in built.dangling:
         namespace, _, name = each.name.rpartition("/")
         problem = f"there is no {each.kind} {name!r}" + (f" in {namespace}" if namespace else "")
         yield each.read.mistake(paths[each.kind], problem, remedy(each.kind, namespace, name))
 
 
 def note_snapshot(snapshot: Snapshot, findings: Findings) -> None:
-    """What the reader of a plan should know that shows only in the whole."""
+    """Add notes for the reader of a plan that follow from the snapshot as a whole."""
     _note_gangs(snapshot, findings)
     _note_overcommitted(snapshot, findings)
 
@@ -96,7 +98,7 @@ def _note_gangs(snapshot: Snapshot, findings: Findings) -> None:
     for row, gang in enumerate(snapshot.gangs):
         there = int((snapshot.pods.gang == row).sum())
         if there < gang.min_members:
-            words = f"{there} of its {gang.min_members} members are there: none can start before the rest is"
+            words = f"{there} of its {gang.min_members} members exist: none can start before the others exist"
             figures = {"members": there, "min_members": gang.min_members}
             findings.note(f"Gang/{gang.name}", "GangIncomplete", words, figures)
 
@@ -109,12 +111,12 @@ def _note_overcommitted(snapshot: Snapshot, findings: Findings) -> None:
     _add_devices_missing(short, snapshot.pods, nodes.gpus)
     for row in np.flatnonzero(np.any([left < 0 for left in short.values()], axis=0)):
         figures = {name: float(-left[row]) for name, left in short.items() if left[row] < 0}
-        words = f"its pods hold more than it has ({', '.join(figures)}): nothing is added there"
+        words = f"its pods hold more than it has ({', '.join(figures)}): no pod is added there"
         findings.note(f"Node/{nodes.names[int(row)]}", "OverCommitted", words, figures)
 
 
 def _add_devices_missing(short: dict[str, IntArray], pods: PodTable, gpus: IntArray) -> None:
-    """Pods that ask for more devices than their node has hold what there is, which the free columns cannot show."""
+    """Add the missing devices of pods that request more than their node has; the free columns cannot show them."""
     missing = np.zeros(len(gpus), dtype=np.int64)
     for row in np.flatnonzero(pods.node != PENDING):
         node, asked = pods.node[row], pods.shapes[pods.shape[row]].gpus

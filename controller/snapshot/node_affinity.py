@@ -1,4 +1,4 @@
-"""Which nodes a pod's spec keeps it to, whatever is free there: selector, required affinity, tolerations."""
+"""Node constraints of a pod's spec: node selector, required node affinity and tolerations."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal, get_args
@@ -7,13 +7,13 @@ from cluster.workloads import Operator, Requirement, Terms, Toleration
 from controller.kube.structs import NodeConstraints, SelectorRequirement
 
 Complain = Callable[[str, str], None]
-"""Takes what is wrong with the affinity, and what would be right."""
+"""Receives (problem, remedy) of an invalid affinity."""
 
 _OPERATORS: Mapping[str, Operator] = {name: name for name in get_args(Operator)}
 
 
 def terms_of(spec: NodeConstraints, complain: Complain) -> Terms:
-    """The node selector and one of the affinity's alternatives must hold."""
+    """Alternatives of which a node must meet one: each is the node selector and one term of the affinity."""
     selector = tuple(Requirement(key, "In", (value,)) for key, value in sorted(spec.node_selector.items()))
     required = spec.affinity.node_affinity.required
     if required is None:
@@ -25,7 +25,7 @@ def terms_of(spec: NodeConstraints, complain: Complain) -> Terms:
 
 
 def tolerations_of(spec: NodeConstraints) -> tuple[Toleration, ...]:
-    """Those that Tonnage knows the meaning of; any other tolerates nothing here."""
+    """Tolerations with a known operator; any other tolerates nothing here."""
     known: dict[str, Literal["Equal", "Exists"]] = {"Equal": "Equal", "Exists": "Exists"}
     return tuple(
         Toleration(t.key, known[t.operator], t.value, t.effect) for t in spec.tolerations if t.operator in known

@@ -1,4 +1,4 @@
-"""The fleet from its manifests: GPU types, and nodes as columns with the type that their labels tell."""
+"""GPU types and nodes as columns; a node's GPU type follows from its labels."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,20 +19,20 @@ from controller.objects.read import Read
 GPU_RESOURCES = ("amd.com/gpu", "nvidia.com/gpu")
 
 NODE_NAME_FIELD = "metadata.name"
-"""Stands among the labels of nodes where a pod's affinity matches this field: core/v1 allows it for this one.
+"""Pseudo-label with the node's name, for affinities that match this field (the only one that core/v1 allows).
 
-Only then, because names otherwise decide nothing."""
+It is added only where some affinity uses it: otherwise names would needlessly make every node different."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypeIndex:
-    """GPU types, and how nodes and pods speak of them."""
+    """GPU types, with the labels and resources by which nodes and pods refer to them."""
 
     types: tuple[GpuType, ...]
     resource: tuple[str, ...]
-    """Per type: the resource that offers it."""
+    """Extended resource that offers each type, in order of `types`."""
     by_label: Mapping[tuple[str, str], int]
-    """(label key, value) → type."""
+    """Index of the type by (label key, value)."""
 
     def named(self, name: str) -> int | None:
         return next((n for n, known in enumerate(self.types) if known.name == name), None)
@@ -51,7 +51,7 @@ def types_from(read: Sequence[Read[GPUType]], findings: Findings) -> TypeIndex:
             if owner != n:
                 path = ("spec", "nodeLabel", "values", m)
                 problem = f"{label.key}={value} already means {read[owner].name}"
-                findings.mistake(each.mistake(path, problem, "a label value tells one type"))
+                findings.mistake(each.mistake(path, problem, "a label value means one type"))
     return TypeIndex(
         types=tuple(gpu_type_from(each.object) for each in read),
         resource=tuple(each.object.spec.resource_name for each in read),
@@ -72,13 +72,13 @@ def gpu_type_from(obj: GPUType) -> GpuType:
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """What one node says by itself, and what is wrong with that."""
+    """Columns of one node, and its errors."""
 
     cpu_milli: int
     memory_bytes: int
     gpus: int
     gpu_type: int
-    """Index into the types; -1 when it has no GPU or nobody said which."""
+    """Index into the types; -1 when it has no GPU or the type is unknown."""
     schedulable: bool
     labels: Mapping[str, str]
     taints: tuple[Taint, ...]
@@ -90,10 +90,10 @@ class NodeRow:
 
 
 def node_row(read: Read[Node], types: TypeIndex) -> NodeRow:
-    """A cordoned or not-ready node, or one that contradicts itself, is there, but nothing new starts on it."""
+    """Columns of a node. A cordoned, not-ready or inconsistent node is kept as unschedulable."""
     node, findings = read.object, Findings()
     try:
-        have = _have(read, findings)
+        have = _allocatable(read, findings)
         gpus, gpu_type = _devices(read, have, types, findings)
         cpu_milli = quantity.milli(have.get("cpu", Decimal(0)))
         memory_bytes = quantity.whole(have.get("memory", Decimal(0)))
@@ -113,9 +113,9 @@ def node_row(read: Read[Node], types: TypeIndex) -> NodeRow:
 
 
 def node_table(rows: Mapping[str, NodeRow], *, name_is_matched: bool) -> NodeTable:
-    """All nodes, in the order of their names.
+    """All nodes, sorted by name.
 
-    name_is_matched: whether the affinity of some pod matches nodes by name.
+    name_is_matched: whether the affinity of any pod matches nodes by name.
     """
     names = sorted(rows)
     each = [rows[name] for name in names]
@@ -134,18 +134,18 @@ def node_table(rows: Mapping[str, NodeRow], *, name_is_matched: bool) -> NodeTab
     )
 
 
-def _have(read: Read[Node], findings: Findings) -> Mapping[str, Decimal]:
-    """What the node lets pods have; its capacity where nobody said how much of it is allocatable."""
+def _allocatable(read: Read[Node], findings: Findings) -> Mapping[str, Decimal]:
+    """Allocatable resources of a node; its capacity where allocatable is missing."""
     status = read.object.status
     if not status.allocatable and not status.capacity:
-        remedy = "write what pods may have: cpu, memory, nvidia.com/gpu"
+        remedy = "write the allocatable cpu, memory and nvidia.com/gpu"
         findings.mistake(read.mistake(("status", "allocatable"), "is missing", remedy))
     written = {**status.capacity, **status.allocatable}
     return {name: quantity.quantity(written[name]) for name in ("cpu", "memory", *GPU_RESOURCES) if name in written}
 
 
 def _devices(read: Read[Node], have: Mapping[str, Decimal], types: TypeIndex, findings: Findings) -> tuple[int, int]:
-    """How many devices a node has, and of which type; -1 when it has none or nobody said which."""
+    """(number of devices, index of their type) of a node; -1 when it has none or their type is unknown."""
     node = read.object
     offered = {name: count for name in GPU_RESOURCES if (count := quantity.whole(have.get(name, Decimal(0))))}
     if not offered:

@@ -1,4 +1,4 @@
-"""What a pod asks of a node, counted as Kubernetes counts it, and the nodes that it allows."""
+"""Effective resource requests of a pod, as Kubernetes computes them, and its shape for placement."""
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
@@ -19,30 +19,28 @@ Amounts = Mapping[str, Decimal]
 
 
 def requested(pod: Pod) -> Amounts:
-    """What a pod asks, by resource.
+    """Effective requests of a pod, by resource.
 
-    Containers and sidecars run together; an init container runs alone beside the sidecars that started before it;
-    the pod needs the most of all these moments, and its overhead on top. Requests written for the whole pod stand
-    instead of the sum over its containers.
-    Source: Kubernetes documentation, "Init containers: resource sharing" and "Pod-level resource specification".
-    Raises ValueError for what is no quantity.
+    Containers and sidecars run together. An init container runs with the sidecars that started before it. The pod needs
+    the maximum over all these phases, plus its overhead. Pod-level requests replace the sum over the containers.
+    Source: Kubernetes documentation, "Init containers: resource sharing" and "Pod-level resource specification". Raises
+    ValueError for an invalid quantity.
     """
     sidecars: Amounts = {}
     most: Amounts = {}
     for container in pod.spec.init_containers:
-        ask = _asked(container.resources)
-        moment = _sum(sidecars, ask)
+        moment = _sum(sidecars, _requests(container.resources))
         if container.is_sidecar:
             sidecars = moment
         most = _most(most, moment)
     running = sidecars
     for container in pod.spec.containers:
-        running = _sum(running, _asked(container.resources))
-    return _sum({**_most(most, running), **_asked(pod.spec.resources)}, _amounts(pod.spec.overhead))
+        running = _sum(running, _requests(container.resources))
+    return _sum({**_most(most, running), **_requests(pod.spec.resources)}, _amounts(pod.spec.overhead))
 
 
-def _asked(resources: Resources) -> Amounts:
-    """A limit without a request is a request of the same size."""
+def _requests(resources: Resources) -> Amounts:
+    """Requests; a limit without a request counts as a request of the same size."""
     return _amounts({**resources.limits, **resources.requests})
 
 
@@ -59,9 +57,9 @@ def _most(a: Amounts, b: Amounts) -> Amounts:
 
 
 def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findings) -> PodShape:
-    """The shape of a pod that asks for so much.
+    """Shape of a pod with these requests.
 
-    Its GPU types come from its annotation, its node selector and the resource that it asks by.
+    Its GPU types follow from its annotation, its node selector and the extended resource that it requests.
     """
     gpus, gpu_milli, resource = _gpus(read, ask, findings)
     terms = terms_of(
@@ -70,8 +68,8 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
     )
     allowed = _named_types(read, types, findings)
     if resource and types.types:
-        # A whole device is asked by its maker's resource, so in a fleet of two makers the others are out.
-        allowed = _of_maker(read, resource, allowed, types, findings)
+        # Whole devices are requested by their vendor's resource, which excludes types of other vendors.
+        allowed = _of_vendor(read, resource, allowed, types, findings)
     if gpus and len(terms) == 1:
         terms, allowed = _lift_types(terms[0], allowed, types)
     return PodShape(
@@ -86,20 +84,20 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
 
 
 def _gpus(read: Read[Pod], ask: Amounts, findings: Findings) -> tuple[int, int, str]:
-    """How many devices, how many thousandths of each, and the resource by which whole ones are asked."""
+    """(number of devices, thousandths of each, extended resource of whole devices) that a pod requests."""
     whole = {name: count for name in GPU_RESOURCES if (count := quantity.whole(ask.get(name, Decimal(0))))}
     share = read.object.metadata.annotations.gpu_milli
     here = ("metadata", "annotations", GPU_MILLI_ANNOTATION)
     if len(whole) > 1:
-        problem = f"asks for {' and '.join(whole)}"
-        findings.mistake(read.mistake(("spec", "containers"), problem, "one pod uses GPUs of one maker"))
+        problem = f"requests {' and '.join(whole)}"
+        findings.mistake(read.mistake(("spec", "containers"), problem, "one pod uses GPUs of one vendor"))
     if share is None:
         resource, count = next(iter(whole.items()), ("", 0))
         return count, WHOLE_GPU_MILLI if count else 0, resource
     if whole:
-        problem = f"asks for a share while the containers ask for {' and '.join(whole)}"
-        findings.mistake(read.mistake(here, problem, "ask for whole devices or for a share of one"))
-    # Its length first: Python refuses to read thousands of digits, and anybody may write an annotation.
+        problem = f"requests a fraction while the containers request {' and '.join(whole)}"
+        findings.mistake(read.mistake(here, problem, "request whole devices or a fraction of one"))
+    # The length is checked first: int() fails on thousands of digits, and an annotation may hold any text.
     if not (share.isascii() and share.isdigit() and len(share) < 10 and 1 <= int(share) <= WHOLE_GPU_MILLI):
         remedy = f"write thousandths of one GPU, 1 to {WHOLE_GPU_MILLI}"
         findings.mistake(read.mistake(here, f"is {share[:40]!r}", remedy))
@@ -108,7 +106,7 @@ def _gpus(read: Read[Pod], ask: Amounts, findings: Findings) -> tuple[int, int, 
 
 
 def _named_types(read: Read[Pod], types: TypeIndex, findings: Findings) -> set[int] | None:
-    """The types that the annotation names; None when it is not there, which means any."""
+    """Indices of the types in the annotation; None without one, which means any."""
     written = read.object.metadata.annotations.gpu_types
     if written is None:
         return None
@@ -123,16 +121,16 @@ def _named_types(read: Read[Pod], types: TypeIndex, findings: Findings) -> set[i
     return found
 
 
-def _of_maker(
+def _of_vendor(
     read: Read[Pod], resource: str, allowed: set[int] | None, types: TypeIndex, findings: Findings
 ) -> set[int] | None:
-    """The allowed types that are offered as this resource; None where all are and any is allowed."""
+    """Allowed types that are offered as this resource; None where any type is allowed and all are offered as it."""
     offered = {n for n, name in enumerate(types.resource) if name == resource}
     if allowed is None and len(offered) == len(types.types):
         return None
     found = _narrowed(allowed, offered)
     if not found:
-        problem = f"ask for {resource}, but no GPUType that the pod may run on is offered as that"
+        problem = f"request {resource}, but no GPUType that the pod may run on is offered as that"
         findings.mistake(read.mistake(("spec", "containers"), problem, "see spec.resourceName of the GPUTypes"))
     return found
 
@@ -144,9 +142,11 @@ def _narrowed(allowed: set[int] | None, to: set[int]) -> set[int]:
 def _lift_types(
     term: Iterable[Requirement], allowed: set[int] | None, types: TypeIndex
 ) -> tuple[tuple[tuple[Requirement, ...], ...], set[int] | None]:
-    """Conditions that only choose GPU types become types: the packer prices those, and people read them.
+    """Replace node requirements that only choose GPU types by those types: the packer prices them, and they read
+    better.
 
-    Lifted is what means exactly the same: every value is known, and each type is wanted with all its values.
+    A requirement is replaced only where the meaning is the same: every value belongs to a type, and all values of each
+    of these types are listed.
     """
     kept = []
     for requirement in term:

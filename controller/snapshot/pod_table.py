@@ -1,7 +1,7 @@
-"""The pods of a cluster as columns that are kept and patched: what did not change is neither read nor converted again.
+"""Table of all pods, kept as columns and patched, so that an unchanged pod is not converted again.
 
-Columns hold numbers of names (of nodes, gangs, services), not rows: a node that goes shifts every row after it, but no
-pod has to be looked at for that. Numbers become rows when a table is made, a column at a time.
+Columns hold interned names of nodes, gangs and services as numbers, not row indices: a deleted node shifts every row
+after it, but no pod has to be visited for that. Numbers become row indices when a table is made, one column at a time.
 """
 
 from bisect import bisect_left
@@ -20,20 +20,20 @@ from cluster.workloads import PodShape
 from controller.kube.structs import Pod
 from controller.objects.findings import Findings
 from controller.objects.read import Read
-from controller.snapshot.device_assignment import Held, Running, devices_held
+from controller.snapshot.device_assignment import DevicesOfNode, RunningPod, devices_held
 from controller.snapshot.pods import REMARKS, PodRow
 
 Key = TypeVar("Key", bound=Hashable)
 
 SHAPE, NODE, GANG, OWNER, PRIORITY, DEVICES, MOVABLE, FAULTY, FOREIGN, BY_NAME = range(10)
-"""The rows of the matrix of cells, one column per pod."""
+"""Rows of the matrix of cells, which has one column per pod."""
 
 NOWHERE = -2
-"""What a name stands for that nothing has."""
+"""Row index of a name that no object has."""
 
 
 class Numbers(Generic[Key]):
-    """Numbers from 0 up for whatever comes, the same for what is equal. The first is for nothing at all."""
+    """Interning of keys as numbers from 0 up; equal keys get the same number. Number 0 stands for "none"."""
 
     def __init__(self, nothing: Key) -> None:
         self.known: list[Key] = [nothing]
@@ -46,7 +46,7 @@ class Numbers(Generic[Key]):
         return number
 
     def rows(self, keys: Iterable[Key], nothing: int) -> IntArray:
-        """The place of each known key in `keys`; NOWHERE for those that are not in it, `nothing` for the first."""
+        """Index in `keys` of each known key; NOWHERE for keys that are not in it, `nothing` for number 0."""
         rows = np.full(len(self.known), NOWHERE, dtype=np.int64)
         rows[0] = nothing
         for row, key in enumerate(keys):
@@ -58,17 +58,17 @@ class Numbers(Generic[Key]):
 
 @dataclass(frozen=True, slots=True)
 class Dangling:
-    """A pod that names something that is not there."""
+    """Reference from a pod to an object that does not exist."""
 
     read: Read[Pod]
     kind: str
-    """`Node`, `Gang` or `ModelService`."""
+    """Kind of the missing object: `Node`, `Gang` or `ModelService`."""
     name: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodView:
-    """The table, and what kept pods out of it or was assumed."""
+    """Table of pods, with the errors and dangling references that keep pods out of it."""
 
     table: PodTable
     mistakes: tuple[Mistake, ...]
@@ -76,11 +76,11 @@ class PodView:
 
 
 class PodColumns:
-    """All pods that are pending or hold resources, in the order of their names.
+    """All pods that are pending or hold resources, sorted by name.
 
-    Left out of the table is what cannot be planned on: a pod on a node that is not there holds nothing; a pending pod
-    that contradicts itself or names a gang or service that is not there waits until that is put right. What runs stays
-    in whatever it says, because it holds what it holds.
+    The table leaves out pods that cannot be planned: a pod on a missing node, which holds nothing, and a pending pod
+    that is invalid or names a missing gang or service, until that is corrected. A running pod is never left out,
+    whatever its errors, because it holds its resources.
     """
 
     def __init__(self, is_ours: Callable[[Pod], bool]) -> None:
@@ -94,14 +94,14 @@ class PodColumns:
         self._shapes: Numbers[PodShape | None] = Numbers(None)
         self._texts: Numbers[str] = Numbers("")
         self._holders: defaultdict[str, set[str]] = defaultdict(set)
-        """Node → the pods on it that ask for GPUs."""
-        self._held: dict[str, tuple[int, Held]] = {}
-        """Node → (its GPUs, what its pods hold), where that is still true."""
+        """Pods with GPUs, by node."""
+        self._held: dict[str, tuple[int, DevicesOfNode]] = {}
+        """(number of GPUs, devices of its pods) by node, while up to date."""
         self._last: tuple[NodeTable, tuple[str, ...], frozenset[str], PodView] | None = None
 
     @property
     def name_is_matched(self) -> bool:
-        """Whether the affinity of some pod matches nodes by name."""
+        """Whether the affinity of any pod matches nodes by name."""
         self._patch()
         return bool(self._cells[BY_NAME].any())
 
@@ -130,7 +130,7 @@ class PodColumns:
             self._changed.add(name)
 
     def _is_as_ours(self, before: Read[Pod], now: Read[Pod]) -> bool:
-        """Whether nothing else changed that this class reads from the pod: whose it is, which devices it names."""
+        """Whether the other pod fields that this class reads are unchanged: its scheduler and its annotations."""
         is_same_scheduler = self._is_ours(before.object) == self._is_ours(now.object)
         return is_same_scheduler and before.object.metadata.annotations == now.object.metadata.annotations
 
@@ -141,19 +141,19 @@ class PodColumns:
             self._held.pop(before.node, None)
 
     def view(self, nodes: NodeTable, gangs: tuple[str, ...], services: frozenset[str]) -> PodView:
-        """The table over these nodes, gangs and services; the same object while nothing changed."""
+        """Table with respect to these nodes, gangs and services; the same object while nothing changed."""
         self._patch()
         if self._last is not None:
             *over, view = self._last
             if over[0] is nodes and over[1:] == [gangs, services]:
                 return view
-        device_mistakes = self._seat(nodes)
+        device_mistakes = self._assign_devices(nodes)
         view = self._view(nodes, gangs, services, device_mistakes)
         self._last = (nodes, gangs, services, view)
         return view
 
     def _patch(self) -> None:
-        """Bring the matrix up to date with what was put and removed since the last time."""
+        """Update the matrix with the pods that were put or removed since the last call."""
         if not self._changed:
             return
         self._last = None
@@ -193,8 +193,8 @@ class PodColumns:
             row.matches_node_names,
         )
 
-    def _seat(self, nodes: NodeTable) -> tuple[Mistake, ...]:
-        """Find out who holds which devices on the nodes where that may have changed."""
+    def _assign_devices(self, nodes: NodeTable) -> tuple[Mistake, ...]:
+        """Assign devices to the pods of nodes where that may have changed; returns the errors of all nodes."""
         gpus = dict(zip(nodes.names, nodes.gpus.tolist(), strict=True))
         mistakes: list[Mistake] = []
         for node in sorted(self._holders):
@@ -204,7 +204,7 @@ class PodColumns:
                 continue
             known = self._held.get(node)
             if node in gpus and (known is None or known[0] != gpus[node]):
-                running = [Running(self._reads[name], self._rows[name].shape) for name in pods]
+                running = [RunningPod(self._reads[name], self._rows[name].shape) for name in pods]
                 known = self._held[node] = (gpus[node], devices_held(running, gpus[node]))
                 for name, devices in known[1].devices.items():
                     self._cells[DEVICES, bisect_left(self._names, name)] = device_mask(devices)
@@ -251,30 +251,30 @@ class PodColumns:
     def _dangling(self, rows: IntArray, *found: IntArray) -> Iterable[Dangling]:
         for row in rows.tolist():
             name = self._names[row]
-            says = self._rows[name]
+            own = self._rows[name]
             for kind, written, place in zip(
-                ("Node", "Gang", "ModelService"), (says.node, says.gang, says.owner), found, strict=True
+                ("Node", "Gang", "ModelService"), (own.node, own.gang, own.owner), found, strict=True
             ):
                 if place[row] == NOWHERE:
                     yield Dangling(self._reads[name], kind, written)
 
     def note(self, table: PodTable, findings: Findings) -> None:
-        """What the reader of a plan should know of these pods."""
+        """Add notes on these pods for the reader of a plan."""
         assumed = [name for _, held in self._held.values() for name in held.assumed]
-        words = "name no devices in tonnage.dev/devices: which ones they hold is assumed, the fullest that fit"
+        words = "name no devices in tonnage.dev/devices: assumed to hold the fullest devices that fit"
         findings.note_many("Pod", "DevicesAssumed", assumed, words)
         by_remark: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
         for name in table.names:
             for remark in self._rows[name].remarks:
                 by_remark[remark].append(name)
         for code, words in REMARKS.items():
-            for (said, gap), names in sorted(by_remark.items()):
-                if said == code:
-                    findings.note_many("Pod", code, names, words.format(gap))
+            for (remark_code, text), names in sorted(by_remark.items()):
+                if remark_code == code:
+                    findings.note_many("Pod", code, names, words.format(text))
 
 
 def in_order_of_appearance(numbers: IntArray) -> tuple[Array, Array]:
-    """The numbers renumbered from 0 up as they first appear, and what each new one was."""
+    """Numbers renumbered from 0 up in order of first appearance, and the old number of each new one."""
     known, first, back = np.unique(numbers, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty(len(order), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What one pod says by itself: what it asks, where it runs, what it belongs to."""
+"""One pod as a row of the snapshot: requests, node, gang and service, before references are resolved."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,32 +21,32 @@ REMARKS = {
     "InstanceTypeUnknown": (
         "are instances of a service but name no single GPU type: their service does not count them"
     ),
-    "PodAffinityNotHeeded": "require pod affinity or anti-affinity, which is not heeded",
-    "SpreadNotHeeded": "have topology spread constraints, which are not heeded",
-    "ResourceNotHeeded": "ask for {}, which is not heeded",
+    "PodAffinityNotHeeded": "require pod affinity or anti-affinity, which is ignored",
+    "SpreadNotHeeded": "have topology spread constraints, which are ignored",
+    "ResourceNotHeeded": "request {}, which is ignored",
     "PriorityUnresolved": "have a priorityClassName but no priority: taken as 0",
 }
-"""What is worth knowing of pods, by code; said once for all pods that it is true of."""
+"""Notes on pods, by code; each is reported once for all pods to which it applies."""
 
 _HEEDED = {"cpu", "memory", "ephemeral-storage", *GPU_RESOURCES}
 
 
 @dataclass(frozen=True, slots=True)
 class PodRow:
-    """A pod by itself. What its names refer to need not exist."""
+    """Columns of one pod. The objects that it names need not exist."""
 
     shape: PodShape
     node: str
-    """Empty: it runs nowhere yet."""
+    """Node to which it is bound; empty while it is pending."""
     gang: str
-    """`namespace/name`, or "" for none."""
+    """Gang, `namespace/name`, or "" for none."""
     owner: str
-    """The service that it is an instance of, `namespace/name`, or ""."""
+    """Service of which it is an instance, `namespace/name`, or ""."""
     priority: int
     movable: bool
     matches_node_names: bool
     remarks: tuple[tuple[str, str], ...] = ()
-    """(code in REMARKS, what stands in the gap of its words)."""
+    """Notes as (code in REMARKS, text for the placeholder in its words)."""
     mistakes: tuple[Mistake, ...] = ()
 
 
@@ -72,14 +72,14 @@ def _ask_and_shape(read: Read[Pod], types: TypeIndex, findings: Findings) -> tup
     try:
         ask = requested(read.object)
     except ValueError as error:
-        # The API server lets quantities through that no 64 bits hold.
+        # The API server admits quantities that do not fit into 64 bits.
         findings.mistake(read.mistake(("spec", "containers"), str(error)))
         return {}, PodShape()
     return ask, shape_from(read, ask, types, findings)
 
 
 def _movable(read: Read[Pod], owner: str, findings: Findings) -> bool:
-    """An instance of a service is, because its service starts another; any other pod only when it says so."""
+    """Whether a pod may be moved: an instance of a service, which its service replaces, or by its annotation."""
     written = read.object.metadata.annotations.movable
     if written not in (None, "true", "false"):
         path = ("metadata", "annotations", MOVABLE_ANNOTATION)
@@ -88,25 +88,26 @@ def _movable(read: Read[Pod], owner: str, findings: Findings) -> bool:
 
 
 def _priority(pod: Pod) -> int:
-    """As admission wrote it there; a class that was not resolved counts as 0."""
+    """Priority that admission wrote into the pod; 0 for a priority class that was not resolved."""
     if pod.spec.priority is not None:
         return pod.spec.priority
     return SYSTEM_PRIORITY.get(pod.spec.priority_class_name, 0)
 
 
 def _remarks(pod: Pod, ask: Mapping[str, Decimal], shape: PodShape) -> tuple[tuple[str, str], ...]:
-    """What its reader should know; of a pending pod also the conditions that kube-scheduler would heed and this plan
-    does not, because it must not look as if it did."""
-    said = []
+    """Notes on a pod; for a pending one also the constraints that kube-scheduler honours and this plan ignores."""
+    remarks = []
     spec = pod.spec
     if pod.metadata.labels.service is not None and len(shape.gpu_types) != 1:
-        said.append(("InstanceTypeUnknown", ""))
+        remarks.append(("InstanceTypeUnknown", ""))
     if not spec.node_name:
         if spec.affinity.pod_affinity.required or spec.affinity.pod_anti_affinity.required:
-            said.append(("PodAffinityNotHeeded", ""))
+            remarks.append(("PodAffinityNotHeeded", ""))
         if any(c.when_unsatisfiable == "DoNotSchedule" for c in spec.topology_spread_constraints):
-            said.append(("SpreadNotHeeded", ""))
-        said += [("ResourceNotHeeded", name) for name, amount in sorted(ask.items()) if amount and name not in _HEEDED]
+            remarks.append(("SpreadNotHeeded", ""))
+        remarks += [
+            ("ResourceNotHeeded", name) for name, amount in sorted(ask.items()) if amount and name not in _HEEDED
+        ]
     if spec.priority is None and spec.priority_class_name and spec.priority_class_name not in SYSTEM_PRIORITY:
-        said.append(("PriorityUnresolved", ""))
-    return tuple(said)
+        remarks.append(("PriorityUnresolved", ""))
+    return tuple(remarks)

@@ -1,4 +1,4 @@
-"""Services and profiles from their manifests, and whether they fit each other."""
+"""Services and throughput profiles from their objects, and the cross-checks between them."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ from controller.snapshot.nodes import TypeIndex
 def profiles_from(
     read: Sequence[Read[ModelProfile]], types: TypeIndex, findings: Findings
 ) -> tuple[ThroughputProfile, ...]:
-    """One profile per table of each ModelProfile; none of what contradicts the types or an earlier profile."""
+    """One profile per table of each ModelProfile, without those that contradict the GPU types or an earlier profile."""
     seen: dict[tuple[str, str, float], Read[ModelProfile]] = {}
     made = []
     for each in read:
@@ -40,7 +40,7 @@ def profiles_from(
             if other is each:
                 made.append(_profile(each.object, table))
             else:
-                problem = f"{spec.model} on {spec.gpu_type} at this promise is already in {other.who}"
+                problem = f"{spec.model} on {spec.gpu_type} at this SLO is already in {other.subject}"
                 findings.mistake(each.mistake(("spec", "throughput", n, "slo"), problem, "keep one of them"))
     return tuple(made)
 
@@ -58,10 +58,10 @@ def _profile(obj: ModelProfile, table: profile_kind.ThroughputTable) -> Throughp
 
 
 def service_from(read: Read[ModelService]) -> Service:
-    """A sound service with the replicas that its status says; None where that is silent."""
+    """Service of a valid object, with the replicas in its status; None where the status has none."""
     spec = read.object.spec
-    said = read.object.status.replicas
-    kept = keeping_of(read)
+    replicas = read.object.status.replicas
+    constraints = node_constraints_of(read)
     return Service(
         name=read.name,
         model=spec.model,
@@ -75,25 +75,25 @@ def service_from(read: Read[ModelService]) -> Service:
         instance_cpu_milli=quantity.milli(spec.instance.cpu),
         instance_memory_bytes=quantity.whole(spec.instance.memory),
         priority=spec.priority,
-        replicas=None if said is None else dict(sorted(said.items())),
-        node_terms=terms_of(kept, lambda *_: None),
-        tolerations=tolerations_of(kept),
+        replicas=None if replicas is None else dict(sorted(replicas.items())),
+        node_terms=terms_of(constraints, lambda *_: None),
+        tolerations=tolerations_of(constraints),
     )
 
 
-def keeping_of(read: Read[ModelService]) -> NodeConstraints:
-    """Which nodes the template keeps instances to; any, without one. Raises msgspec.ValidationError."""
+def node_constraints_of(read: Read[ModelService]) -> NodeConstraints:
+    """Node constraints of the pod template; none without a template. Raises msgspec.ValidationError."""
     template = read.object.spec.template
     return object_from({} if template is None else template.spec.model_extra or {}, NodeConstraints)
 
 
 def with_instances_counted(services: Sequence[Service], pods: PodTable) -> tuple[Service, ...]:
-    """Where the status is silent, the instances that are there; None when there is neither."""
-    silent = {service.name for service in services if service.replicas is None}
+    """Services with existing instances as `replicas` where the status has none; None when there are no instances."""
+    uncounted = {service.name for service in services if service.replicas is None}
     counted = Counter[tuple[str, str]]()
-    for row, owner in enumerate(pods.owner) if silent else ():
+    for row, owner in enumerate(pods.owner) if uncounted else ():
         types = pods.shapes[pods.shape[row]].gpu_types
-        if owner in silent and len(types) == 1:
+        if owner in uncounted and len(types) == 1:
             counted[owner, types[0]] += 1
     found: dict[str, dict[str, int]] = {}
     for (name, gpu_type), count in sorted(counted.items()):
@@ -102,7 +102,7 @@ def with_instances_counted(services: Sequence[Service], pods: PodTable) -> tuple
 
 
 def _demand(written: ServiceDemand) -> Demand:
-    """The demand; its histogram is scaled to add up to exactly 1."""
+    """Demand with its histogram scaled to a sum of exactly 1."""
     share = np.array(written.histogram, dtype=np.float64)
     return Demand(
         rate_per_s=written.requests_per_second,
@@ -111,25 +111,25 @@ def _demand(written: ServiceDemand) -> Demand:
     )
 
 
-def sound_services(
+def valid_services(
     read: Sequence[Read[ModelService]],
     profiles: Sequence[ThroughputProfile],
     types: TypeIndex,
     findings: Findings,
 ) -> tuple[Read[ModelService], ...]:
-    """Those that name types that exist, and lengths that some profile of their model reaches.
+    """Services whose GPU types exist and whose lengths are within some profile of their model.
 
-    A service whose model has no profile at all is no mistake, because the profile may be measured later: the plan
-    refuses it with that reason and leaves its instances as they are.
+    A model without any profile is no error, because the profile may be measured later: the plan refuses the service
+    with that reason and leaves its instances unchanged.
     """
-    sound = []
+    valid = []
     for each in read:
         own = Findings()
         _check_service(each, profiles, types, own)
         findings.extend(own)
         if not own.mistakes:
-            sound.append(each)
-    return tuple(sound)
+            valid.append(each)
+    return tuple(valid)
 
 
 def _check_service(
@@ -143,18 +143,18 @@ def _check_service(
             findings.mistake(read.mistake(("spec", "gpuTypes", n), problem, meant(name, types.names)))
     usable = [p for p in profiles if p.model == spec.model and p.gpu_type in (spec.gpu_types or types.names)]
     for name in sorted(set(spec.gpu_types) & set(types.names) - {p.gpu_type for p in usable}):
-        words = f"it may use {name}, but no ModelProfile tells what {spec.model} does there: never used"
-        findings.note(read.who, "GpuTypeWithoutProfile", words)
+        words = f"it may use {name}, but no ModelProfile of {spec.model} exists for it: never used"
+        findings.note(read.subject, "GpuTypeWithoutProfile", words)
     if usable and spec.demand is not None:
         _check_lengths(read, spec.demand, usable, findings)
 
 
 def _check_template(read: Read[ModelService], findings: Findings) -> None:
-    """What keeps instances to nodes decides what the mix may spend; the rest of a template is the API server's."""
+    """Check the node constraints of a template, which limit the mix; the API server checks the rest."""
     here = ("spec", "template", "spec")
     try:
         terms_of(
-            keeping_of(read),
+            node_constraints_of(read),
             lambda problem, remedy: findings.mistake(read.mistake((*here, "affinity"), problem, remedy)),
         )
     except ValidationError as error:
@@ -177,7 +177,7 @@ def _check_lengths(
             ("spec", "demand", "histogram", i, j),
             f"has requests of {grid.label(i, j)}{many}, beyond every profile of {read.object.spec.model}, "
             f"which end at {longest.label(-1, -1)}",
-            "measure a profile that reaches so far, or make the share 0",
+            "measure a profile up to these lengths, or set the share to 0",
         )
     )
 

@@ -34,7 +34,7 @@ def test_every_kind_is_read_in_order_of_names_wherever_it_stands(tmp_path: Path)
 
     assert [each.name for each in read.gpu_types] == ["a100", "h100"]
     assert [each.name for each in read.nodes] == ["n1", "n2"]
-    assert [each.who for kind in (read.pods, read.gangs, read.services, read.profiles) for each in kind] == [
+    assert [each.subject for kind in (read.pods, read.gangs, read.services, read.profiles) for each in kind] == [
         "Pod/default/p1",
         "Gang/default/train",
         "ModelService/default/chat",
@@ -203,9 +203,9 @@ def test_a_key_that_stands_twice_is_a_mistake(tmp_path: Path) -> None:
     text = "apiVersion: v1\nkind: Node\nmetadata:\n  name: a\n  name: b\n"
 
     assert mistakes_in(tmp_path, text) == [
-        "f.yaml, document 1 (line 5): the key 'name' stands twice, first in line 4; keep one of them"
+        "f.yaml, document 1 (line 5): the key 'name' appears twice, first in line 4; keep one of them"
     ]
-    assert "the key 'a' stands twice" in mistakes_in(tmp_path, '{"a": 1, "a": 2}', "f.json")[0]
+    assert "the key 'a' appears twice" in mistakes_in(tmp_path, '{"a": 1, "a": 2}', "f.json")[0]
 
 
 def test_text_that_is_no_yaml_is_said_with_its_line(tmp_path: Path) -> None:

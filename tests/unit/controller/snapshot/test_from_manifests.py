@@ -89,7 +89,7 @@ def required(*expressions: Object) -> Object:
         ),
         (
             [gpu_type(), profile(), profile("again")],
-            "ModelProfile/m-a100, spec.throughput[0].slo: m on a100 at this promise is already in ModelProfile/again",
+            "ModelProfile/m-a100, spec.throughput[0].slo: m on a100 at this SLO is already in ModelProfile/again",
         ),
         (
             [gpu_type(), gpu_type("b", product="A100")],
@@ -107,7 +107,7 @@ def required(*expressions: Object) -> Object:
         ([node(), pod(annotations={MILLI: "0"})], "is '0'; write thousandths of one GPU, 1 to 1000"),
         ([node(), pod(annotations={MILLI: "1" * 5000})], f"is {'1' * 40!r}; write thousandths of one GPU"),
         ([node(), pod(annotations={MILLI: "30%"})], "is '30%'; write thousandths of one GPU"),
-        ([node(), pod(gpus=1, annotations={MILLI: "300"})], "asks for a share while the containers ask for nvidia"),
+        ([node(), pod(gpus=1, annotations={MILLI: "300"})], "requests a fraction while the containers request nvidia"),
         ([node(gpus=2), pod(gpus=1, on="n1", annotations={DEVICES: "2"})], "names device 2; its node has the devices"),
         ([node(gpus=2), pod(gpus=1, on="n1", annotations={DEVICES: "0,1"})], "names 2 devices, the pod asks for 1"),
         ([node(gpus=2), pod(gpus=2, on="n1", annotations={DEVICES: "0,0"})], "is '0,0'; write different device"),
