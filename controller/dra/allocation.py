@@ -1,4 +1,4 @@
-"""The writes that give exact devices to a claim, and the one that takes them back."""
+"""Writes that allocate exact devices to a claim, and the ones that deallocate them."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from cluster.errors import ActionError
 from controller.api.labels import EPOCH_ANNOTATION
 from controller.dra.inventory import Inventory, Listed
 from controller.dra.objects import API, FINALIZER, MAX_RESERVATIONS, DeviceClass, DeviceId, ResourceClaim
-from controller.dra.requests import Ask, Request, matches
+from controller.dra.requests import ClaimRequests, Request, matches
 from controller.dra.undecided import SelectorError
 from controller.kube.cluster_view import SeenPod
 from controller.kube.request import MERGE_PATCH
@@ -22,16 +22,16 @@ def path_of(claim: ResourceClaim) -> str:
 
 
 def chosen(
-    ask: Ask, inventory: Inventory, numbers: Sequence[int], held: Collection[DeviceId]
+    wanted: ClaimRequests, inventory: Inventory, numbers: Sequence[int], held: Collection[DeviceId]
 ) -> list[tuple[Request, Listed]]:
-    """Which device serves which request of a claim.
+    """Devices of a node for each request of a claim, as (request, device).
 
-    numbers: as many devices of the node as the claim asks for. held: those that claims hold now.
-    Raises ActionError when one of them is not there, is held, or is not what the request asks for: the picture that
-    was planned on has changed.
+    numbers: device numbers, as many as the claim requests. held: devices that claims hold now. Raises ActionError when
+    one of them does not exist, is held, or does not satisfy the request: the cluster has changed since the plan was
+    made.
     """
     left, given = list(numbers), []
-    for request in ask.requests:
+    for request in wanted.requests:
         count = len(inventory.devices) if request.count is None else request.count
         for _ in range(count):
             if not left:
@@ -53,7 +53,7 @@ def _device(inventory: Inventory, number: int, request: Request, held: Collectio
             return listed
     except SelectorError as error:
         raise ActionError(f"allocating {listed.id} for request {request.name!r}: {error}") from error
-    raise ActionError(f"allocating {listed.id}: it is not what request {request.name!r} asks for")
+    raise ActionError(f"allocating {listed.id}: it does not satisfy request {request.name!r}")
 
 
 def allocation_writes(
@@ -64,9 +64,9 @@ def allocation_writes(
     stamp: Stamp,
     classes: Mapping[str, DeviceClass],
 ) -> list[Write]:
-    """The finalizer that keeps an allocated claim from vanishing, then devices and reservation: two writes.
+    """Two writes: the finalizer that keeps an allocated claim from being deleted, then devices and reservation.
 
-    The API server itself refuses to change an allocation that is there.
+    The API server refuses to change an existing allocation.
     """
     results = [{"request": r.name, "driver": d.id.driver, "pool": d.id.pool, "device": d.id.device} for r, d in given]
     devices = {"results": results}
@@ -81,16 +81,16 @@ def allocation_writes(
 
 
 def reservation_writes(claim: ResourceClaim, pod: SeenPod, stamp: Stamp) -> list[Write]:
-    """One more pod for a claim that is allocated. Raises ActionError when it has as many as it may."""
+    """Writes that add a pod to an allocated claim. Raises ActionError when the claim has the maximum number of pods."""
     there = claim.status.reserved_for
     if len(there) >= MAX_RESERVATIONS:
-        raise ActionError(f"reserving {claim.name} for {pod.name}: it serves {len(there)} pods, more are not allowed")
+        raise ActionError(f"reserving {claim.name} for {pod.name}: it already serves {len(there)} pods, the maximum")
     consumers = [{k: v for k, v in msgspec.to_builtins(each).items() if v} for each in there]
     return _status_writes(claim, {"reservedFor": [*consumers, _consumer(pod)]}, stamp.annotations)
 
 
 def deallocation_writes(claim: ResourceClaim, epoch: int) -> list[Write]:
-    """Takes the devices of a claim back; its finalizer goes when the claim is deleted or allocated anew."""
+    """Writes that deallocate a claim. Its finalizer stays until the claim is deleted or allocated again."""
     return _status_writes(claim, {"allocation": None, "reservedFor": None}, {EPOCH_ANNOTATION: str(epoch)})
 
 
@@ -100,12 +100,12 @@ def _status_writes(
     annotations: Mapping[str, str],
     also: Mapping[str, Any] | None = None,
 ) -> list[Write]:
-    """Two writes: annotations with the Lease's epoch (and what `also` sets in the metadata), then the status.
+    """Two writes: annotations with the Lease epoch (and the metadata in `also`), then the status.
 
-    The API server keeps annotations as they are when a status is written, and compares the epoch that then stands there
-    with the Lease's (deploy/fence): so a status of a leader that has been succeeded is refused, whichever of the two
-    leaders marked the claim last. Preconditions: the first names the claim as it was seen (uid, resourceVersion), the
-    second the version that the first made.
+    A write of the status leaves annotations unchanged, and the API server compares the epoch in the annotation with the
+    Lease's (deploy/fence). So a status from an earlier leader is refused, whichever leader wrote the annotation last.
+    Preconditions: the first write names the claim as observed (uid, resourceVersion), the second the version that the
+    first produced.
     """
     uid, version = claim.metadata.uid, claim.metadata.resource_version
     marked = {"uid": uid, "resourceVersion": version, "annotations": annotations, **(also or {})}
@@ -123,7 +123,7 @@ def _consumer(pod: SeenPod) -> dict[str, str]:
 def _config(
     claim: ResourceClaim, requests: Sequence[Request], classes: Mapping[str, DeviceClass]
 ) -> list[dict[str, Any]]:
-    """What the drivers are told: the configuration of each class, then the claim's own, which goes before it."""
+    """Configuration for the drivers: that of each class, then the claim's own, which takes precedence."""
     by_class: dict[str, list[str]] = {}
     for request in requests:
         names = by_class.setdefault(request.class_name, [])
@@ -131,6 +131,6 @@ def _config(
             names.append(request.name)
     config: list[dict[str, Any]] = []
     for name, served in by_class.items():
-        told = classes[name].spec.config if name in classes else ()
-        config += [{"source": "FromClass", "requests": served, **msgspec.json.decode(raw)} for raw in told]
+        of_class = classes[name].spec.config if name in classes else ()
+        config += [{"source": "FromClass", "requests": served, **msgspec.json.decode(raw)} for raw in of_class]
     return config + [{"source": "FromClaim", **msgspec.json.decode(raw)} for raw in claim.spec.devices.config]

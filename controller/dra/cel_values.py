@@ -1,4 +1,4 @@
-"""What values in selectors of devices are and can do, as kube-scheduler's CEL has it.
+"""Values, comparisons and methods of device selectors, as in kube-scheduler's CEL.
 
 Source: Kubernetes 1.36, dynamic-resource-allocation/cel/compile.go.
 """
@@ -18,7 +18,7 @@ from controller.dra.undecided import SelectorError
 @total_ordering
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A semantic version. Source: semver.org 2.0.0, section 11; builds do not order."""
+    """Semantic version. Build metadata does not affect the order. Source: semver.org 2.0.0, section 11."""
 
     core: tuple[int, int, int]
     pre: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class Version:
         return self._key() < other._key()
 
     def _key(self) -> tuple[Any, ...]:
-        # Numbers before words; a version without a pre-release after all of its pre-releases.
+        # Numbers sort before words, and a release after all of its pre-releases.
         parts = tuple((0, int(p), "") if p.isdigit() and len(p) < 19 else (1, 0, p) for p in self.pre)
         return (self.core, not self.pre, parts)
 
@@ -35,22 +35,23 @@ class Version:
 def version_from(text: str) -> Version:
     match = re.fullmatch(r"(\d{1,18})\.(\d{1,18})\.(\d{1,18})(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?", text)
     if match is None:
-        raise SelectorError(f"{text!r} is no semantic version")
+        raise SelectorError(f"{text!r} is not a semantic version")
     major, minor, patch, pre = match.groups()
     return Version((int(major), int(minor), int(patch)), tuple(pre.split(".")) if pre else ())
 
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """Values by domain; a domain that is not there is empty."""
+    """Attribute values by domain; a missing domain is empty."""
 
     by_domain: Mapping[str, Mapping[str, Any]]
 
 
-def yes_or_no(value: Any) -> bool:
+def boolean(value: Any) -> bool:
+    """The value if it is a boolean. Raises SelectorError otherwise."""
     if isinstance(value, bool):
         return value
-    raise SelectorError(f"{value!r} is no yes or no")
+    raise SelectorError(f"{value!r} is not true or false")
 
 
 def get(of: Any, key: Any) -> Any:
@@ -58,7 +59,7 @@ def get(of: Any, key: Any) -> Any:
         return of.by_domain.get(str(key), {})
     if isinstance(of, Mapping) and key in of:
         return of[key]
-    raise SelectorError(f"there is no {key}")
+    raise SelectorError(f"{key} does not exist")
 
 
 def _is_equal(a: Any, b: Any) -> bool:
@@ -78,7 +79,7 @@ def _is_in(key: Any, of: Any) -> bool:
         return key in of
     if isinstance(of, list):
         return any(_is_equal(key, each) for each in of)
-    raise SelectorError(f"nothing can be in {of!r}")
+    raise SelectorError(f"`in` does not apply to {of!r}")
 
 
 COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -116,7 +117,7 @@ METHODS: Mapping[str, tuple[type | tuple[type, ...], int, Callable[..., Any]]] =
     "isGreaterThan": ((Decimal, Version), 1, lambda a, b: _ordered(a, b) > 0),
     "isLessThan": ((Decimal, Version), 1, lambda a, b: _ordered(a, b) < 0),
 }
-"""By name: of what they are methods, how many arguments they take, and what they do."""
+"""Methods by name: type of the receiver, number of arguments, function."""
 
 
 def call(name: str, of: Any, arguments: list[Any]) -> Any:

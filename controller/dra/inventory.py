@@ -1,4 +1,4 @@
-"""The devices of one node, numbered, from the ResourceSlices that its drivers publish."""
+"""Device inventory of a node, numbered, from the ResourceSlices that its drivers publish."""
 
 import re
 from collections import defaultdict
@@ -8,28 +8,28 @@ from dataclasses import dataclass
 from controller.dra.objects import Device, DeviceId, ResourceSlice
 
 OTHER_KINDS = ("mig", "vfio")
-"""What NVIDIA's driver says in a device's attribute `type` of devices that are parts or other views of a GPU."""
+"""Values of the attribute `type` in NVIDIA's driver for devices that are parts or other views of a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One device as it was published."""
+    """Published device."""
 
     id: DeviceId
     device: Device
     withheld: str = ""
-    """Why it is given to nobody; empty where it may be."""
+    """Reason why it must not be allocated; empty when it may be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What a node has. The number of a device is its place in `devices`."""
+    """Devices of a node. The number of a device is its index in `devices`."""
 
     devices: tuple[Listed, ...] = ()
     resource: str = ""
-    """The extended resource as which the devices are counted."""
+    """Extended resource as which the devices are counted."""
     problems: tuple[str, ...] = ()
-    """Why nothing new is started on the node."""
+    """Reasons why the node is unschedulable."""
 
     def number(self, device: DeviceId) -> int | None:
         return next((number for number, listed in enumerate(self.devices) if listed.id == device), None)
@@ -40,12 +40,13 @@ class Inventory:
 
 
 def inventory_from(slices: Iterable[ResourceSlice], drivers: Mapping[str, str]) -> Inventory:
-    """The devices of one node.
+    """Inventory of one node.
 
-    slices: all of that node. drivers: driver → the resource as which its devices are counted; others are left out.
+    slices: all slices of that node. drivers: driver → extended resource as which its devices are counted; other drivers
+    are ignored.
 
-    Of each pool only its highest generation counts, and only whole pools can be allocated from.
-    Source: resource/v1 types.go, `ResourcePool`.
+    Only the highest generation of a pool counts, and only complete pools can be allocated from. Source: resource/v1
+    types.go, `ResourcePool`.
     """
     pools: defaultdict[tuple[str, str], list[ResourceSlice]] = defaultdict(list)
     for each in slices:
@@ -57,7 +58,7 @@ def inventory_from(slices: Iterable[ResourceSlice], drivers: Mapping[str, str]) 
         current = [part for part in parts if part.spec.pool.generation == newest]
         expected = current[0].spec.pool.resource_slice_count
         if len(current) != expected:
-            problems.append(f"pool {pool} of {driver} is incomplete: {len(current)} of {expected} slices are there")
+            problems.append(f"pool {pool} of {driver} is incomplete: {len(current)} of {expected} slices exist")
         listed += [_listed(driver, pool, device) for part in current for device in part.spec.devices]
     resources = sorted({drivers[driver] for driver, _ in pools})
     if len(resources) > 1:
@@ -71,7 +72,7 @@ def _listed(driver: str, pool: str, device: Device) -> Listed:
 
 
 def _withheld(device: Device) -> str:
-    """What Tonnage does not allocate yet, and what its driver wants left alone."""
+    """Reason why a device must not be allocated: an unsupported feature, or a taint of its driver; "" for none."""
     kind = device.attributes.get("type")
     if device.consumes_counters:
         return "it consumes shared counters (partitionable devices are not supported)"
@@ -86,6 +87,6 @@ def _withheld(device: Device) -> str:
 
 
 def _natural(name: str) -> tuple[tuple[int, str], ...]:
-    """gpu-2 before gpu-10."""
+    """Sort key that puts gpu-2 before gpu-10."""
     parts = re.findall(r"\d+|\D+", name)
     return tuple((int(part), "") if part.isdigit() else (-1, part) for part in parts)

@@ -1,4 +1,5 @@
-"""Objects of resource.k8s.io/v1 as slim structs: what allocation reads of ResourceSlices, claims and device classes."""
+"""ResourceSlices, claims and DeviceClasses of resource.k8s.io/v1 as slim structs with the fields that allocation
+reads."""
 
 from dataclasses import dataclass
 
@@ -10,15 +11,15 @@ from controller.kube.structs import Amount, Meta, NodeSelector, Slim, Unread
 API = "/apis/resource.k8s.io/v1"
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
-"""On every claim that is allocated: whoever deallocates takes it off. Source: resource/v1 types.go, `Finalizer`."""
+"""Finalizer of every allocated claim; deallocation removes it. Source: resource/v1 types.go, `Finalizer`."""
 
 MAX_RESERVATIONS = 256
-"""Pods that may share one claim. Source: resource/v1 types.go, `ResourceClaimReservedForMaxSize`."""
+"""Maximum number of pods of one claim. Source: resource/v1 types.go, `ResourceClaimReservedForMaxSize`."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class DeviceId:
-    """What names one device in a whole cluster."""
+    """Cluster-wide identity of a device."""
 
     driver: str
     pool: str
@@ -29,7 +30,7 @@ class DeviceId:
 
 
 class Attribute(Slim, frozen=True):
-    """One value of the four types; a type that is not here leaves all four empty."""
+    """Attribute value of one of four types; all four are empty for a type that is not listed here."""
 
     integer: int | None = msgspec.field(default=None, name="int")
     boolean: bool | None = msgspec.field(default=None, name="bool")
@@ -124,7 +125,7 @@ class ClaimSpec(Slim, frozen=True):
 
 
 class Result(Slim, frozen=True):
-    """One device that a claim was given."""
+    """One device allocated to a claim."""
 
     request: str
     driver: str
@@ -190,13 +191,13 @@ class ResourceClaim(Slim, frozen=True):
 
     @property
     def held(self) -> tuple[DeviceId, ...]:
-        """The devices that nobody else may have. Admin access holds nothing: it looks on."""
+        """Devices that the claim holds exclusively; admin access holds none."""
         allocation = self.status.allocation
         return tuple(r.id for r in allocation.devices.results if not r.admin_access) if allocation else ()
 
     @property
     def node(self) -> str:
-        """The one node of its devices; empty when it is not allocated, or to devices that several nodes reach."""
+        """Node of its devices; empty for an unallocated claim, and for devices that several nodes can reach."""
         selector = self.status.allocation.node_selector if self.status.allocation else None
         terms = selector.node_selector_terms if selector else ()
         fields = [f for term in terms for f in term.match_fields if f.key == "metadata.name" and f.operator == "In"]

@@ -1,4 +1,4 @@
-"""Which ResourceClaims a pod uses."""
+"""ResourceClaims that a pod uses."""
 
 from dataclasses import dataclass
 
@@ -7,23 +7,23 @@ from controller.kube.structs import Pod
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One claim of a pod."""
+    """Use of one claim by a pod."""
 
     claim: str
-    """`namespace/name`; empty while it was not made from its template yet."""
-    is_made_for_it: bool
-    """From a template: then it must belong to the very pod."""
+    """`namespace/name` of the claim; empty until it is generated from its template."""
+    is_generated: bool
+    """Whether it is generated from a template; then the pod must own it."""
 
 
 def uses_of(pod: Pod) -> tuple[Use, ...]:
-    """In the order of the pod. A claim that its template's controller found not to be needed is left out."""
+    """Claims of a pod, in order of its spec, without those that the template's controller found unnecessary."""
     made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
     namespace, found = pod.metadata.namespace, []
     for each in pod.spec.resource_claims:
         if each.resource_claim_name is not None:
-            found.append(Use(f"{namespace}/{each.resource_claim_name}", is_made_for_it=False))
+            found.append(Use(f"{namespace}/{each.resource_claim_name}", is_generated=False))
         elif each.name not in made:
-            found.append(Use("", is_made_for_it=True))
+            found.append(Use("", is_generated=True))
         elif (name := made[each.name]) is not None:
-            found.append(Use(f"{namespace}/{name}", is_made_for_it=True))
+            found.append(Use(f"{namespace}/{name}", is_generated=True))
     return tuple(found)

@@ -1,4 +1,4 @@
-"""What a ResourceClaim asks for, and whether the devices of a node can give it."""
+"""Device requests of a ResourceClaim, and whether the devices of a node satisfy them."""
 
 import hashlib
 from collections.abc import Mapping
@@ -11,30 +11,32 @@ from controller.dra.undecided import SelectorError, UnsupportedSelectorError
 
 
 class UnsupportedClaimError(ValueError):
-    """The claim asks in a way that Tonnage does not allocate (yet), or names a class that is not there."""
+    """The claim uses a feature that Tonnage does not allocate, or names a DeviceClass that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
+    """One device request of a claim."""
+
     name: str
     class_name: str
     count: int | None
-    """None: all devices of the node."""
+    """Number of devices; None: all devices of the node."""
     selectors: tuple[str, ...]
-    """Expressions of its class and its own; a device must meet all."""
+    """CEL expressions of its class and its own; a device must satisfy all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """What is to be allocated for one claim."""
+class ClaimRequests:
+    """All device requests of one claim."""
 
     requests: tuple[Request, ...]
     shared: tuple[str, ...] = ()
-    """Attributes in which all devices must agree."""
+    """Attributes that must have the same value on all devices."""
 
     @property
     def digest(self) -> str:
-        """The same for claims that the same nodes can serve."""
+        """Hash that is equal for claims that the same nodes can serve."""
         text = repr((sorted({s for r in self.requests for s in r.selectors}), self.shared, self.wants_all))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -43,12 +45,12 @@ class Ask:
         return any(request.count is None for request in self.requests)
 
     def count_on(self, inventory: Inventory) -> int:
-        """How many devices it takes of this node."""
+        """Number of devices that the claim takes on this node."""
         return sum(len(inventory.devices) if r.count is None else r.count for r in self.requests)
 
 
-def ask_of(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Ask:
-    """Raises UnsupportedClaimError."""
+def requests_of_claim(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> ClaimRequests:
+    """Device requests of a claim. Raises UnsupportedClaimError."""
     devices = claim.spec.devices
     requests = tuple(_request(each, classes) for each in devices.requests)
     if len(requests) > 1 and any(request.count is None for request in requests):
@@ -56,7 +58,7 @@ def ask_of(claim: ResourceClaim, classes: Mapping[str, DeviceClass]) -> Ask:
     if any(constraint.distinct_attribute for constraint in devices.constraints):
         raise UnsupportedClaimError("the constraint distinctAttribute is not supported")
     shared = sorted({c.match_attribute for c in devices.constraints if c.match_attribute})
-    return Ask(requests, tuple(shared))
+    return ClaimRequests(requests, tuple(shared))
 
 
 def _request(request: DeviceRequest, classes: Mapping[str, DeviceClass]) -> Request:
@@ -64,14 +66,14 @@ def _request(request: DeviceRequest, classes: Mapping[str, DeviceClass]) -> Requ
     if exact is None:
         raise UnsupportedClaimError(f"{what} is a list of alternatives (firstAvailable), which is not supported")
     if exact.admin_access:
-        raise UnsupportedClaimError(f"{what} asks for admin access, which Tonnage does not give")
+        raise UnsupportedClaimError(f"{what} asks for admin access, which Tonnage does not grant")
     if exact.capacity is not None:
-        raise UnsupportedClaimError(f"{what} asks for a share of a device's capacity, which is not supported")
+        raise UnsupportedClaimError(f"{what} asks for a fraction of a device's capacity, which is not supported")
     if exact.allocation_mode not in ("ExactCount", "All"):
-        raise UnsupportedClaimError(f"{what} has the allocation mode {exact.allocation_mode!r}, which is not known")
+        raise UnsupportedClaimError(f"{what} has the unknown allocation mode {exact.allocation_mode!r}")
     known = classes.get(exact.device_class_name)
     if known is None:
-        raise UnsupportedClaimError(f"{what} names DeviceClass {exact.device_class_name!r}, which is not there")
+        raise UnsupportedClaimError(f"{what} names DeviceClass {exact.device_class_name!r}, which does not exist")
     selectors = tuple(_checked(each, what) for each in (*known.spec.selectors, *exact.selectors))
     count = None if exact.allocation_mode == "All" else exact.count
     return Request(request.name, exact.device_class_name, count, selectors)
@@ -84,21 +86,21 @@ def _checked(written: DeviceSelector, what: str) -> str:
         raise UnsupportedClaimError(f"a selector of {what}: {error}") from error
 
 
-def fits(ask: Ask, inventory: Inventory) -> bool:
-    """Whether any devices of the node that are not withheld will do.
+def fits(wanted: ClaimRequests, inventory: Inventory) -> bool:
+    """Whether the usable devices of a node satisfy the requests.
 
-    A node of which only some devices match does not: Tonnage chooses among all devices of a node, which are of one
-    type. Raises SelectorError where a selector cannot be decided.
+    All of them must: Tonnage chooses freely among a node's devices, which are of one type. Raises SelectorError where a
+    selector cannot be evaluated.
     """
     usable = inventory.usable
-    if not usable or (ask.wants_all and len(usable) < len(inventory.devices)):
+    if not usable or (wanted.wants_all and len(usable) < len(inventory.devices)):
         return False
-    agrees = all(_agree(attribute, usable) for attribute in ask.shared)
-    return agrees and all(matches(request, listed) for request in ask.requests for listed in usable)
+    agrees = all(_agree(attribute, usable) for attribute in wanted.shared)
+    return agrees and all(matches(request, listed) for request in wanted.requests for listed in usable)
 
 
 def matches(request: Request, listed: Listed) -> bool:
-    """Raises SelectorError."""
+    """Whether a device satisfies all selectors of a request. Raises SelectorError."""
     return all(_compiled(text).matches(listed.id.driver, listed.device) for text in request.selectors)
 
 
@@ -115,6 +117,6 @@ def _agree(attribute: str, devices: tuple[Listed, ...]) -> bool:
 
 
 def _attribute(name: str, listed: Listed) -> Attribute | None:
-    """By its full name `domain/name`; a driver may leave its own domain away."""
+    """Attribute by its full name `domain/name`; a driver may omit its own domain."""
     own = name.removeprefix(f"{listed.id.driver}/")
     return listed.device.attributes.get(name) or listed.device.attributes.get(own)

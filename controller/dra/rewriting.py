@@ -1,6 +1,6 @@
-"""How devices of slices and claims look to planning: as GPUs of a node, and as what a pod asks for and holds.
+"""Rewriting of nodes and pods for planning: devices of slices become GPUs of nodes, claims become requests of pods.
 
-The labels, the taint and the gate here stand in the picture alone; nothing of them is ever written to the cluster.
+The labels, the taint and the gate here exist only in the snapshot; they are never written to the cluster.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -23,25 +23,25 @@ from controller.kube.structs import (
 )
 
 WAITING_GATE = SchedulingGate("tonnage.dev/claims")
-"""On a pod that cannot be planned for as its claims are."""
+"""Gate of a pod that cannot be planned because of its claims."""
 NODE_LABEL = "resource.tonnage.dev/node"
-"""The name of a node whose devices come from slices."""
+"""Label with the name of a node whose devices come from slices."""
 FITS_LABEL = "resource.tonnage.dev/fits-"
-"""With the digest of an ask: all devices of the node are what it asks for."""
+"""Prefix of a label that ends with the digest of a claim's requests: all devices of the node satisfy them."""
 DEVICE_TAINT = Taint("resource.tonnage.dev/devices", effect="NoSchedule")
-"""Keeps pods without claims from devices that only claims can give."""
+"""Taint that keeps pods without claims off devices that only claims can allocate."""
 HOLDER_PRIORITY = 2_000_001_000
-"""Of what holds devices without being a pod: nothing is stopped to have them. As high as system-node-critical."""
+"""Priority of placeholder pods, which must never be preempted; that of system-node-critical."""
 
-_BEARS_IT = Toleration(key=DEVICE_TAINT.key, operator="Exists")
+_TOLERATES_IT = Toleration(key=DEVICE_TAINT.key, operator="Exists")
 
 
-def pictured_node(
-    node: Node, inventory: Inventory, counted_as: Collection[str], labels: Mapping[str, str], *, is_shut: bool
+def translated_node(
+    node: Node, inventory: Inventory, counted_as: Collection[str], labels: Mapping[str, str], *, is_unschedulable: bool
 ) -> Node:
-    """A node that offers the devices of its slices.
+    """The node with the devices of its slices as an extended resource.
 
-    counted_as: all resources as which devices of slices are counted; what else it offers stays.
+    counted_as: all extended resources as which devices of slices are counted; other resources stay.
     """
     allocatable = {name: amount for name, amount in node.status.allocatable.items() if name not in counted_as}
     capacity = {name: amount for name, amount in node.status.capacity.items() if name not in counted_as}
@@ -52,15 +52,15 @@ def pictured_node(
     return replace(
         node,
         metadata=replace(node.metadata, labels=own),
-        spec=replace(node.spec, unschedulable=node.spec.unschedulable or is_shut, taints=taints),
+        spec=replace(node.spec, unschedulable=node.spec.unschedulable or is_unschedulable, taints=taints),
         status=replace(node.status, allocatable=allocatable, capacity=capacity),
     )
 
 
-def asking(pod: Pod, gpus: int, resource: str, devices: str | None, wants: Mapping[str, str]) -> Pod:
-    """A pod that asks for so many GPUs beside what its containers say, and that keeps to nodes with these labels.
+def with_requests(pod: Pod, gpus: int, resource: str, devices: str | None, wants: Mapping[str, str]) -> Pod:
+    """The pod with a request for `gpus` devices, beside those of its containers, on nodes with the labels `wants`.
 
-    devices: the numbers of those that it holds; None for a pod that holds none.
+    devices: numbers of the devices that it holds, joined by commas; None for a pod that holds none.
     """
     containers = pod.spec.containers
     if gpus:
@@ -69,40 +69,40 @@ def asking(pod: Pod, gpus: int, resource: str, devices: str | None, wants: Mappi
         pod.spec,
         containers=containers,
         node_selector={**pod.spec.node_selector, **wants},
-        tolerations=(*pod.spec.tolerations, _BEARS_IT),
+        tolerations=(*pod.spec.tolerations, _TOLERATES_IT),
     )
     annotations = replace(pod.metadata.annotations, devices=devices, gpu_milli=None)
     return replace(pod, metadata=replace(pod.metadata, annotations=annotations), spec=spec)
 
 
-def waiting(pod: Pod) -> Pod:
-    """A pod that is not planned for."""
+def gated(pod: Pod) -> Pod:
+    """The pod with a gate that keeps it out of planning."""
     return replace(pod, spec=replace(pod.spec, scheduling_gates=(*pod.spec.scheduling_gates, WAITING_GATE)))
 
 
-def holding(name: str, node: str, inventory: Inventory, numbers: Sequence[int]) -> Pod | None:
-    """What holds devices of a node and is no pod of the cluster; None where it would hold none.
+def holder_pod(name: str, node: str, inventory: Inventory, numbers: Sequence[int]) -> Pod | None:
+    """Placeholder pod that occupies devices of a node in the snapshot; None when there are no devices.
 
-    name: `namespace/name`, with a colon in the name, so that no pod of the cluster can be called so.
+    name: `namespace/name` with a colon in the name, so that no pod of the cluster can have it.
     """
     if not numbers:
         return None
     namespace, _, bare = name.partition("/")
     annotations = PodAnnotations(devices=",".join(map(str, numbers)), movable="false")
-    ask = Container(Resources(requests={inventory.resource: str(len(numbers))}))
+    container = Container(Resources(requests={inventory.resource: str(len(numbers))}))
     return Pod(
         PodMeta(bare, namespace, annotations=annotations),
-        PodSpec(containers=(ask,), node_name=node, priority=HOLDER_PRIORITY),
+        PodSpec(containers=(container,), node_name=node, priority=HOLDER_PRIORITY),
         PodStatus("Running"),
     )
 
 
 def holder_of(claim: str) -> str:
-    """The name of what holds the devices of a claim for which no bound pod answers."""
+    """Name of the placeholder for the devices of a claim without a bound pod."""
     namespace, _, name = claim.partition("/")
     return f"{namespace}/claim:{name}"
 
 
 def withholder_of(node: str) -> str:
-    """The name of what holds the devices of a node that are given to nobody."""
+    """Name of the placeholder for the withheld devices of a node."""
     return f"resource.tonnage.dev/withheld:{node}"

@@ -1,11 +1,11 @@
-"""CEL selectors of devices: the part of the language that chooses devices in practice, and a refusal of the rest.
+"""CEL selectors of devices: the part of the language that is used for devices in practice; the rest is refused.
 
 Supported: literals, lists, `&& || !`, comparisons, `in`, `has()`, `device.driver`, `device.attributes[domain].name`,
 `device.capacity[domain].name`, `quantity()`, `semver()`, and the methods of METHODS. Anything else, such as `cel.bind`
-or `exists()`, is refused as a whole: a selector that is half understood would choose wrong devices.
+or `exists()`, makes the whole selector invalid: a partly understood selector would choose wrong devices.
 
-Values behave as kube-scheduler's: a domain that a device lacks is empty, an attribute that it lacks is an error,
-and values of different types are never equal. Source: Kubernetes 1.36, dynamic-resource-allocation/cel/compile.go.
+Values behave as in kube-scheduler: a missing domain is empty, a missing attribute is an error, and values of different
+types are never equal. Source: Kubernetes 1.36, dynamic-resource-allocation/cel/compile.go.
 """
 
 import re
@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any
 
 from controller.api.quantity import quantity
-from controller.dra.cel_values import COMPARE, METHODS, Attributes, call, get, quantity_of, version_from, yes_or_no
+from controller.dra.cel_values import COMPARE, METHODS, Attributes, boolean, call, get, quantity_of, version_from
 from controller.dra.objects import Attribute, Device
 from controller.dra.undecided import SelectorError, UnsupportedSelectorError
 
@@ -26,22 +26,22 @@ Eval = Callable[[Mapping[str, Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A compiled expression."""
+    """Compiled selector."""
 
     text: str
     run: Eval
 
     def matches(self, driver: str, device: Device) -> bool:
-        """Raises SelectorError when it cannot be decided."""
+        """Whether it selects the device. Raises SelectorError when it cannot be evaluated."""
         found = self.run({"device": _facts(driver, device)})
         if not isinstance(found, bool):
-            raise SelectorError(f"{self.text!r} is no yes or no")
+            raise SelectorError(f"{self.text!r} is not true or false")
         return found
 
 
 @lru_cache(maxsize=1024)
 def selector(expression: str) -> Selector:
-    """Raises UnsupportedSelectorError."""
+    """Selector of a CEL expression. Raises UnsupportedSelectorError."""
     parser = _Parser(expression)
     run = parser.either()
     parser.expect("")
@@ -66,13 +66,13 @@ def _facts(driver: str, device: Device) -> dict[str, Any]:
 
 
 def value_of(attribute: Attribute) -> Any:
-    """The value that a selector sees. Raises SelectorError for a type that is not supported."""
+    """Value of an attribute in CEL. Raises SelectorError for an unsupported type."""
     for value in (attribute.integer, attribute.boolean, attribute.string):
         if value is not None:
             return value
     if attribute.version is not None:
         return version_from(attribute.version)
-    raise SelectorError("an attribute has a list for a value, which is not supported")
+    raise SelectorError("an attribute is a list, which is not supported")
 
 
 _TOKEN = re.compile(
@@ -93,18 +93,18 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
 
 
 MOST_TOKENS, DEEPEST = 400, 20
-"""Chosen: far more than anybody writes by hand. Whoever may make a ResourceClaim writes expressions of up to 10,000
-signs, and one that is deeper than Python's stack would end each cycle."""
+"""Maximum number of tokens and nesting depth. Chosen: far more than hand-written expressions have. Any user who may
+create a ResourceClaim may write 10,000 characters, and one nested deeper than Python's stack would end each cycle."""
 
 
 class _Parser:
-    """By recursive descent, into functions of the variables."""
+    """Recursive-descent parser that compiles an expression into functions of the variables."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens = list(islice(_tokens(text), MOST_TOKENS + 1))
         if len(self._tokens) > MOST_TOKENS:
-            raise UnsupportedSelectorError(f"more than {MOST_TOKENS} words and signs are not supported")
+            raise UnsupportedSelectorError(f"more than {MOST_TOKENS} tokens are not supported")
         self._at = self._depth = 0
 
     def _next(self) -> tuple[str, str]:
@@ -134,7 +134,7 @@ class _Parser:
     def _deeper(self) -> Iterator[None]:
         self._depth += 1
         if self._depth > DEEPEST:
-            raise UnsupportedSelectorError(f"more than {DEEPEST} parts within each other are not supported")
+            raise UnsupportedSelectorError(f"a nesting deeper than {DEEPEST} is not supported")
         yield
         self._depth -= 1
 
@@ -156,7 +156,7 @@ class _Parser:
         if self._took("!"):
             with self._deeper():
                 inner = self._unary()
-            return lambda v: not yes_or_no(inner(v))
+            return lambda v: not boolean(inner(v))
         return self._reached()
 
     def _reached(self) -> Eval:
@@ -226,17 +226,17 @@ def _unquoted(word: str) -> str:
 
 
 def _shortcut(left: Eval, right: Eval, *, decisive: bool) -> Eval:
-    """`||` and `&&`: the side that decides wins, also over an error of the other, as in CEL."""
+    """`||` and `&&` of CEL: the side that decides wins, even over an error of the other side."""
 
     def run(v: Mapping[str, Any]) -> bool:
         try:
-            if yes_or_no(left(v)) is decisive:
+            if boolean(left(v)) is decisive:
                 return decisive
         except SelectorError:
-            if yes_or_no(right(v)) is decisive:
+            if boolean(right(v)) is decisive:
                 return decisive
             raise
-        return yes_or_no(right(v))
+        return boolean(right(v))
 
     return run
 

@@ -1,9 +1,9 @@
-"""What slices and claims mean for nodes and pods: both are rewritten into what planning reads everywhere else.
+"""Translation of ResourceSlices and claims into plain nodes and pods, which is all that planning reads.
 
-A node offers as many GPUs as its slices list devices; a pod asks for as many as its claims do, names the devices that
-they hold, and keeps to the nodes whose devices match. So deciders, guard and account count devices of claims as they
-count all others. A claim that holds devices and that no bound pod answers for becomes a pod of its own in the picture:
-its devices are not free. Nobody outside this folder knows the difference.
+A node offers as many GPUs as its slices list devices. A pod requests as many as its claims, names the devices that they
+hold, and is restricted to nodes whose devices match. So deciders, guard and capacity check count devices of claims like
+all others. An allocated claim without a bound pod becomes a placeholder pod in the snapshot, because its devices are
+not free. No code outside this folder sees the difference.
 """
 
 from collections import Counter
@@ -13,21 +13,21 @@ from dataclasses import dataclass, field
 from cluster.errors import ActionError, Mistake
 from cluster.plans import Reason
 from controller.dra.allocation import allocation_writes, chosen, deallocation_writes, reservation_writes
-from controller.dra.feasibility import Fitting
+from controller.dra.feasibility import Feasibility
 from controller.dra.inventory import Inventory, inventory_from
 from controller.dra.objects import ResourceClaim
 from controller.dra.pod_claims import Use, uses_of
-from controller.dra.requests import Ask, UnsupportedClaimError, ask_of
+from controller.dra.requests import ClaimRequests, UnsupportedClaimError, requests_of_claim
 from controller.dra.rewriting import (
     NODE_LABEL,
-    asking,
+    gated,
     holder_of,
-    holding,
-    pictured_node,
-    waiting,
+    holder_pod,
+    translated_node,
+    with_requests,
     withholder_of,
 )
-from controller.dra.watched import Known
+from controller.dra.watched import WatchedObjects
 from controller.kube.cluster_view import SeenPod
 from controller.kube.stamp import Stamp
 from controller.kube.structs import Node, Pod
@@ -35,41 +35,41 @@ from controller.kube.write import Write
 
 
 @dataclass
-class Settled:
-    """What changed in the picture; None for what is gone."""
+class Translated:
+    """Nodes and pods that changed in translation; None for a deleted one."""
 
     nodes: dict[str, Node | None] = field(default_factory=dict)
     pods: dict[str, Pod | None] = field(default_factory=dict)
 
 
-class _Waits(Exception):  # noqa: N818 - never leaves this file
-    """A pod is not planned for, and why."""
+class _NotPlanned(Exception):  # noqa: N818 - never leaves this file
+    """Reason for which a pod is not planned."""
 
     def __init__(self, code: str, words: str) -> None:
         super().__init__(words)
         self.reason = Reason(code, words)
 
 
-class Book:
-    """What is known of slices and claims, as nodes and pods; and the writes that give devices away. For one thread."""
+class ClaimTranslation:
+    """Translated nodes and pods of all slices and claims, and the writes that allocate devices. Not thread-safe."""
 
     def __init__(self, drivers: Mapping[str, str], is_offered: Callable[[Mapping[str, str]], bool]) -> None:
-        """drivers: driver → the resource as which its devices are counted.
+        """drivers: driver → extended resource as which its devices are counted.
 
-        is_offered: whether the claims of pods on a node with these labels are allocated by Tonnage.
+        is_offered: whether Tonnage allocates claims on a node with these labels.
         """
         self._drivers = drivers
         self._is_offered = is_offered
-        self.known = Known()
-        """Tell it what the watches say."""
-        self._fitting = Fitting(drivers)
+        self.known = WatchedObjects()
+        """Watched objects, into which the watches put their changes."""
+        self._feasibility = Feasibility(drivers)
         self._reasons: dict[str, Reason] = {}
         self._mistakes: dict[str, tuple[Mistake, ...]] = {}
-        """By node, those that have some."""
+        """Errors by node."""
 
-    def settle(self) -> Settled:
-        """What nodes and pods are in the picture now, as far as that changed since the last time."""
-        known, out = self.known, Settled(pods=dict(self.known.passing))
+    def settle(self) -> Translated:
+        """Translated nodes and pods that changed since the last call."""
+        known, out = self.known, Translated(pods=dict(self.known.passing))
         for name in known.passing:
             self._reasons.pop(name, None)
         known.stale_claims.discard("")
@@ -77,34 +77,34 @@ class Book:
         for claim in known.stale_claims:
             known.stale_pods |= known.users.get(claim, set())
         self._take_inventories()
-        self._fit_asks()
+        self._match_requests()
         for name in sorted(known.stale_pods & known.pods.keys()):
-            out.pods[name] = self._pictured_pod(name)
+            out.pods[name] = self._translated_pod(name)
         for claim in sorted(known.stale_claims):
             out.pods[holder_of(claim)] = self._holder(claim)
         for node in sorted(known.stale_nodes):
-            out.nodes[node] = self._pictured_node(node)
+            out.nodes[node] = self._translated_node(node)
             out.pods[withholder_of(node)] = self._withheld_on(node)
             self._mistakes.pop(node, None)
-            if node in self._fitting.inventory and (mistakes := tuple(self._mistakes_of(node))):
+            if node in self._feasibility.inventory and (mistakes := tuple(self._mistakes_of(node))):
                 self._mistakes[node] = mistakes
-        known.looked_at()
+        known.clear_changes()
         return out
 
     @property
     def reasons(self) -> Mapping[str, Reason]:
-        """Why pods (`namespace/name`) that ask for Tonnage are not planned for."""
+        """Reasons why pods that wait for Tonnage are not planned, by `namespace/name`."""
         return dict(self._reasons)
 
     @property
     def mistakes(self) -> tuple[Mistake, ...]:
-        """What is wrong with the devices of nodes, and devices that two claims hold."""
+        """Errors of the devices of nodes, and devices that several claims hold."""
         return tuple(m for _, mistakes in sorted(self._mistakes.items()) for m in mistakes)
 
     def writes(self, pod: SeenPod, node: str, numbers: Iterable[int], stamp: Stamp) -> list[Write]:
-        """What makes the claims of a pod hold these devices of a node. Raises ActionError when they cannot."""
+        """Writes that allocate these devices of a node to the claims of a pod. Raises ActionError if impossible."""
         left, made = sorted(numbers), list[Write]()
-        known, inventory = self.known.pods.get(pod.name), self._fitting.inventory.get(node)
+        known, inventory = self.known.pods.get(pod.name), self._feasibility.inventory.get(node)
         if known is None or known.metadata.uid != pod.uid:
             raise ActionError(f"allocating for {pod.name}: it is gone, or has no claims")
         if inventory is None:
@@ -113,45 +113,49 @@ class Book:
         for use in uses_of(known):
             claim = self.known.claims.get(use.claim)
             if claim is None:
-                raise ActionError(f"allocating for {pod.name}: its claim {use.claim or '(of a template)'} is not there")
+                raise ActionError(
+                    f"allocating for {pod.name}: its claim {use.claim or '(of a template)'} does not exist"
+                )
             if claim.is_allocated:
                 if claim.node not in ("", node):
                     raise ActionError(f"allocating for {pod.name}: {claim.name} is allocated on {claim.node}")
                 made += [] if claim.is_reserved_for(pod.uid) else reservation_writes(claim, pod, stamp)
                 continue
             try:
-                ask = ask_of(claim, self.known.classes)
+                wanted = requests_of_claim(claim, self.known.classes)
             except UnsupportedClaimError as error:
                 raise ActionError(f"allocating {claim.name}: {error}") from error
-            count = ask.count_on(inventory)
-            given = chosen(ask, inventory, left[:count], held)
+            count = wanted.count_on(inventory)
+            given = chosen(wanted, inventory, left[:count], held)
             left, held = left[count:], held | {listed.id for _, listed in given}
             made += allocation_writes(claim, given, node, pod, stamp, self.known.classes)
         if left:
-            raise ActionError(f"allocating for {pod.name}: its claims take {left} fewer devices than were chosen")
+            raise ActionError(
+                f"allocating for {pod.name}: devices {left} were chosen beyond those that its claims take"
+            )
         return made
 
     def release_writes(self, claim: str, epoch: int) -> list[Write]:
-        """What takes the devices of a claim back that is half made. Raises ActionError when it is not."""
-        found = self.half_made().get(claim)
+        """Writes that deallocate a claim whose pods are all unbound. Raises ActionError when that is not so."""
+        found = self.claims_of_unbound_pods().get(claim)
         if found is None:
             raise ActionError(f"releasing claim {claim}: it is gone, or a pod that uses it has a node")
         return deallocation_writes(found, epoch)
 
     def users(self, claim: str) -> tuple[str, ...]:
-        """The pods (`namespace/name`) that use a claim."""
+        """Pods (`namespace/name`) that use a claim."""
         return self.known.users_of(claim)
 
-    def half_made(self) -> dict[str, ResourceClaim]:
-        """Claims that Tonnage allocated and that only pods without a node use."""
-        return self.known.half_made()
+    def claims_of_unbound_pods(self) -> dict[str, ResourceClaim]:
+        """Claims that Tonnage allocated, but whose pods are all unbound."""
+        return self.known.claims_of_unbound_pods()
 
     # Nodes.
 
     def _take_inventories(self) -> None:
         known = self.known
         for name in list(known.stale_nodes):
-            if self._fitting.put(name, self._inventory_of(name)):
+            if self._feasibility.put(name, self._inventory_of(name)):
                 claims = known.claims_on.get(name, set())
                 known.stale_claims |= claims
                 known.stale_pods |= {user for claim in claims for user in known.users.get(claim, ())}
@@ -165,50 +169,50 @@ class Book:
         found = inventory_from(slices, self._drivers)
         return found if found.devices or found.problems else None
 
-    def _fit_asks(self) -> None:
-        """Find out which nodes can serve asks that were not known, and forget what nobody asks any more."""
+    def _match_requests(self) -> None:
+        """Match new requests with the nodes, and forget requests that no pod makes any more."""
         known = self.known
-        known.stale_nodes |= self._fitting.learn(self._asks_of(known.stale_pods & known.pods.keys()))
-        if self._fitting.is_full:
-            asked = {ask.digest for ask in self._asks_of(known.pods)}
-            known.stale_nodes |= self._fitting.forget_all_but(asked)
+        known.stale_nodes |= self._feasibility.learn(self._pending_requests(known.stale_pods & known.pods.keys()))
+        if self._feasibility.is_full:
+            current = {wanted.digest for wanted in self._pending_requests(known.pods)}
+            known.stale_nodes |= self._feasibility.retain(current)
 
-    def _asks_of(self, pods: Iterable[str]) -> Iterator[Ask]:
-        """Those of claims that are not allocated, of pods that have no node."""
+    def _pending_requests(self, pods: Iterable[str]) -> Iterator[ClaimRequests]:
+        """Requests of the unallocated claims of unbound pods."""
         for name in pods:
             for use in () if self.known.is_bound(name) else uses_of(self.known.pods[name]):
                 claim = self.known.claims.get(use.claim)
-                if claim is not None and not claim.is_allocated and (ask := self._ask(claim)):
-                    yield ask
+                if claim is not None and not claim.is_allocated and (wanted := self._requests_of(claim)):
+                    yield wanted
 
-    def _ask(self, claim: ResourceClaim) -> Ask | None:
+    def _requests_of(self, claim: ResourceClaim) -> ClaimRequests | None:
         try:
-            return ask_of(claim, self.known.classes)
+            return requests_of_claim(claim, self.known.classes)
         except UnsupportedClaimError:
             return None
 
-    def _pictured_node(self, name: str) -> Node | None:
-        node, inventory = self.known.nodes.get(name), self._fitting.inventory.get(name)
+    def _translated_node(self, name: str) -> Node | None:
+        node, inventory = self.known.nodes.get(name), self._feasibility.inventory.get(name)
         if node is None or inventory is None:
             return node
-        labels = self._fitting.labels(name)
-        is_shut = bool(self._problems(name))
-        return pictured_node(node, inventory, self._drivers.values(), labels, is_shut=is_shut)
+        labels = self._feasibility.labels(name)
+        is_unschedulable = bool(self._problems(name))
+        return translated_node(node, inventory, self._drivers.values(), labels, is_unschedulable=is_unschedulable)
 
     def _problems(self, name: str) -> tuple[str, ...]:
-        node, inventory = self.known.nodes[name], self._fitting.inventory[name]
+        node, inventory = self.known.nodes[name], self._feasibility.inventory[name]
         counted = [r for r in self._drivers.values() if str(node.status.allocatable.get(r, "0")) != "0"]
         if counted:
-            plugin = f"it also offers {counted[0]} through a device plugin: the same devices could be given twice"
+            plugin = f"it also offers {counted[0]} through a device plugin: the same devices could be allocated twice"
             return (*inventory.problems, plugin)
         return inventory.problems
 
     def _mistakes_of(self, node: str) -> Iterable[Mistake]:
-        remedy = "nothing new starts there until that is put right"
+        remedy = "no new pod starts there until that is corrected"
         yield from (Mistake(f"Node/{node}", problem, remedy) for problem in self._problems(node))
-        withheld = Counter(each.withheld for each in self._fitting.inventory[node].devices if each.withheld)
+        withheld = Counter(each.withheld for each in self._feasibility.inventory[node].devices if each.withheld)
         for why, count in sorted(withheld.items()):
-            yield Mistake(f"Node/{node}", f"{count} devices are given to nobody: {why}")
+            yield Mistake(f"Node/{node}", f"{count} devices are not allocated: {why}")
         held = Counter(d for claim in self.known.claims_on.get(node, ()) for d in self.known.claims[claim].held)
         for device, count in sorted(held.items()):
             if count > 1:
@@ -216,95 +220,97 @@ class Book:
 
     # Pods.
 
-    def _pictured_pod(self, name: str) -> Pod:
+    def _translated_pod(self, name: str) -> Pod:
         pod = self.known.pods[name]
         self._reasons.pop(name, None)
         try:
             return self._running_pod(name, pod) if pod.spec.node_name else self._waiting_pod(name, pod)
-        except _Waits as waits:
+        except _NotPlanned as waits:
             self._reasons[name] = waits.reason
-            return waiting(pod)
+            return gated(pod)
 
     def _running_pod(self, name: str, pod: Pod) -> Pod:
-        inventory = self._fitting.inventory.get(pod.spec.node_name)
+        inventory = self._feasibility.inventory.get(pod.spec.node_name)
         if inventory is None:
             return pod
         gpus, numbers = 0, set[int]()
         for use in uses_of(pod):
             claim = self.known.claims.get(use.claim)
-            if claim is None or self.known.answers_for(use.claim) != name:
+            if claim is None or self.known.representative_of(use.claim) != name:
                 continue
             if claim.is_allocated:
                 mine = {n for device in claim.held if (n := inventory.number(device)) is not None}
                 gpus, numbers = gpus + len(mine), numbers | mine
-            elif ask := self._ask(claim):
-                gpus += ask.count_on(inventory)  # the watch of claims lags: the Binding's annotation says which
+            elif wanted := self._requests_of(claim):
+                gpus += wanted.count_on(
+                    inventory
+                )  # the watch of claims lags: the Binding's annotation names the devices
         devices = ",".join(map(str, sorted(numbers))) or (pod.metadata.annotations.devices if gpus else None)
-        return asking(pod, gpus, inventory.resource, devices, {})
+        return with_requests(pod, gpus, inventory.resource, devices, {})
 
     def _waiting_pod(self, name: str, pod: Pod) -> Pod:
         if pod.metadata.annotations.node and not pod.spec.scheduling_gates:
-            return pod  # released: it keeps the node that was chosen, and its claims hold the devices
+            return pod  # released: its node is chosen, and its claims hold the devices
         gpus, wants = 0, dict[str, str]()
         for use in uses_of(pod):
             claim = self._claim_for(pod, use)
             if claim.is_allocated:
                 if not claim.node:
-                    raise _Waits("ClaimUnsupported", f"{use.claim} holds devices of no single node")
+                    raise _NotPlanned("ClaimUnsupported", f"{use.claim} holds devices of no single node")
                 wants = _with(wants, NODE_LABEL, claim.node, use.claim)
                 continue
-            first = self.known.answers_for(use.claim)
+            first = self.known.representative_of(use.claim)
             if first != name:
-                raise _Waits("AwaitsClaim", f"{use.claim} is allocated together with pod {first}")
-            count, label, value = self._asks(use.claim, claim)
+                raise _NotPlanned("AwaitsClaim", f"{use.claim} is allocated together with pod {first}")
+            count, label, value = self._demand_of(use.claim, claim)
             gpus += count
             wants = _with(wants, label, value, use.claim)
-        return asking(pod, gpus, self._fitting.resource, None, wants)
+        return with_requests(pod, gpus, self._feasibility.resource, None, wants)
 
     def _claim_for(self, pod: Pod, use: Use) -> ResourceClaim:
         claim = self.known.claims.get(use.claim)
         if claim is None:
             what = use.claim or "the claim of its template"
-            raise _Waits("AwaitsClaim", f"{what} is not there yet")
-        if use.is_made_for_it and not claim.is_owned_by(pod.metadata.uid):
-            raise _Waits("AwaitsClaim", f"{use.claim} was made for another pod")
+            raise _NotPlanned("AwaitsClaim", f"{what} does not exist yet")
+        if use.is_generated and not claim.is_owned_by(pod.metadata.uid):
+            raise _NotPlanned("AwaitsClaim", f"{use.claim} was made for another pod")
         if claim.metadata.deletion_timestamp:
-            raise _Waits("AwaitsClaim", f"{use.claim} is being deleted")
+            raise _NotPlanned("AwaitsClaim", f"{use.claim} is being deleted")
         return claim
 
-    def _asks(self, name: str, claim: ResourceClaim) -> tuple[int, str, str]:
-        """How many devices a claim asks for, and the label by which the picture knows nodes that can serve it."""
+    def _demand_of(self, name: str, claim: ResourceClaim) -> tuple[int, str, str]:
+        """(number of devices, label, label value) of the nodes that can serve a claim. Raises _NotPlanned."""
         try:
-            ask = ask_of(claim, self.known.classes)
+            wanted = requests_of_claim(claim, self.known.classes)
         except UnsupportedClaimError as error:
-            raise _Waits("ClaimUnsupported", f"{name}: {error}") from error
-        demand = self._fitting.demand(ask)
+            raise _NotPlanned("ClaimUnsupported", f"{name}: {error}") from error
+        demand = self._feasibility.demand(wanted)
         if demand is None:
-            raise _Waits("NoDeviceMatches", f"{name}: {self._fitting.why_none(ask)}")
+            raise _NotPlanned("NoDeviceMatches", f"{name}: {self._feasibility.why_infeasible(wanted)}")
         return demand
 
-    # What holds devices and is no pod.
+    # Placeholders for devices that no pod holds.
 
     def _holder(self, name: str) -> Pod | None:
-        """In the place of an allocated claim for which no bound pod answers."""
+        """Placeholder for an allocated claim without a bound pod."""
         claim = self.known.claims.get(name)
-        inventory = self._fitting.inventory.get(claim.node) if claim else None
-        if claim is None or inventory is None or self.known.answers_for(name) is not None:
+        inventory = self._feasibility.inventory.get(claim.node) if claim else None
+        if claim is None or inventory is None or self.known.representative_of(name) is not None:
             return None
         numbers = [n for device in claim.held if (n := inventory.number(device)) is not None]
-        return holding(holder_of(name), claim.node, inventory, numbers)
+        return holder_pod(holder_of(name), claim.node, inventory, numbers)
 
     def _withheld_on(self, node: str) -> Pod | None:
-        inventory = self._fitting.inventory.get(node)
+        inventory = self._feasibility.inventory.get(node)
         if inventory is None:
             return None
         held = self.known.held_on(node)
         numbers = [n for n, each in enumerate(inventory.devices) if each.withheld and each.id not in held]
-        return holding(withholder_of(node), node, inventory, numbers)
+        return holder_pod(withholder_of(node), node, inventory, numbers)
 
 
 def _with(wants: Mapping[str, str], label: str, value: str, claim: str) -> dict[str, str]:
-    """One condition more on the node, of a claim. Raises _Waits where it contradicts that of another claim."""
+    """Node labels with one more, from a claim. Raises _NotPlanned where it contradicts that of another claim."""
     if wants.get(label, value) != value:
-        raise _Waits("ClaimsApart", f"{claim} is on {value}, another of its claims on {wants[label]}")
+        raise _NotPlanned("ClaimsApart", f"{claim} is on {value}, another of its claims on {wants[label]}")
     return {**wants, label: value}

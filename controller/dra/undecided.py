@@ -1,9 +1,9 @@
-"""Why a selector chooses nothing."""
+"""Errors of device selectors."""
 
 
 class UnsupportedSelectorError(ValueError):
-    """The expression uses what is not supported here, or is no CEL at all."""
+    """The expression is not valid CEL, or uses an unsupported part of it."""
 
 
 class SelectorError(ValueError):
-    """The expression cannot be decided for this device, such as for an attribute that it lacks."""
+    """The expression cannot be evaluated for a device, for example because the device lacks an attribute."""

@@ -1,6 +1,7 @@
-"""What the watches said of slices, claims and classes, and of the nodes and pods that they concern, and who uses what.
+"""Watched ResourceSlices, claims and DeviceClasses with their nodes and pods, and indexes between them.
 
-Nothing is concluded here; what changed since somebody last looked is told, so that only that is looked at again.
+It derives nothing. It records which objects changed since the last translation, so that only these are translated
+again.
 """
 
 from collections import defaultdict
@@ -10,16 +11,16 @@ from controller.dra.objects import DeviceClass, DeviceId, ResourceClaim, Resourc
 from controller.dra.pod_claims import uses_of
 from controller.kube.structs import Node, Pod
 
-Kept = TypeVar("Kept")
+Stored = TypeVar("Stored")
 
 
-class Known:
-    """The objects, by name (`namespace/name`), and the ways from one to the other. For one thread."""
+class WatchedObjects:
+    """Objects by name (`namespace/name`), with indexes between them. Not thread-safe."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
-        """Those with claims."""
+        """Pods with claims."""
         self.slices: dict[str, ResourceSlice] = {}
         self.claims: dict[str, ResourceClaim] = {}
         self.classes: dict[str, DeviceClass] = {}
@@ -28,13 +29,14 @@ class Known:
         self.pods_on: defaultdict[str, set[str]] = defaultdict(set)
         self.claims_on: defaultdict[str, set[str]] = defaultdict(set)
         self.stale_nodes: set[str] = set()
-        """What changed, or hangs on what changed, since `looked_at`."""
+        """Nodes that changed, or depend on a change, since `clear_changes`; likewise the next two."""
         self.stale_pods: set[str] = set()
         self.stale_claims: set[str] = set()
         self.passing: dict[str, Pod | None] = {}
-        """Pods without claims, or gone, that changed since then."""
+        """Changed pods without claims, which need no translation; None for a deleted pod."""
 
-    def looked_at(self) -> None:
+    def clear_changes(self) -> None:
+        """Mark all objects as translated."""
         self.stale_nodes, self.stale_pods, self.stale_claims, self.passing = set(), set(), set(), {}
 
     def put_node(self, name: str, node: Node | None) -> None:
@@ -85,11 +87,11 @@ class Known:
         self.stale_pods |= self.pods.keys()
 
     def users_of(self, claim: str) -> tuple[str, ...]:
-        """The pods (`namespace/name`) that use a claim."""
+        """Pods (`namespace/name`) that use a claim."""
         return tuple(sorted(self.users.get(claim, ())))
 
-    def half_made(self) -> dict[str, ResourceClaim]:
-        """Claims that Tonnage allocated and that only pods without a node use."""
+    def claims_of_unbound_pods(self) -> dict[str, ResourceClaim]:
+        """Claims that Tonnage allocated, but whose pods are all unbound."""
         found = {}
         for names in self.claims_on.values():
             for name in names:
@@ -105,9 +107,11 @@ class Known:
         known = self.pods.get(pod)
         return known is not None and bool(known.spec.node_name)
 
-    def answers_for(self, claim: str) -> str | None:
-        """The pod whose ask and devices a claim is: the first that is bound, or of a claim that is not allocated, the
-        first that waits."""
+    def representative_of(self, claim: str) -> str | None:
+        """Pod that accounts for a claim's requests and devices.
+
+        It is the first bound pod of the claim; for an unallocated claim without one, the first pending pod.
+        """
         users = sorted(user for user in self.users.get(claim, ()) if not self.pods[user].holds_nothing)
         bound = [user for user in users if self.is_bound(user)]
         known = self.claims.get(claim)
@@ -117,14 +121,15 @@ class Known:
 
 
 def _leave(index: dict[str, set[str]], key: str, name: str) -> None:
-    """Names of claims never come again: what has nobody left is forgotten, else it would be kept for ever."""
+    """Remove a name from an index, and its key with the last name: names of claims do not recur, so keys would pile
+    up."""
     if key in index:
         index[key].discard(name)
         if not index[key]:
             del index[key]
 
 
-def _put(store: dict[str, Kept], name: str, value: Kept | None) -> None:
+def _put(store: dict[str, Stored], name: str, value: Stored | None) -> None:
     if value is None:
         store.pop(name, None)
     else:

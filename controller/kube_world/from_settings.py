@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from cluster.snapshot import Snapshot
 from controller.dra.rewriting import holder_of
-from controller.dra.translation import Book
+from controller.dra.translation import ClaimTranslation
 from controller.kube.cache import Cache
 from controller.kube.cluster_view import SeenClaim
 from controller.kube_world.cached_view import CachedSightings, Deployment, instant_or_none, is_ours
@@ -46,7 +46,7 @@ def observer_from(
         caches,
         clock,
         is_ours=is_ours,
-        new_book=lambda: Book(settings.dra_drivers, is_allocated_here),
+        new_book=lambda: ClaimTranslation(settings.dra_drivers, is_allocated_here),
         at_first_sight=at_first_sight,
         facts=facts,
     )

@@ -15,7 +15,7 @@ from controller.api.node import KIND as NODE
 from controller.api.pod import KIND as POD
 from controller.dra.objects import API as RESOURCE_API
 from controller.dra.objects import DeviceClass, ResourceClaim, ResourceSlice
-from controller.dra.translation import Book
+from controller.dra.translation import ClaimTranslation
 from controller.kube.cache import Cache, Resource
 from controller.kube.connection import Transport
 from controller.kube.reflector import Surroundings, WatchTimes, reflect
@@ -109,7 +109,7 @@ class Observer:
         clock: Callable[[], float],
         *,
         is_ours: Callable[[Pod], bool] = lambda _: True,
-        new_book: Callable[[], Book] = lambda: Book({}, lambda _: False),
+        new_book: Callable[[], ClaimTranslation] = lambda: ClaimTranslation({}, lambda _: False),
         stale_after_s: float = STALE_AFTER_S,
         at_first_sight: Callable[[], None] = settle_heap,
         facts: tuple[Fact, ...] = FACTS,
@@ -219,7 +219,7 @@ class Observer:
         settled = self._book.settle()
         return settled.nodes, settled.pods
 
-    def with_book(self, look: Callable[[Book], T]) -> T:
+    def with_book(self, look: Callable[[ClaimTranslation], T]) -> T:
         """What somebody finds in the book of devices as it was at the last snapshot."""
         with self._lock:
             return look(self._book)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from controller.dra.objects import DeviceClass, ResourceClaim, ResourceSlice
-from controller.dra.translation import Book
+from controller.dra.translation import ClaimTranslation
 from controller.kube.structs import Node, Pod, object_from
 
 DRIVER = "gpu.nvidia.com"
@@ -90,16 +90,16 @@ def decoded(content: Mapping[str, Any], kind: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(content), type=kind)
 
 
-def book(*known: Node | Pod | ResourceSlice | ResourceClaim | DeviceClass, classes: bool = True) -> Book:
+def book(*known: Node | Pod | ResourceSlice | ResourceClaim | DeviceClass, classes: bool = True) -> ClaimTranslation:
     """That has seen all these, of a cluster whose nodes are all Tonnage's."""
-    made = Book(DRIVERS, lambda _: True)
+    made = ClaimTranslation(DRIVERS, lambda _: True)
     if classes:
         made.known.put_class(DRIVER, device_class(f"device.driver == '{DRIVER}'"))
     see(made, *known)
     return made
 
 
-def see(into: Book, *known: Node | Pod | ResourceSlice | ResourceClaim | DeviceClass) -> None:
+def see(into: ClaimTranslation, *known: Node | Pod | ResourceSlice | ResourceClaim | DeviceClass) -> None:
     for each in known:
         name = each.metadata.name
         match each:

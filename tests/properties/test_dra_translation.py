@@ -1,4 +1,4 @@
-"""The book of devices is patched event by event; it must always say what one says that is made anew."""
+"""Claims are translated event by event; the result must always equal a translation from scratch."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controller.dra.rewriting import FITS_LABEL
-from controller.dra.translation import Book
+from controller.dra.translation import ClaimTranslation
 from controller.kube.structs import Node, Pod
 from tests.builders.dra import DRIVER, DRIVERS, claim, device_class, devices, node, pod, request, slice_on
 
@@ -50,11 +50,11 @@ EVENTS = st.sampled_from([(kind, name) for kind, store in STORES.items() for nam
 )
 
 
-def new_book() -> Book:
-    return Book(DRIVERS, lambda labels: labels.get("pool") == "dra")
+def new_book() -> ClaimTranslation:
+    return ClaimTranslation(DRIVERS, lambda labels: labels.get("pool") == "dra")
 
 
-def tell(book: Book, kind: str, name: str, found: Any) -> None:
+def tell(book: ClaimTranslation, kind: str, name: str, found: Any) -> None:
     match kind:
         case "node":
             book.known.put_node(name, found)
@@ -117,4 +117,4 @@ def test_a_book_that_was_patched_says_what_a_new_one_says(batches: list[list[Any
         assert comparable(nodes, pods) == comparable(fresh_nodes, fresh_pods)
         assert patched.reasons == fresh.reasons
         assert patched.mistakes == fresh.mistakes
-        assert patched.half_made() == fresh.half_made()
+        assert patched.claims_of_unbound_pods() == fresh.claims_of_unbound_pods()

@@ -17,7 +17,7 @@ from controller.dra.undecided import SelectorError
         ("a100", False),
     ],
 )
-def test_what_can_try_few_ways_is_searched(pattern: str, *, found: bool) -> None:
+def test_a_pattern_with_little_backtracking_is_searched(pattern: str, *, found: bool) -> None:
     assert found_in("NVIDIA-A100-SXM4-80GB", pattern) is found
 
 
@@ -43,5 +43,5 @@ def test_what_could_take_long_or_means_something_else_is_refused(pattern: str) -
 
 
 def test_a_text_that_is_longer_than_any_attribute_is_not_searched() -> None:
-    with pytest.raises(SelectorError, match="65 signs"):
+    with pytest.raises(SelectorError, match="65 characters"):
         found_in("a" * 65, "a")

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from cluster.errors import ActionError
 from controller.dra.rewriting import DEVICE_TAINT, FITS_LABEL, NODE_LABEL
-from controller.dra.translation import Book
+from controller.dra.translation import ClaimTranslation
 from controller.kube.cluster_view import SeenPod
 from controller.kube.stamp import Stamp
 from controller.kube.structs import GeneratedClaim, Node, Pod, PodStatus
@@ -15,13 +15,13 @@ STAMP = Stamp(5, 1_772_366_400.0)
 STAMPED = {"tonnage.dev/epoch": "5", "tonnage.dev/placed-at": "2026-03-01T12:00:00Z"}
 
 
-def node_of(known: Book, name: str = "a") -> Node:
+def node_of(known: ClaimTranslation, name: str = "a") -> Node:
     found = known.settle().nodes[name]
     assert found is not None
     return found
 
 
-def pod_of(known: Book, name: str) -> Pod:
+def pod_of(known: ClaimTranslation, name: str) -> Pod:
     found = known.settle().pods[f"ns/{name}"]
     assert found is not None
     return found
@@ -309,7 +309,7 @@ def test_a_pod_of_the_same_name_made_since_is_not_allocated_for() -> None:
 
 
 def test_nodes_of_other_pools_stay_as_they_are() -> None:
-    known = Book({DRIVER: "nvidia.com/gpu"}, lambda labels: labels.get("pool") == "dra")
+    known = ClaimTranslation({DRIVER: "nvidia.com/gpu"}, lambda labels: labels.get("pool") == "dra")
     see(known, node("a", {"pool": "gate"}, **{"nvidia.com/gpu": "4"}), slice_on("a", devices(8)))
 
     assert node_of(known) == node("a", {"pool": "gate"}, **{"nvidia.com/gpu": "4"})
@@ -325,7 +325,7 @@ def test_only_allocations_of_tonnage_whose_pods_have_no_node_are_half_made() -> 
 
     known = book(node("a"), slice_on("a", devices(8)), *held, *pods)
 
-    assert list(known.half_made()) == ["ns/ours"]
+    assert list(known.claims_of_unbound_pods()) == ["ns/ours"]
 
 
 def test_nothing_is_kept_of_claims_and_pods_that_are_gone() -> None:
@@ -343,8 +343,8 @@ def test_nothing_is_kept_of_claims_and_pods_that_are_gone() -> None:
     assert sizes(known) == before
 
 
-def sizes(known: Book) -> dict[str, int]:
+def sizes(known: ClaimTranslation) -> dict[str, int]:
     """Of all that a book keeps."""
-    parts = (known, known.known, known._fitting)
+    parts = (known, known.known, known._feasibility)
     held = {f"{type(part).__name__}.{name}": value for part in parts for name, value in vars(part).items()}
     return {name: len(value) for name, value in held.items() if isinstance(value, dict | set)}
