@@ -1,1 +1,1 @@
-"""Metrics: the table of all of them, the registry that counts, the endpoint that serves them."""
+"""Metrics: the table that defines them, the registry that holds their values, the endpoint that serves them."""

@@ -1,4 +1,4 @@
-"""The metrics endpoint: answers `GET /metrics` on a port of its own, in a thread of its own."""
+"""Metrics endpoint: answers `GET /metrics` on its own port, in its own thread."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +13,8 @@ from controller.metrics.registry import Meter
 def metrics_endpoint(meter: Meter, host: str, port: int) -> Iterator[int]:
     """Serve the meter while the block runs; yields the port (a free one when `port` is 0).
 
-    A thread of its own, so that a cycle that takes long can still be watched taking long.
-    Raises ConfigError when the port cannot be had.
+    It has its own thread, so that a scrape succeeds even during a long cycle. Raises ConfigError when the port cannot
+    be opened.
     """
     try:
         server, thread = start_http_server(port, host, registry=meter.registry)

@@ -1,4 +1,4 @@
-"""The meter: holds the numbers of the metrics table and hands them to Prometheus when it asks."""
+"""Registry of the metrics in the table, which Prometheus scrapes."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -23,30 +23,30 @@ from controller.metrics.table import BATCH, BRAIN, FLEET, LOOP, POWER, POWER_LOO
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One number of one gauge."""
+    """Value of a gauge."""
 
     name: str
     labels: tuple[str, ...]
-    """Values in the order of the metric's labels."""
+    """Label values, in order of the metric's labels."""
     value: float
 
 
 class Meter:
     """Counters and histograms of a process, and the gauges of the last cycle.
 
-    The gauges that describe the cluster are replaced all at once, so that a scrape never mixes two cycles and what is
-    gone from the cluster is gone from here. Safe to use from several threads.
+    The gauges that describe the cluster are replaced together, so that a scrape never mixes two cycles, and series of
+    deleted objects disappear. Thread-safe.
     """
 
     def __init__(self) -> None:
-        # Prometheus ignores the creation times in its text format, and they would double the number of series.
+        # In the text format creation times would double the number of series, and Prometheus ignores them.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        self._picture, self._power = _Picture(FLEET + BATCH + SERVICES), _Picture(POWER)
-        self.registry.register(self._picture)
-        self.registry.register(self._power)
+        self._cluster_gauges, self._power_gauges = _GaugeSet(FLEET + BATCH + SERVICES), _GaugeSet(POWER)
+        self.registry.register(self._cluster_gauges)
+        self.registry.register(self._power_gauges)
         own = LOOP + PROCESS + BRAIN + POWER_LOOP
         self._counters = {
             m.name: Counter(m.name, m.help, m.labels, registry=self.registry) for m in _of(own, "counter")
@@ -59,15 +59,17 @@ class Meter:
         self.set("tonnage_build_info", 1, VERSION)
 
     def publish(self, samples: Iterable[Sample]) -> None:
-        """Replace the gauges of the cluster and its services; none when this replica does not lead."""
-        self._picture.samples = tuple(samples)
+        """Replace the gauges of the cluster and its services; call it without samples when this replica does not
+        lead."""
+        self._cluster_gauges.samples = tuple(samples)
 
     def publish_power(self, samples: Iterable[Sample]) -> None:
-        """The same of the gauges of power, which are told more often than cycles run."""
-        self._power.samples = tuple(samples)
+        """Replace the gauges of power, which change more often than cycles run."""
+        self._power_gauges.samples = tuple(samples)
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
-        """Add to a counter of the table. `by` 0 makes its series exist, so that its first step is seen as one."""
+        """Add to a counter of the table. With `by` 0 its series begins to exist, so that the first increment is
+        visible."""
         counter = self._counters[name]
         (counter.labels(*labels) if labels else counter).inc(by)
 
@@ -82,7 +84,7 @@ class Meter:
         (gauge.labels(*labels) if labels else gauge).set(value)
 
     def foresee(self, name: str, *values: Iterable[str]) -> None:
-        """Let a counter start at 0 for every combination of these label values."""
+        """Initialise a counter to 0 for every combination of these label values."""
         for labels in product(*values):
             self.count(name, *labels, by=0)
 
@@ -92,15 +94,17 @@ TROUBLE_CODES = ("429", "500", "503", "none")
 
 
 def foresee_requests(meter: Meter) -> None:
-    """Let the counters of requests that go wrong start at 0: a share of failures is then 0 before the first, instead of
-    missing, and the first shows as a step."""
+    """Initialise the counters of failed requests to 0.
+
+    So a failure ratio is 0 instead of missing before the first failure, and the first failure is a visible increment.
+    """
     meter.foresee("tonnage_api_requests_total", VERBS, TROUBLE_CODES)
 
 
 def count_request(meter: Meter, verb: str, code: int, took_s: float) -> None:
-    """One answered request to the Kubernetes API.
+    """Count one completed request to the Kubernetes API.
 
-    verb: as in RBAC (`get`, `list`, `watch`, `create`, `patch`, ...). code: HTTP status; 0 when there was no answer.
+    verb: as in RBAC (`get`, `list`, `watch`, `create`, `patch`, ...). code: HTTP status; 0 without a response.
     """
     meter.count("tonnage_api_requests_total", verb, str(code) if code else "none")
     if verb != "watch":
@@ -111,8 +115,8 @@ def _of(metrics: Iterable[Metric], kind: str) -> Iterator[Metric]:
     return (metric for metric in metrics if metric.kind == kind)
 
 
-class _Picture(Collector):
-    """The gauges of the cluster as one immutable whole, which a scrape reads once."""
+class _GaugeSet(Collector):
+    """Gauges whose samples are one immutable tuple, which a scrape reads once."""
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         self._metrics = tuple(metrics)

@@ -1,4 +1,4 @@
-"""Every metric that Tonnage exposes, in one table: name, kind, meaning, labels. Nothing else may be exposed."""
+"""Table of all metrics that Tonnage exposes: name, kind, meaning, labels. No others may be exposed."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,73 +6,80 @@ from typing import Literal
 Kind = Literal["counter", "gauge", "histogram"]
 
 CYCLE_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""Goals lie at 0.5 s (median) and 2 s (99 %); the widest is past any deadline of planning."""
+"""Bucket edges of cycles. The goals are 0.5 s (median) and 2 s (99 %); the largest exceeds every planning deadline."""
 REQUEST_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0)
-"""An unloaded API server answers in 1 to 20 ms; 30 s is where a request is given up."""
+"""Bucket edges of API requests. An unloaded API server answers in 1 to 20 ms; the timeout is 30 s."""
 WAIT_BUCKETS_S = (0.5, 1.0, 2.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
-"""From within one cycle to a day: a full fleet makes pods wait for others to end."""
+"""Bucket edges of waiting pods, from one cycle to a day: on a full fleet pods wait for others to end."""
 REACTION_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0)
-"""The goal is 0.5 s for 99 %."""
+"""Bucket edges of the power loop's reaction; the goal is 0.5 s for 99 %."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric as Prometheus knows it."""
+    """Definition of one Prometheus metric."""
 
     name: str
     kind: Kind
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
-    """Upper edges; only of a histogram."""
+    """Upper bucket edges of a histogram; empty for other kinds."""
 
 
 FLEET = (
     Metric(
         "tonnage_gpus",
         "gauge",
-        "Devices by what they do. Allocated: held by pods. Stranded: idle, and the pods that usually come could not "
-        "use it (expected value). Free: idle and usable. Closed: idle on cordoned or unready nodes. Adds up to all.",
+        "Devices by state. Allocated: held by pods. Stranded: idle, but unusable for typical pods (expected value). "
+        "Free: idle and usable. Closed: idle on unschedulable nodes (cordoned, not ready). The sum is all devices.",
         ("gpu_type", "state"),
     ),
     Metric(
         "tonnage_fleet_cost_dollars_per_hour",
         "gauge",
-        "Price of the devices by what they do, US dollars for one hour at the price of their GPUType.",
+        "Cost of the devices by state, US dollars per hour at the price of their GPUType.",
         ("gpu_type", "state"),
     ),
-    Metric("tonnage_nodes", "gauge", "Nodes: open to new pods, or closed (cordoned, not ready).", ("state",)),
-    Metric("tonnage_pods", "gauge", "Pods: running (holding resources) or pending.", ("state",)),
-    Metric("tonnage_gangs", "gauge", "Gangs: running (enough members), pending, or without pods.", ("state",)),
+    Metric("tonnage_nodes", "gauge", "Nodes by state: open (schedulable), closed (cordoned, not ready).", ("state",)),
+    Metric("tonnage_pods", "gauge", "Pods by state: running (holding resources), pending.", ("state",)),
+    Metric(
+        "tonnage_gangs", "gauge", "Gangs by state: running (enough members), pending, empty (without pods).", ("state",)
+    ),
     Metric(
         "tonnage_oldest_pending_seconds",
         "gauge",
-        "How long the longest waiting pod or gang has been pending since this leader first saw it; 0 when none waits.",
+        "Longest time that a pod or gang has been pending since this leader first observed it; 0 when none is pending.",
         ("kind",),
     ),
-    Metric("tonnage_unplaced", "gauge", "Pods and gangs that the last plan found no place for.", ("reason",)),
-    Metric("tonnage_findings", "gauge", "Verdicts and forecasts of the last plan.", ("reason",)),
-    Metric("tonnage_observed_timestamp_seconds", "gauge", "When each part of the cluster was last seen.", ("part",)),
+    Metric("tonnage_unplaced", "gauge", "Pods and gangs that the last plan could not place, by reason.", ("reason",)),
+    Metric("tonnage_findings", "gauge", "Verdicts and forecasts of the last plan, by reason.", ("reason",)),
+    Metric(
+        "tonnage_observed_timestamp_seconds",
+        "gauge",
+        "Time when each part of the cluster was last observed.",
+        ("part",),
+    ),
 )
 
 BATCH = (
     Metric(
         "tonnage_batch_cost_dollars_per_hour",
         "gauge",
-        "What the last batch costs: idle nodes that it starts, and what it leaves out at its price. Only of the "
-        "planner `columns`, by the highest rung of its ladder.",
+        "Cost of the last batch: idle nodes that it uses, and the price of what it leaves unplaced. Only with the "
+        "planner `columns`; rung: the highest stage of its solver ladder that ran.",
         ("rung",),
     ),
     Metric(
         "tonnage_batch_cost_bound_dollars_per_hour",
         "gauge",
-        "No plan for that batch could cost less: proven, not estimated.",
+        "Proven lower bound of the cost of that batch.",
         ("rung",),
     ),
     Metric(
         "tonnage_batch_cost_gap_ratio",
         "gauge",
-        "Share of that cost that is not proven to be needed; 0: proven cheapest.",
+        "Fraction of that cost above the proven lower bound; 0: proven cheapest.",
         ("rung",),
     ),
 )
@@ -81,31 +88,31 @@ SERVICES = (
     Metric(
         "tonnage_service_cost_dollars_per_hour",
         "gauge",
-        "Cost of a service's planned mix, US dollars for one hour.",
+        "Cost of a service's planned GPU mix, US dollars per hour.",
         ("model_service",),
     ),
     Metric(
         "tonnage_service_cost_bound_dollars_per_hour",
         "gauge",
-        "No mix that serves the service can cost less than this: the solver's proof.",
+        "Proven lower bound of the cost of any GPU mix that serves the service.",
         ("model_service",),
     ),
     Metric(
         "tonnage_service_cost_gap_ratio",
         "gauge",
-        "Share of the cost that is not proven to be needed; 0: proven cheapest.",
+        "Fraction of the cost above the proven lower bound; 0: proven cheapest.",
         ("model_service",),
     ),
     Metric(
         "tonnage_service_instances",
         "gauge",
-        "Instances of a service by GPU type: wanted by the plan, or running.",
+        "Instances of a service by GPU type and state: wanted (by the plan), running.",
         ("model_service", "gpu_type", "state"),
     ),
     Metric(
         "tonnage_service_unplanned",
         "gauge",
-        "1 for a service that the last plan has no mix for, with why; its instances stay as they are.",
+        "1 for a service without a GPU mix in the last plan, by reason; its instances stay unchanged.",
         ("model_service", "reason"),
     ),
 )
@@ -114,151 +121,175 @@ LOOP = (
     Metric(
         "tonnage_cycles_total",
         "counter",
-        "Cycles of the loop: acted, quiet (nothing to do), blind (the cluster could not be seen), failed.",
+        "Cycles by result: acted, quiet (nothing to do), blind (the cluster could not be observed), failed.",
         ("result",),
     ),
-    Metric("tonnage_cycle_seconds", "histogram", "Length of one whole cycle.", (), CYCLE_BUCKETS_S),
-    Metric("tonnage_cycle_stage_seconds", "histogram", "Length of each stage of a cycle.", ("stage",), CYCLE_BUCKETS_S),
+    Metric("tonnage_cycle_seconds", "histogram", "Duration of a cycle.", (), CYCLE_BUCKETS_S),
+    Metric("tonnage_cycle_stage_seconds", "histogram", "Duration of a stage of a cycle.", ("stage",), CYCLE_BUCKETS_S),
     Metric(
         "tonnage_last_cycle_timestamp_seconds",
         "gauge",
-        "When the last cycle ended that saw the cluster, or when this replica took the lead; 0: it never led.",
+        "End of the last cycle that observed the cluster, or time when this replica became leader; 0: never led.",
     ),
     Metric(
         "tonnage_actions_total",
         "counter",
-        "Actions by what became of them. Done; failed in the cluster; skipped after a failure; stuck: was to take "
-        "back what stands half done, and failed.",
+        "Actions by result: done; failed; skipped after a failure; stuck (the rollback of a partly placed gang or of "
+        "an unbound pod failed).",
         ("action", "result"),
     ),
-    Metric("tonnage_guard_refusals_total", "counter", "Actions that the guard struck out of plans.", ("reason",)),
+    Metric(
+        "tonnage_guard_refusals_total", "counter", "Actions that the guard removed from plans, by reason.", ("reason",)
+    ),
     Metric(
         "tonnage_plans_out_of_time_total",
         "counter",
-        "Plans of which time cut something off, by what: the machine was too slow or too busy for the work.",
+        "Plans that the deadline cut short, by what was cut: the machine was too slow or too busy.",
         ("reason",),
     ),
     Metric(
         "tonnage_pod_wait_seconds",
         "histogram",
-        "From when this leader first saw a pod pending until it was placed.",
+        "Time from the first observation of a pending pod by this leader until it was placed.",
         (),
         WAIT_BUCKETS_S,
     ),
 )
 
 PROCESS = (
-    Metric("tonnage_leader", "gauge", "1 in the replica that holds the Lease and writes, else 0."),
-    Metric("tonnage_lease_epoch", "gauge", "How often the Lease has changed hands; every write carries it."),
+    Metric("tonnage_leader", "gauge", "1 in the replica that holds the Lease and writes, 0 in others."),
+    Metric("tonnage_lease_epoch", "gauge", "Lease epoch: number of changes of the leader; stamped on every write."),
     Metric(
         "tonnage_fenced_writes_total",
         "counter",
-        "Writes that the API server refused because another replica leads by now.",
+        "Writes that the API server refused because another replica leads.",
     ),
     Metric("tonnage_api_requests_total", "counter", "Requests to the Kubernetes API.", ("verb", "code")),
     Metric(
         "tonnage_api_request_seconds",
         "histogram",
-        "Time until a request was answered; not for watches, which stay open.",
+        "Duration of requests to the Kubernetes API, without watches, which stay open.",
         ("verb",),
         REQUEST_BUCKETS_S,
     ),
-    Metric("tonnage_build_info", "gauge", "Always 1, with the version that runs.", ("version",)),
+    Metric("tonnage_build_info", "gauge", "Always 1, with the running version as a label.", ("version",)),
 )
 
 BRAIN = (
-    Metric("tonnage_brain_up", "gauge", "1 while the brain on Ray is up and trusted; 0 also where none is wanted."),
-    Metric("tonnage_brain_plans_total", "counter", "Plans by who made them: ray, or local, in this process.", ("by",)),
+    Metric(
+        "tonnage_brain_up",
+        "gauge",
+        "1 while the brain (the planner process on Ray) is up and its circuit breaker closed; 0 also without a brain.",
+    ),
+    Metric(
+        "tonnage_brain_plans_total", "counter", "Plans by where they were made: ray, or local (this process).", ("by",)
+    ),
     Metric(
         "tonnage_brain_fallbacks_total",
         "counter",
-        "Plans made locally, by why: away, starting, deadline, distrusted (too many were late), lost, busy, ...",
+        "Plans made locally, by reason: away, starting, deadline, distrusted (too many were late), lost, busy, ...",
         ("reason",),
     ),
-    Metric("tonnage_brain_restarts_total", "counter", "Brains given up, by why; a new one is started.", ("reason",)),
-    Metric("tonnage_brain_late_answers_total", "counter", "Answers that came too late and were dropped."),
-    Metric("tonnage_brain_planners", "gauge", "Planners on Ray that answer."),
-    Metric("tonnage_brain_planner_restarts", "gauge", "Planners that were started anew since the brain is up."),
-    Metric("tonnage_brain_handover_seconds", "gauge", "To turn the last snapshot into a frame for the brain."),
+    Metric(
+        "tonnage_brain_restarts_total",
+        "counter",
+        "Brain processes that were replaced by a new one, by reason.",
+        ("reason",),
+    ),
+    Metric("tonnage_brain_late_answers_total", "counter", "Answers of the brain that came too late and were dropped."),
+    Metric("tonnage_brain_planners", "gauge", "Planners on Ray that respond."),
+    Metric("tonnage_brain_planner_restarts", "gauge", "Restarts of planners since the brain is up."),
+    Metric("tonnage_brain_handover_seconds", "gauge", "Time to encode the last snapshot for the brain."),
     Metric(
         "tonnage_brain_slot_up",
         "gauge",
-        "1 while the actor of a slot answers on Ray; slots think beside plans.",
+        "1 while the actor of a background decider responds on Ray; slot: the name of the background decider.",
         ("slot",),
     ),
     Metric(
         "tonnage_brain_slot_thoughts_total",
         "counter",
-        "Thoughts of a slot by who had them: ray, or local, in this process.",
+        "Proposals of a background decider by where they were made: ray, or local (this process).",
         ("slot", "by"),
     ),
     Metric(
         "tonnage_brain_slot_failures_total",
         "counter",
-        "Times a slot gave no thought, by why: deadline, error, lost, silent, stuck, ...",
+        "Runs of a background decider without a proposal, by reason: deadline, error, lost, silent, stuck, ...",
         ("slot", "reason"),
     ),
-    Metric("tonnage_brain_slot_actions_total", "counter", "Actions of a slot that plans took up.", ("slot",)),
+    Metric(
+        "tonnage_brain_slot_actions_total",
+        "counter",
+        "Actions of a background decider that were added to plans.",
+        ("slot",),
+    ),
 )
 
 POWER = (
     Metric(
         "tonnage_power_draw_watts",
         "gauge",
-        "What is drawn through a PowerDomain now: readings, the worst case of stale devices, and otherWatts.",
+        "Power drawn in a PowerDomain now: readings, the worst case of stale devices, and otherWatts.",
         ("power_domain",),
     ),
     Metric(
         "tonnage_power_worst_watts",
         "gauge",
-        "What could be drawn through it at worst by all that was granted and may still be held.",
+        "Worst-case power of a PowerDomain: all power that was granted and may still be in force.",
         ("power_domain",),
     ),
     Metric(
         "tonnage_power_headroom_watts",
         "gauge",
-        "What more work may begin to draw in it: the budget less the draw and its measured spike. Below 0: short.",
+        "Power that new work may use: the budget less the draw and its measured spike; negative when over the budget.",
         ("power_domain",),
     ),
-    Metric("tonnage_power_budget_watts", "gauge", "The budget that is kept.", ("power_domain",)),
+    Metric("tonnage_power_budget_watts", "gauge", "Power budget in force.", ("power_domain",)),
     Metric(
         "tonnage_power_brake",
         "gauge",
-        "1 while a hardware brake is taken to hold clocks down: the draw was near the budget, most now draw far less.",
+        "1 while a hardware power brake is inferred: the draw was near the budget, and most devices now draw far less.",
         ("power_domain",),
     ),
     Metric(
         "tonnage_power_devices",
         "gauge",
-        "Devices by how they fare: free (as they wish), held_back, stale (not heard), disobedient. Adds up to all.",
+        "Devices by state: free (not limited), held_back (limited), stale (no readings), "
+        "disobedient (above their limit). The sum is all devices.",
         ("power_domain", "state"),
     ),
     Metric(
         "tonnage_power_short_watts",
         "gauge",
-        "Watts that devices of a class need and do not get.",
+        "Power that devices of a class need and are not granted.",
         ("power_domain", "power_class"),
     ),
 )
 
 POWER_LOOP = (
-    Metric("tonnage_power_agents", "gauge", "Agents whose line is up."),
-    Metric("tonnage_power_reports_total", "counter", "Reports of agents that count."),
-    Metric("tonnage_power_leases_total", "counter", "Leases sent to agents."),
-    Metric("tonnage_power_messages_refused_total", "counter", "Messages of agents that do not count.", ("reason",)),
-    Metric("tonnage_power_failed_turns_total", "counter", "Turns of the power loop that a mistake of ours ended."),
+    Metric("tonnage_power_agents", "gauge", "Node agents that are connected."),
+    Metric("tonnage_power_reports_total", "counter", "Valid reports of node agents."),
+    Metric("tonnage_power_leases_total", "counter", "Power leases sent to node agents."),
+    Metric(
+        "tonnage_power_messages_refused_total",
+        "counter",
+        "Messages of node agents that were refused, by reason.",
+        ("reason",),
+    ),
+    Metric("tonnage_power_failed_turns_total", "counter", "Turns of the power loop that failed by a bug."),
     Metric(
         "tonnage_power_reaction_seconds",
         "histogram",
-        "From hearing a report to having sent the lease that answers it.",
+        "Time from the receipt of a report until the resulting lease was sent.",
         (),
         REACTION_BUCKETS_S,
     ),
-    Metric("tonnage_power_turn_seconds", "gauge", "How long the last turn of the power loop took."),
+    Metric("tonnage_power_turn_seconds", "gauge", "Duration of the last turn of the power loop."),
     Metric(
         "tonnage_power_last_turn_timestamp_seconds",
         "gauge",
-        "When the power loop last turned; 0 where it does not lead, or power is not enabled.",
+        "End of the last turn of the power loop; 0 in a replica that does not lead, or when power is disabled.",
     ),
 )
 
@@ -266,7 +297,7 @@ METRICS = FLEET + BATCH + SERVICES + LOOP + PROCESS + BRAIN + POWER + POWER_LOOP
 
 
 def reference() -> str:
-    """The table for people, in Markdown."""
+    """Table of all metrics as Markdown, for docs/operations.md."""
     rows = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
     for metric in METRICS:
         labels = ", ".join(f"`{label}`" for label in metric.labels) or "–"
