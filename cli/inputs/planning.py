@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cluster.plans import Plan
     from cluster.snapshot import Snapshot
     from controller.objects.read import Note
-    from controller.queries.list_once import Look
+    from controller.queries.list_once import ListedCluster
     from controller.settings import OperatorSettings
     from controller.snapshot.from_manifests import Observed
     from placement.engine.packer import Packer
@@ -105,11 +105,11 @@ def planned_on(target: Target, planning: Planning) -> Planned:
         return on_cluster(target, work)
 
 
-async def look_to_plan(cluster: Cluster, settings: "OperatorSettings") -> "Look":
+async def look_to_plan(cluster: Cluster, settings: "OperatorSettings") -> "ListedCluster":
     """The cluster, listed once, as an operator with these settings would see it. Raises KubeReadError."""
-    from controller.queries.list_once import look
+    from controller.queries.list_once import list_cluster
 
-    return await look(cluster.connection, time.time, settings)
+    return await list_cluster(cluster.connection, time.time, settings)
 
 
 async def settings_on(cluster: Cluster, planning: Planning) -> "OperatorSettings":

@@ -9,7 +9,7 @@ from cli.inputs.cluster import Impersonated, access_options, target_from
 from cli.main import FAILED
 
 if TYPE_CHECKING:
-    from controller.queries.doctor import Facts, Finding
+    from controller.queries.doctor import Finding, InstallationFacts
 
 MANY = {"warning": "warnings", "failure": "failures"}
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failure": ("✗", "red"), "unknown": ("?", "yellow")}
@@ -45,13 +45,13 @@ def doctor(
         ctx.exit(FAILED)
 
 
-def _facts(target: Any) -> "Facts":
+def _facts(target: Any) -> "InstallationFacts":
     from asyncio import run
 
     from controller.kube.connection import connect
     from controller.queries.cluster_facts import gather_facts
 
-    async def work() -> "Facts":
+    async def work() -> "InstallationFacts":
         async with await connect(target.access, time.monotonic) as connection:
             return await gather_facts(connection)
 

@@ -77,17 +77,17 @@ async def _drained(
 ) -> bool:
     from cli.inputs.planning import packer_of
     from controller.kube import crud
-    from controller.queries.drain import Guest, guests, what_if
+    from controller.queries.drain import NodePod, drain_preview, pods_of_node
     from controller.queries.evict_node import cordon, evict_all
-    from controller.queries.list_once import look
+    from controller.queries.list_once import list_cluster
     from controller.settings import settings_from
 
     await crud.read(cluster.connection, f"/api/v1/nodes/{node}")  # NotFound is told before anything else
     on_node = {"fieldSelector": f"spec.nodeName={node}"}
-    found = guests(await crud.list_all(cluster.connection, "/api/v1/pods", on_node), consent)
+    found = pods_of_node(await crud.list_all(cluster.connection, "/api/v1/pods", on_node), consent)
     leaving = [guest for guest in found if guest.fate == "leaves"]
-    seen = (await look(cluster.connection, time.time)).seen()
-    _print(found, what_if(seen.snapshot, node, leaving, packer_of(settings_from({"policy": policy}))))
+    seen = (await list_cluster(cluster.connection, time.time)).seen()
+    _print(found, drain_preview(seen.snapshot, node, leaving, packer_of(settings_from({"policy": policy}))))
     if blocking := [guest for guest in found if guest.fate == "blocks"]:
         click.echo(f"error: node/{node} is not drained, nothing was done: {len(blocking)} pods hold it", err=True)
         return False
@@ -99,7 +99,7 @@ async def _drained(
     click.echo(f"node/{node} {'cordoned' if closed else 'already cordoned'}{tail}")
     start_s = time.monotonic()
 
-    def tell(guest: Guest, words: str) -> None:
+    def tell(guest: NodePod, words: str) -> None:
         click.echo(f"{time.monotonic() - start_s:6.1f} s  pod/{guest.full_name} {words}{tail}", err=words != "evicted")
 
     try:

@@ -67,9 +67,9 @@ def top(
 
 async def _seen(cluster: Cluster) -> "tuple[Observed, tuple[Pool, ...]]":
     from controller.queries.installation import find_installation
-    from controller.queries.list_once import look
+    from controller.queries.list_once import list_cluster
 
-    seen = await look(cluster.connection, time.time)
+    seen = await list_cluster(cluster.connection, time.time)
     return seen.seen(), (await find_installation(cluster.connection)).pools
 
 

@@ -1,1 +1,1 @@
-"""Answers to people's questions about a plan or a cluster: explain, diff, usage, drain, doctor."""
+"""Read-only queries of a plan or a cluster for the command line: explain, diff, usage, drain, doctor."""

@@ -1,4 +1,4 @@
-"""Looking at a cluster for `tonnage doctor`: facts, each read by itself, so that one that may not be hides no other."""
+"""Facts of a cluster for `tonnage doctor`, each read on its own, so that a forbidden one does not hide the others."""
 
 import asyncio
 import time
@@ -12,9 +12,9 @@ from controller.api.rbac import Permission, needed
 from controller.kube import crud
 from controller.kube.connection import Connection
 from controller.kube.errors import KubeReadError, KubeWriteError
-from controller.queries.doctor import Facts
+from controller.queries.doctor import InstallationFacts
 from controller.queries.installation import Installation, find_installation
-from controller.queries.list_once import Look, look
+from controller.queries.list_once import ListedCluster, list_cluster
 
 T = TypeVar("T")
 Object = dict[str, Any]
@@ -24,11 +24,11 @@ REVIEWS = "/apis/authorization.k8s.io/v1"
 METRICS_PORT = 8080
 
 
-async def gather_facts(connection: Connection, clock: Callable[[], float] = time.time) -> Facts:
-    """Everything that is judged. Raises KubeReadError when the server does not answer at all."""
+async def gather_facts(connection: Connection, clock: Callable[[], float] = time.time) -> InstallationFacts:
+    """All facts that the checks need. Raises KubeReadError when the server does not respond at all."""
     unread: dict[str, str] = {}
 
-    async def tried(check: str, work: Awaitable[T], otherwise: T) -> T:
+    async def read_or(check: str, work: Awaitable[T], otherwise: T) -> T:
         try:
             return await work
         except (KubeReadError, KubeWriteError) as error:
@@ -41,26 +41,26 @@ async def gather_facts(connection: Connection, clock: Callable[[], float] = time
 
     answer = await connection.read_whole("/version")
     at_s = clock()
-    installation = await tried("operator", find_installation(connection), Installation())
+    installation = await read_or("operator", find_installation(connection), Installation())
     crds, seen, lease, slices = await asyncio.gather(
-        tried("crds", _crds(connection), {}),
-        tried("nodes", look(connection, clock), None),
-        tried("lease", _lease(connection, installation), None),
-        tried("dra", _slices(connection), None),
+        read_or("crds", _crds(connection), {}),
+        read_or("nodes", list_cluster(connection, clock), None),
+        read_or("lease", _lease(connection, installation), None),
+        read_or("dra", _slices(connection), None),
     )
     snapshot = _snapshot(seen, unread)
     if "nodes" in unread:
         unread["waiting"] = unread["nodes"]
-    who = installation.account or "you (no operator was found)"
-    allowed = await tried("rbac", _allowed(connection, installation), {})
-    metrics = await tried("metrics", _metrics(connection, installation), {})
-    return Facts(
+    account = installation.account or "you (no operator was found)"
+    allowed = await read_or("rbac", _allowed(connection, installation), {})
+    metrics = await read_or("metrics", _metrics(connection, installation), {})
+    return InstallationFacts(
         server_version=str(crud.decoded("/version", answer.body).get("gitVersion", "")),
         skew_s=skew_s(answer.headers.get("date"), at_s),
         crds=crds,
         installation=installation,
         allowed=allowed,
-        allowed_to=who,
+        allowed_to=account,
         lease=lease,
         metrics=metrics,
         snapshot=snapshot,
@@ -70,7 +70,7 @@ async def gather_facts(connection: Connection, clock: Callable[[], float] = time
     )
 
 
-def _snapshot(seen: Look | None, unread: dict[str, str]) -> Any:
+def _snapshot(seen: ListedCluster | None, unread: dict[str, str]) -> Any:
     try:
         return None if seen is None else seen.seen().snapshot
     except ObservationError as error:
@@ -79,12 +79,16 @@ def _snapshot(seen: Look | None, unread: dict[str, str]) -> Any:
 
 
 def skew_s(date: str | None, at_s: float) -> float | None:
-    """How far this machine's clock is ahead of a Date header, which is cut to whole seconds: within one, none."""
+    """Seconds by which this machine's clock is ahead of a Date header; 0 within a second, because Date has whole
+    seconds.
+
+    None without a valid header.
+    """
     try:
-        said_s = parsedate_to_datetime(date or "").timestamp()
+        server_s = parsedate_to_datetime(date or "").timestamp()
     except ValueError:
         return None
-    return at_s - said_s if at_s < said_s else max(0.0, at_s - said_s - 1.0)
+    return at_s - server_s if at_s < server_s else max(0.0, at_s - server_s - 1.0)
 
 
 async def _crds(connection: Connection) -> dict[str, Object]:
@@ -113,7 +117,7 @@ async def _slices(connection: Connection) -> int | None:
 
 
 async def _allowed(connection: Connection, installation: Installation) -> dict[tuple[str, Permission], bool]:
-    """What the operator's account may do; where none was found, what whoever asks may: they would run it."""
+    """Permissions of the operator's service account; without an operator, those of the caller, who would run it."""
     placers = frozenset(pool.placer for pool in installation.pools)
     wanted = list(needed(placers, installation.lease, leases_watts=installation.leases_watts))
     answers = await asyncio.gather(*(_may(connection, each, installation.account) for _, each in wanted))
@@ -122,7 +126,7 @@ async def _allowed(connection: Connection, installation: Installation) -> dict[t
 
 async def _may(connection: Connection, permission: Permission, account: str) -> bool:
     resource, _, subresource = permission.resource.partition("/")
-    asked = {
+    attributes = {
         "verb": permission.verb,
         "group": permission.group,
         "resource": resource,
@@ -131,7 +135,7 @@ async def _may(connection: Connection, permission: Permission, account: str) -> 
         "name": permission.name,
     }
     kind = "SubjectAccessReview" if account else "SelfSubjectAccessReview"
-    spec: Object = {"resourceAttributes": {key: value for key, value in asked.items() if value}}
+    spec: Object = {"resourceAttributes": {key: value for key, value in attributes.items() if value}}
     if account:
         namespace = account.split(":")[2]
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
@@ -142,7 +146,7 @@ async def _may(connection: Connection, permission: Permission, account: str) -> 
 
 
 async def _metrics(connection: Connection, installation: Installation) -> dict[str, str]:
-    """Of each running pod of the operator, through the API server."""
+    """Error of reading the metrics of each running operator pod through the API server; "" when it succeeded."""
     port = (installation.settings or {}).get("metrics_port") or METRICS_PORT
     found: dict[str, str] = {}
     for pod in installation.pods:
@@ -152,7 +156,7 @@ async def _metrics(connection: Connection, installation: Installation) -> dict[s
         path = f"/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/metrics"
         try:
             body = await connection.read(path)
-            found[f"{namespace}/{name}"] = "" if b"tonnage_" in body else "what it serves are not Tonnage's metrics"
+            found[f"{namespace}/{name}"] = "" if b"tonnage_" in body else "it does not serve Tonnage's metrics"
         except KubeReadError as error:
             found[f"{namespace}/{name}"] = f"its metrics cannot be read: {error.refusal.words}"
     return found

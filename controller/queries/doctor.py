@@ -1,4 +1,4 @@
-"""What is wrong with an installation, judged from what was found on its cluster: each finding with what to do. Pure."""
+"""Checks of an installation for `tonnage doctor`: findings with remedies, from facts of the cluster. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,53 +21,53 @@ Object = dict[str, Any]
 Verdict = Literal["ok", "warning", "failure", "unknown"]
 
 SKEW_WARNING_S, SKEW_FAILURE_S = 2.0, 10.0
-"""Clocks may differ so much. Chosen: certificates and tokens start failing at minutes; leadership is safe by monotonic
-clocks, but instants in status and events are already misleading."""
+"""Clock differences from which a finding is a warning or a failure. Chosen: certificates and tokens fail at minutes,
+and leadership is safe by monotonic clocks, but times in status and Events already mislead."""
 SWITCHED = {"evict": "evictions", "serve": "deployments"}
-"""Features that the chart can leave out, by the value that asks for them."""
+"""Features that the chart can omit, with the value that enables them."""
 INSTALL = "install or upgrade the chart (helm upgrade --install tonnage helm/tonnage -n tonnage-system)"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at."""
+    """Result of one check."""
 
     check: str
-    """`crds`, `rbac`, `lease`, ..."""
+    """Name of the check: `crds`, `rbac`, `lease`, ..."""
     verdict: Verdict
     words: str
     remedy: str = ""
-    """What to do; empty where all is well."""
+    """What to do; empty when nothing is wrong."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Facts:
-    """What was found. A part that could not be read has its reason in `unread`, and an empty value here."""
+class InstallationFacts:
+    """Facts read from a cluster. A part that could not be read is empty, with the reason in `unread`."""
 
     server_version: str = ""
     skew_s: float | None = None
-    """This machine's clock less the server's."""
+    """This machine's clock less the server's, seconds."""
     crds: Mapping[str, Object] = field(default_factory=dict)
-    """By name."""
+    """CustomResourceDefinitions by name."""
     installation: Installation = field(default_factory=Installation)
     allowed: Mapping[tuple[str, Permission], bool] = field(default_factory=dict)
-    """(feature, permission) → whether whoever was asked about may."""
+    """Whether the account `allowed_to` has a permission, by (feature, permission)."""
     allowed_to: str = ""
-    """Who was asked about; empty: nobody."""
+    """Account whose permissions were checked; empty: none were."""
     lease: Object | None = None
     metrics: Mapping[str, str] = field(default_factory=dict)
-    """Pod of the operator → why its metrics could not be read, or ""."""
+    """Error of reading the metrics, or "", by operator pod."""
     snapshot: Snapshot | None = None
     pods: Mapping[str, Pod] = field(default_factory=dict)
-    """By `namespace/name`; those that have not ended."""
+    """Pods that have not ended, by `namespace/name`."""
     dra_slices: int | None = None
-    """ResourceSlices of dynamic resource allocation; None: the server does not serve them."""
+    """Number of ResourceSlices; None: the server does not serve resource.k8s.io."""
     unread: Mapping[str, str] = field(default_factory=dict)
-    """Check → why it could not be made."""
+    """Error by check that could not be made."""
 
 
-def examine(facts: Facts, now_s: float) -> tuple[Finding, ...]:
-    """Everything that was looked at, in the order in which it is to be mended.
+def examine(facts: InstallationFacts, now_s: float) -> tuple[Finding, ...]:
+    """Findings of all checks, in the order in which they are best corrected.
 
     now_s: seconds since the epoch.
     """
@@ -87,14 +87,18 @@ def examine(facts: Facts, now_s: float) -> tuple[Finding, ...]:
     for check, findings in checks.items():
         if check in facts.unread:
             why = facts.unread[check]
-            remedy = INSTALL if NOT_INSTALLED in why else "ask as somebody who may (--as, --context), or grant it"
-            found.append(Finding(check, "unknown", f"could not be looked at: {why}", remedy))
+            remedy = (
+                INSTALL
+                if NOT_INSTALLED in why
+                else "use an account with this permission (--as, --context), or grant it"
+            )
+            found.append(Finding(check, "unknown", f"could not be checked: {why}", remedy))
         else:
             found += findings
     return tuple(found)
 
 
-def _server(facts: Facts) -> Iterator[Finding]:
+def _server(facts: InstallationFacts) -> Iterator[Finding]:
     major_minor = facts.server_version.removeprefix("v").split(".")[:2]
     numbers = tuple(int("".join(filter(str.isdigit, part)) or 0) for part in major_minor)
     if numbers < (1, 30):
@@ -103,9 +107,9 @@ def _server(facts: Facts) -> Iterator[Finding]:
         yield Finding("server", "ok", f"Kubernetes {facts.server_version}")
 
 
-def _clock(facts: Facts) -> Iterator[Finding]:
+def _clock(facts: InstallationFacts) -> Iterator[Finding]:
     if facts.skew_s is None:
-        yield Finding("clock", "unknown", "the server sent no Date", "compare the clocks by hand")
+        yield Finding("clock", "unknown", "the server sent no Date header", "compare the clocks by hand")
         return
     words = (
         f"this machine's clock is {abs(facts.skew_s):.0f} s {'ahead of' if facts.skew_s > 0 else 'behind'} the server's"
@@ -116,10 +120,10 @@ def _clock(facts: Facts) -> Iterator[Finding]:
     elif abs(facts.skew_s) >= SKEW_WARNING_S:
         yield Finding("clock", "warning", words, remedy)
     else:
-        yield Finding("clock", "ok", "this machine and the server agree to 2 s")
+        yield Finding("clock", "ok", "this machine's clock is within 2 s of the server's")
 
 
-def _crds(facts: Facts) -> Iterator[Finding]:
+def _crds(facts: InstallationFacts) -> Iterator[Finding]:
     for kind in OWN_KINDS:
         name = kind.definition
         stored = facts.crds.get(name)
@@ -128,9 +132,9 @@ def _crds(facts: Facts) -> Iterator[Finding]:
         elif not _is_established(stored):
             yield Finding("crds", "failure", f"{name} is not served", f"see kubectl describe crd {name}")
         elif different := _difference(crd(kind), stored):
-            yield Finding("crds", "warning", f"{name} is not of this release: {different}", INSTALL)
+            yield Finding("crds", "warning", f"{name} is from another release: {different}", INSTALL)
         else:
-            yield Finding("crds", "ok", f"{name} {VERSION} is of this release")
+            yield Finding("crds", "ok", f"{name} {VERSION} is from this release")
 
 
 def _is_established(stored: Object) -> bool:
@@ -139,7 +143,7 @@ def _is_established(stored: Object) -> bool:
 
 
 def _difference(ours: Object, stored: Object) -> str:
-    """Where the stored definition says something else than this release would install; empty: nowhere."""
+    """Parts in which the stored definition differs from that of this release; empty: none."""
     own = ours["spec"]["versions"][0]
     theirs = next((v for v in stored["spec"]["versions"] if v["name"] == own["name"]), None)
     if theirs is None:
@@ -149,7 +153,7 @@ def _difference(ours: Object, stored: Object) -> str:
 
 
 def _covers(stored: Any, ours: Any) -> bool:
-    """Whether all that we say stands there; the server leaves out what is empty or 0, and adds defaults."""
+    """Whether the stored value contains all of ours; the server omits empty values and 0, and adds defaults."""
     if isinstance(ours, dict):
         here = stored if isinstance(stored, dict) else {}
         return all(_covers(here.get(key), value) for key, value in ours.items())
@@ -159,7 +163,7 @@ def _covers(stored: Any, ours: Any) -> bool:
     return bool(stored == ours or (not stored and not ours))
 
 
-def _rbac(facts: Facts) -> Iterator[Finding]:
+def _rbac(facts: InstallationFacts) -> Iterator[Finding]:
     denied: dict[str, list[str]] = {}
     for (feature, permission), may in facts.allowed.items():
         if not may:
@@ -173,13 +177,15 @@ def _rbac(facts: Facts) -> Iterator[Finding]:
         else:
             yield Finding("rbac", "failure", words, f"bind the chart's role for {feature!r}; rbac.create does it")
     if not denied and facts.allowed:
-        yield Finding("rbac", "ok", f"{facts.allowed_to} may do all {len(facts.allowed)} things that the operator does")
+        yield Finding(
+            "rbac", "ok", f"{facts.allowed_to}: all {len(facts.allowed)} permissions of the operator are granted"
+        )
 
 
-def _operator(facts: Facts) -> Iterator[Finding]:
+def _operator(facts: InstallationFacts) -> Iterator[Finding]:
     installation = facts.installation
     if installation.unread:
-        yield Finding("operator", "unknown", installation.unread, "ask as somebody who may list deployments")
+        yield Finding("operator", "unknown", installation.unread, "use an account that may list deployments")
         return
     if installation.deployment is None:
         words = "no Deployment with the chart's labels: it is not installed, or runs elsewhere"
@@ -187,19 +193,19 @@ def _operator(facts: Facts) -> Iterator[Finding]:
         return
     metadata, spec = installation.deployment["metadata"], installation.deployment["spec"]
     status, wanted = installation.deployment.get("status") or {}, spec.get("replicas", 1)
-    who, ready = f"{metadata['namespace']}/{metadata['name']}", status.get("readyReplicas", 0)
+    name, ready = f"{metadata['namespace']}/{metadata['name']}", status.get("readyReplicas", 0)
     if not ready:
         kubectl = f"kubectl -n {metadata['namespace']}"
         remedy = f"{kubectl} describe pods; {kubectl} logs deploy/{metadata['name']}"
-        yield Finding("operator", "failure", f"{who}: none of {wanted} replicas is ready", remedy)
+        yield Finding("operator", "failure", f"{name}: none of {wanted} replicas is ready", remedy)
     elif ready < wanted:
-        yield Finding("operator", "warning", f"{who}: {ready} of {wanted} replicas are ready", "see their events")
+        yield Finding("operator", "warning", f"{name}: {ready} of {wanted} replicas are ready", "see their events")
     else:
-        yield Finding("operator", "ok", f"{who}: {ready} of {wanted} replicas are ready")
+        yield Finding("operator", "ok", f"{name}: {ready} of {wanted} replicas are ready")
 
 
 def lease_is_held(lease: Object | None, now_s: float) -> bool:
-    """Whether somebody leads, by this machine's clock."""
+    """Whether a process holds the Lease, by this machine's clock."""
     spec = (lease or {}).get("spec") or {}
     age_s = _lease_age_s(spec, now_s)
     return bool(spec.get("holderIdentity")) and age_s is not None and age_s <= float(spec["leaseDurationSeconds"])
@@ -210,18 +216,18 @@ def _lease_age_s(spec: Mapping[str, Any], now_s: float) -> float | None:
     return None if not renewed else now_s - datetime.fromisoformat(renewed).timestamp()
 
 
-def _lease(facts: Facts, now_s: float) -> Iterator[Finding]:
+def _lease(facts: InstallationFacts, now_s: float) -> Iterator[Finding]:
     where = "/".join(facts.installation.lease)
     spec = (facts.lease or {}).get("spec") or {}
     skew_s = facts.skew_s or 0.0
     age_s = _lease_age_s(spec, now_s)
-    remedy = "start the operator: nothing is decided while nobody leads"
+    remedy = "start the operator: nothing is decided without a leader"
     if facts.lease is None:
         yield Finding("lease", "failure", f"Lease {where} does not exist: no operator has led yet", remedy)
     elif not spec.get("holderIdentity") or age_s is None:
-        yield Finding("lease", "failure", f"Lease {where} is held by nobody: the last leader ended in order", remedy)
+        yield Finding("lease", "failure", f"Lease {where} has no holder: the last leader released it", remedy)
     elif not lease_is_held(facts.lease, now_s - skew_s):
-        words = f"Lease {where} of {spec['holderIdentity']} was renewed {age_s:.0f} s ago and has run out"
+        words = f"Lease {where} of {spec['holderIdentity']} was renewed {age_s:.0f} s ago and has expired"
         yield Finding("lease", "failure", words, remedy)
     else:
         renewed = f"renewed {max(0.0, age_s):.0f} s ago"
@@ -229,7 +235,7 @@ def _lease(facts: Facts, now_s: float) -> Iterator[Finding]:
         yield Finding("lease", "ok", words)
 
 
-def _metrics(facts: Facts) -> Iterator[Finding]:
+def _metrics(facts: InstallationFacts) -> Iterator[Finding]:
     for pod, trouble in facts.metrics.items():
         if trouble:
             remedy = "the API server must reach the pod; look at the NetworkPolicy and the settings' metrics_port"
@@ -238,7 +244,7 @@ def _metrics(facts: Facts) -> Iterator[Finding]:
             yield Finding("metrics", "ok", f"{pod} serves its metrics")
 
 
-def _nodes(facts: Facts) -> Iterator[Finding]:
+def _nodes(facts: InstallationFacts) -> Iterator[Finding]:
     now = facts.snapshot
     if now is None:
         return
@@ -247,7 +253,9 @@ def _nodes(facts: Facts) -> Iterator[Finding]:
         yield Finding("nodes", "failure", "there are no nodes", "join nodes to the cluster")
         return
     if not has_gpus.any():
-        remedy = "install the device plugin of the vendor (the NVIDIA GPU operator): it says how many GPUs a node has"
+        remedy = (
+            "install the device plugin of the vendor (the NVIDIA GPU operator): it reports how many GPUs a node has"
+        )
         yield Finding("nodes", "failure", f"none of {len(now.nodes)} nodes offers GPUs", remedy)
         return
     unknown = [now.nodes.names[int(row)] for row in (has_gpus & (now.nodes.gpu_type < 0)).nonzero()[0]]
@@ -258,15 +266,15 @@ def _nodes(facts: Facts) -> Iterator[Finding]:
     counted = Counter(now.nodes.gpu_type[has_gpus].tolist())
     idle = [name for number, name in enumerate(now.gpu_type_names) if not counted[number]]
     if idle:
-        remedy = "check the values of their nodeLabel, or delete them if nobody could rent them either"
+        remedy = "check the values of their nodeLabel, or delete the GPUTypes if such nodes cannot be rented either"
         yield Finding("nodes", "warning", f"no node has GPUs of {_few(idle)}", remedy)
     if not unknown and not idle:
         words = f"all {int(has_gpus.sum())} nodes with GPUs match one of {len(now.gpu_types)} GPUTypes"
         yield Finding("nodes", "ok", words)
 
 
-def _waiting(facts: Facts, now_s: float) -> Iterator[Finding]:
-    """Pods that wait for Tonnage, and whether there is somebody who could let them go."""
+def _waiting(facts: InstallationFacts, now_s: float) -> Iterator[Finding]:
+    """Pods that wait for Tonnage, and whether there are a leader and a pool that could place them."""
     waits: dict[str, list[str]] = {}
     for name, pod in sorted(facts.pods.items()):
         mode = requested_mode(seen_pod(name, pod))
@@ -274,10 +282,9 @@ def _waiting(facts: Facts, now_s: float) -> Iterator[Finding]:
             waits.setdefault(mode, []).append(name)
     count = sum(map(len, waits.values()))
     if waits and not lease_is_held(facts.lease, now_s - (facts.skew_s or 0.0)):
-        words = (
-            f"{count} pods wait for Tonnage and nobody leads: {_few([n for names in waits.values() for n in names])}"
-        )
-        yield Finding("waiting", "failure", words, "start the operator, or take their gate or schedulerName away")
+        pending = [name for names in waits.values() for name in names]
+        words = f"{count} pods wait for Tonnage and there is no leader: {_few(pending)}"
+        yield Finding("waiting", "failure", words, "start the operator, or remove their gate or schedulerName")
         return
     offered = {
         pool_mode(facts.installation.pools, labels)
@@ -285,26 +292,26 @@ def _waiting(facts: Facts, now_s: float) -> Iterator[Finding]:
     }
     for mode, names in waits.items():
         if mode not in offered:
-            words = f"{_few(names)} wait to be placed by {mode!r}, and no node is in a pool of it"
+            words = f"{_few(names)} wait to be placed by {mode!r}, and no node is in a pool with this placer"
             yield Finding("waiting", "failure", words, "add such a pool to the operator's settings (pools)")
     if not waits:
         yield Finding("waiting", "ok", "no pod waits for Tonnage")
     elif all(mode in offered for mode in waits):
-        yield Finding("waiting", "ok", f"{count} pods wait, and somebody places them")
+        yield Finding("waiting", "ok", f"{count} pods wait and will be placed")
 
 
-def _dra(facts: Facts) -> Iterator[Finding]:
+def _dra(facts: InstallationFacts) -> Iterator[Finding]:
     is_used = any(pool.placer == "dra" for pool in facts.installation.pools)
     if facts.dra_slices is None:
         words = "the server has no resource.k8s.io/v1: exact devices are chosen by annotation"
         remedy = "use Kubernetes 1.34 or newer, or another placer than dra in the settings"
         yield Finding("dra", "failure" if is_used else "ok", words, remedy if is_used else "")
     elif not facts.dra_slices:
-        words = "resource.k8s.io/v1 is there, and no driver offers devices in it"
+        words = "resource.k8s.io/v1 is served, and no driver publishes devices"
         remedy = "install a DRA driver on the nodes (NVIDIA's DRA driver for GPUs)"
         yield Finding("dra", "failure" if is_used else "ok", words, remedy if is_used else "")
     else:
-        yield Finding("dra", "ok", f"resource.k8s.io/v1 is there, with {facts.dra_slices} ResourceSlices")
+        yield Finding("dra", "ok", f"resource.k8s.io/v1 is served, with {facts.dra_slices} ResourceSlices")
 
 
 def _few(names: Iterable[str]) -> str:

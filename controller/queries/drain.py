@@ -1,4 +1,4 @@
-"""Emptying a node: who leaves, who may not, where each would start again, and whom it concerns. Pure."""
+"""Preview of a drain: which pods leave the node, which block it, and where each would start again. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,34 +19,34 @@ Fate = Literal["leaves", "stays", "blocks"]
 
 
 MIRROR = "kubernetes.io/config.mirror"
-"""On a pod that stands for one which the kubelet runs from a file: it cannot be evicted."""
+"""Annotation of a mirror pod, which represents a static pod of the kubelet and cannot be evicted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """What may be lost, by kubectl's flags."""
+    """Losses that the user accepts, by kubectl's flags."""
 
     ignore_daemonsets: bool = False
     force: bool = False
-    """Evict pods that nobody makes anew."""
+    """Whether pods without a controller, which are not recreated, may be evicted."""
     delete_emptydir_data: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
-    """A pod on the node."""
+class NodePod:
+    """Pod on the node that is drained."""
 
     namespace: str
     name: str
     uid: str
     fate: Fate
     why: str = ""
-    """Why it stays, or what would let it go."""
+    """Reason why it stays, or the flag that lets it be evicted."""
     gang: str = ""
-    """`namespace/name`."""
+    """Gang, `namespace/name`."""
     service: str = ""
     is_pinned: bool = False
-    """Tonnage wrote its node into it, through a node selector that the pod that replaces it will not have."""
+    """Whether Tonnage restricted it to its node by a node selector, which its replacement will not have."""
 
     @property
     def full_name(self) -> str:
@@ -54,35 +54,37 @@ class Guest:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """Where a pod that leaves would start again."""
+class NextPlace:
+    """Node and devices on which an evicted pod would start again."""
 
     pod: str
     node: str | None
-    """None: nowhere now."""
+    """Node; None when no node can take it now."""
     devices: tuple[int, ...] = ()
     why: str = ""
-    """Why nowhere."""
+    """Reason why no node can take it."""
 
 
 @dataclass(frozen=True, slots=True)
-class WhatIf:
-    seats: tuple[Seat, ...]
+class DrainPreview:
+    """Effects of a drain."""
+
+    seats: tuple[NextPlace, ...]
     concerned: tuple[str, ...]
-    """What it means for gangs and services, a sentence each."""
+    """Consequences for gangs and services, one sentence each."""
 
 
-def guests(pods: Iterable[Object], consent: Consent) -> tuple[Guest, ...]:
-    """What becomes of each pod of the node, by kubectl's rules, in order of their names."""
-    made = (_guest(pod, *_fate(pod, consent)) for pod in pods)
-    return tuple(sorted(made, key=lambda guest: guest.full_name))
+def pods_of_node(objects: Iterable[Object], consent: Consent) -> tuple[NodePod, ...]:
+    """Pods of the node with their fates by kubectl's rules, sorted by name."""
+    made = (_node_pod(obj, *_fate(obj, consent)) for obj in objects)
+    return tuple(sorted(made, key=lambda pod: pod.full_name))
 
 
-def _guest(pod: Object, fate: Fate, why: str) -> Guest:
-    metadata = pod["metadata"]
+def _node_pod(obj: Object, fate: Fate, why: str) -> NodePod:
+    metadata = obj["metadata"]
     labels, namespace = metadata.get("labels") or {}, metadata.get("namespace", "default")
     gang, service = labels.get(GANG_LABEL), labels.get(SERVICE_LABEL)
-    return Guest(
+    return NodePod(
         namespace=namespace,
         name=metadata["name"],
         uid=metadata.get("uid", ""),
@@ -104,61 +106,63 @@ def _fate(pod: Object, consent: Consent) -> tuple[Fate, str]:
     if owner and owner["kind"] == "DaemonSet":
         if consent.ignore_daemonsets:
             return "stays", "its DaemonSet would start it again at once"
-        return "blocks", "belongs to a DaemonSet: --ignore-daemonsets leaves it where it is"
+        return "blocks", "belongs to a DaemonSet: --ignore-daemonsets leaves it on the node"
     if owner is None and not consent.force:
-        return "blocks", "nobody would make it anew: --force lets it go for good"
+        return "blocks", "no controller would recreate it: --force deletes it for good"
     volumes = (pod.get("spec") or {}).get("volumes") or ()
     if any("emptyDir" in volume for volume in volumes) and not consent.delete_emptydir_data:
-        return "blocks", "keeps data in an emptyDir: --delete-emptydir-data lets it go"
-    return "leaves", "" if owner else "nobody makes it anew"
+        return "blocks", "has data in an emptyDir: --delete-emptydir-data deletes it"
+    return "leaves", "" if owner else "no controller recreates it"
 
 
-def what_if(now: Snapshot, node: str, leaving: Sequence[Guest], packer_of: Callable[[Snapshot], Packer]) -> WhatIf:
-    """Where the same packer would put what leaves, with the node closed and nothing else stopped for it.
+def drain_preview(
+    now: Snapshot, node: str, leaving: Sequence[NodePod], packer_of: Callable[[Snapshot], Packer]
+) -> DrainPreview:
+    """Where the packer would place the evicted pods, with the node cordoned and without preemption.
 
-    packer_of: makes the packing engine for a snapshot. Pods that are not in the snapshot, because they have ended, are
-    passed over.
+    packer_of: creates the packing engine for a snapshot. Pods that are not in the snapshot, because they have ended,
+    are ignored.
     """
-    known = {guest.full_name for guest in leaving if guest.full_name in now.pods.names}
-    pinned = [guest.full_name for guest in leaving if guest.is_pinned and guest.full_name in known]
+    known = {pod.full_name for pod in leaving if pod.full_name in now.pods.names}
+    pinned = [pod.full_name for pod in leaving if pod.is_pinned and pod.full_name in known]
     after = _unpinned(cordoned(now, node), pinned).after(Evict(name, node) for name in sorted(known))
     plan = pack(after, packer_of(after), preempt=False)
     binds = {step.action.pod: step.action for step in plan.steps() if isinstance(step.action, Bind)}
     reasons = {each.workload: each.reason.words for each in plan.unplaced}
-    seats = tuple(_seat(guest, binds, reasons) for guest in leaving if guest.full_name in known)
-    return WhatIf(seats, tuple(_concerned(now, leaving, seats)))
+    seats = tuple(_seat(pod, binds, reasons) for pod in leaving if pod.full_name in known)
+    return DrainPreview(seats, tuple(_concerned(now, leaving, seats)))
 
 
 def _unpinned(now: Snapshot, names: Sequence[str]) -> Snapshot:
-    """The snapshot in which these pods may run on any node that they were made for."""
+    """The snapshot with these pods free to run on any node that their original specs allow."""
     pods = now.pods
     shapes, shape = list(pods.shapes), pods.shape.copy()
     for name in names:
         row = pods.names.row(name)
-        assert row is not None  # noqa: S101  # the caller has looked
+        assert row is not None  # noqa: S101  # the caller has checked
         terms = tuple(tuple(r for r in term if r.key != HOSTNAME_LABEL) for term in shapes[shape[row]].node_terms)
         shapes.append(replace(shapes[shape[row]], node_terms=terms if all(terms) else ()))
         shape[row] = len(shapes) - 1
     return replace(now, pods=replace(pods, shape=shape, shapes=tuple(shapes)))
 
 
-def _seat(guest: Guest, binds: Mapping[str, Bind], reasons: Mapping[str, str]) -> Seat:
-    bind = binds.get(guest.full_name)
+def _seat(pod: NodePod, binds: Mapping[str, Bind], reasons: Mapping[str, str]) -> NextPlace:
+    bind = binds.get(pod.full_name)
     if bind is not None:
-        return Seat(guest.full_name, bind.node, bind.devices)
-    why = reasons.get(f"Pod/{guest.full_name}") or reasons.get(f"Gang/{guest.gang}") or "no node has room for it"
-    return Seat(guest.full_name, None, (), why)
+        return NextPlace(pod.full_name, bind.node, bind.devices)
+    why = reasons.get(f"Pod/{pod.full_name}") or reasons.get(f"Gang/{pod.gang}") or "no node has room for it"
+    return NextPlace(pod.full_name, None, (), why)
 
 
-def _concerned(now: Snapshot, leaving: Sequence[Guest], seats: Sequence[Seat]) -> Iterator[str]:
+def _concerned(now: Snapshot, leaving: Sequence[NodePod], seats: Sequence[NextPlace]) -> Iterator[str]:
     placed = {seat.pod for seat in seats if seat.node}
-    for gang, count in sorted(Counter(guest.gang for guest in leaving if guest.gang).items()):
-        again = sum(1 for guest in leaving if guest.gang == gang and guest.full_name in placed)
+    for gang, count in sorted(Counter(pod.gang for pod in leaving if pod.gang).items()):
+        again = sum(1 for pod in leaving if pod.gang == gang and pod.full_name in placed)
         yield f"Gang/{gang} loses {count} members{_members(now, gang)}; {again} of them can start elsewhere"
     runs = now.pods.node != PENDING
-    for service, count in sorted(Counter(guest.service for guest in leaving if guest.service).items()):
+    for service, count in sorted(Counter(pod.service for pod in leaving if pod.service).items()):
         running = sum(1 for owner, is_there in zip(now.pods.owner, runs, strict=True) if is_there and owner == service)
-        again = sum(1 for guest in leaving if guest.service == service and guest.full_name in placed)
+        again = sum(1 for pod in leaving if pod.service == service and pod.full_name in placed)
         meanwhile = f"runs {running - count} of {running} instances until they are replaced"
         yield f"ModelService/{service} {meanwhile}; {again} of {count} can start elsewhere"
 

@@ -1,4 +1,4 @@
-"""Cordons, and evictions through the Eviction API, which keeps PodDisruptionBudgets; each seen through to its end."""
+"""Cordon, and evictions through the Eviction API, which honours PodDisruptionBudgets; each is followed to its end."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -8,21 +8,21 @@ from controller.kube import crud
 from controller.kube.connection import Connection
 from controller.kube.errors import KubeReadError, KubeWriteError
 from controller.kube.request import MERGE_PATCH
-from controller.queries.drain import Guest
+from controller.queries.drain import NodePod
 
 Object = dict[str, Any]
-Tell = Callable[[Guest, str], None]
-"""Called with a pod and what happened to it: `evicting`, `waits: ...`, `evicted`, `failed: ...`."""
+Tell = Callable[[NodePod, str], None]
+"""Called with a pod and its progress: `evicting`, `waits: ...`, `evicted`, `failed: ...`."""
 
 AT_A_TIME = 8
-"""Evictions under way. Chosen: a node's pods are gone in a few rounds, and the API server hardly notices."""
+"""Concurrent evictions. Chosen: a node's pods are gone in a few rounds, with little load on the API server."""
 TRY_AGAIN_S = 5.0
-"""After a budget refused; kubectl's."""
+"""Wait before a retry after the refusal by a budget, as kubectl's."""
 TOO_MANY_REQUESTS, NOT_FOUND, CONFLICT = 429, 404, 409
 
 
 async def cordon(connection: Connection, node: str, *, dry_run: bool = False) -> bool:
-    """Close a node; False when it was closed already. Raises KubeReadError, KubeWriteError."""
+    """Cordon a node; False when it was already unschedulable. Raises KubeReadError, KubeWriteError."""
     path = f"/api/v1/nodes/{node}"
     if (await crud.read(connection, path)).get("spec", {}).get("unschedulable"):
         return False
@@ -33,75 +33,75 @@ async def cordon(connection: Connection, node: str, *, dry_run: bool = False) ->
 
 async def evict_all(
     connection: Connection,
-    leaving: Sequence[Guest],
+    leaving: Sequence[NodePod],
     tell: Tell,
     *,
     grace_s: int | None = None,
     dry_run: bool = False,
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> bool:
-    """Evict these pods and wait until they are gone; whether all are. What fails does not stop the others.
+    """Evict these pods and wait until they are gone; returns whether all are. A failure does not stop the others.
 
-    Waits as long as budgets refuse: put a time limit around it. A dry run has the server judge, and waits for nothing.
+    It waits while budgets refuse, so put a timeout around it. A dry run only asks the server, and does not wait.
     """
     slots = asyncio.Semaphore(AT_A_TIME)
 
-    async def one(guest: Guest) -> bool:
+    async def one(pod: NodePod) -> bool:
         async with slots:
-            return await _evict(connection, guest, tell, grace_s, dry_run=dry_run, pause=pause)
+            return await _evict(connection, pod, tell, grace_s, dry_run=dry_run, pause=pause)
 
-    return all(await asyncio.gather(*(one(guest) for guest in leaving)))
+    return all(await asyncio.gather(*(one(pod) for pod in leaving)))
 
 
 async def _evict(
     connection: Connection,
-    guest: Guest,
+    pod: NodePod,
     tell: Tell,
     grace_s: int | None,
     *,
     dry_run: bool,
     pause: Callable[[float], Awaitable[None]],
 ) -> bool:
-    path = f"/api/v1/namespaces/{guest.namespace}/pods/{guest.name}"
-    body, said = _eviction(guest, grace_s, dry_run=dry_run), ""
+    path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+    body, reported = _eviction(pod, grace_s, dry_run=dry_run), ""
     while True:
         try:
-            if not said:
-                tell(guest, "evicting")
+            if not reported:
+                tell(pod, "evicting")
             await connection.write("POST", f"{path}/eviction", body, {"dryRun": "All"} if dry_run else {})
         except KubeWriteError as error:
             refusal = error.refusal
-            if refusal.status in (NOT_FOUND, CONFLICT) and await _is_gone(connection, path, guest):
-                break  # somebody else ended it; of another pod of its name nothing was asked
+            if refusal.status in (NOT_FOUND, CONFLICT) and await _is_gone(connection, path, pod):
+                break  # it ended otherwise; a new pod of the same name is not evicted
             if refusal.status not in (TOO_MANY_REQUESTS, CONFLICT) or dry_run:
-                tell(guest, f"failed: {refusal.words}")
+                tell(pod, f"failed: {refusal.words}")
                 return False
-            if refusal.words != said:
-                said = refusal.words
-                tell(guest, f"waits: {said}")
+            if refusal.words != reported:
+                reported = refusal.words
+                tell(pod, f"waits: {reported}")
             await pause(max(refusal.retry_after_s or 0.0, TRY_AGAIN_S))
         else:
             break
     if dry_run:
-        tell(guest, "would be evicted")
+        tell(pod, "would be evicted")
         return True
     try:
-        await crud.until_gone(connection, path, guest.uid, pause)
+        await crud.until_gone(connection, path, pod.uid, pause)
     except KubeReadError as error:
-        tell(guest, f"failed: {error.refusal.words}")
+        tell(pod, f"failed: {error.refusal.words}")
         return False
-    tell(guest, "evicted")
+    tell(pod, "evicted")
     return True
 
 
-async def _is_gone(connection: Connection, path: str, guest: Guest) -> bool:
+async def _is_gone(connection: Connection, path: str, pod: NodePod) -> bool:
     seen = await crud.read_if_there(connection, path)
-    return seen is None or seen["metadata"]["uid"] != guest.uid
+    return seen is None or seen["metadata"]["uid"] != pod.uid
 
 
-def _eviction(guest: Guest, grace_s: int | None, *, dry_run: bool) -> Object:
-    options: Object = {"preconditions": {"uid": guest.uid}}
+def _eviction(pod: NodePod, grace_s: int | None, *, dry_run: bool) -> Object:
+    options: Object = {"preconditions": {"uid": pod.uid}}
     options |= {} if grace_s is None else {"gracePeriodSeconds": grace_s}
     options |= {"dryRun": ["All"]} if dry_run else {}
-    metadata = {"name": guest.name, "namespace": guest.namespace}
+    metadata = {"name": pod.name, "namespace": pod.namespace}
     return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata, "deleteOptions": options}

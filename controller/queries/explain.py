@@ -1,4 +1,4 @@
-"""Why: one object of a plan, with everything that bore on what the plan does about it."""
+"""Explanation of a plan for one object: the plan's decision about it, and everything that led to it."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,13 +21,17 @@ PackerOf = Callable[[Snapshot], Packer]
 
 @dataclass(frozen=True, slots=True)
 class ServiceWhy:
+    """Explanation of a service."""
+
+    """Explanation of a service."""
+
     service: ModelService
     plan: ServicePlan
 
 
 @dataclass(frozen=True, slots=True)
 class PodWhy:
-    """A pod, what the plan does about it, and which nodes it could have once all else is as planned."""
+    """Explanation of a pod: the plan's decision, and the nodes that it could have when all else is as planned."""
 
     name: str
     shape: PodShape
@@ -35,40 +39,45 @@ class PodWhy:
     node_before: str | None
     node_after: str | None
     devices: tuple[int, ...]
-    """On `node_after`."""
+    """Devices on `node_after`."""
     gang: str | None
-    """Whose member it is; `seats` looks at it alone, without what its gang demands."""
+    """Gang of which it is a member; `seats` ignores the constraints of the gang."""
     reason: Reason | None
-    """Of the step that concerns it, or why it has no place; None where the plan leaves it as it is."""
+    """Reason of the step about it, or why it is unplaced; None where the plan leaves it unchanged."""
     seats: Explanation
+    """Nodes that it could have, with their costs."""
     nodes: tuple[str, ...]
-    """Names by the rows that `seats` speaks of."""
+    """Node names by the row indices in `seats`."""
 
 
 @dataclass(frozen=True, slots=True)
 class GangWhy:
+    """Explanation of a gang."""
+
     gang: Gang
     members: tuple[tuple[str, str | None, tuple[int, ...]], ...]
-    """(pod, node, devices); None for a pod that has no place."""
+    """Members as (pod, node, devices); the node is None for an unplaced pod."""
     domains: tuple[str, ...]
-    """The values of its topology label that its members use, sorted; empty without such a label."""
+    """Values of its topology label on the nodes of its members, sorted; empty without such a label."""
     reason: Reason | None
-    """Why it was held back; None when it was not."""
+    """Reason why it is unplaced; None when it is placed."""
     seat: PodWhy | None
-    """One member in full: the first without a place, or the first of all; None for a gang without members."""
+    """Explanation of one member: the first unplaced one, else the first; None for a gang without members."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeWhy:
+    """Explanation of a node."""
+
     name: str
     gpu_type: str | None
     schedulable: bool
     pods: tuple[tuple[str, tuple[int, ...], str], ...]
-    """(pod, devices, what the plan does about it: runs, starts, leaves), in the order of their names."""
+    """Pods as (pod, devices, `runs`, `starts` or `leaves` by the plan), sorted by name."""
     free_cpu_milli: int
     free_memory_bytes: int
     free_gpu_milli: tuple[int, ...]
-    """Per device, once the plan is done."""
+    """Free thousandths of each device after the plan."""
 
 
 Why = ServiceWhy | PodWhy | GangWhy | NodeWhy
@@ -78,10 +87,10 @@ EXPLAINED = ("Gang", "ModelService", "Node", "Pod")
 
 
 def explain(snapshot: Snapshot, plan: Plan, target: str, packer_of: PackerOf) -> Why:
-    """What bears on an object, named `KIND/NAME` or `KIND/NAMESPACE/NAME`; the namespace is `default` otherwise.
+    """Explanation of an object, named `KIND/NAME` (in the namespace `default`) or `KIND/NAMESPACE/NAME`.
 
-    packer_of: makes the packing engine that the plan was made with, for another snapshot.
-    Raises ConfigError when there is no such object, neither before the plan nor after it.
+    packer_of: creates the plan's packing engine for another snapshot. Raises ConfigError when the object exists neither
+    before the plan nor after it.
     """
     found, name = kind_and_name(target)
     after = snapshot.after(plan.actions)
@@ -100,7 +109,7 @@ def explain(snapshot: Snapshot, plan: Plan, target: str, packer_of: PackerOf) ->
 
 
 def kind_and_name(target: str) -> tuple[str, str]:
-    """The kind as it is spelled, and the name as it was written. Raises ConfigError for a kind that is none."""
+    """Kind as spelt in EXPLAINED, and name as written. Raises ConfigError for an unknown kind."""
     kind, _, name = target.partition("/")
     found = next((known for known in EXPLAINED if known.lower() == kind.lower()), None)
     if found is None or not name:
@@ -122,10 +131,10 @@ def _service(snapshot: Snapshot, plan: Plan, name: str) -> ServiceWhy:
 def _pod(snapshot: Snapshot, after: Snapshot, plan: Plan, name: str, packer_of: PackerOf) -> PodWhy:
     row = after.pods.names.row(name)
     if row is None:
-        return _scaled_away(snapshot, plan, name)
+        return _scaled_down(snapshot, plan, name)
     shape, node = after.pods.shapes[after.pods.shape[row]], int(after.pods.node[row])
     before = snapshot.pods.names.row(name)
-    # Everything else stands as planned, and this pod alone looks for a place again.
+    # The rest of the plan is kept, and only this pod is placed again.
     without = after if node == PENDING else after.after([Evict(name, after.nodes.names[node])])
     return PodWhy(
         name=name,
@@ -141,11 +150,11 @@ def _pod(snapshot: Snapshot, after: Snapshot, plan: Plan, name: str, packer_of: 
     )
 
 
-def _scaled_away(snapshot: Snapshot, plan: Plan, name: str) -> PodWhy:
-    """An instance that its service needs no longer."""
+def _scaled_down(snapshot: Snapshot, plan: Plan, name: str) -> PodWhy:
+    """Explanation of an instance that its service no longer needs."""
     pods = snapshot.pods
     row = pods.names.row(name)
-    assert row is not None  # noqa: S101  # `_known` has looked
+    assert row is not None  # noqa: S101  # `_known` has checked
     scales = (step for step in plan.steps() if step.action.subject == f"ModelService/{pods.owner[row]}")
     return PodWhy(
         name=name,
@@ -171,7 +180,7 @@ def _gang_name(snapshot: Snapshot, row: int) -> str | None:
 
 
 def _reason(plan: Plan, after: Snapshot, row: int) -> Reason | None:
-    """The last word that the plan has on a pod."""
+    """Last reason in the plan that concerns a pod."""
     name = after.pods.names[row]
     labels = (f"Pod/{name}", f"Gang/{_gang_name(after, row)}")
     unplaced = [each.reason for each in plan.unplaced if each.workload in labels]
@@ -206,7 +215,7 @@ def _gang(snapshot: Snapshot, after: Snapshot, plan: Plan, row: int, packer_of: 
 
 def _node(snapshot: Snapshot, after: Snapshot, name: str) -> NodeWhy:
     row = after.nodes.names.row(name)
-    assert row is not None  # noqa: S101  # `_known` has looked
+    assert row is not None  # noqa: S101  # `_known` has checked
     there = {after.pods.names[int(p)]: int(p) for p in np.flatnonzero(after.pods.node == row)}
     was = {snapshot.pods.names[int(p)]: int(p) for p in np.flatnonzero(snapshot.pods.node == row)}
     pods = [

@@ -1,4 +1,4 @@
-"""Where an operator is installed on a cluster, and with which settings: found by the labels of the chart."""
+"""Installed operator of a cluster with its settings, found by the labels of the chart."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,20 +20,20 @@ SETTINGS_KEY = "settings.yaml"
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """What of an operator is on a cluster. Without one, what an operator with default settings would do."""
+    """Operator on a cluster; its properties are those of default settings when none is installed."""
 
     deployment: Object | None = None
     pods: tuple[Object, ...] = ()
     settings: Mapping[str, Any] | None = None
-    """As the chart wrote them; None: not found, or they may not be read."""
+    """Settings as the chart wrote them; None: not found, or not readable."""
     settings_place: str = ""
-    """Where they stand: `ConfigMap/NAMESPACE/NAME`."""
+    """ConfigMap of the settings: `ConfigMap/NAMESPACE/NAME`."""
     unread: str = ""
-    """Why it could not be looked for."""
+    """Error of the search; empty when it succeeded."""
 
     @property
     def operator_settings(self) -> OperatorSettings:
-        """The operator's, or the defaults where none is found; its environment is not known. Raises ConfigError."""
+        """Settings of the operator, or the defaults when none is found, without its environment. Raises ConfigError."""
         return settings_from(self.settings or {}, self.settings_place)
 
     @property
@@ -43,7 +43,7 @@ class Installation:
 
     @property
     def lease(self) -> tuple[str, str]:
-        """(namespace, name)."""
+        """(namespace, name) of the Lease."""
         default = LeaseSettings()
         lease = (self.settings or {}).get("lease") or {}
         return str(lease.get("namespace", default.namespace)), str(lease.get("name", default.name))
@@ -54,7 +54,7 @@ class Installation:
 
     @property
     def account(self) -> str:
-        """The user that the operator is for the API server; empty when it is not installed."""
+        """User name of the operator's service account; empty when it is not installed."""
         if self.deployment is None:
             return ""
         name = self.deployment["spec"]["template"]["spec"].get("serviceAccountName") or "default"
@@ -62,7 +62,8 @@ class Installation:
 
 
 async def find_installation(connection: Connection) -> Installation:
-    """Look for it in all namespaces. Raises KubeReadError only when the server does not answer."""
+    """Search all namespaces for an operator. A missing permission is reported in `unread`; raises KubeReadError
+    else."""
     query = {"labelSelector": LABELS}
     try:
         deployments = await crud.list_all(connection, "/apis/apps/v1/deployments", query)

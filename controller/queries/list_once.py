@@ -1,4 +1,4 @@
-"""One look at a live cluster: its objects listed once, as the operator would see them, without a watch."""
+"""One-time listing of a live cluster: the objects that the operator would observe, without a watch."""
 
 import asyncio
 import json
@@ -26,8 +26,8 @@ from controller.snapshot.from_manifests import Observed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Look:
-    """What was listed, and what else it would be with other objects in it."""
+class ListedCluster:
+    """Listed objects, to which other objects can be added."""
 
     caches: Caches
     observer: Observer
@@ -35,20 +35,20 @@ class Look:
     clock: Callable[[], float]
 
     def seen(self) -> Observed:
-        """The cluster, with everything that its reader should know of it."""
-        seen: BuiltSnapshot = self.observer.see()
-        return Observed(seen.snapshot, self.observer.notes(seen.snapshot))
+        """Snapshot of the cluster, with notes for the reader."""
+        built: BuiltSnapshot = self.observer.see()
+        return Observed(built.snapshot, self.observer.notes(built.snapshot))
 
     def to_plan_on(self) -> Snapshot:
-        """The cluster as the operator would plan on it: with what is under way, without pods of other schedulers."""
+        """Snapshot as the operator would plan on it: with writes in flight, without pods of other schedulers."""
         return self.view.snapshot()
 
     def mistakes(self) -> tuple[Mistake, ...]:
-        """What contradicts itself and is left out of the snapshot."""
+        """Errors of objects that the snapshot leaves out."""
         return self.observer.see().mistakes
 
     def put(self, objects: Iterable[dict[str, Any]]) -> None:
-        """From now on as if these objects of our kinds were stored; others are passed over."""
+        """Add or replace objects of Tonnage's kinds, as if they were stored; others are ignored."""
         by_kind = {kind.name: cache for kind, cache in self.caches.own.items()}
         for obj in objects:
             cache = by_kind.get(str(obj.get("kind")))
@@ -57,11 +57,13 @@ class Look:
                 cache.take_line(line, self.clock())
 
 
-async def look(connection: Connection, clock: Callable[[], float], settings: OperatorSettings | None = None) -> Look:
-    """List what planning reads. Raises KubeReadError.
+async def list_cluster(
+    connection: Connection, clock: Callable[[], float], settings: OperatorSettings | None = None
+) -> ListedCluster:
+    """List all objects that planning reads. Raises KubeReadError.
 
-    clock: seconds since the epoch. settings: the operator's, for `to_plan_on`, which also reads Deployments and, where
-    Tonnage allocates claims, devices; without them only what the objects themselves say is asked for.
+    clock: seconds since the epoch. settings: of the operator, for `to_plan_on`; then Deployments are listed too, and
+    devices where Tonnage allocates claims.
     """
     known = settings or settings_from({})
     caches = empty_caches(with_devices=settings is not None and allocates_claims(settings))
@@ -75,11 +77,11 @@ async def look(connection: Connection, clock: Callable[[], float], settings: Ope
         clock=clock,
         device_classes=device_classes_from(known),
     )
-    return Look(caches, observer, view, clock)
+    return ListedCluster(caches, observer, view, clock)
 
 
 async def _list(cache: Cache[Any], connection: Connection, clock: Callable[[], float]) -> None:
-    """The newest list, not what the server has at hand: it is printed beside what was just written."""
+    """List at the newest version, not from the server's cache: the result is printed beside a preceding write."""
     continue_, is_first = "", True
     while is_first or continue_:
         query = {key: value for key, value in cache.list_query(continue_).items() if key != "resourceVersion"}

@@ -1,4 +1,4 @@
-"""A plan as the difference it makes: what each service, pod and node would be after it, and what that costs. Pure."""
+"""Difference that a plan makes: each service and pod before and after it, with costs. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ class ServiceChange:
     service: str
     before: Mapping[str, int]
     after: Mapping[str, int]
-    """Equal to `before` where it was refused: then its instances stay as they are."""
+    """Instances by GPU type after the plan; equal to `before` when the service was refused."""
     cost_before: float
-    """Dollars per hour."""
+    """US dollars per hour, as `cost_after`."""
     cost_after: float
     reason: Reason | None
-    """Why it changes, or why there is no plan for it."""
+    """Reason of the change, or of the refusal."""
     is_refused: bool = False
     gap: float = 0.0
-    """Share of the planned cost that is not proven to be needed."""
+    """Fraction of the planned cost above the proven lower bound."""
 
     @property
     def is_change(self) -> bool:
@@ -32,33 +32,35 @@ class ServiceChange:
 
 @dataclass(frozen=True, slots=True)
 class PodChange:
-    """A pod that would start, stop or move."""
+    """Pod that would start, stop or move."""
 
     pod: str
     node_before: str | None
     node_after: str | None
     devices: tuple[int, ...]
-    """On `node_after`."""
+    """Devices on `node_after`."""
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
 class OtherChange:
-    """A change of anything else than a service's instances or a pod's seat."""
+    """Change of anything but a service's instances or a pod's node and devices."""
 
     subject: str
-    """`Kind/name`."""
+    """Changed object, `Kind/name`."""
     sentence: str
-    """Where or how it would change."""
+    """Description of the change."""
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
 class PlanDiff:
+    """All changes of a plan."""
+
     services: tuple[ServiceChange, ...]
     pods: tuple[PodChange, ...]
     left_over: tuple[tuple[str, Reason], ...]
-    """(workload or step, why it cannot be or must not be)."""
+    """Unplaced workloads and refused steps, as (subject, reason)."""
     others: tuple[OtherChange, ...] = ()
 
     @property
@@ -71,12 +73,12 @@ class PlanDiff:
 
     @property
     def is_empty(self) -> bool:
-        """The cluster is as the plan wants it."""
+        """Whether the plan changes nothing."""
         return not self.pods and not self.others and not any(each.is_change for each in self.services)
 
 
 def plan_diff(snapshot: Snapshot, plan: Plan) -> PlanDiff:
-    """What `plan` would change in `snapshot`."""
+    """Changes that `plan` would make in `snapshot`."""
     planned = {each.service: each for each in plan.services}
     return PlanDiff(
         services=tuple(_service(snapshot, s, planned.get(s.name), plan) for s in snapshot.services),
@@ -90,7 +92,7 @@ def plan_diff(snapshot: Snapshot, plan: Plan) -> PlanDiff:
 
 
 def cost_per_hour(snapshot: Snapshot, service: ModelService, instances: Mapping[str, int]) -> float:
-    """Dollars per hour of so many instances by GPU type; a type that is not known any more costs nothing."""
+    """Cost of these instances by GPU type, US dollars per hour; a type that no longer exists costs nothing."""
     widths = {p.gpu_type: p.gpus_per_instance for p in snapshot.profiles if p.model == service.model}
     prices = {gpu_type.name: gpu_type.price(spot=service.spot) for gpu_type in snapshot.gpu_types}
     return sum(prices.get(name, 0.0) * widths.get(name, 1) * count for name, count in instances.items())

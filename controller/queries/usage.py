@@ -1,4 +1,4 @@
-"""How much of a fleet is used, lost and idle, and what that costs: by node, GPU type, pool and service. Pure."""
+"""Usage of a fleet: used, stranded and idle devices with their cost, by node, GPU type, pool and service. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,35 +14,35 @@ from controller.queries.plan_diff import cost_per_hour
 from controller.report.fleet_metrics import stranded_devices
 
 NO_TYPE = "-"
-"""Of nodes without GPUs, or with GPUs of a type that nobody described."""
+"""GPU type of nodes without GPUs, or with GPUs that match no GPUType."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Of one node, or of several together. Devices are counted in whole ones, parts of shared ones as fractions."""
+    """Usage of one node or of a group of nodes. Numbers of devices; parts of shared devices are fractions."""
 
     name: str
     nodes: int
     gpus: int
     used: float
     stranded: float
-    """Idle devices that the usual pods cannot use: too little of something else is left beside them."""
+    """Idle devices that typical pods cannot use, because too little of another resource is left on their node."""
     closed: float
-    """Idle devices on nodes where nothing new starts."""
+    """Idle devices on unschedulable nodes."""
     pods: int
     cpu_share: float
-    """Of allocatable CPU that is asked for, 0..1."""
+    """Requested fraction of allocatable CPU, 0..1."""
     memory_share: float
     cost_per_hour: float
-    """Dollars, of all devices."""
+    """Cost of all devices, US dollars per hour."""
     idle_cost_per_hour: float
-    """Dollars, of those that nobody holds: free, stranded and closed."""
+    """Cost of idle devices (free, stranded and closed), US dollars per hour."""
     gpu_type: str = NO_TYPE
     schedulable: bool = True
 
     @property
     def free(self) -> float:
-        """Idle devices that the usual pods can use."""
+        """Idle devices that typical pods can use."""
         return max(0.0, self.gpus - self.used - self.stranded - self.closed)
 
     @property
@@ -57,15 +57,15 @@ class ServiceUsage:
     name: str
     model: str
     wanted: Mapping[str, int]
-    """GPU type → instances that are asked for."""
+    """Desired instances by GPU type."""
     running: Mapping[str, int]
     cost_per_hour: float
-    """Dollars, of what is asked for."""
+    """Cost of the desired instances, US dollars per hour."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Columns:
-    """What is counted, one entry per node."""
+    """Columns of the nodes, shape (nodes,)."""
 
     used: Any
     stranded: Any
@@ -74,11 +74,11 @@ class _Columns:
     cpu_asked: Any
     memory_asked: Any
     price: Any
-    """Dollars per device and hour."""
+    """US dollars per device and hour."""
 
 
 def of_nodes(now: Snapshot) -> tuple[Usage, ...]:
-    """One for each node, in order of their names."""
+    """Usage by node, sorted by name."""
     columns = _columns(now)
     return tuple(
         sorted(
@@ -88,7 +88,7 @@ def of_nodes(now: Snapshot) -> tuple[Usage, ...]:
 
 
 def of_types(now: Snapshot) -> tuple[Usage, ...]:
-    """One for each GPU type, and one for GPUs of unknown type where there are any."""
+    """Usage by GPU type; GPUs of unknown type, if any, are a group of their own."""
     groups: dict[str, list[int]] = {name: [] for name in now.gpu_type_names}
     for row, number in enumerate(now.nodes.gpu_type.tolist()):
         if now.nodes.gpus[row]:
@@ -98,7 +98,7 @@ def of_types(now: Snapshot) -> tuple[Usage, ...]:
 
 
 def of_pools(now: Snapshot, pools: Sequence[Pool]) -> tuple[Usage, ...]:
-    """One for each pool, a node counting where it comes first; and one for nodes in none."""
+    """Usage by pool; a node counts in the first pool that matches. Nodes in no pool are a group of their own."""
     groups: dict[str, list[int]] = {pool_name(pool): [] for pool in pools}
     for row, labels in enumerate(now.nodes.labels):
         found = next((pool_name(pool) for pool in pools if pool.has(labels)), "(in no pool)")
@@ -108,13 +108,13 @@ def of_pools(now: Snapshot, pools: Sequence[Pool]) -> tuple[Usage, ...]:
 
 
 def pool_name(pool: Pool) -> str:
-    """`gate: every node`, `bind: pool=train`."""
+    """Name of a pool from its placer and selector: `gate: every node`, `bind: pool=train`."""
     labels = ",".join(f"{key}={value}" for key, value in sorted(pool.selector.items()))
     return f"{pool.placer}: {labels or 'every node'}"
 
 
 def total(usages: Iterable[Usage]) -> Usage:
-    """Of all of them together; the shares of CPU and memory are those of the nodes on average."""
+    """Sum of several usages; the fractions of CPU and memory are averages over the nodes."""
     each = tuple(usages)
     nodes = sum(usage.nodes for usage in each)
 
@@ -140,7 +140,7 @@ def total(usages: Iterable[Usage]) -> Usage:
 
 
 def of_services(now: Snapshot) -> tuple[ServiceUsage, ...]:
-    """One for each service, as it is asked for and runs."""
+    """Usage by service: desired and running instances."""
     running: dict[str, dict[str, int]] = {}
     for row in np.flatnonzero(now.pods.node != PENDING).tolist():
         types = now.pods.shapes[now.pods.shape[row]].gpu_types
@@ -161,7 +161,7 @@ def _columns(now: Snapshot) -> _Columns:
     nodes, free = now.nodes, now.free()
     idle = np.maximum(free.gpu_milli, 0).sum(axis=1) / WHOLE_GPU_MILLI
     lost = np.minimum(stranded_devices(now), idle)
-    prices = np.array([*(each.price_per_hour for each in now.gpu_types), 0.0])  # the last one is that of -1: unknown
+    prices = np.array([*(each.price_per_hour for each in now.gpu_types), 0.0])  # the last price is for type -1: unknown
     bound = now.pods.node[now.pods.node != PENDING]
     return _Columns(
         used=nodes.gpus - idle,

@@ -459,7 +459,7 @@ def test_a_drain_sees_pods_through_until_they_are_gone(kubectl: Kubectl, run: An
     held, drained = run("drain l4-3"), run("drain l4-3 --force --timeout 30s")
 
     assert held.exit_code == 1
-    assert "--force lets it go for good" in held.stdout
+    assert "--force deletes it for good" in held.stdout
     assert "pod/default/lonely evicted" in said(drained)
     assert kubectl.refusal("get", "pod", "lonely")
     kubectl("uncordon", "l4-3")

@@ -11,7 +11,7 @@ from controller.api.kinds import OWN_KINDS
 from controller.api.rbac import needed
 from controller.kube.structs import Pod, PodMeta, PodSpec
 from controller.queries.cluster_facts import skew_s
-from controller.queries.doctor import Facts, Finding, examine
+from controller.queries.doctor import Finding, InstallationFacts, examine
 from controller.queries.installation import Installation
 from tests.builders.fleet import node, world
 
@@ -42,7 +42,7 @@ def installed(ready: int = 2, pools: list[Any] | None = None) -> Installation:
     return Installation(deployment, settings={"pools": pools} if pools else {})
 
 
-WELL = Facts(
+WELL = InstallationFacts(
     server_version="v1.36.3",
     skew_s=0.0,
     crds={crd(kind)["metadata"]["name"]: stored(kind) for kind in OWN_KINDS},
@@ -56,11 +56,11 @@ WELL = Facts(
 )
 
 
-def found(facts: Facts, check: str) -> list[Finding]:
+def found(facts: InstallationFacts, check: str) -> list[Finding]:
     return [finding for finding in examine(facts, NOW_S) if finding.check == check]
 
 
-def verdict(facts: Facts, check: str) -> str:
+def verdict(facts: InstallationFacts, check: str) -> str:
     (finding,) = found(facts, check)
     assert finding.remedy or finding.verdict == "ok"
     return finding.verdict

@@ -7,7 +7,7 @@ import pytest
 from cluster.workloads import Gang
 from controller.deciders.decisions import Decisions
 from controller.deciders.packing import packer_for
-from controller.queries.drain import Consent, Guest, guests, what_if
+from controller.queries.drain import Consent, NodePod, drain_preview, pods_of_node
 from tests.builders.fleet import node, pod, world
 
 OWNED = {"ownerReferences": [{"kind": "ReplicaSet", "controller": True}]}
@@ -18,7 +18,7 @@ def on_node(name: str = "p", spec: Any = None, status: Any = None, **metadata: A
 
 
 def fate(obj: dict[str, Any], **consent: bool) -> str:
-    (guest,) = guests([obj], Consent(**consent))
+    (guest,) = pods_of_node([obj], Consent(**consent))
     return guest.fate
 
 
@@ -47,12 +47,12 @@ def test_a_pod_leaves_stays_or_blocks_by_the_rules_of_kubectl(
     assert fate(obj, **consent) == expected
 
 
-def guest(name: str, **rest: Any) -> Guest:
-    return Guest("ns", name, "uid", "leaves", **rest)
+def guest(name: str, **rest: Any) -> NodePod:
+    return NodePod("ns", name, "uid", "leaves", **rest)
 
 
-def would(now: Any, *leaving: Guest) -> Any:
-    return what_if(now, "a", leaving, lambda seen: packer_for(seen, Decisions(policy="bestfit")))
+def would(now: Any, *leaving: NodePod) -> Any:
+    return drain_preview(now, "a", leaving, lambda seen: packer_for(seen, Decisions(policy="bestfit")))
 
 
 def test_what_leaves_starts_where_the_packer_puts_it_and_never_on_the_node_again() -> None:
