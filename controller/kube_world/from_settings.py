@@ -71,7 +71,7 @@ def sightings_from(
     )
 
 
-def _half_made(book: Book) -> tuple[SeenClaim, ...]:
+def _half_made(book: ClaimTranslation) -> tuple[SeenClaim, ...]:
     return tuple(
         SeenClaim(
             name,
@@ -80,5 +80,5 @@ def _half_made(book: Book) -> tuple[SeenClaim, ...]:
             holder_of(name),
             instant_or_none(claim.metadata.annotations.placed_at),
         )
-        for name, claim in sorted(book.half_made().items())
+        for name, claim in sorted(book.claims_of_unbound_pods().items())
     )

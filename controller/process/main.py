@@ -38,7 +38,7 @@ from controller.process.probes import probes_endpoint
 from controller.process.record import Recorder, recorder_of
 from controller.process.wire_brain import OnRay, operators_brain
 from controller.process.wire_world import kubernetes_world
-from controller.report.cycle_reporter import Teller
+from controller.report.cycle_reporter import CycleReporter
 from controller.report.own_statuses import reports_on
 from controller.settings import OperatorSettings
 
@@ -75,7 +75,7 @@ class Operator:
     leadership: Leadership
     world: World
     brain: Brain
-    teller: Teller
+    reporter: CycleReporter
     heart: Heart
     changed: Event
     """Set whenever the watches have seen something."""
@@ -156,7 +156,7 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
             leadership,
             world,
             brain,
-            Teller(meter, structlog.get_logger("cycle"), time.time),
+            CycleReporter(meter, structlog.get_logger("cycle"), time.time),
             heart,
             changed,
             is_synced,
@@ -182,9 +182,9 @@ def run_loop(operator: Operator, stop: Event) -> None:
         leads = operator.leadership.may_write()
         if leads != led:
             led, next_at_s = leads, 0.0
-            operator.teller.tell_leadership(leads=leads, epoch=operator.leadership.epoch)
+            operator.reporter.report_leadership(leads=leads, epoch=operator.leadership.epoch)
             if leads and settings.fenced and not operator.fence():
-                operator.teller.tell_unfenced()
+                operator.reporter.report_unfenced()
             if operator.ray is not None:
                 operator.ray.lead(leads=leads)
                 operator.ray.tell()
@@ -207,11 +207,11 @@ def _one_cycle(operator: Operator, limits: Limits) -> None:
     try:
         cycle = run_cycle(operator.world, operator.brain, limits, deadline_s, time.monotonic)
     except ObservationError as error:
-        operator.teller.tell_blind(error)
+        operator.reporter.report_blind(error)
     except Exception as error:  # noqa: BLE001 - a bug in one cycle must not end the process that holds the Lease
-        operator.teller.tell_failed(error)
+        operator.reporter.report_failed(error)
     else:
-        operator.teller.tell_cycle(cycle)
+        operator.reporter.report_cycle(cycle)
         operator.recorder.put(cycle)
         if operator.ray is not None:
             operator.ray.tell()

@@ -1,1 +1,1 @@
-"""Reports of each cycle: Events, statuses, metrics, logs."""
+"""Reports of each cycle: Events, statuses, metrics and logs."""

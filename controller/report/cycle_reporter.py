@@ -1,4 +1,4 @@
-"""The teller: after each cycle it writes the log lines and moves the metrics. One per process."""
+"""Reporter of cycles: writes the log lines and updates the metrics after each cycle. One per process."""
 
 from collections import Counter
 
@@ -21,25 +21,26 @@ RESULT_OF = {
     "Skipped": "skipped",
     "NotWhole": "skipped",
 }
-"""What became of an undone action, by the code of the reason (controller/apply.py)."""
+"""Result label of an action that was not done, by the code of the reason (controller/apply.py)."""
 STUCK = "stuck"
-"""What became of a step that was to take back what stands half done, and failed."""
-TAKES_BACK = ("GangTakenBack", "NotBound")
-"""Why such a step is planned (controller/deciders/gang_rollback.py, controller/deciders/gate_timeout.py)."""
+"""Result label of a failed rollback."""
+ROLLBACKS = ("GangTakenBack", "NotBound")
+"""Codes of the reasons for rollbacks (controller/deciders/gang_rollback.py, controller/deciders/gate_timeout.py)."""
 
 PLANNERS = ("ray", "local")
 FALLBACKS = ("away", "starting", "distrusted", "deadline", "lost")
 LOSSES = ("unreachable", "ended", "garbled", "refused", "unready", "useless", "silent")
-"""The ordinary labels of the brain's counters, which start at 0 also where there is no brain."""
-SLOTS, THINKERS = ("polish",), ("ray", "local")
-NO_THOUGHT = ("deadline", "error", "garbled", "lost", "queue_full", "silent", "stuck", "unborn")
-"""The same of its slots."""
+"""Usual label values of the brain's counters, which are initialised to 0 even without a brain."""
+BACKGROUND_DECIDERS, PROPOSERS = ("polish",), ("ray", "local")
+NO_PROPOSAL = ("deadline", "error", "garbled", "lost", "queue_full", "silent", "stuck", "unborn")
+"""Usual label values of the counters of background deciders."""
 
 
-class Teller:
-    """Remembers the number of the cycle, since when each workload waits, and the last findings. Nothing depends on it.
+class CycleReporter:
+    """Writer of the log lines and metrics of cycles.
 
-    now_s: seconds since the epoch, for the time of the last cycle.
+    It keeps the cycle's number, the start of each workload's wait and the last findings; no decision depends on them.
+    now_s: clock for the time of the last cycle, seconds since the epoch.
     """
 
     def __init__(self, meter: Meter, log: FilteringBoundLogger, now_s: Clock) -> None:
@@ -54,28 +55,28 @@ class Teller:
         meter.foresee("tonnage_brain_plans_total", PLANNERS)
         meter.foresee("tonnage_brain_fallbacks_total", FALLBACKS)
         meter.foresee("tonnage_brain_restarts_total", LOSSES)
-        meter.foresee("tonnage_brain_slot_thoughts_total", SLOTS, THINKERS)
-        meter.foresee("tonnage_brain_slot_failures_total", SLOTS, NO_THOUGHT)
-        meter.foresee("tonnage_brain_slot_actions_total", SLOTS)
-        for slot in SLOTS:
+        meter.foresee("tonnage_brain_slot_thoughts_total", BACKGROUND_DECIDERS, PROPOSERS)
+        meter.foresee("tonnage_brain_slot_failures_total", BACKGROUND_DECIDERS, NO_PROPOSAL)
+        meter.foresee("tonnage_brain_slot_actions_total", BACKGROUND_DECIDERS)
+        for slot in BACKGROUND_DECIDERS:
             meter.set("tonnage_brain_slot_up", 0, slot)
         meter.foresee("tonnage_cycles_total", ["acted", "quiet", "blind", "failed"])
         meter.set("tonnage_leader", 0)
 
-    def tell_cycle(self, cycle: Cycle) -> None:
-        """A cycle that saw the cluster, whatever it did."""
+    def report_cycle(self, cycle: Cycle) -> None:
+        """Report a cycle that observed the cluster."""
         self._cycles += 1
         log_cycle(self._log, self._cycles, cycle)
         log_findings(self._log.bind(cycle=self._cycles), self._findings, cycle.plan.findings)
         self._findings = cycle.plan.findings
         self._count(cycle)
-        # A pod that came since the last cycle and was bound in this one waited from the snapshot on.
+        # The wait of a pod that is new and was bound in this cycle begins with the snapshot.
         known_s = pending_since(cycle.snapshot, self._since_s)
         self._since_s = pending_since(left_behind(cycle), known_s)
         for step in cycle.outcome.done:
             for change in step.action.seat_changes:
                 self._observe_wait(cycle, known_s.get(f"Pod/{change.pod}") if change.node_before is None else None)
-        # Batches are rarer than scrapes, and most cycles plan none: what is told is the last one.
+        # Most cycles plan no batch, so the metrics show the last one.
         self._batch = cycle.plan.certificates.get(CERTIFICATE, self._batch)
         self._meter.publish(samples_of(cycle, self._since_s, self._batch))
         self._meter.set("tonnage_last_cycle_timestamp_seconds", self._now_s())
@@ -85,25 +86,28 @@ class Teller:
             waited_s = cycle.snapshot.at_s - pending_since_s + sum(cycle.stage_s.values())
             self._meter.observe("tonnage_pod_wait_seconds", waited_s)
 
-    def tell_blind(self, error: ObservationError) -> None:
-        """A cycle that could not see the cluster and decided nothing."""
+    def report_blind(self, error: ObservationError) -> None:
+        """Report a cycle that could not observe the cluster and decided nothing."""
         self._cycles += 1
-        self._log.warning("the cluster could not be seen", cycle=self._cycles, why=str(error))
+        self._log.warning("the cluster could not be observed", cycle=self._cycles, why=str(error))
         self._meter.count("tonnage_cycles_total", "blind")
 
-    def tell_failed(self, error: Exception) -> None:
-        """A cycle that a mistake of ours ended; with the traceback, for it must be mended."""
+    def report_failed(self, error: Exception) -> None:
+        """Report a cycle that failed by a bug, with the traceback."""
         self._cycles += 1
         self._log.error("the cycle failed", cycle=self._cycles, exc_info=error)
         self._meter.count("tonnage_cycles_total", "failed")
 
-    def tell_leadership(self, *, leads: bool, epoch: int) -> None:
-        """This replica took the Lease or lost it. One that does not lead says nothing of the cluster: it may be old."""
+    def report_leadership(self, *, leads: bool, epoch: int) -> None:
+        """Report that this replica took or lost the Lease.
+
+        A replica that does not lead exposes no metrics of the cluster, because they would be stale.
+        """
         self._log.info("leadership taken" if leads else "leadership lost", epoch=epoch)
         self._meter.set("tonnage_leader", int(leads))
         self._meter.set("tonnage_lease_epoch", epoch)
         if leads:
-            # A new leader gets as long for its first cycle as for any other before the loop counts as stalled.
+            # The first cycle of a new leader gets the same time as any other before the loop counts as stalled.
             self._meter.set("tonnage_last_cycle_timestamp_seconds", self._now_s())
         else:
             self._since_s = {}
@@ -111,10 +115,10 @@ class Teller:
             self._findings = ()
             self._meter.publish(())
 
-    def tell_unfenced(self) -> None:
-        """The API server lets an earlier leader's writes through; this one leads nevertheless."""
-        words = "an earlier leader that thaws could still write"
-        self._log.warning("the fence does not stand", why=words, remedy="is the ValidatingAdmissionPolicy installed?")
+    def report_unfenced(self) -> None:
+        """Report that the API server accepts writes of earlier leaders; this replica leads nevertheless."""
+        words = "an earlier leader that resumes could still write"
+        self._log.warning("the fence is not enforced", why=words, remedy="is the ValidatingAdmissionPolicy installed?")
 
     def _count(self, cycle: Cycle) -> None:
         meter = self._meter
@@ -134,4 +138,4 @@ class Teller:
 
 
 def _result_of(undone: Undone) -> str:
-    return STUCK if undone.step.reason.code in TAKES_BACK else RESULT_OF.get(undone.reason.code, "failed")
+    return STUCK if undone.step.reason.code in ROLLBACKS else RESULT_OF.get(undone.reason.code, "failed")

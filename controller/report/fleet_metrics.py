@@ -1,4 +1,4 @@
-"""What one cycle says of the cluster and its services, as samples of the metrics table. Pure."""
+"""Metrics of the cluster and its services after a cycle. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,10 +18,10 @@ ALWAYS_SEEN = ("nodes", "pods")
 
 
 def samples_of(cycle: Cycle, since_s: Mapping[str, float], batch: Certificate | None = None) -> tuple[Sample, ...]:
-    """The gauges after a cycle: the cluster as its done actions left it.
+    """Gauges after a cycle: the cluster after its completed actions.
 
-    since_s: when each pending workload was first seen so; keys `Pod/...` and `Gang/...` (see `pending_since`).
-    batch: of the last batch, which may be one of an earlier cycle; None: there was none.
+    since_s: time since which each workload is pending; keys `Pod/...` and `Gang/...` (see `pending_since`).
+    batch: certificate of the last batch, possibly from an earlier cycle; None: there was no batch.
     """
     now = left_behind(cycle)
     return (
@@ -40,12 +40,12 @@ def samples_of(cycle: Cycle, since_s: Mapping[str, float], batch: Certificate | 
 
 
 def left_behind(cycle: Cycle) -> Snapshot:
-    """The cluster as the cycle left it, without waiting until it is observed again."""
+    """Snapshot after the cycle's completed actions, before it is observed again."""
     return cycle.snapshot.after(step.action for step in cycle.outcome.done)
 
 
 def pending_since(now: Snapshot, before: Mapping[str, float]) -> dict[str, float]:
-    """Since when each pending pod and gang has been waiting: as `before` says, or from this snapshot on."""
+    """Time since which each pending pod and gang waits: from `before`, or that of this snapshot."""
     waiting = [f"Pod/{now.pods.names[row]}" for row in now.pods.pending.tolist()]
     waiting += [
         f"Gang/{gang.name}" for gang, state in zip(now.gangs, _gang_states(now), strict=True) if state == "pending"
@@ -63,13 +63,13 @@ def _devices(now: Snapshot) -> Iterator[Sample]:
     stranded = stranded_devices(now)
     for number, gpu_type in enumerate(now.gpu_types):
         mine = nodes.gpu_type == number
-        open_, shut = mine & nodes.schedulable, mine & ~nodes.schedulable
+        open_, closed = mine & nodes.schedulable, mine & ~nodes.schedulable
         lost = float(stranded[open_].sum())
         devices = {
             "allocated": float(nodes.gpus[mine].sum() - idle[mine].sum()),
             "free": float(idle[open_].sum()) - lost,
             "stranded": lost,
-            "closed": float(idle[shut].sum()),
+            "closed": float(idle[closed].sum()),
         }
         for state, count in devices.items():
             yield Sample("tonnage_gpus", (gpu_type.name, state), count)
@@ -78,9 +78,9 @@ def _devices(now: Snapshot) -> Iterator[Sample]:
 
 
 def stranded_devices(now: Snapshot) -> FloatArray:
-    """Idle devices of each node that the usual pods could not use, as an expected value. Shape (nodes,).
+    """Expected number of idle devices of each node that typical pods cannot use. Shape (nodes,).
 
-    The usual pods are those that are here, running or pending, and ask for GPUs; where there are none, nothing is lost.
+    Typical pods are the current pods with GPUs, running or pending; without any, no device is stranded.
     """
     usual = typical_pods(shape for shape in (now.pods.shapes[row] for row in now.pods.shape.tolist()) if shape.gpus)
     if not usual.classes:
@@ -141,7 +141,7 @@ def _services(cycle: Cycle, now: Snapshot) -> Iterator[Sample]:
 
 
 def _instances(cycle: Cycle, now: Snapshot) -> Iterator[Sample]:
-    """Wanted and running side by side; a GPU type that is left has 0 wanted until its last instance is gone."""
+    """Wanted and running instances. A GPU type that left the mix has 0 wanted until its last instance is gone."""
     pods = now.pods
     running = Counter(
         (owner, pods.shapes[shape].gpu_types[0])

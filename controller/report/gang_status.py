@@ -1,4 +1,4 @@
-"""What a Gang's status says after a cycle: its members, and whether they have their places and run."""
+"""Status of a Gang after a cycle: its members, and whether they are placed and running."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,25 +16,26 @@ from controller.api.gang import GangStatus, gang_selector
 
 @dataclass(frozen=True, slots=True)
 class GangFacts:
-    """How one gang stands."""
+    """State of one gang."""
 
     needed: int
-    """Members that must start together."""
+    """Number of members that must start together."""
     members: int = 0
-    """Pods of it that have not ended."""
+    """Number of its pods that have not ended."""
     placed: int = 0
-    """Members that have a node."""
+    """Number of members with a node."""
     running: int = 0
     held_back: Reason | None = None
-    """Why the last plan placed none of it."""
+    """Reason why the last plan placed no member."""
     half_started_since_s: float | None = None
-    """Since when it stands half started; None while it does not. The status keeps it for the next leader."""
+    """Time since which it is partly started, seconds since the epoch; None otherwise. Stored in the status for the next
+    leader."""
 
 
 def facts_of_gangs(snapshot: Snapshot, plan: Plan, is_running: Callable[[str], bool]) -> dict[str, GangFacts]:
-    """How every gang stands, by `namespace/name`.
+    """State of every gang by `namespace/name`.
 
-    snapshot: the cluster after the plan. is_running: whether the pod of this name runs, beyond being bound.
+    snapshot: the cluster after the plan. is_running: whether a pod is running, not only bound.
     """
     held_back = {each.workload.removeprefix("Gang/"): each.reason for each in plan.unplaced}
     pods, found = snapshot.pods, {}
@@ -54,9 +55,9 @@ def facts_of_gangs(snapshot: Snapshot, plan: Plan, is_running: Callable[[str], b
 def gang_status_after(
     before: Mapping[str, Any], name: str, facts: GangFacts, *, generation: int, at_s: float
 ) -> dict[str, Any]:
-    """The status as plain data; equal to `before` when there is nothing new to say.
+    """Status as plain data; equal to `before` when nothing changed.
 
-    name: without its namespace. generation: of the gang as it was looked at. at_s: now, seconds since the epoch.
+    name: without its namespace. generation: of the observed gang. at_s: now, seconds since the epoch.
     """
     conditions = _read(before).conditions
     for kind, status, reason in _claims(facts):
@@ -74,7 +75,7 @@ def gang_status_after(
 
 
 def _read(before: Mapping[str, Any]) -> GangStatus:
-    """The status that stands there; one that cannot be read, because somebody else wrote it, is made anew."""
+    """Previous status; an empty one where another writer left an unreadable status."""
     try:
         return GangStatus.model_validate(before)
     except ValidationError:
@@ -84,16 +85,16 @@ def _read(before: Mapping[str, Any]) -> GangStatus:
 def _claims(facts: GangFacts) -> Iterator[tuple[str, ConditionStatus, Reason]]:
     needed, placed, running = facts.needed, facts.placed, facts.running
     if placed >= needed:
-        yield PLANNED, "True", Reason("Placed", f"{placed} members have their places, {needed} must")
+        yield PLANNED, "True", Reason("Placed", f"{placed} members are placed, {needed} are required")
     elif facts.members < needed:
         yield PLANNED, "False", Reason("MembersMissing", f"{facts.members} of {needed} members exist")
     else:
-        yield PLANNED, "False", facts.held_back or Reason("NotPlaced", f"{placed} of {needed} members have places")
+        yield PLANNED, "False", facts.held_back or Reason("NotPlaced", f"{placed} of {needed} members are placed")
     if running >= needed:
-        yield READY, "True", Reason("EnoughRun", f"{running} members run, {needed} must")
+        yield READY, "True", Reason("EnoughRun", f"{running} members run, {needed} are required")
     else:
         yield READY, "False", Reason("TooFewRun", f"{running} of {needed} members run")
     if 0 < running < needed:
         yield DEGRADED, "True", Reason("WaitsForMembers", f"{running} members run and wait for {needed - running} more")
     else:
-        yield DEGRADED, "False", Reason("AsAsked", "nothing is known to be worse than asked")
+        yield DEGRADED, "False", Reason("AsAsked", "no degradation is known")

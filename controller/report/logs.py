@@ -1,4 +1,4 @@
-"""Structured logs: JSON lines in a container, readable ones on a terminal, and one line per thing that happened."""
+"""Structured logs: JSON lines in a container, readable lines on a terminal, and one line per action and cycle."""
 
 import logging
 import sys
@@ -17,10 +17,10 @@ Level = Literal["debug", "info", "warning", "error"]
 
 
 def configure_logs(form: Format = "auto", level: Level = "info", stream: TextIO = sys.stderr) -> None:
-    """Set up logging for this process, once, at its start.
+    """Configure the logging of this process, once, at its start.
 
-    form: `auto` is text where `stream` is a terminal and JSON elsewhere. Times are UTC in ISO 8601. What libraries
-    write to `logging` comes out in the same form, from `warning` on.
+    form: `auto` is text where `stream` is a terminal, else JSON. Times are UTC in ISO 8601. Log records of libraries
+    have the same form, from `warning` on.
     """
     as_text = stream.isatty() if form == "auto" else form == "text"
     shared: list[Processor] = [
@@ -57,9 +57,9 @@ def _adopt_libraries(stream: TextIO, shared: list[Processor], last: list[Process
 
 
 def log_cycle(log: FilteringBoundLogger, number: int, cycle: Cycle) -> None:
-    """One line per action that was done, failed or was refused, then one line for the cycle.
+    """Log one line per action that was done, failed or was refused, then one line for the cycle.
 
-    A quiet cycle is a debug line: at one a second it would bury what an operator wants to find in a month.
+    A cycle without actions is a debug line: at one per second it would hide the lines that matter.
     """
     log = log.bind(cycle=number)
     for step in cycle.outcome.done:
@@ -75,7 +75,7 @@ def log_cycle(log: FilteringBoundLogger, number: int, cycle: Cycle) -> None:
 
 
 def log_findings(log: FilteringBoundLogger, before: Sequence[Finding], now: Sequence[Finding]) -> None:
-    """One line for each finding that the cycle before did not have, and one for each that is over."""
+    """Log one line for each finding that is new since the preceding cycle, and one for each that has ended."""
     known, found = ({(each.about, each.reason.code) for each in findings} for findings in (before, now))
     for each in now:
         if (each.about, each.reason.code) not in known:
@@ -85,9 +85,9 @@ def log_findings(log: FilteringBoundLogger, before: Sequence[Finding], now: Sequ
 
 
 def _about(action: Action, reason: Reason) -> dict[str, object]:
-    """An action's fields and the reason it was planned for, without its figures: `tonnage explain` has them."""
-    said = {name: list(value) if isinstance(value, tuple) else value for name, value in action.values().items()}
-    return {"action": type(action).__name__, **said, "reason": reason.code}
+    """Fields of an action and its reason, without the reason's figures, which `tonnage explain` shows."""
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in action.values().items()}
+    return {"action": type(action).__name__, **plain, "reason": reason.code}
 
 
 def _figures(cycle: Cycle) -> Iterator[tuple[str, object]]:

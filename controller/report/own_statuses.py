@@ -1,4 +1,4 @@
-"""Reports to our own objects besides services: whether each is accepted, and how every gang stands."""
+"""Statuses of Tonnage's objects: the condition Accepted of every object, and the state of every gang."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -24,11 +24,11 @@ from controller.report.statuses import status_write
 Status = Mapping[str, Any]
 
 OwnJobs = Callable[[Snapshot, Plan, float], Iterator[Job]]
-"""What is to be written after a plan, at an instant in seconds since the epoch: from the cluster as it is then."""
+"""Writes of statuses from the snapshot after a plan, the plan, and the time in seconds since the epoch."""
 
 
 def reports_on(observer: Observer, caches: Caches, is_running: Callable[[str], bool]) -> OwnJobs:
-    """Reports from these caches. is_running: whether the pod of this name runs, beyond being bound."""
+    """Status writes for the objects of these caches. is_running: whether a pod is running, not only bound."""
 
     def jobs(snapshot: Snapshot, plan: Plan, at_s: float) -> Iterator[Job]:
         objects = [(kind, cache.all()) for kind, cache in caches.own.items() if kind.has_status]
@@ -46,13 +46,14 @@ def own_status_jobs(
     at_s: float,
     found: Mapping[str, Reason] | None = None,
 ) -> Iterator[Job]:
-    """The statuses that say something new.
+    """Writes of the changed statuses.
 
-    objects: kind and objects by name, taken before the picture that the mistakes are of: what is said of a generation
-    must not rest on an older one. mistakes: of the whole cluster. gangs: how they stand; one that has changed since
-    is told of in the next cycle. at_s: now, seconds since the epoch. found: findings of deciders, by `Kind/name`.
+    objects: kind and objects by name, read before the snapshot from which the errors come, so that no error of an older
+    generation is reported for a newer one. mistakes: errors of the whole cluster. gangs: state of each gang; one whose
+    spec has changed since is reported in the next cycle. at_s: now, seconds since the epoch. found: findings of deciders,
+    by `Kind/name`.
 
-    Of a service only mistakes are told here: it was left out of the plan, which tells of the others.
+    For a service only errors are reported here: it was left out of the plan, which reports the others.
     """
     wrong = by_object(mistakes)
     for kind, named in objects:
@@ -68,7 +69,7 @@ def own_status_jobs(
 
 
 def _gang(obj: OwnObject, facts: GangFacts | None) -> GangFacts | None:
-    """How the gang stands, if the facts are of the spec that it has now."""
+    """State of the gang if it was computed for the current spec, else None."""
     is_same = facts is not None and msgspec.json.decode(obj.spec).get("minMembers") == facts.needed
     return facts if is_same else None
 
@@ -97,19 +98,19 @@ def found_after(before: Status, finding: Reason | None, generation: int, at_s: f
 
 
 def accepted_after(before: Status, mistaken: Sequence[Mistake], *, generation: int, at_s: float) -> dict[str, Any]:
-    """The status with its condition Accepted as it is now; all else in it stays."""
+    """The status with its condition Accepted updated; the rest is unchanged."""
     try:
         old = ObservedStatus.model_validate(before)
     except ValidationError:
-        before, old = {}, ObservedStatus()  # somebody else wrote it
+        before, old = {}, ObservedStatus()  # another writer's status
     words = words_of(mistaken)
-    said = set_condition(
+    conditions = set_condition(
         old.conditions,
         ACCEPTED,
         "False" if mistaken else "True",
         "Mistaken" if mistaken else "Valid",
-        words or "its fields and the objects that it names are right",
+        words or "its fields and the objects that it names are valid",
         generation=generation,
         at_s=at_s,
     )
-    return {**before, **ObservedStatus(observed_generation=generation, conditions=said).plain()}
+    return {**before, **ObservedStatus(observed_generation=generation, conditions=conditions).plain()}

@@ -1,4 +1,4 @@
-"""What a ModelService's status says after a cycle: counts, cost, proof, routing, conditions."""
+"""Status of a ModelService after a cycle: counts, cost, proven bound, routing, conditions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,30 +10,30 @@ from controller.api.model_service import ModelServiceStatus, RoutingStatus, Rout
 from controller.ports import PLANNED_LOCALLY
 
 DIGITS = 6
-"""To which figures are rounded: a status that differs in the last bit would be written in every cycle."""
+"""Decimal places of figures; unrounded, a difference in the last bit would cause a write in every cycle."""
 
 NOT_ACCEPTED = ("BadInput",)
-"""Codes of refusals that say that the service itself is wrong, not that the fleet lacks something."""
+"""Codes of refusals whose cause is the service itself, not the fleet."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What a status is made of besides the plan."""
+class ServiceFacts:
+    """Inputs of a service's status besides the plan."""
 
     generation: int
-    """metadata.generation that the plan was made for."""
+    """metadata.generation for which the plan was made."""
     asked: Mapping[str, int]
-    """Instances by GPU type that its Deployments ask for."""
+    """Desired instances of its Deployments by GPU type."""
     running: Mapping[str, int]
-    """Instances by GPU type whose pods run."""
+    """Running instances by GPU type."""
     makes_pods: bool
-    """It has a template; without one somebody else runs it."""
+    """Whether it has a template; without one Tonnage does not run it."""
     undone: Reason | None
-    """Why a step of this cycle on its Deployments was not done."""
+    """Reason why an action of this cycle on its Deployments failed."""
 
 
-def status_after(before: Mapping[str, Any], plan: ServicePlan, facts: Facts, at_s: float) -> dict[str, Any]:
-    """The status as plain data; equal to `before` when there is nothing new to say.
+def status_after(before: Mapping[str, Any], plan: ServicePlan, facts: ServiceFacts, at_s: float) -> dict[str, Any]:
+    """Status as plain data; equal to `before` when nothing changed.
 
     at_s: now, seconds since the epoch.
     """
@@ -63,9 +63,9 @@ def status_after(before: Mapping[str, Any], plan: ServicePlan, facts: Facts, at_
     ).plain()
 
 
-def _bound(old: ModelServiceStatus, plan: ServicePlan, facts: Facts) -> float | None:
-    """What was proven of this mix. A proof that stands is not given up for a weaker one of a busier moment: the status
-    would change in every cycle."""
+def _bound(old: ModelServiceStatus, plan: ServicePlan, facts: ServiceFacts) -> float | None:
+    """Proven lower bound of the mix's cost. A valid bound is not replaced by a weaker one of a busier cycle: otherwise
+    the status would change in every cycle."""
     if plan.refusal or plan.certificate is None:
         return None
     bound, cost = round(plan.certificate.bound, DIGITS), round(plan.cost_per_hour, DIGITS)
@@ -78,7 +78,9 @@ def _bound(old: ModelServiceStatus, plan: ServicePlan, facts: Facts) -> float | 
 Claim = tuple[ConditionStatus, Reason]
 
 
-def _claims(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, int], facts: Facts) -> dict[str, Claim]:
+def _claims(
+    plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, int], facts: ServiceFacts
+) -> dict[str, Claim]:
     return {
         ACCEPTED: _accepted(plan),
         PLANNED: ("False", plan.refusal) if plan.refusal else ("True", _found(plan)),
@@ -90,7 +92,7 @@ def _claims(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, i
 def _accepted(plan: ServicePlan) -> Claim:
     if plan.refusal and plan.refusal.code in NOT_ACCEPTED:
         return "False", plan.refusal
-    return "True", Reason("Valid", "its fields and the objects that it names are right")
+    return "True", Reason("Valid", "its fields and the objects that it names are valid")
 
 
 def _found(plan: ServicePlan) -> Reason:
@@ -105,16 +107,16 @@ def _mix_words(plan: ServicePlan) -> str:
     return f"{mix} at {plan.cost_per_hour:.2f} $/h"
 
 
-def _ready(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, int], facts: Facts) -> Claim:
+def _ready(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, int], facts: ServiceFacts) -> Claim:
     if plan.refusal:
         return "False", Reason("NotPlanned", plan.refusal.words)
     if not facts.makes_pods:
-        return "False", Reason("PlannedOnly", "it has no spec.template to make pods of: somebody else runs it")
+        return "False", Reason("PlannedOnly", "it has no spec.template to create pods from: it is only planned")
     if facts.undone:
         return "False", facts.undone
     wanted = {name: count for name, count in plan.instances.items() if count}
     if dict(asked) != wanted:
-        return "False", Reason("Scaling", f"{_sum(asked)} instances are asked for, {_sum(wanted)} planned")
+        return "False", Reason("Scaling", f"{_sum(asked)} instances are requested, {_sum(wanted)} planned")
     if any(running.get(name, 0) < count for name, count in wanted.items()):
         return "False", Reason("InstancesMissing", f"{_sum(running)} of {_sum(wanted)} instances run")
     return "True", Reason("AllInstancesRun", f"all {_sum(wanted)} instances of the mix run")
@@ -125,8 +127,8 @@ def _degraded(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str,
     if running and missing:
         return "True", Reason("InstancesMissing", f"{missing} of {_sum(asked)} instances do not run")
     if plan.refusal and running:
-        return "True", Reason("NotPlanned", f"its instances stay as they are: {plan.refusal.words}")
-    return "False", Reason("AsAsked", "nothing is known to be worse than asked")
+        return "True", Reason("NotPlanned", f"its instances stay unchanged: {plan.refusal.words}")
+    return "False", Reason("AsAsked", "no degradation is known")
 
 
 def _sum(counts: Mapping[str, int]) -> int:

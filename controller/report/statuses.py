@@ -1,5 +1,4 @@
-"""Reports to the cluster after each cycle: the status of every ModelService, and Events. What is said already is not
-written again."""
+"""Statuses of ModelServices after each cycle; an unchanged status is not written again."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +17,7 @@ from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Job
 from controller.kube.write import Write
 from controller.ports import Outcome
-from controller.report.service_status import Facts, status_after
+from controller.report.service_status import ServiceFacts, status_after
 
 log = structlog.get_logger(__name__)
 
@@ -33,21 +32,21 @@ def status_jobs(
     generations: Mapping[str, int],
     at_s: float,
 ) -> Iterator[Job]:
-    """The statuses that say something new.
+    """Writes of the changed statuses.
 
     snapshot: the cluster after the plan. generations: metadata.generation of each service when the plan was made.
     at_s: now, seconds since the epoch.
     """
     running = running_instances(snapshot, lambda name: bool((pod := sightings.pod(name)) and pod.is_running))
-    asked = {service.name: service.replicas or {} for service in snapshot.services}
+    desired = {service.name: service.replicas or {} for service in snapshot.services}
     undone = {each.step.action.subject: each.reason for each in outcome.undone}
     for service in plan.services:
         seen = sightings.service(service.service)
         if seen is None or service.service not in generations:
             continue
-        facts = Facts(
+        facts = ServiceFacts(
             generation=generations[service.service],
-            asked=asked.get(service.service, {}),
+            asked=desired.get(service.service, {}),
             running=running.get(service.service, {}),
             makes_pods=seen.template is not None,
             undone=undone.get(f"ModelService/{service.service}"),
@@ -55,14 +54,14 @@ def status_jobs(
         yield from _job(seen, service, facts, at_s)
 
 
-def _job(seen: SeenService, service: ServicePlan, facts: Facts, at_s: float) -> Iterator[Job]:
+def _job(seen: SeenService, service: ServicePlan, facts: ServiceFacts, at_s: float) -> Iterator[Job]:
     status = status_after(seen.status, service, facts, at_s)
     if status != seen.status:
         yield Job(f"ModelService/{seen.name}", status_write(SERVICE, seen.name, seen.uid, status))
 
 
 def status_write(kind: Kind, name: str, uid: str, status: Mapping[str, Any]) -> Write:
-    """Server-side apply of a status, for this very object: one of the same name made since is not meant.
+    """Server-side apply of a status to the object with this uid, not to a newer one of the same name.
 
     name: `name`, or `namespace/name` where the kind has namespaces.
     """
@@ -78,7 +77,7 @@ def status_write(kind: Kind, name: str, uid: str, status: Mapping[str, Any]) -> 
 
 
 def running_instances(snapshot: Snapshot, is_running: Callable[[str], bool]) -> Mapping[str, Counter[str]]:
-    """Instances that run, by service and GPU type."""
+    """Number of running instances by service and GPU type."""
     found: dict[str, Counter[str]] = {}
     pods = snapshot.pods
     for row, owner in enumerate(pods.owner):
@@ -89,4 +88,5 @@ def running_instances(snapshot: Snapshot, is_running: Callable[[str], bool]) -> 
 
 
 def log_unwritten(error: ActionError) -> None:
+    """Log that a status could not be written."""
     log.warning("a status was not written; the next cycle tries again", why=str(error))

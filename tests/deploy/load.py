@@ -18,7 +18,7 @@ from controller.guard import Limits
 from controller.metrics.registry import Meter, count_request
 from controller.power.domain_facts import DomainFacts
 from controller.power.metrics import samples_of
-from controller.report.cycle_reporter import Teller
+from controller.report.cycle_reporter import CycleReporter
 from simulator.world import SimulatedWorld
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
@@ -40,8 +40,8 @@ class Load:
         self._steps = itertools.count(1)
         self._binds = itertools.count(1)
         self._world = SimulatedWorld(_fleet(now_s()), self._fault)
-        self._teller = Teller(meter, structlog.wrap_logger(CapturingLogger()), now_s)
-        self._teller.tell_leadership(leads=True, epoch=1)
+        self._reporter = CycleReporter(meter, structlog.wrap_logger(CapturingLogger()), now_s)
+        self._reporter.report_leadership(leads=True, epoch=1)
 
     def _fault(self, action: Action) -> str | None:
         return "driver hiccup" if isinstance(action, Bind) and next(self._binds) % FAIL_EVERY == 0 else None
@@ -51,7 +51,9 @@ class Load:
         self._draw(number)
         if number % BLIND_EVERY == 0:
             count_request(self._meter, "list", 0, 1.0)
-            self._teller.tell_blind(ObservationError("listing pods: connection refused; the next cycle tries again"))
+            self._reporter.report_blind(
+                ObservationError("listing pods: connection refused; the next cycle tries again")
+            )
             return
         self._arrive(number)
         self._world.pass_time(self._now_s() - self._world.observe().at_s)
@@ -60,7 +62,7 @@ class Load:
         brain = InlineBrain(decisions, clock=_ticking(1e-5))
         # No eviction is allowed, so the guard refuses those that are planned for the pods of high priority.
         limits = Limits(max_evictions_share=0.0, max_evictions_floor=0)
-        self._teller.tell_cycle(run_cycle(self._world, brain, limits, deadline_s=10.0, clock=_ticking(0.01)))
+        self._reporter.report_cycle(run_cycle(self._world, brain, limits, deadline_s=10.0, clock=_ticking(0.01)))
         for verb, code in (("watch", 200), ("create", 201), ("patch", 409 if number % 3 else 429)):
             count_request(self._meter, verb, code, 0.004)
 

@@ -26,7 +26,7 @@ from controller.metrics.endpoint import metrics_endpoint
 from controller.metrics.registry import Meter, count_request
 from controller.metrics.table import METRICS
 from controller.ports import Outcome, Undone
-from controller.report.cycle_reporter import Teller
+from controller.report.cycle_reporter import CycleReporter
 from simulator.world import Fault, SimulatedWorld
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
@@ -42,9 +42,9 @@ def turn(pretend: SimulatedWorld, took_s: float = 0.0) -> Cycle:
 
 def told(*cycles: Cycle) -> Meter:
     meter = Meter()
-    teller = Teller(meter, SILENT, now_s=lambda: 1000.0)
+    reporter = CycleReporter(meter, SILENT, now_s=lambda: 1000.0)
     for cycle in cycles:
-        teller.tell_cycle(cycle)
+        reporter.report_cycle(cycle)
     return meter
 
 
@@ -56,13 +56,13 @@ def test_a_finding_is_logged_when_it_begins_and_when_it_ends_and_counted_in_betw
     quiet = turn(SimulatedWorld(world([node("a")])))
     ill = replace(quiet, plan=replace(quiet.plan, findings=(Finding("Node/a", Reason("Degrading", "errors rise")),)))
     meter = Meter()
-    teller = Teller(meter, structlog.get_logger(), now_s=lambda: 1000.0)
+    reporter = CycleReporter(meter, structlog.get_logger(), now_s=lambda: 1000.0)
 
     with capture_logs() as lines:
         for cycle in (ill, ill):
-            teller.tell_cycle(cycle)
+            reporter.report_cycle(cycle)
         counted = value(meter, "tonnage_findings", reason="Degrading")
-        teller.tell_cycle(quiet)
+        reporter.report_cycle(quiet)
 
     assert [(line["event"], line["cycle"], line["finding"]) for line in lines if "finding" in line] == [
         ("found", 1, "Degrading"),
@@ -201,11 +201,11 @@ def test_what_is_gone_from_the_cluster_is_gone_from_the_metrics() -> None:
 
 def test_a_replica_that_does_not_lead_says_nothing_of_the_cluster() -> None:
     meter = Meter()
-    teller = Teller(meter, SILENT, now_s=lambda: 1000.0)
-    teller.tell_leadership(leads=True, epoch=3)
-    teller.tell_cycle(turn(SimulatedWorld(world([node("a", gpus=1)]))))
+    reporter = CycleReporter(meter, SILENT, now_s=lambda: 1000.0)
+    reporter.report_leadership(leads=True, epoch=3)
+    reporter.report_cycle(turn(SimulatedWorld(world([node("a", gpus=1)]))))
 
-    teller.tell_leadership(leads=False, epoch=3)
+    reporter.report_leadership(leads=False, epoch=3)
 
     assert value(meter, "tonnage_leader") == 0
     assert value(meter, "tonnage_nodes", state="open") is None
@@ -213,9 +213,9 @@ def test_a_replica_that_does_not_lead_says_nothing_of_the_cluster() -> None:
 
 def test_a_blind_cycle_leaves_the_time_of_the_last_good_one() -> None:
     meter = told(turn(SimulatedWorld(world([node("a")]))))
-    teller = Teller(meter, SILENT, now_s=lambda: 2000.0)
+    reporter = CycleReporter(meter, SILENT, now_s=lambda: 2000.0)
 
-    teller.tell_blind(ObservationError("listing pods: connection refused"))
+    reporter.report_blind(ObservationError("listing pods: connection refused"))
 
     assert value(meter, "tonnage_cycles_total", result="blind") == 1
     assert value(meter, "tonnage_last_cycle_timestamp_seconds") == 1000.0

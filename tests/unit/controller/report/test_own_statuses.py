@@ -41,7 +41,7 @@ def test_an_object_that_is_right_is_accepted_at_its_generation() -> None:
     assert write.path == "/apis/tonnage.dev/v1alpha1/gputypes/full/status"
     assert write.body["metadata"] == {"name": "full", "uid": "u1"}
     assert write.body["status"]["observedGeneration"] == 2
-    assert conditions(write) == {"Accepted": ("True", "its fields and the objects that it names are right")}
+    assert conditions(write) == {"Accepted": ("True", "its fields and the objects that it names are valid")}
 
 
 def test_what_was_said_already_is_not_written_again() -> None:
@@ -121,7 +121,7 @@ def test_a_cluster_is_told_once_what_is_wrong_in_it_and_how_its_gangs_stand() ->
         "Gang/default/train": "True",
     }
     assert "there is no GPUType 'h100'" in conditions(said["ModelProfile/wrong"])["Accepted"][1]
-    assert conditions(said["Gang/default/train"])["Ready"] == ("True", "1 members run, 1 must")
+    assert conditions(said["Gang/default/train"])["Ready"] == ("True", "1 members run, 1 are required")
 
     live.put(
         *(

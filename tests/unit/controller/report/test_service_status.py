@@ -9,14 +9,16 @@ import pytest
 from cluster.plans import Certificate, Reason, ServicePlan
 from controller.kube_world.last_scaled import scaled_at_s
 from controller.ports import PLANNED_LOCALLY
-from controller.report.service_status import Facts, status_after
+from controller.report.service_status import ServiceFacts, status_after
 
 PLAN = ServicePlan("ns/chat", {"a100": 2}, 6.0, None, Certificate(6.0, 5.0, "HiGHS", 0.1))
-FACTS = Facts(generation=3, asked={"a100": 2}, running={"a100": 2}, makes_pods=True, undone=None)
+FACTS = ServiceFacts(generation=3, asked={"a100": 2}, running={"a100": 2}, makes_pods=True, undone=None)
 REFUSED = replace(PLAN, instances={}, refusal=Reason("NoProfile", "nobody measured it"))
 
 
-def said(plan: ServicePlan = PLAN, facts: Facts = FACTS, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def said(
+    plan: ServicePlan = PLAN, facts: ServiceFacts = FACTS, before: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     return status_after(before or {}, plan, facts, 1_000_000.0)
 
 
@@ -43,7 +45,7 @@ def test_a_service_is_ready_when_all_instances_of_its_mix_run() -> None:
         (replace(FACTS, undone=Reason("ActionFailed", "409")), "ActionFailed"),
     ],
 )
-def test_it_is_not_ready_while_anything_is_missing(facts: Facts, reason: str) -> None:
+def test_it_is_not_ready_while_anything_is_missing(facts: ServiceFacts, reason: str) -> None:
     assert condition(said(facts=facts), "Ready") == ("False", reason)
 
 
