@@ -1,1 +1,1 @@
-"""What is deployed beside the code: the image, dashboards, alerts."""
+"""Deployment artefacts beside the code: image, dashboards, alerts."""

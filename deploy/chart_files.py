@@ -1,7 +1,4 @@
-"""Brings into the chart what others decide: CRDs, rights, dashboards, alerts, settings.
-
-`python -m deploy.chart_files`.
-"""
+"""Copies CRDs, roles, dashboards, alerts and the settings' schema into the chart: `python -m deploy.chart_files`."""
 
 import json
 from pathlib import Path
@@ -19,11 +16,12 @@ SOURCES = {
     CHART / "files" / "fence": (DEPLOY / "fence", "*.yaml"),
     CHART / "files" / "dashboards": (DEPLOY / "dashboards", "*.json"),
 }
-"""Helm reads no file outside of a chart, and follows no link out of a packed one, so the chart holds copies."""
+"""Folders of the chart with (source folder, file pattern). Copies, because Helm reads no file outside of a chart, and
+follows no link out of a packed one."""
 
 
 def copies() -> dict[Path, str]:
-    """Every file that belongs into these folders of the chart, with its text."""
+    """All files that belong into these folders of the chart, with their texts."""
     return {
         target / path.name: path.read_text(encoding="utf-8")
         for target, (source, pattern) in SOURCES.items()
@@ -32,31 +30,31 @@ def copies() -> dict[Path, str]:
 
 
 def present() -> dict[Path, str]:
-    """What is in them now."""
+    """Current files of these folders, with their texts."""
     return {path: path.read_text(encoding="utf-8") for target in SOURCES for path in sorted(target.glob("*"))}
 
 
 ROLES = CHART / "files" / "rbac" / "roles.yaml"
-"""The rights of each role; templates/rbac.yaml says which of them are granted."""
+"""Rules of each role; templates/rbac.yaml decides which roles are granted."""
 SCHEMA = CHART / "values.schema.json"
 OF_THE_CHART = ("context", "fenced", "host", "identity", "kubeconfig", "lease", "metrics_port", "probe_port")
-"""Settings that make no sense in a pod, or that the chart derives from its own values."""
+"""Settings that do not apply in a pod, or that the chart derives from its own values."""
 
 
 def schema() -> str:
-    """The schema of the chart's values, in which `settings` is what the operator's settings are now."""
+    """Schema of the chart's values, with `settings` taken from the operator's settings."""
     values: dict[str, Any] = json.loads(SCHEMA.read_text(encoding="utf-8"))
     settings = OperatorSettings.model_json_schema()
     parts = settings.pop("$defs")
     settings["properties"] = {name: about for name, about in settings["properties"].items() if name not in OF_THE_CHART}
-    settings["description"] = "The operator's settings; what is not set has its default there."
+    settings["description"] = "Settings of the operator; a missing one has the operator's default."
     values["$defs"] = _used(parts, json.dumps(settings))
     values["properties"]["settings"] = settings
     return json.dumps(values, indent=2) + "\n"
 
 
 def _used(parts: dict[str, Any], by: str) -> dict[str, Any]:
-    """The definitions that this text speaks of, by itself or by way of others."""
+    """Definitions that this text refers to, directly or through others."""
     found: dict[str, Any] = {}
     while True:
         text = by + json.dumps(found)

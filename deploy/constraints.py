@@ -1,4 +1,4 @@
-"""Pins every package that Tonnage needs to the version that it was tested with here: `python -m deploy.constraints`."""
+"""Pins every required package to the version of the tested environment: `python -m deploy.constraints`."""
 
 import re
 import tomllib
@@ -15,20 +15,20 @@ HEAD = "# Made by `make constraints` from the environment that the tests passed 
 
 
 EXTRAS = ("nvidia",)
-"""Part of the image: the node agent needs it on NVIDIA nodes, and it is small and in Python alone."""
+"""Extras in the image: the node agent needs `nvidia` on NVIDIA nodes, and it is small and pure Python."""
 
 
 def needed() -> list[Requirement]:
-    """What pyproject.toml asks for at run time, with the extras that the image holds."""
+    """Run-time requirements of pyproject.toml, with the extras of the image."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = (line for name in EXTRAS for line in project["optional-dependencies"][name])
     return [Requirement(line) for line in (*project["dependencies"], *extras)]
 
 
 def installed(requirements: Iterable[Requirement]) -> dict[str, str]:
-    """Name → version of these packages and all that they need, as they are installed here.
+    """Installed versions of these packages and all their dependencies, by name.
 
-    Raises PackageNotFoundError when one is not.
+    Raises PackageNotFoundError when one is not installed.
     """
     found: dict[str, str] = {}
     waiting = list(requirements)
@@ -51,7 +51,7 @@ def _applies(requirement: Requirement, extras: Iterable[str]) -> bool:
 
 
 def pinned() -> dict[str, str]:
-    """Name → version as the file has them."""
+    """Versions in the file, by package name."""
     lines = FILE.read_text(encoding="utf-8").splitlines()
     found = (re.fullmatch(r"([a-z0-9-]+)==(\S+)", line) for line in lines)
     return {match[1]: match[2] for match in found if match}

@@ -1,1 +1,1 @@
-"""Grafana dashboards: the `_board` files say what they show, `generate.py` writes the JSON files."""
+"""Grafana dashboards: the `_board` files define them, `generate.py` writes the JSON files."""

@@ -1,4 +1,4 @@
-"""What Tonnage asks of the Kubernetes API server."""
+"""Dashboard of Tonnage's requests to the Kubernetes API server."""
 
 from deploy.dashboards.panels import JOB, PER_SECOND, SECONDS, SHARE, Board, Panel, Query, Row, quantile, rate
 
@@ -7,7 +7,7 @@ FAILED = 'code=~"5..|429|none"'
 API = Board(
     "api",
     "Tonnage / API traffic",
-    "What Tonnage asks of the Kubernetes API server, and how it answers. An idle loop writes nothing.",
+    "Requests of Tonnage to the Kubernetes API server, and their results. An idle loop writes nothing.",
     (JOB,),
     (
         Row(
@@ -21,13 +21,13 @@ API = Board(
                 ),
                 Panel(
                     "Answers by code",
-                    "409: someone else wrote first. 429: the server asks for patience. none: no answer.",
+                    "409: another client wrote first. 429: the server throttles. none: no answer.",
                     PER_SECOND,
                     (Query(rate("tonnage_api_requests_total", "code"), "{{code}}"),),
                 ),
                 Panel(
-                    "Share that failed",
-                    "Server errors, throttled or unanswered.",
+                    "Failed fraction",
+                    "Server errors, throttled or unanswered requests.",
                     SHARE,
                     (
                         Query(
@@ -39,7 +39,7 @@ API = Board(
                 ),
                 Panel(
                     "Fenced writes",
-                    "Writes that the API server refused because another replica leads since. Seldom, and none is lost.",
+                    "Writes that the API server refused because another replica leads. Rare, and no work is lost.",
                     PER_SECOND,
                     (Query(rate("tonnage_fenced_writes_total"), "fenced"),),
                 ),

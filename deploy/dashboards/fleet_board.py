@@ -1,4 +1,4 @@
-"""What the fleet costs, what of it works, and what each model service costs."""
+"""Dashboard of the fleet: cost, allocation, and cost of each model service."""
 
 from deploy.dashboards.panels import (
     COUNT,
@@ -26,7 +26,7 @@ ALLOCATED_ONLY = 'state="allocated"'
 FLEET = Board(
     "fleet",
     "Tonnage / Fleet cost and allocation",
-    "What the fleet costs, what of it works, and what each model service costs beside what is proven to be needed.",
+    "Cost and allocation of the fleet, and the cost of each model service beside its proven lower bound.",
     (JOB, GPU_TYPE, SERVICE),
     (
         Row(
@@ -34,14 +34,14 @@ FLEET = Board(
             (
                 Panel(
                     "Fleet cost per hour",
-                    "Price of all devices, dollars per hour.",
+                    "Cost of all devices, US dollars per hour.",
                     DOLLARS_PER_HOUR,
                     (Query(f"sum({COST})", "fleet"),),
                     "stat",
                 ),
                 Panel(
-                    "Cost that works",
-                    "Share of the fleet's price that pods hold.",
+                    "Allocated fraction of the cost",
+                    "Cost of the devices that pods hold, as a fraction of the fleet's cost.",
                     SHARE,
                     (
                         Query(
@@ -54,15 +54,15 @@ FLEET = Board(
                 ),
                 Panel(
                     "Cost per hour by state",
-                    "Stranded: money for devices that the usual pods cannot use, for their node lacks CPU or has only "
-                    "splinters left. Closed: money behind cordons.",
+                    "Stranded: idle devices that typical pods cannot use, because their node lacks CPU or has only "
+                    "fragments left. Closed: idle devices on unschedulable nodes.",
                     DOLLARS_PER_HOUR,
                     (Query(f"sum by (state) ({COST})", "{{state}}"),),
                     stacked=True,
                 ),
                 Panel(
                     "Cost per hour by GPU type",
-                    "Where the money stands.",
+                    "Cost of all devices of each type.",
                     DOLLARS_PER_HOUR,
                     (Query(f"sum by (gpu_type) ({COST})", "{{gpu_type}}"),),
                     stacked=True,
@@ -74,21 +74,21 @@ FLEET = Board(
             (
                 Panel(
                     "Devices by state",
-                    "Adds up to all devices of the chosen types.",
+                    "The sum is all devices of the chosen types.",
                     COUNT,
                     (Query(f"sum by (state) ({GPUS})", "{{state}}"),),
                     stacked=True,
                 ),
                 Panel(
                     "Allocation by GPU type",
-                    "Share of each type that pods hold.",
+                    "Fraction of each type that pods hold.",
                     SHARE,
                     (Query(f"sum by (gpu_type) ({ALLOCATED}) / sum by (gpu_type) ({GPUS})", "{{gpu_type}}"),),
                 ),
                 Panel(
                     "Stranded by GPU type",
-                    "Share of each type that is idle and of no use to the usual pods. Rising: ask `tonnage explain` "
-                    "about a pending pod, and look at CPU per GPU of the nodes.",
+                    "Fraction of each type that is idle and unusable for typical pods. Rising: run `tonnage explain` "
+                    "for a pending pod, and look at CPU per GPU of the nodes.",
                     SHARE,
                     (Query(f"sum by (gpu_type) ({STRANDED}) / sum by (gpu_type) ({GPUS})", "{{gpu_type}}"),),
                 ),
@@ -99,8 +99,8 @@ FLEET = Board(
             (
                 Panel(
                     "Cost of the last batch per hour",
-                    "Idle nodes that it starts and pods that it leaves out, and what no plan for it could cost less "
-                    "than. Only where the planner is `columns`.",
+                    "Cost of the idle nodes that it uses and of the pods that it leaves unplaced, and the proven lower "
+                    "bound. Only with the planner `columns`.",
                     DOLLARS_PER_HOUR,
                     (
                         Query(f"sum({fleet('tonnage_batch_cost_dollars_per_hour', 'rung')})", "cost"),
@@ -109,8 +109,8 @@ FLEET = Board(
                 ),
                 Panel(
                     "Gap of the last batch",
-                    "Share of its cost that is not proven to be needed, by the highest rung of the planners' ladder. "
-                    "Large with a low rung: give planning more time.",
+                    "Fraction of its cost above the proven lower bound, by the highest stage of the solver ladder that "
+                    "ran. Large at a low stage: give planning more time.",
                     SHARE,
                     (Query(fleet("tonnage_batch_cost_gap_ratio", "rung"), "{{rung}}"),),
                 ),
@@ -121,7 +121,7 @@ FLEET = Board(
             (
                 Panel(
                     "Cost of services per hour",
-                    "What the planned mix of each service costs, dollars per hour.",
+                    "Cost of the planned GPU mix of each service, US dollars per hour.",
                     DOLLARS_PER_HOUR,
                     (
                         Query(
@@ -132,8 +132,8 @@ FLEET = Board(
                     stacked=True,
                 ),
                 Panel(
-                    "Proven part of that cost",
-                    "No mix can be cheaper than this bound; where it meets the cost, the mix is proven cheapest.",
+                    "Proven lower bound of that cost",
+                    "No GPU mix can be cheaper; where the bound equals the cost, the mix is proven cheapest.",
                     DOLLARS_PER_HOUR,
                     (
                         Query(
@@ -144,7 +144,7 @@ FLEET = Board(
                 ),
                 Panel(
                     "Gap of the mixes",
-                    "Share of the cost that is not proven to be needed. Large for long: give planning more time.",
+                    "Fraction of the cost above the proven lower bound. Large for long: give planning more time.",
                     SHARE,
                     (
                         Query(
@@ -155,7 +155,7 @@ FLEET = Board(
                 ),
                 Panel(
                     "Instances wanted and running",
-                    "Apart for long: the fleet has no room, see the placement dashboard.",
+                    "Different for long: the fleet has no room, see the placement dashboard.",
                     COUNT,
                     (
                         Query(
@@ -166,7 +166,7 @@ FLEET = Board(
                 ),
                 Panel(
                     "Services without a mix",
-                    "The last plan found none, for the reason in the legend; their instances stay as they are.",
+                    "The last plan found none, for the reason in the legend; their instances stay unchanged.",
                     COUNT,
                     (
                         Query(

@@ -1,4 +1,4 @@
-"""Writes the dashboards as Grafana's JSON: `python -m deploy.dashboards.generate`."""
+"""Generator of the dashboards' JSON files: `python -m deploy.dashboards.generate`."""
 
 import json
 from itertools import count
@@ -29,11 +29,11 @@ HERE = Path(__file__).parent
 
 SOURCE = DataSourceRef("prometheus", "${datasource}")
 PANEL_WIDTH, PANEL_HEIGHT, STAT_HEIGHT = 8, 8, 4
-"""Of 24 columns: three panels a row."""
+"""Panel size in a grid of 24 columns: three panels per row."""
 
 
 def written(board: Board) -> str:
-    """The dashboard as JSON, the same text for the same board."""
+    """Dashboard as JSON, deterministic."""
     made = (
         dashboard.Dashboard(board.title)
         .uid(f"tonnage-{board.name}")
@@ -104,7 +104,7 @@ def _timeseries(*, stacked: bool) -> timeseries.Panel:
 
 
 def generated() -> dict[Path, str]:
-    """Every file that this module writes, with its text."""
+    """All files that this module writes, with their texts."""
     return {HERE / f"{board.name}.json": written(board) for board in BOARDS}
 
 

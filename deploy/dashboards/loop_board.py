@@ -1,4 +1,4 @@
-"""Whether somebody leads, sees, and is quick enough."""
+"""Dashboard of the control loop: leader, age of the observed cluster, durations of cycles, brain."""
 
 from deploy.dashboards.panels import (
     COUNT,
@@ -18,7 +18,7 @@ from deploy.dashboards.panels import (
 LOOP = Board(
     "loop",
     "Tonnage / Control loop",
-    "Whether somebody leads, sees, and is quick enough.",
+    "Whether a replica leads, observes the cluster, and is fast enough.",
     (JOB,),
     (
         Row(
@@ -26,28 +26,28 @@ LOOP = Board(
             (
                 Panel(
                     "Leaders",
-                    "Exactly one, but for seconds around a change.",
+                    "Exactly one, except for seconds around a change of leader.",
                     COUNT,
                     (Query('sum(tonnage_leader{job="$job"})', "leaders"),),
                     "stat",
                 ),
                 Panel(
                     "Epoch",
-                    "How often the Lease has changed hands. Rising on its own: the leader misses renewals.",
+                    "Number of changes of the leader. Rising without a rollout: the leader misses renewals.",
                     COUNT,
                     (Query('max(tonnage_lease_epoch{job="$job"})', "epoch"),),
                     "stat",
                 ),
                 Panel(
                     "Since the last cycle",
-                    "A quiet cluster has a cycle every resync_s (30 s).",
+                    "In an idle cluster there is a cycle every resync_s (30 s).",
                     SECONDS,
                     (Query('time() - max(tonnage_last_cycle_timestamp_seconds{job="$job"})', "age"),),
                     "stat",
                 ),
                 Panel(
                     "Version",
-                    "What runs; two values while it is rolled out.",
+                    "Running versions; two during a rollout.",
                     COUNT,
                     (Query('count by (version) (tonnage_build_info{job="$job"})', "{{version}}"),),
                     "stat",
@@ -59,25 +59,25 @@ LOOP = Board(
             (
                 Panel(
                     "Cycles by result",
-                    "Blind: the cluster could not be seen. Failed: a mistake of Tonnage, with a traceback in the log.",
+                    "Blind: the cluster could not be observed. Failed: a bug of Tonnage, with a traceback in the log.",
                     PER_SECOND,
                     (Query(rate("tonnage_cycles_total", "result"), "{{result}}"),),
                 ),
                 Panel(
-                    "Length of a cycle",
+                    "Duration of a cycle",
                     "Goals: median 0.5 s, 99 % within 2 s.",
                     SECONDS,
                     quantiles("tonnage_cycle_seconds"),
                 ),
                 Panel(
-                    "Length of each stage, 99 %",
-                    "Which stage a slow cycle spends its time in.",
+                    "Duration of each stage, 99 %",
+                    "The stage in which slow cycles spend their time.",
                     SECONDS,
                     (Query(quantile(0.99, "tonnage_cycle_stage_seconds", "stage"), "{{stage}}"),),
                 ),
                 Panel(
-                    "Age of what is seen",
-                    "By part of the cluster. Past limits.max_age_s (three minutes) the guard refuses to act on it.",
+                    "Age of the observed cluster",
+                    "By part of the cluster. Beyond limits.max_age_s (three minutes) the guard refuses to act.",
                     SECONDS,
                     (Query(f"time() - {fleet('tonnage_observed_timestamp_seconds', 'part')}", "{{part}}"),),
                 ),
@@ -88,7 +88,7 @@ LOOP = Board(
             (
                 Panel(
                     "Brain on Ray",
-                    "1: up and trusted. 0 also where the controller plans by itself (settings brain.mode).",
+                    "1: the planner process is up and its circuit breaker closed. 0 also without a brain (brain.mode).",
                     COUNT,
                     (
                         Query(f"{fleet('tonnage_brain_up')}", "up"),
@@ -96,8 +96,8 @@ LOOP = Board(
                     ),
                 ),
                 Panel(
-                    "Plans by who made them",
-                    "local: by the heuristic in the controller, while the brain is away or late.",
+                    "Plans by planner",
+                    "local: by the heuristic in the controller, while the brain is unavailable or late.",
                     PER_SECOND,
                     (
                         Query(rate("tonnage_brain_plans_total", "by"), "{{by}}"),
@@ -105,23 +105,23 @@ LOOP = Board(
                     ),
                 ),
                 Panel(
-                    "Why plans were made locally",
-                    "deadline: the brain was not done in time. distrusted: that happened too often.",
+                    "Local plans by reason",
+                    "deadline: the brain missed the deadline. distrusted: it missed the deadline too often.",
                     PER_SECOND,
                     (Query(rate("tonnage_brain_fallbacks_total", "reason"), "{{reason}}"),),
                 ),
                 Panel(
-                    "Brains and planners started anew",
-                    "By why a brain was given up.",
+                    "Restarts of the brain and its planners",
+                    "By the reason for which the brain was replaced.",
                     PER_SECOND,
                     (
                         Query(rate("tonnage_brain_restarts_total", "reason"), "{{reason}}"),
-                        Query(f"{fleet('tonnage_brain_planner_restarts')}", "planners, since the brain is up"),
+                        Query(f"{fleet('tonnage_brain_planner_restarts')}", "planners, since the start of the brain"),
                     ),
                 ),
                 Panel(
                     "Time to a plan",
-                    "From the snapshot to its plan, and the part of it that the hand-over takes.",
+                    "From the snapshot to its plan, and the part of it that encoding the snapshot takes.",
                     SECONDS,
                     (
                         Query(quantile(0.99, "tonnage_cycle_stage_seconds", "stage", where='stage="plan"'), "99 %"),
@@ -130,13 +130,13 @@ LOOP = Board(
                 ),
                 Panel(
                     "Slots",
-                    "1: the actor of a slot answers; slots think beside plans. 0 also where a slot is not in use.",
+                    "1: the actor of the background decider responds. 0 also where it is not in use.",
                     COUNT,
                     (Query(f"{fleet('tonnage_brain_slot_up', 'slot')}", "{{slot}}"),),
                 ),
                 Panel(
-                    "Thoughts beside plans",
-                    "By slot and by who had them, why a slot gave none, and actions that plans took up.",
+                    "Proposals of background deciders",
+                    "By decider and planner; runs without a proposal, by reason; and actions that were added to plans.",
                     PER_SECOND,
                     (
                         Query(rate("tonnage_brain_slot_thoughts_total", "slot", "by"), "{{slot}}, {{by}}"),

@@ -1,4 +1,4 @@
-"""The parts of a dashboard: rows, panels, choices at the top, and the shapes that their expressions share."""
+"""Parts of a dashboard: rows, panels, variables, and the query expressions that they share."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -22,7 +22,7 @@ class Query:
 class Panel:
     title: str
     words: str
-    """What a reader learns from it, and what to do when it looks odd."""
+    """Description: what it shows, and what to do when it looks wrong."""
     unit: str
     queries: tuple[Query, ...]
     view: View = "timeseries"
@@ -37,7 +37,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A choice at the top of the dashboard, filled from a label's values."""
+    """Variable of the dashboard, whose choices are the values of a label."""
 
     name: str
     label: str
@@ -48,7 +48,7 @@ class Variable:
 @dataclass(frozen=True, slots=True)
 class Board:
     name: str
-    """Of the file, and of the dashboard's uid after `tonnage-`."""
+    """Name of the file, and of the dashboard's uid after `tonnage-`."""
     title: str
     words: str
     variables: tuple[Variable, ...]
@@ -66,7 +66,7 @@ SERVICE = Variable(
 
 
 def fleet(metric: str, *by: str, where: str = "") -> str:
-    """The gauge as the leader tells it. `max` first: around a change of leader two replicas may be scraped."""
+    """Gauge of the leader. `max`, because around a change of leader two replicas may be scraped."""
     matchers = ", ".join(m for m in ('job="$job"', where) if m)
     return f"max by ({', '.join(by)}) ({metric}{{{matchers}}})"
 

@@ -1,11 +1,11 @@
-"""What waits, why, and what was done about it."""
+"""Dashboard of placement: pending workloads with reasons, and actions with results."""
 
 from deploy.dashboards.panels import COUNT, JOB, PER_SECOND, SECONDS, Board, Panel, Query, Row, fleet, quantiles, rate
 
 PLACEMENT = Board(
     "placement",
     "Tonnage / Placement",
-    "What waits, for how long and why; what was done about it, and what was refused.",
+    "Pending workloads with their waits and reasons; actions that were done, failed or refused.",
     (JOB,),
     (
         Row(
@@ -15,20 +15,20 @@ PLACEMENT = Board(
                 Panel("Gangs", "Gangs by state.", COUNT, (Query(fleet("tonnage_gangs", "state"), "{{state}}"),)),
                 Panel(
                     "Longest wait",
-                    "Since the leader first saw the workload pending; starts again with a new leader.",
+                    "Since the leader first observed the workload as pending; restarts with a new leader.",
                     SECONDS,
                     (Query(fleet("tonnage_oldest_pending_seconds", "kind"), "{{kind}}"),),
                 ),
                 Panel(
                     "Unplaced by reason",
-                    "What the last plan found no place for. `tonnage explain` says what was short where.",
+                    "Workloads that the last plan could not place. `tonnage explain` shows what was short.",
                     COUNT,
                     (Query(fleet("tonnage_unplaced", "reason"), "{{reason}}"),),
                     stacked=True,
                 ),
                 Panel(
                     "Wait until placed",
-                    "Of the pods that were placed meanwhile.",
+                    "Of the pods that were placed in the interval.",
                     SECONDS,
                     quantiles("tonnage_pod_wait_seconds"),
                 ),
@@ -46,7 +46,7 @@ PLACEMENT = Board(
                 ),
                 Panel(
                     "Actions not done",
-                    "By kind and what became of them. Stuck: what stands half done was not taken back; see the log.",
+                    "By kind and result. Stuck: a rollback of a partly placed gang or unbound pod failed.",
                     PER_SECOND,
                     (
                         Query(

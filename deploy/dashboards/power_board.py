@@ -1,4 +1,4 @@
-"""Watts: what is drawn, what may be drawn, who is held back, and whether agents are heard."""
+"""Dashboard of power: draw and worst case of each power domain, limited devices, and node agents."""
 
 from deploy.dashboards.panels import (
     COUNT,
@@ -34,8 +34,8 @@ def devices(state: str) -> str:
 POWER = Board(
     "power",
     "Tonnage / Power",
-    "What is drawn through each power domain, what may be drawn at worst, who is held back, and whether agents are "
-    "heard. Shows something where power.enabled is set and there are PowerDomains.",
+    "Draw and worst case of each power domain, limited devices, and the connections of node agents. Empty unless "
+    "power.enabled is set and there are PowerDomains.",
     (JOB, DOMAIN),
     (
         Row(
@@ -43,34 +43,33 @@ POWER = Board(
             (
                 Panel(
                     "Draw of the budget",
-                    "Share of each budget that is drawn now. Bursts may pass 1 for seconds.",
+                    "Drawn fraction of each budget. Bursts may exceed 1 for seconds.",
                     SHARE,
                     (Query(f"{of_domain('draw')} / {of_domain('budget')}", "{{power_domain}}"),),
                 ),
                 Panel(
                     "Worst case of the budget",
-                    "What all that was granted allows at worst. Above 1 for seconds after a budget was cut. Longer: "
-                    "look for stale devices.",
+                    "Worst case of all granted power, as a fraction of the budget. Above 1 for seconds after a budget "
+                    "was cut. Longer: look for stale devices.",
                     SHARE,
                     (Query(f"{of_domain('worst')} / {of_domain('budget')}", "{{power_domain}}"),),
                 ),
                 Panel(
                     "Headroom",
-                    "What more work may begin to draw. Near 0: placement finds no room there, and low classes are held "
-                    "back.",
+                    "Power that new work may use. Near 0: no pod is placed there, and low classes are limited.",
                     WATTS,
                     (Query(of_domain("headroom"), "{{power_domain}}"),),
                 ),
                 Panel(
                     "Draw",
-                    "By readings, at the worst case where they are stale.",
+                    "Sum of the readings, with the worst case for stale devices.",
                     WATTS,
                     (Query(of_domain("draw"), "{{power_domain}}"),),
                 ),
                 Panel(
-                    "Watts that classes lack",
-                    "What devices need and do not get. A low class first; a high one only when the low are at their "
-                    "floors.",
+                    "Missing power by class",
+                    "Power that devices need and are not granted. Low classes are limited first; high ones only when "
+                    "the low ones are at their floors.",
                     WATTS,
                     (
                         Query(
@@ -81,8 +80,7 @@ POWER = Board(
                 ),
                 Panel(
                     "Hardware brake",
-                    "1 while a brake is taken to hold all clocks down, mostly for a minute: the draw came too near the "
-                    "budget.",
+                    "1 while a hardware power brake is inferred, mostly for a minute.",
                     COUNT,
                     (Query(fleet("tonnage_power_brake", "power_domain", where=CHOSEN), "{{power_domain}}"),),
                 ),
@@ -93,19 +91,19 @@ POWER = Board(
             (
                 Panel(
                     "Held back",
-                    "Devices that would draw more if they were let.",
+                    "Devices whose limit keeps them from drawing more.",
                     COUNT,
                     (Query(devices("held_back"), "{{power_domain}}"),),
                 ),
                 Panel(
                     "Stale",
-                    "Not heard: they count at their worst case, and others lack those watts.",
+                    "Devices without readings: they count at their worst case, which leaves less power for others.",
                     COUNT,
                     (Query(devices("stale"), "{{power_domain}}"),),
                 ),
                 Panel(
                     "Disobedient",
-                    "The PowerDomain's status names them, and why.",
+                    "The PowerDomain's status names them with the reasons.",
                     COUNT,
                     (Query(devices("disobedient"), "{{power_domain}}"),),
                 ),
@@ -116,7 +114,7 @@ POWER = Board(
             (
                 Panel(
                     "Agents",
-                    "Lines that are up, at the leader.",
+                    "Node agents that are connected to the leader.",
                     COUNT,
                     (Query('max(tonnage_power_agents{job="$job"})', "agents"),),
                     "stat",
@@ -129,15 +127,15 @@ POWER = Board(
                     "stat",
                 ),
                 Panel(
-                    "Length of a turn",
-                    "To decide and to answer everyone.",
+                    "Duration of a turn",
+                    "Time to decide and to send all leases.",
                     SECONDS,
                     (Query('max(tonnage_power_turn_seconds{job="$job"})', "turn"),),
                     "stat",
                 ),
                 Panel(
                     "Report to lease",
-                    "How soon a report is answered; 99 % should be within 0.5 s.",
+                    "Time from a report to the resulting lease; 99 % should be within 0.5 s.",
                     SECONDS,
                     quantiles("tonnage_power_reaction_seconds"),
                 ),
@@ -158,7 +156,7 @@ POWER = Board(
                 ),
                 Panel(
                     "Failed turns",
-                    "A bug; the log holds the traceback.",
+                    "A bug; the log contains the traceback.",
                     PER_SECOND,
                     (Query(rate("tonnage_power_failed_turns_total"), "failed"),),
                 ),
