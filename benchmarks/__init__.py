@@ -1,1 +1,1 @@
-"""Benchmarks: each prints what docs/benchmarks.md states, on data that its arguments name."""
+"""Benchmarks: each prints the figures of docs/benchmarks.md, on data that its arguments name."""

@@ -1,4 +1,5 @@
-"""Made-up objects as an API server sends them, with all that planning does not read, so that sizes are true to life."""
+"""Generated objects as an API server sends them, including fields that planning ignores, so that sizes are
+realistic."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -11,7 +12,7 @@ Object = dict[str, Any]
 
 GPU_TYPES = {"a100": "NVIDIA-A100-SXM4-80GB", "h100": "NVIDIA-H100-80GB-HBM3", "l4": "NVIDIA-L4"}
 ASKS = ((1, ""), (2, ""), (8, ""), (1, "300"), (0, ""))
-"""Whole devices, or a share of one in thousandths."""
+"""GPU requests as (whole devices, thousandths of one device or "")."""
 
 
 def gpu_type(name: str) -> Object:
@@ -29,7 +30,7 @@ def gpu_type(name: str) -> Object:
 
 
 def node(number: int) -> Object:
-    """A node with 8 GPUs, as a kubelet with a device plugin and feature discovery leaves it."""
+    """Node with 8 GPUs, as reported by a kubelet with a device plugin and feature discovery."""
     product = tuple(GPU_TYPES.values())[number % len(GPU_TYPES)]
     name = f"gpu-{number:05d}"
     have = {"cpu": "128", "memory": "1056Gi", "ephemeral-storage": "3455Gi", "pods": "110", "nvidia.com/gpu": "8"}
@@ -61,7 +62,7 @@ def node(number: int) -> Object:
 
 
 def pod(number: int, *, on: str = "", version: int = 1) -> Object:
-    """A pod of a Deployment with one container and a sidecar, 3 KB."""
+    """Pod of a Deployment with one container and a sidecar, 3 KB."""
     gpus, milli = ASKS[number % len(ASKS)]
     name = f"worker-{number:06d}"
     whole = {"nvidia.com/gpu": str(gpus)} if gpus and not milli else {}
@@ -115,18 +116,18 @@ def pod(number: int, *, on: str = "", version: int = 1) -> Object:
 
 
 def page(objects: Iterable[Object], continue_: str = "") -> bytes:
-    """A list, or one page of it."""
+    """List, or one page of it."""
     more = {"continue": continue_} if continue_ else {}
     return msgspec.json.encode({"metadata": {"resourceVersion": "1", **more}, "items": list(objects)})
 
 
 def pages(objects: Iterable[Object], size: int) -> list[bytes]:
-    """A list in pages of so many objects, at least one page."""
+    """List in pages of `size` objects, at least one page."""
     every = list(objects)
     starts = range(0, max(len(every), 1), size)
     return [page(every[at : at + size], f"from {at + size}" if at + size < len(every) else "") for at in starts]
 
 
 def event(kind: str, obj: Mapping[str, Any]) -> bytes:
-    """One line of a watch."""
+    """Watch event, one line of a watch."""
     return msgspec.json.encode({"type": kind, "object": obj})

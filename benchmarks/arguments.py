@@ -1,4 +1,4 @@
-"""Arguments that benchmarks share, and how they refuse bad input."""
+"""Command-line arguments that benchmarks share, with their validation."""
 
 import functools
 import json
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 def seeds(_context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:
-    """`42-51`, `42,44`, or both: `1-3,42`."""
+    """Numbers of `42-51`, `42,44`, or a combination: `1-3,42`."""
     found: list[int] = []
     for part in words(_context, parameter, value):
         first, dash, last = part.partition("-")
@@ -24,7 +24,7 @@ def seeds(_context: click.Context, parameter: click.Parameter, value: str) -> tu
             raise click.BadParameter(f"{part!r} is neither a number nor a range such as 42-51", param=parameter)
         found.extend(range(int(first), int(last or first) + 1))
     if not found:
-        raise click.BadParameter(f"{value!r} holds no number", param=parameter)
+        raise click.BadParameter(f"{value!r} contains no number", param=parameter)
     return tuple(dict.fromkeys(found))
 
 
@@ -34,7 +34,7 @@ def words(_context: click.Context, _parameter: click.Parameter, value: str) -> t
 
 
 def prices(_context: click.Context, parameter: click.Parameter, value: str) -> Mapping[str, float]:
-    """`G2=1.2,T4=0.4`: dollars an hour of each GPU type."""
+    """Prices of `G2=1.2,T4=0.4`: US dollars per hour, by GPU type."""
     found: dict[str, float] = {}
     for part in words(_context, parameter, value):
         name, _, price = part.partition("=")
@@ -48,7 +48,7 @@ def prices(_context: click.Context, parameter: click.Parameter, value: str) -> M
 
 
 def refusing_bad_input(command: Callable[P, R]) -> Callable[P, R]:
-    """Names every mistake on stderr and ends with status 2 instead of a traceback."""
+    """Decorator of commands: a ConfigError prints all its errors to stderr and exits with status 2."""
 
     @functools.wraps(command)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -63,7 +63,7 @@ def refusing_bad_input(command: Callable[P, R]) -> Callable[P, R]:
 
 
 def write_lines(target: str, records: Iterable[Mapping[str, object]]) -> None:
-    """JSON lines to a file, or to stdout for `-`. What is not a number becomes null, which JSON has."""
+    """Write JSON lines to a file, or to stdout for `-`. NaN becomes null, because JSON has no NaN."""
     text = "".join(json.dumps(_without_nan(record)) + "\n" for record in records)
     if target == "-":
         click.echo(text, nl=False)

@@ -1,4 +1,4 @@
-"""Binding side by side: Tonnage and kube-scheduler on one API server, and Tonnage with 10,000 pods running."""
+"""Binding compared: Tonnage and kube-scheduler on one API server, and Tonnage with 10,000 running pods."""
 
 import asyncio
 import signal
@@ -35,7 +35,7 @@ Round = Callable[[Rig, Contender, Workload], Awaitable[Record]]
 
 PARTS = ("backlog", "arrival", "overload", "running")
 USUAL = ("backlog", "overload", "running")
-"""What fits into eight minutes on two quiet cores."""
+"""Default parts, which take eight minutes on two idle cores."""
 PAIR = ("tonnage", "kube-scheduler")
 SHOWN = {
     "contender": "",
@@ -56,8 +56,8 @@ SHOWN = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What is to be measured."""
+class BindingSetup:
+    """Sizes and parts of a measurement."""
 
     nodes: int
     waiting: Workload
@@ -72,24 +72,24 @@ class Asked:
 
 @click.command(context_settings={"show_default": True})
 @click.option("--nodes", type=click.IntRange(1), default=1000, help="Nodes, generated with the openb fleet's kinds.")
-@click.option("--pods", type=click.IntRange(1), default=4000, help="Pods that wait, of one or two whole GPUs each.")
+@click.option("--pods", type=click.IntRange(1), default=4000, help="Pending pods, of one or two whole GPUs each.")
 @click.option("--rounds", type=click.IntRange(1), default=3, help="Rounds of each scheduler in `backlog`, alternating.")
-@click.option("--overload-share", type=click.FloatRange(0.1), default=1.1, help="GPUs asked for over GPUs there.")
-@click.option("--running", type=click.IntRange(1), default=10_000, help="Pods that run in the part `running`.")
-@click.option("--churn-s", type=click.IntRange(1), default=45, help="How long pods then come and go.")
-@click.option("--churn", type=click.IntRange(0), default=10, help="Pods that come, and that go, in a second of it.")
+@click.option("--overload-share", type=click.FloatRange(0.1), default=1.1, help="Requested GPUs over existing GPUs.")
+@click.option("--running", type=click.IntRange(1), default=10_000, help="Running pods in the part `running`.")
+@click.option("--churn-s", type=click.IntRange(1), default=45, help="Duration of the churn then, s.")
+@click.option("--churn", type=click.IntRange(0), default=10, help="Pods created and deleted per second of churn.")
 @click.option("--parts", callback=arguments.words, default=",".join(USUAL), help=f"Of {', '.join(PARTS)}.")
-@click.option("--seed", type=click.IntRange(0), default=42, help="Of the fleet and of the pods.")
+@click.option("--seed", type=click.IntRange(0), default=42, help="Seed of the fleet and of the pods.")
 @click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
 @refusing_bad_input
 def main(parts: tuple[str, ...], json_to: str | None, **given: Any) -> None:
-    """Starts a control plane of its own and lets schedulers place the same pods on it, one after the other.
+    """Starts its own control plane and lets schedulers place the same pods on it, one after the other.
 
     \b
-    backlog   all pods wait and were seen before the scheduler takes over; the clock runs from its Lease on
-    arrival   it leads, and pods are created as fast as the API server takes them
-    overload  more GPUs are asked for than there are; kube-scheduler also with its bin-packing strategy
-    running   pods run on simulated kubelets; then all rests; then pods come and go
+    backlog   all pods are pending and observed before the scheduler leads; time runs from its Lease
+    arrival   the scheduler leads, and pods are created as fast as the API server accepts them
+    overload  more GPUs are requested than exist; kube-scheduler also with its bin-packing strategy
+    running   pods run on simulated kubelets; then an idle phase; then churn
     """
     if unknown := [part for part in parts if part not in PARTS]:
         raise ConfigError(tuple(Mistake(f"--parts {part}", f"choose of {', '.join(PARTS)}") for part in unknown))
@@ -97,10 +97,10 @@ def main(parts: tuple[str, ...], json_to: str | None, **given: Any) -> None:
     records: list[Record] = []
     failed: list[BaseException] = []
     try:
-        for record in measured(_asked(parts, **given)):
+        for record in measured(_setup(parts, **given)):
             records.append(record)
             click.echo(" ".join(f"{key}={value}" for key, value in record.items()), err=True)
-    except* (ControlPlaneError, KubeReadError) as several:  # watches and writers run beside each other
+    except* (ControlPlaneError, KubeReadError) as several:  # watches and writers run concurrently
         failed += several.exceptions
     finally:
         if json_to:
@@ -114,7 +114,7 @@ def main(parts: tuple[str, ...], json_to: str | None, **given: Any) -> None:
         sys.exit(1)
 
 
-def _asked(
+def _setup(
     parts: Sequence[str],
     nodes: int,
     pods: int,
@@ -124,31 +124,31 @@ def _asked(
     churn_s: int,
     churn: int,
     seed: int,
-) -> Asked:
+) -> BindingSetup:
     too_many = overload(generate(nodes, seed=seed).gpus, overload_share, seed)
-    return Asked(nodes, fitting(pods, seed), too_many, crowd(running, seed), rounds, churn_s, churn, parts, seed)
+    return BindingSetup(nodes, fitting(pods, seed), too_many, crowd(running, seed), rounds, churn_s, churn, parts, seed)
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
-    """On SIGTERM: unwinds, so that the control plane is taken down."""
+    """SIGTERM handler: unwinds, so that the control plane is stopped."""
     del number, frame
     raise SystemExit(143)
 
 
-def measured(asked: Asked) -> Iterator[Record]:
-    """A record for each round. Raises ControlPlaneError."""
+def measured(setup: BindingSetup) -> Iterator[Record]:
+    """One record per round. Raises ControlPlaneError."""
     programs = control_plane_programs(progress_on(sys.stderr))
     with tempfile.TemporaryDirectory(prefix="tonnage-binding-", ignore_cleanup_errors=True) as path:
         folder = Folder(Path(path))
         try:
-            with_nodes = server_with(folder, programs, asked.nodes, asked.seed)
+            with_nodes = server_with(folder, programs, setup.nodes, setup.seed)
             bare = without_kubelets(with_nodes, programs)
-            for part, work in _rounds(asked):
+            for part, work in _rounds(setup):
                 yield {"part": part, **asyncio.run(_on(bare, programs, work))}
-            if "running" in asked.parts:
-                lively = server_with(folder, programs, asked.nodes, asked.seed)
-                run = _running(asked)
-                yield {"part": "running", "nodes": asked.nodes, **asyncio.run(_on(lively, programs, run))}
+            if "running" in setup.parts:
+                lively = server_with(folder, programs, setup.nodes, setup.seed)
+                run = _running(setup)
+                yield {"part": "running", "nodes": setup.nodes, **asyncio.run(_on(lively, programs, run))}
         finally:
             down(folder)
 
@@ -161,30 +161,30 @@ async def _on(server: ControlPlane, programs: Programs, work: Work) -> Record:
         return await work(rig)
 
 
-def _rounds(asked: Asked) -> Iterator[tuple[str, Work]]:
-    """In the order in which they run: one and the other by turns, so that what drifts hits both."""
-    if "backlog" in asked.parts:
-        for _ in range(asked.rounds):
+def _rounds(setup: BindingSetup) -> Iterator[tuple[str, Work]]:
+    """Rounds in order of execution: the schedulers alternate, so that drift affects both."""
+    if "backlog" in setup.parts:
+        for _ in range(setup.rounds):
             for name in PAIR:
-                yield "backlog", _work(backlog_round, name, asked.waiting)
-    if "arrival" in asked.parts:
+                yield "backlog", _work(backlog_round, name, setup.waiting)
+    if "arrival" in setup.parts:
         for name in PAIR:
-            yield "arrival", _work(arrival_round, name, asked.waiting)
-    if "overload" in asked.parts:
+            yield "arrival", _work(arrival_round, name, setup.waiting)
+    if "overload" in setup.parts:
         for name in CONTENDERS:
-            yield "overload", _work(backlog_round, name, asked.too_many)
+            yield "overload", _work(backlog_round, name, setup.too_many)
 
 
 def _work(measure: Round, name: str, workload: Workload) -> Work:
     return lambda rig: measure(rig, CONTENDERS[name], workload)
 
 
-def _running(asked: Asked) -> Work:
-    return lambda rig: running_record(rig, asked.crowd, asked.churn_s, asked.churn)
+def _running(setup: BindingSetup) -> Work:
+    return lambda rig: running_record(rig, setup.crowd, setup.churn_s, setup.churn)
 
 
 def table_of(part: str, records: Sequence[Record]) -> Table:
-    """The median of each scheduler's rounds, column by column."""
+    """Medians of each scheduler's rounds, by column."""
     table = Table(title=part)
     if part == "running":
         table.add_column("figure")

@@ -1,4 +1,4 @@
-"""What the binding benchmark asks schedulers to place: pods of whole GPUs that both can count, drawn by a seed."""
+"""Pods of the binding benchmark: whole GPUs, which both schedulers can count, drawn by a seed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Object = dict[str, Any]
 
 GPU = "nvidia.com/gpu"
 MIX = "multigpu20"
-"""The published pod list with most pods of several GPUs."""
+"""Published pod list with the most multi-GPU pods."""
 GPU_MODELS = tuple(dict.fromkeys(kind.model for kind in NODE_KINDS))
 
 CROWD = (
@@ -25,12 +25,12 @@ CROWD = (
     (0.2, PodShape(cpu_milli=2000, memory_bytes=8 * GIB, gpus=1, gpu_milli=100)),
     (0.2, PodShape(cpu_milli=4000, memory_bytes=16 * GIB, gpus=0, gpu_milli=0)),
 )
-"""Shares of small pods, made up: 10,000 of them fill about 60 % of the GPUs of 1,000 generated nodes."""
+"""Fractions of small pods, chosen: 10,000 of them fill about 60 % of the GPUs of 1,000 generated nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Pods in the order in which they are created."""
+    """Pods, in order of their creation."""
 
     name: str
     shapes: tuple[PodShape, ...]
@@ -41,24 +41,24 @@ class Workload:
 
 
 def fitting(count: int, seed: int) -> Workload:
-    """So many pods of one or two whole GPUs: small enough that a scheduler that spreads them places all, too."""
+    """`count` pods of one or two whole GPUs, small enough that a spreading scheduler can also place all."""
     return Workload("fitting", _drawn(_whole(most_gpus=2), count, seed))
 
 
 def overload(fleet_gpus: int, share: float, seed: int) -> Workload:
-    """Pods of one to eight whole GPUs that ask for `share` of a fleet's GPUs in all: above 1, not all can run."""
+    """Pods of one to eight whole GPUs that request `share` of a fleet's GPUs in total; above 1, not all can run."""
     shapes = _drawn(_whole(most_gpus=8), max(1, round(share * fleet_gpus)), seed)
     asked = np.cumsum([shape.gpus for shape in shapes])
     return Workload("overload", shapes[: int(np.searchsorted(asked, share * fleet_gpus)) + 1])
 
 
 def crowd(count: int, seed: int) -> Workload:
-    """So many small pods, part of them sharing a GPU."""
+    """`count` small pods, some of which share a GPU."""
     return Workload("crowd", _drawn(CROWD, count, seed))
 
 
 def usual_shapes() -> Sequence[tuple[float, PodShape]]:
-    """Shares of the pods that an overload is drawn from: what fragmentation is measured against."""
+    """Typical pods with their fractions, from which an overload is drawn; fragmentation is measured against them."""
     return _whole(most_gpus=8)
 
 
@@ -78,7 +78,7 @@ def _drawn(classes: Sequence[tuple[float, PodShape]], count: int, seed: int) -> 
 
 
 def pod_object(number: int, shape: PodShape, namespace: str, scheduler: str) -> Object:
-    """A pod as a user of this scheduler would write it."""
+    """Pod as a user of this scheduler would write it."""
     milli = shape.gpu_milli if shape.gpus else 0
     is_shared = 0 < milli < WHOLE_GPU_MILLI
     requests = {"cpu": f"{shape.cpu_milli}m", "memory": f"{shape.memory_bytes // MIB}Mi"}
@@ -102,7 +102,7 @@ def pod_object(number: int, shape: PodShape, namespace: str, scheduler: str) -> 
 
 
 def gpu_type_objects(models: Iterable[str]) -> list[Object]:
-    """A GPUType for each model, recognised by the label that simulated nodes carry; all at one price."""
+    """One GPUType per model, matched by the label of simulated nodes; all have the same price."""
     return [_gpu_type(model) for model in models]
 
 

@@ -1,4 +1,4 @@
-"""One round of the binding benchmark: pods wait, a scheduler begins, and what it does is counted until it is done."""
+"""One round of the binding benchmark: a scheduler places pending pods, and its binds and Events are counted."""
 
 import asyncio
 import time
@@ -22,25 +22,25 @@ from simulator.controlplane.commands import API_SERVER, ETCD
 from simulator.controlplane.server import process_of
 
 QUIET_S = 8.0
-"""A scheduler that has bound nothing for so long is done: what still waits fits nowhere."""
+"""Time without a bind after which a scheduler is done, seconds: the remaining pods fit nowhere."""
 TOLD_S = 3.0
-"""The same for its Events, once it is done with binding."""
+"""Time without an Event after which its reports are done, once it is done with binding, seconds."""
 LIMIT_S = 240.0
 IDLE_SHARE = 0.1
-"""A scheduler that uses less of a core has digested what it saw."""
+"""Fraction of a core below which a scheduler has processed what it observed."""
 US = "benchmark"
 """Holder of the Lease until the scheduler may begin."""
 
 
 async def backlog_round(rig: Rig, contender: Contender, workload: Workload) -> Mapping[str, object]:
-    """All pods wait, and the scheduler has seen them, before it may begin: as when a leader takes over."""
+    """Round in which all pods are pending and observed before the scheduler leads, as after a change of leader."""
     await hold(rig.api, contender.lease)
     async with begun(rig, contender) as (running, namespace):
         await create_pods(rig.api, workload, namespace, contender.scheduler)
         await digested(running)
         async with tallied(rig.api, *watches(namespace)) as (bound, events):
             before = cpu_now(rig, running)
-            await let_go(rig.api, contender.lease)
+            await release(rig.api, contender.lease)
             start_s = await taken_at_s(rig.api, contender.lease)
             await until_done(bound, events, len(workload.shapes), start_s)
             used = cpu_now(rig, running).since(before)
@@ -48,7 +48,7 @@ async def backlog_round(rig: Rig, contender: Contender, workload: Workload) -> M
 
 
 async def arrival_round(rig: Rig, contender: Contender, workload: Workload) -> Mapping[str, object]:
-    """The scheduler leads, and pods are created as fast as the API server takes them."""
+    """Round in which the scheduler leads, and pods are created as fast as the API server accepts them."""
     await free(rig.api, contender.lease)
     async with begun(rig, contender) as (running, namespace):
         await taken_at_s(rig.api, contender.lease)
@@ -62,7 +62,7 @@ async def arrival_round(rig: Rig, contender: Contender, workload: Workload) -> M
 
 @asynccontextmanager
 async def begun(rig: Rig, contender: Contender) -> AsyncIterator[tuple[Running, str]]:
-    """The scheduler's process, and a namespace that is empty again afterwards."""
+    """The scheduler's process, and a namespace that is emptied afterwards."""
     made = await rig.api.write("POST", "/api/v1/namespaces", {"metadata": {"generateName": "round-"}})
     namespace = str(msgspec.json.decode(made)["metadata"]["name"])
     running = await asyncio.to_thread(contender.start, rig.server, rig.programs, {})
@@ -74,18 +74,18 @@ async def begun(rig: Rig, contender: Contender) -> AsyncIterator[tuple[Running, 
 
 
 def watches(namespace: str) -> tuple[tuple[str, Mapping[str, str]], ...]:
-    """Of pods that have a node, and of Events."""
+    """(path, query) of the watches for bound pods and Events."""
     events = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
     return (pods_path(namespace), {"fieldSelector": "spec.nodeName!="}), (events, {})
 
 
 async def until_done(bound: Tally, events: Tally, pods: int, start_s: float) -> None:
-    """Raises ControlPlaneError when nothing at all is bound, or when there is no end to it."""
+    """Wait until the scheduler is done. Raises ControlPlaneError when nothing is bound, or after the time limit."""
     while bound.count < pods and bound.quiet_s(start_s) < QUIET_S and time.time() - start_s < LIMIT_S:
         await asyncio.sleep(0.05)
     if not bound.count or time.time() - start_s >= LIMIT_S:
         raise ControlPlaneError(f"{bound.count} of {pods} pods were bound in {time.time() - start_s:.0f} s")
-    while events.count < pods and events.quiet_s(bound.last_at_s) < TOLD_S:  # one of each pod, placed or not
+    while events.count < pods and events.quiet_s(bound.last_at_s) < TOLD_S:  # one per pod, placed or not
         await asyncio.sleep(0.05)
 
 
@@ -99,7 +99,7 @@ async def record_of(
     events: Tally,
     used: Cpu,
 ) -> Mapping[str, object]:
-    """What was counted, and what the API server's objects say of the packing now."""
+    """Record of the counts, and of the packing according to the API server's objects."""
     nodes, pods = await items(rig.api, "/api/v1/nodes"), await items(rig.api, pods_path(namespace))
     found = packed(nodes, pods)
     bound_s = bound.last_at_s - start_s
@@ -136,7 +136,7 @@ def cpu_now(rig: Rig, running: Running) -> Cpu:
 
 
 async def digested(running: Running) -> None:
-    """Returns once the scheduler is at rest: it has seen what came and may not act on it."""
+    """Wait until the scheduler is idle: it has observed the pods and may not act."""
     before_s, pause_s = cpu_s(running.process.pid), 0.5
     while True:
         await asyncio.sleep(pause_s)
@@ -147,7 +147,7 @@ async def digested(running: Running) -> None:
 
 
 async def hold(api: Connection, lease: tuple[str, str]) -> None:
-    """Take a Lease for the benchmark, whoever had it."""
+    """Take a Lease for the benchmark, whichever process held it."""
     await free(api, lease)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     body = {
@@ -167,14 +167,14 @@ async def free(api: Connection, lease: tuple[str, str]) -> None:
             raise
 
 
-async def let_go(api: Connection, lease: tuple[str, str]) -> None:
-    """Release it as a leader does that ends."""
+async def release(api: Connection, lease: tuple[str, str]) -> None:
+    """Release a Lease as an ending leader does."""
     released = {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
     await api.write("PATCH", f"{leases_path(lease)}/{lease[1]}", released, content_type=MERGE_PATCH)
 
 
 async def taken_at_s(api: Connection, lease: tuple[str, str]) -> float:
-    """When a scheduler became the leader, seconds since the epoch, as it says itself in the Lease."""
+    """Time at which a scheduler became the leader, according to its Lease, seconds since the epoch."""
     over_at_s = time.time() + LIMIT_S
     while time.time() < over_at_s:
         try:
@@ -186,7 +186,7 @@ async def taken_at_s(api: Connection, lease: tuple[str, str]) -> float:
         if spec.get("holderIdentity") not in (None, "", US):
             return datetime.fromisoformat(spec["acquireTime"]).timestamp()
         await asyncio.sleep(0.05)
-    raise ControlPlaneError(f"nobody took the Lease {'/'.join(lease)}")
+    raise ControlPlaneError(f"no scheduler took the Lease {'/'.join(lease)}")
 
 
 def leases_path(lease: tuple[str, str]) -> str:

@@ -1,5 +1,4 @@
-"""Tonnage on a cluster where thousands of pods run: what its process holds, how long a cycle takes, what an idle one
-writes."""
+"""Tonnage on a cluster with thousands of running pods: memory, duration of cycles, and writes of idle cycles."""
 
 import asyncio
 import re
@@ -21,16 +20,16 @@ from simulator.controlplane import processes
 
 NAMESPACE = "running"
 IDLE_S = 20.0
-"""How long nothing is done, for the count of what is written then."""
+"""Duration of the idle phase, in which writes are counted, seconds."""
 REST_S = 3.0
-"""When nothing was written for so long, all that was to be said of the last pod has been said."""
+"""Time without a write after which all reports of the last pod are done, seconds."""
 RESYNC_S = 2.0
-"""Between cycles when nothing changes; the default is 30 s, by which hardly any would fall into the idle time."""
+"""Interval of idle cycles, seconds; with the default of 30 s hardly any cycle would fall into the idle phase."""
 WRITES = re.compile(r'^apiserver_request_total\{([^}]*verb="(?:POST|PUT|PATCH|DELETE|APPLY)"[^}]*)\} (\S+)$', re.M)
 
 
 async def running_record(rig: Rig, workload: Workload, churn_s: int, churn: int) -> Mapping[str, object]:
-    """Pods are placed by Tonnage and started by simulated kubelets; then all rests; then pods come and go."""
+    """Record of one run: Tonnage places pods, simulated kubelets start them; an idle phase; then churn."""
     await free(rig.api, CONTENDERS["tonnage"].lease)
     await rig.api.write("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     async with operator(rig) as running, tallied(rig.api, runs()) as (started,):
@@ -68,8 +67,8 @@ async def running_record(rig: Rig, workload: Workload, churn_s: int, churn: int)
 
 @asynccontextmanager
 async def operator(rig: Rig) -> AsyncIterator[Running]:
-    told = {"resync_s": RESYNC_S, "log_level": "debug"}  # quiet cycles are debug lines
-    running = await asyncio.to_thread(CONTENDERS["tonnage"].start, rig.server, rig.programs, told)
+    settings = {"resync_s": RESYNC_S, "log_level": "debug"}  # quiet cycles are debug lines
+    running = await asyncio.to_thread(CONTENDERS["tonnage"].start, rig.server, rig.programs, settings)
     try:
         yield running
     finally:
@@ -89,7 +88,7 @@ async def until_count(started: Tally, count: int) -> None:
 
 
 async def at_rest(rig: Rig) -> None:
-    """Raises ControlPlaneError when the writing does not end."""
+    """Wait until nothing is written. Raises ControlPlaneError when writes do not end."""
     over_at_s, before = time.monotonic() + LIMIT_S, -1
     while (now := await writes(rig)) != before:
         if time.monotonic() > over_at_s:
@@ -99,7 +98,7 @@ async def at_rest(rig: Rig) -> None:
 
 
 async def come_and_go(rig: Rig, workload: Workload, churn_s: int, churn: int) -> None:
-    """Each second the oldest pods go and as many of the same shapes come under new names."""
+    """Churn: each second the oldest pods are deleted and as many of the same shapes are created."""
     shapes, count = workload.shapes, len(workload.shapes)
     begin_s = time.monotonic()
     for second in range(churn_s):
@@ -112,13 +111,13 @@ async def come_and_go(rig: Rig, workload: Workload, churn_s: int, churn: int) ->
 
 
 async def writes(rig: Rig) -> int:
-    """Requests that the API server has taken that change something, but for renewals of Leases."""
+    """Number of writes that the API server has accepted, without renewals of Leases."""
     text = (await rig.api.read("/metrics")).decode()
     return round(sum(float(count) for labels, count in WRITES.findall(text) if 'resource="leases"' not in labels))
 
 
 def cycles(running: Running) -> list[float]:
-    """Seconds of each cycle, all stages together, as the operator logged them."""
+    """Duration of each cycle, the sum of its stages, from the operator's log, seconds."""
     took_s = []
     for line in running.log.read_bytes().splitlines():
         if b'"cycle done"' in line:
@@ -128,7 +127,7 @@ def cycles(running: Running) -> list[float]:
 
 
 def resident_mb(running: Running, kind: str = "VmRSS") -> float:
-    """Resident memory of a process now, or at its most (VmHWM), MB."""
+    """Current (VmRSS) or peak (VmHWM) resident memory of a process, MB."""
     status = Path(f"/proc/{running.process.pid}/status").read_text(encoding="utf-8")
     found = re.search(rf"^{kind}:\s+(\d+) kB", status, re.M)
     return int(found[1]) * 1024 / 1e6 if found else float("nan")

@@ -1,4 +1,4 @@
-"""Counts what happens on an API server, as a watch tells it, and what its processes use for that."""
+"""Counts of events on an API server by watches, and the CPU time of its processes."""
 
 import asyncio
 import os
@@ -18,11 +18,11 @@ IDLE_S = 600.0
 
 @dataclass(slots=True)
 class Tally:
-    """Objects that came, as a watch tells."""
+    """Count of objects in a watch."""
 
     count: int = 0
     last_at_s: float = 0.0
-    """Seconds since the epoch; 0 while none came."""
+    """Time of the last one, seconds since the epoch; 0 before the first."""
 
     def take(self, kind: str) -> None:
         if kind == "ADDED":
@@ -30,14 +30,16 @@ class Tally:
             self.last_at_s = time.time()
 
     def quiet_s(self, since_s: float) -> float:
-        """For how long none came, counted from `since_s` at the earliest."""
+        """Seconds since the last one, or since `since_s` if that is later."""
         return time.time() - max(self.last_at_s, since_s)
 
 
 @asynccontextmanager
 async def tallied(api: Connection, *watches: tuple[str, Mapping[str, str]]) -> AsyncIterator[list[Tally]]:
-    """One for each path and query, from now on. Raises KubeReadError or ControlPlaneError (in a group)
-    when a watch breaks: nothing counts then."""
+    """One count per path and query, from now on.
+
+    Raises KubeReadError or ControlPlaneError (in a group) when a watch breaks, because the counts are then invalid.
+    """
     tallies = [Tally() for _ in watches]
     started = [asyncio.Event() for _ in watches]
     async with asyncio.TaskGroup() as group:
@@ -55,16 +57,16 @@ async def tallied(api: Connection, *watches: tuple[str, Mapping[str, str]]) -> A
 async def _follow(api: Connection, path: str, query: Mapping[str, str], tally: Tally, started: asyncio.Event) -> None:
     listed = msgspec.json.decode(await api.read(path, {"limit": "1", **query}))
     version = str(listed["metadata"]["resourceVersion"])
-    started.set()  # whatever comes after this version will be told
-    while True:  # the server ends a watch when it likes
+    started.set()  # the watch delivers all later versions
+    while True:  # the server may end a watch at any time
         since = {"resourceVersion": version, "timeoutSeconds": "3600"}
         async with aclosing(api.watch(path, {**query, **since}, idle_s=IDLE_S)) as lines:
             async for line in lines:
-                told = _LINE.decode(line)
-                if told.type == "ERROR":
+                event = _LINE.decode(line)
+                if event.type == "ERROR":
                     raise ControlPlaneError(f"watching {path}: {line.decode()}")
-                version = told.object.metadata.resource_version
-                tally.take(told.type)
+                version = event.object.metadata.resource_version
+                tally.take(event.type)
 
 
 class _Meta(msgspec.Struct, rename="camel", frozen=True):
@@ -85,7 +87,7 @@ _LINE = msgspec.json.Decoder(_Line)
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """Processor seconds that processes have used."""
+    """CPU seconds of processes."""
 
     api: float
     etcd: float
@@ -96,6 +98,6 @@ class Cpu:
 
 
 def cpu_s(pid: int) -> float:
-    """User and system time of a process with all its threads (/proc/PID/stat, fields 14 and 15)."""
+    """User and system time of a process with all its threads, seconds (/proc/PID/stat, fields 14 and 15)."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

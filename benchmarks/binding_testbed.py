@@ -1,4 +1,4 @@
-"""The stage of the binding benchmark: etcd, an API server, and the objects of a fleet; schedulers come and go on it."""
+"""Testbed of the binding benchmark: etcd, an API server and the objects of a fleet, for several schedulers in turn."""
 
 import asyncio
 import time
@@ -21,18 +21,18 @@ from simulator.controlplane.folder import Folder
 from simulator.controlplane.server import ControlPlane, up
 
 IN_FLIGHT = 32
-"""Writes at a time: more do not make an API server faster."""
+"""Concurrent writes; more do not make an API server faster."""
 LEASE_S = 7200
-"""Of simulated nodes: their renewals are not what is measured."""
+"""Lease duration of simulated nodes, seconds; long, because their renewals are not measured."""
 ANSWER_WITHIN_S = 300.0
-"""Deleting thousands of pods is one request."""
+"""Request timeout, seconds; deleting thousands of pods is one request."""
 
 Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Rig:
-    """A control plane whose nodes are there."""
+    """Control plane with its nodes."""
 
     server: ControlPlane
     programs: Programs
@@ -40,20 +40,20 @@ class Rig:
 
 
 def server_with(folder: Folder, programs: Programs, nodes: int, seed: int) -> ControlPlane:
-    """etcd, the API server and so many simulated nodes with their kubelets; no scheduler, no controllers."""
+    """etcd, the API server and `nodes` simulated nodes with their kubelets; no scheduler, no controllers."""
     only = Programs({name: programs[name] for name in (ETCD, API_SERVER)}, {})
     return up(folder, Settings(nodes=nodes, seed=seed, lease_s=LEASE_S), only)
 
 
 def without_kubelets(server: ControlPlane, programs: Programs) -> ControlPlane:
-    """The same server: the nodes stay as objects, and pods that are bound to them stay pending."""
+    """The same server without kubelets: nodes remain as objects, and bound pods stay pending."""
     only = Programs({name: programs[name] for name in (ETCD, API_SERVER)}, {})
     return up(server.folder, Settings(), only)
 
 
 @asynccontextmanager
 async def rig_on(server: ControlPlane, programs: Programs) -> AsyncIterator[Rig]:
-    """With the kinds of Tonnage installed, a GPUType for each model, and the namespace of its Lease."""
+    """Testbed with Tonnage's kinds, one GPUType per model, and the namespace of its Lease."""
     access = Access(kubeconfig=str(server.kubeconfig), request_timeout_s=ANSWER_WITHIN_S)
     async with await connect(access, time.monotonic) as api:
         await put(api, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", [crd(kind) for kind in OWN_KINDS])
@@ -63,7 +63,7 @@ async def rig_on(server: ControlPlane, programs: Programs) -> AsyncIterator[Rig]
 
 
 async def put(api: Connection, path: str, objects: Iterable[Object]) -> None:
-    """Create these, unless they are there; waits until the API server serves the kind."""
+    """Create these objects, unless they exist; waits until the API server serves the kind."""
     for each in objects:
         while True:
             try:
@@ -72,13 +72,13 @@ async def put(api: Connection, path: str, objects: Iterable[Object]) -> None:
             except KubeWriteError as error:
                 if error.refusal.status == 409:
                     break
-                if error.refusal.status != 404:  # a definition that was just made is served a moment later
+                if error.refusal.status != 404:  # a new CRD is served a moment after its creation
                     raise
                 await asyncio.sleep(0.1)
 
 
 async def create_pods(api: Connection, workload: Workload, namespace: str, scheduler: str) -> None:
-    """Creates them in their order, so many at a time."""
+    """Create the pods in order, several at a time."""
     queue = iter(enumerate(workload.shapes))
 
     async def worker() -> None:
@@ -91,7 +91,7 @@ async def create_pods(api: Connection, workload: Workload, namespace: str, sched
 
 
 async def delete_pods(api: Connection, namespace: str) -> None:
-    """All of them, and wait until they are gone."""
+    """Delete all pods, and wait until they are gone."""
     await api.write("DELETE", pods_path(namespace), {"gracePeriodSeconds": 0})
     while await items(api, pods_path(namespace), {"limit": "1"}):
         await asyncio.sleep(0.2)

@@ -1,4 +1,4 @@
-"""What the brain on Ray costs: handing snapshots over, starting, memory, time to a plan; and that it plans the same."""
+"""Cost of the brain (the planner process on Ray): handover, start, memory, time to a plan; and equality of plans."""
 
 import os
 import socket
@@ -37,7 +37,8 @@ from placement.mix.planner import MixSettings
 Record = Mapping[str, object]
 
 WITHIN_S = 120.0
-"""For a brain to come up on a busy machine, and for plans that are compared: no deadline may decide."""
+"""Timeout of a brain's start on a busy machine, and deadline of compared plans, which must not depend on it,
+seconds."""
 DECISIONS = Decisions(mix=MixSettings(explain=False))
 
 
@@ -52,10 +53,10 @@ DECISIONS = Decisions(mix=MixSettings(explain=False))
 def main(
     sizes: tuple[int, ...], handover: tuple[int, ...], compare: int, plans: int, planners: int, json_to: str | None
 ) -> None:
-    """Times a brain on an embedded Ray of its own, as the operator runs it.
+    """Times a brain on its own embedded Ray, as the operator runs it.
 
-    The controller's side is true to life: its caches hold the objects that the snapshots come from. Exit status 1 when
-    a plan on Ray differs from the plan made here.
+    The controller's side is realistic: its caches hold the objects of the snapshots. Exit status 1 when a plan on Ray
+    differs from the plan of this process.
     """
     handed: list[Record] = [handover_of(size) for size in handover]
     planned: list[Record] = [costs(size, plans) for size in sizes]
@@ -71,7 +72,7 @@ def main(
 
 
 def handover_of(pods: int) -> Record:
-    """From a snapshot here to a snapshot there: as a frame, through the stream, and read."""
+    """Times of a handover: encoding a snapshot as a frame, sending and decoding it."""
     snapshot = observer_of(pods).observe()
     frame = snapshot_frame(snapshot)
     make_ms, read_ms = median_ms(lambda: snapshot_frame(snapshot)), median_ms(lambda: snapshot_from_frame(frame))
@@ -88,7 +89,7 @@ def handover_of(pods: int) -> Record:
 
 
 def observer_of(pods: int) -> Observer:
-    """Caches that hold so many pods as objects, and a tenth as many nodes."""
+    """Observer with `pods` pods as objects in its caches, and a tenth as many nodes."""
     caches = empty_caches()
     observe.fill(observe.lists_of(caches, pods // 10, pods))
     return Observer(caches, lambda: 0.0, at_first_sight=settle_heap)
@@ -128,7 +129,7 @@ def costs(pods: int, plans: int) -> Record:
 
 
 def comparison(clusters: int, planners: int) -> dict[str, int]:
-    """How many of so many random clusters get the same plan on Ray and here. Half are divided into shares."""
+    """Number of random clusters with the same plan on Ray and in this process. Half are divided into parts."""
     same = 0
     for half, shares in enumerate((1, 4)):
         decisions = replace(DECISIONS, shares=shares)
@@ -145,7 +146,7 @@ def comparison(clusters: int, planners: int) -> dict[str, int]:
 
 @contextmanager
 def embedded(decisions: Decisions, *, planners: int) -> Iterator[RayBrain]:
-    """A brain on Ray that is up, with its child process."""
+    """A running brain on Ray, with its child process."""
     peer = ChildBrain(RayStart(folder="", planners=planners))
     link = Link(peer, decisions, Random(0).random)  # noqa: S311 - spreads restarts, hides nothing
     brain = RayBrain(link, decisions, time.monotonic, lambda: 1)
@@ -162,7 +163,7 @@ def embedded(decisions: Decisions, *, planners: int) -> Iterator[RayBrain]:
 
 
 def changed(snapshot: Snapshot, turn: int) -> Snapshot:
-    """The snapshot after 2 % of its running pods have ended and wait again."""
+    """The snapshot with 2 % of its running pods pending again."""
     rng = np.random.default_rng(turn)
     pods = snapshot.pods
     gone = (rng.random(len(pods)) < 0.02) & (pods.node != PENDING)
@@ -171,7 +172,7 @@ def changed(snapshot: Snapshot, turn: int) -> Snapshot:
 
 
 def sent_ms(frame: bytes) -> float:
-    """To send it to another process and hear that it is there."""
+    """Milliseconds to send a frame to another process and receive its acknowledgement."""
     mine, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
@@ -189,7 +190,7 @@ def _heard(stream: socket.socket, frame: bytes) -> bytes:
 
 
 def _swallow(stream: socket.socket, size: int) -> None:
-    """In a forked child: take so many bytes, say so, end without any of the parent's farewells."""
+    """In a forked child: receive `size` bytes, acknowledge, and exit without the parent's exit handlers."""
     got = 0
     while got < size:
         got += len(stream.recv(1 << 20))
@@ -202,7 +203,7 @@ def median_ms(work: Callable[[], object]) -> float:
 
 
 def session_of(brain: RayBrain) -> list[int]:
-    """Every process that the brain's child has started, and itself: they share its temporary folder."""
+    """Pids of the brain's child and of all processes that it started; they share its temporary folder."""
     peer = brain.link.peer
     assert isinstance(peer, ChildBrain)  # noqa: S101 - made above
     assert peer.process is not None  # noqa: S101
@@ -218,7 +219,7 @@ def session_of(brain: RayBrain) -> list[int]:
 
 
 def pss_mb(pids: list[int]) -> float:
-    """Proportional set size: memory that processes share counts once."""
+    """Proportional set size, MB: memory that processes share counts once."""
     total = 0
     for pid in pids:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
@@ -227,7 +228,7 @@ def pss_mb(pids: list[int]) -> float:
 
 
 def plain(value: Any) -> Any:
-    """A plan as data that compares by content. How long a solver took is no part of it."""
+    """A plan as data that compares by content, without solver times."""
     match value:
         case np.ndarray():
             return value.tolist()
@@ -252,7 +253,7 @@ def table_of(title: str, records: list[Record]) -> Table:
 
 
 def plans_alike(one: Plan, other: Plan) -> bool:
-    """Whether two plans say the same."""
+    """Whether two plans are equal."""
     return bool(plain(one) == plain(other))
 
 

@@ -1,4 +1,4 @@
-"""Chaos: what becomes of planning when the brain, its planners and the nodes of its Ray cluster are harmed."""
+"""Chaos test of planning: faults of the brain (the planner process), its planners and the nodes of its Ray cluster."""
 
 import secrets
 import sys
@@ -28,18 +28,18 @@ from placement.mix.planner import MixSettings
 Record = Mapping[str, object]
 
 DEADLINE_S = 2.0
-"""The operator's default."""
+"""Planning deadline, the operator's default, seconds."""
 GRACE_S = 1.0
-"""A plan comes within the deadline and so much more, whatever happens."""
+"""Allowed excess of the deadline under any fault, seconds."""
 EVERY_S = 0.2
 UP_S = 90.0
 IN_A_ROW = 3
-"""Plans by Ray, one after the other, until it counts as recovered."""
+"""Number of consecutive plans by Ray after which it has recovered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """One plan that was made."""
+    """One plan of the loop."""
 
     asked_at_s: float
     took_s: float
@@ -48,7 +48,7 @@ class Made:
 
 @dataclass
 class Planning:
-    """A loop that asks for plans without an end, as the operator's does."""
+    """Loop that requests plans continuously, like the operator's."""
 
     brain: RayBrain
     made: list[Made] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Planning:
             self.made.append(Made(asked_at_s, took_s, self.brain.counts.plans["ray"] > before))
 
     def recovered_at_s(self, since_s: float) -> float | None:
-        """When the first of some plans in a row by Ray was there, asked for after an instant."""
+        """Time of the first of `IN_A_ROW` consecutive plans by Ray that were requested after `since_s`."""
         row: list[Made] = []
         for plan in list(self.made):
             if plan.asked_at_s >= since_s:
@@ -75,13 +75,13 @@ class Planning:
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--faults", callback=arguments.words, default="", help="Words of their names; empty: all.")
+@click.option("--faults", callback=arguments.words, default="", help="Words in the names of the faults; empty: all.")
 @click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
 @refusing_bad_input
 def main(faults: tuple[str, ...], json_to: str | None) -> None:
-    """Plans without an end while one fault after the other happens to a Ray cluster of a head and two workers.
+    """Plans continuously while a Ray cluster of a head and two workers suffers one fault after the other.
 
-    Exit status 1 when a plan took longer than its deadline and a second, or the brain did not recover in time.
+    Exit status 1 when a plan took longer than its deadline plus a second, or the brain recovered too late.
     """
     chosen = [fault for fault in FAULTS if not faults or any(word in fault.name for word in faults)]
     with planning() as (scene, loop):
@@ -94,7 +94,7 @@ def main(faults: tuple[str, ...], json_to: str | None) -> None:
 
 @contextmanager
 def planning(workers: int = 2) -> Iterator[tuple[Scene, Planning]]:
-    """A cluster, a brain server beside its head, and a loop that plans by it."""
+    """A Ray cluster, a brain server beside its head, and a loop that plans with it."""
     with ray_nodes(workers) as nodes:
         token = nodes.folder / "brain-token"
         token.write_text(secrets.token_hex(16), encoding="ascii")
@@ -124,14 +124,14 @@ def asked(address: str, token: Path) -> Iterator[RayBrain]:
 
 
 def settled(loop: Planning) -> None:
-    """Wait until Ray plans. A quiet start makes the faults comparable."""
+    """Wait until Ray plans, so that the faults are comparable."""
     since_s = time.monotonic()
     if not _wait(loop, since_s, UP_S):
         raise SystemExit(f"the brain did not come up: {loop.brain.standing.why}")
 
 
 def outcome(scene: Scene, loop: Planning, fault: Fault) -> Record:
-    """Do the fault, end it, wait for the brain, and say what became of the plans meanwhile."""
+    """Inject the fault, end it, wait for the brain; returns the record of the plans meanwhile."""
     settled(loop)
     losses, late = loop.brain.standing.losses.total(), loop.brain.standing.late
     first = len(loop.made)
@@ -161,7 +161,7 @@ def outcome(scene: Scene, loop: Planning, fault: Fault) -> Record:
 
 
 def _wait(loop: Planning, since_s: float, for_s: float, at_least_s: float = 0.0) -> bool:
-    """Until the brain has recovered, so long at most; whether it has."""
+    """Wait until the brain has recovered, up to `for_s` seconds; returns whether it has."""
     began_s, pause = time.monotonic(), Event()
     while (passed_s := time.monotonic() - began_s) < for_s:
         if passed_s >= at_least_s and loop.recovered_at_s(since_s) is not None:

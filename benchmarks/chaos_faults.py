@@ -1,4 +1,4 @@
-"""What can happen to the brain: each fault with how it is done, how it ends, and how soon it should be over."""
+"""Faults of the brain (the planner process on Ray): injection, end, and expected recovery time."""
 
 import os
 import signal
@@ -17,43 +17,43 @@ from benchmarks.chaos_nodes import RayNodes, parents, send, tree_of
 Undo = Callable[[], None]
 
 QUEUED = 8
-"""Calls that somebody else sends to a planner at once."""
+"""Calls that another driver sends to a planner at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What faults are done to."""
+    """Target of the faults."""
 
     nodes: RayNodes
     server: "subprocess.Popen[bytes]"
-    """`tonnage brain serve`."""
+    """Process of `tonnage brain serve`."""
 
     @property
     def driver(self) -> int:
-        """The brain process: the server's child."""
+        """Pid of the brain process, the server's child."""
         return next(pid for pid, parent in parents().items() if parent == self.server.pid)
 
     @property
     def planner(self) -> int:
-        """The process of the planner, the youngest where there are several."""
+        """Pid of the planner, the youngest where there are several."""
         found = [pid for raylet in self.nodes.raylets() for pid in tree_of(raylet) if _is_planner(pid)]
         return max(found, key=_born)
 
     @property
     def planners_node(self) -> int:
-        """The raylet of the node that the planner runs on."""
+        """Pid of the raylet on the planner's node."""
         return parents()[self.planner]
 
 
 def _is_planner(pid: int) -> bool:
-    """Ray names a worker's process for the actor that it holds."""
+    """Whether a process is a planner: Ray names a worker process after its actor."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::PlannerActor")
     return False
 
 
 def _born(pid: int) -> int:
-    """When the process started, in ticks since the machine did."""
+    """Start time of a process, in clock ticks since boot."""
     with suppress(OSError):
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     return 0
@@ -63,16 +63,16 @@ def _born(pid: int) -> int:
 class Fault:
     name: str
     do: Callable[[Scene], Undo]
-    """Does it, and gives back what ends it."""
+    """Injects the fault; returns the function that ends it."""
     hold_s: float
-    """How long until it is ended."""
+    """Duration of the fault, seconds."""
     within_s: float
-    """From when it was done, or from its end where only that can mend it: the brain plans again."""
+    """Allowed recovery time, seconds, from the injection, or from the end where recovery is impossible before."""
     counts_from_end: bool = False
 
 
 def nothing() -> None:
-    """The end of a fault that needs none."""
+    """End of a fault that needs no action."""
 
 
 def kill_driver(scene: Scene) -> Undo:
@@ -112,7 +112,7 @@ def freeze_worker(scene: Scene) -> Undo:
     def thaw() -> None:
         for pid in reversed(frozen):
             send(pid, signal.SIGCONT)
-        # A node that was given up ends by itself when it thaws. It has time to do harm before.
+        # A node that Ray declared dead exits when it resumes. It has time to do harm before.
         pause = Event()
         for _ in range(100):
             if frozen[0] not in parents():
@@ -124,7 +124,7 @@ def freeze_worker(scene: Scene) -> Undo:
 
 
 def _replace(scene: Scene, raylet: int) -> None:
-    """Another worker in place of one that has ended, as a kubelet would see to."""
+    """Replace a dead worker, as a kubelet would."""
     scene.nodes.order("kill worker", str(raylet))
     scene.nodes.order("add worker")
 
@@ -147,12 +147,12 @@ def freeze_head(scene: Scene) -> Undo:
 
 
 def stall_planner(scene: Scene) -> Undo:
-    """A call that does not come back: what a bug in a solver would be."""
+    """A call that never returns, as by a bug in a solver."""
     return meddle(scene, 600.0)
 
 
 def fill_queue(scene: Scene) -> Undo:
-    """Another driver keeps as many calls waiting as the planner takes, each a second of work."""
+    """Another driver keeps the planner's queue full, with calls of a second each."""
     return meddle(scene, 1.0)
 
 
@@ -171,9 +171,9 @@ FAULTS = (
 
 
 def meddle(scene: Scene, each_s: float) -> Undo:
-    """Have another driver of the cluster fill the queues of all planners with calls that do nothing for so long.
+    """Fill the queues of all planners from another driver, with calls that sleep for `each_s` seconds.
 
-    What comes back ends it; calls that run then run on.
+    Returns the function that ends it; calls that are running then are not cancelled.
     """
     environment = {
         **os.environ,
@@ -201,7 +201,8 @@ def meddle(scene: Scene, each_s: float) -> Undo:
 
 
 def meddler() -> None:
-    """In that process: says when the first calls are sent. Calls that end are followed by others, to whom is there."""
+    """Main of that process: reports when the first calls are sent, and replaces calls that end, to all live
+    planners."""
     import ray
 
     from controller.brain.on_ray.ray_session import NAMESPACE
@@ -212,7 +213,7 @@ def meddler() -> None:
     pause = Event()
     while True:
         for name in ray.util.list_named_actors():
-            with suppress(ValueError, ray.exceptions.RayError):  # it has ended since, or takes no more
+            with suppress(ValueError, ray.exceptions.RayError):  # the planner has ended, or its queue is full
                 actor = ray.get_actor(name)
                 waiting += [actor.__ray_call__.remote(_idle, float(each_s)) for _ in range(QUEUED)]
         print("sent", flush=True)  # noqa: T201 - to the process that waits for it
@@ -222,13 +223,13 @@ def meddler() -> None:
 
 
 def _idle(_: Any, for_s: float) -> None:
-    """Inside the planner, in the thread that plans."""
+    """Sleep inside the planner, in the thread that plans."""
     time.sleep(for_s)
 
 
 @contextmanager
 def brain_server(nodes: RayNodes, token: Path, planners: int = 1) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
-    """`tonnage brain serve` beside the head, and where it listens."""
+    """(process, address) of a `tonnage brain serve` beside the head."""
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -1,7 +1,7 @@
-"""A Ray cluster of several nodes on this machine, in a process of its own, with a head and workers that can be harmed.
+"""Ray cluster of several nodes on this machine, in its own process, for the injection of faults.
 
-The process hosts the nodes by Ray's own test cluster and takes orders, one JSON value a line. Who gives them needs no
-Ray.
+The process hosts the nodes by Ray's own test cluster and accepts commands, one JSON value per line. So the sender of
+the commands needs no Ray.
 """
 
 import json
@@ -26,7 +26,7 @@ STORE_BYTES = 80 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class RayNodes:
-    """A cluster that runs."""
+    """Running Ray cluster."""
 
     host: "subprocess.Popen[str]"
     address: str
@@ -34,7 +34,7 @@ class RayNodes:
     folder: Path
 
     def order(self, *words: str) -> Any:
-        """Have the host do something; its answer."""
+        """Send a command to the host; returns its answer."""
         assert self.host.stdin is not None  # noqa: S101 - opened below
         assert self.host.stdout is not None  # noqa: S101
         self.host.stdin.write(json.dumps(words) + "\n")
@@ -45,21 +45,21 @@ class RayNodes:
         return json.loads(answer)
 
     def raylets(self) -> list[int]:
-        """Processes of the workers' raylets."""
+        """Pids of the workers' raylets."""
         found: list[int] = self.order("raylets")
         return found
 
     def head(self) -> list[int]:
-        """Processes of the head: GCS and raylet."""
+        """Pids of the head: GCS and raylet."""
         found: list[int] = self.order("head")
         return found
 
 
 @contextmanager
 def ray_nodes(workers: int = 2) -> Iterator[RayNodes]:
-    """A head without processors, whose tables are kept on disk, and so many workers with two each."""
+    """A head without CPUs, whose tables are stored on disk, and `workers` workers with two CPUs each."""
     folder = Path(tempfile.mkdtemp(prefix="tngc"))
-    (folder / "ray").mkdir()  # Ray writes the address of its head there, wherever else its files lie
+    (folder / "ray").mkdir()  # Ray writes the address of its head there, wherever its other files are
     token = folder / "token"
     token.write_text(secrets.token_hex(32), encoding="ascii")
     token.chmod(0o600)
@@ -114,13 +114,13 @@ def ray_nodes(workers: int = 2) -> Iterator[RayNodes]:
 
 
 def send(pid: int, number: signal.Signals) -> None:
-    """A signal to a process, if it is there."""
+    """Send a signal to a process, if it exists."""
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
 
 def parents() -> Mapping[int, int]:
-    """The parent of every process."""
+    """Parent pid of every process."""
     found = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, ValueError):
@@ -129,7 +129,7 @@ def parents() -> Mapping[int, int]:
 
 
 def tree_of(pid: int) -> list[int]:
-    """A process and all that descend from it."""
+    """Pid of a process and of all its descendants."""
     above, tree = parents(), [pid]
     for each in tree:
         tree += [child for child, parent in above.items() if parent == each]
@@ -137,7 +137,7 @@ def tree_of(pid: int) -> list[int]:
 
 
 def host(folder: Path, workers: int) -> None:
-    """Start the nodes, say the head's address, and take orders until there are no more."""
+    """Start the nodes, print the head's address, and execute commands until the input ends."""
     from ray.cluster_utils import Cluster
 
     shared = {"object_store_memory": STORE_BYTES, "temp_dir": str(folder / "ray"), "include_log_monitor": False}
@@ -147,29 +147,29 @@ def host(folder: Path, workers: int) -> None:
     )
     for _ in range(workers):
         cluster.add_node(num_cpus=2, **shared)
-    _say(cluster.address)
+    _answer(cluster.address)
     for line in sys.stdin:
         match json.loads(line):
             case ["raylets"]:
-                _say([_raylet(node) for node in cluster.worker_nodes])
+                _answer([_raylet(node) for node in cluster.worker_nodes])
             case ["head"]:
-                _say([cluster.head_node.all_processes["gcs_server"][0].process.pid, _raylet(cluster.head_node)])
+                _answer([cluster.head_node.all_processes["gcs_server"][0].process.pid, _raylet(cluster.head_node)])
             case ["kill head"]:
                 cluster.head_node.kill_gcs_server()
                 cluster.head_node.kill_raylet()
-                _say(True)
+                _answer(True)
             case ["start head"]:
                 cluster.head_node.start_gcs_server()
                 cluster.head_node.get_gcs_client()
                 cluster.head_node.start_ray_processes()
-                _say(True)
+                _answer(True)
             case ["kill worker", raylet]:
                 node = next(node for node in cluster.worker_nodes if _raylet(node) == int(raylet))
                 cluster.remove_node(node, allow_graceful=False)
-                _say(True)
+                _answer(True)
             case ["add worker"]:
                 cluster.add_node(num_cpus=2, **shared)
-                _say(True)
+                _answer(True)
     cluster.shutdown()
 
 
@@ -186,8 +186,8 @@ def _free_port() -> int:
     return port
 
 
-def _say(what: Any) -> None:
-    print(what if isinstance(what, str) else json.dumps(what), flush=True)  # noqa: T201 - the answer to an order
+def _answer(what: Any) -> None:
+    print(what if isinstance(what, str) else json.dumps(what), flush=True)  # noqa: T201 - the answer to a command
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How cheap, how well proven and how fast the mix is, beside the textbook model: `python -m benchmarks.mix --help`."""
+"""Cost, proven gap and time of the GPU mix, compared with the textbook model: `python -m benchmarks.mix --help`."""
 
 import json
 import math
@@ -22,7 +22,7 @@ from placement.mix.headroom import IDLE_SHARE
 from placement.mix.problem import Stock
 
 SLICES_PER_BUCKET = 20
-"""Of the made-up sizes: 12x2000 is 100 buckets of 20 slices."""
+"""Slices per bucket of generated sizes: 12x2000 is 100 buckets of 20 slices."""
 
 
 @click.command(help=__doc__)
@@ -33,20 +33,22 @@ SLICES_PER_BUCKET = 20
 @click.option("--slos", help="Comma-separated, e.g. 40ms,120ms; default: all of the file.")
 @click.option("--rates", help="Requests per second, comma-separated; default: the file's, or 1,2,4,8,16,32.")
 @click.option("--slice-factor", type=click.IntRange(min=1), help="Slices per bucket; default: the file's, or 8.")
-@click.option("--continuous", is_flag=True, help="Split buckets anyhow instead of in slices.")
-@click.option("--inventory", help="Limits per GPU type, e.g. A100=4,H100=2; others are without limit.")
+@click.option("--continuous", is_flag=True, help="Split buckets in any proportion instead of in slices.")
+@click.option("--inventory", help="Limits per GPU type, e.g. A100=4,H100=2; others are unlimited.")
 @click.option("--prices", help="Other prices, $/h, e.g. H100=4.5.")
 @click.option("--deadline", "deadline_s", default=10.0, show_default=True, help="Work per case, as seconds.")
-@click.option("--gap", default=0.0, show_default=True, help="Relative gap that is good enough.")
-@click.option("--headroom", default=None, help="Share kept free, or `auto` (room for bursts). Default 0; replay: auto.")
+@click.option("--gap", default=0.0, show_default=True, help="Relative gap at which the solver stops.")
+@click.option("--headroom", default=None, help="Fraction kept free, or `auto` (for bursts). Default 0; replay: auto.")
 @click.option("--per-instance", is_flag=True, help="Keep slices whole on single instances. Default: the fluid model.")
 @click.option("--no-peer", is_flag=True, help="Do not run the textbook model (one binary per slice, CBC).")
-@click.option("--peer-limit", "peer_limit_s", default=15.0, show_default=True, help="Seconds the textbook gets.")
-@click.option("--size", help="Made-up profiles instead, TYPESxSLICES, e.g. 12x2000.")
-@click.option("--replay", is_flag=True, help="Serve simulated requests with each mix and count those in time.")
-@click.option("--replay-seconds", "for_s", default=1800.0, show_default=True, help="Simulated seconds that count.")
+@click.option(
+    "--peer-limit", "peer_limit_s", default=15.0, show_default=True, help="Time limit of the textbook model, s."
+)
+@click.option("--size", help="Generated profiles instead, TYPESxSLICES, e.g. 12x2000.")
+@click.option("--replay", is_flag=True, help="Serve simulated requests with each mix and count those within the SLO.")
+@click.option("--replay-seconds", "for_s", default=1800.0, show_default=True, help="Measured simulated seconds.")
 @click.option("--idle-share", default=IDLE_SHARE, show_default=True, help="Replay: time per token of a lone request.")
-@click.option("--seed", default=42, show_default=True, help="Of the replay and of --size.")
+@click.option("--seed", default=42, show_default=True, help="Seed of the replay and of --size.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line on stdout; the summary on stderr.")
 def main(**options: Any) -> None:
     try:
@@ -57,30 +59,32 @@ def main(**options: Any) -> None:
 
 
 def run(options: dict[str, Any]) -> None:
-    """Reads and checks everything before the first case, so that bad input writes nothing."""
+    """Run all cases. The whole input is checked before the first case, so that bad input writes nothing."""
     profiles = _profiles(options)
     cases = _cases(profiles, options)
     terms = _terms(profiles, options)
     if options["replay"]:
         replay = Replay(options["seed"], _above_0("--replay-seconds", options["for_s"]), _idle_share(options))
-        lines = [_said(replay_case(case, profiles, terms, replay, time.perf_counter), options) for case in cases]
+        lines = [
+            _with_options(replay_case(case, profiles, terms, replay, time.perf_counter), options) for case in cases
+        ]
         if not options["as_json"]:
             Console(width=140).print(_replay_table(lines))
         return
     outcomes = []
     for case in cases:
         outcome = run_case(case, profiles, terms, time.perf_counter)
-        # The textbook has no room for bursts: it is asked only where both answer the same question.
+        # The textbook model has no room for bursts, so it is compared only where both answer the same question.
         if not options["no_peer"] and terms.headroom_share is not None:
             outcome = with_peer(outcome, limit_s=options["peer_limit_s"], clock=time.perf_counter)
-        _said(line_of(outcome), options)
+        _with_options(line_of(outcome), options)
         outcomes.append(outcome)
     if not options["as_json"]:
         Console(width=140).print(_mix_table(outcomes))
     click.echo(json.dumps(summary_of(outcomes), indent=2), err=options["as_json"])
 
 
-def _said(line: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+def _with_options(line: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     if options["as_json"]:
         click.echo(json.dumps(line))
     return line
@@ -173,7 +177,7 @@ def _chosen(option: str, text: str | None, known: tuple[str, ...]) -> tuple[str,
 
 
 def _pairs(option: str, text: str | None, kind: Callable[[str], Any], known: tuple[str, ...]) -> dict[str, Any]:
-    """`A100=4,H100=2` as a mapping."""
+    """Mapping of an option such as `A100=4,H100=2`."""
     pairs: dict[str, Any] = {}
     mistakes = []
     for part in text.split(",") if text else ():
@@ -212,7 +216,9 @@ def _dollars(peer: dict[str, Any]) -> str:
 
 
 def _replay_table(lines: list[dict[str, Any]]) -> Table:
-    table = Table(title="Requests in time: our routing with headroom, random routing, our routing without headroom")
+    table = Table(
+        title="Requests within the SLO: our routing with headroom, random routing, our routing without headroom"
+    )
     for name in ("workload", "slo", "rate", "$/h", "headroom", "ours", "p50", "p99", "random", "no headroom"):
         table.add_column(name, justify="left" if name in ("workload", "slo") else "right")
     for line in lines:

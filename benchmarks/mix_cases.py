@@ -1,4 +1,4 @@
-"""Cases of the mix benchmark: one workload at one SLO and rate, the question it makes, and the line it prints."""
+"""Cases of the mix benchmark: one workload at one SLO and rate, its optimisation problem, and its output line."""
 
 import math
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What holds for all cases of a run."""
+    """Parameters of all cases of a run."""
 
     slice_factor: int | None
     headroom_share: float | None
@@ -46,7 +46,7 @@ class Outcome:
     question: MixQuestion
     answer: MixAnswer | Reason
     seconds: float
-    """From the profile's tables to the checked answer."""
+    """Seconds from the profile's tables to the verified answer."""
     peer: TextbookAnswer | None = None
 
 
@@ -76,7 +76,7 @@ def question_of(case: Case, profiles: ProfileSet, terms: Terms) -> MixQuestion:
 
 
 def run_case(case: Case, profiles: ProfileSet, terms: Terms, clock: Clock) -> Outcome:
-    """Raises AssertionError when an answer does not survive its check: that would be our defect, not a result."""
+    """Solve a case. Raises AssertionError when the answer fails its verification, which would be a bug."""
     began = clock()
     question = question_of(case, profiles, terms)
     budget = Budget(work_of(terms.deadline_s), clock)
@@ -88,14 +88,14 @@ def run_case(case: Case, profiles: ProfileSet, terms: Terms, clock: Clock) -> Ou
 
 
 def with_peer(outcome: Outcome, *, limit_s: float, clock: Clock) -> Outcome:
-    """The outcome with the textbook's answer to the same question; none where a bucket cannot be served at all."""
+    """The outcome with the textbook model's answer to the same problem; none where a bucket cannot be served."""
     if isinstance(outcome.answer, Reason) and outcome.answer.code == "BucketUnserved":
         return outcome
     return replace(outcome, peer=solve_textbook(outcome.question, limit_s=limit_s, clock=clock))
 
 
 def line_of(outcome: Outcome) -> dict[str, Any]:
-    """The case's JSON object. Dollars are per hour."""
+    """JSON object of a case. Costs are US dollars per hour."""
     case, answer = outcome.case, outcome.answer
     line: dict[str, Any] = {"workload": case.workload, "slo": case.slo, "rate": case.rate}
     if isinstance(answer, Reason):
@@ -131,7 +131,7 @@ def _answer_fields(outcome: Outcome, answer: MixAnswer) -> dict[str, Any]:
 
 
 def single_type_of(need: Need, question: MixQuestion) -> dict[str, Any] | None:
-    """The cheapest fleet of one type, for comparison; None where there is none."""
+    """Cheapest fleet of a single GPU type, for comparison; None when no type suffices."""
     single = best_single_type(need, question.stock)
     if single is None:
         return None
@@ -140,7 +140,7 @@ def single_type_of(need: Need, question: MixQuestion) -> dict[str, Any] | None:
 
 
 def summary_of(outcomes: list[Outcome]) -> dict[str, Any]:
-    """How many were solved, how fast, and how the textbook did on the same ones."""
+    """Number of solved cases, times, and the comparison with the textbook model."""
     answered = [o for o in outcomes if isinstance(o.answer, MixAnswer)]
     seconds = [o.seconds for o in outcomes]
     gaps = [o.answer.certificate.gap for o in answered if isinstance(o.answer, MixAnswer)]

@@ -1,4 +1,4 @@
-"""Replay of mixes: the share of requests in time with our routing and at random, with headroom and without."""
+"""Replay of GPU mixes: fraction of requests within the SLO with our and random routing, with and without headroom."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +15,7 @@ from simulator.serving import Attained, Pool, Router, Service, replay_serving
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """How a replay is run."""
+    """Parameters of a replay."""
 
     seed: int
     for_s: float
@@ -23,7 +23,7 @@ class Replay:
 
 
 def service_of(outcome: Outcome, profiles: ProfileSet) -> Service:
-    """The service that the simulator is to serve with the mix of an answered case."""
+    """Simulated service with the GPU mix of a solved case."""
     if isinstance(outcome.answer, Reason):
         raise ValueError(f"replaying {outcome.case}: it has no mix: {outcome.answer.words}")
     (need,), (mix,) = outcome.question.needs, outcome.answer.mixes
@@ -44,7 +44,7 @@ def service_of(outcome: Outcome, profiles: ProfileSet) -> Service:
 
 
 def replay_case(case: Case, profiles: ProfileSet, terms: Terms, replay: Replay, clock: Clock) -> dict[str, Any]:
-    """The case's JSON object: the mix with headroom under both routers, and the mix without it under ours."""
+    """JSON object of a case: the mix with headroom under both routers, and the mix without it under ours."""
     with_headroom = run_case(case, profiles, terms, clock)
     without = run_case(case, profiles, replace(terms, headroom_share=0.0), clock)
     line: dict[str, Any] = {"workload": case.workload, "slo": case.slo, "rate": case.rate}

@@ -1,4 +1,4 @@
-"""How long a cycle takes to see the cluster, and what the mirror of it costs in memory."""
+"""Time to observe the cluster in a cycle, and memory of the caches."""
 
 import sys
 import time
@@ -23,15 +23,15 @@ Record = Mapping[str, object]
 @click.command(context_settings={"show_default": True})
 @click.option("--nodes", type=click.IntRange(1), default=1000, help="Nodes with 8 GPUs each.")
 @click.option("--pods", callback=arguments.seeds, default="10000", help="Numbers of pods, nine in ten of them bound.")
-@click.option("--changed", type=click.IntRange(0), default=10, help="Pods that change between two looks.")
-@click.option("--looks", type=click.IntRange(1), default=50, help="Timed looks.")
+@click.option("--changed", type=click.IntRange(0), default=10, help="Pods that change between two snapshots.")
+@click.option("--looks", type=click.IntRange(1), default=50, help="Timed snapshots.")
 @click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
 @refusing_bad_input
 def main(nodes: int, pods: tuple[int, ...], changed: int, looks: int, json_to: str | None) -> None:
-    """Feeds lists and watch events of made-up objects to the caches, as bytes, and times the snapshots.
+    """Feeds lists and watch events of generated objects to the caches, as bytes, and times the snapshots.
 
-    Each look follows events on a few pods: some are bound, some go, some come, one node changes its heartbeat. The
-    memory is what the process grew by from the empty caches to the first snapshot, at rest.
+    Before each snapshot a few pods change: some are bound, some deleted, some created, and one node has a heartbeat.
+    The memory is the growth of the process from the empty caches to the first snapshot, at rest.
     """
     records = [timed(nodes, count, changed, looks) for count in pods]
     if json_to:
@@ -80,7 +80,7 @@ Lists = list[tuple[Cache[Any], list[bytes]]]
 
 
 def lists_of(caches: Caches, nodes: int, pods: int) -> Lists:
-    """The pages of each first list, as a server sends them."""
+    """Pages of the first list of each resource, as a server sends them."""
     types = [api_objects.gpu_type(name) for name in api_objects.GPU_TYPES]
     fleet = (api_objects.node(n) for n in range(nodes))
     every_pod = (api_objects.pod(n, on=seat(n, nodes)) for n in range(pods))
@@ -99,7 +99,7 @@ def seat(number: int, nodes: int) -> str:
 
 
 def disturb(caches: Caches, nodes: int, pods: int, changed: int, look: int) -> None:
-    """A little of everything that happens in a second."""
+    """Typical changes of one second."""
     rng = np.random.default_rng(look)
     for number, deed in zip(rng.integers(0, pods, changed).tolist(), rng.integers(0, 3, changed), strict=True):
         if deed == 0:
@@ -120,7 +120,7 @@ def resident_bytes() -> int:
 
 
 def table_of(records: list[Record]) -> Table:
-    table = Table(title="Seeing the cluster")
+    table = Table(title="Observing the cluster")
     for name in records[0]:
         table.add_column(name, justify="right")
     for record in records:

@@ -1,4 +1,4 @@
-"""How much of a fleet's GPU each packing policy allocates on a trace, and how fast it decides."""
+"""GPU allocation of each packing policy on a trace, and its decision time."""
 
 import csv
 import sys
@@ -22,24 +22,37 @@ from simulator.packing.replay import POINTS_PCT
 from simulator.sweep.runner import Processes, Progress, Run, runs_of, sweep
 
 PUBLISHED_NAMES = {"gpuclustering": "clustering", "gpupacking": "packing"}
-"""How the published results call two of the policies."""
+"""Names of two policies in the published results."""
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--nodes", type=click.Path(path_type=Path), required=True, help="Fleet, CSV as openb has it.")
-@click.option("--pods", type=click.Path(path_type=Path), required=True, multiple=True, help="Pods, CSV; repeatable.")
-@click.option("--policies", callback=arguments.words, default=",".join(POLICIES), help="Which policies, in this order.")
+@click.option("--nodes", type=click.Path(path_type=Path), required=True, help="Fleet, CSV in the openb format.")
+@click.option(
+    "--pods",
+    type=click.Path(path_type=Path),
+    required=True,
+    multiple=True,
+    help="Pods, CSV in the openb format; repeatable.",
+)
+@click.option("--policies", callback=arguments.words, default=",".join(POLICIES), help="Policies, in this order.")
 @click.option(
     "--seeds", callback=arguments.seeds, default="42-51", help="Seeds of arrivals, order of equal nodes, and policy."
 )
-@click.option("--rename-nodes", is_flag=True, help="Deal the nodes' names out anew at random for every seed.")
-@click.option("--move-share", type=click.FloatRange(0, 1), default=0.0, help="Most pods moved, as a share of placed.")
-@click.option("--shares", type=click.Choice(["trace", "learned"]), default="trace", help="How class shares are known.")
+@click.option("--rename-nodes", is_flag=True, help="Permute the nodes' names at random for every seed.")
 @click.option(
-    "--prices", callback=arguments.prices, default="", help="$ an hour of each GPU type, for the cost of what is used."
+    "--move-share", type=click.FloatRange(0, 1), default=0.0, help="Maximum fraction of placed pods that are moved."
 )
-@click.option("--published", type=click.Path(path_type=Path), help="CSV of published means to set beside.")
-@click.option("--bound/--no-bound", default=True, help="Work out the proven bound beside each.")
+@click.option(
+    "--shares", type=click.Choice(["trace", "learned"]), default="trace", help="Source of the class fractions."
+)
+@click.option(
+    "--prices",
+    callback=arguments.prices,
+    default="",
+    help="US dollars per hour of each GPU type, for the cost of the used GPUs.",
+)
+@click.option("--published", type=click.Path(path_type=Path), help="CSV of published means for comparison.")
+@click.option("--bound/--no-bound", default=True, help="Compute the proven bound for each.")
 @click.option("--jobs", type=click.IntRange(1), default=1, help="Processes; times are measured within each.")
 @click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
 @refusing_bad_input
@@ -59,8 +72,8 @@ def main(
 ) -> None:
     """Replays a trace under each policy and seed, as the FGD paper does.
 
-    Arrivals: the trace shuffled, then samples of it until 130 % of the fleet's GPUs are asked for; no departures; a
-    pod that does not fit is dropped. The means of allocation are percent of all GPUs when so much had arrived.
+    Arrivals: the shuffled trace, then samples of it until 130 % of the fleet's GPUs are requested; no departures; a pod
+    that does not fit is dropped. Mean allocations are percent of all GPUs, at each percentage of arrived GPU requests.
     """
     setup = Setup(
         nodes=nodes,
@@ -88,10 +101,10 @@ def main(
 
 
 def check(setup: Setup, policies: Sequence[str]) -> None:
-    """Raises ConfigError with the mistakes of policies and of all files, before any time is spent."""
+    """Raises ConfigError with the errors of policies and of all files, before the first run."""
     known = ", ".join(POLICIES)
     mistakes = [
-        Mistake(f"--policies {name}", "there is no such policy", f"choose of {known}")
+        Mistake(f"--policies {name}", "is not a policy", f"choose of {known}")
         for name in policies
         if name not in POLICIES
     ]
@@ -121,7 +134,7 @@ def read_published(path: Path) -> dict[tuple[str, str, str], float]:
     except OSError as error:
         raise ConfigError(Mistake(str(path), f"cannot be read ({error.strerror})", "check the path")) from error
     except ValueError as error:
-        raise ConfigError(Mistake(str(path), f"holds a mean that is no number ({error})")) from error
+        raise ConfigError(Mistake(str(path), f"contains a mean that is not a number ({error})")) from error
 
 
 def _policy_of(published: str) -> str:
@@ -130,7 +143,7 @@ def _policy_of(published: str) -> str:
 
 
 def means_table(trace: str, records: Sequence[Record], reference: Mapping[tuple[str, str, str], float]) -> Table:
-    """Means over seeds for each policy, the published mean beside, and how much of the gap to the bound is closed."""
+    """Means over seeds for each policy with the published mean, and the closed fraction of the gap to the bound."""
     table = Table(title=f"{trace}: GPU allocation %, means over seeds")
     for heading in (
         "policy",

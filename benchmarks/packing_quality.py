@@ -1,4 +1,4 @@
-"""How well a cluster is packed, counted from nothing but its Node and Pod objects."""
+"""Packing quality of a cluster, computed only from its Node and Pod objects."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,24 +18,24 @@ DEVICES = "tonnage.dev/devices"
 GIB = 2**30
 
 NEXT_LARGE = (8, 64_000, 256 * GIB)
-"""GPUs, thousandths of a core and bytes of the pod that an operator wants to start next: whole nodes of 8 GPUs, with
-the CPU and memory of the smallest such pods in the published trace."""
+"""(GPUs, thousandths of a core, bytes) of a large pod that should fit next: 8 GPUs, with the CPU and memory of the
+smallest such pods in the published trace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What was found."""
+    """Figures of a packed cluster."""
 
     bound: int
     gpus: int
     gpus_asked: int
-    """By bound pods."""
+    """GPUs requested by bound pods."""
     next_large: int
-    """Pods of 8 GPUs that could be started now, besides what runs."""
+    """Number of further 8-GPU pods that would fit."""
     stranded_gpus: float
-    """Idle GPUs that the usual pods could not use, as an expected value: the measure of USENIX ATC'23 (FGD)."""
+    """Expected number of idle GPUs that typical pods cannot use: the measure of USENIX ATC'23 (FGD)."""
     over_committed: tuple[str, ...]
-    """Nodes with more promised than they have, and devices that were given twice."""
+    """Over-committed nodes, and devices allocated twice."""
 
     @property
     def allocated_share(self) -> float:
@@ -46,7 +46,7 @@ Object = Mapping[str, Any]
 
 
 def packed(nodes: Iterable[Object], pods: Iterable[Object]) -> Packed:
-    """For pods of whole GPUs."""
+    """Packing quality for pods of whole GPUs."""
     free = {node["metadata"]["name"]: _allocatable(node) for node in nodes}
     products = {node["metadata"]["name"]: node["metadata"]["labels"].get(PRODUCT, "") for node in nodes}
     gpus = sum(has[0] for has in free.values())
@@ -86,14 +86,14 @@ def _allocatable(node: Object) -> list[int]:
 
 
 def _asks(pod: Object) -> list[int]:
-    """Of its one container: these pods have no other."""
+    """Requests of a pod's only container."""
     return _amounts(pod["spec"]["containers"][0]["resources"].get("requests", {}))
 
 
-def _amounts(said: Mapping[str, str]) -> list[int]:
-    """GPUs, thousandths of a core, bytes."""
+def _amounts(written: Mapping[str, str]) -> list[int]:
+    """(GPUs, thousandths of a core, bytes)."""
     return [
-        int(quantity(said.get(GPU, "0"))),
-        int(quantity(said.get("cpu", "0")) * 1000),
-        int(quantity(said.get("memory", "0"))),
+        int(quantity(written.get(GPU, "0"))),
+        int(quantity(written.get("cpu", "0")) * 1000),
+        int(quantity(written.get("memory", "0"))),
     ]

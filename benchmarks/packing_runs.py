@@ -1,4 +1,4 @@
-"""One run of the packing benchmark: one policy, one seed, one trace; a function of its arguments, for any process."""
+"""One run of the packing benchmark (policy, seed, trace), as a pure function that any process can execute."""
 
 import time
 from collections.abc import Mapping
@@ -26,29 +26,29 @@ Record = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What all runs of a benchmark have in common."""
+    """Parameters of all runs."""
 
     nodes: Path
     traces: tuple[tuple[str, Path], ...]
     """Name and pod CSV of each trace."""
     prices: tuple[tuple[str, float], ...] = ()
     tell_shares: bool = True
-    """Whether policies know the trace's class shares beforehand, as in the published runs, or learn what arrives."""
+    """Whether policies know the trace's class fractions in advance, as in the published runs, or learn them."""
     rename_nodes: bool = False
     move_share: float = 0.0
     with_bound: bool = True
     jobs: int = 1
-    """Told on in the records: decisions are timed within a process, but processes share caches and memory."""
+    """Number of processes, recorded because they share CPU caches and memory, which affects decision times."""
 
 
 def play(run: Run, setup: Setup) -> Record:
-    """Replays a run and sums it up as the benchmark's JSON line."""
+    """Replay a run; returns its JSON line."""
     trace = _trace(setup.nodes, dict(setup.traces)[run.trace], setup.prices)
     stream = published_stream(trace, run.seed)
     fleet = with_renamed_nodes(trace, run.seed) if setup.rename_nodes else trace
     expected = tuple(trace.pods.shapes[index] for index in trace.pods.shape) if setup.tell_shares else ()
     policy = policy_named(run.policy, Knowledge(fleet, expected, run.seed))
-    # The published runs take equal nodes in an order that is dealt at random for every seed.
+    # The published runs order equal nodes at random for every seed.
     packer = Packer.of(fleet, policy, content_rank(fleet, run.seed))
     played = replay(fleet, stream, packer, time.perf_counter, run.seed, _conditions(setup))
     bound = _bound_pct(setup.nodes, dict(setup.traces)[run.trace], run.seed) if setup.with_bound else None
@@ -95,6 +95,6 @@ def _trace(nodes: Path, pods: Path, prices: tuple[tuple[str, float], ...]) -> Sn
 
 @lru_cache(maxsize=64)
 def _bound_pct(nodes: Path, pods: Path, seed: int) -> float:
-    """The most GPU that anybody could allocate of what has arrived by 100 %, in percent of capacity."""
+    """Upper bound of the allocation when 100 % have arrived, percent of the GPU capacity."""
     trace = _trace(nodes, pods, ())
     return bound_pct(trace, published_stream(trace, seed))

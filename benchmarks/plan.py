@@ -1,4 +1,5 @@
-"""Planning a batch: cost against the proven bound, and time, cold, warm and in haste, beside rivals and as it grows."""
+"""Planning of batches: cost above the proven bound and time, cold, warm and best-fit only, by size and with
+baselines."""
 
 import sys
 import time
@@ -36,11 +37,19 @@ T = TypeVar("T")
 
 @click.command(context_settings={"show_default": True})
 @click.option("--pods", callback=arguments.seeds, default="1000,2000,5000,10000,20000,50000", help="Batch sizes.")
-@click.option("--mixes", callback=arguments.words, default="even,odd", help="Asks that divide servers evenly, or not.")
-@click.option("--seeds", callback=arguments.seeds, default="1", help="Of the cases.")
-@click.option("--churns", type=click.IntRange(0), default=40, help="Times that 2 % of the pods change, planned warm.")
-@click.option("--rivals", callback=arguments.words, default="", help="Of bfd, cbc, highs: seconds to minutes.")
-@click.option("--limit-s", type=click.FloatRange(0.1), default=10.0, help="Time limit of solvers, without their build.")
+@click.option(
+    "--mixes", callback=arguments.words, default="even,odd", help="Requests that divide servers evenly, or not."
+)
+@click.option("--seeds", callback=arguments.seeds, default="1", help="Seeds of the cases.")
+@click.option(
+    "--churns", type=click.IntRange(0), default=40, help="Number of warm plans, each after 2 % of the pods changed."
+)
+@click.option(
+    "--rivals", callback=arguments.words, default="", help="Baselines: bfd, cbc, highs; they take seconds to minutes."
+)
+@click.option(
+    "--limit-s", type=click.FloatRange(0.1), default=10.0, help="Time limit of solvers, without building the model."
+)
 @click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
 @refusing_bad_input
 def main(
@@ -52,16 +61,16 @@ def main(
     limit_s: float,
     json_to: str | None,
 ) -> None:
-    """One process, one core. Ten pods a node, eight GPU types and CPU servers, gangs, some of them within a rack.
+    """One process, one core. Ten pods per node, eight GPU types and CPU servers, gangs, some of them within a rack.
 
-    Every plan is counted again by code that shares nothing with the planner; one that is wrong ends the run. A plan's
-    time runs from the snapshot to who sits where; `as plan` adds the binds with their reasons.
+    Every plan is verified by code that is independent of the planner; an invalid one ends the run. A plan's time is
+    from the snapshot to the assignment of pods; `as plan` adds the binds with their reasons.
     """
     unknown = [f"--mixes {m}" for m in mixes if m not in ("even", "odd")] + [
         f"--rivals {r}" for r in rivals if r not in RIVALS
     ]
     if unknown:
-        raise ConfigError(tuple(Mistake(each, "there is no such") for each in unknown))
+        raise ConfigError(tuple(Mistake(each, "is unknown") for each in unknown))
     records: list[Record] = []
     for mix in mixes:
         for count in pods:
@@ -79,7 +88,7 @@ def main(
 def measured(
     mix: str, pods: int, seed: int, asks: Sequence[Ask], churns: int, rivals: Sequence[str], limit_s: float
 ) -> Record:
-    """One case: in haste, cold, warm, and by rivals."""
+    """Record of one case: best-fit only, cold, warm, and by baselines."""
     first = with_batch(fleet(pods // PODS_PER_NODE, asks), pods, seed, asks)
     haste_s, hasty = _timed(first, Memory(), "best-fit", times=7)
     cold_s, cold = _timed(first, Memory(), "columns")
@@ -98,7 +107,7 @@ def measured(
         "gangs": len(first.gangs),
         "seed": seed,
         "best_fit": {"ms": round(haste_s * 1e3, 1), "gap_pct": _pct(hasty.usd_per_hour, cold.bound_usd)},
-        "cold": _told(cold, cold_s) | {"as_plan_s": round(cold_s + as_plan_s, 3)},
+        "cold": _figures(cold, cold_s) | {"as_plan_s": round(cold_s + as_plan_s, 3)},
     }
     if churns:
         record["warm"] = {
@@ -116,14 +125,14 @@ def measured(
 
 
 def _timed(seen: Snapshot, memory: Memory, rung: Rung, times: int = 1) -> tuple[float, BatchPlan]:
-    """Seconds (the median of so many) and the plan, after it was counted again."""
+    """(median seconds of `times` runs, plan), after verification."""
     took = [timed(lambda: plan_batch(seen, memory, BatchSettings(), rung=rung)) for _ in range(times)]
     plan = took[0][1]
     columns = (plan.seats.row.tolist(), plan.seats.node.tolist(), plan.seats.devices.tolist())
     seats: list[Seat] = list(zip(*columns, strict=True))
     wrong = wrongs(seen, seats)
     if not len(plan.waiting) and abs(usd_per_hour(seen, seats) - plan.usd_per_hour) > 0.01:
-        wrong.append(f"it costs {usd_per_hour(seen, seats):.2f} $ an hour and says {plan.usd_per_hour:.2f}")
+        wrong.append(f"it costs {usd_per_hour(seen, seats):.2f} $ per hour and reports {plan.usd_per_hour:.2f}")
     if wrong:
         raise ConfigError(Mistake("the plan", "; ".join(wrong[:5]), "this is a bug of the planner: please report it"))
     return float(np.median([seconds for seconds, _ in took])), plan
@@ -135,7 +144,7 @@ def timed(work: Callable[[], T]) -> tuple[float, T]:
     return time.perf_counter() - began, done
 
 
-def _told(plan: BatchPlan, seconds: float) -> Record:
+def _figures(plan: BatchPlan, seconds: float) -> Record:
     return {
         "s": round(seconds, 3),
         "usd_per_hour": round(plan.usd_per_hour, 2),
@@ -170,7 +179,7 @@ def table_of(records: Sequence[Record]) -> Table:
 
 
 def rivals_of(records: Sequence[Record]) -> Table:
-    table = Table(title="The same batches by others (let off gangs and single devices)")
+    table = Table(title="The same batches by baselines (without gangs and single devices)")
     table.add_column("mix")
     for heading in ("pods", "seed", "Tonnage cold", *RIVALS):
         table.add_column(heading, justify="right")

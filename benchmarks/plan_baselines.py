@@ -1,7 +1,7 @@
-"""What else could plan a batch: best-fit decreasing pod by pod, and a solver on the direct model.
+"""Baseline planners for a batch: best-fit decreasing pod by pod, and a solver on the direct model.
 
-All rivals are let off gangs and single devices (shares of GPUs need only fit in sum), so their plans may be cheaper
-than any that could be carried out.
+They ignore gangs and single devices (fractions of GPUs need only fit in sum), so their plans may be cheaper than any
+feasible plan.
 """
 
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from placement.mix.pulp_solver import solve
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a rival reached."""
+    """Result of a baseline."""
 
     usd_per_hour: float | None
-    """None: it found no plan in its time."""
+    """Cost of the plan; None when it found none within its time limit."""
     status: str
 
 
 def best_fit_decreasing(batch: Batch) -> Outcome:
-    """Largest pods first; each onto the node in use that it leaves tightest, else onto the cheapest idle one."""
+    """Plan the largest pods first, each on the used node that it leaves tightest, else on the cheapest idle one."""
     room = _room(batch)
     size = (batch.ask / batch.kind_room.mean(axis=0)).max(axis=1)
     runs = np.zeros(len(room), dtype=np.bool_)
@@ -46,7 +46,7 @@ def best_fit_decreasing(batch: Batch) -> Outcome:
 
 
 def direct_model(batch: Batch, solver: str, limit_s: float) -> Outcome:
-    """Pods of each class on each node as whole numbers, nodes that run as yes or no; minimise as the product does."""
+    """Integer model: number of pods per class and node, binary variables for used nodes; the product's objective."""
     model = pulp.LpProblem("batch", pulp.LpMinimize)
     room, nodes = _room(batch), np.flatnonzero(batch.kind >= 0)
     runs = {n: model.add_variable(f"run_{n}", 0, 1, pulp.LpInteger) for n in nodes.tolist()}
@@ -75,7 +75,7 @@ def direct_model(batch: Batch, solver: str, limit_s: float) -> Outcome:
 
 
 def _room(batch: Batch) -> FloatArray:
-    """What is free on each idle node, zero elsewhere. Shape (nodes, resources)."""
+    """Free resources of idle nodes, zero for others. Shape (nodes, resources)."""
     room = np.zeros((len(batch.kind), batch.ask.shape[1]))
     idle = batch.kind >= 0
     room[idle] = batch.kind_room[batch.kind[idle]]

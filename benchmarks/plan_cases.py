@@ -1,4 +1,4 @@
-"""Made-up fleets and batches of growing size on which planners are compared: seeded, the same for all of them."""
+"""Generated fleets and batches of increasing size, on which planners are compared; seeded, the same for all."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ RACK_NODES = 16
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A kind of server, and its share of the fleet."""
+    """Kind of server, with its fraction of the fleet."""
 
     gpu_type: str
     gpus: int
@@ -40,12 +40,12 @@ SERVERS = (
     Server("T4", 4, 48, 192, 0.35, 0.10),
     Server("", 0, 96, 384, 0.0, 0.10),
 )
-"""Eight GPU types and servers without GPUs; sizes and dollars of the order that clouds ask."""
+"""Eight GPU types and servers without GPUs; sizes and prices of the order of cloud list prices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A class of pods, and its weight in the batch."""
+    """Class of pods, with its weight in the batch."""
 
     weight: float
     cores: float
@@ -76,12 +76,12 @@ ASKS = (
     Ask(1.1, 64, 512, 8, 1000, ("H100", "H200")),
     Ask(0.8, 32, 256, 4, 1000, ("A100-40G", "L40S")),
 )  # fmt: skip
-"""Twenty-four classes: two thirds CPU pods, a seventh share a GPU, a fifth take whole ones, half of them only
-of some types."""
+"""Twenty-four classes: two thirds are CPU pods, a seventh share a GPU, a fifth take whole GPUs, half of these only of
+some types."""
 
 
 def odd_asks(seed: int, servers: Sequence[Server] = SERVERS) -> tuple[Ask, ...]:
-    """Twenty-four classes whose asks divide no server evenly, drawn anew for each seed; 82 % of the pods ask no GPU.
+    """Twenty-four classes whose requests divide no server evenly, drawn by the seed; 82 % of the pods request no GPU.
 
     Every class fits on an empty server of each type that it may use.
     """
@@ -101,11 +101,11 @@ def odd_asks(seed: int, servers: Sequence[Server] = SERVERS) -> tuple[Ask, ...]:
 
 
 GANG_SHARE = 0.5
-"""Share of the pods with whole GPUs that belong to gangs of 2 to 8; one gang in ten must be within one rack."""
+"""Fraction of the pods with whole GPUs in gangs of 2 to 8; one gang in ten must be within one rack."""
 
 
 def fleet(nodes: int, asks: Sequence[Ask] = ASKS, servers: Sequence[Server] = SERVERS) -> Snapshot:
-    """A fleet without pods, in racks of alike servers."""
+    """Fleet without pods, in racks of similar servers."""
     cut = np.round(np.cumsum([s.share for s in servers]) * nodes).astype(np.int64)
     kind = np.searchsorted(cut, np.arange(nodes), side="right")
     types = tuple(GpuType(s.gpu_type, 80 * GIB, s.usd_per_gpu) for s in servers if s.gpus)
@@ -129,7 +129,7 @@ def fleet(nodes: int, asks: Sequence[Ask] = ASKS, servers: Sequence[Server] = SE
 
 
 def with_batch(empty: Snapshot, pods: int, seed: int, asks: Sequence[Ask] = ASKS) -> Snapshot:
-    """The fleet with so many pods waiting."""
+    """The fleet with `pods` pending pods."""
     chance = np.random.default_rng([seed, pods, len(empty.nodes)])
     weight = np.array([ask.weight for ask in asks])
     shape = chance.choice(len(asks), size=pods, p=weight / weight.sum())
@@ -139,12 +139,12 @@ def with_batch(empty: Snapshot, pods: int, seed: int, asks: Sequence[Ask] = ASKS
 
 
 def churned(seen: Snapshot, share: float, seed: int, asks: Sequence[Ask] = ASKS) -> Snapshot:
-    """The batch after so large a share of its pods left (gangs whole) and as many others came."""
+    """The batch after the fraction `share` of its pods was replaced by others (gangs as a whole)."""
     chance = np.random.default_rng([seed, len(seen.pods), 1])
     rows = np.arange(len(seen.pods))
     gone = chance.random(len(rows)) < share
     leaving = np.unique(seen.pods.gang[gone & (seen.pods.gang >= 0)])
-    # A gang leaves with its first member that is drawn, so members are drawn less often.
+    # A gang is replaced with its first drawn member, so members are drawn less often.
     keep_gang = np.array(
         [g for g in range(len(seen.gangs)) if g not in set(leaving[chance.random(len(leaving)) < 0.25])]
     )
@@ -164,7 +164,7 @@ def _shape(ask: Ask) -> PodShape:
 
 
 def _gangs(shape: IntArray, whole: Sequence[bool], chance: np.random.Generator) -> tuple[IntArray, tuple[Gang, ...]]:
-    """Gangs of 2 to 8 alike pods among those with whole GPUs."""
+    """Gangs of 2 to 8 equal pods among those with whole GPUs."""
     gang = np.full(len(shape), -1, dtype=np.int64)
     gangs: list[Gang] = []
     for c in np.flatnonzero(whole):

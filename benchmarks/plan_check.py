@@ -1,4 +1,4 @@
-"""Counts a plan for a batch again, pod by pod, from the snapshot alone: it shares no code with any planner."""
+"""Verification of a batch plan, pod by pod, from the snapshot alone, without code of any planner."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -6,21 +6,21 @@ from collections.abc import Iterator, Sequence
 from cluster.snapshot import Snapshot
 
 Seat = tuple[int, int, int]
-"""Row of the pod, row of the node, bit mask of devices."""
+"""(row of the pod, row of the node, bit mask of devices)."""
 
 
 def wrongs(snapshot: Snapshot, seats: Sequence[Seat]) -> list[str]:
-    """What a plan does that must not be; empty for a plan that may be carried out.
+    """Violations of a plan; empty for a feasible one.
 
-    For fleets without labels' selectors and taints, which the cases of this benchmark do not have.
+    Only for fleets without node selectors and taints, which the cases of this benchmark do not have.
     """
     return [*_wrong_seats(snapshot, seats), *_wrong_nodes(snapshot, seats), *_wrong_gangs(snapshot, seats)]
 
 
 def usd_per_hour(snapshot: Snapshot, seats: Sequence[Seat]) -> float:
-    """Dollars an hour of the nodes that a plan starts on an idle fleet.
+    """Cost of the nodes that a plan uses on an idle fleet, US dollars per hour.
 
-    A node costs its GPUs at their price, or 3 cents a core and 0.4 cents a GiB, whichever is more.
+    A node costs its GPUs at their price, or 3 cents per core and 0.4 cents per GiB, whichever is more.
     """
     usd = 0.0
     for node in {node for _, node, _ in seats}:

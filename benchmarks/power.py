@@ -1,4 +1,4 @@
-"""How many more servers a row carries under its breaker, with each power policy, and what it costs whom. Simulated."""
+"""Number of additional servers in a row under its breaker with each power policy, and the slowdown. Simulated."""
 
 import sys
 from dataclasses import replace
@@ -17,39 +17,43 @@ from simulator.sweep.runner import Processes, Progress, Run, runs_of, sweep
 
 
 def shares(_context: click.Context, parameter: click.Parameter, value: str) -> tuple[float, ...]:
-    """`0.3,0.4`."""
+    """Fractions separated by commas: `0.3,0.4`."""
     try:
         found = tuple(float(word) for word in value.split(","))
     except ValueError as error:
-        raise click.BadParameter(f"{value!r} holds what is no number; write 0.3,0.4", param=parameter) from error
+        raise click.BadParameter(f"{value!r} is not a list of numbers; write 0.3,0.4", param=parameter) from error
     if not all(0 <= share <= 4 for share in found):
-        raise click.BadParameter("shares of more servers lie between 0 and 4", param=parameter)
+        raise click.BadParameter("fractions of additional servers are between 0 and 4", param=parameter)
     return found
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--rate", type=click.Path(path_type=Path), help="Request rates, CSV with t_s and req_per_s. [made up]")
-@click.option("--days", type=click.IntRange(1), help="So many days of them. [all]")
+@click.option("--rate", type=click.Path(path_type=Path), help="Request rates, CSV with t_s and req_per_s. [generated]")
+@click.option("--days", type=click.IntRange(1), help="Number of days of them. [all]")
 @click.option("--worst-day", is_flag=True, help="Only the day with the highest rate.")
-@click.option("--above", type=click.FloatRange(0, 1), default=0.0, help="Only stretches of at least this share of it.")
-@click.option("--servers", type=click.IntRange(4), default=40, help="The row as it was planned.")
-@click.option("--peak", type=click.FloatRange(0.1, 1), default=0.79, help="Its peak over its budget.")
-@click.option("--budget-w", type=click.FloatRange(0, min_open=True), help="The budget itself, instead.")
-@click.option("--extra", callback=shares, default="0.3", help="How many more servers, as shares of those planned.")
+@click.option("--above", type=click.FloatRange(0, 1), default=0.0, help="Only periods of at least this fraction of it.")
+@click.option("--servers", type=click.IntRange(4), default=40, help="Planned servers of the row.")
+@click.option("--peak", type=click.FloatRange(0.1, 1), default=0.79, help="Peak of the planned row over its budget.")
+@click.option("--budget-w", type=click.FloatRange(0, min_open=True), help="Budget, instead of --peak.")
+@click.option("--extra", callback=shares, default="0.3", help="Additional servers, as fractions of those planned.")
 @click.option("--policy", callback=arguments.words, default="no-cap,polca,tonnage", help="Which policies.")
 @click.option("--seeds", callback=arguments.seeds, default="1-5", help="Seeds of the arrivals.")
 @click.option("--delay", type=click.FloatRange(0), help="Control delay of every policy, s. [2 in band, 40 out of band]")
 @click.option(
-    "--telemetry", type=click.FloatRange(0), help="So late readings come, s, in steps of 2. [0 in band, 2 of meters]"
+    "--telemetry", type=click.FloatRange(0), help="Delay of readings, s, in steps of 2. [0 in band, 2 of meters]"
 )
 @click.option("--batch", type=click.IntRange(1, 32), default=1, help="Requests that a server serves together.")
-@click.option("--mix", type=click.Choice(["chat", "code"]), default="chat", help="What is asked.")
+@click.option("--mix", type=click.Choice(["chat", "code"]), default="chat", help="Kind of the requests.")
 @click.option("--lengths", type=click.Path(path_type=Path), help="CSV of lengths for --mix code. [built-in quantiles]")
-@click.option("--busy", type=click.FloatRange(0.05, 1.0), default=0.8, help="Of the servers, at the highest rate.")
+@click.option(
+    "--busy", type=click.FloatRange(0.05, 1.0), default=0.8, help="Utilisation of the servers at the highest rate."
+)
 @click.option("--burstiness", type=click.FloatRange(0, 10), default=1.0, help="1 is Poisson, below is smoother.")
-@click.option("--low-share", type=click.FloatRange(0.02, 0.98), default=0.5, help="Of the servers, of low class.")
+@click.option(
+    "--low-share", type=click.FloatRange(0.02, 0.98), default=0.5, help="Fraction of the servers of low class."
+)
 @click.option("--faults", default="", help="Such as lying:0.25@3600-7200,killed@100-900 (seconds).")
-@click.option("--no-brake", is_flag=True, help="Leave the hardware brake out, to count seconds above the budget.")
+@click.option("--no-brake", is_flag=True, help="Without the hardware brake, to count seconds above the budget.")
 @click.option("--jobs", type=click.IntRange(1), default=1, help="Processes.")
 @click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
 @refusing_bad_input
@@ -77,9 +81,9 @@ def main(
     jobs: int,
     json_to: str | None,
 ) -> None:
-    """Serves the same requests under each policy, beside a row that nothing holds back.
+    """Serves the same requests under each policy, beside a row without limits.
 
-    The budget is worked out so that the row as planned peaks at --peak of it, for every seed anew.
+    For each seed the budget is computed so that the planned row peaks at --peak of it.
     """
     study = Study(
         rates=rate,

@@ -1,6 +1,6 @@
-"""Whether placement that knows when services draw lowers the peaks of rows, and how many more servers that carries.
+"""Effect of placement that knows the services' daily power profiles: peaks of rows, and additional servers.
 
-Simulated. The same services get the same requests, row by row, however they are placed.
+Simulated. The same services get the same requests, however they are placed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,11 @@ from simulator.power.requests import Load
 from simulator.power.row_fleet import Service, draws_w, expected_course, fleet_of, place
 
 HOW = ("packed", "random", "even", "aware")
-"""Best fit, service by service as they ask; any free server; each service spread evenly over the rows; best fit where
-the expected peak stays lowest."""
+"""Placements: best fit in order of the services; any free server; each service spread evenly over the rows; best fit
+with the lowest expected peak."""
 LOAD = Load()
 NAMEPLATE_W = MACHINE.highest_w
-"""Per server: the budget that placement is told, as a row that was never oversubscribed has it."""
+"""Power per server in the budget for placement, as in a row without oversubscription, watts."""
 
 Record = Mapping[str, object]
 
@@ -37,19 +37,21 @@ def _counts(context: click.Context, parameter: click.Parameter, value: str) -> t
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--rate", multiple=True, type=click.Path(path_type=Path), help="CSV: t_s, req_per_s. [made up]")
+@click.option("--rate", multiple=True, type=click.Path(path_type=Path), help="CSV: t_s, req_per_s. [generated]")
 @click.option("--fleet", type=click.Choice(["zones", "regions"]), default="zones", help="See docs/power-simulation.md.")
 @click.option("--services", type=click.IntRange(2, 60), default=4)
 @click.option("--rows", type=click.IntRange(2, 40), default=4)
-@click.option("--servers", type=click.IntRange(2, 400), default=40, help="Of each row; all are used.")
-@click.option("--more", callback=_counts, default="", help="So many more servers a row are tried too, as 4-6.")
+@click.option("--servers", type=click.IntRange(2, 400), default=40, help="Servers of each row; all are used.")
+@click.option("--more", callback=_counts, default="", help="Additional servers per row to test, e.g. 4-6.")
 @click.option(
     "--settled",
     type=click.FloatRange(0, 0.9),
     default=0.0,
-    help="Part of each row where services stand already, apart.",
+    help="Fraction of each row where services are placed already, separately.",
 )
-@click.option("--learn-days", type=click.IntRange(1), default=7, help="Days to learn courses from; judged on the rest.")
+@click.option(
+    "--learn-days", type=click.IntRange(1), default=7, help="Days for learning the profiles; the rest is evaluated."
+)
 @click.option("--days", type=click.IntRange(2), default=14)
 @click.option("--seeds", callback=arguments.seeds, default="1-3")
 @click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
@@ -67,7 +69,7 @@ def main(
     seeds: tuple[int, ...],
     json_to: str | None,
 ) -> None:
-    """Places the same services on the same rows blind and aware, and serves the same load on each."""
+    """Places the same services on the same rows with and without power profiles, and serves the same load on each."""
     curves = [read_rates(path, days) for path in rate] or [made_up_rates(days)]
     records: list[Record] = []
     for seed in seeds:
@@ -122,15 +124,15 @@ def _peaks(records: Sequence[Record], how: str, field: str = "peak_w") -> FloatA
 
 
 def peaks_table(records: Sequence[Record]) -> Table:
-    """The highest draw of any row, and what no placement of the same load could be below."""
+    """Highest draw of any row, and its lower bound for any placement of the same load."""
     table = Table(title="Highest 2-s draw of any row (simulated), mean and worst over the seeds")
     for heading in ("placement", "mean kW", "worst kW", "lower than packed: mean, least to most"):
         table.add_column(heading, justify="left" if heading == "placement" else "right")
     packed = _peaks(records, "packed")
-    told = [(how, _peaks(records, how)) for how in HOW]
-    # The whole fleet's highest draw, shared out evenly: some row has at least that, however services are placed.
-    told.append(("no placement is below", np.min([_peaks(records, how, "least_w") for how in HOW], axis=0)))
-    for name, own in told:
+    lines = [(how, _peaks(records, how)) for how in HOW]
+    # The fleet's highest draw divided evenly: some row has at least that in every placement.
+    lines.append(("no placement is below", np.min([_peaks(records, how, "least_w") for how in HOW], axis=0)))
+    for name, own in lines:
         lower = 1 - own / packed
         table.add_row(
             name,
@@ -142,7 +144,7 @@ def peaks_table(records: Sequence[Record]) -> Table:
 
 
 def servers_table(records: Sequence[Record], servers: int) -> Table:
-    """How many servers a row carries within what the packed rows reach, every seed within its own."""
+    """Number of servers per row whose draw stays within that of the packed rows, for every seed."""
     budget = {
         record["seed"]: record["peak_w"] for record in records if record["how"] == "packed" and not record["extra"]
     }

@@ -1,4 +1,4 @@
-"""How soon a breach in the telemetry becomes a command, and the command a limit: agents and controller on loopback."""
+"""Reaction time of the power loop: from a budget breach in the telemetry to leases and limits, over loopback."""
 
 import asyncio
 import json
@@ -45,18 +45,18 @@ from cluster.errors import ConfigError, Mistake
 
 PERIOD_S, LEASE_S = 0.5, 10.0
 BREACH_S = 2.5
-"""So long a node's devices draw over their limits: five reports."""
+"""Duration of a breach, in which a node's devices exceed their limits, seconds: five reports."""
 DISTRUST_S = 8.0
-"""In place of an hour, so that a rack is at rest again when it is its turn once more."""
+"""Duration of distrust, seconds, instead of an hour, so that a rack has recovered before its next breach."""
 REST_S = 25.0
-"""Between two breaches of one rack: distrust, the retreat, and some periods in which caps rise again."""
+"""Time between two breaches of one rack, seconds: distrust, its end, and some periods in which caps rise again."""
 
 Record = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """When a report was sent by which all devices of a node break their limits."""
+    """Time of the first report in which all devices of a node exceed their limits."""
 
     rack: int
     culprit: str
@@ -64,21 +64,22 @@ class Breach:
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--nodes", type=click.IntRange(16), default=200, help="Nodes in all, 8 to a rack.")
+@click.option("--nodes", type=click.IntRange(16), default=200, help="Nodes in total, 8 per rack.")
 @click.option("--gpus", type=click.IntRange(1, 16), default=8, help="Devices of each node.")
 @click.option("--agents", type=click.IntRange(1), default=20, help="Nodes that are real agent processes.")
 @click.option("--rounds", type=click.IntRange(1), default=4, help="Breaches of each rack.")
-@click.option("--seed", default=1, help="Of draws and of the moments of reports.")
+@click.option("--seed", default=1, help="Seed of draws and of report times.")
 @click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
 @refusing_bad_input
 def main(nodes: int, gpus: int, agents: int, rounds: int, seed: int, json_to: str | None) -> None:
-    """A controller, agents with pretend devices, and speakers of the same protocol for the rest of the nodes.
+    """A controller, agents with simulated devices, and simulated nodes with the same protocol for the rest.
 
-    Every device wants more than its lease. Rack after rack, all devices of one node stop obeying: their next report
-    shows the rack over its budget. Measured by one clock, from sending that report: to the first lower lease that one
-    of the rack's other nodes hears; to the lease with which the rack fits its budget again, the breaking node taken at
-    its highest limits; to the first lower limit that an agent sets. Then agents' devices go blind, and at last the
-    controller is killed: how long until their limits are at the floor.
+    Every device needs more than its lease. In one rack after the other, all devices of one node exceed their limits:
+    their next report shows the rack over its budget. Measured by one clock, from sending that report: to the first
+    lower
+    lease that another node of the rack receives; to the lease with which the rack fits its budget again, with the
+    breaching node at its highest limits; to the first lower limit that an agent sets. Then the agents' devices become
+    unreadable, and at last the controller is killed: time until their limits are at the floor.
     """
     racks = -(-nodes // NODES_PER_RACK)
     if agents > racks or nodes % NODES_PER_RACK:
@@ -97,11 +98,11 @@ def measured(folder: Path, racks: int, gpus: int, agents: int, rounds: int, seed
     keys = folder / "keys"
     keys.mkdir()
     (keys / "k").write_bytes(b"a key of the benchmark's, and of nothing else")
-    # One to a rack, the first node of it.
+    # One per rack, its first node.
     real = [node_name(NODES_PER_RACK * rack) for rack in range(agents)]
     with controller(keys, racks, gpus) as (controlling, port), agent_processes(folder, real, port, gpus) as running:
         story = Story(folder, keys, port, racks, gpus, real, seed)
-        return asyncio.run(story.told(controlling, running, rounds))
+        return asyncio.run(story.run(controlling, running, rounds))
 
 
 @contextmanager
@@ -151,14 +152,14 @@ def agent_processes(
 
 
 def wants(folder: Path, watts: float, *, blind: bool = False) -> None:
-    """What the devices of an agent do from now on."""
+    """Set the draw of an agent's devices from now on. watts: demand of each. blind: unreadable devices."""
     scratch = folder / ".script.new"
     scratch.write_text(json.dumps({"*": {"wants_w": watts, "blind": blind}}), encoding="utf-8")
     scratch.replace(folder / "script.json")
 
 
 class Story:
-    """One run: the speakers, who breaks what when, and what is read off afterwards."""
+    """One run: simulated nodes, breaches, and the reaction times."""
 
     def __init__(
         self, folder: Path, keys: Path, port: int, racks: int, gpus: int, real: Sequence[str], seed: int
@@ -173,7 +174,7 @@ class Story:
         }
         self.broken: list[Breach] = []
 
-    async def told(
+    async def run(
         self, controlling: "subprocess.Popen[str]", running: Mapping[str, "subprocess.Popen[bytes]"], rounds: int
     ) -> Record:
         living = [asyncio.create_task(speaker.live()) for speaker in self.speakers.values()]
@@ -196,7 +197,7 @@ class Story:
         first_s, enough_s = zip(*(self._answered(breach) for breach in self.broken), strict=True)
         with_agent = [(breach, node_name(breach.rack * NODES_PER_RACK)) for breach in self.broken]
         lowered_s = [lowered_after(self._orders(node), each.at_s) for each, node in with_agent if node in self.real]
-        # A node at its floor, or below what it is asked for, is not asked for less by this breach.
+        # This breach does not reduce a node that is at its floor or below its target.
         set_s = [each for each in lowered_s if each <= BREACH_S] or [NEVER]
         dead_s = [at_floor_after(self._orders(node), FLOOR_W, killed_at_s) for node in self.real]
         return {
@@ -219,7 +220,7 @@ class Story:
         }
 
     async def _settled(self) -> None:
-        """Until every node has a lease, and caps have risen to what racks can bear."""
+        """Wait until every node has a lease, and caps have risen to the racks' budgets."""
         until_s = monotonic() + 90.0
         while not all(speaker.has_lease for speaker in self.speakers.values()) or not all(
             (self.folder / node / "orders.jsonl").exists() for node in self.real
@@ -230,7 +231,7 @@ class Story:
         await asyncio.sleep(25.0)
 
     async def _round(self) -> None:
-        """A breach in every rack, one after the other; with few racks a rest before the next round."""
+        """One breach in every rack, one after the other; with few racks followed by a pause."""
         apart_s = max(1.0, REST_S / self.racks)
         under_way = []
         for rack in range(self.racks):
@@ -239,7 +240,7 @@ class Story:
         await asyncio.gather(*under_way)
 
     async def _breach(self, rack: int) -> None:
-        # The second node: a speaker, whether or not the first is an agent.
+        # The second node is a simulated one, whether or not the first is an agent.
         culprit = self.speakers[node_name(rack * NODES_PER_RACK + 1)]
         culprit.broke_at_s, culprit.breaks_limits = None, True
         await asyncio.sleep(PERIOD_S + BREACH_S)
@@ -249,7 +250,7 @@ class Story:
         self.broken.append(Breach(rack, culprit.node, culprit.broke_at_s))
 
     async def _blinded(self) -> list[float]:
-        """Devices of every fourth agent cannot be read from now on: seconds until they are at their floor."""
+        """Make the devices of every fourth agent unreadable; seconds until they are at their floor."""
         nodes = self.real[::4]
         at_s = monotonic()
         for node in nodes:
@@ -258,12 +259,12 @@ class Story:
         found = [at_floor_after(self._orders(node), FLOOR_W, at_s) for node in nodes]
         for node in nodes:
             wants(self.folder / node, WANTED_W)
-        # They have to rise again before the controller ends, or that would show nothing.
+        # They must rise again before the controller ends, so that its end has an effect.
         await asyncio.sleep(15.0)
         return found
 
     def _answered(self, breach: Breach) -> tuple[float, float]:
-        """Seconds until the first lower lease was heard in the rack, and until the rack fitted its budget again."""
+        """Seconds until the first lower lease was received in the rack, and until the rack fits its budget again."""
         here = [node_name(breach.rack * NODES_PER_RACK + n) for n in range(NODES_PER_RACK)]
         highest_w = self.gpus * MOST_W
         fits_w = rack_budget_w(self.gpus) / (1 + OVERSHOOT) - highest_w
@@ -271,7 +272,7 @@ class Story:
         return answered(changes, highest_w, fits_w, breach.at_s)
 
     def _allowed(self, node: str) -> Sequence[Change]:
-        """By leases that a speaker heard, by limits that an agent set."""
+        """Changes of a node's allowed power: from leases of a simulated node, or from limits of an agent."""
         if node in self.speakers:
             return self.speakers[node].allowed
         highest_w = {f"pretend-{node}-{number}": MOST_W for number in range(self.gpus)}
@@ -282,14 +283,14 @@ class Story:
 
 
 def usage(pid: int) -> tuple[float, int]:
-    """Processor seconds so far, and resident bytes, of a process of this machine (Linux: /proc)."""
+    """(CPU seconds so far, resident bytes) of a process (Linux: /proc)."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     ticks = int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK"), int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def usage_of_all(processes: Iterable["subprocess.Popen[bytes]"]) -> tuple[float, int]:
-    """Of agents, each with the child that holds its devices."""
+    """Sum of (CPU seconds, resident bytes) of agents, each with the child process of its devices."""
     cpu_s, resident = 0.0, 0
     for process in processes:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
@@ -300,7 +301,7 @@ def usage_of_all(processes: Iterable["subprocess.Popen[bytes]"]) -> tuple[float,
 
 
 def spread(values: Sequence[float]) -> Mapping[str, float]:
-    """Values that are there, none between two of them: one that never came, infinite, is not averaged away."""
+    """Percentiles without interpolation, so that an infinite value (an event that never came) is not averaged."""
     found = np.percentile(values, (50, 99, 100), method="higher")
     return {name: round(float(value), 3) for name, value in zip(("p50", "p99", "max"), found, strict=True)}
 

@@ -1,4 +1,4 @@
-"""The controller's fast loop in a process of its own, so that its processor time and memory can be told apart."""
+"""Power loop of the controller in its own process, so that its CPU time and memory can be measured."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from power.rules import PowerRules
 @click.option("--gpus", type=int, required=True)
 @click.option("--distrust", "distrust_s", type=float, required=True)
 def main(keys: Path, racks: int, gpus: int, distrust_s: float) -> None:
-    """Prints its port, prints what it counted as JSON at SIGTERM, and goes on until it is killed."""
+    """Prints its port, prints its counts as JSON at SIGTERM, and runs until it is killed."""
     asyncio.run(_serve(keys, racks, gpus, PowerRules(distrust_s=distrust_s)))
 
 

@@ -1,4 +1,4 @@
-"""The fleet of the reaction benchmark: racks of nodes under budgets, and speakers in the place of most nodes."""
+"""Fleet of the reaction benchmark: racks of nodes under power budgets; most nodes are simulated speakers."""
 
 import asyncio
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ NODES_PER_RACK = 8
 LEAST_W, MOST_W, FLOOR_W, WANTED_W = 200.0, 700.0, 350.0, 690.0
 OVERSHOOT = 0.03
 SHARE = 0.6
-"""Budget of a rack as a share of what its devices can draw: all of them want more than they get."""
+"""Budget of a rack as a fraction of the maximum draw of its devices: all devices need more than they are granted."""
 
 
 def node_name(number: int) -> str:
@@ -44,7 +44,7 @@ def rack_budget_w(gpus: int) -> float:
 
 
 def table_of(inventories: Mapping[str, Inventory], racks: int, gpus: int) -> PowerTable:
-    """One row of racks, each with a budget that 60 % of its devices' highest limits fill; one class."""
+    """Power table of one row of racks, each with a budget of 60 % of its devices' highest limits; one class."""
     nodes = sorted(inventories)
     found = [
         (1 + racks + n, uuid, each) for n, node in enumerate(nodes) for uuid, each in inventories[node].devices.items()
@@ -88,7 +88,7 @@ def table_of(inventories: Mapping[str, Inventory], racks: int, gpus: int) -> Pow
 
 
 class Speaker:
-    """A node that speaks the agents' protocol and has no devices but in its head: they obey at once, and draw."""
+    """Simulated node that speaks the agents' protocol; its simulated devices obey at once."""
 
     def __init__(self, node: str, gpus: int, keys: Path, port: int, chance: Random, period_s: float) -> None:
         self.node, self._chance, self._period_s = node, chance, period_s
@@ -101,18 +101,18 @@ class Speaker:
         self._answered: tuple[int, float, float] | None = None
         self._link = Link(node, "127.0.0.1", port, self._hear, chance, introduce=self._inventory)
         self.breaks_limits = False
-        """Whether its devices draw what they want, whatever their limit, from the next report on."""
+        """Whether its devices exceed their limits from the next report on."""
         self.broke_at_s: float | None = None
-        """When the first report was sent that said so."""
+        """Time of the first report of that, seconds, monotonic."""
         self.allowed: list[tuple[float, float]] = []
-        """(when a lease was heard that changed it, watts that all devices together may draw), in order."""
+        """(time of receipt of a lease that changed it, total allowed power in watts), in order."""
 
     @property
     def has_lease(self) -> bool:
         return monotonic() < self._holder.ends_s
 
     async def live(self) -> None:
-        """Reports once a period, for ever."""
+        """Report once per period, until cancelled."""
         talking = asyncio.create_task(self._link.keep_up())
         try:
             await asyncio.sleep(self._chance.uniform(0.0, self._period_s))

@@ -1,24 +1,24 @@
-"""What is read off a run of the reaction benchmark: who was allowed what from when on, and how soon it was enough."""
+"""Reaction times from a run of the reaction benchmark: changes of allowed power, and time until the budget is met."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 Change = tuple[float, float]
-"""(when, watts that all devices of a node together may draw from then on)."""
+"""(time, total power that the devices of a node may draw from then on, watts)."""
 Order = tuple[float, str, float]
-"""(when, device, watts): a limit that an agent set."""
+"""(time, device, watts) of a limit that an agent set."""
 NEVER = float("inf")
 
 
 def orders_of(path: Path) -> tuple[Order, ...]:
-    """Every limit that an agent's pretend devices were given, in order."""
+    """All limits of an agent's simulated devices, in order."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return tuple((each["at_s"], each["uuid"], each["limit_w"]) for each in map(json.loads, lines))
 
 
 def allowed_by(orders: Iterable[Order], highest_w: Mapping[str, float]) -> tuple[Change, ...]:
-    """A node's allowance as its agent set it. highest_w: what each device may draw before it is told anything."""
+    """Allowed power of a node as its agent set it. highest_w: limit of each device before the first order, watts."""
     limit_w, found = dict(highest_w), []
     for at_s, uuid, watts in orders:
         limit_w[uuid] = watts
@@ -29,9 +29,9 @@ def allowed_by(orders: Iterable[Order], highest_w: Mapping[str, float]) -> tuple
 def answered(
     changes: Mapping[str, Sequence[Change]], highest_w: float, fits_w: float, breach_at_s: float
 ) -> tuple[float, float]:
-    """Seconds from the breach to the first node that is allowed less, and until all nodes together fit.
+    """Seconds from the breach to the first reduction of a node's power, and until all nodes together fit the budget.
 
-    changes: by node, of all that give way. highest_w: what each may draw before it is told anything.
+    changes: by node, for all nodes that can be reduced. highest_w: limit of each node before the first order, watts.
     """
     now_w = dict.fromkeys(changes, highest_w)
     first_s = enough_s = NEVER
@@ -47,7 +47,7 @@ def answered(
 
 
 def lowered_after(orders: Iterable[Order], at_s: float) -> float:
-    """Seconds until the first device was given less than it had; NEVER where none was."""
+    """Seconds until the first limit was lowered; NEVER if none was."""
     held: dict[str, float] = {}
     for order_s, uuid, limit_w in orders:
         if order_s >= at_s and limit_w < held.get(uuid, 0.0) - 1.0:
@@ -57,7 +57,7 @@ def lowered_after(orders: Iterable[Order], at_s: float) -> float:
 
 
 def at_floor_after(orders: Iterable[Order], floor_w: float, at_s: float) -> float:
-    """Seconds until every device had its floor and kept it; NEVER where one did not."""
+    """Seconds until every device stayed at its floor; NEVER if one did not."""
     last: dict[str, tuple[float, float]] = {}
     for order_s, uuid, limit_w in orders:
         if uuid not in last or abs(last[uuid][1] - limit_w) > 1.0:

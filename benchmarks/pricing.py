@@ -1,4 +1,4 @@
-"""Whether pricing on several cores pays: plans by columns with kinds of nodes priced in turn, and by actors on Ray."""
+"""Benefit of pricing on several cores: plans by columns with node kinds priced in turn, and by actors on Ray."""
 
 import json
 import sys
@@ -30,7 +30,7 @@ CHURN = 0.02
 
 @dataclass(slots=True)
 class Timed:
-    """Pricing, and how long it took in all."""
+    """Pricing with its total time."""
 
     pricers: Pricers
     seconds: float = 0.0
@@ -43,14 +43,14 @@ class Timed:
 
 
 class PricerActor:
-    """A worker that prices the kinds it is given."""
+    """Ray actor that prices node kinds."""
 
     def price(self, task: PricingTask) -> PricingAnswer:
         return price_pool(task)
 
 
 def pricers_on(ray: Any, workers: int) -> Pricers:
-    """Pricing by so many actors, a task each; the first answer is waited for here, so that all are up."""
+    """Pricing by `workers` actors, one task each; waits for their first answers, so that all are up."""
     actors = [ray.remote(num_cpus=1)(PricerActor).remote() for _ in range(workers)]
 
     def price(tasks: Sequence[PricingTask]) -> Sequence[PricingAnswer]:
@@ -63,7 +63,7 @@ def pricers_on(ray: Any, workers: int) -> Pricers:
 
 
 def dealt_to(workers: int) -> Pools:
-    """Kinds in turn to so many pools: about equal work, for neighbours are alike."""
+    """Node kinds dealt in turn to `workers` pools: about equal work, because neighbouring kinds are similar."""
 
     def dealt(batch: Batch) -> Sequence[IntArray]:
         kinds = np.arange(len(batch.kinds))
@@ -73,7 +73,7 @@ def dealt_to(workers: int) -> Pools:
 
 
 def case(pods: int, seed: int, ray: Any, workers: int) -> dict[str, Any]:
-    """A cold plan and a warm one, both ways. `same`: whether both ways gave the same plans."""
+    """A cold and a warm plan by both methods. `same`: whether both gave the same plans."""
     asks = odd_asks(seed)
     first = with_batch(fleet(pods // 10, asks), pods, seed, asks)
     later = churned(first, CHURN, seed, asks)
@@ -88,27 +88,31 @@ def case(pods: int, seed: int, ray: Any, workers: int) -> dict[str, Any]:
 def _both(
     first: Snapshot, later: Snapshot, dealt: Pools, pricers: Pricers
 ) -> tuple[dict[str, float], list[tuple[float, float, list[int]]]]:
-    """Seconds of both plans and of pricing in them, and what both plans say."""
+    """Seconds of both plans and of pricing in them, and the contents of both plans."""
     seconds: dict[str, float] = {}
-    said = []
+    contents = []
     memory = Memory()
     for name, seen in (("cold_s", first), ("warm_s", later)):
         timed = Timed(pricers)
         began_s = time.perf_counter()
         plan = plan_batch(seen, memory, BatchSettings(), rung="columns", dealt=dealt, pricers=timed)
         seconds |= {name: time.perf_counter() - began_s, f"{name[:4]}_pricing_s": timed.seconds}
-        said.append(_said(plan))
+        contents.append(_content(plan))
         memory = plan.memory
-    return seconds, said
+    return seconds, contents
 
 
-def _said(plan: BatchPlan) -> tuple[float, float, list[int]]:
+def _content(plan: BatchPlan) -> tuple[float, float, list[int]]:
     return plan.usd_per_hour, plan.bound_usd, [*plan.seats.row.tolist(), *plan.seats.node.tolist()]
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--pods", "sizes", callback=arguments.seeds, default="1000,2000,10000,20000", help="Ten for each node.")
-@click.option("--seeds", callback=arguments.seeds, default="1-3", help="Of cases whose asks divide no server evenly.")
+@click.option(
+    "--pods", "sizes", callback=arguments.seeds, default="1000,2000,10000,20000", help="Batch sizes; ten pods per node."
+)
+@click.option(
+    "--seeds", callback=arguments.seeds, default="1-3", help="Seeds of cases whose requests divide no server evenly."
+)
 @click.option("--workers", type=click.IntRange(1), default=2, help="Actors that price.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line for each case instead of a table.")
 @refusing_bad_input

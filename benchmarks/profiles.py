@@ -1,9 +1,9 @@
-"""Profile files of the mix benchmark: throughput tables, prices and length histograms, read with every mistake named.
+"""Profile files of the mix benchmark: throughput tables, prices and length histograms, with all errors reported.
 
-Two forms are read. The full one has `input_buckets`, `output_buckets` (upper edges, tokens), `cost_per_hour`
-(type → $), `profiles` (`40ms` → type → table of requests/s, rows by input) and `distributions` (workload → table of
-shares). The short one has `gpu_info` (type → `cost`, `tputs`), `workload_distribution`, `total_request_rate` and
-`slice_factor`: one workload, one SLO, both called `given`.
+Two forms are supported. The full one has `input_buckets`, `output_buckets` (upper edges, tokens), `cost_per_hour` (type
+→ $), `profiles` (`40ms` → type → table of requests/s, rows by input) and `distributions` (workload → table of shares).
+The short one has `gpu_info` (type → `cost`, `tputs`), `workload_distribution`, `total_request_rate` and `slice_factor`:
+one workload, one SLO, both called `given`.
 """
 
 import json
@@ -22,27 +22,27 @@ from cluster.errors import ConfigError, Mistake
 from placement.mix.validation import HISTOGRAM_TOLERANCE
 
 GIVEN = "given"
-"""The name of the only workload and SLO of a file that names none."""
+"""Name of the only workload and SLO in a file of the short form."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProfileSet:
-    """What a mix is worked out from, for several workloads and SLOs."""
+    """Inputs of GPU mixes for several workloads and SLOs."""
 
     grid: LengthGrid
     prices: Mapping[str, float]
-    """GPU type → dollars per hour of one instance."""
+    """US dollars per hour of one instance, by GPU type."""
     tables: Mapping[str, Mapping[str, FloatArray]]
-    """SLO → GPU type → requests per second, shape of the grid."""
+    """Requests per second by SLO and GPU type, shape of the grid."""
     slos: Mapping[str, Slo]
     workloads: Mapping[str, FloatArray]
-    """Workload → share per bucket, shape of the grid."""
+    """Fraction per bucket by workload, shape of the grid."""
     rates: tuple[float, ...] = (1, 2, 4, 8, 16, 32)
     slice_factor: int = 8
 
 
 def read_profiles(path: Path) -> ProfileSet:
-    """Raises ConfigError with every mistake of the file."""
+    """Profiles of a file. Raises ConfigError with all errors of the file."""
     read = _Reader(str(path))
     try:
         content = json.loads(path.read_text(), object_pairs_hook=read.unique)
@@ -56,7 +56,7 @@ def read_profiles(path: Path) -> ProfileSet:
 
 
 class _Reader:
-    """Turns JSON values into what they should be, and remembers what was wrong where."""
+    """Converts JSON values, and collects the errors with their places."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -72,7 +72,7 @@ class _Reader:
     def unique(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         for name in sorted({name for name in names if names.count(name) > 1}):
-            self.wrong(name, "this name is there twice in one object", "give each its own name")
+            self.wrong(name, "this name appears twice in one object", "give each its own name")
         return dict(pairs)
 
     def section(self, content: Mapping[str, Any], key: str, place: str = "") -> Mapping[str, Any]:
@@ -145,7 +145,7 @@ def _short_form(content: Mapping[str, Any], read: _Reader) -> ProfileSet:
     info = read.section(content, "gpu_info")
     entries = {name: entry if isinstance(entry, dict) else {} for name, entry in info.items()}
     shape = _shape_of(content.get("workload_distribution"))
-    # Lengths are not in this form. Buckets are numbered from 1, which no fixed headroom depends on.
+    # This form has no lengths. Buckets are numbered from 1; a fixed headroom does not depend on them.
     grid = LengthGrid(tuple(range(1, shape[0] + 1)), tuple(range(1, shape[1] + 1)))
     tables = {GIVEN: {name: read.table(e.get("tputs"), f"gpu_info.{name}.tputs", shape) for name, e in entries.items()}}
     _reject_useless(tables, read)
@@ -170,7 +170,8 @@ def _shape_of(table: object) -> tuple[int, int]:
 
 
 def _reject_useless(tables: Mapping[str, Mapping[str, FloatArray]], read: _Reader) -> None:
-    """A table of zeros says that a type cannot keep that SLO. Zeros everywhere say that something was not measured."""
+    """Report SLOs and types with zeros only. One table of zeros is valid (the type cannot meet that SLO); zeros
+    everywhere mean that something was not measured."""
     if read.mistakes:
         return
     for label, by_type in tables.items():
@@ -182,7 +183,7 @@ def _reject_useless(tables: Mapping[str, Mapping[str, FloatArray]], read: _Reade
 
 
 def slo_from(label: str, wrong: Callable[[str], None]) -> Slo:
-    """`40ms` or `0.04s` as an SLO; `wrong` is called with the problem where it is neither."""
+    """SLO of `40ms` or `0.04s`; `wrong` is called with the problem of any other label."""
     for unit, seconds in (("ms", 1e-3), ("s", 1.0)):
         number = label.removesuffix(unit)
         if number != label:
@@ -193,5 +194,5 @@ def slo_from(label: str, wrong: Callable[[str], None]) -> Slo:
             if math.isfinite(value) and value > 0:
                 return Slo(round(value * seconds, 9))
             break
-    wrong(f"{label!r} is no time per token")
+    wrong(f"{label!r} is not a time per token")
     return Slo(1.0)

@@ -1,4 +1,4 @@
-"""Made-up clusters from a seed: small ones with a little of everything, for comparing two ways to plan."""
+"""Random small clusters with a little of everything, seeded, for the comparison of two planners."""
 
 from dataclasses import replace
 
@@ -23,9 +23,9 @@ BATCH = Taint("tonnage.dev/batch")
 
 
 def random_cluster(seed: int) -> Snapshot:
-    """Up to 24 nodes and 90 pods in pools: running and pending, gangs, priorities, taints, services with demand.
+    """Cluster of up to 24 nodes and 90 pods in pools: running and pending, gangs, priorities, taints, services.
 
-    What runs was placed by a plan for an earlier instant, so it fits.
+    Running pods were placed by a plan for an earlier instant, so they fit.
     """
     rng = np.random.default_rng(seed)
     empty = _cluster(rng)
@@ -114,6 +114,6 @@ def _service(rng: np.random.Generator, number: int) -> ModelService:
 
 
 def _profile(gpu_type: str, speed: float) -> ThroughputProfile:
-    """Requests per second fall with the length of both."""
+    """Profile whose requests per second fall with both lengths."""
     table = speed * np.array([[1.0, 0.4], [0.6, 0.2]])
     return ThroughputProfile("m", gpu_type, Slo(0.1), GRID, table)

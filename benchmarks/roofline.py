@@ -1,13 +1,13 @@
-"""Profiles from a roofline: what the mix benchmark uses when it is given no file, the same on every machine.
+"""Throughput profiles from a roofline model: the default of the mix benchmark, the same on every machine.
 
-A decode step with k requests of a bucket in the batch reads the weights once and every request's cache, and a k-th of
-each request's prefill falls on each of its steps:
+A decode step with k requests of a bucket in the batch reads the weights once and the cache of every request. In
+addition, each step carries a k-th of each request's prefill:
 
     step(k) = weights/bandwidth + k · (context · cache/bandwidth + 2 · parameters · prompt/(flops · answer))
 
-k is as large as the SLO and the memory allow, and the throughput is k / (answer · step(k)). These figures are no
-measurements; they have the shape of measured ones (small GPUs are cheap for short requests and unable to serve long
-ones), which is what a solver needs to be tried on.
+k is as large as the SLO and the memory allow, and the throughput is k / (answer · step(k)). These figures are not
+measured. They resemble measured ones (small GPUs are cheap for short requests and cannot serve long ones), which
+suffices to test a solver.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,18 +24,18 @@ WEIGHT_BYTES = 13.5e9
 """Llama-2-7B at two bytes a parameter."""
 PARAMETERS = 6.74e9
 CACHE_BYTES = 524_288
-"""Per token: 32 layers × 4,096 wide × key and value × two bytes."""
+"""Cache per token: 32 layers × width 4,096 × key and value × two bytes."""
 BANDWIDTH_SHARE = 0.8
-"""Share of the sheet's memory bandwidth that decoding reaches. Chosen."""
+"""Fraction of the data sheet's memory bandwidth that decoding reaches. Chosen."""
 FLOPS_SHARE = 0.5
-"""Share of the sheet's dense half-precision rate that prefill reaches. Chosen."""
+"""Fraction of the data sheet's dense half-precision rate that prefill reaches. Chosen."""
 MEMORY_SHARE = 0.9
-"""Share of the memory that weights and cache may fill, as serving engines have it by default."""
+"""Fraction of the memory for weights and cache, the default of serving engines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """A GPU as its sheet has it."""
+    """GPU by its data sheet."""
 
     bandwidth_bytes_per_s: float
     flops: float
@@ -49,10 +49,10 @@ CHIPS: Mapping[str, Chip] = {
     "A100": Chip(2039e9, 312e12, 80e9, 3.67),
     "H100": Chip(3350e9, 989e12, 80e9, 7.516),
 }
-"""Makers' data sheets, dense half precision; cloud list prices as the Mélange example has them."""
+"""Source: vendors' data sheets, dense half precision; cloud list prices of the Mélange example."""
 
 GRID = LengthGrid((25, 100, 250, 500, 1000, 2000, 4000, 8000, 12000, 16000), (25, 100, 250, 500, 1000, 2000))
-"""The buckets of Mélange's published heatmaps."""
+"""Buckets of Mélange's published heatmaps."""
 
 
 def roofline_table(chip: Chip, grid: LengthGrid, slo: Slo) -> FloatArray:
@@ -71,14 +71,14 @@ def roofline_table(chip: Chip, grid: LengthGrid, slo: Slo) -> FloatArray:
 
 
 def lognormal_share(edges: Sequence[int], median: float, spread: float) -> FloatArray:
-    """Share of a log-normal length in each bucket; what is longer than the last edge is cut off, the rest scaled."""
+    """Fraction of a log-normal length in each bucket; the tail beyond the last edge is cut off, the rest scaled."""
     below = np.array([0.5 * (1 + erf((log(edge) - log(median)) / (spread * sqrt(2)))) for edge in edges])
     share: FloatArray = np.diff(below, prepend=0.0) / below[-1]
     return share
 
 
 def _histogram(grid: LengthGrid, prompt: tuple[float, float], answer: tuple[float, float]) -> FloatArray:
-    """Prompt and answer lengths by median and spread, independent; buckets below 1 in 10,000 are dropped."""
+    """Histogram of independent prompt and output lengths by median and spread, without buckets below 1 in 10,000."""
     share = np.outer(lognormal_share(grid.input_tokens, *prompt), lognormal_share(grid.output_tokens, *answer))
     share[share < 1e-4] = 0.0
     kept: FloatArray = share / share.sum()
@@ -86,7 +86,7 @@ def _histogram(grid: LengthGrid, prompt: tuple[float, float], answer: tuple[floa
 
 
 def roofline_profiles() -> ProfileSet:
-    """Four GPU types, two SLOs, and chat-like, document-like and mixed requests."""
+    """Profiles of four GPU types, two SLOs, and chat-like, document-like and mixed requests."""
     slos = {label: Slo(tpot_s) for label, tpot_s in (("40ms", 0.04), ("120ms", 0.12))}
     short = _histogram(GRID, (80, 1.2), (150, 0.9))
     long = _histogram(GRID, (4000, 0.7), (250, 0.4))
@@ -103,7 +103,7 @@ def roofline_profiles() -> ProfileSet:
 
 
 def random_profiles(types: int, buckets: tuple[int, int], seed: int) -> ProfileSet:
-    """Made-up GPU types around the real ones and a made-up histogram, for trying sizes beyond the real ones."""
+    """Random GPU types similar to the real ones and a random histogram, for sizes beyond the real ones."""
     rng = np.random.default_rng(seed)
     grid = LengthGrid(
         tuple(np.unique(np.geomspace(25, 16000, buckets[0]).astype(int)).tolist()),
@@ -124,7 +124,10 @@ def random_profiles(types: int, buckets: tuple[int, int], seed: int) -> ProfileS
 
 
 def _random_chip(rng: np.random.Generator, *, largest: bool) -> Chip:
-    """Speed, memory and price drawn apart, so that no type is best for everything; the largest serves every bucket."""
+    """Random GPU with independent speed, memory and price, so that no type is best for everything.
+
+    The largest can serve every bucket.
+    """
     size = 1.0 if largest else float(rng.uniform())
     bandwidth, flops, memory = 300e9 * 14**size, 70e12 * 14**size, 24e9 * 4**size
     noise = rng.uniform(0.8, 1.25, size=3)

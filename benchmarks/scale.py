@@ -1,4 +1,4 @@
-"""How long a placement decision takes on fleets of growing size that are already in use."""
+"""Time of a placement decision on partly used fleets of increasing size."""
 
 import sys
 import time
@@ -31,14 +31,16 @@ Record = Mapping[str, object]
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--nodes", type=click.Path(path_type=Path), help="Fleet, CSV as openb has it; default: a generated one.")
-@click.option("--pods", type=click.Path(path_type=Path), help="Pods, CSV as openb has it.")
-@click.option("--policies", callback=arguments.words, default="bestfit,fgd,tonnage", help="Which policies.")
+@click.option(
+    "--nodes", type=click.Path(path_type=Path), help="Fleet, CSV in the openb format; default: a generated one."
+)
+@click.option("--pods", type=click.Path(path_type=Path), help="Pods, CSV in the openb format.")
+@click.option("--policies", callback=arguments.words, default="bestfit,fgd,tonnage", help="Policies.")
 @click.option("--sizes", callback=arguments.seeds, default="1213,5000,20000", help="Fleet sizes, nodes.")
-@click.option("--loads", callback=arguments.seeds, default="50,90", help="GPU in use when it is timed, percent.")
+@click.option("--loads", callback=arguments.seeds, default="50,90", help="Used GPUs during the measurement, percent.")
 @click.option("--warm-up", type=click.IntRange(0), default=500, help="Decisions before the timed ones.")
 @click.option("--decisions", type=click.IntRange(1), default=2000, help="Timed decisions.")
-@click.option("--seed", type=click.IntRange(0), default=42, help="Of arrivals, order of equal nodes, and policy.")
+@click.option("--seed", type=click.IntRange(0), default=42, help="Seed of arrivals, order of equal nodes, and policy.")
 @click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
 @refusing_bad_input
 def main(
@@ -54,9 +56,8 @@ def main(
 ) -> None:
     """Times decisions one by one in one process.
 
-    The fleet is repeated to each size together with what runs on it: a policy fills the fleet of the trace up to the
-    load, and that state, which is what a policy has to look at, is copied. Then pods arrive: `first` is the first
-    decision on an empty cache, the warm-up is not counted, the rest is timed.
+    A policy fills the fleet of the trace up to the load; nodes and running pods are then repeated up to each size. Then
+    pods arrive: `first` is the first decision with an empty cache; the warm-up is not counted; the rest is timed.
     """
     if unknown := [name for name in policies if name not in POLICIES]:
         raise ConfigError(tuple(Mistake(f"--policies {name}", f"choose of {', '.join(POLICIES)}") for name in unknown))
@@ -76,7 +77,7 @@ def main(
 
 
 def filled(trace: Snapshot, policy_name: str, load_pct: float, seed: int) -> Snapshot:
-    """The trace's fleet with pods running on it until so much of the GPU is in use."""
+    """The trace's fleet with running pods up to this load of the GPUs, percent."""
     packer = _packer(trace, trace, policy_name, seed)
     _, gpu_milli = gpu_milli_of(trace.pods)
     most = load_pct * 10.0 * float(trace.nodes.gpus.sum())
@@ -114,7 +115,7 @@ def _running(pods: PodTable, shape: IntArray, node: IntArray, devices: IntArray)
 
 
 def repeated(used: Snapshot, size: int) -> Snapshot:
-    """The fleet over and over until it has so many nodes, each with the pods that run on it."""
+    """The fleet repeated up to `size` nodes, each with its running pods."""
     nodes, pods = used.nodes, used.pods
     row = np.arange(size) % len(nodes)
     copies = [np.flatnonzero(pods.node + start < size) for start in range(0, size, len(nodes))]
@@ -139,7 +140,7 @@ def repeated(used: Snapshot, size: int) -> Snapshot:
 def timed(
     used: Snapshot, policy_name: str, size: int, load_pct: float, warm_up: int, decisions: int, seed: int
 ) -> Record:
-    """Decision times on the repeated fleet. The arrivals are drawn from what runs there."""
+    """Decision times on the repeated fleet. Arrivals are drawn from the running pods."""
     fleet = repeated(used, size)
     packer = _packer(fleet, used, policy_name, seed)
     chance = np.random.default_rng([seed, size])

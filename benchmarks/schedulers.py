@@ -1,4 +1,4 @@
-"""Schedulers as processes of their own, each with a Lease by which the benchmark says when it may begin."""
+"""Scheduler processes, each with a Lease by which the benchmark decides when it may begin."""
 
 import http.client
 import os
@@ -24,18 +24,18 @@ from simulator.controlplane.server import SOURCES, ControlPlane
 
 READY_WITHIN_S = 120.0
 CLIENT_QPS = 5000
-"""Requests a second that kube-scheduler's client may send, and its burst. Its own default of 50 would be all that is
-measured; this many it never reaches."""
+"""Client QPS and burst of kube-scheduler. Its default of 50 would limit the measurement; it never reaches this
+value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A scheduler that has seen the cluster and waits for its Lease, or leads."""
+    """Scheduler that has observed the cluster and waits for its Lease, or leads."""
 
     process: Process
     log: Path
     metrics_port: int = 0
-    """Of Tonnage; 0: none."""
+    """Port of Tonnage's metrics; 0: none."""
 
 
 Start = Callable[[ControlPlane, Programs, Mapping[str, Any]], Running]
@@ -43,18 +43,18 @@ Start = Callable[[ControlPlane, Programs, Mapping[str, Any]], Running]
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A way to run a scheduler."""
+    """Scheduler with its configuration."""
 
     name: str
     scheduler: str
-    """What pods write in `spec.schedulerName`."""
+    """`spec.schedulerName` of its pods."""
     lease: tuple[str, str]
     """Namespace and name of the Lease by which its replicas elect a leader."""
     start: Start
 
 
-def tonnage(server: ControlPlane, programs: Programs, told: Mapping[str, Any]) -> Running:  # noqa: ARG001 - the border's
-    """`tonnage operator run` with its defaults, binding pods itself. told: settings besides those."""
+def tonnage(server: ControlPlane, programs: Programs, settings: Mapping[str, Any]) -> Running:  # noqa: ARG001 - part of Start
+    """Start `tonnage operator run` with its defaults and the placement mode `bind`. settings: additional settings."""
     folder = server.folder
     probes, metrics = free_ports(2)
     settings = {
@@ -64,7 +64,7 @@ def tonnage(server: ControlPlane, programs: Programs, told: Mapping[str, Any]) -
         "metrics_port": metrics,
         "log_format": "json",
         "pools": [{"placer": "bind"}],
-        **told,
+        **settings,
     }
     config = folder.path / "operator.yaml"
     config.write_text(yaml.safe_dump(settings), encoding="utf-8")
@@ -78,10 +78,10 @@ def tonnage(server: ControlPlane, programs: Programs, told: Mapping[str, Any]) -
 def kube_scheduler(profile: Mapping[str, Any]) -> Start:
     """The kube-scheduler of the control plane's release with one profile.
 
-    percentageOfNodesToScore is left at its default, by which it looks at 42 % of 1,000 nodes for each pod.
+    percentageOfNodesToScore has its default, with which it considers 42 % of 1,000 nodes for each pod.
     """
 
-    def start(server: ControlPlane, programs: Programs, told: Mapping[str, Any]) -> Running:  # noqa: ARG001 - the border's
+    def start(server: ControlPlane, programs: Programs, settings: Mapping[str, Any]) -> Running:  # noqa: ARG001 - part of Start
         folder, port = server.folder, server.state.ports.scheduler
         account = folder.kubeconfig_of(SCHEDULER)
         config = folder.path / "kube-scheduler.yaml"
@@ -133,7 +133,7 @@ BIN_PACKING = {
         }
     ]
 }
-"""MostAllocated, GPUs first: what kube-scheduler offers to pack GPUs. All other plugins as they are by default."""
+"""Profile with MostAllocated, GPUs first: kube-scheduler's own way to pack GPUs. Other plugins have their defaults."""
 
 KUBE_LEASE = ("kube-system", "kube-scheduler")
 
@@ -154,7 +154,7 @@ def fresh_log(folder: Folder, name: str) -> Path:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on; all are held until the last is chosen, so they differ."""
+    """Free ports; all are held open until the last is chosen, so they differ."""
     held = [socket.socket() for _ in range(count)]
     try:
         for each in held:
@@ -177,7 +177,7 @@ def says_ok(port: int, path: str) -> bool:
 
 
 def wait_until(is_so: Callable[[], bool], process: Process, log: Path) -> None:
-    """Raises ControlPlaneError with the end of its log when it ends, or is not ready in time."""
+    """Wait for readiness. Raises ControlPlaneError with the end of the log when the process ends or times out."""
     over_at_s = time.monotonic() + READY_WITHIN_S
     while not is_so():
         if processes.ended_within(process, 0.1) or time.monotonic() > over_at_s:

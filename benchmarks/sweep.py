@@ -1,4 +1,4 @@
-"""A what-if sweep one by one, in processes and on an embedded Ray: seconds and speed-up, side by side."""
+"""Speed-up of a what-if sweep: one by one, in processes and on an embedded Ray."""
 
 import json
 import time
@@ -22,21 +22,21 @@ POLICIES = ("bestfit", "fgd", "tonnage", "tonnage-learning")
 
 @click.command()
 @click.option(
-    "--runs", default=200, show_default=True, help="Replays in all; a multiple of 4, one per policy and seed."
+    "--runs", default=200, show_default=True, help="Number of replays; a multiple of 4, one per policy and seed."
 )
-@click.option("--nodes", default=100, show_default=True, help="Size of the made-up fleet.")
-@click.option("--jobs", default=cores(), show_default=True, help="Runs at a time.")
+@click.option("--nodes", default=100, show_default=True, help="Nodes of the generated fleet.")
+@click.option("--jobs", default=cores(), show_default=True, help="Concurrent runs.")
 @click.option("--seed", default=1, show_default=True, help="The first seed.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON line for each way instead of a table.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON line per executor instead of a table.")
 def main(*, runs: int, nodes: int, jobs: int, seed: int, as_json: bool) -> None:
-    """Time includes starting workers, or Ray, and stopping them."""
+    """Times include the start and stop of workers or Ray."""
     trace = f"generated-{nodes}"
     traces = {trace: trace_of(generate(nodes), OPENB_PRICES)}
     asked = runs_of((trace,), POLICIES, range(seed, seed + runs // len(POLICIES)))
-    ways: dict[str, Executor] = {"one by one": one_by_one, "processes": Processes(jobs), "ray": OnRay(jobs=jobs)}
+    executors: dict[str, Executor] = {"one by one": one_by_one, "processes": Processes(jobs), "ray": OnRay(jobs=jobs)}
     records: list[dict[str, Any]] = []
     first: Swept[Run, Replay] | None = None
-    for name, way in ways.items():
+    for name, way in executors.items():
         began = time.perf_counter()
         swept = sweep(asked, partial(play, traces=traces, rules=Rules()), way=way)
         took_s = time.perf_counter() - began
@@ -55,11 +55,11 @@ def main(*, runs: int, nodes: int, jobs: int, seed: int, as_json: bool) -> None:
             (str(r["way"]), str(r["runs"]), f"{r['seconds']:.1f}", f"{r['speed_up']:.2f}", "yes" if r["same"] else "NO")
             for r in records
         ]
-        click.echo(table(("WAY", "RUNS", "SECONDS", "SPEED-UP", "SAME RESULTS"), rows), nl=False)
+        click.echo(table(("EXECUTOR", "RUNS", "SECONDS", "SPEED-UP", "SAME RESULTS"), rows), nl=False)
 
 
 def _same(one: Swept[Run, Replay], other: Swept[Run, Replay]) -> bool:
-    """Whether both placed the same pods."""
+    """Whether two sweeps placed the same pods."""
     return all(
         mine.curve.allocation_pct.tolist() == theirs.curve.allocation_pct.tolist() and mine.unplaced == theirs.unplaced
         for (_, mine), (_, theirs) in zip(one.done, other.done, strict=True)

@@ -1,7 +1,7 @@
-"""The peer of the mix: the model as published, one binary per slice and type, on PuLP's CBC as it comes.
+"""Baseline of the GPU mix: the published model, one binary per slice and type, on PuLP's CBC with its defaults.
 
-Source: Mélange (arXiv 2404.14527), section 5, written from the paper. Kinder to it than the published program in two
-points: slices of empty buckets and slices on types that cannot serve them are left out instead of given tiny numbers.
+Source: Mélange (arXiv 2404.14527), section 5, written from the paper. More favourable than the published program in
+two points: slices of empty buckets and on types that cannot serve them are omitted instead of given tiny numbers.
 """
 
 from collections.abc import Callable
@@ -17,13 +17,13 @@ from placement.mix.pulp_solver import cbc
 @dataclass(frozen=True, slots=True)
 class TextbookAnswer:
     cost_per_hour: float | None
-    """None: no whole-number answer within the limit."""
+    """Cost of the mix; None when no integer solution was found within the limit."""
     proven: bool
     seconds: float
 
 
 def solve_textbook(question: MixQuestion, *, limit_s: float, clock: Callable[[], float]) -> TextbookAnswer:
-    """The one need of a question without bursts, by the textbook."""
+    """Solution of a question with one service and without bursts, by the textbook model."""
     began = clock()
     (need,) = question.needs
     parts = need.slice_factor or 1
@@ -47,7 +47,7 @@ def solve_textbook(question: MixQuestion, *, limit_s: float, clock: Callable[[],
             model += y[g] <= question.stock[offer.gpu_type].holds(offer.gpus)
     model.solve(cbc(msg=False, timeLimit=limit_s))
     seconds = clock() - began
-    # CBC reports "optimal" also when only time stopped it; sol_status tells the two apart.
+    # CBC reports "optimal" even when it stopped at the time limit; sol_status distinguishes the two.
     found = model.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
     cost = float(pulp.value(model.objective)) if found else None
     return TextbookAnswer(cost, model.sol_status == pulp.LpSolutionOptimal, seconds)

@@ -77,7 +77,7 @@ def test_published_means_are_set_beside(trace: tuple[str, str], tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--policies", "bestfit,worstfit"), "--policies worstfit: there is no such policy"),
+        (("--policies", "bestfit,worstfit"), "--policies worstfit: is not a policy"),
         (("--seeds", "42-"), "'42-' is neither a number nor a range"),
         (("--prices", "T4=cheap"), "'T4=cheap' is not a price"),
         (("--prices", "T4=-1"), "a price is finite and not negative"),

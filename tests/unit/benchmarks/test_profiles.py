@@ -64,7 +64,7 @@ def test_a_table_of_zeros_says_that_a_type_cannot_keep_that_slo(tmp_path: Path) 
         ("profiles/40ms/A100", [[0], [0]], "profiles.40ms: every throughput is 0"),
         ("profiles/120ms/L4", [[0], [0]], "profile of L4: every throughput at every SLO is 0"),
         ("profiles/40ms/B200", [[5], [2]], "profiles.40ms.B200: is a GPU type without a price"),
-        ("profiles/fast", {"L4": [[1], [1]], "A100": [[1], [1]]}, "'fast' is no time per token; name it like 40ms"),
+        ("profiles/fast", {"L4": [[1], [1]], "A100": [[1], [1]]}, "'fast' is not a time per token; name it like 40ms"),
         ("cost_per_hour/L4", 0, "cost_per_hour.L4: is 0; give a finite number, above 0"),
         ("cost_per_hour", {}, "cost_per_hour: is missing, empty or not an object"),
         ("distributions/short", [[0.7], [0.2]], "distributions.short: adds up to 0.9"),
@@ -80,7 +80,7 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, path: str, value: obj
 def test_a_name_that_is_given_twice_is_a_mistake(tmp_path: Path) -> None:
     doubled = json.dumps(FULL).replace('"cost_per_hour": {', '"cost_per_hour": {"L4": 1, ')
 
-    assert "L4: this name is there twice" in wrong(tmp_path, doubled)
+    assert "L4: this name appears twice" in wrong(tmp_path, doubled)
 
 
 def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:
