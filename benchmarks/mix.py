@@ -36,7 +36,7 @@ SLICES_PER_BUCKET = 20
 @click.option("--continuous", is_flag=True, help="Split buckets in any proportion instead of in slices.")
 @click.option("--inventory", help="Limits per GPU type, e.g. A100=4,H100=2; others are unlimited.")
 @click.option("--prices", help="Other prices, $/h, e.g. H100=4.5.")
-@click.option("--deadline", "deadline_s", default=10.0, show_default=True, help="Work per case, as seconds.")
+@click.option("--deadline", "deadline_s", default=10.0, show_default=True, help="Work per case, in nominal seconds.")
 @click.option("--gap", default=0.0, show_default=True, help="Relative gap at which the solver stops.")
 @click.option("--headroom", default=None, help="Fraction kept free, or `auto` (for bursts). Default 0; replay: auto.")
 @click.option("--per-instance", is_flag=True, help="Keep slices whole on single instances. Default: the fluid model.")

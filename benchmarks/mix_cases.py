@@ -36,7 +36,7 @@ class Terms:
     per_instance: bool
     stock: Mapping[str, Stock]
     deadline_s: float
-    """It measures out the work; nothing ends by time."""
+    """Nominal time that sets the amount of work per case; no case ends by the clock."""
     gap: float
 
 

@@ -1,4 +1,4 @@
-"""The stamp that a leader leaves on what it places: which leader, and when."""
+"""Stamp of a leader on the objects that it places: Lease epoch and time."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from controller.api.labels import EPOCH_ANNOTATION, PLACED_AT_ANNOTATION
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """On a pod that is given a node, or a claim that is given devices."""
+    """Annotations of a placed pod or an allocated claim."""
 
     epoch: int
-    """Of the Lease."""
+    """Lease epoch of the leader."""
     at_s: float
-    """Seconds since the epoch of clocks. On the object it outlives the leader, so its successor knows since when."""
+    """Time of placement, Unix seconds. It is stored on the object, so that the next leader knows it."""
 
     @property
     def annotations(self) -> dict[str, str]:

@@ -14,7 +14,7 @@ from controller.objects.read import Read, checked, place_in_cluster
 
 
 def own_resource(kind: Kind) -> Resource[OwnObject]:
-    """What is listed and watched of a kind of ours."""
+    """Resource of one of Tonnage's kinds, for its cache."""
     return Resource(kind.part, kind.path, OwnObject, is_namespaced=kind.is_namespaced)
 
 

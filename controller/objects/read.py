@@ -15,7 +15,7 @@ from controller.objects.documents import Document, dotted
 
 
 class Metadata(Protocol):
-    """What tells an object from others of its kind."""
+    """Name and namespace of an object."""
 
     @property
     def name(self) -> str: ...
@@ -25,7 +25,7 @@ class Metadata(Protocol):
 
 
 class Named(Protocol):
-    """An object of any kind: a model of `controller/api`, or a struct of `controller/kube`."""
+    """Object of any kind: a model of `controller/api`, or a struct of `controller/kube`."""
 
     @property
     def metadata(self) -> Metadata: ...

@@ -83,7 +83,7 @@ class NodeWhy:
 Why = ServiceWhy | PodWhy | GangWhy | NodeWhy
 
 EXPLAINED = ("Gang", "ModelService", "Node", "Pod")
-"""Kinds that a plan does something about, each with a page of its own."""
+"""Kinds that can be explained, each with its own page."""
 
 
 def explain(snapshot: Snapshot, plan: Plan, target: str, packer_of: PackerOf) -> Why:

@@ -126,7 +126,7 @@ def _pods(plan: Plan) -> Iterator[PodChange]:
 
 
 def _others(plan: Plan) -> Iterator[OtherChange]:
-    """Changes that neither the lines of services nor those of pods show."""
+    """Changes that are neither of services nor of pods."""
     for step in plan.steps():
         if step.action.columns and not step.action.seat_changes:
             yield OtherChange(step.action.subject, step.action.sentence, step.reason)
