@@ -12,8 +12,8 @@ Allocate = Callable[[SeenPod, Bind, Stamp], list[Write]]
 """Returns the stamped writes that allocate the devices of a bind to the pod's claims. Raises ActionError when that is
 impossible."""
 Deallocate = Callable[[str, int], list[Write]]
-"""Returns the writes, with the Lease epoch, that deallocate a claim (`namespace/name`). Raises ActionError when a pod uses
-it, or Tonnage did not allocate it."""
+"""Returns the writes, with the Lease epoch, that deallocate a claim (`namespace/name`). Raises ActionError when a pod
+uses it, or Tonnage did not allocate it."""
 
 
 def no_claims(pod: SeenPod, action: Bind, stamp: Stamp) -> list[Write]:  # noqa: ARG001 - part of Allocate

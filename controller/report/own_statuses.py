@@ -50,8 +50,8 @@ def own_status_jobs(
 
     objects: kind and objects by name, read before the snapshot from which the errors come, so that no error of an older
     generation is reported for a newer one. mistakes: errors of the whole cluster. gangs: state of each gang; one whose
-    spec has changed since is reported in the next cycle. at_s: now, seconds since the epoch. found: findings of deciders,
-    by `Kind/name`.
+    spec has changed since is reported in the next cycle. at_s: now, seconds since the epoch. found: findings of
+    deciders, by `Kind/name`.
 
     For a service only errors are reported here: it was left out of the plan, which reports the others.
     """
