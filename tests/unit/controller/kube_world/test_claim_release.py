@@ -12,20 +12,20 @@ from controller.kube_world.planning_view import PlanningView
 from controller.placers.pools import DEFAULT_POOLS
 from tests.builders import dra
 from tests.builders.fleet import node, pod, world
-from tests.unit.controller.kube.fake_cluster_view import Clock, PretendSightings, kubernetes, sighted
+from tests.unit.controller.kube.fake_cluster_view import Clock, FakeClusterView, kubernetes, sighted
 from tests.unit.controller.kube.fake_writer import ScriptedWriter
 
 HALF = SeenClaim("ns/c", "u1", ("ns/p",), "ns/claim:c", placed_at_s=450.0)
 
 
-def seen_with(claim: SeenClaim = HALF, **of_pod: object) -> PretendSightings:
+def seen_with(claim: SeenClaim = HALF, **of_pod: object) -> FakeClusterView:
     seen = sighted(world([node("a", gpus=1)], [pod("ns/p", gpus=1)], at_s=500.0))
     seen.half_made = (claim,)
     seen.pods["ns/p"] = replace(seen.pods["ns/p"], **of_pod)  # type: ignore[arg-type]
     return seen
 
 
-def view_of(seen: PretendSightings) -> PlanningView:
+def view_of(seen: FakeClusterView) -> PlanningView:
     return PlanningView(seen, DEFAULT_POOLS, clock=Clock())
 
 
