@@ -8,6 +8,7 @@ from importlib import import_module
 import click
 from click.shell_completion import CompletionItem
 
+from cli.printing.errors import FAILED, WRONG_INPUT, print_error
 from cluster.errors import ConfigError, TonnageError
 
 EXIT_STATUS = """\b
@@ -15,8 +16,6 @@ Exit status:
   0    done (a plan was made, even where not everything has a place in it)
   1    refused or failed
   2    wrong use or bad input; nothing was written"""
-
-FAILED, WRONG_INPUT = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +82,8 @@ class Verbs(click.Group):
             click.echo(f"{count} mistake{'s' if count > 1 else ''} in the input; nothing was done", err=True)
             ctx.exit(WRONG_INPUT)
         except TonnageError as error:
-            say_refused(error)
+            print_error(error)
             ctx.exit(FAILED)
-
-
-def say_refused(error: TonnageError) -> None:
-    """An error in kubectl's words: whether the server refused, could not be reached, or it was something else."""
-    refusal = getattr(error, "refusal", None)  # of an API server; its module is not loaded for verbs without one
-    if refusal is None:
-        click.echo(f"error: {error}", err=True)
-    elif refusal.status == 0:
-        click.echo(f"Unable to connect to the server: {refusal.words}", err=True)
-        click.echo("check --context and --kubeconfig, and whether the server runs", err=True)
-    else:
-        click.echo(f"Error from server ({refusal.reason}): {refusal.words}", err=True)
 
 
 @click.group(

@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cli.inputs.cluster import Cluster
-from cluster.errors import ConfigError, Mistake
+from cli.inputs.manifest_objects import Manifest
+from cluster.errors import ConfigError, Mistake, TonnageError
 
 if TYPE_CHECKING:
     from controller.kube.discovery import ApiResource
@@ -70,3 +71,20 @@ def name_of(obj: Object) -> str:
     group = str(obj.get("apiVersion", "")).rpartition("/")[0]
     kind = str(obj.get("kind", "")).lower()
     return f"{kind}.{group}/{obj['metadata']['name']}" if group else f"{kind}/{obj['metadata']['name']}"
+
+
+async def resource_of(cluster: Cluster, manifest: Manifest) -> "tuple[Cluster, ApiResource]":
+    """The resource of a manifest. The server is asked again where its kind is new: a file before may have defined it.
+
+    Raises TonnageError when there is no such kind.
+    """
+    from controller.kube.discovery import discover
+
+    resource = cluster.discovered.of_kind(manifest.api_version, manifest.kind)
+    if resource is None:
+        cluster = replace(cluster, discovered=await discover(cluster.connection))
+        resource = cluster.discovered.of_kind(manifest.api_version, manifest.kind)
+    if resource is None:
+        words = f'{manifest.place}: no matches for kind "{manifest.kind}" in version "{manifest.api_version}"'
+        raise TonnageError(f"{words}; install its CustomResourceDefinition first (for Tonnage's: the chart)")
+    return cluster, resource

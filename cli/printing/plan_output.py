@@ -1,12 +1,12 @@
 """A plan in print: a stable document for machines, tables for people."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import click
 
 from cli.inputs.planning import Planned
+from cli.printing.documents import written
 from cli.printing.plan_figures import Document, figure, gap_words, instances, money, reason_document, routes
 from cli.printing.tables import Row, table
 from cluster.actions import ACTIONS, Action
@@ -41,15 +41,6 @@ def show(made: Planned, output: str, *, timings: bool = False, with_changes: boo
 
         data["changes"] = difference.document(plan_diff(made.snapshot, made.plan))
     click.echo(written(data, output), nl=False)
-
-
-def written(data: Document, output: str) -> str:
-    """The text of a document; the same document gives the same text."""
-    if output == "json":
-        return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    import yaml
-
-    return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120))
 
 
 def left_over(plan: Plan) -> bool:

@@ -1,15 +1,15 @@
 """`tonnage apply`: manifests onto the cluster by server-side apply, or what that would change."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli.inputs.cluster import Cluster, Impersonated, cluster_options, dry_run_option, on_cluster, target_from
 from cli.inputs.manifest_objects import Manifest, manifests_in
-from cli.inputs.resource_arguments import name_of
-from cli.main import FAILED, say_refused
-from cluster.errors import ConfigError, Mistake, TonnageError
+from cli.inputs.resource_arguments import name_of, resource_of
+from cli.printing.errors import FAILED, print_error
+from cluster.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
     from controller.kube.discovery import ApiResource
@@ -82,10 +82,10 @@ async def _applied(
             made = await _one(cluster, manifest, resource, dry_run, force=force)
         except KubeWriteError as error:
             if not _say_conflict(error, manifest):
-                say_refused(error)
+                print_error(error)
             continue
         except KubeReadError as error:
-            say_refused(error)
+            print_error(error)
             continue
         done.append(made)
         _say_applied(made, dry_run, output)
@@ -101,23 +101,6 @@ def _check_namespaces(manifests: tuple[Manifest, ...], namespace: str | None) ->
         raise ConfigError(
             tuple(Mistake(m.place, problem.format(m.namespace, namespace), "leave one of them out") for m in wrong)
         )
-
-
-async def resource_of(cluster: Cluster, manifest: Manifest) -> "tuple[Cluster, ApiResource]":
-    """The resource of a manifest. The server is asked again where its kind is new: a file before may have defined it.
-
-    Raises TonnageError when there is no such kind.
-    """
-    from controller.kube.discovery import discover
-
-    resource = cluster.discovered.of_kind(manifest.api_version, manifest.kind)
-    if resource is None:
-        cluster = replace(cluster, discovered=await discover(cluster.connection))
-        resource = cluster.discovered.of_kind(manifest.api_version, manifest.kind)
-    if resource is None:
-        words = f'{manifest.place}: no matches for kind "{manifest.kind}" in version "{manifest.api_version}"'
-        raise TonnageError(f"{words}; install its CustomResourceDefinition first (for Tonnage's: the chart)")
-    return cluster, resource
 
 
 async def _one(cluster: Cluster, manifest: Manifest, resource: "ApiResource", dry_run: str, *, force: bool) -> Applied:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.main import FAILED
+from cli.printing.errors import FAILED
 
 if TYPE_CHECKING:  # what stands behind these is imported once the options are known to be right
     from simulator.controlplane.binaries.programs import Programs

@@ -17,7 +17,7 @@ from cli.inputs.cluster import (
     on_cluster,
     target_from,
 )
-from cli.main import FAILED, say_refused
+from cli.printing.errors import FAILED, print_error
 from cluster.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
@@ -120,8 +120,7 @@ async def _doomed(
     cluster: Cluster, what: tuple[str, ...], files: tuple[str, ...], selector: str | None, *, everything: bool
 ) -> AsyncIterator[Doomed]:
     from cli.inputs.manifest_objects import manifests_in
-    from cli.inputs.resource_arguments import asked_for
-    from cli.verbs.apply import resource_of
+    from cli.inputs.resource_arguments import asked_for, resource_of
     from controller.kube import crud
 
     for manifest in manifests_in(files) if files else ():
@@ -164,7 +163,7 @@ async def _deleted(cluster: Cluster, doomed: Doomed, how: How) -> bool:
     except (KubeReadError, KubeWriteError) as error:
         if error.refusal.status == 404 and how.ignore_not_found:
             return True
-        say_refused(error)
+        print_error(error)
         return False
     except TimeoutError:
         click.echo(f"error: {doomed.told('still ends')} after {how.timeout_s:g} s{_holders(answer)}", err=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.inputs.cluster import Cluster, Impersonated, cluster_options, complete_kinds_and_names, on_cluster, target_from
-from cli.main import FAILED, say_refused
+from cli.printing.errors import FAILED, print_error
 from cluster.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ async def _described(cluster: Cluster, what: tuple[str, ...], selector: str | No
         try:
             objects = await _read(cluster, asked, selector)
         except KubeReadError as error:
-            say_refused(error)
+            print_error(error)
             is_whole = False
         api = {"apiVersion": asked.resource.api_version, "kind": asked.resource.kind}
         for obj in objects:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.inputs.cluster import Impersonated, access_options, target_from
-from cli.main import FAILED
+from cli.printing.errors import FAILED
 
 if TYPE_CHECKING:
     from controller.queries.doctor import Finding, InstallationFacts
@@ -38,7 +38,7 @@ def doctor(
     if output == "table":
         _print(findings)
     else:
-        from cli.printing.plan_output import written
+        from cli.printing.documents import written
 
         click.echo(written(document(findings), output), nl=False)
     if any(finding.verdict == "failure" for finding in findings):

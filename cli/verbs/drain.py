@@ -16,7 +16,7 @@ from cli.inputs.cluster import (
     on_cluster,
     target_from,
 )
-from cli.main import FAILED
+from cli.printing.errors import FAILED
 
 Object = dict[str, Any]
 

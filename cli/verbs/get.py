@@ -17,7 +17,7 @@ from cli.inputs.cluster import (
     target_from,
 )
 from cli.inputs.resource_arguments import Asked, asked_for, is_category, name_of
-from cli.main import FAILED, say_refused
+from cli.printing.errors import FAILED, print_error
 from cli.printing.object_output import Output, as_list, output_option, text_of, without_managed_fields
 from cli.printing.server_table import Look, Sheet
 from cluster.errors import ConfigError, Mistake
@@ -198,7 +198,7 @@ async def _pages(cluster: Cluster, asked: Asked, how: How, accept: str) -> Async
             path = asked.resource.path(namespace, name)
             yield crud.decoded(path, await cluster.connection.read(path, accept=accept))
         except KubeReadError as error:
-            say_refused(error)
+            print_error(error)
             yield None
 
 

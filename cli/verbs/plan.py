@@ -7,7 +7,7 @@ import click
 
 from cli.inputs.cluster import Impersonated, access_options, target_from
 from cli.inputs.planning import Planning, one_origin, planned, planned_on, planning_options, say
-from cli.main import FAILED
+from cli.printing.errors import FAILED
 
 
 @click.command(epilog="kubectl get nodes,pods -A -o json | tonnage plan -f - -f gpu-types.yaml")

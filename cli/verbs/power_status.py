@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.inputs.cluster import Cluster, Impersonated, Target, cluster_options, on_cluster, target_from
-from cli.main import FAILED
 from cli.printing.columns import columns
+from cli.printing.errors import FAILED
 
 if TYPE_CHECKING:
     from cli.printing.power_domain_output import Domain

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.inputs.planning import MOST_DEADLINE_S
-from cli.main import FAILED
+from cli.printing.errors import FAILED
 
 if TYPE_CHECKING:
     from controller.recording.bundle import Bundle
@@ -35,7 +35,7 @@ def replay(ctx: click.Context, file: str, output: str, numbers: tuple[int, ...],
     """
     from cli.inputs.bundles import bundle_in
     from cli.printing import bundle_output
-    from cli.printing.plan_output import written
+    from cli.printing.documents import written
 
     bundle = bundle_in(file)
     click.echo(bundle_output.summary(bundle), err=True)

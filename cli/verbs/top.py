@@ -60,7 +60,7 @@ def top(
     if output == "table":
         click.echo(text(data, what), nl=False)
         return
-    from cli.printing.plan_output import written
+    from cli.printing.documents import written
 
     click.echo(written(data, output), nl=False)
 

@@ -7,7 +7,7 @@ import click
 
 from cli.inputs.planning import DEFAULT_DEADLINE_S, MOST_DEADLINE_S, read, say
 from cli.inputs.sweep_options import hint, sweep_options, way_of
-from cli.main import FAILED
+from cli.printing.errors import FAILED
 
 
 @click.command(epilog="tonnage whatif -f examples/ --demand 0.5,1,2,4 --price a100=2.5,3.67 --report out/whatif.html")

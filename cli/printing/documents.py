@@ -1,0 +1,14 @@
+"""Plain data as JSON or YAML text; the same data gives the same text."""
+
+import json
+
+from cli.printing.plan_figures import Document
+
+
+def written(data: Document, output: str) -> str:
+    """The text of a document; the same document gives the same text."""
+    if output == "json":
+        return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    import yaml
+
+    return str(yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=120))
