@@ -1,1 +1,1 @@
-"""The command line: one file per verb, one file per way to print what it returns."""
+"""Command line: one file per verb, and one file per kind of output."""

@@ -1,7 +1,7 @@
-"""`kubectl_complete-tonnage`: what kubectl runs to complete `kubectl tonnage ...`, in the protocol of its shells.
+"""`kubectl_complete-tonnage`: the program that kubectl runs to complete `kubectl tonnage ...`.
 
-kubectl hands over the words so far, the last of them unfinished, and reads one candidate a line (`name<TAB>help`) and a
-directive. Source: kubernetes.io, "Extend kubectl with plugins"; spf13/cobra, "Shell completions".
+kubectl passes the words typed so far, the last one unfinished. It reads one candidate per line (`name<TAB>help`) and
+then a directive. Source: kubernetes.io, "Extend kubectl with plugins"; spf13/cobra, "Shell completions".
 """
 
 import sys
@@ -13,13 +13,13 @@ from click.shell_completion import ShellComplete
 from cli.main import tonnage
 
 NO_FILES = 4
-"""The directive: nothing else is to be offered."""
+"""Directive: the shell offers nothing else."""
 FILES = 0
-"""The directive: the shell may offer files as well."""
+"""Directive: the shell may also offer files."""
 
 
 def completions(words: Sequence[str]) -> Iterator[str]:
-    """The lines that kubectl reads. words: after `kubectl tonnage`, the last one unfinished or empty."""
+    """Lines that kubectl reads. words: those after `kubectl tonnage`, the last one unfinished or empty."""
     *whole, unfinished = words or ("",)
     found = ShellComplete(tonnage, {}, "kubectl tonnage", "").get_completions(list(whole), unfinished)
     for item in found:

@@ -1,4 +1,4 @@
-"""`tonnage`: the command that holds all verbs. A verb's module is imported only when that verb is used."""
+"""`tonnage`: the command with all verbs. A verb's module is imported only when that verb is used."""
 
 import os
 import sys
@@ -13,45 +13,45 @@ from cluster.errors import ConfigError, TonnageError
 
 EXIT_STATUS = """\b
 Exit status:
-  0    done (a plan was made, even where not everything has a place in it)
+  0    done (a plan was made, even if it could not place everything)
   1    refused or failed
-  2    wrong use or bad input; nothing was written"""
+  2    wrong usage or invalid input; nothing was written"""
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
     module: str
-    """Has the click command under the verb's name."""
+    """Module that holds the click command under the verb's name."""
     summary: str
-    """Stands in the list of verbs, so that the list needs no module of theirs."""
+    """Help line in the list of verbs, kept here so that the list imports no verb."""
 
 
 VERBS = {
-    "apply": Verb("cli.verbs.apply", "Apply manifests to a cluster, server side; --dry-run shows the difference."),
-    "brain": Verb("cli.verbs.brain", "Plan on a Ray cluster for an operator elsewhere."),
-    "bundle": Verb("cli.verbs.bundle", "Fetch a support bundle: what the operator saw, decided and did of late."),
-    "completion": Verb("cli.verbs.completion", "Print the completion script of a shell."),
+    "apply": Verb("cli.verbs.apply", "Apply manifests by server-side apply; --dry-run shows what would change."),
+    "brain": Verb("cli.verbs.brain", "Run planners on a Ray cluster for an operator elsewhere."),
+    "bundle": Verb("cli.verbs.bundle", "Fetch a support bundle: recent snapshots, decisions and results."),
+    "completion": Verb("cli.verbs.completion", "Print the completion script for a shell."),
     "controlplane": Verb("cli.verbs.controlplane", "Run a real control plane on this machine, with simulated nodes."),
-    "delete": Verb("cli.verbs.delete", "Delete objects of a cluster, and wait until they are gone."),
-    "describe": Verb("cli.verbs.describe", "Tell all about one object: status, cost, routing, placements, events."),
-    "doctor": Verb("cli.verbs.doctor", "Check whether Tonnage can work on a cluster, and say what to do."),
+    "delete": Verb("cli.verbs.delete", "Delete objects and wait until they are gone."),
+    "describe": Verb("cli.verbs.describe", "Show one object in detail: status, cost, routing, placements, events."),
+    "doctor": Verb("cli.verbs.doctor", "Check whether Tonnage can run on a cluster, and how to fix what is missing."),
     "drain": Verb("cli.verbs.drain", "Empty a node, after showing where its pods would go."),
     "events": Verb("cli.verbs.events", "Show what Tonnage decided about objects, oldest first."),
-    "explain": Verb("cli.verbs.explain", "Say why the plan treats one object as it does, or what a field means."),
-    "get": Verb("cli.verbs.get", "Show objects of a cluster in the server's columns."),
+    "explain": Verb("cli.verbs.explain", "Explain one object's plan, or the meaning of a field."),
+    "get": Verb("cli.verbs.get", "List objects in the API server's columns, as kubectl does."),
     "operator": Verb("cli.verbs.operator", "Run Tonnage as an operator on a cluster."),
-    "plan": Verb("cli.verbs.plan", "Plan a fleet, of manifests or a cluster: instances, cost, placements, the rest."),
-    "power": Verb("cli.verbs.power", "Show power budgets, who is held back and why, and how many more servers fit."),
-    "replay": Verb("cli.verbs.replay", "Play a support bundle through this version's deciders, and compare."),
-    "simulate": Verb("cli.verbs.simulate", "Replay traces on a pretend datacenter: placement, a day, power."),
-    "top": Verb("cli.verbs.top", "Show how much is used, lost and idle, and what it costs."),
+    "plan": Verb("cli.verbs.plan", "Plan a fleet from manifests or a cluster: instances, cost, placements."),
+    "power": Verb("cli.verbs.power", "Show power budgets, limited devices and why, and how many servers fit."),
+    "replay": Verb("cli.verbs.replay", "Replay a support bundle with this version, and compare the plans."),
+    "simulate": Verb("cli.verbs.simulate", "Simulate a datacenter: placement of traces, a day, power."),
+    "top": Verb("cli.verbs.top", "Show allocated, stranded and idle GPUs, and their cost."),
     "version": Verb("cli.verbs.version", "Print the version."),
-    "whatif": Verb("cli.verbs.whatif", "Plan a fleet as it might be: other demand, prices, promises, nodes, policies."),
+    "whatif": Verb("cli.verbs.whatif", "Compare plans under other demand, prices, SLOs, nodes or policies."),
 }
 
 
 class Verbs(click.Group):
-    """A group that knows its verbs by name, and turns our errors into words and an exit status."""
+    """Group that finds verbs by name, and turns Tonnage's errors into messages and an exit status."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's protocol
         return sorted(VERBS)
@@ -61,7 +61,7 @@ class Verbs(click.Group):
         if verb is None:
             return None
         command = getattr(import_module(verb.module), cmd_name)
-        assert isinstance(command, click.Command)  # noqa: S101  # a wrong table is ours to mend, not the user's
+        assert isinstance(command, click.Command)  # noqa: S101  # a wrong table is a bug, not the user's error
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -79,7 +79,7 @@ class Verbs(click.Group):
             for mistake in error.mistakes:
                 click.echo(f"error: {mistake}", err=True)
             count = len(error.mistakes)
-            click.echo(f"{count} mistake{'s' if count > 1 else ''} in the input; nothing was done", err=True)
+            click.echo(f"{count} error{'s' if count > 1 else ''} in the input; nothing was done", err=True)
             ctx.exit(WRONG_INPUT)
         except TonnageError as error:
             print_error(error)
@@ -93,15 +93,14 @@ class Verbs(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 def tonnage() -> None:
-    """Tonnage plans heterogeneous AI datacenters: which GPUs serve a model, where every pod runs, how many watts it may
-    draw.
+    """Plan GPU fleets on Kubernetes: which GPU types serve each model, where pods run, how much power they may draw.
 
-    Data goes to standard output, words to standard error.
+    Results go to standard output, messages to standard error.
     """
 
 
 def program_name(path: str) -> str:
-    """What the user typed: kubectl runs `kubectl tonnage` by starting `kubectl-tonnage`."""
+    """Command as the user typed it: kubectl runs `kubectl tonnage` by starting `kubectl-tonnage`."""
     return "kubectl tonnage" if os.path.basename(path).startswith("kubectl-tonnage") else "tonnage"
 
 
@@ -110,7 +109,7 @@ def main() -> None:
     try:
         tonnage(prog_name=program_name(sys.argv[0]))
     except BrokenPipeError:
-        # The reader of our output (head, less) left early. Python would complain once more when it closes stdout.
+        # The reader of our output (head, less) ended early. Python would report that again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
 

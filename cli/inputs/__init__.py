@@ -1,1 +1,1 @@
-"""Inputs of commands: options, arguments, manifests, the cluster and the plan they lead to."""
+"""Inputs of commands: options, arguments, manifests, the connection to a cluster, and the plan made from them."""

@@ -1,4 +1,4 @@
-"""Support bundles as input: a file, an operator's endpoint, or all replicas of a cluster by its API server."""
+"""Support bundles as input: from a file, an operator's endpoint, or all replicas through the API server."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ EVENTS = "/apis/events.k8s.io/v1/events"
 
 
 def bundle_in(file: str) -> "Bundle":
-    """The bundle of a file. Raises ConfigError when there is none, or it cannot be read."""
+    """Bundle in a file. Raises ConfigError when the file is missing or cannot be read."""
     from controller.recording.bundle import read_bundle
 
     try:
@@ -33,24 +33,24 @@ def bundle_in(file: str) -> "Bundle":
 
 
 def bundle_at(url: str, timeout_s: float) -> "Bundle":
-    """The bundle that an operator serves at `http://host:port`. Raises ConfigError, ObservationError."""
+    """Bundle that an operator serves at `http://host:port`. Raises ConfigError, ObservationError."""
     from controller.recording.bundle import read_bundle
 
     if urlsplit(url).scheme not in ("http", "https"):
-        remedy = "kubectl port-forward makes such an address of a pod's probe port"
-        raise ConfigError(Mistake(f"--from {url}", "should be http://HOST:PORT of an operator", remedy))
+        remedy = "kubectl port-forward provides such an address for a pod's probe port"
+        raise ConfigError(Mistake(f"--from {url}", "should be an operator's http://HOST:PORT", remedy))
     whole = url.rstrip("/") + ("" if urlsplit(url).path.strip("/") else PATH)
     try:
-        with urlopen(whole, timeout=timeout_s or None) as answer:  # noqa: S310 - the scheme was looked at
+        with urlopen(whole, timeout=timeout_s or None) as answer:  # noqa: S310 - the scheme was checked above
             return read_bundle(answer.read(), whole)
     except (URLError, OSError) as error:
         raise ObservationError(f"reading {whole}: {getattr(error, 'reason', None) or error}") from error
 
 
 async def bundles_on(cluster: Cluster) -> "tuple[list[Bundle], list[str]]":
-    """The bundle of each running replica, and what could not be read.
+    """Bundle of each running replica, and messages about the replicas that could not be read.
 
-    Raises ConfigError where no operator runs, KubeReadError where none of its pods could be read.
+    Raises ConfigError when no operator runs, KubeReadError when none of its pods could be read.
     """
     from controller.kube.errors import KubeReadError
     from controller.queries.installation import find_installation
@@ -61,7 +61,7 @@ async def bundles_on(cluster: Cluster) -> "tuple[list[Bundle], list[str]]":
     pods = [pod["metadata"] for pod in installation.pods if (pod.get("status") or {}).get("phase") == "Running"]
     if not pods:
         why = installation.unread or "no running pod has the labels of the chart's operator"
-        raise ConfigError(Mistake("the cluster's operator", why, "name its address by --from http://HOST:PORT"))
+        raise ConfigError(Mistake("the cluster's operator", why, "give its address with --from http://HOST:PORT"))
     found, unread = [], []
     for pod in pods:
         path = f"/api/v1/namespaces/{pod['namespace']}/pods/{pod['name']}:{port}/proxy{PATH}"
@@ -75,14 +75,14 @@ async def bundles_on(cluster: Cluster) -> "tuple[list[Bundle], list[str]]":
 
 
 def brain_with(settings: "OperatorSettings", clock: "Clock") -> "Brain":
-    """A brain that decides here as the operator with these settings would, from the snapshot alone."""
+    """Planner that decides in this process as an operator with these settings would, from the snapshot alone."""
     from controller.brain.from_settings import decisions_from, inline_brain
 
     return inline_brain(decisions_from(settings), clock)
 
 
 async def events_on(cluster: Cluster, is_ours: Any) -> tuple[list[Object], list[str]]:
-    """Events of Tonnage or about its objects, and why there are none where they may not be read."""
+    """Events from Tonnage or about its objects; and a message when the Events may not be read."""
     from controller.kube import crud
     from controller.kube.errors import KubeReadError
 

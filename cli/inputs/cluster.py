@@ -1,4 +1,4 @@
-"""The cluster that a verb speaks to: the options that every such verb has, and the connection they stand for."""
+"""Cluster that a verb works on: the options shared by all such verbs, and the connection made from them."""
 
 import asyncio
 import re
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 from click.shell_completion import CompletionItem
 
-if TYPE_CHECKING:  # half a second of imports that `--help` does not wait for
+if TYPE_CHECKING:  # half a second of imports that `--help` does not need
     from controller.kube.connection import Connection
     from controller.kube.credentials import Access
     from controller.kube.discovery import Discovered
@@ -22,23 +22,23 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_TIMEOUT_S = 30.0
 COMPLETION_S = 1.5
-"""Nobody waits longer for a Tab."""
+"""Longest wait of a completion; a shell blocks meanwhile."""
 INTERRUPTED = 130
-"""128 + SIGINT: how a watch that was ended by Ctrl-C reports it, as shells do."""
+"""Exit status of a watch that Ctrl-C ended: 128 + SIGINT, as in shells."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which cluster, as whom, and where in it."""
+    """Cluster to connect to, the user to act as, and the namespace."""
 
     access: "Access"
     namespace: str | None = None
-    """None: the one of the context."""
+    """None: the namespace of the kubeconfig's context."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A connection, what the server serves, and the namespace that is meant."""
+    """Open connection, the resources that the server serves, and the namespace in effect."""
 
     connection: "Connection"
     discovered: "Discovered"
@@ -49,7 +49,10 @@ Work = Callable[[Cluster], Awaitable[T]]
 
 
 def on_cluster(target: Target, work: Work[T]) -> T:
-    """Connect, learn what the server serves, do the work. Raises ConfigError, KubeReadError, KubeWriteError."""
+    """Connect, discover what the server serves, and return the result of `work`.
+
+    Raises ConfigError, KubeReadError, KubeWriteError.
+    """
     from controller.kube.connection import connect
     from controller.kube.discovery import discover
 
@@ -67,7 +70,7 @@ def _warn(words: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Impersonated:
-    """Who one asks to be taken for: `--as` and its companions."""
+    """User to impersonate: `--as`, `--as-group` and `--as-uid`."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -75,9 +78,9 @@ class Impersonated:
 
 
 def impersonated(user: str | None, groups: Sequence[str], uid: str | None) -> Impersonated | None:
-    """None: oneself. Raises click.UsageError."""
+    """User of the `--as` options; None when nobody is impersonated. Raises click.UsageError."""
     if user is None and (groups or uid):
-        raise click.UsageError("--as-group and --as-uid say more of a user that --as names")
+        raise click.UsageError("--as-group and --as-uid need --as")
     return None if user is None else Impersonated(user, tuple(groups), uid or "")
 
 
@@ -103,18 +106,18 @@ def target_from(
 
 
 def duration(value: str | float) -> float:
-    """`30s`, `1m30s`, `500ms`, or a bare number of seconds, as kubectl reads them. Raises click.BadParameter."""
+    """Seconds of `30s`, `1m30s`, `500ms` or a bare number, as kubectl reads them. Raises click.BadParameter."""
     try:
         return float(value) if isinstance(value, int | float) else seconds_from(value)
     except ValueError:
-        raise click.BadParameter(f"{value!r} is no length of time; write 30s, 1m30s or 500ms") from None
+        raise click.BadParameter(f"{value!r} is not a duration; write 30s, 1m30s or 500ms") from None
 
 
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def seconds_from(text: str) -> float:
-    """Raises ValueError for what is no length of time."""
+    """Seconds of a duration such as `1m30s`. Raises ValueError for any other text."""
     if re.fullmatch(r"\d+(\.\d+)?", text):
         return float(text)
     parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text)
@@ -124,7 +127,7 @@ def seconds_from(text: str) -> float:
 
 
 def _completed(names: Callable[[click.Context, str], list[str]]) -> Callable[..., list[CompletionItem]]:
-    """A completion that stays silent when the cluster does not answer: there is nobody to tell."""
+    """Completion that offers nothing when the cluster does not answer: a Tab has no place for an error."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
         found: list[str] = []
@@ -136,7 +139,7 @@ def _completed(names: Callable[[click.Context, str], list[str]]) -> Callable[...
 
 
 def ask(ctx: click.Context, work: Work[list[str]]) -> list[str]:
-    """Names from the cluster that the options so far point at, within COMPLETION_S in all."""
+    """Names from the cluster that the options typed so far select, within COMPLETION_S in total."""
     params = ctx.params
     who = impersonated(params.get("user"), params.get("groups") or (), params.get("uid"))
     target = target_from(params.get("kubeconfig"), params.get("context"), who, COMPLETION_S, params.get("namespace"))
@@ -166,7 +169,7 @@ def _contexts(ctx: click.Context, _: str) -> list[str]:
 
 
 def kinds_and_names(ctx: click.Context, incomplete: str) -> list[str]:
-    """Kinds for the first word (of our category first), `KIND/NAME` when it has a slash, names for the words behind."""
+    """Kinds for the first word (Tonnage's first), `KIND/NAME` when it has a slash, object names for later words."""
     from controller.api.labels import CATEGORY
     from controller.kube import crud
 
@@ -191,7 +194,7 @@ complete_contexts = _completed(_contexts)
 
 
 def complete_nodes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of nodes."""
+    """Node names."""
     return _completed(_nodes)(ctx, param, incomplete)
 
 
@@ -206,16 +209,16 @@ def _nodes(ctx: click.Context, _: str) -> list[str]:
 
 
 def access_options(command: Command) -> Command:
-    """`--context`, `--kubeconfig`, `--as` and its companions, `--request-timeout`: kubectl's, with its meanings.
+    """Adds `--context`, `--kubeconfig`, `--as`, `--as-group`, `--as-uid` and `--request-timeout`, as kubectl has them.
 
-    The command gets `user`, an Impersonated or None, for the three of `--as`.
+    The command receives `user`, an Impersonated or None, instead of the three `--as` options.
     """
 
     @wraps(command)
-    def as_somebody(*args: Any, user: str | None, groups: tuple[str, ...], uid: str | None, **options: Any) -> Any:
+    def with_user(*args: Any, user: str | None, groups: tuple[str, ...], uid: str | None, **options: Any) -> Any:
         return command(*args, user=impersonated(user, groups, uid), **options)
 
-    decorated: Any = as_somebody
+    decorated: Any = with_user
     for option in (
         click.option(
             "--request-timeout",
@@ -223,14 +226,14 @@ def access_options(command: Command) -> Command:
             type=duration,
             default=DEFAULT_TIMEOUT_S,
             metavar="DURATION",
-            help="For each request, such as 5s; 0 waits for ever. Watches are not limited. [default: 30s]",
+            help="Limit of each request, such as 5s; 0: no limit. Watches have none. [default: 30s]",
         ),
-        click.option("--as-uid", "uid", metavar="UID", help="With this uid, beside --as."),
+        click.option("--as-uid", "uid", metavar="UID", help="UID to act with; needs --as."),
         click.option(
-            "--as-group", "groups", metavar="GROUP", multiple=True, help="In this group, beside --as; may repeat."
+            "--as-group", "groups", metavar="GROUP", multiple=True, help="Group to act in; needs --as; may be repeated."
         ),
         click.option("--as", "user", metavar="USER", help="Act as this user or system:serviceaccount:NAMESPACE:NAME."),
-        click.option("--kubeconfig", metavar="FILE", help="Kubeconfig to use; else KUBECONFIG or ~/.kube/config."),
+        click.option("--kubeconfig", metavar="FILE", help="Kubeconfig to use. [default: KUBECONFIG or ~/.kube/config]"),
         click.option("--context", metavar="NAME", help="Context of the kubeconfig.", shell_complete=complete_contexts),
     ):
         decorated = option(decorated)
@@ -238,23 +241,23 @@ def access_options(command: Command) -> Command:
 
 
 def cluster_options(command: Command) -> Command:
-    """`access_options` and `-n`."""
+    """Adds `access_options` and `-n`."""
     namespace = click.option(
         "-n",
         "--namespace",
         metavar="NAME",
-        help="Namespace; else the one of the context.",
+        help="Namespace. [default: that of the context]",
         shell_complete=complete_namespaces,
     )
     return namespace(access_options(command))
 
 
 def dry_run_option(command: Command) -> Command:
-    """`--dry-run=none|client|server`; `client` where no value is given, as kubectl once had it."""
+    """Adds `--dry-run=none|client|server`."""
     return click.option(
         "--dry-run",
         type=click.Choice(["none", "client", "server"]),
         default="none",
         show_default=True,
-        help="client: say what would be sent. server: let the server check it, and keep nothing.",
+        help="client: show what would be sent. server: have the server check it without storing anything.",
     )(command)

@@ -1,4 +1,4 @@
-"""From the words of a command line to a contest of policies, with every mistake named at once."""
+"""Contest of placement policies, from the text of a command line; all errors are reported at once."""
 
 import math
 import os
@@ -20,21 +20,21 @@ from simulator.sweep.result_cache import digest_of
 from simulator.sweep.runner import Run, Swept, runs_of
 
 MOST_SEEDS = 1000
-"""Nobody means more; a slip such as 1-1000000000 would fill the memory."""
+"""Upper limit of `--seeds`: a typing error such as 1-1000000000 would exhaust memory."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the command line asks for, in its own words."""
+class ContestOptions:
+    """Options of the command line, as text and paths."""
 
     policies: str
     seeds: str
     nodes: Path | None = None
     pods: tuple[Path, ...] = ()
     generate: str = ""
-    """Sizes of fleets to make up, such as `300` or `300,600`."""
+    """Numbers of nodes of the fleets to generate, such as `300` or `300,600`."""
     mix: str = "default"
-    """Pods to make up for each of them, one or several mixes."""
+    """Pod mixes to generate for each fleet, separated by commas."""
     prices: str = ""
     rename_nodes: bool = False
     move_share: float = 0.0
@@ -44,39 +44,41 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """Everything that a sweep needs."""
+    """Complete input of a sweep: traces, runs, rules and prices."""
 
     traces: Mapping[str, Snapshot]
     sources: Mapping[str, str]
-    """In a sentence, where each trace comes from."""
+    """Origin of each trace, as a sentence, by trace name."""
     digests: Mapping[str, str]
-    """A short name for the content of each trace."""
+    """Digest of the content of each trace, by trace name."""
     runs: tuple[Run, ...]
     rules: Rules
     prices: Mapping[str, float]
-    """Dollars per GPU and hour of the types that occur."""
+    """Dollars per GPU and hour, of the types that occur in the traces."""
     prices_source: str
 
 
-def contest_from(asked: Asked) -> Contest:
-    """Reads and checks everything before any replay begins. Raises ConfigError with every mistake there is."""
+def contest_from(options: ContestOptions) -> Contest:
+    """Contest of these options, read and checked before any replay starts. Raises ConfigError with every error."""
     mistakes: list[Mistake] = []
 
-    policies = tuple(dict.fromkeys(filter(None, (name.strip() for name in asked.policies.split(",")))))
+    policies = tuple(dict.fromkeys(filter(None, (name.strip() for name in options.policies.split(",")))))
     if not policies:
-        mistakes.append(Mistake("--policies", "none is named", "name one or several, e.g. bestfit,fgd"))
+        mistakes.append(Mistake("--policies", "is empty", "name one or several, such as bestfit,fgd"))
     no_seeds: tuple[int, ...] = ()
     no_prices: dict[str, float] = {}
     no_traces: tuple[dict[str, Snapshot], dict[str, str], dict[str, str]] = ({}, {}, {})
-    seeds = tried(lambda: seeds_from(asked.seeds), no_seeds, mistakes)
-    prices = tried(lambda: prices_from(asked.prices), no_prices, mistakes)
-    if not 0 <= asked.move_share <= 1:
-        mistakes.append(Mistake("--move-share", f"{asked.move_share} is no share", "write a number from 0 to 1"))
-    if asked.report is not None and (found := obstacle(asked.report)):
-        mistakes.append(Mistake(f"--report {asked.report}", found, "name a file in a folder you may write to"))
-    if asked.results is not None and asked.results.exists() and not asked.results.is_dir():
-        mistakes.append(Mistake(f"--results {asked.results}", "is no folder", "name a folder; it need not exist"))
-    traces, sources, digests = tried(lambda: _traces(asked, prices), no_traces, mistakes)
+    seeds = tried(lambda: seeds_from(options.seeds), no_seeds, mistakes)
+    prices = tried(lambda: prices_from(options.prices), no_prices, mistakes)
+    if not 0 <= options.move_share <= 1:
+        mistakes.append(
+            Mistake("--move-share", f"{options.move_share} is not a fraction", "write a number from 0 to 1")
+        )
+    if options.report is not None and (found := obstacle(options.report)):
+        mistakes.append(Mistake(f"--report {options.report}", found, "name a file in a writable folder"))
+    if options.results is not None and options.results.exists() and not options.results.is_dir():
+        mistakes.append(Mistake(f"--results {options.results}", "is not a folder", "name a folder; it need not exist"))
+    traces, sources, digests = tried(lambda: _traces(options, prices), no_traces, mistakes)
     tried(lambda: check_contest(traces, policies), None, mistakes)
     if mistakes:
         raise ConfigError(tuple(mistakes))
@@ -86,28 +88,31 @@ def contest_from(asked: Asked) -> Contest:
         sources=sources,
         digests=digests,
         runs=runs_of(tuple(traces), policies, seeds),
-        rules=Rules(rename_nodes=asked.rename_nodes, move_share=asked.move_share),
+        rules=Rules(rename_nodes=options.rename_nodes, move_share=options.move_share),
         prices={name: price for name, price in prices.items() if name in present},
-        prices_source="given with --prices" if asked.prices else OPENB_PRICES_SOURCE,
+        prices_source="given with --prices" if options.prices else OPENB_PRICES_SOURCE,
     )
 
 
 def seeds_from(text: str) -> tuple[int, ...]:
-    """`42-44,50` → 42, 43, 44, 50. Raises ConfigError."""
+    """Seeds of `42-44,50`: 42, 43, 44, 50. Raises ConfigError."""
     seeds: list[int] = []
     for part in text.split(","):
         found = re.fullmatch(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?", part)
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
         if last < first:
-            raise ConfigError(Mistake("--seeds", f"{part.strip()!r} is no seed or range", "write 42-51 or 1,5,9"))
+            raise ConfigError(Mistake("--seeds", f"{part.strip()!r} is not a seed or a range", "write 42-51 or 1,5,9"))
         if len(seeds) + last - first >= MOST_SEEDS:
-            raise ConfigError(Mistake("--seeds", f"are more than {MOST_SEEDS}", "ask for fewer"))
+            raise ConfigError(Mistake("--seeds", f"has more than {MOST_SEEDS} seeds", "give fewer"))
         seeds.extend(range(first, last + 1))
     return tuple(dict.fromkeys(seeds))
 
 
 def prices_from(text: str) -> dict[str, float]:
-    """`T4=0.35,G2=1.01` → dollars by type; without any text the illustrative prices. Raises ConfigError."""
+    """Dollars per GPU and hour by type, of `T4=0.35,G2=1.01`; "" gives the illustrative openb prices.
+
+    Raises ConfigError.
+    """
     if not text:
         return dict(OPENB_PRICES)
     prices: dict[str, float] = {}
@@ -119,30 +124,36 @@ def prices_from(text: str) -> dict[str, float]:
         except ValueError:
             prices[name] = math.nan
         if not name or not 0 <= prices[name] < math.inf:
-            mistakes.append(Mistake("--prices", f"{part.strip()!r} is no price", "write TYPE=DOLLARS, e.g. T4=0.35"))
+            mistakes.append(
+                Mistake("--prices", f"{part.strip()!r} is not a price", "write TYPE=DOLLARS, such as T4=0.35")
+            )
     if mistakes:
         raise ConfigError(tuple(mistakes))
     return prices
 
 
 def sizes_from(text: str) -> tuple[int, ...]:
-    """`300,600` → 300, 600. Raises ConfigError."""
+    """Fleet sizes of `300,600`: 300, 600. Raises ConfigError."""
     parts = [part.strip() for part in text.split(",")]
     if wrong := [part for part in parts if not re.fullmatch(r"-?\d{1,7}", part)]:
-        raise ConfigError(Mistake("--generate", f"{wrong[0]!r} is no number of nodes", "write 300 or 300,600"))
+        raise ConfigError(Mistake("--generate", f"{wrong[0]!r} is not a number of nodes", "write 300 or 300,600"))
     return tuple(dict.fromkeys(int(part) for part in parts))
 
 
-def _traces(asked: Asked, prices: Mapping[str, float]) -> tuple[dict[str, Snapshot], dict[str, str], dict[str, str]]:
-    """Traces, their sources and the digests of their contents, by name."""
-    return _made_up(asked, prices) if asked.generate else _read(asked, prices)
+def _traces(
+    options: ContestOptions, prices: Mapping[str, float]
+) -> tuple[dict[str, Snapshot], dict[str, str], dict[str, str]]:
+    """Traces, their sources and their digests, each by trace name."""
+    return _generated_traces(options, prices) if options.generate else _traces_from_files(options, prices)
 
 
-def _made_up(asked: Asked, prices: Mapping[str, float]) -> tuple[dict[str, Snapshot], dict[str, str], dict[str, str]]:
+def _generated_traces(
+    options: ContestOptions, prices: Mapping[str, float]
+) -> tuple[dict[str, Snapshot], dict[str, str], dict[str, str]]:
     traces, sources, digests = dict[str, Snapshot](), dict[str, str](), dict[str, str]()
-    mixes = tuple(dict.fromkeys(mix.strip() for mix in asked.mix.split(",")))
+    mixes = tuple(dict.fromkeys(mix.strip() for mix in options.mix.split(",")))
     mistakes: list[Mistake] = []
-    for size, mix in product(sizes_from(asked.generate), mixes):
+    for size, mix in product(sizes_from(options.generate), mixes):
         name = f"generated-{size}-{mix}"
         try:
             traces[name] = trace_of(generate(size, mix=mix), prices)
@@ -155,16 +166,16 @@ def _made_up(asked: Asked, prices: Mapping[str, float]) -> tuple[dict[str, Snaps
     return traces, sources, digests
 
 
-def _read(asked: Asked, prices: Mapping[str, float]) -> tuple[dict[str, Snapshot], dict[str, str], dict[str, str]]:
+def _traces_from_files(
+    options: ContestOptions, prices: Mapping[str, float]
+) -> tuple[dict[str, Snapshot], dict[str, str], dict[str, str]]:
     traces, sources, digests = dict[str, Snapshot](), dict[str, str](), dict[str, str]()
-    nodes = asked.nodes or Path()
+    nodes = options.nodes or Path()
     mistakes: list[Mistake] = []
-    for pods in asked.pods:
+    for pods in options.pods:
         name = pods.stem.removeprefix("openb_pod_list_")
         if name in traces:
-            mistakes.append(
-                Mistake(f"--pods {pods}", f"a trace {name} is there already", "give each file a name of its own")
-            )
+            mistakes.append(Mistake(f"--pods {pods}", f"is a second trace named {name}", "give each file its own name"))
             continue
         try:
             traces[name] = read_trace(nodes, pods, prices)
@@ -178,22 +189,22 @@ def _read(asked: Asked, prices: Mapping[str, float]) -> tuple[dict[str, Snapshot
 
 
 def obstacle(report: Path) -> str:
-    """What will keep a report from being written, "" for nothing: better known before the replays than after them."""
+    """Reason why a report cannot be written, "" for none; checked before the replays rather than after them."""
     if report.is_dir():
         return "is a folder"
     folder = next(parent for parent in report.absolute().parents if parent.exists())
     if not folder.is_dir():
-        return f"{folder} is no folder"
-    return "" if os.access(folder, os.W_OK) else f"{folder} may not be written to"
+        return f"{folder} is not a folder"
+    return "" if os.access(folder, os.W_OK) else f"{folder} is not writable"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What was asked for and what came of it."""
+class ContestResult:
+    """Contest with its finished replays and bounds."""
 
     contest: Contest
     swept: Swept[Run, Replay]
     bound_pct: Mapping[str, float]
-    """The most that any policy could have allocated at 100 % arrived, by trace, mean over the seeds."""
+    """Upper bound of any policy's allocation at 100 % arrived demand, % of the GPUs, by trace; mean over the seeds."""
     started_at: datetime
     wall_s: float

@@ -1,4 +1,4 @@
-"""The machine that a measurement ran on, in the words of a report."""
+"""Description of the machine that a measurement ran on, for reports."""
 
 import os
 import platform
@@ -6,12 +6,12 @@ from pathlib import Path
 
 
 def cores() -> int:
-    """Cores that this process may use, which a container or a batch system may have made fewer."""
+    """Number of cores that this process may use; containers and batch systems may restrict it."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def machine_in_words() -> str:
-    """Such as `16 cores of AMD EPYC 9654, Linux 6.8, Python 3.12.4`."""
+    """Description such as `16 cores of AMD EPYC 9654, Linux 6.8, Python 3.12.4`."""
     system = f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}"
     return f"{cores()} cores of {_processor()}, {system}, Python {platform.python_version()}"
 

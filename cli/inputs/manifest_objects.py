@@ -1,4 +1,4 @@
-"""Manifests as objects to send, of whatever kind: each found right as far as can be known without the server."""
+"""Manifests of any kind as objects to send, checked as far as possible without the server."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,11 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One object as somebody wrote it."""
+    """One object as its manifest states it."""
 
     content: Object
     place: str
-    """Where it stands, for whoever has to mend it."""
+    """File, document and line, for error messages."""
 
     @property
     def api_version(self) -> str:
@@ -40,7 +40,7 @@ class Manifest:
 
 
 def manifests_in(files: Sequence[str]) -> tuple[Manifest, ...]:
-    """The objects of files and folders, in their order. Raises ConfigError with every mistake in every one."""
+    """Objects of files and folders, in their order. Raises ConfigError with every error in all of them."""
     from controller.objects.documents import read_documents
 
     documents, mistakes = read_documents(files, sys.stdin)
@@ -51,7 +51,7 @@ def manifests_in(files: Sequence[str]) -> tuple[Manifest, ...]:
         if not wrong:
             made.append(Manifest(dict(document.content), document.place()))
     if not documents and not mistakes:
-        mistakes.append(Mistake(" ".join(files), "there is nothing to read", "name files or folders that hold objects"))
+        mistakes.append(Mistake(" ".join(files), "contains no objects", "name files or folders with manifests"))
     if mistakes:
         raise ConfigError(tuple(mistakes))
     return tuple(made)
@@ -64,13 +64,13 @@ def _mistakes(document: "Document") -> Sequence[Mistake]:
 
     content = document.content
     if not isinstance(content, Mapping):
-        return (Mistake(document.place(), "is no object", "write apiVersion, kind, metadata"),)
+        return (Mistake(document.place(), "is not an object", "write apiVersion, kind, metadata"),)
     missing = [field for field in ("apiVersion", "kind") if not isinstance(content.get(field), str)]
     if missing:
         return tuple(Mistake(document.place(path=(field,)), "is missing") for field in missing)
     metadata = content.get("metadata")
     if not isinstance(metadata, Mapping) or not metadata.get("name"):
-        return (Mistake(document.place(path=("metadata", "name")), "is missing", "an applied object has a name"),)
+        return (Mistake(document.place(path=("metadata", "name")), "is missing", "give the object a name"),)
     kind = kind_of(content["apiVersion"], content["kind"])
     if kind not in OWN_KINDS or kind is None:
         return ()

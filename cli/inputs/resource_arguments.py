@@ -1,4 +1,4 @@
-"""What the kinds and names on a command line mean, as kubectl reads them."""
+"""Kinds and names on a command line, read as kubectl reads them."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -14,42 +14,42 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One resource, and the objects of it that are wanted."""
+class ResourceArgument:
+    """One resource type, and the names of its requested objects."""
 
     resource: "ApiResource"
     names: tuple[str, ...] = ()
-    """Empty: all."""
+    """Requested names; empty: all objects."""
 
 
-def asked_for(cluster: Cluster, what: tuple[str, ...]) -> list[Asked]:
-    """What the words of a command line mean, as kubectl reads them. Raises ConfigError."""
+def parse_resource_arguments(cluster: Cluster, what: tuple[str, ...]) -> list[ResourceArgument]:
+    """Resources and names of `KIND NAME...`, `KIND,KIND` or `KIND/NAME...`. Raises ConfigError."""
     if any("/" in word for word in what):
         wrong = [word for word in what if word.count("/") != 1 or not all(word.split("/"))]
         if wrong:
-            problem = "stands beside KIND/NAME and is none"
+            problem = "mixes KIND/NAME with a bare name"
             raise ConfigError(Mistake(wrong[0], problem, "write KIND NAME NAME, or KIND/NAME KIND/NAME"))
         pairs = [word.split("/") for word in what]
-        named: dict[str, Asked] = {}
+        named: dict[str, ResourceArgument] = {}
         for kind, name in pairs:
             resource = cluster.discovered.named(kind)
-            before = named.get(resource.full_name, Asked(resource))
+            before = named.get(resource.full_name, ResourceArgument(resource))
             named[resource.full_name] = replace(before, names=(*before.names, name))
         return list(named.values())
     kinds, names = what[0].split(","), what[1:]
     resources: dict[str, ApiResource] = {}
     for kind in filter(None, kinds):
-        for resource in of_word(cluster, kind):
+        for resource in resources_named(cluster, kind):
             resources.setdefault(resource.full_name, resource)
     if not resources:
-        raise ConfigError(Mistake(what[0], "names no kind", "write modelservices, gangs, nodes, ..."))
+        raise ConfigError(Mistake(what[0], "has no kind", "write modelservices, gangs, nodes, ..."))
     if names and is_category(cluster, what[0]):
-        raise ConfigError(Mistake(what[0], "is a category of kinds, which has no names", "name one kind"))
-    return [Asked(resource, names) for resource in resources.values()]
+        raise ConfigError(Mistake(what[0], "is a category of kinds, and names need one kind", "name one kind"))
+    return [ResourceArgument(resource, names) for resource in resources.values()]
 
 
-def of_word(cluster: Cluster, word: str) -> "tuple[ApiResource, ...]":
-    """A kind, or all kinds of a category. Raises ConfigError."""
+def resources_named(cluster: Cluster, word: str) -> "tuple[ApiResource, ...]":
+    """Resource of a kind, or all resources of a category. Raises ConfigError."""
     if is_category(cluster, word):
         return cluster.discovered.in_category(_category(word))
     return (cluster.discovered.named(word),)
@@ -60,23 +60,25 @@ def is_category(cluster: Cluster, word: str) -> bool:
 
 
 def _category(word: str) -> str:
-    """`all` is the category of Tonnage's kinds here; kubectl's `all` are pods, services and their like."""
+    """Category of a word; here `all` means Tonnage's kinds, unlike kubectl's `all` (pods, services and more)."""
     from controller.api.labels import CATEGORY
 
     return CATEGORY if word == "all" else word
 
 
 def name_of(obj: Object) -> str:
-    """`modelservice.tonnage.dev/chat`."""
+    """Name with kind and group, such as `modelservice.tonnage.dev/chat`."""
     group = str(obj.get("apiVersion", "")).rpartition("/")[0]
     kind = str(obj.get("kind", "")).lower()
     return f"{kind}.{group}/{obj['metadata']['name']}" if group else f"{kind}/{obj['metadata']['name']}"
 
 
 async def resource_of(cluster: Cluster, manifest: Manifest) -> "tuple[Cluster, ApiResource]":
-    """The resource of a manifest. The server is asked again where its kind is new: a file before may have defined it.
+    """Resource of a manifest, and the cluster with the discovery used.
 
-    Raises TonnageError when there is no such kind.
+    Discovery is repeated for an unknown kind, because an earlier manifest may have defined it.
+
+    Raises TonnageError when the server has no such kind.
     """
     from controller.kube.discovery import discover
 

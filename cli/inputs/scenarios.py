@@ -1,4 +1,4 @@
-"""From the words of `tonnage whatif` to scenarios, and what came of them."""
+"""Scenarios of `tonnage whatif`, from the text of its options, and their results."""
 
 import math
 import re
@@ -15,12 +15,12 @@ from simulator.scenarios import Answer, Scenario
 from simulator.sweep.runner import Swept
 
 Choices = tuple[tuple[str, float], ...]
-"""One combination: a value for each GPU type that has several."""
+"""One combination of values: (GPU type, value) for each type with an option."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the command line asks for, in its own words."""
+class WhatIfOptions:
+    """Options of the command line, as text and paths."""
 
     demand: str
     slo: str
@@ -34,8 +34,8 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """Scenarios and their answers."""
+class WhatIfResult:
+    """Scenarios with their finished answers."""
 
     scenarios: tuple[Scenario, ...]
     swept: Swept[Scenario, Answer]
@@ -43,26 +43,26 @@ class Outcome:
     wall_s: float
 
 
-def asked_of(asked: Asked) -> tuple[Scenario, ...]:
-    """Every combination, the fleet as it is first. Raises ConfigError with every mistake in the words."""
+def scenarios_from(options: WhatIfOptions) -> tuple[Scenario, ...]:
+    """Every combination of the options; first the fleet unchanged. Raises ConfigError with every error."""
     mistakes: list[Mistake] = []
 
     no_factors: tuple[float, ...] = ()
-    demands = tried(lambda: _factors("--demand", asked.demand), no_factors, mistakes)
-    slos = tried(lambda: _factors("--slo", asked.slo), no_factors, mistakes)
+    demands = tried(lambda: _factors("--demand", options.demand), no_factors, mistakes)
+    slos = tried(lambda: _factors("--slo", options.slo), no_factors, mistakes)
     no_choice: tuple[Choices, ...] = ((),)
-    prices = tried(lambda: _by_type("--price", asked.price, least=0.0), no_choice, mistakes)
-    nodes = tried(lambda: _by_type("--nodes", asked.nodes, whole=True), no_choice, mistakes)
+    prices = tried(lambda: _by_type("--price", options.price, least=0.0), no_choice, mistakes)
+    nodes = tried(lambda: _by_type("--nodes", options.nodes, whole=True), no_choice, mistakes)
     no_seeds: tuple[int, ...] = ()
-    seeds = tried(lambda: seeds_from(asked.seeds), no_seeds, mistakes)
-    policies = tuple(dict.fromkeys(name.strip() for name in asked.policies.split(",")))
+    seeds = tried(lambda: seeds_from(options.seeds), no_seeds, mistakes)
+    policies = tuple(dict.fromkeys(name.strip() for name in options.policies.split(",")))
     mistakes += [
-        Mistake(f"--policies {name!r}", "there is no such policy", f"choose of {', '.join(POLICIES)}")
+        Mistake(f"--policies {name!r}", "there is no such policy", f"choose one of {', '.join(POLICIES)}")
         for name in policies
         if name not in POLICIES
     ]
-    if asked.report is not None and (found := obstacle(asked.report)):
-        mistakes.append(Mistake(f"--report {asked.report}", found, "name a file in a folder you may write to"))
+    if options.report is not None and (found := obstacle(options.report)):
+        mistakes.append(Mistake(f"--report {options.report}", found, "name a file in a writable folder"))
     if mistakes:
         raise ConfigError(tuple(mistakes))
     scenarios = [
@@ -72,8 +72,8 @@ def asked_of(asked: Asked) -> tuple[Scenario, ...]:
     return tuple(dict.fromkeys([Scenario(policies[0], seed=seeds[0]), *scenarios]))
 
 
-def in_words(scenario: Scenario) -> str:
-    """What differs from the fleet as it is."""
+def scenario_label(scenario: Scenario) -> str:
+    """Differences from the fleet as it is, in a few words."""
     parts = [
         *([f"demand × {scenario.demand:g}"] if scenario.demand != 1 else []),
         *([f"time per token × {scenario.slo:g}"] if scenario.slo != 1 else []),
@@ -90,12 +90,12 @@ def _factors(option: str, text: str) -> tuple[float, ...]:
 def _by_type(
     option: str, texts: Sequence[str], *, least: float = -math.inf, whole: bool = False
 ) -> tuple[Choices, ...]:
-    """`A100=2,3` and `H100=4` → ((A100, 2), (H100, 4)) and ((A100, 3), (H100, 4))."""
+    """Combinations of `A100=2,3` and `H100=4`: ((A100, 2), (H100, 4)) and ((A100, 3), (H100, 4))."""
     choices = []
     for text in texts:
         name, is_there, values = text.partition("=")
         if not is_there or not name.strip():
-            raise ConfigError(Mistake(f"{option} {text}", "names no GPU type", "write TYPE=VALUE,VALUE"))
+            raise ConfigError(Mistake(f"{option} {text}", "has no GPU type", "write TYPE=VALUE,VALUE"))
         numbers = [_number(f"{option} {name.strip()}", part, least=least, whole=whole) for part in values.split(",")]
         choices.append([(name.strip(), number) for number in dict.fromkeys(numbers)])
     names = [of_type[0][0] for of_type in choices]
@@ -108,5 +108,5 @@ def _number(option: str, text: str, *, least: float, whole: bool = False) -> flo
     form = r"[+-]?\d{1,6}" if whole else r"\d{1,9}(\.\d*)?|\.\d+"
     if not re.fullmatch(form, text.strip()) or float(text) < least:
         helps = "write whole numbers such as +4,-2" if whole else "write numbers such as 0.5,1,2"
-        raise ConfigError(Mistake(option, f"{text.strip()!r} is no number for it", helps))
+        raise ConfigError(Mistake(option, f"{text.strip()!r} is not a valid number", helps))
     return float(text)

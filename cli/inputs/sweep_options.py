@@ -1,4 +1,4 @@
-"""Options that every sweep has: how many runs at a time, where, and where finished ones are kept."""
+"""Options shared by all sweeps: runs in parallel, where they run, and the folder of finished ones."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,28 +15,28 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def sweep_options(command: Command) -> Command:
-    """`--jobs`, `--ray`, `--results`."""
+    """Adds `--jobs`, `--ray` and `--results`."""
     for option in (
         click.option(
             "--results",
             type=click.Path(path_type=Path),
             metavar="FOLDER",
-            help="Keep finished runs there; the same command again does only those that are missing.",
+            help="Folder for finished runs; repeating the command runs only what is missing.",
         ),
         click.option(
             "--ray",
             default="",
             metavar="ADDRESS|embedded",
-            help="Run on the Ray cluster at HOST:PORT, or on an own Ray on this machine. [default: processes]",
+            help="Run on the Ray cluster at HOST:PORT, or start Ray on this machine. [default: processes]",
         ),
-        click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time on this machine. [default: its cores]"),
+        click.option("--jobs", type=click.IntRange(min=1), help="Parallel runs on this machine. [default: its cores]"),
     ):
         command = option(command)
     return command
 
 
-def way_of(ray: str, jobs: int | None) -> "Executor":
-    """Where runs are done."""
+def executor_of(ray: str, jobs: int | None) -> "Executor":
+    """Executor of the runs: processes, or Ray."""
     if not ray:
         from simulator.sweep.runner import Processes
 
@@ -46,8 +46,8 @@ def way_of(ray: str, jobs: int | None) -> "Executor":
     return OnRay(ray, jobs or cores())
 
 
-def hint(results: Path | None) -> str:
-    """What to do about a sweep that was stopped."""
+def resume_hint(results: Path | None) -> str:
+    """Hint about resuming a sweep that was stopped."""
     if results is None:
-        return "with --results FOLDER, finished runs would be kept for the next time"
-    return f"finished runs are kept in {results}: the same command goes on from there"
+        return "use --results FOLDER to keep finished runs for the next time"
+    return f"finished runs are in {results}; repeat the command to resume"

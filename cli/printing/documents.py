@@ -6,7 +6,7 @@ from cli.printing.plan_figures import Document
 
 
 def written(data: Document, output: str) -> str:
-    """The text of a document; the same document gives the same text."""
+    """Text of a document as `json` or `yaml`; the same document always gives the same text."""
     if output == "json":
         return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     import yaml

@@ -9,8 +9,10 @@ FAILED, WRONG_INPUT = 1, 2
 
 
 def print_error(error: TonnageError) -> None:
-    """An error in kubectl's words: whether the server refused, could not be reached, or it was something else."""
-    refusal = getattr(error, "refusal", None)  # of an API server; its module is not loaded for verbs without one
+    """Print an error as kubectl words it: refused by the server, server not reachable, or any other."""
+    refusal = getattr(
+        error, "refusal", None
+    )  # set by errors of the API server, whose module verbs without a cluster do not load
     if refusal is None:
         click.echo(f"error: {error}", err=True)
     elif refusal.status == 0:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from cli.inputs.contest import Outcome
+from cli.inputs.contest import ContestResult
 from cluster.arrays import FloatArray
 from cluster.version import VERSION
 from simulator.packing.policy_comparison import Rules
@@ -28,13 +28,13 @@ PIPED_WIDTH = 160
 """Wide enough for all columns where there is no terminal to fit into."""
 
 
-def as_table(outcome: Outcome) -> str:
+def as_table(result: ContestResult) -> str:
     """One table for each trace, and its result in a sentence."""
     page = io.StringIO()
     width = get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH
     console = Console(file=page, width=width, no_color=not sys.stdout.isatty(), highlight=False)
-    for trace in _traces(outcome):
-        mine = [s for s in summaries_of(outcome) if s.trace == trace.name]
+    for trace in _traces(result):
+        mine = [s for s in summaries_of(result) if s.trace == trace.name]
         if not mine:
             continue
         console.print(f"{trace.name}: {trace.nodes:,} nodes, {trace.gpus:,} GPUs (simulated)", style="bold")
@@ -76,7 +76,7 @@ def _spread(spread: Spread, digits: int, *, with_sd: bool) -> str:
     return number_in_words(spread.mean, digits) + deviation
 
 
-def as_json(outcome: Outcome) -> str:
+def as_json(result: ContestResult) -> str:
     """The stable form. For one input and seed only `decision_ms` and `upkeep_s` differ from run to run.
 
     Figures that do not exist (a deviation over one seed, dollars without prices) are null.
@@ -84,12 +84,12 @@ def as_json(outcome: Outcome) -> str:
     record = {
         "record": 1,
         "simulated": True,
-        "stopped": outcome.swept.stopped or None,
-        "prices_per_hour": dict(outcome.contest.prices),
-        "rules": asdict(outcome.contest.rules),
-        "traces": [_trace_record(trace) for trace in _traces(outcome)],
-        "policies": [_policy_record(summary) for summary in summaries_of(outcome)],
-        "missing": [{"trace": r.trace, "policy": r.policy, "seed": r.seed} for r in outcome.swept.missing],
+        "stopped": result.swept.stopped or None,
+        "prices_per_hour": dict(result.contest.prices),
+        "rules": asdict(result.contest.rules),
+        "traces": [_trace_record(trace) for trace in _traces(result)],
+        "policies": [_policy_record(summary) for summary in summaries_of(result)],
+        "missing": [{"trace": r.trace, "policy": r.policy, "seed": r.seed} for r in result.swept.missing],
     }
     return json.dumps(record, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
@@ -131,20 +131,20 @@ def _spread_record(values: FloatArray) -> Mapping[str, float | None]:
     return {name: round(v, 6) if math.isfinite(v) else None for name, v in (("mean", spread.mean), ("sd", spread.sd))}
 
 
-def as_html(outcome: Outcome, *, command: str, machine: str) -> str:
+def as_html(result: ContestResult, *, command: str, machine: str) -> str:
     """The report (simulator/reports/sweep_report.py)."""
     about = Circumstances(
         command=command,
-        started_at=f"{outcome.started_at:%Y-%m-%d %H:%M} UTC",
-        wall_s=outcome.wall_s,
+        started_at=f"{result.started_at:%Y-%m-%d %H:%M} UTC",
+        wall_s=result.wall_s,
         machine=machine,
         version=VERSION,
-        rules=_in_words(outcome.contest.rules),
-        prices=outcome.contest.prices,
-        prices_source=outcome.contest.prices_source,
-        stopped=outcome.swept.stopped,
+        rules=_in_words(result.contest.rules),
+        prices=result.contest.prices,
+        prices_source=result.contest.prices_source,
+        stopped=result.swept.stopped,
     )
-    return render_report(summaries_of(outcome), _traces(outcome), about)
+    return render_report(summaries_of(result), _traces(result), about)
 
 
 def _in_words(rules: Rules) -> tuple[str, ...]:
@@ -153,19 +153,19 @@ def _in_words(rules: Rules) -> tuple[str, ...]:
     return renamed + moves
 
 
-def summaries_of(outcome: Outcome) -> tuple[PolicySummary, ...]:
-    return summarise(outcome.swept.done, priced=any(outcome.contest.prices.values()))
+def summaries_of(result: ContestResult) -> tuple[PolicySummary, ...]:
+    return summarise(result.swept.done, priced=any(result.contest.prices.values()))
 
 
-def _traces(outcome: Outcome) -> list[Trace]:
+def _traces(result: ContestResult) -> list[Trace]:
     return [
         Trace(
             name=name,
             nodes=len(trace.nodes),
             gpus=int(trace.nodes.gpus.sum()),
             pods=len(trace.pods),
-            source=outcome.contest.sources[name],
-            bound_pct=outcome.bound_pct.get(name),
+            source=result.contest.sources[name],
+            bound_pct=result.bound_pct.get(name),
         )
-        for name, trace in outcome.contest.traces.items()
+        for name, trace in result.contest.traces.items()
     ]

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from cli.inputs.machine import machine_in_words
-from cli.inputs.scenarios import Outcome, in_words
+from cli.inputs.scenarios import WhatIfResult, scenario_label
 from cli.printing.plan_figures import figure, money
 from cli.printing.tables import table
 from cluster.version import VERSION
@@ -40,14 +40,14 @@ TERMS = {
 }
 
 
-def as_table(outcome: Outcome) -> str:
+def as_table(result: WhatIfResult) -> str:
     """One line for each scenario, the fleet as it is first."""
-    return table(COLUMNS, _rows(outcome))
+    return table(COLUMNS, _rows(result))
 
 
-def _rows(outcome: Outcome) -> list[tuple[str, ...]]:
-    today = outcome.swept.done[0][1]
-    several = _several(outcome)
+def _rows(result: WhatIfResult) -> list[tuple[str, ...]]:
+    today = result.swept.done[0][1]
+    several = _several(result)
     return [
         (
             _name(scenario, several),
@@ -60,31 +60,31 @@ def _rows(outcome: Outcome) -> list[tuple[str, ...]]:
             str(answer.unplaced),
             str(answer.refused_services),
         )
-        for scenario, answer in outcome.swept.done
+        for scenario, answer in result.swept.done
     ]
 
 
-def _several(outcome: Outcome) -> tuple[bool, bool]:
+def _several(result: WhatIfResult) -> tuple[bool, bool]:
     """Whether policies, and seeds, differ between scenarios: then they belong to the names."""
-    return len({s.policy for s in outcome.scenarios}) > 1, len({s.seed for s in outcome.scenarios}) > 1
+    return len({s.policy for s in result.scenarios}) > 1, len({s.seed for s in result.scenarios}) > 1
 
 
 def _name(scenario: Scenario, several: tuple[bool, bool]) -> str:
     policy = f", {scenario.policy}" if several[0] else ""
-    return in_words(scenario) + policy + (f", seed {scenario.seed}" if several[1] else "")
+    return scenario_label(scenario) + policy + (f", seed {scenario.seed}" if several[1] else "")
 
 
-def as_json(outcome: Outcome) -> str:
+def as_json(result: WhatIfResult) -> str:
     """The stable form: the same input gives the same text."""
     record = {
         "record": 1,
         "simulated": True,
-        "stopped": outcome.swept.stopped or None,
+        "stopped": result.swept.stopped or None,
         "scenarios": [
             {"scenario": _plain(scenario), **{name: figure(value) for name, value in asdict(answer).items()}}
-            for scenario, answer in outcome.swept.done
+            for scenario, answer in result.swept.done
         ],
-        "missing": [_plain(scenario) for scenario in outcome.swept.missing],
+        "missing": [_plain(scenario) for scenario in result.swept.missing],
     }
     return json.dumps(record, indent=2, allow_nan=False) + "\n"
 
@@ -93,17 +93,17 @@ def _plain(scenario: Scenario) -> dict[str, object]:
     return asdict(scenario) | {"prices": dict(scenario.prices), "nodes": dict(scenario.nodes)}
 
 
-def as_html(outcome: Outcome) -> str:
+def as_html(result: WhatIfResult) -> str:
     """The report: the table, and what it looks like."""
-    today = outcome.swept.done[0][1]
-    rows = tuple(_rows(outcome))
-    lines = _lines_of(outcome)
+    today = result.swept.done[0][1]
+    rows = tuple(_rows(result))
+    lines = _lines_of(result)
     return render(
         Page(
             title="What if",
             lead="Plans for a fleet as it might be. Nothing was changed anywhere.",
             facts=(
-                ("ran", f"{outcome.started_at:%Y-%m-%d %H:%M} UTC, {outcome.wall_s:.1f} s"),
+                ("ran", f"{result.started_at:%Y-%m-%d %H:%M} UTC, {result.wall_s:.1f} s"),
                 ("command", shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
                 ("machine", machine_in_words()),
                 ("version", f"Tonnage {VERSION}"),
@@ -112,8 +112,8 @@ def as_html(outcome: Outcome) -> str:
             f"run and {today.unplaced} have no place.",
             tables=(PageTable("One line for each scenario, the fleet as it is first.", COLUMNS, rows),),
             charts=(
-                _chart(outcome, "Cost", "Dollars per hour of all services.", lambda a: a.services_per_hour),
-                _chart(outcome, "Pods without a place", "Pods that wait after the plan.", lambda a: a.unplaced),
+                _chart(result, "Cost", "Dollars per hour of all services.", lambda a: a.services_per_hour),
+                _chart(result, "Pods without a place", "Pods that wait after the plan.", lambda a: a.unplaced),
             ),
             terms=TERMS,
             made_by="tonnage whatif",
@@ -123,28 +123,28 @@ def as_html(outcome: Outcome) -> str:
             )
             if len(lines) > 1
             else (),
-            warning=outcome.swept.stopped and f"the sweep ended early ({outcome.swept.stopped})",
+            warning=result.swept.stopped and f"the sweep ended early ({result.swept.stopped})",
         )
     )
 
 
-def _lines_of(outcome: Outcome) -> dict[str, list[tuple[float, Answer]]]:
+def _lines_of(result: WhatIfResult) -> dict[str, list[tuple[float, Answer]]]:
     """Scenarios that differ in demand alone make one line; empty when demand is the same everywhere."""
-    if len({scenario.demand for scenario, _ in outcome.swept.done}) < 2:
+    if len({scenario.demand for scenario, _ in result.swept.done}) < 2:
         return {}
-    several = _several(outcome)
+    several = _several(result)
     lines: dict[str, list[tuple[float, Answer]]] = {}
-    for scenario, answer in outcome.swept.done:
+    for scenario, answer in result.swept.done:
         lines.setdefault(_name(replace(scenario, demand=1.0), several), []).append((scenario.demand, answer))
     return {name: sorted(line, key=lambda point: point[0]) for name, line in lines.items() if len(line) > 1}
 
 
-def _chart(outcome: Outcome, title: str, says: str, value: Callable[[Answer], float]) -> Chart:
-    lines = _lines_of(outcome)
+def _chart(result: WhatIfResult, title: str, says: str, value: Callable[[Answer], float]) -> Chart:
+    lines = _lines_of(result)
     if lines:
         return Chart(title, f"{says} By demand.", drawn(title, lambda axes: _draw_lines(axes, lines, value, says)))
-    names = [_name(scenario, _several(outcome)) for scenario, _ in outcome.swept.done]
-    values = [value(answer) for _, answer in outcome.swept.done]
+    names = [_name(scenario, _several(result)) for scenario, _ in result.swept.done]
+    values = [value(answer) for _, answer in result.swept.done]
     return Chart(title, f"{says} By scenario.", drawn(title, lambda axes: _draw_bars(axes, names, values, says)))
 
 

@@ -1,1 +1,1 @@
-"""Commands, one file per verb; a verb's file is imported when that verb is run."""
+"""Commands, one file per verb; a verb's file is imported only when that verb runs."""

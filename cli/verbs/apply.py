@@ -1,4 +1,4 @@
-"""`tonnage apply`: manifests onto the cluster by server-side apply, or what that would change."""
+"""`tonnage apply`: server-side apply of manifests, or a preview of what it would change."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,6 +9,7 @@ from cli.inputs.cluster import Cluster, Impersonated, cluster_options, dry_run_o
 from cli.inputs.manifest_objects import Manifest, manifests_in
 from cli.inputs.resource_arguments import name_of, resource_of
 from cli.printing.errors import FAILED, print_error
+from cli.printing.object_output import TextChoice
 from cluster.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became, or would become, of one manifest."""
+    """Object of one manifest before and after the apply; `after` is a preview with --dry-run."""
 
     before: Object | None
     after: Object
@@ -35,9 +36,9 @@ class Applied:
 @click.command(epilog="tonnage apply -f services.yaml --dry-run=server")
 @click.option("-f", "--filename", "files", multiple=True, required=True, type=click.Path(allow_dash=True),
               help="Manifest file, or folder of them; may be repeated. - reads standard input.")  # fmt: skip
-@click.option("--force-conflicts", is_flag=True, help="Take over fields that somebody else owns.")
-@click.option("-o", "--output", type=click.Choice(["words", "name", "json", "yaml"]), default="words",
-              show_default=True)  # fmt: skip
+@click.option("--force-conflicts", is_flag=True, help="Take over fields that have another owner.")
+@click.option("-o", "--output", type=TextChoice(["text", "name", "json", "yaml"]), default="text",
+              show_default=True, help="Format of the results.")  # fmt: skip
 @dry_run_option
 @cluster_options
 @click.pass_context
@@ -54,11 +55,11 @@ def apply(
     *,
     force_conflicts: bool,
 ) -> None:
-    """Make objects as manifests say, by server-side apply as `tonnage-cli`.
+    """Create or update objects from manifests, by server-side apply as field manager `tonnage-cli`.
 
-    All mistakes that can be known are told before anything is sent. --dry-run shows the difference to what is there,
-    and for Tonnage's kinds how the plan for the cluster changes: `server` has the server work it out, `client` lays
-    the manifest over what is there and asks nobody.
+    Errors that can be found without the server are reported before anything is sent. --dry-run shows the difference
+    to the stored object and, for Tonnage's kinds, to the plan for the cluster: `server` lets the API server compute
+    the result, `client` merges the manifest into the stored object locally.
     """
     manifests = manifests_in(files)
 
@@ -81,25 +82,25 @@ async def _applied(
             cluster, resource = await resource_of(cluster, manifest)
             made = await _one(cluster, manifest, resource, dry_run, force=force)
         except KubeWriteError as error:
-            if not _say_conflict(error, manifest):
+            if not _print_conflict(error, manifest):
                 print_error(error)
             continue
         except KubeReadError as error:
             print_error(error)
             continue
         done.append(made)
-        _say_applied(made, dry_run, output)
-    if dry_run != "none" and output == "words":
-        await _say_plan_change(cluster, [made.after for made in done])
+        _print_applied(made, dry_run, output)
+    if dry_run != "none" and output == "text":
+        await _print_plan_change(cluster, [made.after for made in done])
     return len(done) == len(manifests)
 
 
 def _check_namespaces(manifests: tuple[Manifest, ...], namespace: str | None) -> None:
     wrong = [each for each in manifests if namespace and each.namespace and each.namespace != namespace]
     if wrong:
-        problem = "is in namespace {}, and -n says {}"
+        problem = "is in namespace {}, but -n is {}"
         raise ConfigError(
-            tuple(Mistake(m.place, problem.format(m.namespace, namespace), "leave one of them out") for m in wrong)
+            tuple(Mistake(m.place, problem.format(m.namespace, namespace), "remove one of them") for m in wrong)
         )
 
 
@@ -119,14 +120,16 @@ async def _one(cluster: Cluster, manifest: Manifest, resource: "ApiResource", dr
 
 
 def overlaid(below: Any, above: Any) -> Any:
-    """A manifest laid over an object: maps are merged, all else is replaced. Close to what the server would make of it,
-    which knows lists that are maps, and defaults."""
+    """Manifest merged into an object: maps are merged, all other values replaced.
+
+    An approximation: the server also merges lists by their keys and sets defaults.
+    """
     if not isinstance(below, dict) or not isinstance(above, dict):
         return above
     return {**below, **{key: overlaid(below.get(key), value) for key, value in above.items()}}
 
 
-def _say_applied(made: Applied, dry_run: str, output: str) -> None:
+def _print_applied(made: Applied, dry_run: str, output: str) -> None:
     from cli.printing.colors import echo_difference
     from cli.printing.differences import object_lines
     from cli.printing.object_output import Output, text_of, without_managed_fields
@@ -150,22 +153,22 @@ def _say_applied(made: Applied, dry_run: str, output: str) -> None:
     echo_difference(lines)
 
 
-def _say_conflict(error: Any, manifest: Manifest) -> bool:
-    """Who owns what, and what helps; False when the error is no conflict of owners."""
+def _print_conflict(error: Any, manifest: Manifest) -> bool:
+    """Print the conflicting fields with their owners, and the remedy; False if the error is not such a conflict."""
     from controller.kube.crud import owners_in_conflict
 
     conflicts = list(owners_in_conflict(error.refusal))
     if not conflicts:
         return False
-    click.echo(f"Error from server (Conflict): {manifest.kind}/{manifest.name} has fields that others own:", err=True)
+    click.echo(f"Error from server (Conflict): {manifest.kind}/{manifest.name} has fields with other owners:", err=True)
     for owner, field in conflicts:
         click.echo(f"  {field}: {owner}", err=True)
-    click.echo("leave these fields out of the manifest, or take them over with --force-conflicts", err=True)
+    click.echo("remove these fields from the manifest, or take them over with --force-conflicts", err=True)
     return True
 
 
-async def _say_plan_change(cluster: Cluster, objects: list[Object]) -> None:
-    """How the plan for the whole cluster changes with these objects; silent where none of them is planned from."""
+async def _print_plan_change(cluster: Cluster, objects: list[Object]) -> None:
+    """Print how the plan for the whole cluster changes with these objects; nothing if none of them affects plans."""
     from controller.api.kinds import OWN_KINDS
 
     planned_from = {(kind.api_version, kind.name) for kind in OWN_KINDS if kind.is_planned_from}
@@ -191,6 +194,6 @@ async def _say_plan_change(cluster: Cluster, objects: list[Object]) -> None:
 
 
 def with_stored_fields(obj: Object) -> Object:
-    """What a stored object always has, and a client's draft has not."""
+    """Object with the metadata that stored objects always have and a client's draft lacks."""
     metadata = {"uid": "", "resourceVersion": "0", "generation": 1, **obj["metadata"]}
     return {**obj, "metadata": metadata}

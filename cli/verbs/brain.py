@@ -1,4 +1,4 @@
-"""`tonnage brain`: the server that stands beside the head of a Ray cluster and plans for the operator."""
+"""`tonnage brain`: remote planner process, which runs beside the head of a Ray cluster and plans for the operator."""
 
 import signal
 import socket
@@ -17,17 +17,19 @@ from controller.report.logs import configure_logs
 
 @click.group()
 def brain() -> None:
-    """Plan on a Ray cluster for an operator elsewhere."""
+    """Run planners on a Ray cluster for an operator elsewhere."""
 
 
 @brain.command()
-@click.option("--listen", default="0.0.0.0:6390", show_default=True, help="Address for the operator to connect to.")
-@click.option("--token-file", type=click.Path(path_type=Path), required=True, help="Token that the operator knows too.")
-@click.option("--ray-address", required=True, help="host:port of the Ray head; this machine must be one of its nodes.")
-@click.option("--ray-token-file", required=True, help="Token of the Ray cluster.")
-@click.option("--planners", type=click.IntRange(1, 64), default=1, show_default=True, help="Actors that plan.")
+@click.option("--listen", default="0.0.0.0:6390", show_default=True, help="HOST:PORT on which the operator connects.")
+@click.option(
+    "--token-file", type=click.Path(path_type=Path), required=True, help="File with the token shared with the operator."
+)
+@click.option("--ray-address", required=True, help="HOST:PORT of the Ray head; this machine must be one of its nodes.")
+@click.option("--ray-token-file", required=True, help="File with the token of the Ray cluster.")
+@click.option("--planners", type=click.IntRange(1, 64), default=1, show_default=True, help="Number of planner actors.")
 def serve(listen: str, token_file: Path, ray_address: str, ray_token_file: str, planners: int) -> None:
-    """Wait for the operator and give it planners on the Ray cluster, until SIGTERM."""
+    """Wait for the operator's connection and plan for it on the Ray cluster, until SIGTERM."""
     configure_logs("auto", "info")
     log = structlog.get_logger("brain")
     try:
@@ -43,7 +45,7 @@ def serve(listen: str, token_file: Path, ray_address: str, ray_token_file: str, 
 
     def end(number: int, _: FrameType | None) -> None:
         log.info("ending", signal=signal.Signals(number).name)
-        # Closing alone would leave a thread that waits in accept() where it is.
+        # Closing alone would not wake a thread that waits in accept().
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
 

@@ -1,4 +1,4 @@
-"""`tonnage bundle`: a support bundle of the operator's last cycles, for whoever is asked why."""
+"""`tonnage bundle`: support bundle of the operator's last cycles, to explain or replay its decisions."""
 
 import sys
 import time
@@ -15,11 +15,9 @@ if TYPE_CHECKING:
 
 @click.command(epilog="tonnage bundle -o bundle.tar.gz && tonnage replay bundle.tar.gz")
 @click.option(
-    "-o", "--output", metavar="FILE", help="Where to; - is standard output. [default: tonnage-bundle-TIME.tar.gz]"
+    "-o", "--output", metavar="FILE", help="File to write; - is standard output. [default: tonnage-bundle-TIME.tar.gz]"
 )
-@click.option(
-    "--from", "origin", metavar="URL", help="Address of an operator's probe port, such as http://127.0.0.1:8081."
-)
+@click.option("--from", "origin", metavar="URL", help="URL of an operator's probe port, such as http://127.0.0.1:8081.")
 @access_options
 def bundle(
     output: str | None,
@@ -29,14 +27,15 @@ def bundle(
     user: Impersonated | None,
     timeout_s: float,
 ) -> None:
-    """Fetch what the operator saw, wanted and did in its last cycles, with settings, versions and Events, as a tar.gz.
+    """Fetch the snapshots, plans and results of the operator's last cycles, with settings, versions and Events.
 
-    Every running replica is asked through the API server (needs get of pods/proxy in its namespace). --from asks one
-    address instead; Events are then added where --context or --kubeconfig names the cluster.
+    The result is a tar.gz. All running replicas are read through the API server, which needs permission to get
+    pods/proxy in their namespace. --from reads one address instead; Events are then included only if --context or
+    --kubeconfig names the cluster.
 
-    It holds names of nodes, pods, gangs and services, and labels and taints of nodes. It holds no Secret, no
-    environment of a container, and no annotation as such. Read
-    decisions.json and latest-snapshot.json in it before you send it.
+    A bundle contains names of nodes, pods, gangs and services, and labels and taints of nodes. It contains no Secrets,
+    no container environments, and no raw annotations. Read decisions.json and latest-snapshot.json in it before you
+    send it.
     """
     from cli.printing.bundle_output import summary
 
@@ -72,7 +71,7 @@ def _from_address(origin: str, target: Target, *, named: bool) -> "tuple[Bundle,
 
     made = bundle_at(origin, target.access.request_timeout_s)
     if not named:
-        return made, [], ["Events: no cluster was named by --context or --kubeconfig"]
+        return made, [], ["Events: neither --context nor --kubeconfig names a cluster"]
     events, unread = on_cluster(target, lambda cluster: events_on(cluster, is_ours))
     return made, events, unread
 

@@ -1,4 +1,4 @@
-"""`tonnage completion`: the script that makes a shell complete our verbs, options and object names."""
+"""`tonnage completion`: script that makes a shell complete verbs, options and object names."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -12,7 +12,7 @@ SHELLS = ("bash", "fish", "zsh")
 @click.command()
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
-    """Print the completion script of a shell.
+    """Print the completion script for a shell.
 
     \b
     bash:  source <(tonnage completion bash)
@@ -23,9 +23,9 @@ def completion(shell: str) -> None:
 
 
 def script(shell: str) -> str:
-    """The script, for a shell in SHELLS."""
+    """Completion script. shell: one of SHELLS."""
     made = get_completion_class(shell)
     if made is None:
-        raise TonnageError(f"completing for {shell}: this version of click does not know it; use one of {SHELLS}")
+        raise TonnageError(f"completing for {shell}: not supported by the installed click; use one of {SHELLS}")
     source = made(tonnage, {}, "tonnage", "_TONNAGE_COMPLETE")
     return source.source_template % source.source_vars()

@@ -1,4 +1,4 @@
-"""`tonnage controlplane`: a real control plane on this machine, to try Tonnage without a cluster."""
+"""`tonnage controlplane`: real Kubernetes control plane on this machine, to try Tonnage without a cluster."""
 
 import json
 import shlex
@@ -11,7 +11,7 @@ import click
 
 from cli.printing.errors import FAILED
 
-if TYPE_CHECKING:  # what stands behind these is imported once the options are known to be right
+if TYPE_CHECKING:  # imported only after the options were checked
     from simulator.controlplane.binaries.programs import Programs
     from simulator.controlplane.commands import Settings
     from simulator.controlplane.folder import Folder
@@ -22,7 +22,7 @@ folder_option = click.option(
     "path",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Folder of the control plane; another folder is another one. [default: ~/.local/state/tonnage/controlplane]",
+    help="Folder of the control plane; each folder is a separate one. [default: ~/.local/state/tonnage/controlplane]",
 )
 
 
@@ -31,38 +31,38 @@ def controlplane() -> None:
     """Run a real Kubernetes control plane on this machine, with simulated GPU nodes.
 
     Upstream's etcd, API server, scheduler and controller manager on loopback, with RBAC. The first start builds them,
-    which takes some minutes; docs/controlplane.md tells more.
+    which takes several minutes. See docs/controlplane.md.
     """
 
 
 @controlplane.command(epilog='eval "$(tonnage controlplane up --nodes 50)" && kubectl get nodes')
 @folder_option
-@click.option("--nodes", type=click.IntRange(min=0), help="Simulate so many nodes of a generated fleet.")
+@click.option("--nodes", type=click.IntRange(min=0), help="Simulate this number of nodes of a generated fleet.")
 @click.option(
     "--nodes-from",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE",
     help="Simulate the nodes of these manifests, such as examples/nodes.yaml.",
 )
-@click.option("--seed", type=int, help="Of the generated fleet.")
+@click.option("--seed", type=int, help="Seed of the generated fleet.")
 @click.option(
     "--dra-driver",
     metavar="DRIVER",
-    help="Publish the generated GPUs in ResourceSlices of this driver, such as gpu.nvidia.com, for ResourceClaims.",
+    help="Publish the generated GPUs in ResourceSlices of this DRA driver, such as gpu.nvidia.com.",
 )
-@click.option("--node-lifecycle/--no-node-lifecycle", default=None, help="Evict pods from nodes that fall silent.")
-@click.option("--dry-run", is_flag=True, help="Print the command lines that would be run, and run none.")
+@click.option("--node-lifecycle/--no-node-lifecycle", default=None, help="Evict pods from nodes that stop reporting.")
+@click.option("--dry-run", is_flag=True, help="Print the command lines without running them.")
 def up(path: Path | None, nodes: int | None, nodes_from: Path | None, *, dry_run: bool, **asked: object) -> None:
-    """Start it, or what is missing of it; return when it serves.
+    """Start the control plane, or its missing processes; return when it serves.
 
-    Options that are left out stay as they were at the last start. Prints the line that points kubectl at it.
+    Omitted options keep their values of the last start. Prints the line that points kubectl at it.
     """
     from simulator.controlplane.binaries.build_progress import progress_on
     from simulator.controlplane.binaries.programs import control_plane_programs
     from simulator.controlplane.server import up as start
 
     if nodes is not None and nodes_from is not None:
-        raise click.UsageError("--nodes makes a fleet up and --nodes-from reads one: give one of them")
+        raise click.UsageError("give either --nodes (a generated fleet) or --nodes-from (a file)")
     folder = folder_at(path)
     settings = settings_from(folder, nodes=nodes, nodes_from=nodes_from, **asked)
     programs = control_plane_programs(on_progress=progress_on(sys.stderr))
@@ -77,10 +77,10 @@ def up(path: Path | None, nodes: int | None, nodes_from: Path | None, *, dry_run
 
 @controlplane.command()
 @folder_option
-@click.option("--delete", is_flag=True, help="Delete the folder too: the cluster with all objects in it, and the logs.")
-@click.option("--dry-run", is_flag=True, help="Say what would be stopped.")
+@click.option("--delete", is_flag=True, help="Also delete the folder: all objects of the cluster, and the logs.")
+@click.option("--dry-run", is_flag=True, help="Print what would be stopped.")
 def down(path: Path | None, *, delete: bool, dry_run: bool) -> None:
-    """Stop it. The cluster's objects are there again at the next start, unless they are deleted."""
+    """Stop the control plane. Its objects are kept for the next start, unless --delete is given."""
     from simulator.controlplane.server import down as stop
     from simulator.controlplane.server import status as status_of
 
@@ -99,7 +99,7 @@ def down(path: Path | None, *, delete: bool, dry_run: bool) -> None:
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.pass_context
 def status(ctx: click.Context, path: Path | None, output: str) -> None:
-    """Show what runs. Exit with 1 when nothing does, or something does not serve."""
+    """Show the running processes. Exits with 1 if none runs or one does not serve."""
     from simulator.controlplane.server import status as status_of
 
     folder = folder_at(path)
@@ -120,7 +120,7 @@ def folder_at(path: Path | None) -> "Folder":
 def settings_from(
     folder: "Folder", *, nodes: int | None = None, nodes_from: Path | None = None, **asked: object
 ) -> "Settings":
-    """The settings of the last start, changed by what was asked for now."""
+    """Settings of the last start, changed by the options given now."""
     from simulator.controlplane.commands import Settings
     from simulator.controlplane.server import state_of
 
@@ -130,8 +130,8 @@ def settings_from(
         settings = replace(settings, nodes=nodes, manifests="")
     if nodes_from is not None:
         settings = replace(settings, nodes=0, manifests=str(nodes_from.absolute()))
-    told = {name: value for name, value in asked.items() if value is not None}
-    return replace(settings, **told)  # type: ignore[arg-type]  # click gives each option its declared type
+    given = {name: value for name, value in asked.items() if value is not None}
+    return replace(settings, **given)  # type: ignore[arg-type]  # click gives each option its declared type
 
 
 def commands_as_text(folder: "Folder", settings: "Settings", programs: "Programs") -> str:
@@ -143,7 +143,7 @@ def commands_as_text(folder: "Folder", settings: "Settings", programs: "Programs
 
 def in_words(made: "ControlPlane", programs: "Programs") -> list[str]:
     lines = [f"not started: {reason}" for reason in made.missing.values()]
-    began = f"ready in {made.ready_in_s:.1f} s" if made.started else "was running already"
+    began = f"ready in {made.ready_in_s:.1f} s" if made.started else "was already running"
     lines.append(f"{made.url} {began}; logs in {made.folder.log_of('kube-apiserver').parent}")
     if kubectl := programs.path.get("kubectl"):
         lines.append(f"kubectl of the same release: {kubectl}")

@@ -1,4 +1,4 @@
-"""`tonnage delete`: the end of objects, seen through until they are gone."""
+"""`tonnage delete`: deletes objects and waits until they are gone."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,6 +18,7 @@ from cli.inputs.cluster import (
     target_from,
 )
 from cli.printing.errors import FAILED, print_error
+from cli.printing.object_output import TextChoice
 from cluster.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ CASCADES = ("background", "foreground", "orphan")
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
-    """An object that is to go."""
+class DeletionTarget:
+    """Object to delete."""
 
     resource: "ApiResource"
     namespace: str
@@ -43,18 +44,18 @@ class Doomed:
         where = f" from {self.namespace} namespace" if self.resource.is_namespaced else ""
         return f'{self.resource.full_kind} "{self.name}" {{}}{where}'
 
-    def told(self, deed: str) -> str:
-        """kubectl's words."""
-        return str(self).format(deed)
+    def sentence(self, verb: str) -> str:
+        """Result as kubectl words it: `gang.tonnage.dev "x" deleted from default namespace`."""
+        return str(self).format(verb)
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class DeleteOptions:
     cascade: str
     grace_s: int | None
     wait: bool
     timeout_s: float
-    """0: as long as it takes."""
+    """Limit of the wait; 0: none."""
     dry_run: str
     ignore_not_found: bool
     names_only: bool
@@ -63,17 +64,24 @@ class How:
 @click.command(epilog="tonnage delete modelservice chat")
 @click.argument("what", nargs=-1, metavar="[KIND NAME... | KIND/NAME...]", shell_complete=complete_kinds_and_names)
 @click.option("-f", "--filename", "files", multiple=True, type=click.Path(allow_dash=True),
-              help="The objects of this manifest file or folder; may be repeated. - reads standard input.")  # fmt: skip
+              help="Manifest file or folder of the objects; may be repeated. - reads standard input.")  # fmt: skip
 @click.option("-l", "--selector", metavar="SELECTOR", help="All objects of the kind with these labels.")
 @click.option("--all", "everything", is_flag=True, help="All objects of the kind in the namespace.")
 @click.option("--cascade", type=click.Choice(CASCADES), default="background", show_default=True,
-              help="What becomes of what it owns: deleted behind it, before it, or kept.")  # fmt: skip
-@click.option("--grace-period", "grace_s", type=click.IntRange(min=0), metavar="SECONDS", help="For pods to end in.")
-@click.option("--wait/--no-wait", default=True, show_default=True, help="Return once the objects are gone.")
+              help="Owned objects: deleted afterwards, deleted before it, or kept.")  # fmt: skip
+@click.option(
+    "--grace-period",
+    "grace_s",
+    type=click.IntRange(min=0),
+    metavar="SECONDS",
+    help="Seconds that pods get to terminate.",
+)
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Return only after the objects are gone.")
 @click.option("--timeout", "within_s", type=duration, default=0.0, metavar="DURATION",
-              help="Wait so long at most. [default: as long as it takes]")  # fmt: skip
-@click.option("--ignore-not-found", is_flag=True, help="An object that is not there is as good as deleted.")
-@click.option("-o", "--output", type=click.Choice(["words", "name"]), default="words", show_default=True)
+              help="Limit of the wait. [default: none]")  # fmt: skip
+@click.option("--ignore-not-found", is_flag=True, help="Treat a missing object as deleted.")
+@click.option("-o", "--output", type=TextChoice(["text", "name"]), default="text", show_default=True,
+              help="Format of the results.")  # fmt: skip
 @dry_run_option
 @cluster_options
 @click.pass_context
@@ -97,90 +105,92 @@ def delete(
     wait: bool,
     ignore_not_found: bool,
 ) -> None:
-    """Delete objects, by name or as manifests name them, and wait until they are gone.
+    """Delete objects, by name or from manifests, and wait until they are gone.
 
-    "deleted" is said of an object that is gone; with --no-wait, of one that still ends, "deletion began".
+    Prints "deleted" for an object that is gone, and with --no-wait "deletion began" for one that still terminates.
     """
     if bool(what) == bool(files):
-        raise click.UsageError("name objects (KIND NAME), or a file (-f), and not both")
-    how = How(cascade, grace_s, wait, within_s, dry_run, ignore_not_found, output == "name")
+        raise click.UsageError("give either objects (KIND NAME) or a file (-f)")
+    options = DeleteOptions(cascade, grace_s, wait, within_s, dry_run, ignore_not_found, output == "name")
 
     async def work(cluster: Cluster) -> bool:
-        doomed = [each async for each in _doomed(cluster, what, files, selector, everything=everything)]
-        if not doomed:
+        targets = [each async for each in _targets(cluster, what, files, selector, everything=everything)]
+        if not targets:
             click.echo("No resources found", err=True)
-        # One after the other, as kubectl: what hangs is the one whose name was not printed yet.
-        return all([await _deleted(cluster, each, how) for each in doomed])
+        # One at a time, as kubectl does: an object that hangs is the first one not printed.
+        return all([await _deleted(cluster, each, options) for each in targets])
 
     if not on_cluster(target_from(kubeconfig, context, user, timeout_s, namespace), work):
         ctx.exit(FAILED)
 
 
-async def _doomed(
+async def _targets(
     cluster: Cluster, what: tuple[str, ...], files: tuple[str, ...], selector: str | None, *, everything: bool
-) -> AsyncIterator[Doomed]:
+) -> AsyncIterator[DeletionTarget]:
     from cli.inputs.manifest_objects import manifests_in
-    from cli.inputs.resource_arguments import asked_for, resource_of
+    from cli.inputs.resource_arguments import parse_resource_arguments, resource_of
     from controller.kube import crud
 
     for manifest in manifests_in(files) if files else ():
         cluster, resource = await resource_of(cluster, manifest)
-        yield Doomed(resource, manifest.namespace or cluster.namespace, manifest.name)
-    for asked in asked_for(cluster, what) if what else ():
-        if not asked.names and not selector and not everything:
+        yield DeletionTarget(resource, manifest.namespace or cluster.namespace, manifest.name)
+    for argument in parse_resource_arguments(cluster, what) if what else ():
+        if not argument.names and not selector and not everything:
             raise ConfigError(Mistake(" ".join(what), "names no object", "give names, -l or --all"))
-        for name in asked.names:
-            yield Doomed(asked.resource, cluster.namespace, name)
-        if not asked.names:
-            path = asked.resource.collection(cluster.namespace)
+        for name in argument.names:
+            yield DeletionTarget(argument.resource, cluster.namespace, name)
+        if not argument.names:
+            path = argument.resource.collection(cluster.namespace)
             query = {"labelSelector": selector} if selector else {}
             for obj in await crud.list_all(cluster.connection, path, query):
-                yield Doomed(asked.resource, cluster.namespace, obj["metadata"]["name"])
+                yield DeletionTarget(argument.resource, cluster.namespace, obj["metadata"]["name"])
 
 
-async def _deleted(cluster: Cluster, doomed: Doomed, how: How) -> bool:
-    """Whether it is gone, or was asked to go as `how` says. Tells what happened."""
+async def _deleted(cluster: Cluster, target: DeletionTarget, options: DeleteOptions) -> bool:
+    """Delete one object as `options` ask and print the result; False if that failed or timed out."""
     from controller.kube import crud
     from controller.kube.errors import KubeReadError, KubeWriteError
 
     try:
-        before = await crud.read(cluster.connection, doomed.path)
-        if how.dry_run == "client":
-            _say(doomed, "deleted", how)
+        before = await crud.read(cluster.connection, target.path)
+        if options.dry_run == "client":
+            _print_result(target, "deleted", options)
             return True
         answer = await crud.delete(
             cluster.connection,
-            doomed.path,
-            cascade=how.cascade.capitalize(),
-            grace_s=how.grace_s,
-            dry_run=how.dry_run == "server",
+            target.path,
+            cascade=options.cascade.capitalize(),
+            grace_s=options.grace_s,
+            dry_run=options.dry_run == "server",
         )
-        is_gone = answer.get("kind") == "Status" or how.dry_run == "server"
-        if not is_gone and how.wait:
-            async with asyncio.timeout(how.timeout_s or None):
-                await crud.until_gone(cluster.connection, doomed.path, before["metadata"]["uid"])
+        is_gone = answer.get("kind") == "Status" or options.dry_run == "server"
+        if not is_gone and options.wait:
+            async with asyncio.timeout(options.timeout_s or None):
+                await crud.until_gone(cluster.connection, target.path, before["metadata"]["uid"])
             is_gone = True
     except (KubeReadError, KubeWriteError) as error:
-        if error.refusal.status == 404 and how.ignore_not_found:
+        if error.refusal.status == 404 and options.ignore_not_found:
             return True
         print_error(error)
         return False
     except TimeoutError:
-        click.echo(f"error: {doomed.told('still ends')} after {how.timeout_s:g} s{_holders(answer)}", err=True)
+        click.echo(
+            f"error: {target.sentence('still terminating')} after {options.timeout_s:g} s{_holders(answer)}", err=True
+        )
         return False
-    _say(doomed, "deleted" if is_gone else f"deletion began{_holders(answer)}", how)
+    _print_result(target, "deleted" if is_gone else f"deletion began{_holders(answer)}", options)
     return True
 
 
 def _holders(answer: Object) -> str:
-    """What holds an object that ends."""
+    """Finalizers that hold a terminating object, for a message; "" for none."""
     finalizers = answer.get("metadata", {}).get("finalizers") or ()
     return f" (held by {', '.join(finalizers)})" if finalizers else ""
 
 
-def _say(doomed: Doomed, deed: str, how: How) -> None:
-    if how.names_only:
-        click.echo(f"{doomed.resource.full_kind}/{doomed.name}")
+def _print_result(target: DeletionTarget, verb: str, options: DeleteOptions) -> None:
+    if options.names_only:
+        click.echo(f"{target.resource.full_kind}/{target.name}")
         return
-    tail = {"client": " (dry run)", "server": " (server dry run)"}.get(how.dry_run, "")
-    click.echo(doomed.told(deed) + tail)
+    tail = {"client": " (dry run)", "server": " (server dry run)"}.get(options.dry_run, "")
+    click.echo(target.sentence(verb) + tail)

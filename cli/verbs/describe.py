@@ -1,4 +1,4 @@
-"""`tonnage describe`: one object with everything that a reader of it wants to know next."""
+"""`tonnage describe`: details of objects, with their pods, conditions and events."""
 
 import time
 from dataclasses import replace
@@ -11,7 +11,7 @@ from cli.printing.errors import FAILED, print_error
 from cluster.errors import ConfigError, Mistake
 
 if TYPE_CHECKING:
-    from cli.inputs.resource_arguments import Asked
+    from cli.inputs.resource_arguments import ResourceArgument
     from cli.printing.describe_page import Related
     from controller.kube.discovery import ApiResource
 
@@ -21,8 +21,8 @@ Object = dict[str, Any]
 @click.command(epilog="tonnage describe modelservice chat")
 @click.argument("what", nargs=-1, required=True, metavar="KIND [NAME...] | KIND/NAME...",
                 shell_complete=complete_kinds_and_names)  # fmt: skip
-@click.option("-A", "--all-namespaces", is_flag=True, help="In all namespaces, where no object is named.")
-@click.option("-l", "--selector", metavar="SELECTOR", help="Objects of the kind with these labels.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="In all namespaces; not with object names.")
+@click.option("-l", "--selector", metavar="SELECTOR", help="Only objects with these labels.")
 @cluster_options
 @click.pass_context
 def describe(
@@ -37,10 +37,10 @@ def describe(
     *,
     all_namespaces: bool,
 ) -> None:
-    """Tell all about objects: status, conditions, cost, mix by GPU type, routing, where their pods run or why they do
-    not, and what was decided about them.
+    """Show objects in detail: status, conditions, cost, mix by GPU type, routing, where their pods run or why they are
+    pending, and the decisions about them.
 
-    For Tonnage's kinds, nodes and pods; kubectl describes the others.
+    Supports Tonnage's kinds, nodes and pods; use kubectl describe for other kinds.
     """
 
     async def work(cluster: Cluster) -> bool:
@@ -53,39 +53,41 @@ def describe(
 
 
 async def _described(cluster: Cluster, what: tuple[str, ...], selector: str | None) -> bool:
-    from cli.inputs.resource_arguments import asked_for
+    from cli.inputs.resource_arguments import parse_resource_arguments
     from cli.printing.describe_page import page
     from controller.api.labels import GROUP
     from controller.kube.errors import KubeReadError
 
     is_whole, pages = True, []
-    for asked in asked_for(cluster, what):
-        if asked.resource.group != GROUP and asked.resource.kind not in ("Node", "Pod"):
-            raise ConfigError(Mistake(asked.resource.full_name, "is not described here", "see kubectl describe"))
+    for argument in parse_resource_arguments(cluster, what):
+        if argument.resource.group != GROUP and argument.resource.kind not in ("Node", "Pod"):
+            raise ConfigError(
+                Mistake(argument.resource.full_name, "is not supported by this verb", "use kubectl describe")
+            )
         objects: list[Object] = []
         try:
-            objects = await _read(cluster, asked, selector)
+            objects = await _read(cluster, argument, selector)
         except KubeReadError as error:
             print_error(error)
             is_whole = False
-        api = {"apiVersion": asked.resource.api_version, "kind": asked.resource.kind}
+        api = {"apiVersion": argument.resource.api_version, "kind": argument.resource.kind}
         for obj in objects:
             whole = {**api, **obj}
-            pages.append(page(whole, await _related(cluster, asked.resource, whole), time.time()))
+            pages.append(page(whole, await _related(cluster, argument.resource, whole), time.time()))
     click.echo("\n\n".join(pages), nl=False)
     if not pages and is_whole:
         click.echo("No resources found", err=True)
     return is_whole
 
 
-async def _read(cluster: Cluster, asked: "Asked", selector: str | None) -> list[Object]:
+async def _read(cluster: Cluster, argument: "ResourceArgument", selector: str | None) -> list[Object]:
     from controller.kube import crud
 
-    if asked.names:
-        paths = (asked.resource.path(cluster.namespace, name) for name in asked.names)
+    if argument.names:
+        paths = (argument.resource.path(cluster.namespace, name) for name in argument.names)
         return [await crud.read(cluster.connection, path) for path in paths]
     query = {"labelSelector": selector} if selector else {}
-    return await crud.list_all(cluster.connection, asked.resource.collection(cluster.namespace), query)
+    return await crud.list_all(cluster.connection, argument.resource.collection(cluster.namespace), query)
 
 
 async def _related(cluster: Cluster, resource: "ApiResource", obj: Object) -> "Related":

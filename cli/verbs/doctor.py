@@ -1,4 +1,4 @@
-"""`tonnage doctor`: whether Tonnage can work on a cluster, and what to do where it cannot."""
+"""`tonnage doctor`: checks whether Tonnage can run on a cluster, with a remedy for each failure."""
 
 import time
 from typing import TYPE_CHECKING, Any
@@ -27,9 +27,9 @@ def doctor(
     user: Impersonated | None,
     timeout_s: float,
 ) -> None:
-    """Check an installation: server, clock, CRDs, rights, operator, Lease, metrics, nodes, waiting pods, DRA.
+    """Check an installation: server, clock, CRDs, RBAC, operator, Lease, metrics, nodes, pending pods, DRA.
 
-    Every finding says what to do. Exits with 1 when something fails; warnings and what could not be looked at do not
+    Every problem comes with a remedy. Exits with 1 if a check fails; warnings and checks that could not run do not
     count.
     """
     from controller.queries.doctor import examine
@@ -75,7 +75,9 @@ def _print(findings: "tuple[Finding, ...]") -> None:
         if finding.remedy:
             click.echo(f"{'':<12}→ {finding.remedy}")
     counts = {verdict: sum(1 for f in findings if f.verdict == verdict) for verdict in SIGNS}
-    told = {verdict: count for verdict, count in counts.items() if count}
+    present = {verdict: count for verdict, count in counts.items() if count}
     click.echo(
-        ", ".join(f"{count} {MANY.get(verdict, verdict) if count > 1 else verdict}" for verdict, count in told.items())
+        ", ".join(
+            f"{count} {MANY.get(verdict, verdict) if count > 1 else verdict}" for verdict, count in present.items()
+        )
     )

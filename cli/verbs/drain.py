@@ -23,19 +23,25 @@ Object = dict[str, Any]
 
 @click.command(epilog="tonnage drain gpu-7 --ignore-daemonsets --dry-run=client")
 @click.argument("node", shell_complete=complete_nodes)
-@click.option("--ignore-daemonsets", is_flag=True, help="Leave pods of DaemonSets where they are.")
-@click.option("--delete-emptydir-data", is_flag=True, help="Evict pods that keep data in an emptyDir, which is lost.")
-@click.option("--force", is_flag=True, help="Evict pods that no controller makes anew.")
-@click.option("--grace-period", "grace_s", type=click.IntRange(min=0), metavar="SECONDS", help="For pods to end in.")
+@click.option("--ignore-daemonsets", is_flag=True, help="Leave pods of DaemonSets on the node.")
+@click.option("--delete-emptydir-data", is_flag=True, help="Evict pods with data in an emptyDir, which is lost.")
+@click.option("--force", is_flag=True, help="Evict pods that no controller recreates.")
+@click.option(
+    "--grace-period",
+    "grace_s",
+    type=click.IntRange(min=0),
+    metavar="SECONDS",
+    help="Seconds that pods get to terminate.",
+)
 @click.option(
     "--timeout",
     "within_s",
     type=duration,
     default=0.0,
     metavar="DURATION",
-    help="Give up after so long; what was evicted stays so. [default: never]",
+    help="Stop after this time; evicted pods stay evicted. [default: no limit]",
 )
-@click.option("--policy", default="tonnage", show_default=True, help="Placement policy that shows where pods would go.")
+@click.option("--policy", default="tonnage", show_default=True, help="Placement policy of the preview.")
 @dry_run_option
 @access_options
 @click.pass_context
@@ -55,11 +61,11 @@ def drain(
     delete_emptydir_data: bool,
     force: bool,
 ) -> None:
-    """Close a node and evict its pods, keeping PodDisruptionBudgets; exit when they are gone.
+    """Cordon a node and evict its pods, respecting PodDisruptionBudgets; return when they are gone.
 
-    First it says where each pod would start again by Tonnage's packer, and what that means for gangs and services.
-    (kube-scheduler decides for pods of its own.) --dry-run=client stops there; --dry-run=server also asks the server
-    whether it would evict each of them. `kubectl uncordon NODE` opens the node again.
+    First shows where Tonnage's packer would restart each pod, and the effect on gangs and services. (kube-scheduler
+    decides for its own pods.) --dry-run=client stops there; --dry-run=server also asks the server whether it would
+    evict each pod. `kubectl uncordon NODE` makes the node schedulable again.
     """
     from controller.queries.drain import Consent
 
@@ -82,14 +88,14 @@ async def _drained(
     from controller.queries.list_once import list_cluster
     from controller.settings import settings_from
 
-    await crud.read(cluster.connection, f"/api/v1/nodes/{node}")  # NotFound is told before anything else
+    await crud.read(cluster.connection, f"/api/v1/nodes/{node}")  # NotFound is reported before anything else
     on_node = {"fieldSelector": f"spec.nodeName={node}"}
     found = pods_of_node(await crud.list_all(cluster.connection, "/api/v1/pods", on_node), consent)
     leaving = [guest for guest in found if guest.fate == "leaves"]
     seen = (await list_cluster(cluster.connection, time.time)).seen()
     _print(found, drain_preview(seen.snapshot, node, leaving, packer_of(settings_from({"policy": policy}))))
     if blocking := [guest for guest in found if guest.fate == "blocks"]:
-        click.echo(f"error: node/{node} is not drained, nothing was done: {len(blocking)} pods hold it", err=True)
+        click.echo(f"error: node/{node} is not drained, nothing was done: {len(blocking)} pods block it", err=True)
         return False
     if dry_run == "client":
         click.echo(f"node/{node} would be drained (dry run)")
@@ -106,12 +112,10 @@ async def _drained(
         async with asyncio.timeout(within_s or None):
             is_empty = await evict_all(cluster.connection, leaving, tell, grace_s=grace_s, dry_run=dry_run == "server")
     except TimeoutError:
-        words = (
-            f"error: node/{node} is closed and not empty after {within_s:g} s; run it again, or kubectl uncordon {node}"
-        )
+        words = f"error: node/{node} is cordoned but not empty after {within_s:g} s; repeat, or kubectl uncordon {node}"
         click.echo(words, err=True)
         return False
-    click.echo(f"node/{node} {'drained' if is_empty else 'is closed and not empty'}{tail}")
+    click.echo(f"node/{node} {'drained' if is_empty else 'is cordoned but not empty'}{tail}")
     return is_empty
 
 
@@ -126,7 +130,7 @@ def _print(found: Any, would: Any) -> None:
             case "leaves" if seat and seat.node:
                 rows.append((guest.full_name, "leaves", seat.node, ",".join(map(str, seat.devices)) or "-", guest.why))
             case "leaves":
-                why = guest.why or (seat.why if seat else "it has ended")
+                why = guest.why or (seat.why if seat else "it has terminated")
                 rows.append((guest.full_name, "leaves", "-", "-", why))
             case fate:
                 rows.append((guest.full_name, fate, "-", "-", guest.why))

@@ -1,4 +1,4 @@
-"""`tonnage events`: what was decided about objects of the cluster, the oldest first."""
+"""`tonnage events`: decisions about objects of the cluster, oldest first."""
 
 import time
 from contextlib import aclosing
@@ -17,11 +17,11 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class EventOptions:
     about: tuple[str, str] | None
-    """(kind, name) of the object that is asked about."""
+    """(kind, name) of the object whose events are wanted; None: of all."""
     all_namespaces: bool
-    everybody: bool
+    all_sources: bool
     warnings: bool
     watch: bool
     output: Output
@@ -30,11 +30,11 @@ class How:
 
 @click.command(epilog="tonnage events --for modelservice/chat -w")
 @click.option("-A", "--all-namespaces", is_flag=True, help="In all namespaces.")
-@click.option("--for", "target", metavar="KIND/NAME", help="Only about this object, whoever says it.")
-@click.option("--all-sources", is_flag=True, help="Also what others than Tonnage say about other objects.")
-@click.option("--warnings", is_flag=True, help="Only what went wrong.")
-@click.option("-w", "--watch", is_flag=True, help="Go on showing every event until Ctrl-C.")
-@click.option("--no-headers", is_flag=True, help="Leave the line of headers out.")
+@click.option("--for", "target", metavar="KIND/NAME", help="Only events about this object, from any source.")
+@click.option("--all-sources", is_flag=True, help="Include events from other sources about other objects.")
+@click.option("--warnings", is_flag=True, help="Only warnings.")
+@click.option("-w", "--watch", is_flag=True, help="Keep showing new events until Ctrl-C.")
+@click.option("--no-headers", is_flag=True, help="Omit the header line.")
 @output_option
 @cluster_options
 @click.pass_context
@@ -54,18 +54,18 @@ def events(
     watch: bool,
     no_headers: bool,
 ) -> None:
-    """Show what Tonnage decided and why: binds, evictions, scalings, and what has no place.
+    """Show what Tonnage decided and why: binds, evictions, scalings, unplaced pods.
 
-    An API server keeps events for an hour, unless it was told otherwise.
+    By default an API server keeps events for one hour.
     """
     kind, _, name = (target or "").partition("/")
     if target and not (kind and name):
         raise ConfigError(Mistake(f"--for {target}", "should be KIND/NAME"))
     about = (kind, name) if target else None
-    how = How(about, all_namespaces, all_sources, warnings, watch, output, not no_headers)
+    options = EventOptions(about, all_namespaces, all_sources, warnings, watch, output, not no_headers)
 
     async def work(cluster: Cluster) -> None:
-        await _show(cluster, how)
+        await _show(cluster, options)
 
     try:
         on_cluster(target_from(kubeconfig, context, user, timeout_s, namespace), work)
@@ -73,33 +73,33 @@ def events(
         ctx.exit(INTERRUPTED)
 
 
-async def _show(cluster: Cluster, how: How) -> None:
+async def _show(cluster: Cluster, options: EventOptions) -> None:
     from cli.printing.event_rows import HEADERS, in_order, is_ours, row
     from controller.kube import crud
     from controller.kube.errors import KubeReadError
 
-    kind = cluster.discovered.named(how.about[0]).kind if how.about else ""
-    namespace = "" if how.all_namespaces else cluster.namespace
-    # Events about objects without a namespace are kept in `default`.
-    if how.about and not cluster.discovered.named(how.about[0]).is_namespaced:
+    kind = cluster.discovered.named(options.about[0]).kind if options.about else ""
+    namespace = "" if options.all_namespaces else cluster.namespace
+    # Events about cluster-scoped objects are stored in `default`.
+    if options.about and not cluster.discovered.named(options.about[0]).is_namespaced:
         namespace = "default"
     path = f"/apis/events.k8s.io/v1{f'/namespaces/{namespace}' if namespace else ''}/events"
-    query = {"fieldSelector": f"regarding.kind={kind},regarding.name={how.about[1]}"} if how.about else {}
-    headers = ("NAMESPACE", *HEADERS) if how.all_namespaces else HEADERS
-    printed = sheet(headers=how.headers)
+    query = {"fieldSelector": f"regarding.kind={kind},regarding.name={options.about[1]}"} if options.about else {}
+    headers = ("NAMESPACE", *HEADERS) if options.all_namespaces else HEADERS
+    printed = sheet(headers=options.headers)
 
-    def is_asked(event: Object) -> bool:
-        if how.warnings and event.get("type") != "Warning":
+    def is_wanted(event: Object) -> bool:
+        if options.warnings and event.get("type") != "Warning":
             return False
-        return bool(how.about or how.everybody or is_ours(event))
+        return bool(options.about or options.all_sources or is_ours(event))
 
-    def put(found: list[Object]) -> None:
-        if how.output.is_table:
-            rows = (row(event, time.time(), namespaces=how.all_namespaces) for event in found)
+    def print_events(found: list[Object]) -> None:
+        if options.output.is_table:
+            rows = (row(event, time.time(), namespaces=options.all_namespaces) for event in found)
             click.echo(printed.text([as_table(headers, rows)]), nl=False)
             return
         for event in found:
-            text = name_of(event) + "\n" if how.output.format == "name" else text_of(event, how.output)
+            text = name_of(event) + "\n" if options.output.format == "name" else text_of(event, options.output)
             click.echo(text, nl=False)
 
     is_first = True
@@ -109,14 +109,14 @@ async def _show(cluster: Cluster, how: How) -> None:
             async for page in pages:
                 version = crud.list_version(page)
                 api = {"apiVersion": "events.k8s.io/v1", "kind": "Event"}
-                found += [{**api, **item} for item in page.get("items") or () if is_asked(item)]
+                found += [{**api, **item} for item in page.get("items") or () if is_wanted(item)]
         found = [without_managed_fields(event) for event in in_order(found)]
-        if not how.watch and how.output.format not in ("table", "wide", "name"):
-            click.echo(text_of(as_list(found), how.output), nl=False)
+        if not options.watch and options.output.format not in ("table", "wide", "name"):
+            click.echo(text_of(as_list(found), options.output), nl=False)
         elif is_first:
-            put(found)
-        if not how.watch:
-            if not found and how.output.is_table:
+            print_events(found)
+        if not options.watch:
+            if not found and options.output.is_table:
                 where = f" in {namespace} namespace" if namespace else ""
                 click.echo(f"No events found{where}.", err=True)
             return
@@ -124,8 +124,8 @@ async def _show(cluster: Cluster, how: How) -> None:
         try:
             async with aclosing(crud.follow(cluster.connection, path, query, version)) as each:
                 async for what, event in each:
-                    if what != "DELETED" and is_asked(event):
-                        put([without_managed_fields(event)])
+                    if what != "DELETED" and is_wanted(event):
+                        print_events([without_managed_fields(event)])
         except KubeReadError as error:
             if not crud.must_list_again(error):
                 raise

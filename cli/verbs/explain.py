@@ -1,4 +1,4 @@
-"""`tonnage explain`: why the plan treats one object as it does; or what a kind or a field of Tonnage's means."""
+"""`tonnage explain`: reasons behind one object's plan, or the documentation of a kind or field."""
 
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ from cli.inputs.planning import Planning, one_origin, packer_of, planned, planne
 
 
 def _targets(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Completes KIND/NAME with the objects in the files that -f already names, or with the kinds alone."""
+    """Completions of KIND/NAME: objects of the files given with -f so far, otherwise kinds only."""
     from cluster.errors import ConfigError
     from controller.objects.manifests import read_manifests
 
@@ -29,7 +29,7 @@ def _targets(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Co
 @click.argument("target", metavar="KIND/NAME | KIND[.FIELD...]", shell_complete=_targets)
 @planning_options
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
-@click.option("--recursive", is_flag=True, help="Of a field: all fields below it, too.")
+@click.option("--recursive", is_flag=True, help="For a field: include all nested fields.")
 @cluster_options
 def explain(
     target: str,
@@ -46,17 +46,17 @@ def explain(
     *,
     recursive: bool,
 ) -> None:
-    """Say why the plan treats one object as it does, or what a field means.
+    """Explain the plan for one object, or the meaning of a field.
 
     \b
-    ModelService/NAME  why this mix, what binds it, and where each length of request goes
-    Pod/NAME           the parts of the chosen node's score and of the runners-up, or what was short where
-    Gang/NAME          where its members are, or why it was held back
-    Node/NAME          what runs there, starts there, leaves it, and what stays free
-    KIND.FIELD         what a field of a kind of Tonnage's means, as kubectl explain does
+    ModelService/NAME  why this mix, its binding constraints, and which GPU type serves each request length
+    Pod/NAME           cost terms of the chosen node and the runners-up, or which resource was short on how many nodes
+    Gang/NAME          nodes of its members, or why it was held back
+    Node/NAME          pods that run there, start there or leave, and what stays free
+    KIND.FIELD         documentation of a field of Tonnage's kinds, as kubectl explain prints it
 
-    Objects are those of files (-f), else of the cluster of the kubeconfig. NAME may be NAMESPACE/NAME; else the
-    namespace is that of -n, or `default`. A pod is looked at with all else as planned.
+    Objects come from files (-f), otherwise from the cluster of the kubeconfig. NAME may be NAMESPACE/NAME; the default
+    namespace is that of -n, or `default`. A pod's candidates are scored with the rest of the plan in place.
     """
     from cli.printing import explanation_output
     from controller.queries.explain import explain as why
@@ -67,7 +67,7 @@ def explain(
 
         click.echo(field_text(target, recursive=recursive), nl=False)
         return
-    kind, name = kind_and_name(target)  # a slip of the pen is told before anything is planned
+    kind, name = kind_and_name(target)  # errors in the argument are reported before planning
     one_origin(files, context=context, kubeconfig=kubeconfig, **{"as": user})
     if namespace and "/" not in name and kind != "Node":
         target = f"{kind}/{namespace}/{name}"

@@ -1,4 +1,4 @@
-"""`tonnage get`: objects of the cluster, in the columns that the API server makes of them."""
+"""`tonnage get`: objects of the cluster, in the API server's columns."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
@@ -16,7 +16,7 @@ from cli.inputs.cluster import (
     on_cluster,
     target_from,
 )
-from cli.inputs.resource_arguments import Asked, asked_for, is_category, name_of
+from cli.inputs.resource_arguments import ResourceArgument, is_category, name_of, parse_resource_arguments
 from cli.printing.errors import FAILED, print_error
 from cli.printing.object_output import Output, as_list, output_option, text_of, without_managed_fields
 from cli.printing.server_table import Look, Sheet
@@ -30,15 +30,15 @@ Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class How:
-    """Which objects, and how they are shown."""
+class GetOptions:
+    """Selection of objects, and how they are shown."""
 
     selectors: dict[str, str]
     output: Output
     look: Look
     all_namespaces: bool
     sort_by: str = ""
-    """JSONPath of a field; empty: in the server's order."""
+    """JSONPath of the field to sort by; empty: the server's order."""
     watch: bool = False
     watch_only: bool = False
 
@@ -53,11 +53,11 @@ class How:
 @click.option(
     "--field-selector", metavar="SELECTOR", help="Only objects with these fields, such as metadata.name=chat."
 )
-@click.option("-w", "--watch", is_flag=True, help="Go on showing every change until Ctrl-C.")
-@click.option("--watch-only", is_flag=True, help="Show changes alone, not what is there.")
-@click.option("--show-labels", is_flag=True, help="Labels as the last column.")
-@click.option("--no-headers", is_flag=True, help="Leave the line of headers out.")
-@click.option("--sort-by", metavar="PATH", default="", help="In the order of this field, such as .metadata.name.")
+@click.option("-w", "--watch", is_flag=True, help="Keep showing changes until Ctrl-C.")
+@click.option("--watch-only", is_flag=True, help="Show only changes, not the current objects.")
+@click.option("--show-labels", is_flag=True, help="Show labels as the last column.")
+@click.option("--no-headers", is_flag=True, help="Omit the header line.")
+@click.option("--sort-by", metavar="PATH", default="", help="Sort by this field, such as .metadata.name.")
 @output_option
 @cluster_options
 @click.pass_context
@@ -80,12 +80,12 @@ def get(
     show_labels: bool,
     no_headers: bool,
 ) -> None:
-    """Show objects: of Tonnage's kinds, or of any other kind that the server has.
+    """List objects of Tonnage's kinds, or of any other kind that the server has.
 
-    Kinds are named by plural, singular or short name, several with commas between them; `all` means every kind of
-    Tonnage. The columns are the server's, the same that kubectl shows.
+    Kinds are given by plural, singular or short name, several separated by commas; `all` means all of Tonnage's kinds.
+    The columns are the server's, as in kubectl.
     """
-    how = How(
+    options = GetOptions(
         {k: v for k, v in (("labelSelector", selector), ("fieldSelector", field_selector)) if v},
         output,
         Look(output.format == "wide", all_namespaces, show_labels, not no_headers),
@@ -96,7 +96,7 @@ def get(
     )
 
     async def work(cluster: Cluster) -> bool:
-        return await shown(cluster, what, how)
+        return await shown(cluster, what, options)
 
     try:
         is_whole = on_cluster(target_from(kubeconfig, context, user, timeout_s, namespace), work)
@@ -106,52 +106,54 @@ def get(
         ctx.exit(FAILED)
 
 
-async def shown(cluster: Cluster, what: tuple[str, ...], how: How) -> bool:
-    """Print what was asked for; False when something of it could not be had, which was told."""
-    asked = asked_for(cluster, what)
-    if how.selectors and any(each.names for each in asked):
-        raise ConfigError(Mistake(" ".join(what), "has a name and a selector", "give one of them"))
-    many = len(asked) > 1 or is_category(cluster, what[0])
-    if how.watch:
-        if many or len(asked[0].names) > 1:
-            raise ConfigError(Mistake(" ".join(what), "cannot be watched at once", "watch one kind, or one object"))
-        return await _watched(cluster, asked[0], how)
-    if how.output.is_table:
-        return await _tables(cluster, asked, how, with_kind=many)
-    return await _objects(cluster, asked, how, is_list=many or not asked[0].names or len(asked[0].names) > 1)
+async def shown(cluster: Cluster, what: tuple[str, ...], options: GetOptions) -> bool:
+    """Print what was asked for; False when part of it could not be read, which was reported."""
+    arguments = parse_resource_arguments(cluster, what)
+    if options.selectors and any(each.names for each in arguments):
+        raise ConfigError(Mistake(" ".join(what), "combines names with a selector", "give one of them"))
+    many = len(arguments) > 1 or is_category(cluster, what[0])
+    if options.watch:
+        if many or len(arguments[0].names) > 1:
+            raise ConfigError(Mistake(" ".join(what), "is more than one watch", "watch one kind, or one object"))
+        return await _watched(cluster, arguments[0], options)
+    if options.output.is_table:
+        return await _tables(cluster, arguments, options, with_kind=many)
+    return await _objects(
+        cluster, arguments, options, is_list=many or not arguments[0].names or len(arguments[0].names) > 1
+    )
 
 
-async def _tables(cluster: Cluster, asked: list[Asked], how: How, *, with_kind: bool) -> bool:
+async def _tables(cluster: Cluster, arguments: list[ResourceArgument], options: GetOptions, *, with_kind: bool) -> bool:
     from controller.kube.crud import TABLE
 
-    is_whole, has_rows, is_named = True, False, any(each.names for each in asked)
-    for number, each in enumerate(asked):
-        # kubectl's: once a kind with namespaces came, the column stays, empty for kinds without.
-        has_namespaces = any(before.resource.is_namespaced for before in asked[: number + 1])
+    is_whole, has_rows, is_named = True, False, any(each.names for each in arguments)
+    for number, each in enumerate(arguments):
+        # As kubectl: after the first namespaced kind the column stays, empty for cluster-scoped kinds.
+        has_namespaces = any(before.resource.is_namespaced for before in arguments[: number + 1])
         look = replace(
-            how.look,
-            namespaces=how.look.namespaces and has_namespaces,
+            options.look,
+            namespaces=options.look.namespaces and has_namespaces,
             kind=each.resource.full_kind if with_kind else "",
         )
         tables: list[Object] = []
-        async with aclosing(_pages(cluster, each, how, TABLE)) as pages:
+        async with aclosing(_pages(cluster, each, options, TABLE)) as pages:
             async for page in pages:
                 if page is None:
                     is_whole = False
                 else:
                     tables.append(page)
-        text = Sheet(look).text(_sorted_rows(tables, how.sort_by))
+        text = Sheet(look).text(_sorted_rows(tables, options.sort_by))
         if text:
-            click.echo(("\n" if has_rows and how.look.headers else "") + text, nl=False)
+            click.echo(("\n" if has_rows and options.look.headers else "") + text, nl=False)
             has_rows = True
     if not has_rows and not is_named:
-        _say_nothing_found(cluster, asked, how)
+        _print_nothing_found(cluster, arguments, options)
     return is_whole
 
 
-def _with_objects(how: How) -> dict[str, str]:
-    """What asks a server for whole objects in the rows of its tables, where they are sorted by more than metadata."""
-    return {"includeObject": "Object"} if how.sort_by and how.output.is_table else {}
+def _with_objects(options: GetOptions) -> dict[str, str]:
+    """Query that makes table rows include whole objects, needed to sort by fields outside metadata."""
+    return {"includeObject": "Object"} if options.sort_by and options.output.is_table else {}
 
 
 def _sorted(sort_by: str, objects: list[Object]) -> list[Object]:
@@ -163,7 +165,7 @@ def _sorted(sort_by: str, objects: list[Object]) -> list[Object]:
 
 
 def _sorted_rows(tables: list[Object], sort_by: str) -> list[Object]:
-    """The tables as one in the wanted order; as they are without one."""
+    """Rows of all tables as one sorted table; the tables unchanged if no order is requested."""
     if not sort_by or not tables:
         return tables
     from cli.printing.sorting import in_order
@@ -172,43 +174,45 @@ def _sorted_rows(tables: list[Object], sort_by: str) -> list[Object]:
     return [{**tables[0], "rows": in_order(sort_by, rows, lambda row: row.get("object"))}]
 
 
-def _say_nothing_found(cluster: Cluster, asked: list[Asked], how: How) -> None:
-    is_within = not how.all_namespaces and any(each.resource.is_namespaced for each in asked)
+def _print_nothing_found(cluster: Cluster, arguments: list[ResourceArgument], options: GetOptions) -> None:
+    is_within = not options.all_namespaces and any(each.resource.is_namespaced for each in arguments)
     where = f" in {cluster.namespace} namespace" if is_within else ""
     click.echo(f"No resources found{where}{'.' if where else ''}", err=True)
 
 
-async def _pages(cluster: Cluster, asked: Asked, how: How, accept: str) -> AsyncGenerator[Object | None, None]:
-    """Lists page by page, or named objects one by one; None for one that could not be had, which was told."""
+async def _pages(
+    cluster: Cluster, argument: ResourceArgument, options: GetOptions, accept: str
+) -> AsyncGenerator[Object | None, None]:
+    """Pages of a list, or named objects one at a time; None for one that could not be read, which was reported."""
     from controller.kube import crud
     from controller.kube.errors import KubeReadError
 
-    namespace = "" if how.all_namespaces else cluster.namespace
-    if not asked.names:
-        path, query = asked.resource.collection(namespace), dict(how.selectors)
-        query |= _with_objects(how)
+    namespace = "" if options.all_namespaces else cluster.namespace
+    if not argument.names:
+        path, query = argument.resource.collection(namespace), dict(options.selectors)
+        query |= _with_objects(options)
         async with aclosing(crud.list_pages(cluster.connection, path, query, accept)) as pages:
             async for page in pages:
                 yield page
         return
-    if how.all_namespaces and asked.resource.is_namespaced:
+    if options.all_namespaces and argument.resource.is_namespaced:
         raise ConfigError(Mistake("-A", "a resource cannot be retrieved by name across all namespaces", "give -n"))
-    for name in asked.names:
+    for name in argument.names:
         try:
-            path = asked.resource.path(namespace, name)
+            path = argument.resource.path(namespace, name)
             yield crud.decoded(path, await cluster.connection.read(path, accept=accept))
         except KubeReadError as error:
             print_error(error)
             yield None
 
 
-async def _objects(cluster: Cluster, asked: list[Asked], how: How, *, is_list: bool) -> bool:
+async def _objects(cluster: Cluster, arguments: list[ResourceArgument], options: GetOptions, *, is_list: bool) -> bool:
     from controller.kube.request import JSON
 
     found: list[Object] = []
     is_whole = True
-    for each in asked:
-        async with aclosing(_pages(cluster, each, how, JSON)) as pages:
+    for each in arguments:
+        async with aclosing(_pages(cluster, each, options, JSON)) as pages:
             async for page in pages:
                 if page is None:
                     is_whole = False
@@ -216,85 +220,87 @@ async def _objects(cluster: Cluster, asked: list[Asked], how: How, *, is_list: b
                     found.append(page)
                 else:
                     found += _items(page, each.resource)
-    found = _sorted(how.sort_by, found)
-    if how.output.format == "name":
+    found = _sorted(options.sort_by, found)
+    if options.output.format == "name":
         for obj in found:
             click.echo(name_of(obj))
         return is_whole
-    if how.output.format == "custom-columns":
+    if options.output.format == "custom-columns":
         if found or is_list:
-            columns, sheet = _custom(how)
+            columns, sheet = _custom(options)
             click.echo(sheet.text([columns.table(found)]), nl=False)
         return is_whole
     shown_objects = [without_managed_fields(obj) for obj in found]
     if is_list:
-        click.echo(text_of(as_list(shown_objects), how.output), nl=False)
+        click.echo(text_of(as_list(shown_objects), options.output), nl=False)
     elif shown_objects:
-        click.echo(text_of(shown_objects[0], how.output), nl=False)
+        click.echo(text_of(shown_objects[0], options.output), nl=False)
     return is_whole
 
 
-def _custom(how: How) -> tuple["CustomColumns", Sheet]:
+def _custom(options: GetOptions) -> tuple["CustomColumns", Sheet]:
     """Raises ConfigError."""
     from cli.printing.custom_columns import custom_columns
 
-    return custom_columns(how.output.template), Sheet(Look(headers=how.look.headers, verbatim=True))
+    return custom_columns(options.output.template), Sheet(Look(headers=options.look.headers, verbatim=True))
 
 
-async def _watched(cluster: Cluster, asked: Asked, how: How) -> bool:
+async def _watched(cluster: Cluster, argument: ResourceArgument, options: GetOptions) -> bool:
     from controller.kube import crud
     from controller.kube.errors import KubeReadError
     from controller.kube.request import JSON
 
-    namespace = "" if how.all_namespaces else cluster.namespace
-    path, query = asked.resource.collection(namespace), dict(how.selectors)
-    if asked.names:
-        await cluster.connection.read(asked.resource.path(namespace, asked.names[0]))  # NotFound is told at once
-        query["fieldSelector"] = f"metadata.name={asked.names[0]}"
-    if how.sort_by:
-        click.echo("warning: --sort-by is for what is there; changes are shown as they come", err=True)
-        query |= _with_objects(how)
-    accept = crud.TABLE if how.output.is_table else JSON
-    look = replace(how.look, namespaces=how.look.namespaces and asked.resource.is_namespaced)
-    printed, is_shown = _printer(how, Sheet(look)), not how.watch_only
+    namespace = "" if options.all_namespaces else cluster.namespace
+    path, query = argument.resource.collection(namespace), dict(options.selectors)
+    if argument.names:
+        await cluster.connection.read(
+            argument.resource.path(namespace, argument.names[0])
+        )  # NotFound is reported at once
+        query["fieldSelector"] = f"metadata.name={argument.names[0]}"
+    if options.sort_by:
+        click.echo("warning: --sort-by applies to the current objects; changes are shown as they arrive", err=True)
+        query |= _with_objects(options)
+    accept = crud.TABLE if options.output.is_table else JSON
+    look = replace(options.look, namespaces=options.look.namespaces and argument.resource.is_namespaced)
+    printed, is_shown = _printer(options, Sheet(look)), not options.watch_only
     while True:
         listed, version = await crud.list_with_version(cluster.connection, path, query, accept)
-        for obj in _in_order(listed, asked.resource, how) if is_shown else ():
+        for obj in _in_order(listed, argument.resource, options) if is_shown else ():
             printed(obj)
         try:
             events = crud.follow(cluster.connection, path, query, version, accept)
             async with aclosing(events) as each_event:
                 async for _, obj in each_event:
-                    printed(obj)  # also what was deleted, as it was last, which is kubectl's habit
+                    printed(obj)  # also a deleted object in its last state, as kubectl does
         except KubeReadError as error:
             if not crud.must_list_again(error):
                 raise
-            # What changed meanwhile is shown by the list: nothing of it may be missed.
+            # The new list shows the changes missed meanwhile.
             is_shown = True
 
 
-def _in_order(pages: list[Object], resource: "ApiResource", how: How) -> list[Object]:
-    """What is printed of a list: tables, or the objects."""
-    if how.output.is_table:
-        return _sorted_rows(pages, how.sort_by)
-    return _sorted(how.sort_by, [obj for page in pages for obj in _items(page, resource)])
+def _in_order(pages: list[Object], resource: "ApiResource", options: GetOptions) -> list[Object]:
+    """Content of a list in print order: tables, or objects."""
+    if options.output.is_table:
+        return _sorted_rows(pages, options.sort_by)
+    return _sorted(options.sort_by, [obj for page in pages for obj in _items(page, resource)])
 
 
 def _items(page: Object, resource: "ApiResource") -> list[Object]:
-    """The objects of a list, each with its own kind, which a list leaves out."""
+    """Objects of a list page, each with the kind that lists omit."""
     api = {"apiVersion": resource.api_version, "kind": resource.kind}
     return [{**api, **item} for item in page.get("items") or ()]
 
 
-def _printer(how: How, sheet: Sheet) -> Callable[[Object], None]:
-    """What prints each object, or table of some, below those before."""
-    match how.output.format:
+def _printer(options: GetOptions, sheet: Sheet) -> Callable[[Object], None]:
+    """Printer of one object, or of one table of objects, below those printed before."""
+    match options.output.format:
         case "table" | "wide":
             return lambda table: click.echo(sheet.text([table]), nl=False)
         case "custom-columns":
-            columns, own = _custom(how)
+            columns, own = _custom(options)
             return lambda obj: click.echo(own.text([columns.table([obj])]), nl=False)
         case "name":
             return lambda obj: click.echo(name_of(obj))
         case _:
-            return lambda obj: click.echo(text_of(without_managed_fields(obj), how.output), nl=False)
+            return lambda obj: click.echo(text_of(without_managed_fields(obj), options.output), nl=False)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from cli.inputs.machine import machine_in_words
-from cli.inputs.sweep_options import hint, sweep_options, way_of
+from cli.inputs.sweep_options import executor_of, resume_hint, sweep_options
 from cli.verbs.simulate_power import power
 
 if TYPE_CHECKING:  # numpy and what stands on it are imported once the options are known to be right
-    from cli.inputs.contest import Asked
+    from cli.inputs.contest import ContestOptions
 
 INCOMPLETE = 1
 
@@ -73,14 +73,14 @@ def placement(ctx: click.Context, /, jobs: int | None, ray: str, output: str, **
     tonnage simulate placement --nodes nodes.csv --pods pods.csv --seeds 42-51 -o json
     tonnage simulate placement --generate 1000,5000 --seeds 1-50 --ray head:6379 --results out/runs
     """
-    from cli.inputs.contest import Asked, contest_from
+    from cli.inputs.contest import ContestOptions, contest_from
     from cli.printing.placement_output import as_html, as_json, as_table
-    from cli.verbs.simulate_placement import simulated
+    from cli.verbs.simulate_placement import run_contest
     from simulator.reports.sweep_report import write_report
 
-    wanted = Asked(**asked)  # type: ignore[arg-type]  # click gives each option the type that is declared above
+    wanted = ContestOptions(**asked)  # type: ignore[arg-type]  # click gives each option the type that is declared above
     check_sources(wanted)
-    outcome = simulated(contest_from(wanted), way_of(ray, jobs), wanted.results)
+    outcome = run_contest(contest_from(wanted), executor_of(ray, jobs), wanted.results)
     if outcome.swept.kept:
         click.echo(f"{outcome.swept.kept} replays were kept in {wanted.results} by an earlier sweep", err=True)
     if outcome.swept.done:
@@ -91,11 +91,11 @@ def placement(ctx: click.Context, /, jobs: int | None, ray: str, output: str, **
     if outcome.swept.stopped:
         total = len(outcome.contest.runs)
         click.echo(f"stopped ({outcome.swept.stopped}): {len(outcome.swept.done)} of {total} replays done", err=True)
-        click.echo(hint(wanted.results), err=True)
+        click.echo(resume_hint(wanted.results), err=True)
         ctx.exit(INCOMPLETE)
 
 
-def check_sources(asked: "Asked") -> None:
+def check_sources(asked: "ContestOptions") -> None:
     """A fleet is either read or made up."""
     if asked.generate and (asked.nodes or asked.pods):
         raise click.UsageError("--generate makes up a fleet: leave --nodes and --pods out, or leave --generate out")
@@ -123,7 +123,7 @@ def _command() -> str:
     type=click.FloatRange(0, 24 * 7, min_open=True),
     default=24.0,
     show_default=True,
-    help="How long the day is, simulated.",
+    help="How long the day is, run_contest.",
 )
 @click.option(
     "--step",

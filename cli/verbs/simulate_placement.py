@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from cli.inputs.contest import Contest, Outcome
+from cli.inputs.contest import Contest, ContestResult
 from cli.printing.progress import progress_on, replay_in_words
 from simulator.packing.policy_comparison import bounds_of, play
 from simulator.packing.replay import Replay
@@ -15,14 +15,14 @@ from simulator.sweep.result_cache import ResultCache, code_digest, digest_of
 from simulator.sweep.runner import Executor, Run, sweep
 
 
-def simulated(contest: Contest, way: Executor, results: Path | None = None) -> Outcome:
+def run_contest(contest: Contest, way: Executor, results: Path | None = None) -> ContestResult:
     """Runs the contest, with progress on standard error. results: a folder that keeps finished replays."""
     started_at, began = datetime.now(UTC), time.perf_counter()
     with progress_on(sys.stderr, len(contest.runs), replay_in_words) as on_done:
         replay = partial(play, traces=contest.traces, rules=contest.rules)
         swept = sweep(contest.runs, replay, way=way, cache=cache_of(contest, results), on_done=on_done)
     bounds = bounds_of([run for run, _ in swept.done], contest.traces)
-    return Outcome(contest, swept, bounds, started_at, time.perf_counter() - began)
+    return ContestResult(contest, swept, bounds, started_at, time.perf_counter() - began)
 
 
 def cache_of(contest: Contest, folder: Path | None) -> ResultCache[Run, Replay] | None:

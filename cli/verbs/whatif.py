@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from cli.inputs.planning import DEFAULT_DEADLINE_S, MOST_DEADLINE_S, read, say
-from cli.inputs.sweep_options import hint, sweep_options, way_of
+from cli.inputs.sweep_options import executor_of, resume_hint, sweep_options
 from cli.printing.errors import FAILED
 
 
@@ -49,17 +49,19 @@ def whatif(ctx: click.Context, /, files: tuple[str, ...], output: str, **asked: 
     Every combination of what is given is planned once; the first line is the fleet as it is. Nothing is changed
     anywhere.
     """
-    from cli.inputs.scenarios import Asked, asked_of
+    from cli.inputs.scenarios import WhatIfOptions, scenarios_from
     from cli.printing.scenario_output import as_html, as_json, as_table
-    from cli.verbs.whatif_run import outcome_of
+    from cli.verbs.whatif_run import run_scenarios
     from simulator.reports.sweep_report import write_report
 
     jobs, ray = asked.pop("jobs"), asked.pop("ray")
-    wanted = Asked(**asked)  # type: ignore[arg-type]  # click gives each option the type that is declared above
-    question = asked_of(wanted)
+    wanted = WhatIfOptions(**asked)  # type: ignore[arg-type]  # click gives each option the type that is declared above
+    question = scenarios_from(wanted)
     observed = read(files, sys.stdin)
     say(observed.notes)
-    outcome = outcome_of(question, wanted, observed.snapshot, way_of(str(ray), jobs if isinstance(jobs, int) else None))
+    outcome = run_scenarios(
+        question, wanted, observed.snapshot, executor_of(str(ray), jobs if isinstance(jobs, int) else None)
+    )
     if outcome.swept.kept:
         click.echo(f"{outcome.swept.kept} scenarios were kept in {wanted.results} by an earlier sweep", err=True)
     if outcome.swept.done:
@@ -70,5 +72,5 @@ def whatif(ctx: click.Context, /, files: tuple[str, ...], output: str, **asked: 
     if outcome.swept.stopped:
         done, total = len(outcome.swept.done), len(outcome.scenarios)
         click.echo(f"stopped ({outcome.swept.stopped}): {done} of {total} scenarios done", err=True)
-        click.echo(hint(wanted.results), err=True)
+        click.echo(resume_hint(wanted.results), err=True)
         ctx.exit(FAILED)

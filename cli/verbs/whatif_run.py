@@ -9,7 +9,7 @@ from functools import partial
 
 import msgspec
 
-from cli.inputs.scenarios import Asked, Outcome, in_words
+from cli.inputs.scenarios import WhatIfOptions, WhatIfResult, scenario_label
 from cli.printing.progress import progress_on
 from cluster.errors import ConfigError, Mistake
 from cluster.snapshot import Snapshot
@@ -18,7 +18,9 @@ from simulator.sweep.result_cache import ResultCache, code_digest, digest_of
 from simulator.sweep.runner import Executor, Progress, sweep
 
 
-def outcome_of(scenarios: Sequence[Scenario], asked: Asked, snapshot: Snapshot, way: Executor) -> Outcome:
+def run_scenarios(
+    scenarios: Sequence[Scenario], options: WhatIfOptions, snapshot: Snapshot, way: Executor
+) -> WhatIfResult:
     """Plans every scenario, with progress on standard error. Raises ConfigError before any time is spent."""
     mistakes: list[Mistake] = []
     for scenario in scenarios:
@@ -29,17 +31,17 @@ def outcome_of(scenarios: Sequence[Scenario], asked: Asked, snapshot: Snapshot, 
     if mistakes:
         raise ConfigError(tuple(mistakes))
     started_at, began = datetime.now(UTC), time.perf_counter()
-    play = partial(answered, snapshot=snapshot, within_s=asked.deadline_s)
+    play = partial(answered, snapshot=snapshot, within_s=options.deadline_s)
     with progress_on(sys.stderr, len(scenarios), _in_words) as on_done:
-        swept = sweep(scenarios, play, way=way, cache=_cache_of(asked, snapshot), on_done=on_done)
-    return Outcome(tuple(scenarios), swept, started_at, time.perf_counter() - began)
+        swept = sweep(scenarios, play, way=way, cache=_cache_of(options, snapshot), on_done=on_done)
+    return WhatIfResult(tuple(scenarios), swept, started_at, time.perf_counter() - began)
 
 
-def _cache_of(asked: Asked, snapshot: Snapshot) -> ResultCache[Scenario, Answer] | None:
-    if asked.results is None:
+def _cache_of(options: WhatIfOptions, snapshot: Snapshot) -> ResultCache[Scenario, Answer] | None:
+    if options.results is None:
         return None
     # The same manifests read by the same code give the same bytes.
-    same = digest_of(pickle.dumps(snapshot), code_digest(), repr(asked.deadline_s))
+    same = digest_of(pickle.dumps(snapshot), code_digest(), repr(options.deadline_s))
 
     def from_bytes(data: bytes) -> Answer:
         try:
@@ -48,9 +50,9 @@ def _cache_of(asked: Asked, snapshot: Snapshot) -> ResultCache[Scenario, Answer]
             raise ValueError(f"no answer: {error}") from error
 
     return ResultCache(
-        asked.results, lambda run: f"whatif-{digest_of(repr(run), same)}.json", msgspec.json.encode, from_bytes
+        options.results, lambda run: f"whatif-{digest_of(repr(run), same)}.json", msgspec.json.encode, from_bytes
     )
 
 
 def _in_words(progress: Progress[Scenario, Answer]) -> str:
-    return f"{in_words(progress.run)}: ${progress.result.services_per_hour:,.2f}/h for services"
+    return f"{scenario_label(progress.run)}: ${progress.result.services_per_hour:,.2f}/h for services"
