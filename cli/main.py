@@ -41,7 +41,7 @@ VERBS = {
     "get": Verb("cli.verbs.get", "List objects in the API server's columns, as kubectl does."),
     "operator": Verb("cli.verbs.operator", "Run Tonnage as an operator on a cluster."),
     "plan": Verb("cli.verbs.plan", "Plan a fleet from manifests or a cluster: instances, cost, placements."),
-    "power": Verb("cli.verbs.power", "Show power budgets, limited devices and why, and how many servers fit."),
+    "power": Verb("cli.verbs.power", "Show power budgets, devices held back and why, and how many servers fit."),
     "replay": Verb("cli.verbs.replay", "Replay a support bundle with this version, and compare the plans."),
     "simulate": Verb("cli.verbs.simulate", "Simulate a datacenter: placement of traces, a day, power."),
     "top": Verb("cli.verbs.top", "Show allocated, stranded and idle GPUs, and their cost."),

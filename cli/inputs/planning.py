@@ -1,4 +1,4 @@
-"""Planning from files or a live cluster: what `plan` and `explain` have in common."""
+"""Planning from files or a live cluster, as `plan`, `explain` and other verbs share it."""
 
 import gc
 import time
@@ -26,33 +26,33 @@ Decide = Callable[["Snapshot"], "Plan"]
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_DEADLINE_S = 10.0
-"""Of a scenario."""
+"""Default deadline of one scenario of `whatif`, s."""
 TIME_SLACK = 30.0
-"""Deadlines that may pass before time ends a command's plan: no pods wait for it, and its reader wants the same plan
-from a busy machine. Chosen: the work of a deadline takes a third of it on a quiet core."""
+"""Time limit of a command's plan, as a multiple of its deadline. No pods wait for it, and a busy machine should give
+the same plan. Chosen: the work of a deadline takes a third of it on an idle core."""
 MOST_DEADLINE_S = 86_400.0
-"""Nobody waits longer than a day for a plan; a larger number was meant in other units."""
+"""Upper limit of `--deadline`, s: one day; a larger number was probably meant in another unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """How to plan, as the options of a command ask for it."""
+    """Planning options of a command."""
 
     config: Path | None = None
-    """Settings of an operator; None: those of the cluster's operator, or the defaults."""
+    """File with an operator's settings; None: settings of the cluster's operator, or the defaults."""
     policy: str | None = None
-    """Instead of that of the settings; so are the other options."""
+    """Placement policy; like the options below it replaces the value of the settings."""
     deadline_s: float | None = None
     move_share: float = 0.0
 
     def on_files(self) -> "OperatorSettings":
-        """The settings for a fleet in files. Raises ConfigError."""
+        """Settings for a fleet in files. Raises ConfigError."""
         from controller.settings import read_settings, settings_from
 
         return self.over(read_settings(self.config) if self.config else settings_from({}))
 
     def over(self, settings: "OperatorSettings") -> "OperatorSettings":
-        """The settings with what the options say otherwise. Raises ConfigError."""
+        """Settings with the values of these options. Raises ConfigError."""
         from controller.settings import with_changes
 
         return with_changes(settings, policy=self.policy, plan_deadline_s=self.deadline_s)
@@ -60,24 +60,24 @@ class Planning:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan, the world that it was made for, and what its reader should know of that world."""
+    """Plan, with the snapshot and settings it was made from, and notes about the input."""
 
     snapshot: "Snapshot"
     plan: "Plan"
     settings: "OperatorSettings"
-    """With which it was made."""
+    """Settings that the plan was made with."""
     notes: "tuple[Note, ...]" = ()
 
 
 def planned(files: Sequence[str], planning: Planning, stdin: TextIO | None = None) -> Planned:
-    """The plan for the cluster that these files describe. Raises ConfigError with every mistake in them."""
+    """Plan for the cluster that these files describe. Raises ConfigError with all their errors."""
     settings, observed = planning.on_files(), read(files, stdin)
     plan = decider(settings, planning.move_share)(observed.snapshot)
     return Planned(observed.snapshot, plan, settings, observed.notes)
 
 
 def read(files: Sequence[str], stdin: TextIO | None = None) -> "Observed":
-    """The cluster that these files describe. Raises ConfigError with every mistake in them."""
+    """Snapshot of the cluster that these files describe, with notes. Raises ConfigError with all their errors."""
     from controller.objects.manifests import read_manifests
     from controller.snapshot.from_manifests import snapshot_from
 
@@ -86,9 +86,9 @@ def read(files: Sequence[str], stdin: TextIO | None = None) -> "Observed":
 
 
 def planned_on(target: Target, planning: Planning) -> Planned:
-    """The plan for a live cluster, as the operator would make it now. Raises ConfigError, KubeReadError.
+    """Plan for a live cluster, as its operator would make it now. Raises ConfigError, KubeReadError.
 
-    Only pods that wait for Tonnage are placed: others are left to their own scheduler.
+    Only pods that wait for Tonnage are placed; other schedulers place their own.
     """
     from cluster.plans import Reason
     from controller.objects.read import Note
@@ -106,14 +106,14 @@ def planned_on(target: Target, planning: Planning) -> Planned:
 
 
 async def look_to_plan(cluster: Cluster, settings: "OperatorSettings") -> "ListedCluster":
-    """The cluster, listed once, as an operator with these settings would see it. Raises KubeReadError."""
+    """Cluster, listed once, as an operator with these settings sees it. Raises KubeReadError."""
     from controller.queries.list_once import list_cluster
 
     return await list_cluster(cluster.connection, time.time, settings)
 
 
 async def settings_on(cluster: Cluster, planning: Planning) -> "OperatorSettings":
-    """The settings for a live cluster; says on standard error which. Raises ConfigError, KubeReadError."""
+    """Settings for a live cluster; prints their origin to standard error. Raises ConfigError, KubeReadError."""
     from controller.settings import read_settings
 
     if planning.config is not None:
@@ -122,7 +122,9 @@ async def settings_on(cluster: Cluster, planning: Planning) -> "OperatorSettings
         settings, where = await _operators_settings(cluster)
     click.echo(f"note: planned with {where}", err=True)
     if settings.power.enabled:
-        click.echo("note: planned without watts, which only the leader knows: pods may lack power headroom", err=True)
+        click.echo(
+            "note: planned without power readings, which only the leader has: pods may lack power headroom", err=True
+        )
     return planning.over(settings)
 
 
@@ -134,24 +136,24 @@ async def _operators_settings(cluster: Cluster) -> "tuple[OperatorSettings, str]
     try:
         settings = installation.operator_settings
     except ConfigError as error:
-        remedy = "an operator of another version has them; give its settings in this version's words by --config FILE"
+        remedy = "the operator has another version; give settings in this version's format with --config FILE"
         raise ConfigError(tuple(Mistake(m.place, m.problem, remedy) for m in error.mistakes)) from error
     if installation.settings_place:
-        return settings, f"the operator's settings, of {installation.settings_place}"
-    why = installation.unread or "no ConfigMap of an operator is there"
-    return settings, f"an operator's default settings ({why}); --config FILE gives others"
+        return settings, f"the operator's settings from {installation.settings_place}"
+    why = installation.unread or "no operator ConfigMap found"
+    return settings, f"default settings ({why}); --config FILE overrides them"
 
 
 def one_origin(files: Sequence[str], **access: object) -> None:
-    """Raises click.UsageError when files and a cluster are named both."""
+    """Raises click.UsageError when both files and a cluster are given."""
     named = [name for name, value in access.items() if value is not None]
     if files and named:
-        raise click.UsageError(f"-f plans what files say, --{named[0]} names a cluster: give one of them")
+        raise click.UsageError(f"give either -f (files) or --{named[0]} (a cluster)")
 
 
 @contextmanager
 def _without_collecting() -> Iterator[None]:
-    """No garbage collection meanwhile: it looks through millions of live objects again and again and finds nothing.
+    """Context without garbage collection, which would scan millions of live objects repeatedly and free none.
 
     Halves the time to read a fleet of 1,200 nodes and 8,000 pods from JSON, and takes two thirds of it from YAML.
     """
@@ -165,9 +167,9 @@ def _without_collecting() -> Iterator[None]:
 
 
 def decider(settings: "OperatorSettings", move_share: float = 0.0, *, awaits_pods: bool = False) -> Decide:
-    """What an operator with these settings would do, guarded as it would be, and with the work that it would spend.
+    """Planner with these settings: as an operator would plan, with its guard and its work budget.
 
-    awaits_pods: whether services' pods come into being only after they were scaled, as on a cluster.
+    awaits_pods: whether pods of services exist only after scaling, as on a cluster.
     """
     from controller.brain.from_settings import decisions_from, inline_brain, limits_from
     from controller.guard import guard
@@ -179,7 +181,7 @@ def decider(settings: "OperatorSettings", move_share: float = 0.0, *, awaits_pod
 
 
 def packer_of(settings: "OperatorSettings") -> "Callable[[Snapshot], Packer]":
-    """Makes the packing engine that `decider` places pods with."""
+    """Function that builds the packing engine with which `decider` places pods."""
     from controller.brain.from_settings import decisions_from
     from controller.deciders.packing import packer_for
 
@@ -188,20 +190,20 @@ def packer_of(settings: "OperatorSettings") -> "Callable[[Snapshot], Packer]":
 
 
 def _number(_: click.Context, __: click.Parameter, value: float | None) -> float | None:
-    """NaN lies within every range that click checks."""
+    """Value of `--deadline`; rejects NaN, which passes click's range check."""
     if value is not None and isnan(value):
-        raise click.BadParameter("NaN is no number of seconds")
+        raise click.BadParameter("NaN is not a number of seconds")
     return value
 
 
 def planning_options(command: Command) -> Command:
-    """The options that say what to plan, and how."""
+    """Adds the options that select the fleet and how to plan it."""
     for option in (
         click.option(
             "--config",
             type=click.Path(path_type=Path),
             metavar="FILE",
-            help="Settings of an operator. [default: of the cluster's operator, else an operator's defaults]",
+            help="Operator settings. [default: those of the cluster's operator, otherwise the defaults]",
         ),
         click.option("--policy", metavar="NAME", help="Placement policy, instead of that of the settings."),
         click.option(
@@ -210,7 +212,7 @@ def planning_options(command: Command) -> Command:
             type=click.FloatRange(min=0, min_open=True, max=MOST_DEADLINE_S),
             callback=_number,
             metavar="SECONDS",
-            help="Work for deciding, as the time it takes at most on a slow core, instead of that of the settings (2).",
+            help="Work budget, as the longest time it takes on a slow core, instead of that of the settings (2).",
         ),
         click.option(
             "-f",
@@ -218,7 +220,7 @@ def planning_options(command: Command) -> Command:
             "files",
             multiple=True,
             type=click.Path(allow_dash=True),
-            help="Manifest file, or folder of them; may be repeated. - reads standard input. Without it: the cluster.",
+            help="Manifest file or folder; may be repeated. - reads standard input. [default: the cluster]",
         ),
     ):
         command = option(command)
@@ -226,6 +228,6 @@ def planning_options(command: Command) -> Command:
 
 
 def say(notes: "Iterable[Note | str]") -> None:
-    """Notes are words: they go where the data does not."""
+    """Print notes to standard error, away from the results."""
     for note in notes:
         click.echo(f"note: {note}", err=True)

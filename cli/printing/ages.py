@@ -1,4 +1,4 @@
-"""Lengths of time as kubectl writes them: two parts at most, and only as exact as anyone cares."""
+"""Durations as kubectl writes them: at most two parts, less precise as they grow."""
 
 from datetime import datetime
 
@@ -7,13 +7,13 @@ UNKNOWN = "<unknown>"
 
 
 def since(instant: str | None, now_s: float) -> str:
-    """How long ago an instant of an object was. now_s: seconds since the epoch."""
+    """Age of an instant of an object, such as `4m7s`. now_s: seconds since the epoch."""
     at_s = epoch_s(instant)
     return UNKNOWN if at_s is None else human_duration(now_s - at_s)
 
 
 def epoch_s(instant: str | None) -> float | None:
-    """Seconds since the epoch of an RFC 3339 instant; None for what is none."""
+    """Seconds since the epoch of an RFC 3339 instant; None for anything else."""
     try:
         return datetime.fromisoformat(instant).timestamp() if instant else None
     except ValueError:
@@ -21,7 +21,10 @@ def epoch_s(instant: str | None) -> float | None:
 
 
 def human_duration(for_s: float) -> str:
-    """`95s`, `4m7s`, `3h5m`, `2d`. Source: apimachinery's duration.HumanDuration. Clocks differ: below 0 is now."""
+    """`95s`, `4m7s`, `3h5m`, `2d`. Source: apimachinery's duration.HumanDuration.
+
+    for_s: seconds; negative values, which differing clocks produce, count as 0.
+    """
     whole = max(0, int(for_s))
     if whole < 2 * MINUTE:
         return f"{whole}s"

@@ -1,4 +1,4 @@
-"""Bundles and replays in print: the files of a bundle that people read, and what a replay decided otherwise."""
+"""Bundles and replays in print: readable files of a bundle, and differences found by a replay."""
 
 import platform
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ def instant(at_s: float) -> str:
 
 
 def fetched(at_s: float, unread: Sequence[str]) -> Document:
-    """Where and when a bundle was fetched, and what of it could not be read."""
+    """Time and machine of the fetch, and the parts of the bundle that could not be read."""
     return {
         "at": instant(at_s),
         "tonnage": VERSION,
@@ -37,7 +37,7 @@ def fetched(at_s: float, unread: Sequence[str]) -> Document:
 
 
 def readable_files(bundle: Bundle) -> Iterator[tuple[str, bytes]]:
-    """What was decided in each cycle, and the newest snapshot: its content can be seen before it is sent."""
+    """Decisions of each cycle, and the latest snapshot, so that people can review a bundle before they send it."""
     cycles = list(bundle.cycles())
     yield DECISIONS, as_json([decided(cycle) for cycle in cycles])
     if cycles:
@@ -69,13 +69,13 @@ def decided(cycle: RecordedCycle) -> Document:
 
 
 def step_document(step: Step) -> Document:
-    """An action with its own fields, and why."""
+    """Action with its fields and its reason, as plain data."""
     fields: Document = msgspec.to_builtins(step.action)
     return {"action": type(step.action).__name__, **fields, "reason": reason_document(step.reason)}
 
 
 def as_json(value: Any) -> bytes:
-    """Any data of ours as indented JSON, for people; nothing reads it back."""
+    """Any data as indented JSON, for people; no code reads it back."""
     plain = msgspec.json.encode(value, enc_hook=_plain, order="deterministic")
     return msgspec.json.format(plain, indent=1) + b"\n"
 
@@ -87,7 +87,7 @@ def _plain(value: Any) -> Any:
 
 
 def summary(bundle: Bundle) -> str:
-    """One line about a bundle."""
+    """Summary of a bundle in one line."""
     entries = bundle.entries
     if not entries:
         return f"Tonnage {bundle.about.version}, no cycle recorded"
@@ -99,7 +99,7 @@ def summary(bundle: Bundle) -> str:
 
 
 def replay_document(bundle: Bundle, cycles: Sequence[Replayed]) -> Document:
-    """A replay as a document for machines."""
+    """Replay as plain data, for programs."""
     return {
         "replay": 1,
         "recorded_by": bundle.about.version,
@@ -134,13 +134,13 @@ def _cycle(each: Replayed) -> Document:
 
 
 def replay_tables(cycles: Sequence[Replayed]) -> Iterator[str]:
-    """The cycles that differ, each with its actions, and a line that sums up."""
+    """Cycles that differ, with their actions, and a summary line."""
     differing = [each for each in cycles if not each.is_same]
     if differing:
         yield table(("CYCLE", "AT", "ADDED", "REMOVED", "CHANGED", "$/HOUR", "$ NOW"), map(_row, differing))
         yield "\n".join(line for each in differing for line in _lines(each)) + "\n"
     same = len(cycles) - len(differing)
-    yield f"{len(cycles)} cycles replayed: {same} the same, {len(differing)} decided otherwise."
+    yield f"{len(cycles)} cycles replayed: {same} the same, {len(differing)} different."
 
 
 def _row(each: Replayed) -> tuple[str, ...]:
@@ -160,7 +160,7 @@ def _lines(each: Replayed) -> Iterator[str]:
 
 
 def plan_lines(plan: Plan) -> Iterator[str]:
-    """A line for each action, each service and each workload without a place; reasons by their codes."""
+    """One line per action, service and unplaced workload, with the codes of the reasons."""
     yield from (f"{_action_words(step)}: {step.reason.code}" for step in plan.steps())
     for service in plan.services:
         mix = instances(dict(sorted(service.instances.items())))

@@ -1,4 +1,4 @@
-"""Columns in kubectl's spacing, for what is not a table of the server's."""
+"""Columns in kubectl's spacing, for tables that the server did not make."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,12 +6,12 @@ from cli.printing.server_table import Look, Sheet
 
 
 def columns(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Header and rows, each line ending in a line break; nothing when there are no rows."""
+    """Header and rows, each line ending in a line break; empty if there are no rows."""
     return sheet().text([as_table(headers, rows)])
 
 
 def sheet(*, headers: bool = True) -> Sheet:
-    """What goes on below what was printed, for a watch."""
+    """Sheet whose later rows continue below the earlier ones, for a watch."""
     return Sheet(Look(headers=headers))
 
 

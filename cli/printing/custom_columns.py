@@ -1,4 +1,4 @@
-"""`-o custom-columns=`: columns that the user names, laid out as kubectl lays them out."""
+"""`-o custom-columns=`: columns defined by the user, in kubectl's layout."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ OPTION = "-o custom-columns="
 class CustomColumns:
     headers: tuple[str, ...]
     values_of: tuple[Callable[[Any], list[Any]], ...]
-    """What each column finds in an object."""
+    """Function of each column that returns its values in an object."""
 
     def table(self, objects: Iterable[Any]) -> dict[str, object]:
-        """As a server's table, for a Sheet."""
+        """Rows in the form of a server's table, for a Sheet."""
         rows = [{"cells": [_cell(values(obj)) for values in self.values_of]} for obj in objects]
         return {"columnDefinitions": [{"name": header} for header in self.headers], "rows": rows}
 
 
 def custom_columns(spec: str) -> CustomColumns:
-    """Of `NAME:.metadata.name,GPUS:.spec.gpus`. Raises ConfigError."""
+    """Columns of `NAME:.metadata.name,GPUS:.spec.gpus`. Raises ConfigError."""
     parts = [part.partition(":") for part in spec.split(",")]
     wrong = [f"{header}{colon}{path}" for header, colon, path in parts if not (header and colon and path)]
     if wrong:
-        raise ConfigError(Mistake(OPTION + spec, f"{wrong[0]!r} is no column", "write HEADER:.path.of.field"))
+        raise ConfigError(Mistake(OPTION + spec, f"{wrong[0]!r} is not a column", "write HEADER:.path.of.field"))
     return CustomColumns(
         tuple(header for header, _, _ in parts), tuple(field_values(path, option=OPTION) for _, _, path in parts)
     )
@@ -39,7 +39,7 @@ def _cell(values: Sequence[Any]) -> str:
 
 
 def _as_go(value: Any) -> str:
-    """A value of JSON as Go prints it (%v)."""
+    """JSON value as Go prints it (%v)."""
     match value:
         case None:
             return "<nil>"

@@ -1,4 +1,4 @@
-"""Watching a day in a pretend datacenter: a live table on a terminal, a line an hour elsewhere."""
+"""Progress of a simulated day: a live table on a terminal, one line per hour elsewhere."""
 
 import time
 from collections import deque
@@ -21,9 +21,9 @@ Show = Callable[[Moment], None]
 
 @contextmanager
 def watching(stream: TextIO, brain: str, pace_s: float) -> Iterator[Show]:
-    """What to show each moment with. pace_s: real seconds from one to the next, at least, on a terminal."""
+    """Function that shows one moment. pace_s: shortest real time between two moments on a terminal, s."""
     if not stream.isatty():
-        yield lambda moment: _say(stream, moment)
+        yield lambda moment: _print_hour(stream, moment)
         return
     news: deque[str] = deque(maxlen=NEWS_LINES)
     with Live(console=Console(file=stream), auto_refresh=False) as screen:
@@ -44,20 +44,20 @@ def _screen(moment: Moment, brain: str, news: deque[str]) -> Group:
     share = moment.gpus_used / max(moment.gpus, 1)
     figures.add_row("time", clock_words(moment.at_s), "demand", f"{moment.demand_share:.0%} of its peak")
     figures.add_row(
-        "GPUs at work", f"{moment.gpus_used:,.1f} of {moment.gpus:,}", "", ProgressBar(100, 100 * share, 30)
+        "GPUs allocated", f"{moment.gpus_used:,.1f} of {moment.gpus:,}", "", ProgressBar(100, 100 * share, 30)
     )
-    figures.add_row("pods running", f"{moment.running:,}", "waiting", f"{moment.waiting:,}")
+    figures.add_row("pods running", f"{moment.running:,}", "pending", f"{moment.waiting:,}")
     figures.add_row("services", f"${moment.services_per_hour:,.2f} per hour", "brain", brain)
     figures.add_row("last cycle", f"{moment.bound} bound", "planning", f"{1000 * moment.plan_s:.0f} ms")
     lines = [Text(line, overflow="ellipsis", no_wrap=True) for line in news]
-    return Group(Text("A pretend datacenter (simulated)", style="bold"), figures, Text(""), *lines)
+    return Group(Text("Simulated datacenter", style="bold"), figures, Text(""), *lines)
 
 
-def _say(stream: TextIO, moment: Moment) -> None:
+def _print_hour(stream: TextIO, moment: Moment) -> None:
     if moment.at_s % HOUR_S == 0:
         click.echo(
-            f"{clock_words(moment.at_s)} {moment.gpus_used:,.1f} of {moment.gpus:,} GPUs at work, "
-            f"{moment.running} pods run, {moment.waiting} wait, services ${moment.services_per_hour:,.2f}/h, "
+            f"{clock_words(moment.at_s)} {moment.gpus_used:,.1f} of {moment.gpus:,} GPUs allocated, "
+            f"{moment.running} pods running, {moment.waiting} pending, services ${moment.services_per_hour:,.2f}/h, "
             f"planned in {1000 * moment.plan_s:.0f} ms",
             file=stream,
         )

@@ -1,4 +1,4 @@
-"""The page that `tonnage describe` prints of one object, from it and what belongs to it. Pure."""
+"""Page of `tonnage describe` about one object and its related objects. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,24 +15,24 @@ from controller.report.events import REPORTER
 Object = dict[str, Any]
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""A copy of the whole object in one line; kubectl leaves it out of its pages, too."""
+"""Annotation with a copy of the whole object in one line; kubectl describe omits it too."""
 NONE = "<none>"
 
 
 @dataclass(frozen=True, slots=True)
 class Related:
-    """What a page tells besides the object itself."""
+    """Objects that a page shows besides its own."""
 
     events: tuple[Object, ...] = ()
-    """Of the object."""
+    """Events about the object."""
     pods: tuple[Object, ...] = ()
-    """Its instances, members, or what runs on it."""
+    """Pods of the object: instances, gang members, or pods on the node."""
     pod_events: Mapping[str, Sequence[Object]] | None = None
-    """Events of those pods, by name."""
+    """Warning events of those pods, by pod name."""
 
 
 def page(obj: Object, related: Related, now_s: float) -> str:
-    """All there is to tell; sections that are empty are left out."""
+    """Text of the page, without empty sections. now_s: seconds since the epoch."""
     sections = [_head(obj, now_s), *_of_kind(obj), *_placements(related)]
     status = obj.get("status") or {}
     sections.append(_titled("Conditions", _conditions(status.get("conditions") or (), now_s)))
@@ -87,28 +87,29 @@ def _of_kind(obj: Object) -> Iterator[str]:
             yield from _pod(obj)
         case _:
             yield _titled("Spec", yaml_text(obj.get("spec") or {}))
-            told = {k: v for k, v in (obj.get("status") or {}).items() if k not in ("conditions", "observedGeneration")}
-            yield _titled("Status", yaml_text(told) if told else "")
+            status = obj.get("status") or {}
+            shown = {key: value for key, value in status.items() if key not in ("conditions", "observedGeneration")}
+            yield _titled("Status", yaml_text(shown) if shown else "")
 
 
 def _service(obj: Object) -> Iterator[str]:
     spec, status = obj["spec"], obj.get("status") or {}
     demand = spec.get("demand")
-    asked = f"{demand['requestsPerSecond']:g} requests per second" if demand else "unknown: nobody has measured it"
+    demand_words = f"{demand['requestsPerSecond']:g} requests per second" if demand else "unknown (not measured)"
     yield _pairs(
         [
             ("Model", spec["model"]),
-            ("Promise", ", ".join(f"{name} {value}" for name, value in sorted(spec["slo"].items()))),
-            ("Demand", asked),
+            ("SLO", ", ".join(f"{name} {value}" for name, value in sorted(spec["slo"].items()))),
+            ("Demand", demand_words),
             ("GPU types", ", ".join(spec.get("gpuTypes") or ()) or "all that have a profile"),
             ("Prices", "spot" if spec.get("spot") else "on demand"),
             ("Cost", _cost(status)),
         ]
     )
-    asked_for, running = status.get("replicas") or {}, status.get("running") or {}
-    rows = [(name, str(asked_for.get(name, 0)), str(running.get(name, 0))) for name in sorted({*asked_for, *running})]
+    wanted, running = status.get("replicas") or {}, status.get("running") or {}
+    rows = [(name, str(wanted.get(name, 0)), str(running.get(name, 0))) for name in sorted({*wanted, *running})]
     yield _titled("Mix", columns(("GPU TYPE", "WANTED", "RUNNING"), rows)) or "Mix:  not planned yet\n"
-    yield _titled("Routing (shares of requests)", _routing(status.get("routing")))
+    yield _titled("Routing (percent of requests)", _routing(status.get("routing")))
 
 
 def _cost(status: Mapping[str, Any]) -> str:
@@ -116,7 +117,7 @@ def _cost(status: Mapping[str, Any]) -> str:
         return "not planned yet"
     cost = f"${status['costPerHour']:,.2f} per hour"
     if status.get("boundPerHour") is None:
-        return f"{cost}, nothing is proven about cheaper mixes"
+        return f"{cost}, without a proven lower bound"
     return f"{cost}; no mix costs less than ${status['boundPerHour']:,.2f} (gap {100 * status.get('gap', 0.0):.2f} %)"
 
 
@@ -130,21 +131,21 @@ def _routing(routing: Mapping[str, Any] | None) -> str:
             shares = [float(each["share"][i][j]) for each in weights]
             if any(shares):
                 rows.append((f"≤ {prompt}", f"≤ {answer}", *(f"{100 * s:.4g} %" if s else "-" for s in shares)))
-    return columns(("PROMPT TOKENS", "ANSWER TOKENS", *(each["gpuType"] for each in weights)), rows)
+    return columns(("INPUT TOKENS", "OUTPUT TOKENS", *(each["gpuType"] for each in weights)), rows)
 
 
 def _gang(obj: Object) -> Iterator[str]:
     spec, status = obj["spec"], obj.get("status") or {}
     topology = spec.get("topology") or {}
-    there = f"{status.get('members', 0)} there, {status.get('running', 0)} run, " if status else "not counted yet, "
+    present = f"{status.get('members', 0)} exist, {status.get('running', 0)} run, " if status else "not counted yet, "
     yield _pairs(
         [
             (
                 "Members",
-                f"{there}{spec['minMembers']} needed",
+                f"{present}{spec['minMembers']} needed",
             ),
             ("Within", topology.get("within") or "anywhere"),
-            ("Prefers", f"as few {topology['preferWithin']} as can be" if topology.get("preferWithin") else NONE),
+            ("Prefers", f"as few {topology['preferWithin']} as possible" if topology.get("preferWithin") else NONE),
         ]
     )
 
@@ -155,7 +156,7 @@ def _node(obj: Object) -> Iterator[str]:
     has = status.get("allocatable") or {}
     yield _pairs(
         [
-            ("Schedulable", "no: it is cordoned" if spec.get("unschedulable") else "yes"),
+            ("Schedulable", "no (cordoned)" if spec.get("unschedulable") else "yes"),
             ("Taints", ", ".join(taints) or NONE),
             ("Allocatable", ", ".join(f"{name} {amount}" for name, amount in sorted(has.items())) or NONE),
         ]
@@ -201,11 +202,11 @@ def _placements(related: Related) -> Iterator[str]:
 
 
 def _why(pod: Object, events: Iterable[Object]) -> str:
-    """What was said last of a pod that waits."""
-    said = [event for event in in_order(events) if event.get("type") == "Warning"]
-    if said:
-        last, note = said[-1], str(said[-1].get("note", ""))
-        # Notes of Tonnage begin with the reason's code.
+    """Latest scheduling message of a pending pod."""
+    warnings = [event for event in in_order(events) if event.get("type") == "Warning"]
+    if warnings:
+        last, note = warnings[-1], str(warnings[-1].get("note", ""))
+        # Notes from Tonnage already begin with the reason's code.
         return note if last.get("reportingController") == REPORTER else f"{last.get('reason')}: {note}"
     if pod["spec"].get("schedulingGates"):
         return "waits for " + ", ".join(gate["name"] for gate in pod["spec"]["schedulingGates"])

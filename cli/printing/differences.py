@@ -1,4 +1,4 @@
-"""Differences in print: of a plan to the cluster as it is, and of objects before and after."""
+"""Differences in print: between a plan and the cluster, and between two states of an object."""
 
 import difflib
 from collections.abc import Iterator
@@ -11,16 +11,19 @@ from controller.queries.plan_diff import OtherChange, PlanDiff, PodChange, Servi
 Document = dict[str, Any]
 
 NOISE = ("managedFields", "resourceVersion", "uid", "creationTimestamp", "generation")
-"""metadata that the server keeps, and nobody writes."""
+"""Metadata fields that only the server writes."""
 
 
 def plan_lines(diff: PlanDiff) -> Iterator[str]:
-    """`+` starts, `-` stops, `>` moves, `~` is scaled or changes otherwise, `!` cannot be; the last line sums up."""
+    """Lines of a plan's changes: `+` starts, `-` stops, `>` moves, `~` scaled or other change, `!` not possible.
+
+    The last line is a summary.
+    """
     for service in diff.services:
         if service.is_change or service.is_refused:
             yield from _service(service)
         elif gap := gap_words(service.gap):
-            yield f"  ModelService/{service.service} stays as it is ({gap})"
+            yield f"  ModelService/{service.service} is unchanged ({gap})"
     for pod in diff.pods:
         yield _pod(pod)
     for other in diff.others:
@@ -72,12 +75,12 @@ def summary(diff: PlanDiff) -> str:
     others = f"{len(diff.others)} other changes; " if diff.others else ""
     return (
         f"{starts} pods would start, {stops} stop, {moves} move; {scaled} services scaled; {others}"
-        f"{len(diff.left_over)} left over; services ${money(diff.cost_before)} → ${money(diff.cost_after)} per hour."
+        f"{len(diff.left_over)} unplaced; services ${money(diff.cost_before)} → ${money(diff.cost_after)} per hour."
     )
 
 
 def document(diff: PlanDiff) -> Document:
-    """For machines: stands beside the plan as `changes`."""
+    """Changes as plain data, the `changes` of a plan's document."""
     return {
         "cost_per_hour_before": figure(diff.cost_before),
         "cost_per_hour_after": figure(diff.cost_after),
@@ -111,27 +114,27 @@ def document(diff: PlanDiff) -> Document:
 
 
 def object_lines(name: str, before: Document | None, after: Document | None) -> list[str]:
-    """A unified difference of two states of one object; empty when they say the same."""
-    now, then = (yaml_text(written(each)).splitlines() if each else [] for each in (before, after))
-    return list(difflib.unified_diff(now, then, f"{name} (now)", f"{name} (then)", lineterm=""))
+    """Unified difference between two states of one object; empty if they are equal."""
+    old, new = (yaml_text(without_server_fields(each)).splitlines() if each else [] for each in (before, after))
+    return list(difflib.unified_diff(old, new, f"{name} (now)", f"{name} (then)", lineterm=""))
 
 
-def written(obj: Document) -> Document:
-    """An object without what the server keeps in it."""
+def without_server_fields(obj: Document) -> Document:
+    """Object without status and metadata that the server writes."""
     metadata = {key: value for key, value in obj.get("metadata", {}).items() if key not in NOISE}
     return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": metadata}
 
 
 def change_lines(before: PlanDiff, after: PlanDiff) -> Iterator[str]:
-    """How one plan differs from another: what it wants of each service, and where each pod would be."""
+    """Lines of the difference between two plans: mixes of services, and nodes of pods."""
     wanted = {each.service: each for each in before.services}
     is_same = True
     for service in after.services:
         was = wanted.pop(service.service, None)
         if was is None or (was.after, was.is_refused) != (service.after, service.is_refused):
             is_same = False
-            yield _wish(was, service)
-    yield from (f"- ModelService/{name} is planned no longer" for name in wanted)
+            yield _service_change(was, service)
+    yield from (f"- ModelService/{name} is no longer planned" for name in wanted)
     fates, elsewhere = {pod.pod: pod for pod in before.pods}, 0
     for pod in after.pods:
         fate = fates.pop(pod.pod, None)
@@ -142,7 +145,7 @@ def change_lines(before: PlanDiff, after: PlanDiff) -> Iterator[str]:
             elsewhere += fate.node_after != pod.node_after
     for fate in fates.values():
         is_same = False
-        yield f"  Pod/{fate.pod} would be left as it is; before: {_pod(fate)}"
+        yield f"  Pod/{fate.pod} would not change; before: {_pod(fate)}"
     before_others = {(each.subject, each.sentence) for each in before.others}
     for other in after.others:
         if (other.subject, other.sentence) not in before_others:
@@ -150,20 +153,20 @@ def change_lines(before: PlanDiff, after: PlanDiff) -> Iterator[str]:
             yield _other(other)
     if elsewhere:
         is_same = False
-        yield f"  {elsewhere} pods would go to another node than before"
+        yield f"  {elsewhere} pods would go to a different node than before"
     known = {workload for workload, _ in before.left_over}
     for workload, reason in after.left_over:
         if workload not in known:
             is_same = False
             yield f"! {workload}: {reason.words}"
     if is_same and not wanted:
-        yield "not at all"
+        yield "no change"
     widest = max(after.services, key=lambda each: each.gap, default=None)
     gap = f", {widest.service}: {words}" if widest and (words := gap_words(widest.gap)) else ""
-    yield f"services ${money(before.cost_after)} → ${money(after.cost_after)} per hour once planned{gap}"
+    yield f"services ${money(before.cost_after)} → ${money(after.cost_after)} per hour in the new plan{gap}"
 
 
-def _wish(was: ServiceChange | None, now: ServiceChange) -> str:
+def _service_change(was: ServiceChange | None, now: ServiceChange) -> str:
     if now.is_refused:
         return f"! ModelService/{now.service}: {now.reason.words if now.reason else 'no plan'}"
     sign, mix = ("+", "new") if was is None else ("~", instances(dict(was.after)))

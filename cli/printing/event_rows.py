@@ -1,4 +1,4 @@
-"""events.k8s.io Events as rows: when, what kind, why, about whom, in which words. Pure."""
+"""Rows of events.k8s.io Events: time, type, reason, object, message. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -13,26 +13,26 @@ HEADERS = ("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
 
 
 def is_ours(event: Event) -> bool:
-    """Said by Tonnage, or about an object of Tonnage's kinds."""
+    """Whether Tonnage reported the event, or its object is of one of Tonnage's kinds."""
     group = API_VERSION.partition("/")[0]
     about = str(event.get("regarding", {}).get("apiVersion", ""))
     return event.get("reportingController") == REPORTER or about.startswith(f"{group}/")
 
 
 def last_seen(event: Event) -> str | None:
-    """When it happened last: many of the same are kept as one."""
+    """Time of the last occurrence; equal events are stored as one series."""
     series = event.get("series") or {}
-    told = (
+    instants = (
         series.get("lastObservedTime"),
         event.get("deprecatedLastTimestamp"),
         event.get("eventTime"),
         event["metadata"].get("creationTimestamp"),
     )
-    return next((str(instant) for instant in told if instant), None)
+    return next((str(instant) for instant in instants if instant), None)
 
 
 def in_order(events: Iterable[Event]) -> list[Event]:
-    """The oldest first; of the same instant, by name."""
+    """Events, oldest first; at the same instant by name."""
     return sorted(events, key=lambda e: (epoch_s(last_seen(e)) or 0.0, e["metadata"]["name"]))
 
 
@@ -50,7 +50,7 @@ def row(event: Event, now_s: float, *, namespaces: bool = False) -> Sequence[str
 
 
 def _seen(event: Event, now_s: float) -> str:
-    """`12s`, or `12s (x4 over 3m)`."""
+    """Age and, for a series, its count: `12s`, or `12s (x4 over 3m)`."""
     seen = since(last_seen(event), now_s)
     count = int((event.get("series") or {}).get("count") or event.get("deprecatedCount") or 1)
     first_s = epoch_s(event.get("deprecatedFirstTimestamp") or event.get("eventTime"))

@@ -1,4 +1,4 @@
-"""An explanation in print."""
+"""Explanations of services, pods, gangs and nodes in print."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, assert_never
@@ -135,8 +135,8 @@ def tables(why: Why) -> Iterator[str]:
 
 def _service_tables(why: ServiceWhy) -> Iterator[str]:
     service, plan = why.service, why.plan
-    asked = "unknown demand" if service.demand is None else f"{service.demand.rate_per_s:g} requests per second"
-    yield f"{service.name}: {service.model}, {asked}, {service.slo.label} per output token"
+    demand = "unknown demand" if service.demand is None else f"{service.demand.rate_per_s:g} requests per second"
+    yield f"{service.name}: {service.model}, {demand}, {service.slo.label} per output token"
     if plan.refusal:
         yield f"Not planned: {plan.refusal.words}.\n"
         return
@@ -154,7 +154,7 @@ def _service_tables(why: ServiceWhy) -> Iterator[str]:
             )
             for route in routes(plan)
         )
-        yield table(("PROMPT TOKENS", "ANSWER TOKENS", *(f"% TO {name}" for name in types)), rows)
+        yield table(("INPUT TOKENS", "OUTPUT TOKENS", *(f"% TO {name}" for name in types)), rows)
 
 
 def _percent(shares: Mapping[str, float], name: str) -> str:
@@ -172,8 +172,8 @@ def _pod_tables(why: PodWhy) -> Iterator[str]:
     if not why.seats.candidates:
         return
     terms = list(dict.fromkeys(name for candidate in why.seats.candidates for name in candidate.terms))
-    alone = f"By itself, without the rest of {why.gang}" if why.gang else "With everything else as planned"
-    yield f"{alone}, the best nodes for it; the least cost wins:"
+    context = f"Alone, without the rest of {why.gang}" if why.gang else "With everything else as planned"
+    yield f"{context}, the best nodes for it; the lowest cost wins:"
     yield table(("", "NODE", "DEVICES", "COST", *(name.upper() for name in terms)), _candidate_rows(why, terms))
 
 
@@ -212,7 +212,7 @@ def _words(shape: PodShape) -> str:
 def _gang_tables(why: GangWhy) -> Iterator[str]:
     gang = why.gang
     label = gang.within or gang.prefer_within
-    near = f", {'all within one' if gang.within else 'in as few as can be of'} {label}" if label else ""
+    near = f", {'all within one' if gang.within else 'in as few as possible of'} {label}" if label else ""
     yield f"{gang.name}: at least {gang.min_members} members together{near}"
     if why.reason:
         yield f"Held back: {why.reason.words}"
@@ -225,9 +225,9 @@ def _gang_tables(why: GangWhy) -> Iterator[str]:
 
 
 def _node_tables(why: NodeWhy) -> Iterator[str]:
-    yield f"{why.name}: {why.gpu_type or 'no GPU type'}{'' if why.schedulable else ', nothing new starts here'}"
+    yield f"{why.name}: {why.gpu_type or 'no GPU type'}{'' if why.schedulable else ', unschedulable'}"
     gpus = ", ".join(f"{free / 10:g} %" for free in why.free_gpu_milli)
     free = f"{why.free_cpu_milli / 1000:g} cores, {why.free_memory_bytes / GIB:.4g} GiB"
-    yield f"Free once the plan is done: {free}{', of its GPUs ' + gpus if gpus else ''}\n"
+    yield f"Free after the plan: {free}{', of its GPUs ' + gpus if gpus else ''}\n"
     rows = ((pod, ",".join(map(str, devices)) or "-", plan) for pod, devices, plan in why.pods)
     yield table(("POD", "DEVICES", "PLAN"), rows)

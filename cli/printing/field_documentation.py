@@ -1,4 +1,4 @@
-"""What a kind of Tonnage's, or a field of it, means: from the schema that this release installs, without a cluster."""
+"""Documentation of Tonnage's kinds and fields, from this release's CRD schemas; needs no cluster."""
 
 import textwrap
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ WIDTH = 80
 
 
 def field_text(path: str, *, recursive: bool = False, kinds: Iterable[Kind] = KINDS) -> str:
-    """The page of `KIND.FIELD.FIELD`, in the form of kubectl explain. Raises ConfigError for what does not exist."""
+    """Page about `KIND.FIELD.FIELD` in kubectl explain's format. Raises ConfigError for an unknown kind or field."""
     word, *fields = path.rstrip(".").split(".")
     kind = _kind(word, own_kinds(kinds))
     schema: Schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
@@ -31,7 +31,7 @@ def field_text(path: str, *, recursive: bool = False, kinds: Iterable[Kind] = KI
     lines = [f"GROUP:      {GROUP}", f"KIND:       {kind.name}", f"VERSION:    {VERSION}", ""]
     if name:
         lines += [f"FIELD: {name} <{type_words(here)}>", *_enum(here, "  "), ""]
-    lines += ["DESCRIPTION:", *_wrapped(here.get("description", "(nothing is said of it)"), 4), ""]
+    lines += ["DESCRIPTION:", *_wrapped(here.get("description", "(no description)"), 4), ""]
     if below := _inside(here).get("properties"):
         lines += ["FIELDS:", *_fields(below, _inside(here).get("required", ()), 2, recursive=recursive)]
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -42,18 +42,20 @@ def _kind(word: str, kinds: Iterable[Kind]) -> Kind:
         if word.lower() in (kind.name.lower(), kind.plural, *kind.short_names):
             return kind
     names = [kind.name.lower() for kind in kinds]
-    raise ConfigError(Mistake(word, "is no kind of Tonnage's", f"{meant(word, names)}; for an object write KIND/NAME"))
+    raise ConfigError(
+        Mistake(word, "is not one of Tonnage's kinds", f"{meant(word, names)}; for an object write KIND/NAME")
+    )
 
 
 def _inside(schema: Schema) -> Schema:
-    """What stands in each item, where the field is a list or a map."""
+    """Schema of the innermost items, if the field is a list or a map."""
     while schema.get("type") == "array" or isinstance(schema.get("additionalProperties"), dict):
         schema = schema["items"] if schema.get("type") == "array" else schema["additionalProperties"]
     return schema
 
 
 def type_words(schema: Schema) -> str:
-    """`[]Object`, `map[string]integer`, as kubectl writes types."""
+    """Type as kubectl writes it: `[]Object`, `map[string]integer`."""
     if schema.get("type") == "array":
         return f"[]{type_words(schema['items'])}"
     if isinstance(schema.get("additionalProperties"), dict):

@@ -1,9 +1,9 @@
-"""kubectl's dialect of JSONPath, as far as people use it: what `-o jsonpath=` prints.
+"""kubectl's dialect of JSONPath in its commonly used parts, for `-o jsonpath=`.
 
-jsonpath-ng, the library that is kept best, speaks another language: it has no text around expressions, no `{range}`, no
-escapes in names, and other filters; what runs in people's scripts would mean something else.
-Source: kubernetes.io, "JSONPath Support". A key or an index that is not there prints nothing. Differs from kubectl's in
-one thing: whole and broken numbers are compared with each other, where kubectl fails.
+jsonpath-ng, the best maintained library, implements another dialect: no text around expressions, no `{range}`, no
+escapes in names, and different filters. Scripts written for kubectl would mean something else.
+Source: kubernetes.io, "JSONPath Support". A missing key or index prints nothing. One difference: integers and floats
+are comparable, where kubectl fails.
 """
 
 import json
@@ -58,7 +58,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 def jsonpath(template: str) -> Callable[[Any], str]:
-    """What prints an object by this template. Raises ConfigError when it cannot be read."""
+    """Function that prints an object by this template. Raises ConfigError if the template is invalid."""
     tokens = list(_tokens(template))
     parts, rest = _parts(tokens, template, is_range=False)
     if rest:
@@ -67,10 +67,10 @@ def jsonpath(template: str) -> Callable[[Any], str]:
 
 
 def field_values(expression: str, *, option: str) -> Callable[[Any], list[Any]]:
-    """What finds the values of one field in an object, where braces and the first dot may be left out, as they may be
-    for `--sort-by` and custom columns. Raises ConfigError.
+    """Function that returns the values of one field of an object. Raises ConfigError.
 
-    option: whose value it is, for whoever wrote it.
+    expression: a path whose braces and first dot are optional, as in `--sort-by` and custom columns.
+    option: the option that has this value, for error messages.
     """
     match = _RELAXED.fullmatch(expression.strip())
     try:
@@ -78,7 +78,7 @@ def field_values(expression: str, *, option: str) -> Callable[[Any], list[Any]]:
     except ConfigError:
         path = None
     if path is None:
-        raise ConfigError(Mistake(f"{option} {expression}", "is no path of a field", "write it like .metadata.name"))
+        raise ConfigError(Mistake(f"{option} {expression}", "is not a field path", "write it like .metadata.name"))
     values = path.values
     return lambda root: values(root, root)
 
@@ -94,7 +94,7 @@ def _tokens(template: str) -> Iterator[tuple[bool, str]]:
         yield True, match[1].strip()
         at = match.end()
     if "{" in template[at:]:
-        raise _wrong(template, "a { that is not closed")
+        raise _wrong(template, "a { is not closed")
     if at < len(template):
         yield False, template[at:]
 
@@ -118,11 +118,11 @@ def _parts(
             made.append(Text(_unquoted(text)))
         else:
             made.append(_path(text, template))
-    return tuple(made), ()  # kubectl lets {range} go on to the end of the template
+    return tuple(made), ()  # as in kubectl, an open {range} extends to the end of the template
 
 
 def _path(text: str, template: str) -> Path:
-    """`.spec.containers[*]['name']`, with or without `$` or `@` in front."""
+    """Path of `.spec.containers[*]['name']`, with or without a leading `$` or `@`."""
     steps: list[Select] = []
     rest = text
     if rest[:1] == "$":
@@ -160,7 +160,7 @@ def _bracket(text: str, template: str) -> tuple[str, str]:
             depth += 1 if sign == "[" else -1
             if not depth:
                 return text[1:at], text[at + 1 :]
-    raise _wrong(template, "a [ that is not closed")
+    raise _wrong(template, "a [ is not closed")
 
 
 def _selection(inside: str, template: str) -> Select:
@@ -175,10 +175,10 @@ def _selection(inside: str, template: str) -> Select:
 
 def _one(text: str, template: str) -> Select:
     if text[:1] in ("'", '"'):
-        return _at(_path(f".{text[1:-1]}", template))  # kubectl's: a dot in quotes divides, unless a \ stands before it
+        return _at(_path(f".{text[1:-1]}", template))  # as in kubectl, a dot in quotes separates unless escaped by \
     numbers = text.split(":")
     if len(numbers) > 3 or not all(re.fullmatch(r"-?\d+|", each.strip()) for each in numbers):
-        raise _wrong(template, f"[{text}] is no index, slice, name or filter")
+        raise _wrong(template, f"[{text}] is not an index, slice, name or filter")
     bounds = [int(each) if each.strip() else None for each in numbers]
     if len(bounds) == 1:
         index = bounds[0] or 0
@@ -213,7 +213,7 @@ def _filter(text: str, template: str) -> Select:
 
 
 def _compared(holds: Callable[[Any, Any], bool], left: Any, right: Any) -> bool:
-    """Values of different types are never in any relation; true and 1 are of different types."""
+    """Result of a comparison; false for values of different types, such as true and 1."""
     numbers = (int, float)
     same = type(left) is type(right) or (type(left) in numbers and type(right) in numbers)
     return same and holds(left, right)
@@ -225,7 +225,7 @@ def _literal(text: str, template: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        raise _wrong(template, f"{text!r} is no value: texts stand in quotes") from None
+        raise _wrong(template, f"{text!r} is not a value: put text in quotes") from None
 
 
 def _at(path: Path) -> Select:

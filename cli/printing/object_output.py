@@ -1,4 +1,4 @@
-"""`-o`: how objects from the cluster are printed, as kubectl prints them."""
+"""`-o`: output formats for objects of the cluster, the same as kubectl's."""
 
 import json
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class Output:
     format: str = "table"
     """One of FORMATS, `jsonpath` or `custom-columns`."""
     template: str = ""
-    """Of jsonpath, or the columns."""
+    """Template of jsonpath, or definition of the custom columns."""
 
     @property
     def is_table(self) -> bool:
@@ -46,7 +46,7 @@ def output_from(value: str | Output) -> Output:
     if value not in FORMATS:
         known = f"{', '.join(FORMATS)}, {CUSTOM_COLUMNS}COLUMNS and {JSONPATH}TEMPLATE"
         hint = "'-o' / '--output'"
-        raise click.BadParameter(f"{value!r} is none of {known}", param_hint=hint)
+        raise click.BadParameter(f"{value!r} is not one of {known}", param_hint=hint)
     return Output(value)
 
 
@@ -57,23 +57,23 @@ output_option = click.option(
     default="table",
     metavar="FORMAT",
     help=f"{'|'.join(FORMATS)}|{JSONPATH}TEMPLATE|{CUSTOM_COLUMNS}HEADER:PATH,... (with get). "
-    "json is the stable one. [default: table]",
+    "json is stable between versions. [default: table]",
 )
 
 
 def as_list(objects: Sequence[Object]) -> Object:
-    """Several objects as one, as kubectl shows them."""
+    """Several objects as one List, as kubectl prints them."""
     return {"apiVersion": "v1", "items": list(objects), "kind": "List", "metadata": {"resourceVersion": ""}}
 
 
 def without_managed_fields(obj: Object) -> Object:
-    """Who owns which field fills pages and is asked for by few; kubectl leaves it out, too."""
+    """Object without metadata.managedFields, which is long and rarely needed; kubectl omits it too."""
     metadata = {key: value for key, value in obj.get("metadata", {}).items() if key != "managedFields"}
     return {**obj, "metadata": metadata}
 
 
 def text_of(obj: Object, output: Output) -> str:
-    """An object, or a list of them, in one of the formats that are no table. Raises ConfigError."""
+    """Text of an object or a List in a format other than a table. Raises ConfigError."""
     match output.format:
         case "json":
             return go_json(obj) + "\n"
@@ -84,7 +84,7 @@ def text_of(obj: Object, output: Output) -> str:
 
             return jsonpath(output.template)(obj)
         case _:
-            raise ConfigError(Mistake(f"-o {output.format}", "does not print these", "it is for get"))
+            raise ConfigError(Mistake(f"-o {output.format}", "is not supported here", "use it with get"))
 
 
 def yaml_text(obj: Object) -> str:
@@ -94,7 +94,7 @@ def yaml_text(obj: Object) -> str:
 
 
 def go_json(obj: Object) -> str:
-    """JSON as Go's encoder writes it: keys in order, and no sign that HTML could take for its own."""
+    """JSON as Go's encoder writes it: sorted keys, and characters with a meaning in HTML escaped."""
     text = json.dumps(obj, indent=4, sort_keys=True, ensure_ascii=False)
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")

@@ -1,4 +1,4 @@
-"""Prints what a simulation found: a table for people, JSON for programs, a report for the wall."""
+"""Results of placement simulations: a table for people, JSON for programs, an HTML report."""
 
 import io
 import json
@@ -22,14 +22,14 @@ from simulator.reports.comparison_columns import Column, columns_for, number_in_
 from simulator.reports.sweep_report import Circumstances, Trace, headline, render_report
 
 POINTS_PCT = (80, 90, 100, 110)
-"""Points of arrived demand at which JSON has figures, besides the end of the replay (130 % or just before)."""
+"""Arrived demand, % of the GPUs, at which JSON has figures, besides the end of the replay (130 % or just before)."""
 
 PIPED_WIDTH = 160
-"""Wide enough for all columns where there is no terminal to fit into."""
+"""Width of piped output, enough for all columns."""
 
 
 def as_table(result: ContestResult) -> str:
-    """One table for each trace, and its result in a sentence."""
+    """One table per trace, each with a summary sentence."""
     page = io.StringIO()
     width = get_terminal_size().columns if sys.stdout.isatty() else PIPED_WIDTH
     console = Console(file=page, width=width, no_color=not sys.stdout.isatty(), highlight=False)
@@ -47,14 +47,14 @@ def as_table(result: ContestResult) -> str:
 
 
 def widest_that_fits(summaries: Sequence[PolicySummary], console: Console) -> Table:
-    """The whole table; where the terminal is narrow, without deviations, then with the main columns alone."""
+    """Full table; on a narrow terminal without deviations, and if that is too wide only with the main columns."""
     columns = columns_for(summaries)
     tables = (
         _table(summaries, columns, with_sd=True),
         _table(summaries, columns, with_sd=False),
         _table(summaries, [column for column in columns if column.main], with_sd=False),
     )
-    unbounded = console.options.update(width=10_000)  # asked with its own width, a console never says "more than that"
+    unbounded = console.options.update(width=10_000)  # with its own width a console never reports a larger maximum
     fitting = (t for t in tables if Measurement.get(console, unbounded, t).maximum <= console.width)
     return next(fitting, tables[-1])
 
@@ -77,9 +77,9 @@ def _spread(spread: Spread, digits: int, *, with_sd: bool) -> str:
 
 
 def as_json(result: ContestResult) -> str:
-    """The stable form. For one input and seed only `decision_ms` and `upkeep_s` differ from run to run.
+    """Stable JSON. For the same input and seed only `decision_ms` and `upkeep_s` differ between runs.
 
-    Figures that do not exist (a deviation over one seed, dollars without prices) are null.
+    Undefined figures are null: a deviation over one seed, dollars without prices.
     """
     record = {
         "record": 1,
@@ -132,7 +132,7 @@ def _spread_record(values: FloatArray) -> Mapping[str, float | None]:
 
 
 def as_html(result: ContestResult, *, command: str, machine: str) -> str:
-    """The report (simulator/reports/sweep_report.py)."""
+    """HTML report (simulator/reports/sweep_report.py)."""
     about = Circumstances(
         command=command,
         started_at=f"{result.started_at:%Y-%m-%d %H:%M} UTC",
@@ -148,7 +148,7 @@ def as_html(result: ContestResult, *, command: str, machine: str) -> str:
 
 
 def _in_words(rules: Rules) -> tuple[str, ...]:
-    renamed = ("node names are dealt out at random",) if rules.rename_nodes else ()
+    renamed = ("node names are shuffled",) if rules.rename_nodes else ()
     moves = (f"at most {rules.move_share:.1%} of the pods move to make room for others",) if rules.move_share else ()
     return renamed + moves
 

@@ -1,4 +1,4 @@
-"""Figures of a plan: numbers, money, instances, reasons and routes, as every document and table writes them."""
+"""Figures of a plan in print: numbers, money, instances, reasons and routes."""
 
 from collections.abc import Iterator
 from math import isfinite
@@ -12,14 +12,14 @@ Document = dict[str, Any]
 
 
 def figure(value: float | None) -> float | None:
-    """A number as it is written: nine places, twelve digits: beyond what is known, and hiding how machines add."""
+    """Number for a document, rounded to nine places and twelve digits, so that all machines write the same."""
     if value is None or not isfinite(value):
         return None
     return float(f"{round(float(value), 9):.12g}") + 0.0  # + 0.0 turns -0.0 into 0.0
 
 
 def routes(service: ServicePlan) -> Iterator[Document]:
-    """One entry per bucket that has demand: the longest lengths in it, and the share that each type gets."""
+    """One entry per bucket with demand: its largest lengths, and each GPU type's fraction of the requests."""
     routing = service.routing
     if routing is None:
         return
@@ -38,7 +38,7 @@ def reason_document(reason: Reason) -> Document:
 
 
 def instances(counts: dict[str, int]) -> str:
-    """`3 × a10g + 1 × a100`."""
+    """Instances by GPU type, such as `3 × a10g + 1 × a100`."""
     return " + ".join(f"{count} × {name}" for name, count in counts.items() if count) or "none"
 
 
@@ -47,11 +47,11 @@ def money(dollars: float | None) -> str:
 
 
 SMALLEST_GAP = 5e-5
-"""Below it the table's GAP says 0.00 %."""
+"""Gap below which a table's GAP column shows 0.00 %."""
 
 
 def gap_words(gap: float | None) -> str:
-    """`gap 3.3 %`; empty where it is proven, to what is printed, that nothing is cheaper."""
+    """`gap 3.3 %`; empty if the mix is proven optimal to the printed precision."""
     if gap is None or gap < SMALLEST_GAP:
         return ""
     return f"gap {max(0.1, 100 * gap):.1f} %"

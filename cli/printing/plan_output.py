@@ -1,4 +1,4 @@
-"""A plan in print: a stable document for machines, tables for people."""
+"""Plan in print: a stable document for programs, tables for people."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -13,11 +13,11 @@ from cluster.actions import ACTIONS, Action
 from cluster.plans import Certificate, Plan, ServicePlan, Step
 
 RECORD = 1
-"""Version of the document that `-o json` and `-o yaml` print; a field that is added does not raise it."""
+"""Version of the document of `-o json` and `-o yaml`; an added field does not change it."""
 
 
 def show_diff(made: Planned) -> None:
-    """Print what a plan would change to standard output."""
+    """Print the changes of a plan to standard output."""
     from cli.printing.colors import echo_difference
     from cli.printing.differences import plan_lines
     from controller.queries.plan_diff import plan_diff
@@ -28,7 +28,7 @@ def show_diff(made: Planned) -> None:
 def show(made: Planned, output: str, *, timings: bool = False, with_changes: bool = False) -> None:
     """Print a plan to standard output as `table`, `json` or `yaml`.
 
-    with_changes: beside the plan stands what it would change in a cluster that runs.
+    with_changes: whether the document also lists the changes to the live cluster, as `changes`.
     """
     if output == "table":
         for part in tables(made, timings=timings):
@@ -44,7 +44,10 @@ def show(made: Planned, output: str, *, timings: bool = False, with_changes: boo
 
 
 def left_over(plan: Plan) -> bool:
-    """Whether anything that was asked for is not in the plan. Pods that are yet to be made follow in the next one."""
+    """Whether the plan leaves a workload unplaced, an action refused, or a service without a mix.
+
+    Pods that are not created yet do not count: the next plan places them.
+    """
     from controller.deciders.awaiting_pods import AWAITS_POD
 
     without_place = any(each.reason.code != AWAITS_POD for each in plan.unplaced)
@@ -52,7 +55,7 @@ def left_over(plan: Plan) -> bool:
 
 
 def document(made: Planned, *, timings: bool = False) -> Document:
-    """The plan as plain data. It holds nothing that differs between two runs on the same input, unless `timings`."""
+    """Plan as plain data, the same for the same input unless `timings` adds the solver's seconds."""
     plan = made.plan
     cost = sum(service.cost_per_hour for service in plan.services)
     bound = _total_bound(plan)
@@ -80,7 +83,7 @@ def document(made: Planned, *, timings: bool = False) -> Document:
 
 
 def _total_bound(plan: Plan) -> float | None:
-    """What all services together cost at least; None when nothing proves it."""
+    """Lower bound on the cost of all services, dollars per hour; None if none is proven."""
     whole = plan.certificates.get("mix")
     if whole is not None:
         return whole.bound
@@ -93,7 +96,7 @@ def _total_bound(plan: Plan) -> float | None:
 NO_CERTIFICATE: Document = {"bound": None, "gap": None, "solver": None, "cut_short": None}
 
 
-def _service(service: ServicePlan, *, timings: bool) -> Document:  # handed on from `document`
+def _service(service: ServicePlan, *, timings: bool) -> Document:  # passed on from `document`
     certificate = service.certificate
     return {
         "name": service.service,
@@ -121,7 +124,7 @@ def _step(step: Step) -> Document:
 
 
 def _sections(plan: Plan) -> dict[str, list[Document]]:
-    """Steps by the section of their action: those of today's actions always, in their order."""
+    """Steps by the section of their action; sections of known actions are always present, in their order."""
     found: dict[str, list[Document]] = {kind.section: [] for kind in ACTIONS}
     for step in plan.steps():
         found.setdefault(step.action.section, []).append(_step(step))
@@ -144,7 +147,7 @@ def _plain(value: Any) -> Any:
 
 
 def tables(made: Planned, *, timings: bool = False) -> Iterator[str]:
-    """What people read: services, what changes for pods, what is left over, and one line that sums it up."""
+    """Tables for people: services, actions on pods, unplaced workloads, and a summary line."""
     plan, data = made.plan, document(made, timings=timings)
     if plan.services:
         columns = ("SERVICE", "INSTANCES", "$/HOUR", "BOUND", "GAP", "SOLVER", *(("SECONDS",) if timings else ()))
@@ -174,7 +177,7 @@ def _service_rows(services: Iterable[Document], *, timings: bool) -> Iterator[Ro
 
 
 def _action_tables(plan: Plan) -> Iterator[str]:
-    """A table for each kind of action that no other table shows."""
+    """One table for each kind of action that no other table shows."""
     steps = list(plan.steps())
     for kind in dict.fromkeys((*ACTIONS, *(type(step.action) for step in steps))):
         rows = [(*step.action.cells, step.reason.words) for step in steps if type(step.action) is kind]
@@ -191,18 +194,18 @@ def _seconds(value: float | None) -> str:
 
 
 def cut_short_notes(plan: Plan, deadline_s: float) -> Iterator[str]:
-    """What kept the plan from being better, and what helps."""
+    """Notes about search that was cut short, each with the remedy."""
     more = f"--deadline {2 * deadline_s:g}"
     for service in sorted(plan.services, key=lambda each: each.service):
         proof = service.certificate
         if proof is not None and proof.cut_short and (gap := gap_words(proof.gap)):
             by_time = " by time" if proof.cut_short == "time" else ""
-            yield f"{service.service}: cut short{by_time} ({gap}); {more} gives it more work"
+            yield f"{service.service}: cut short{by_time} ({gap}); {more} allows more work"
     waiting = sum(each.reason.code == "WorkUsedUp" for each in plan.unplaced)
     if waiting:
-        yield f"{waiting} workloads had no turn; {more} gives them more work"
+        yield f"{waiting} workloads were not tried; {more} allows more work"
     for reason in plan.cut_short:
-        yield f"{reason.words}: another run may give another plan; {more} gives it more time"
+        yield f"{reason.words}: another run may give another plan; {more} allows more time"
 
 
 def _summary(data: Document) -> str:

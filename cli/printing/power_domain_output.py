@@ -1,4 +1,4 @@
-"""Words for what PowerDomains' statuses say: a table of all, and why one has the watts that it has."""
+"""PowerDomains' statuses in print: a table of all domains, and the reasons for one limit."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from controller.power.domain_status import fault_words, read
 
 Object = dict[str, Any]
 HEADERS = ("DOMAIN", "TYPE", "DRAW", "BUDGET", "HEADROOM", "DEVICES", "CAPPED", "STALE", "READY", "REASON")
-NOT_TOLD = "-"
+NOT_REPORTED = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """A PowerDomain as it was listed."""
+    """PowerDomain object, read from the API."""
 
     name: str
     spec: Object
@@ -27,7 +27,7 @@ class Domain:
 
 
 def domains_of(objects: Sequence[Object]) -> tuple[Domain, ...]:
-    """Parents before what they feed, otherwise by name, so that a table reads from the top of the tree."""
+    """Domains with parents before children, otherwise by name, so that a table starts at the top of the tree."""
     found = {
         each["metadata"]["name"]: Domain(
             each["metadata"]["name"], each.get("spec") or {}, read(each.get("status") or {})
@@ -38,7 +38,7 @@ def domains_of(objects: Sequence[Object]) -> tuple[Domain, ...]:
     left = dict(sorted(found.items()))
     while left:
         ready = [name for name, each in left.items() if not any(feed in left for feed in each.feeds)]
-        for name in ready or list(left):  # a circle is shown, too
+        for name in ready or list(left):  # domains in a cycle are listed, too
             ordered[name] = left.pop(name)
     return tuple(ordered.values())
 
@@ -46,36 +46,36 @@ def domains_of(objects: Sequence[Object]) -> tuple[Domain, ...]:
 def rows(domains: Sequence[Domain]) -> Iterator[tuple[str, ...]]:
     for each in domains:
         status, ready = each.status, condition_of(each.status.conditions, READY)
-        told = status.observed_generation is not None
+        is_reported = status.observed_generation is not None
         yield (
             each.name,
             str(each.spec.get("type", "")),
             _watts(status.draw_watts),
             _watts(each.spec.get("budgetWatts")),
             _watts(status.headroom_watts),
-            str(status.devices) if told else NOT_TOLD,
-            str(status.held_back_devices) if told else NOT_TOLD,
-            str(status.stale_devices) if told else NOT_TOLD,
+            str(status.devices) if is_reported else NOT_REPORTED,
+            str(status.held_back_devices) if is_reported else NOT_REPORTED,
+            str(status.stale_devices) if is_reported else NOT_REPORTED,
             ready.status if ready else "Unknown",
-            ready.reason if ready else "NotTold",
+            ready.reason if ready else "NotReported",
         )
 
 
 def as_data(domains: Sequence[Domain]) -> list[Object]:
-    """For programs: what the API says, by domain."""
+    """Status fields of the API by domain, for programs."""
     return [{"name": each.name, "type": each.spec.get("type"), **each.status.plain()} for each in domains]
 
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """An answer in lines for people and in data for programs."""
+    """Explanation as lines for people and as data for programs."""
 
     lines: tuple[str, ...]
     data: Object
 
 
 def why(domains: Sequence[Domain], target: str) -> Why | None:
-    """Why a domain, node or device has the watts it has; None when no status speaks of it."""
+    """Explanation of the power limits of a domain, node or device; None if no status lists it."""
     named = next((each for each in domains if each.name == target), None)
     if named is not None:
         return _why_domain(domains, named)
@@ -90,7 +90,7 @@ def why(domains: Sequence[Domain], target: str) -> Why | None:
         return None
     lines = [f"{one.device} on {one.node} {fault_words(one.reason)}." for one in wrong.values()]
     lines += [_held_line(one, where.name) for where, one in held]
-    lines += _first_to_give(domains, {one.limited_by for _, one in held})
+    lines += _lacking_by_class_below(domains, {one.limited_by for _, one in held})
     data = {
         "target": target,
         "culprits": [one.plain() for one in wrong.values()],
@@ -105,25 +105,27 @@ def _why_domain(domains: Sequence[Domain], named: Domain) -> Why:
     held = [one for each in below for one in each.status.held_back]
     lines = [f"{named.name} ({named.spec.get('type', 'domain')})"]
     if status.observed_generation is None:
-        return Why((*lines, "  nobody has told of it yet: is power enabled in the operator?"), {"target": named.name})
+        return Why((*lines, "  no status was reported yet: is power enabled in the operator?"), {"target": named.name})
     lines.append(
-        f"  draws {_watts(status.draw_watts)} W, at worst {_watts(status.worst_watts)} W, of "
-        f"{_watts(status.budget_watts)} W; {_watts(status.headroom_watts)} W may still be planned with"
+        f"  draws {_watts(status.draw_watts)} W, in the worst case {_watts(status.worst_watts)} W, of "
+        f"{_watts(status.budget_watts)} W; headroom {_watts(status.headroom_watts)} W"
     )
     lines.append(
-        f"  {status.held_back_devices} of {status.devices} devices are held back, {status.stale_devices} are not heard"
+        f"  {status.held_back_devices} of {status.devices} devices are held back, {status.stale_devices} are silent"
     )
     lines += [f"  {each.type}: {each.status}, {each.reason}: {each.message}" for each in status.conditions]
     lines += [f"  {each.device} on {each.node} {fault_words(each.reason)}" for each in status.culprits]
     lines += [f"  {line}" for line in _by_class(held)]
     limits = {one.limited_by for one in held} - {named.name}
-    lines += [f"  {name} above it is fuller: see `tonnage power explain {name}`" for name in sorted(limits) if name]
+    lines += [
+        f"  {name} above it is shorter of power: see `tonnage power explain {name}`" for name in sorted(limits) if name
+    ]
     data = {"target": named.name, **status.plain(), "heldBackBelow": [one.plain() for one in held]}
     return Why(tuple(lines), data)
 
 
 def _below(domains: Sequence[Domain], name: str) -> list[Domain]:
-    """The domain and all that draws through it."""
+    """The domain and all domains fed through it."""
     found = {name}
     for each in domains:  # parents come first
         if found & set(each.feeds):
@@ -132,7 +134,7 @@ def _below(domains: Sequence[Domain], name: str) -> list[Domain]:
 
 
 def _by_class(held: Sequence[HeldBack]) -> Iterator[str]:
-    """What each class gives up, who gives most first."""
+    """Lines with the power that each class lacks, largest first."""
     lacking = {
         name: sum(one.need_watts - one.cap_watts for one in held if one.service_class == name)
         for name in {one.service_class for one in held}
@@ -140,11 +142,11 @@ def _by_class(held: Sequence[HeldBack]) -> Iterator[str]:
     for name, watts in sorted(lacking.items(), key=lambda each: -each[1]):
         mine = {one.device: one for one in held if one.service_class == name}
         slower = sum(one.slower_share for one in mine.values()) / len(mine)
-        yield f"class {name} gives up {watts:.0f} W in {len(mine)} listed devices, about {slower:.0%} of their speed"
+        yield f"class {name} lacks {watts:.0f} W on {len(mine)} listed devices, about {slower:.0%} of their speed"
 
 
-def _first_to_give(domains: Sequence[Domain], limits: set[str]) -> list[str]:
-    """Below the domains that hold these devices back: which classes gave how much."""
+def _lacking_by_class_below(domains: Sequence[Domain], limits: set[str]) -> list[str]:
+    """Lines with the power that each class lacks below the domains that hold these devices back."""
     lines = []
     for name in sorted(limits - {""}):
         held = [one for each in _below(domains, name) for one in each.status.held_back if one.limited_by == name]
@@ -162,4 +164,4 @@ def _held_line(one: HeldBack, where: str) -> str:
 
 
 def _watts(value: float | None) -> str:
-    return NOT_TOLD if value is None else f"{value:.0f}"
+    return NOT_REPORTED if value is None else f"{value:.0f}"

@@ -1,4 +1,4 @@
-"""Prints what a power simulation found: a table for people, JSON for programs, a page for the wall."""
+"""Results of power simulations: a table for people, JSON for programs."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ Done = Sequence[tuple[Run, ComparedRun]]
 
 
 def record_of(run: Run, compared: ComparedRun) -> dict[str, object]:
-    """One run for programs."""
+    """One run as plain data, for programs."""
     outcome = compared.outcome
     return {
         "simulated": True,
@@ -58,16 +58,16 @@ def _class_record(compared: ComparedRun, name: str) -> Mapping[str, float]:
 
 
 def runs_json(done: Done, stopped: str) -> str:
-    """All runs of a comparison, and why it ended early if it did."""
+    """All runs of a comparison as JSON. stopped: why it ended early, "" if it did not."""
     record = {"record": 1, "simulated": True, "stopped": stopped or None, "runs": [record_of(*one) for one in done]}
     return json.dumps(record, indent=2) + "\n"
 
 
 def table_of(label: str, done: Done) -> Table:
-    """One line for each policy: the worst of the seeds, for whoever answers for a breaker is not helped by a mean."""
+    """One line per policy with the worst of the seeds: for a breaker, the mean is no safeguard."""
     first = done[0][1].outcome
     table = Table(
-        title=f"{label} servers ({sum(first.servers)}), {first.for_s / DAY_S:g} days, simulated; the worst of the seeds"
+        title=f"{label} servers ({sum(first.servers)}), {first.for_s / DAY_S:g} days, simulated; worst of the seeds"
     )
     headings = ["policy", "delay s", "seeds", "brakes", "over s", "longest", "breaker", "peak"]
     for name in CLASSES:
@@ -97,7 +97,7 @@ def _cells(mine: Sequence[ComparedRun]) -> Iterator[str]:
 
 
 def in_words(run: Run, compared: ComparedRun) -> str:
-    """One run in a line, for whoever waits."""
+    """One finished run in one line of progress."""
     outcome = compared.outcome
     return (
         f"{run.trace} {run.policy} seed {run.seed}: {outcome.brakes} brakes, {outcome.over_s:.1f} s over, "
@@ -106,30 +106,30 @@ def in_words(run: Run, compared: ComparedRun) -> str:
 
 
 def probe_in_words(probe: Probe) -> str:
-    """One size that was tried, in a line."""
+    """One simulated size in one line."""
     verdict = "not safe: " + "; ".join(probe.broken) if probe.broken else "safe"
     return f"{probe.servers} servers: {verdict}"
 
 
 def headroom_in_words(found: Headroom) -> str:
-    """The answer to the question that is asked first."""
+    """Number of additional servers, with margin and limiting condition, in a few lines."""
     if found.more is None:
         return (
-            f"Not even the row as planned, {found.planned} servers, is safe under {found.budget_w / 1000:.1f} kW with "
+            f"Not even the planned row of {found.planned} servers is safe under {found.budget_w / 1000:.1f} kW with "
             f"{found.policy} (simulated): {found.limited_by}.\n"
-            f"Its highest 2 s leave {found.margin_w / 1000:.1f} kW. Ask with a larger budget, or with fewer servers.\n"
+            f"Margin at the highest 2 s: {found.margin_w / 1000:.1f} kW. Try a larger budget, or fewer servers.\n"
         )
     return (
         f"{found.more} more servers are safe on a row planned for {found.planned} ({found.more / found.planned:+.0%}), "
         f"under {found.policy} (simulated).\n"
         f"Margin: {found.margin_w / 1000:.1f} kW of {found.budget_w / 1000:.1f} kW at the highest 2 s.\n"
         f"The next size is limited by: {found.limited_by}.\n"
-        f"By arithmetic alone, {found.guaranteed} servers cannot pass the budget at their lowest clock.\n"
+        f"Guaranteed without simulation: {found.guaranteed} servers at their lowest clock stay within the budget.\n"
     )
 
 
 def headroom_json(found: Headroom) -> str:
-    """The answer for programs."""
+    """Headroom as JSON, for programs."""
     record = {
         "record": 1,
         "simulated": True,

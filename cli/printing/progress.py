@@ -1,4 +1,4 @@
-"""Progress of a sweep on standard error: a bar on a terminal, a line for each run elsewhere."""
+"""Progress of a sweep on standard error: a bar on a terminal, one line per run elsewhere."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,11 +14,11 @@ R = TypeVar("R")
 
 @contextmanager
 def progress_on(
-    stream: TextIO, total: int, says: Callable[[Progress[K, R]], str]
+    stream: TextIO, total: int, describe: Callable[[Progress[K, R]], str]
 ) -> Iterator[Callable[[Progress[K, R]], None]]:
-    """What to call after each run while the context lasts. says: a run and its result in a few words."""
+    """Function to call after each run. describe: text of a run and its result."""
     if not stream.isatty():
-        yield lambda progress: click.echo(f"{progress.done}/{progress.total} {says(progress)}", file=stream)
+        yield lambda progress: click.echo(f"{progress.done}/{progress.total} {describe(progress)}", file=stream)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -27,11 +27,11 @@ def progress_on(
     columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
     with Bar(*columns, console=Console(file=stream), transient=True) as bar:
         task = bar.add_task("", total=total)
-        yield lambda progress: bar.update(task, completed=progress.done, description=says(progress))
+        yield lambda progress: bar.update(task, completed=progress.done, description=describe(progress))
 
 
 def replay_in_words(progress: Progress[Run, Replay]) -> str:
-    """What a replay came to."""
+    """Result of a replay in one line."""
     run, curve = progress.run, progress.result.curve
     allocated = curve.at(100, curve.allocation_pct)
     return f"{run.trace} {run.policy} seed {run.seed}: {allocated:.2f} % allocated at 100 % arrived"

@@ -1,4 +1,4 @@
-"""Prints what scenarios came to: a table for people, JSON for programs, a report for the wall."""
+"""Results of what-if scenarios: a table for people, JSON for programs, an HTML report."""
 
 import json
 import shlex
@@ -22,26 +22,26 @@ from simulator.scenarios import Answer, Scenario
 COLUMNS = (
     "SCENARIO",
     "$/HOUR",
-    "$ AGAINST TODAY",
-    "$ PROVEN",
-    "GPUS AT WORK",
+    "$ CHANGE",
+    "$ BOUND",
+    "GPUS ALLOCATED",
     "$ IDLE",
     "RUNNING",
-    "NO PLACE",
+    "UNPLACED",
     "REFUSED",
 )
 TERMS = {
-    "$ per hour": "What all instances of all services cost.",
-    "proven": "What the services cost at least, whoever plans them.",
-    "at work": "GPUs that a pod holds after the plan, of all that the fleet has; half a GPU counts as half.",
-    "idle": "Price of the GPUs that nothing runs on.",
-    "no place": "Pods that wait after the plan.",
-    "refused": "Services for which there is no plan that keeps the promise; they stay as they are.",
+    "$ per hour": "Cost of all instances of all services.",
+    "bound": "Proven lower bound on the cost of the services, for any plan.",
+    "allocated": "GPUs that pods hold after the plan, of all GPUs of the fleet; half a GPU counts as half.",
+    "idle": "Cost of the GPUs that no pod holds.",
+    "unplaced": "Pods that stay pending after the plan.",
+    "refused": "Services without a plan that meets the SLO; they stay unchanged.",
 }
 
 
 def as_table(result: WhatIfResult) -> str:
-    """One line for each scenario, the fleet as it is first."""
+    """Table with one line per scenario, first the unchanged fleet."""
     return table(COLUMNS, _rows(result))
 
 
@@ -65,7 +65,7 @@ def _rows(result: WhatIfResult) -> list[tuple[str, ...]]:
 
 
 def _several(result: WhatIfResult) -> tuple[bool, bool]:
-    """Whether policies, and seeds, differ between scenarios: then they belong to the names."""
+    """Whether policies, and whether seeds, differ between scenarios, so that names must include them."""
     return len({s.policy for s in result.scenarios}) > 1, len({s.seed for s in result.scenarios}) > 1
 
 
@@ -75,7 +75,7 @@ def _name(scenario: Scenario, several: tuple[bool, bool]) -> str:
 
 
 def as_json(result: WhatIfResult) -> str:
-    """The stable form: the same input gives the same text."""
+    """Stable JSON: the same input gives the same text."""
     record = {
         "record": 1,
         "simulated": True,
@@ -94,26 +94,26 @@ def _plain(scenario: Scenario) -> dict[str, object]:
 
 
 def as_html(result: WhatIfResult) -> str:
-    """The report: the table, and what it looks like."""
+    """HTML report with the table and its charts."""
     today = result.swept.done[0][1]
     rows = tuple(_rows(result))
     lines = _lines_of(result)
     return render(
         Page(
             title="What if",
-            lead="Plans for a fleet as it might be. Nothing was changed anywhere.",
+            lead="Plans for variations of a fleet. No cluster was changed.",
             facts=(
                 ("ran", f"{result.started_at:%Y-%m-%d %H:%M} UTC, {result.wall_s:.1f} s"),
                 ("command", shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
                 ("machine", machine_in_words()),
                 ("version", f"Tonnage {VERSION}"),
             ),
-            headline=f"As it is, the services cost ${money(today.services_per_hour)} per hour, {today.running} pods "
-            f"run and {today.unplaced} have no place.",
-            tables=(PageTable("One line for each scenario, the fleet as it is first.", COLUMNS, rows),),
+            headline=f"The unchanged fleet: services cost ${money(today.services_per_hour)} per hour, "
+            f"{today.running} pods run and {today.unplaced} are unplaced.",
+            tables=(PageTable("One line per scenario, first the unchanged fleet.", COLUMNS, rows),),
             charts=(
                 _chart(result, "Cost", "Dollars per hour of all services.", lambda a: a.services_per_hour),
-                _chart(result, "Pods without a place", "Pods that wait after the plan.", lambda a: a.unplaced),
+                _chart(result, "Unplaced pods", "Pods that stay pending after the plan.", lambda a: a.unplaced),
             ),
             terms=TERMS,
             made_by="tonnage whatif",
@@ -129,7 +129,7 @@ def as_html(result: WhatIfResult) -> str:
 
 
 def _lines_of(result: WhatIfResult) -> dict[str, list[tuple[float, Answer]]]:
-    """Scenarios that differ in demand alone make one line; empty when demand is the same everywhere."""
+    """Chart lines by name: scenarios that differ only in demand, as (demand, answer); empty if demand never varies."""
     if len({scenario.demand for scenario, _ in result.swept.done}) < 2:
         return {}
     several = _several(result)
@@ -139,28 +139,30 @@ def _lines_of(result: WhatIfResult) -> dict[str, list[tuple[float, Answer]]]:
     return {name: sorted(line, key=lambda point: point[0]) for name, line in lines.items() if len(line) > 1}
 
 
-def _chart(result: WhatIfResult, title: str, says: str, value: Callable[[Answer], float]) -> Chart:
+def _chart(result: WhatIfResult, title: str, caption: str, value: Callable[[Answer], float]) -> Chart:
     lines = _lines_of(result)
     if lines:
-        return Chart(title, f"{says} By demand.", drawn(title, lambda axes: _draw_lines(axes, lines, value, says)))
+        return Chart(
+            title, f"{caption} By demand.", drawn(title, lambda axes: _draw_lines(axes, lines, value, caption))
+        )
     names = [_name(scenario, _several(result)) for scenario, _ in result.swept.done]
     values = [value(answer) for _, answer in result.swept.done]
-    return Chart(title, f"{says} By scenario.", drawn(title, lambda axes: _draw_bars(axes, names, values, says)))
+    return Chart(title, f"{caption} By scenario.", drawn(title, lambda axes: _draw_bars(axes, names, values, caption)))
 
 
 def _draw_lines(
-    axes: Axes, lines: dict[str, list[tuple[float, Answer]]], value: Callable[[Answer], float], says: str
+    axes: Axes, lines: dict[str, list[tuple[float, Answer]]], value: Callable[[Answer], float], caption: str
 ) -> None:
     for number, line in enumerate(lines.values()):
         along, up = np.array([(demand, value(answer)) for demand, answer in line]).T
         axes.plot(along, up, color=colour(number), linestyle=dash(number), marker="o", markersize=4)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("demand, times today's")
-    axes.set_ylabel(says.rstrip(".").lower())
+    axes.set_xlabel("demand, multiple of today's")
+    axes.set_ylabel(caption.rstrip(".").lower())
 
 
-def _draw_bars(axes: Axes, names: Sequence[str], values: Sequence[float], says: str) -> None:
+def _draw_bars(axes: Axes, names: Sequence[str], values: Sequence[float], caption: str) -> None:
     axes.barh(np.arange(len(names)), values, color=colour(0))
     axes.set_yticks(np.arange(len(names)), names)
     axes.invert_yaxis()
-    axes.set_xlabel(says.rstrip(".").lower())
+    axes.set_xlabel(caption.rstrip(".").lower())

@@ -1,4 +1,4 @@
-"""Tables as the API server makes them, laid out as kubectl lays them out, to the byte."""
+"""Tables of the API server in kubectl's layout, byte for byte."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,29 +9,29 @@ Table = Mapping[str, Any]
 """meta.k8s.io/v1 Table as plain data."""
 
 LEAST_WIDTH, PADDING = 6, 3
-"""Of a column. kubectl's printers.GetNewTabWriter."""
+"""Least width of a column, and spaces after its longest cell. Source: kubectl's printers.GetNewTabWriter."""
 NONE = "<none>"
 LEAST_POWER, EXPONENT_FROM = -4, 6
-"""Powers of ten between which Go writes a number without an exponent. strconv.FormatFloat with 'g' and -1."""
+"""Powers of ten between which Go writes a number without an exponent. Source: strconv.FormatFloat with 'g' and -1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Which columns are shown."""
+    """Columns to show, besides those of the server."""
 
     wide: bool = False
     namespaces: bool = False
     labels: bool = False
     headers: bool = True
     kind: str = ""
-    """Stands before each name, `modelservice.tonnage.dev`, where several kinds are shown."""
+    """Prefix of each name if several kinds are shown, such as `modelservice.tonnage.dev`."""
     verbatim: bool = False
-    """Headers and cells as they are: the user's own."""
+    """Whether headers and cells are printed unchanged: custom columns of the user."""
 
 
 @dataclass(slots=True)
 class Sheet:
-    """Rows of one kind, in columns that only ever grow wider: a watch goes on below what was printed."""
+    """Rows of one kind in columns that never shrink, so that a watch continues below the printed rows."""
 
     look: Look
     _columns: tuple[Mapping[str, Any], ...] = ()
@@ -39,7 +39,7 @@ class Sheet:
     _has_header: bool = False
 
     def text(self, tables: Iterable[Table]) -> str:
-        """The lines of these tables together, each ending in a line break; nothing when there are no rows."""
+        """Lines of these tables together, each ending in a line break; empty if there are no rows."""
         rows: list[Sequence[str]] = []
         for table in tables:
             self._columns = tuple(table.get("columnDefinitions") or ()) or self._columns
@@ -81,7 +81,7 @@ class Sheet:
 
 
 def cell_text(value: Any) -> str:
-    """A cell as Go prints it: text up to its first line break, numbers without a needless point, nothing for null."""
+    """Cell as Go prints it: text up to its first line break, numbers without trailing zeros, nothing for null."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -93,7 +93,7 @@ def cell_text(value: Any) -> str:
 
 
 def float_text(value: float) -> str:
-    """As Go's %v: the shortest digits, with an exponent from 1e+06 on and below 1e-04."""
+    """Number as Go's %v: shortest digits, with an exponent from 1e+06 and below 1e-04."""
     digits = Decimal(repr(value)).normalize()
     if not value or LEAST_POWER <= digits.adjusted() < EXPONENT_FROM:
         return f"{digits:f}"

@@ -1,7 +1,7 @@
-"""`--sort-by`: the order of kubectl, by one field of each object.
+"""`--sort-by`: kubectl's order of objects, by one field.
 
-Differs from kubectl in one thing: objects that are equal, or that have no such field, keep the server's order among
-each other; kubectl's own sorting leaves it open.
+One difference: objects with equal values, or without the field, keep the server's order; kubectl leaves that order
+undefined.
 """
 
 import re
@@ -20,16 +20,16 @@ _POWERS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, 
 
 
 def in_order(expression: str, things: Sequence[T], object_of: Callable[[T], Any]) -> list[T]:
-    """The things by the first value of a field of their objects; those without it come first.
+    """Things sorted by the first value of a field of their objects; those without the field come first.
 
-    expression: `.metadata.name`, with or without braces and the first dot. Raises ConfigError where it cannot be read,
-    no object has such a field, or its values cannot be compared.
+    expression: `.metadata.name`, with or without braces and the first dot. Raises ConfigError if it is invalid, no
+    object has the field, or its values cannot be compared.
     """
     values_of = field_values(expression, option="--sort-by")
     keyed = [(found[0] if (found := values_of(object_of(thing))) else None, thing) for thing in things]
     if things and all(value is None for value, _ in keyed):
-        problem = "is a field of none of the objects in the list"
-        raise ConfigError(Mistake(f"--sort-by {expression}", problem, "see -o json for what they have"))
+        problem = "is not a field of any object in the list"
+        raise ConfigError(Mistake(f"--sort-by {expression}", problem, "see -o json for their fields"))
 
     def order(one: tuple[Any, T], other: tuple[Any, T]) -> int:
         try:
@@ -54,7 +54,7 @@ def _order(one: Any, other: Any) -> int:
 
 
 def _order_of_texts(one: str, other: str) -> int:
-    """Quantities by what they mean, where both are some (`900Mi` before `1Gi`); else by their letters."""
+    """-1, 0 or 1: quantities by value if both are quantities (`900Mi` before `1Gi`), otherwise text order."""
     first, second = _quantity(one), _quantity(other)
     if first is not None and second is not None:
         return (first > second) - (first < second)

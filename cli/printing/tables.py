@@ -1,4 +1,4 @@
-"""Tables for a terminal: as wide as it is, and as wide as they need to be where there is none."""
+"""Tables as wide as the terminal, or as wide as needed when output is not a terminal."""
 
 from collections.abc import Iterable, Sequence
 from io import StringIO
@@ -12,11 +12,11 @@ from rich.text import Text
 Row = Sequence[str]
 
 PIPE_WIDTH = 10_000
-"""Nobody wraps lines for a program that reads them."""
+"""Width of piped output, so that no line is wrapped."""
 
 
 def table(columns: Sequence[str], rows: Iterable[Row]) -> str:
-    """A table without lines around it, as kubectl prints them. Ends with an empty line."""
+    """Table without borders, as in kubectl. Ends with an empty line."""
     is_terminal = stdout.isatty()
     made = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     for name in columns:

@@ -1,4 +1,4 @@
-"""`tonnage operator`: runs the loop against a cluster."""
+"""`tonnage operator`: runs the control loop on a cluster."""
 
 import signal
 from pathlib import Path
@@ -20,21 +20,21 @@ def operator() -> None:
 
 
 _FILE = click.option(
-    "--config", type=click.Path(path_type=Path), help="Settings, YAML. TONNAGE_… variables go before it."
+    "--config", type=click.Path(path_type=Path), help="YAML file with settings. TONNAGE_… variables take precedence."
 )
 
 
 @operator.command()
 @_FILE
-@click.option("--kubeconfig", help="File of the cluster to run on; else the pod's service account, or KUBECONFIG.")
+@click.option("--kubeconfig", help="Kubeconfig to use. [default: the pod's service account, otherwise KUBECONFIG]")
 @click.option("--context", help="Context of the kubeconfig.")
 def run(config: Path | None, **given: str | None) -> None:
-    """Watch the cluster, take the Lease, and plan, bind, scale and report until SIGTERM.
+    """Watch the cluster, acquire the Lease, then plan, bind, scale and report until SIGTERM.
 
-    Several may run: one leads, the others stand by. The settings in force are logged at the start.
+    Several replicas may run: one leads, the others stand by. The effective settings are logged at the start.
     """
-    told: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    settings = read_settings(config, **told)
+    overrides: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    settings = read_settings(config, **overrides)
     configure_logs(settings.log_format, settings.log_level)
     log = structlog.get_logger("operator")
     stop = Event()
@@ -62,5 +62,5 @@ def run(config: Path | None, **given: str | None) -> None:
 @operator.command()
 @_FILE
 def settings(config: Path | None) -> None:
-    """Print the settings that `run` would use, as a file that says the same."""
+    """Print the settings that `run` would use, as a settings file."""
     click.echo(as_yaml(read_settings(config)), nl=False)

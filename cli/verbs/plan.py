@@ -1,4 +1,4 @@
-"""`tonnage plan`: what would be done about a fleet, from its manifests or as its cluster is."""
+"""`tonnage plan`: plan for a fleet, from manifests or from a live cluster."""
 
 import sys
 from pathlib import Path
@@ -16,17 +16,17 @@ from cli.printing.errors import FAILED
     "-o",
     "--output",
     type=click.Choice(["table", "json", "yaml", "diff"]),
-    help="diff: what would change. [default: table for files, diff for a cluster]",
+    help="diff: only the changes. [default: table for files, diff for a cluster]",
 )
 @click.option(
     "--move-share",
     type=click.FloatRange(0, 1),
     default=0.0,
     metavar="SHARE",
-    help="Move at most this share of the running pods, such as 0.02, where that saves more than it costs. [default: 0]",
+    help="Largest fraction of running pods to move where that saves more than it costs, such as 0.02. [default: 0]",
 )
-@click.option("--timings", is_flag=True, help="Add the seconds that solving took.")
-@click.option("--fail-on-unplaced", is_flag=True, help="Exit with 1 when anything could not be placed or served.")
+@click.option("--timings", is_flag=True, help="Add the solver's time in seconds.")
+@click.option("--fail-on-unplaced", is_flag=True, help="Exit with 1 if a workload could not be placed or served.")
 @access_options
 @click.pass_context
 def plan(
@@ -45,11 +45,10 @@ def plan(
     timings: bool,
     fail_on_unplaced: bool,
 ) -> None:
-    """Plan a fleet: GPU mix and routing of every service, a place for every pod, and what is left over.
+    """Plan a fleet: GPU mix and routing of every service, a node for every pod, and the unplaced workloads.
 
-    Reads GPUType, ModelProfile, ModelService and Gang of tonnage.dev/v1alpha1, and Node and Pod of v1: from files
-    (-f), else from the cluster of the kubeconfig, as the operator would see it now; the plan is then what the operator
-    would do next. Nothing is changed anywhere.
+    Reads GPUType, ModelProfile, ModelService and Gang of tonnage.dev/v1alpha1, and Node and Pod of v1, from files (-f)
+    or from the cluster of the kubeconfig. For a cluster, the plan is what the operator would do next. Read-only.
     """
     from cli.printing import plan_output
 

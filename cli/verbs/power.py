@@ -1,4 +1,4 @@
-"""`tonnage power`: questions about watts."""
+"""`tonnage power`: power draw, limits and headroom."""
 
 import click
 
@@ -8,7 +8,7 @@ from cli.verbs.simulate_power import headroom
 
 @click.group()
 def power() -> None:
-    """Ask how much power rows draw, who is held back and why, and how many more servers they carry."""
+    """Show power draw, devices held back and why, and how many more servers fit under a budget."""
 
 
 power.add_command(status)

@@ -1,4 +1,4 @@
-"""`tonnage power status` and `tonnage power explain`: watts as the statuses of a cluster's PowerDomains tell them."""
+"""`tonnage power status` and `tonnage power explain`: power as reported in the status of PowerDomains."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -28,9 +28,9 @@ def status(
     user: Impersonated | None,
     timeout_s: float,
 ) -> None:
-    """Show draw, budget and headroom of every power domain, in watts, and who is capped or silent.
+    """Show draw, budget and headroom of every power domain in watts, and its devices that are held back or silent.
 
-    Exit status 1 when a domain is not Ready.
+    Exits with 1 if a domain is not Ready.
     """
     from cli.printing.power_domain_output import HEADERS, as_data, rows
 
@@ -61,15 +61,18 @@ def explain(
     user: Impersonated | None,
     timeout_s: float,
 ) -> None:
-    """Say why devices have the watts they have: which domain is short, which class gives first, who does not obey.
+    """Explain the power limits of devices: which domain is short, which class is limited first, which device disobeys.
 
-    DEVICE is a UUID. Statuses list the 128 devices of each domain that lack most; of others nothing is said.
+    DEVICE is a UUID. A status lists only the 128 devices of its domain with the largest shortfall.
     """
     from cli.printing.power_domain_output import why
 
     found = why(_listed(target_from(kubeconfig, context, user, timeout_s, namespace)), target)
     if found is None:
-        click.echo(f"{target} is no power domain, and no status names it: it is not held back, or not listed", err=True)
+        click.echo(
+            f"{target} is not a power domain, and no status lists it: it is not held back, or not among those listed",
+            err=True,
+        )
         ctx.exit(FAILED)
     click.echo(json.dumps(found.data, indent=2) if output == "json" else "\n".join(found.lines))
 

@@ -1,4 +1,4 @@
-"""`tonnage replay`: a support bundle through today's deciders, and what they would decide otherwise."""
+"""`tonnage replay`: support bundle replayed with this version's deciders, compared with the recorded plans."""
 
 import time
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.command(epilog="tonnage replay bundle.tar.gz -o json")
 @click.argument("file", metavar="BUNDLE", type=click.Path())
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.option("--cycle", "numbers", type=int, multiple=True, help="Only the cycle of this number; may be repeated.")
+@click.option("--cycle", "numbers", type=int, multiple=True, help="Only the cycle with this number; may be repeated.")
 @click.option(
     "--deadline",
     "deadline_s",
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 )
 @click.pass_context
 def replay(ctx: click.Context, file: str, output: str, numbers: tuple[int, ...], deadline_s: float) -> None:
-    """Play each recorded snapshot through this version's deciders, with the settings of the bundle, and compare.
+    """Replay each recorded snapshot with this version's deciders and the bundle's settings, and compare the plans.
 
-    Exits with 0 when every cycle has the same actions at the same cost, with 1 when one differs, with 2 when the bundle
-    cannot be read.
+    Exits with 0 if every cycle has the same actions at the same cost, with 1 if one differs, with 2 if the bundle is
+    unreadable.
     """
     from cli.inputs.bundles import bundle_in
     from cli.printing import bundle_output
@@ -58,10 +58,12 @@ def _replayed(bundle: "Bundle", numbers: tuple[int, ...], deadline_s: float) -> 
 
     settings, unknown = settings_from(bundle.about.settings)
     for name in unknown:
-        click.echo(f"note: this version has no setting {name}; it is passed over", err=True)
+        click.echo(f"note: this version has no setting {name}; it is ignored", err=True)
     known = {entry.number for entry in bundle.entries}
     if missing := sorted(set(numbers) - known):
-        raise ConfigError(Mistake(f"--cycle {missing[0]}", "is not in the bundle", f"it has {len(known)} cycles"))
-    asked = (cycle for cycle in bundle.cycles() if not numbers or cycle.entry.number in numbers)
+        raise ConfigError(
+            Mistake(f"--cycle {missing[0]}", "is not in the bundle", f"the bundle has {len(known)} cycles")
+        )
+    cycles = (cycle for cycle in bundle.cycles() if not numbers or cycle.entry.number in numbers)
     limits = Limits(**settings.limits.model_dump())
-    return tuple(replayed(asked, brain_with(settings, time.monotonic), limits, deadline_s))
+    return tuple(replayed(cycles, brain_with(settings, time.monotonic), limits, deadline_s))

@@ -1,4 +1,4 @@
-"""Running a day in a pretend datacenter and telling what came of it."""
+"""Simulated day of a datacenter, with progress, printed figures and a report."""
 
 import json
 import sys
@@ -44,12 +44,14 @@ def lived(
     output: str,
     command: str,
 ) -> None:
-    """Lives through the day with progress on standard error, prints it in figures, writes the report."""
+    """Simulate the day with progress on standard error, print its figures, and write the report."""
     mistakes = []
     if policy not in POLICIES:
-        mistakes.append(Mistake(f"--policy {policy}", "there is no such policy", f"choose of {', '.join(POLICIES)}"))
+        mistakes.append(
+            Mistake(f"--policy {policy}", "there is no such policy", f"choose one of {', '.join(POLICIES)}")
+        )
     if report is not None and (found := obstacle(report)):
-        mistakes.append(Mistake(f"--report {report}", found, "name a file in a folder you may write to"))
+        mistakes.append(Mistake(f"--report {report}", found, "name a file in a writable folder"))
     if mistakes:
         raise ConfigError(tuple(mistakes))
     observed = read(files, sys.stdin)
@@ -59,7 +61,7 @@ def lived(
         settings_from({}), policy=policy, plan_deadline_s=settings.deadline_s, brain=BrainSettings(mode=brain)
     )
     decisions = replace(decisions_from(operators, awaits_pods=False), polish_share=polish, seed=settings.seed)
-    if brain == "inline":  # nobody waits for it but its reader
+    if brain == "inline":  # no pods wait for this plan
         settings = replace(settings, deadline_s=TIME_SLACK * settings.deadline_s)
     started_at, began = datetime.now(UTC), time.perf_counter()
     pace_s = seconds / max(1.0, settings.hours * HOUR_S / settings.step_s)
@@ -72,7 +74,7 @@ def lived(
             moments.append(moment)
             show(moment)
     figures = summary_of(moments)
-    click.echo(_json(moments) if output == "json" else table(("THE DAY (SIMULATED)", "FIGURE"), figures), nl=False)
+    click.echo(_json(moments) if output == "json" else table(("SIMULATED DAY", "FIGURE"), figures), nl=False)
     if report is not None:
         wall_s = time.perf_counter() - began
         facts = (
@@ -89,7 +91,7 @@ def lived(
 
 @contextmanager
 def _up(brain: InlineBrain | RayBrain) -> Iterator[Brain]:
-    """The brain, up. Raises ConfigError when Ray does not come up."""
+    """Brain that is ready. Raises ConfigError when Ray does not start in time."""
     if isinstance(brain, InlineBrain):
         yield brain
         return
@@ -98,8 +100,8 @@ def _up(brain: InlineBrain | RayBrain) -> Iterator[Brain]:
         until_s = time.monotonic() + RAY_STARTS_S
         while brain.standing.state != "up":
             if time.monotonic() > until_s:
-                why = brain.standing.why or "it does not say why"
-                raise ConfigError(Mistake("--brain embedded", f"is not up: {why}", "leave --brain out"))
+                why = brain.standing.why or "no reason given"
+                raise ConfigError(Mistake("--brain embedded", f"did not start: {why}", "omit --brain"))
             time.sleep(0.1)
         yield brain
     finally:

@@ -1,4 +1,4 @@
-"""Running a contest of policies with progress for whoever waits, and what came of it."""
+"""Replays of a contest of placement policies, with progress on standard error."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ from simulator.sweep.runner import Executor, Run, sweep
 
 
 def run_contest(contest: Contest, way: Executor, results: Path | None = None) -> ContestResult:
-    """Runs the contest, with progress on standard error. results: a folder that keeps finished replays."""
+    """Run the contest, with progress on standard error. results: folder for finished replays."""
     started_at, began = datetime.now(UTC), time.perf_counter()
     with progress_on(sys.stderr, len(contest.runs), replay_in_words) as on_done:
         replay = partial(play, traces=contest.traces, rules=contest.rules)
@@ -26,7 +26,7 @@ def run_contest(contest: Contest, way: Executor, results: Path | None = None) ->
 
 
 def cache_of(contest: Contest, folder: Path | None) -> ResultCache[Run, Replay] | None:
-    """Where the contest's replays are kept, by all that decides them: content of the trace, rules and code."""
+    """Cache of the contest's replays, keyed by all that determines them: trace content, rules and code."""
     if folder is None:
         return None
     same = digest_of(repr(contest.rules), code_digest())

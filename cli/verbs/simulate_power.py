@@ -1,4 +1,4 @@
-"""`tonnage simulate power` and `tonnage power headroom`: how much a row draws under its breaker, and how many fit."""
+"""`tonnage simulate power` and `tonnage power headroom`: power of a server row under a budget, and its capacity."""
 
 import shlex
 import sys
@@ -15,7 +15,7 @@ from cli.inputs.machine import cores, machine_in_words
 from cluster.errors import ConfigError, Mistake
 from cluster.version import VERSION
 
-if TYPE_CHECKING:  # numpy and what stands on it are imported once the options are known to be right
+if TYPE_CHECKING:  # numpy and its users are imported only after the options were checked
     from simulator.power.report import About
     from simulator.power.study import ComparedRun, Study
     from simulator.sweep.runner import Run
@@ -29,9 +29,9 @@ _OPTIONS = (
         "rates",
         type=click.Path(path_type=Path),
         metavar="CSV",
-        help="Request rates (t_s and req_per_s). [default: made up]",
+        help="Request rates over time, columns t_s and req_per_s. [default: generated]",
     ),
-    click.option("--days", type=click.IntRange(1), help="So many days of them. [default: all]"),
+    click.option("--days", type=click.IntRange(1), help="Number of days to use. [default: all]"),
     click.option("--worst-day", is_flag=True, help="Only the day with the highest rate."),
     click.option(
         "--above",
@@ -39,7 +39,7 @@ _OPTIONS = (
         type=click.FloatRange(0, 1),
         default=0.0,
         show_default=True,
-        help="Only stretches of at least this share of it.",
+        help="Only periods with at least this fraction of the highest rate.",
     ),
     click.option(
         "--servers",
@@ -47,7 +47,7 @@ _OPTIONS = (
         type=click.IntRange(4),
         default=40,
         show_default=True,
-        help="The row as it was planned.",
+        help="Servers for which the row was planned.",
     ),
     click.option(
         "--peak",
@@ -55,9 +55,9 @@ _OPTIONS = (
         type=click.FloatRange(0.1, 1),
         default=0.79,
         show_default=True,
-        help="Its peak over its budget.",
+        help="Peak draw of the planned row, as a fraction of its budget.",
     ),
-    click.option("--budget-w", type=click.FloatRange(0, min_open=True), help="The budget itself, instead."),
+    click.option("--budget-w", type=click.FloatRange(0, min_open=True), help="Budget in watts, instead of --peak."),
     click.option("--seeds", default="1-2", show_default=True, help="Seeds of the arrivals, such as 1-5."),
     click.option(
         "--delay",
@@ -69,17 +69,17 @@ _OPTIONS = (
         "--telemetry",
         "telemetry_s",
         type=click.FloatRange(0),
-        help="So late readings come to every policy, s, in steps of 2. [default: 0 in band, 2 of meters]",
+        help="Delay of readings for every policy, s, in steps of 2. [default: 0 in band, 2 for meters]",
     ),
     click.option(
         "--batch",
         type=click.IntRange(1, 32),
         default=1,
         show_default=True,
-        help="Requests that a server serves together.",
+        help="Requests that a server handles together.",
     ),
     click.option(
-        "--mix", type=click.Choice(["chat", "code"]), default="chat", show_default=True, help="What is asked."
+        "--mix", type=click.Choice(["chat", "code"]), default="chat", show_default=True, help="Kind of requests."
     ),
     click.option(
         "--lengths",
@@ -93,21 +93,21 @@ _OPTIONS = (
         type=click.FloatRange(0.05, 1),
         default=0.8,
         show_default=True,
-        help="Of the servers, at the highest rate.",
+        help="Fraction of servers busy at the highest rate.",
     ),
     click.option(
         "--burstiness",
         type=click.FloatRange(0, 10),
         default=1.0,
         show_default=True,
-        help="1 is Poisson, below is smoother.",
+        help="Burstiness of arrivals: 1 is Poisson, less is smoother.",
     ),
     click.option(
         "--low-share",
         type=click.FloatRange(0.02, 0.98),
         default=0.5,
         show_default=True,
-        help="Of the servers, of the low class.",
+        help="Fraction of servers in the low class.",
     ),
     click.option(
         "--report", type=click.Path(path_type=Path), metavar="FILE.html", help="Write a report with charts, too."
@@ -117,18 +117,22 @@ _OPTIONS = (
 
 
 def row_options(command: Command) -> Command:
-    """The options that say which row is simulated."""
+    """Adds the options that describe the simulated row."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 @click.command()
-@click.option("--extra", default="0.3", show_default=True, help="How many more servers, as shares: 0.3,0.4.")
+@click.option(
+    "--extra", default="0.3", show_default=True, help="Additional servers, as fractions of --servers, such as 0.3,0.4."
+)
 @click.option("--policies", default="no-cap,polca,tonnage", show_default=True, help="Policies to compare.")
-@click.option("--faults", default="", help="Such as lying:0.25@3600-7200,killed@100-900 (seconds).")
-@click.option("--no-brake", is_flag=True, help="Leave the hardware brake out, to count seconds above the budget.")
-@click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time. [default: one per core]")
+@click.option("--faults", default="", help="Faults to inject, such as lying:0.25@3600-7200,killed@100-900 (seconds).")
+@click.option(
+    "--no-brake", is_flag=True, help="Simulate without the hardware brake, to count seconds above the budget."
+)
+@click.option("--jobs", type=click.IntRange(min=1), help="Parallel runs. [default: one per core]")
 @row_options
 @click.pass_context
 def power(
@@ -146,9 +150,9 @@ def power(
 ) -> None:
     """Serve requests on a row of GPU servers under a power budget, with several policies.
 
-    The budget is what makes the row as planned peak at --peak of it; then so many more servers, with their load, stand
-    under the same budget. Says how often the hardware brake was pulled, how long the row drew more than its budget,
-    and how much slower each class of requests became.
+    The budget is chosen so that the planned row peaks at --peak of it. Then --extra servers with their load are added
+    under the same budget. Reports how often the hardware brake engaged, how long the row exceeded its budget, and how
+    much slower each class of requests became.
 
     \b
     tonnage simulate power --days 1 --extra 0.3,0.4 --report out/power.html
@@ -188,15 +192,15 @@ def power(
 
 
 @click.command()
-@click.option("--policy", default="tonnage", show_default=True, help="Policy that holds the row back.")
+@click.option("--policy", default="tonnage", show_default=True, help="Policy that limits the row's power.")
 @click.option(
     "--most",
     type=click.FloatRange(0.02, 4),
     default=0.6,
     show_default=True,
-    help="Ask up to this share of more servers.",
+    help="Largest fraction of additional servers to try.",
 )
-@click.option("--jobs", type=click.IntRange(min=1), help="Seeds at a time. [default: one per core]")
+@click.option("--jobs", type=click.IntRange(min=1), help="Seeds in parallel. [default: one per core]")
 @row_options
 @click.pass_context
 def headroom(
@@ -210,13 +214,13 @@ def headroom(
     output: str,
     **row: Any,
 ) -> None:
-    """Say how many more servers are safe under a row's budget, by which margin, and limited by what.
+    """Find how many more servers are safe under a row's budget, with the margin and the limiting condition.
 
-    Safe is a size with which, under every seed, the brake is never pulled, no period of 2 s reaches the budget, and
-    latency keeps within POLCA's goals (low class: P50 +5 %, P99 +50 %; high class: P50 +1 %, P99 +5 %). Sizes are
-    simulated one after the other, halving the range: five or six. The load grows with the servers. Under `tonnage` a
-    fortnight of 56 servers takes 3 to 8 minutes of a core; `--worst-day` and `--above 0.62` ask what matters most
-    in half a minute. Exits 1 where not even the row as planned is safe.
+    A size is safe if, for every seed, the brake never engages, no 2 s period reaches the budget, and latency stays
+    within POLCA's goals (low class: P50 +5 %, P99 +50 %; high class: P50 +1 %, P99 +5 %). Sizes are simulated one after
+    another by bisection: five or six. The load grows with the servers. With `tonnage`, two weeks of 56 servers take 3
+    to 8 minutes of one core; `--worst-day` and `--above 0.62` cover the critical periods in half a minute. Exits with 1
+    if not even the planned row is safe.
 
     \b
     tonnage power headroom --rate rates.csv --servers 40 --budget-w 200000 --report out/headroom.html
@@ -261,13 +265,13 @@ def _study(row: dict[str, Any]) -> "Study":
 
 
 def _shares(text: str) -> tuple[float, ...]:
-    """`0.3,0.4`. Raises ConfigError."""
+    """Fractions of `0.3,0.4`. Raises ConfigError."""
     try:
         shares = tuple(float(word) for word in text.split(","))
     except ValueError as error:
-        raise ConfigError(Mistake("--extra", f"{text!r} holds what is no number", "write 0.3,0.4")) from error
+        raise ConfigError(Mistake("--extra", f"{text!r} is not a list of numbers", "write 0.3,0.4")) from error
     if not all(0 <= share <= 4 for share in shares):
-        raise ConfigError(Mistake("--extra", f"{text!r} is out of range", "shares lie between 0 and 4"))
+        raise ConfigError(Mistake("--extra", f"{text!r} is out of range", "give fractions from 0 to 4"))
     return shares
 
 

@@ -1,4 +1,4 @@
-"""`tonnage top`: how much of a fleet is used, lost and idle, and what it costs."""
+"""`tonnage top`: allocated, stranded and idle GPUs of a fleet, and their cost."""
 
 import sys
 import time
@@ -26,7 +26,7 @@ WHAT = ("nodes", "gpus", "services", "pools")
 @click.option("-f", "--filename", "files", multiple=True, type=click.Path(allow_dash=True),
               help="Manifest file or folder instead of a cluster; may be repeated.")  # fmt: skip
 @click.option("--sort-by", type=click.Choice(["name", "used", "idle"]), default="name", show_default=True,
-              help="used: the fullest first; idle: the most dollars per hour that nobody uses first.")  # fmt: skip
+              help="used: most allocated first; idle: highest idle cost first.")  # fmt: skip
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 @access_options
 def top(
@@ -39,11 +39,11 @@ def top(
     user: Impersonated | None,
     timeout_s: float,
 ) -> None:
-    """Show what is used and what it costs: by node, GPU type, service, or pool of nodes.
+    """Show allocation and cost by node, GPU type, service, or node pool.
 
-    USED are devices that pods hold, by what they asked for. STRANDED are idle devices that the usual pods of this
-    cluster cannot use, because too little CPU, memory or GPU is left beside them; CLOSED are idle ones on cordoned or
-    broken nodes. Dollars are on-demand prices of the GPUTypes; IDLE $/H is what nobody uses.
+    USED is the number of devices allocated to pods, by their requests. STRANDED devices are free, but typical pods of
+    this cluster cannot use them for lack of CPU, memory or GPU on the same node. CLOSED devices are free on
+    unschedulable nodes. Costs use the on-demand prices of the GPUTypes; IDLE $/H is the cost of unallocated devices.
     """
     one_origin(files, context=context, kubeconfig=kubeconfig, **{"as": user})
     if files:
@@ -74,7 +74,7 @@ async def _seen(cluster: Cluster) -> "tuple[Observed, tuple[Pool, ...]]":
 
 
 def document(snapshot: "Snapshot", what: str, pools: "Sequence[Pool]", sort_by: str = "name") -> Document:
-    """The rows and their total as plain data."""
+    """Rows and their total as plain data."""
     from controller.queries import usage
 
     if what == "services":
@@ -135,7 +135,7 @@ def _figure(value: float) -> float | None:
 
 
 def text(data: Document, what: str) -> str:
-    """The rows in columns, the total below."""
+    """Rows in columns, with the total below."""
     from cli.printing.columns import columns
 
     if what == "services":

@@ -1,4 +1,4 @@
-"""`tonnage version`."""
+"""`tonnage version`: the installed version."""
 
 import platform
 
@@ -9,5 +9,5 @@ from cluster.version import VERSION
 
 @click.command()
 def version() -> None:
-    """Print the version of Tonnage, and of the Python that it runs on."""
+    """Print the versions of Tonnage and of the Python that runs it."""
     click.echo(f"tonnage {VERSION} (Python {platform.python_version()})")

@@ -1,4 +1,4 @@
-"""`tonnage whatif`: the plan for a fleet as it might be, for many possibilities at once."""
+"""`tonnage whatif`: plans for many variations of a fleet at once."""
 
 import sys
 from pathlib import Path
@@ -18,18 +18,25 @@ from cli.printing.errors import FAILED
     multiple=True,
     required=True,
     type=click.Path(allow_dash=True),
-    help="Manifest file, or folder of them; may be repeated. - reads standard input.",
-)
-@click.option("--demand", default="1", show_default=True, metavar="FACTOR,...", help="Times today's requests.")
-@click.option("--slo", default="1", show_default=True, metavar="FACTOR,...", help="Times the promised time per token.")
-@click.option(
-    "--price", multiple=True, metavar="TYPE=$,...", help="Dollars per GPU and hour, spot or not; may be repeated."
+    help="Manifest file or folder; may be repeated. - reads standard input.",
 )
 @click.option(
-    "--nodes", multiple=True, metavar="TYPE=+N,-N,...", help="Nodes of a type more or fewer; may be repeated."
+    "--demand", default="1", show_default=True, metavar="FACTOR,...", help="Multiples of today's request rate."
+)
+@click.option(
+    "--slo", default="1", show_default=True, metavar="FACTOR,...", help="Multiples of the SLO's time per token."
+)
+@click.option(
+    "--price",
+    multiple=True,
+    metavar="TYPE=$,...",
+    help="Dollars per GPU and hour, both spot and on demand; may be repeated.",
+)
+@click.option(
+    "--nodes", multiple=True, metavar="TYPE=+N,-N,...", help="Nodes to add or remove, by GPU type; may be repeated."
 )
 @click.option("--policies", default="tonnage", show_default=True, help="Placement policies.")
-@click.option("--seeds", default="0", show_default=True, help="Seeds of deciding, such as 0-4.")
+@click.option("--seeds", default="0", show_default=True, help="Seeds of the planner, such as 0-4.")
 @click.option(
     "--deadline",
     "deadline_s",
@@ -37,40 +44,39 @@ from cli.printing.errors import FAILED
     default=DEFAULT_DEADLINE_S,
     show_default=True,
     metavar="SECONDS",
-    help="Work for each scenario, as the time it takes at most on a slow core.",
+    help="Work budget of each scenario, as the longest time it takes on a slow core.",
 )
 @click.option("--report", type=click.Path(path_type=Path), metavar="FILE.html", help="Write a report with charts, too.")
 @sweep_options
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.pass_context
-def whatif(ctx: click.Context, /, files: tuple[str, ...], output: str, **asked: object) -> None:
-    """Ask what a fleet would cost and hold under other demand, prices, promises, nodes or policies.
+def whatif(ctx: click.Context, /, files: tuple[str, ...], output: str, **given: object) -> None:
+    """Compare cost and capacity of a fleet under other demand, prices, SLOs, nodes or policies.
 
-    Every combination of what is given is planned once; the first line is the fleet as it is. Nothing is changed
-    anywhere.
+    Plans every combination of the given values once; the first line is the fleet unchanged. Read-only.
     """
     from cli.inputs.scenarios import WhatIfOptions, scenarios_from
     from cli.printing.scenario_output import as_html, as_json, as_table
     from cli.verbs.whatif_run import run_scenarios
     from simulator.reports.sweep_report import write_report
 
-    jobs, ray = asked.pop("jobs"), asked.pop("ray")
-    wanted = WhatIfOptions(**asked)  # type: ignore[arg-type]  # click gives each option the type that is declared above
-    question = scenarios_from(wanted)
+    jobs, ray = given.pop("jobs"), given.pop("ray")
+    options = WhatIfOptions(**given)  # type: ignore[arg-type]  # click gives each option the type that is declared above
+    scenarios = scenarios_from(options)
     observed = read(files, sys.stdin)
     say(observed.notes)
-    outcome = run_scenarios(
-        question, wanted, observed.snapshot, executor_of(str(ray), jobs if isinstance(jobs, int) else None)
+    result = run_scenarios(
+        scenarios, options, observed.snapshot, executor_of(str(ray), jobs if isinstance(jobs, int) else None)
     )
-    if outcome.swept.kept:
-        click.echo(f"{outcome.swept.kept} scenarios were kept in {wanted.results} by an earlier sweep", err=True)
-    if outcome.swept.done:
-        click.echo(as_json(outcome) if output == "json" else as_table(outcome), nl=False)
-        if wanted.report is not None:
-            write_report(wanted.report, as_html(outcome))
-            click.echo(f"report: {wanted.report}", err=True)
-    if outcome.swept.stopped:
-        done, total = len(outcome.swept.done), len(outcome.scenarios)
-        click.echo(f"stopped ({outcome.swept.stopped}): {done} of {total} scenarios done", err=True)
-        click.echo(resume_hint(wanted.results), err=True)
+    if result.swept.kept:
+        click.echo(f"{result.swept.kept} scenarios were kept from an earlier sweep in {options.results}", err=True)
+    if result.swept.done:
+        click.echo(as_json(result) if output == "json" else as_table(result), nl=False)
+        if options.report is not None:
+            write_report(options.report, as_html(result))
+            click.echo(f"report: {options.report}", err=True)
+    if result.swept.stopped:
+        done, total = len(result.swept.done), len(result.scenarios)
+        click.echo(f"stopped ({result.swept.stopped}): {done} of {total} scenarios done", err=True)
+        click.echo(resume_hint(options.results), err=True)
         ctx.exit(FAILED)

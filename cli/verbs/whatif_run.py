@@ -1,4 +1,4 @@
-"""Planning of scenarios, with progress on standard error and finished answers kept in a folder."""
+"""Planning of what-if scenarios, with progress on standard error and finished answers cached in a folder."""
 
 import pickle
 import sys
@@ -21,7 +21,7 @@ from simulator.sweep.runner import Executor, Progress, sweep
 def run_scenarios(
     scenarios: Sequence[Scenario], options: WhatIfOptions, snapshot: Snapshot, way: Executor
 ) -> WhatIfResult:
-    """Plans every scenario, with progress on standard error. Raises ConfigError before any time is spent."""
+    """Plan every scenario, with progress on standard error. Raises ConfigError before planning starts."""
     mistakes: list[Mistake] = []
     for scenario in scenarios:
         try:
@@ -47,7 +47,7 @@ def _cache_of(options: WhatIfOptions, snapshot: Snapshot) -> ResultCache[Scenari
         try:
             return msgspec.json.decode(data, type=Answer)
         except msgspec.MsgspecError as error:
-            raise ValueError(f"no answer: {error}") from error
+            raise ValueError(f"not an answer: {error}") from error
 
     return ResultCache(
         options.results, lambda run: f"whatif-{digest_of(repr(run), same)}.json", msgspec.json.encode, from_bytes

@@ -38,15 +38,15 @@ def test_the_help_names_every_verb_and_the_exit_status() -> None:
 
 
 @pytest.mark.parametrize("program", [tonnage, agent], ids=["tonnage", "tonnage-agent"])
-def test_every_option_says_what_it_is_for(program: click.Group) -> None:
-    unsaid = [
+def test_every_option_has_a_help_text(program: click.Group) -> None:
+    undocumented = [
         f"{command} {option.opts[0]}"
         for command, options in commands_of(program, click.Context(program), program.name or "")
         for option in options
         if isinstance(option, click.Option) and not option.help and "--output" not in option.opts
     ]
 
-    assert unsaid == []
+    assert undocumented == []
 
 
 def commands_of(

@@ -1,4 +1,4 @@
-"""Words of the command line that need no cluster: lengths of time, ages, fields, who is asked for what."""
+"""Parts of the command line that need no cluster: durations, ages, fields, usage errors."""
 
 import pytest
 from click.testing import CliRunner
@@ -15,11 +15,11 @@ def test_lengths_of_time_are_read_as_kubectl_reads_them(text: str, seconds: floa
 
 
 @pytest.mark.parametrize("text", ["", "s", "5x", "-5s", "1m 30s"])
-def test_what_is_no_length_of_time_is_wrong_use(text: str) -> None:
+def test_a_text_that_is_not_a_duration_is_wrong_usage(text: str) -> None:
     result = CliRunner().invoke(tonnage, ["get", "nodes", "--request-timeout", text])
 
     assert result.exit_code == 2
-    assert "no length of time" in result.stderr
+    assert "not a duration" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_ages_are_written_as_kubectl_writes_them(seconds: int, text: str) -> Non
     assert human_duration(seconds) == text
 
 
-def test_an_age_that_nobody_knows_is_said_to_be_unknown() -> None:
+def test_an_age_without_an_instant_is_unknown() -> None:
     assert since(None, 0.0) == since("yesterday", 0.0) == "<unknown>"
     assert since("1970-01-01T00:00:10Z", 15.0) == "5s"
 
@@ -63,7 +63,7 @@ def test_files_and_a_cluster_are_not_planned_at_once() -> None:
 
 @pytest.mark.parametrize("words", [["get"], ["delete"], ["delete", "gang", "x", "-f", "y"], ["top", "people"],
                                    ["get", "nodes", "-o", "csv"], ["events", "--for", "chat"]])  # fmt: skip
-def test_wrong_use_is_told_before_a_cluster_is_asked(words: list[str]) -> None:
+def test_wrong_usage_is_reported_before_a_cluster_is_read(words: list[str]) -> None:
     assert CliRunner().invoke(tonnage, [*words, "--kubeconfig", "/nowhere"]).exit_code == 2
 
 

@@ -106,7 +106,7 @@ def test_what_the_operator_decided_is_fetched_from_its_address_and_decided_again
     holds_what_was_done(file)
     again = run("replay", str(file))
     assert again.exit_code == 0, again.output
-    assert " 0 decided otherwise" in again.stdout
+    assert " 0 different" in again.stdout
 
 
 def own_address() -> str:

@@ -49,6 +49,6 @@ def test_columns_are_headed_as_they_were_written_also_above_nothing() -> None:
 
 
 @pytest.mark.parametrize("spec", ["", "NAME", "NAME:", ":.metadata.name", "NAME:.metadata.name,", "N:{.a}{.b}"])
-def test_what_is_no_column_is_told(spec: str) -> None:
+def test_an_invalid_column_is_an_error(spec: str) -> None:
     with pytest.raises(ConfigError, match="custom-columns"):
         custom_columns(spec)

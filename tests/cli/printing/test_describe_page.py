@@ -42,7 +42,7 @@ def test_a_service_shows_cost_proof_mix_and_routing() -> None:
     assert "≤ 512 ≤ 256 25 % 75 %" in text
 
 
-def test_a_status_that_is_behind_is_told() -> None:
+def test_an_outdated_status_is_marked() -> None:
     assert "Generation: 3 (Tonnage has seen 2)" in words(SERVICE)
 
 
@@ -66,7 +66,7 @@ def test_an_object_that_ends_shows_what_holds_it() -> None:
     assert "Deleting: since 1970-01-01T00:00:30Z, held by example.com/books" in words({**SERVICE, "metadata": ending})
 
 
-def test_a_service_that_was_never_planned_says_so() -> None:
+def test_a_service_without_a_plan_is_marked() -> None:
     text = words({**SERVICE, "status": {}})
 
     assert "Cost: not planned yet" in text

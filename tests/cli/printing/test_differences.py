@@ -17,7 +17,7 @@ def test_a_change_that_may_not_be_the_cheapest_shows_its_gap() -> None:
 
 
 def test_a_service_that_stays_is_named_where_it_may_not_be_the_cheapest() -> None:
-    assert "  ModelService/ns/chat stays as it is (gap 3.3 %)" in plan_lines(differing(0.0333))
+    assert "  ModelService/ns/chat is unchanged (gap 3.3 %)" in plan_lines(differing(0.0333))
 
 
 def test_a_proven_mix_shows_no_gap() -> None:
@@ -27,4 +27,4 @@ def test_a_proven_mix_shows_no_gap() -> None:
 def test_a_dry_run_shows_the_widest_gap_although_nothing_changes() -> None:
     lines = list(change_lines(differing(0.0333), differing(0.0333)))
 
-    assert lines == ["not at all", "services $6.00 → $6.00 per hour once planned, ns/chat: gap 3.3 %"]
+    assert lines == ["no change", "services $6.00 → $6.00 per hour in the new plan, ns/chat: gap 3.3 %"]

@@ -1,4 +1,4 @@
-"""`tonnage power status` and `explain`: what statuses of PowerDomains say, in words."""
+"""`tonnage power status` and `explain`: statuses of PowerDomains in print."""
 
 from typing import Any
 
@@ -35,10 +35,10 @@ def test_the_table_reads_from_the_top_of_the_tree() -> None:
     ]
 
 
-def test_a_domain_of_which_nobody_has_told_is_unknown() -> None:
+def test_a_domain_without_a_reported_status_is_unknown() -> None:
     bare = [{"metadata": {"name": "new"}, "spec": {"type": "rack"}}]
 
-    assert [line[-2:] for line in rows(domains_of(bare))] == [("Unknown", "NotTold")]
+    assert [line[-2:] for line in rows(domains_of(bare))] == [("Unknown", "NotReported")]
     found = why(domains_of(bare), "new")
     assert found is not None
     assert "is power enabled" in found.lines[1]
@@ -53,7 +53,7 @@ def test_a_device_is_explained_by_who_is_short_and_which_class_gives() -> None:
             "g1 on n1 (a-rack, class low) may draw 400 W and needs 640 W: row cannot carry the other 240 W; "
             "about 10% slower."
         ),
-        "Below row class low gives up 240 W in 1 listed devices, about 10% of their speed.",
+        "Below row class low lacks 240 W on 1 listed devices, about 10% of their speed.",
     )
 
 
@@ -70,7 +70,7 @@ def test_a_domain_is_explained_with_what_hangs_below_it() -> None:
     found = why(domains_of(ROW), "row")
 
     assert found is not None
-    assert "  class low gives up 240 W in 1 listed devices, about 10% of their speed" in found.lines
+    assert "  class low lacks 240 W on 1 listed devices, about 10% of their speed" in found.lines
     assert found.data["heldBackBelow"][0]["device"] == "g1"
 
 
@@ -78,7 +78,7 @@ def test_what_no_status_names_has_no_answer() -> None:
     assert why(domains_of(ROW), "g9") is None
 
 
-def test_programs_get_what_the_api_says() -> None:
+def test_the_data_for_programs_has_the_fields_of_the_api() -> None:
     found = as_data(domains_of(ROW))
 
     assert [(each["name"], each["headroomWatts"]) for each in found] == [("row", 300.0), ("a-rack", 300.0)]

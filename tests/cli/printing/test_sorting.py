@@ -40,7 +40,7 @@ def test_braces_and_the_first_dot_may_be_left_out(path: str) -> None:
     ("values", "path"),
     [((1, 2), ".a.nothing"), (({"x": 1}, {"x": 2}), ".a.b"), ((1, "x"), ".a.b"), ((1,), "{.a}{.b}"), ((1,), ".a[")],
 )
-def test_what_cannot_be_sorted_by_is_told(values: tuple[Any, ...], path: str) -> None:
+def test_a_field_that_cannot_be_sorted_by_is_an_error(values: tuple[Any, ...], path: str) -> None:
     with pytest.raises(ConfigError, match="--sort-by"):
         order(*values, by=path)
 

@@ -86,7 +86,7 @@ def test_a_bundle_is_fetched_and_holds_what_people_and_programs_read(address: st
     assert json.loads(files["bundle.json"])["settings"]["policy"] == "tonnage"
 
 
-def test_what_could_not_be_read_is_noted_in_words_and_in_the_bundle(address: str, tmp_path: Path) -> None:
+def test_unreadable_parts_are_noted_on_standard_error_and_in_the_bundle(address: str, tmp_path: Path) -> None:
     file = str(tmp_path / "b.tar.gz")
 
     result = run("bundle", "--from", address, "-o", file)
@@ -97,7 +97,7 @@ def test_what_could_not_be_read_is_noted_in_words_and_in_the_bundle(address: str
     assert len(noted["left_out"]) == 1
 
 
-def test_a_bundle_goes_to_standard_output_where_that_is_asked_for(address: str, tmp_path: Path) -> None:
+def test_a_bundle_can_go_to_standard_output(address: str, tmp_path: Path) -> None:
     file = tmp_path / "bundle.tar.gz"
     file.write_bytes(run("bundle", "--from", address, "-o", "-").stdout_bytes)
 
@@ -107,10 +107,10 @@ def test_a_bundle_goes_to_standard_output_where_that_is_asked_for(address: str, 
 def test_a_replay_that_decides_the_same_is_exit_status_0(address: str, tmp_path: Path) -> None:
     result = run("replay", fetched(address, tmp_path))
 
-    assert (result.exit_code, result.stdout) == (0, "1 cycles replayed: 1 the same, 0 decided otherwise.\n")
+    assert (result.exit_code, result.stdout) == (0, "1 cycles replayed: 1 the same, 0 different.\n")
 
 
-def test_a_replay_that_decides_otherwise_says_what_and_is_exit_status_1(other_address: str, tmp_path: Path) -> None:
+def test_a_replay_that_differs_shows_the_difference_and_exits_with_1(other_address: str, tmp_path: Path) -> None:
     file = fetched(other_address, tmp_path)
 
     result, as_json = run("replay", file), run("replay", file, "-o", "json")
@@ -118,14 +118,14 @@ def test_a_replay_that_decides_otherwise_says_what_and_is_exit_status_1(other_ad
     assert (result.exit_code, as_json.exit_code) == (1, 1)
     assert "cycle 1: + Bind d/two" in result.stdout
     assert "cycle 1: time cut the recorded plan short: 2 s were over" in result.stdout
-    assert result.stdout.endswith("1 cycles replayed: 0 the same, 1 decided otherwise.\n")
+    assert result.stdout.endswith("1 cycles replayed: 0 the same, 1 different.\n")
     (cycle,) = json.loads(as_json.stdout)["cycles"]
     assert [step["pod"] for step in cycle["added"]] == ["d/two"]
     assert [both["before"]["devices"] for both in cycle["changed"]] == [[1]]
     assert not cycle["is_same"]
 
 
-def test_one_cycle_can_be_asked_for(address: str, tmp_path: Path) -> None:
+def test_one_cycle_can_be_selected(address: str, tmp_path: Path) -> None:
     file = fetched(address, tmp_path)
 
     assert "1 cycles replayed" in run("replay", file, "--cycle", "1").stdout

@@ -60,7 +60,7 @@ def test_assets_without_an_api_server_are_named(assets: Path, tmp_path: Path) ->
     assert "has no kube-apiserver" in done.stderr
 
 
-def test_what_is_not_asked_for_stays_as_it_was(tmp_path: Path) -> None:
+def test_omitted_options_keep_their_values(tmp_path: Path) -> None:
     before = State(Ports(1, 2, 3, 4, 5), Settings(nodes=50, seed=7))
     (tmp_path / "state.json").write_bytes(msgspec.json.encode(before))
 

@@ -45,7 +45,7 @@ def test_a_service_shows_its_reasons_and_its_routing(tmp_path: Path) -> None:
     assert len(why["routing"]) == 4
 
 
-def test_a_gang_that_is_held_back_says_what_one_member_lacks(tmp_path: Path) -> None:
+def test_a_gang_that_is_held_back_shows_what_one_member_lacks(tmp_path: Path) -> None:
     members = [pod(f"t{n}", 4, labels={"tonnage.dev/gang": "train"}) for n in range(2)]
 
     why = explained(tmp_path, "Gang/train", gpu_type(), node(gpus=4), gang(min_members=2), *members)
@@ -64,7 +64,7 @@ def test_a_node_shows_what_runs_what_starts_and_what_stays_free(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("target", ["Pod/p1", "Gang/train", "ModelService/chat", "Node/n1"])
-def test_people_get_words(tmp_path: Path, target: str) -> None:
+def test_the_table_is_readable_text(tmp_path: Path, target: str) -> None:
     member = pod("p1", 1, labels={"tonnage.dev/gang": "train"})
 
     result = run(

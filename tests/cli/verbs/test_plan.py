@@ -78,12 +78,12 @@ def test_the_json_carries_what_it_promises() -> None:
         assert (each["refusal"] is None) == bool(each["instances"])
 
 
-def test_seconds_are_told_only_when_asked_for() -> None:
+def test_the_document_has_seconds_only_on_request() -> None:
     assert '"seconds"' not in run("-f", str(EXAMPLES), "-o", "json").stdout
     assert '"seconds"' in run("-f", str(EXAMPLES), "-o", "json", "--timings").stdout
 
 
-def test_seconds_stand_in_the_table_only_when_asked_for() -> None:
+def test_the_table_has_seconds_only_on_request() -> None:
     assert "SECONDS" not in run("-f", str(EXAMPLES)).stdout
     assert "SECONDS" in run("-f", str(EXAMPLES), "--timings").stdout.splitlines()[0]
 
@@ -96,7 +96,7 @@ def test_a_plan_that_work_cut_short_says_so_and_what_helps() -> None:
     assert cut["default/summaries"]["cut_short"] == "work"
     assert cut["default/summaries"]["gap"] > 0
     gap = f"{100 * cut['default/summaries']['gap']:.1f} %"
-    assert f"note: default/summaries: cut short (gap {gap}); --deadline 0.2 gives it more work" in result.stderr
+    assert f"note: default/summaries: cut short (gap {gap}); --deadline 0.2 allows more work" in result.stderr
 
 
 def test_a_difference_shows_the_gap_where_there_is_one() -> None:
@@ -107,7 +107,7 @@ def test_a_difference_shows_the_gap_where_there_is_one() -> None:
     assert "gap" not in whole
 
 
-def test_yaml_says_what_json_says() -> None:
+def test_yaml_has_the_same_content_as_json() -> None:
     as_json, as_yaml = (run("-f", str(EXAMPLES), "-o", output).stdout for output in ("json", "yaml"))
 
     assert yaml.safe_load(as_yaml) == json.loads(as_json)
@@ -119,7 +119,7 @@ def test_the_table_names_every_pod_and_sums_up() -> None:
     assert result.exit_code == 0, result.stderr
     assert "default/pretrain-3" in result.stdout
     assert "Pod/default/too-wide" in result.stdout
-    assert "\x1b" not in result.stdout  # no colours where nobody sees them
+    assert "\x1b" not in result.stdout  # no colours outside a terminal
     assert "per hour" in result.stdout.splitlines()[-1]
 
 
@@ -131,7 +131,7 @@ def test_standard_input_is_read_as_kubectl_writes_it(tmp_path: Path) -> None:
     assert json.loads(result.stdout)["placements"][0]["pod"] == "default/p1"
 
 
-def test_notes_are_words_and_go_to_standard_error(tmp_path: Path) -> None:
+def test_notes_go_to_standard_error(tmp_path: Path) -> None:
     result = run("-f", str(written(tmp_path, [node("n1", product="K80")])), "-o", "json")
 
     assert result.stderr.startswith("note: Node/n1: GPUs that match no GPUType")
@@ -146,7 +146,7 @@ def test_bad_input_is_exit_status_2_and_nothing_on_standard_output(tmp_path: Pat
     assert result.exit_code == 2
     assert result.stdout == ""
     assert "GPUType/a100, spec.pricePerHour.onDemand: should be greater than 0, not -1" in result.stderr
-    assert result.stderr.endswith("2 mistakes in the input; nothing was done\n")
+    assert result.stderr.endswith("2 errors in the input; nothing was done\n")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["fleet.yaml"]
 
 

@@ -173,9 +173,9 @@ def test_every_mistake_is_named_at_once(tmp_path: Path) -> None:
 
     said = "\n".join(wrong(*words, report=tmp_path / "r.html"))
 
-    for part in ("'nonsense'", "'5-1'", "'T4=cheap'", "'odd'", "-3 nodes", "2.0 is no share"):
+    for part in ("'nonsense'", "'5-1'", "'T4=cheap'", "'odd'", "-3 nodes", "2.0 is not a fraction"):
         assert part in said
-    assert "6 mistakes" in said
+    assert "6 errors" in said
 
 
 def test_a_report_that_cannot_be_written_is_known_before_the_replays(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_report_that_cannot_be_written_is_known_before_the_replays(tmp_path: P
 
 
 @pytest.mark.parametrize("words", [(), ("--nodes", "n.csv"), ("--generate", "5", "--pods", "p.csv")])
-def test_a_fleet_is_either_read_or_made_up(words: tuple[str, ...]) -> None:
+def test_a_fleet_is_either_read_or_generated(words: tuple[str, ...]) -> None:
     done = simulate(*words)
 
     assert done.exit_code == 2

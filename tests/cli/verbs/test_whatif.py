@@ -65,7 +65,7 @@ def test_a_second_call_finds_what_the_first_has_done(tmp_path: Path) -> None:
         (("--seeds", "x"), "--seeds"),
     ],
 )
-def test_wrong_words_are_named_and_nothing_is_planned(words: tuple[str, ...], place: str) -> None:
+def test_invalid_options_are_reported_and_nothing_is_planned(words: tuple[str, ...], place: str) -> None:
     result = asked(*words)
 
     assert result.exit_code == 2
