@@ -15,7 +15,7 @@ from rich.table import Table
 from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input
 from benchmarks.plan_cases import churned, fleet, odd_asks, with_batch
-from cli.inputs.machine import machine_in_words
+from cli.inputs.machine import machine_description
 from cluster.arrays import IntArray
 from cluster.snapshot import Snapshot
 from controller.brain.on_ray.join import EMBEDDED, joined
@@ -82,7 +82,7 @@ def case(pods: int, seed: int, ray: Any, workers: int) -> dict[str, Any]:
     record: dict[str, Any] = {"pods": pods, "seed": seed, "workers": workers, "same": here[1] == there[1]}
     for way, (seconds, _) in (("in_turn", here), ("ray", there)):
         record |= {f"{way}_{name}": round(value, 3) for name, value in seconds.items()}
-    return record | {"machine": machine_in_words()}
+    return record | {"machine": machine_description()}
 
 
 def _both(

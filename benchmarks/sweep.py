@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cli.inputs.machine import cores, machine_in_words
+from cli.inputs.machine import cores, machine_description
 from cli.printing.tables import table
 from simulator.openb.generator import generate, trace_of
 from simulator.openb.prices import OPENB_PRICES
@@ -47,7 +47,7 @@ def main(*, runs: int, nodes: int, jobs: int, seed: int, as_json: bool) -> None:
     alone_s = records[0]["seconds"]
     for record in records:
         record |= {"speed_up": alone_s / record["seconds"], "jobs": jobs, "nodes": nodes, "seed": seed}
-        record |= {"machine": machine_in_words(), "at": datetime.now(UTC).isoformat(timespec="seconds")}
+        record |= {"machine": machine_description(), "at": datetime.now(UTC).isoformat(timespec="seconds")}
         if as_json:
             click.echo(json.dumps(record))
     if not as_json:

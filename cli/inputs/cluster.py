@@ -93,13 +93,13 @@ def target_from(
 ) -> Target:
     from controller.kube.credentials import Access
 
-    who = user or Impersonated("")
+    identity = user or Impersonated("")
     access = Access(
         kubeconfig=kubeconfig or "",
         context=context or "",
-        impersonate=who.user,
-        impersonate_groups=who.groups,
-        impersonate_uid=who.uid,
+        impersonate=identity.user,
+        impersonate_groups=identity.groups,
+        impersonate_uid=identity.uid,
         request_timeout_s=timeout_s,
     )
     return Target(access, namespace)
@@ -141,8 +141,10 @@ def _completed(names: Callable[[click.Context, str], list[str]]) -> Callable[...
 def ask(ctx: click.Context, work: Work[list[str]]) -> list[str]:
     """Names from the cluster that the options typed so far select, within COMPLETION_S in total."""
     params = ctx.params
-    who = impersonated(params.get("user"), params.get("groups") or (), params.get("uid"))
-    target = target_from(params.get("kubeconfig"), params.get("context"), who, COMPLETION_S, params.get("namespace"))
+    identity = impersonated(params.get("user"), params.get("groups") or (), params.get("uid"))
+    target = target_from(
+        params.get("kubeconfig"), params.get("context"), identity, COMPLETION_S, params.get("namespace")
+    )
 
     async def limited(cluster: Cluster) -> list[str]:
         async with asyncio.timeout(COMPLETION_S):

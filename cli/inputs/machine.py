@@ -10,7 +10,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def machine_in_words() -> str:
+def machine_description() -> str:
     """Description such as `16 cores of AMD EPYC 9654, Linux 6.8, Python 3.12.4`."""
     system = f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}"
     return f"{cores()} cores of {_processor()}, {system}, Python {platform.python_version()}"

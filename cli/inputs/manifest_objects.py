@@ -74,9 +74,9 @@ def _mistakes(document: "Document") -> Sequence[Mistake]:
     kind = kind_of(content["apiVersion"], content["kind"])
     if kind not in OWN_KINDS or kind is None:
         return ()
-    who = f"{kind.name}/{metadata['name']}"
+    subject = f"{kind.name}/{metadata['name']}"
     return tuple(
         m
-        for m in checked(pruned(content, kind.model), kind, lambda path: document.place(who, path))
+        for m in checked(pruned(content, kind.model), kind, lambda path: document.place(subject, path))
         if isinstance(m, Mistake)
     )

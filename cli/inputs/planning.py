@@ -227,7 +227,7 @@ def planning_options(command: Command) -> Command:
     return command
 
 
-def say(notes: "Iterable[Note | str]") -> None:
+def print_notes(notes: "Iterable[Note | str]") -> None:
     """Print notes to standard error, away from the results."""
     for note in notes:
         click.echo(f"note: {note}", err=True)

@@ -5,14 +5,13 @@ import click
 from cluster.errors import TonnageError
 
 FAILED, WRONG_INPUT = 1, 2
-"""Exit statuses: refused or failed; wrong use or invalid input."""
+"""Exit statuses: refused or failed; wrong usage or invalid input."""
 
 
 def print_error(error: TonnageError) -> None:
     """Print an error as kubectl words it: refused by the server, server not reachable, or any other."""
-    refusal = getattr(
-        error, "refusal", None
-    )  # set by errors of the API server, whose module verbs without a cluster do not load
+    # Errors of the API server have it; their module is not loaded for verbs without a cluster.
+    refusal = getattr(error, "refusal", None)
     if refusal is None:
         click.echo(f"error: {error}", err=True)
     elif refusal.status == 0:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 
-from cli.inputs.machine import machine_in_words
+from cli.inputs.machine import machine_description
 from cli.inputs.scenarios import WhatIfResult, scenario_label
 from cli.printing.plan_figures import figure, money
 from cli.printing.tables import table
@@ -105,7 +105,7 @@ def as_html(result: WhatIfResult) -> str:
             facts=(
                 ("ran", f"{result.started_at:%Y-%m-%d %H:%M} UTC, {result.wall_s:.1f} s"),
                 ("command", shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
-                ("machine", machine_in_words()),
+                ("machine", machine_description()),
                 ("version", f"Tonnage {VERSION}"),
             ),
             headline=f"The unchanged fleet: services cost ${money(today.services_per_hour)} per hour, "

@@ -64,13 +64,13 @@ def apply(
     manifests = manifests_in(files)
 
     async def work(cluster: Cluster) -> bool:
-        return await _applied(cluster, manifests, namespace, dry_run, output, force=force_conflicts)
+        return await _apply_all(cluster, manifests, namespace, dry_run, output, force=force_conflicts)
 
     if not on_cluster(target_from(kubeconfig, context, user, timeout_s, namespace), work):
         ctx.exit(FAILED)
 
 
-async def _applied(
+async def _apply_all(
     cluster: Cluster, manifests: tuple[Manifest, ...], namespace: str | None, dry_run: str, output: str, *, force: bool
 ) -> bool:
     from controller.kube.errors import KubeReadError, KubeWriteError
@@ -80,7 +80,7 @@ async def _applied(
     for manifest in manifests:
         try:
             cluster, resource = await resource_of(cluster, manifest)
-            made = await _one(cluster, manifest, resource, dry_run, force=force)
+            made = await _apply_one(cluster, manifest, resource, dry_run, force=force)
         except KubeWriteError as error:
             if not _print_conflict(error, manifest):
                 print_error(error)
@@ -104,7 +104,9 @@ def _check_namespaces(manifests: tuple[Manifest, ...], namespace: str | None) ->
         )
 
 
-async def _one(cluster: Cluster, manifest: Manifest, resource: "ApiResource", dry_run: str, *, force: bool) -> Applied:
+async def _apply_one(
+    cluster: Cluster, manifest: Manifest, resource: "ApiResource", dry_run: str, *, force: bool
+) -> Applied:
     from controller.kube import crud
 
     content = manifest.content

@@ -52,7 +52,7 @@ def controlplane() -> None:
 )
 @click.option("--node-lifecycle/--no-node-lifecycle", default=None, help="Evict pods from nodes that stop reporting.")
 @click.option("--dry-run", is_flag=True, help="Print the command lines without running them.")
-def up(path: Path | None, nodes: int | None, nodes_from: Path | None, *, dry_run: bool, **asked: object) -> None:
+def up(path: Path | None, nodes: int | None, nodes_from: Path | None, *, dry_run: bool, **given: object) -> None:
     """Start the control plane, or its missing processes; return when it serves.
 
     Omitted options keep their values of the last start. Prints the line that points kubectl at it.
@@ -64,14 +64,14 @@ def up(path: Path | None, nodes: int | None, nodes_from: Path | None, *, dry_run
     if nodes is not None and nodes_from is not None:
         raise click.UsageError("give either --nodes (a generated fleet) or --nodes-from (a file)")
     folder = folder_at(path)
-    settings = settings_from(folder, nodes=nodes, nodes_from=nodes_from, **asked)
+    settings = settings_from(folder, nodes=nodes, nodes_from=nodes_from, **given)
     programs = control_plane_programs(on_progress=progress_on(sys.stderr))
     if dry_run:
         click.echo(commands_as_text(folder, settings, programs), nl=False)
         return
-    made = start(folder, settings, programs, on_step=_say)
-    for line in in_words(made, programs):
-        _say(line)
+    made = start(folder, settings, programs, on_step=_print_message)
+    for line in summary_lines(made, programs):
+        _print_message(line)
     click.echo(f"export KUBECONFIG={shlex.quote(str(made.kubeconfig))}")
 
 
@@ -87,11 +87,11 @@ def down(path: Path | None, *, delete: bool, dry_run: bool) -> None:
     folder = folder_at(path)
     if dry_run:
         for process in status_of(folder):
-            _say(f"would stop {process.name} (pid {process.pid})")
-        _say(f"would delete {folder.path}" if delete else f"would keep {folder.path}")
+            _print_message(f"would stop {process.name} (pid {process.pid})")
+        _print_message(f"would delete {folder.path}" if delete else f"would keep {folder.path}")
         return
-    stopped = stop(folder, delete=delete, on_step=_say)
-    _say(f"stopped {len(stopped)} processes" if stopped else "nothing was running")
+    stopped = stop(folder, delete=delete, on_step=_print_message)
+    _print_message(f"stopped {len(stopped)} processes" if stopped else "nothing was running")
 
 
 @controlplane.command()
@@ -106,7 +106,7 @@ def status(ctx: click.Context, path: Path | None, output: str) -> None:
     found = status_of(folder)
     click.echo(status_as_json(folder, found) if output == "json" else status_as_table(found), nl=False)
     if not found:
-        _say(f"nothing runs in {folder.path}; start it with: tonnage controlplane up")
+        _print_message(f"nothing runs in {folder.path}; start it with: tonnage controlplane up")
     if not found or not all(process.ready for process in found):
         ctx.exit(FAILED)
 
@@ -118,7 +118,7 @@ def folder_at(path: Path | None) -> "Folder":
 
 
 def settings_from(
-    folder: "Folder", *, nodes: int | None = None, nodes_from: Path | None = None, **asked: object
+    folder: "Folder", *, nodes: int | None = None, nodes_from: Path | None = None, **given: object
 ) -> "Settings":
     """Settings of the last start, changed by the options given now."""
     from simulator.controlplane.commands import Settings
@@ -130,8 +130,8 @@ def settings_from(
         settings = replace(settings, nodes=nodes, manifests="")
     if nodes_from is not None:
         settings = replace(settings, nodes=0, manifests=str(nodes_from.absolute()))
-    given = {name: value for name, value in asked.items() if value is not None}
-    return replace(settings, **given)  # type: ignore[arg-type]  # click gives each option its declared type
+    changes = {name: value for name, value in given.items() if value is not None}
+    return replace(settings, **changes)  # type: ignore[arg-type]  # click gives each option its declared type
 
 
 def commands_as_text(folder: "Folder", settings: "Settings", programs: "Programs") -> str:
@@ -141,7 +141,7 @@ def commands_as_text(folder: "Folder", settings: "Settings", programs: "Programs
     return "".join(shlex.join(map(str, line)) + "\n" for line in lines)
 
 
-def in_words(made: "ControlPlane", programs: "Programs") -> list[str]:
+def summary_lines(made: "ControlPlane", programs: "Programs") -> list[str]:
     lines = [f"not started: {reason}" for reason in made.missing.values()]
     began = f"ready in {made.ready_in_s:.1f} s" if made.started else "was already running"
     lines.append(f"{made.url} {began}; logs in {made.folder.log_of('kube-apiserver').parent}")
@@ -167,5 +167,5 @@ def status_as_json(folder: "Folder", found: "tuple[ProcessStatus, ...]") -> str:
     return json.dumps({"kubeconfig": str(folder.kubeconfig), "processes": processes}, indent=2) + "\n"
 
 
-def _say(words: str) -> None:
+def _print_message(words: str) -> None:
     click.echo(words, err=True)

@@ -118,7 +118,7 @@ def delete(
         if not targets:
             click.echo("No resources found", err=True)
         # One at a time, as kubectl does: an object that hangs is the first one not printed.
-        return all([await _deleted(cluster, each, options) for each in targets])
+        return all([await _delete(cluster, each, options) for each in targets])
 
     if not on_cluster(target_from(kubeconfig, context, user, timeout_s, namespace), work):
         ctx.exit(FAILED)
@@ -146,7 +146,7 @@ async def _targets(
                 yield DeletionTarget(argument.resource, cluster.namespace, obj["metadata"]["name"])
 
 
-async def _deleted(cluster: Cluster, target: DeletionTarget, options: DeleteOptions) -> bool:
+async def _delete(cluster: Cluster, target: DeletionTarget, options: DeleteOptions) -> bool:
     """Delete one object as `options` ask and print the result; False if that failed or timed out."""
     from controller.kube import crud
     from controller.kube.errors import KubeReadError, KubeWriteError

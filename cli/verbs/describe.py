@@ -46,13 +46,13 @@ def describe(
     async def work(cluster: Cluster) -> bool:
         if all_namespaces:
             cluster = replace(cluster, namespace="")
-        return await _described(cluster, what, selector)
+        return await _print_pages(cluster, what, selector)
 
     if not on_cluster(target_from(kubeconfig, context, user, timeout_s, namespace), work):
         ctx.exit(FAILED)
 
 
-async def _described(cluster: Cluster, what: tuple[str, ...], selector: str | None) -> bool:
+async def _print_pages(cluster: Cluster, what: tuple[str, ...], selector: str | None) -> bool:
     from cli.inputs.resource_arguments import parse_resource_arguments
     from cli.printing.describe_page import page
     from controller.api.labels import GROUP

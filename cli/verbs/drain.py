@@ -72,13 +72,13 @@ def drain(
     consent = Consent(ignore_daemonsets, force, delete_emptydir_data)
 
     async def work(cluster: Cluster) -> bool:
-        return await _drained(cluster, node, consent, policy, dry_run, grace_s, within_s)
+        return await _drain(cluster, node, consent, policy, dry_run, grace_s, within_s)
 
     if not on_cluster(target_from(kubeconfig, context, user, timeout_s), work):
         ctx.exit(FAILED)
 
 
-async def _drained(
+async def _drain(
     cluster: Cluster, node: str, consent: Any, policy: str, dry_run: str, grace_s: int | None, within_s: float
 ) -> bool:
     from cli.inputs.planning import packer_of
@@ -105,12 +105,14 @@ async def _drained(
     click.echo(f"node/{node} {'cordoned' if closed else 'already cordoned'}{tail}")
     start_s = time.monotonic()
 
-    def tell(guest: NodePod, words: str) -> None:
+    def print_outcome(guest: NodePod, words: str) -> None:
         click.echo(f"{time.monotonic() - start_s:6.1f} s  pod/{guest.full_name} {words}{tail}", err=words != "evicted")
 
     try:
         async with asyncio.timeout(within_s or None):
-            is_empty = await evict_all(cluster.connection, leaving, tell, grace_s=grace_s, dry_run=dry_run == "server")
+            is_empty = await evict_all(
+                cluster.connection, leaving, print_outcome, grace_s=grace_s, dry_run=dry_run == "server"
+            )
     except TimeoutError:
         words = f"error: node/{node} is cordoned but not empty after {within_s:g} s; repeat, or kubectl uncordon {node}"
         click.echo(words, err=True)

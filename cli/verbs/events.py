@@ -65,7 +65,7 @@ def events(
     options = EventOptions(about, all_namespaces, all_sources, warnings, watch, output, not no_headers)
 
     async def work(cluster: Cluster) -> None:
-        await _show(cluster, options)
+        await _print_all(cluster, options)
 
     try:
         on_cluster(target_from(kubeconfig, context, user, timeout_s, namespace), work)
@@ -73,7 +73,7 @@ def events(
         ctx.exit(INTERRUPTED)
 
 
-async def _show(cluster: Cluster, options: EventOptions) -> None:
+async def _print_all(cluster: Cluster, options: EventOptions) -> None:
     from cli.printing.event_rows import HEADERS, in_order, is_ours, row
     from controller.kube import crud
     from controller.kube.errors import KubeReadError

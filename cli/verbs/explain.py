@@ -7,7 +7,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from cli.inputs.cluster import Impersonated, cluster_options, target_from
-from cli.inputs.planning import Planning, one_origin, packer_of, planned, planned_on, planning_options, say
+from cli.inputs.planning import Planning, one_origin, packer_of, planned, planned_on, planning_options, print_notes
 
 
 def _targets(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -75,5 +75,5 @@ def explain(
     access = target_from(kubeconfig, context, user, timeout_s)
     made = planned(files, planning, sys.stdin) if files else planned_on(access, planning)
     answer = why(made.snapshot, made.plan, target, packer_of(made.settings))
-    say(made.notes)
+    print_notes(made.notes)
     explanation_output.show(answer, output)

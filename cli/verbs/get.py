@@ -96,7 +96,7 @@ def get(
     )
 
     async def work(cluster: Cluster) -> bool:
-        return await shown(cluster, what, options)
+        return await print_objects(cluster, what, options)
 
     try:
         is_whole = on_cluster(target_from(kubeconfig, context, user, timeout_s, namespace), work)
@@ -106,7 +106,7 @@ def get(
         ctx.exit(FAILED)
 
 
-async def shown(cluster: Cluster, what: tuple[str, ...], options: GetOptions) -> bool:
+async def print_objects(cluster: Cluster, what: tuple[str, ...], options: GetOptions) -> bool:
     """Print what was asked for; False when part of it could not be read, which was reported."""
     arguments = parse_resource_arguments(cluster, what)
     if options.selectors and any(each.names for each in arguments):
@@ -115,15 +115,17 @@ async def shown(cluster: Cluster, what: tuple[str, ...], options: GetOptions) ->
     if options.watch:
         if many or len(arguments[0].names) > 1:
             raise ConfigError(Mistake(" ".join(what), "is more than one watch", "watch one kind, or one object"))
-        return await _watched(cluster, arguments[0], options)
+        return await _watch(cluster, arguments[0], options)
     if options.output.is_table:
-        return await _tables(cluster, arguments, options, with_kind=many)
-    return await _objects(
+        return await _print_tables(cluster, arguments, options, with_kind=many)
+    return await _print_as_documents(
         cluster, arguments, options, is_list=many or not arguments[0].names or len(arguments[0].names) > 1
     )
 
 
-async def _tables(cluster: Cluster, arguments: list[ResourceArgument], options: GetOptions, *, with_kind: bool) -> bool:
+async def _print_tables(
+    cluster: Cluster, arguments: list[ResourceArgument], options: GetOptions, *, with_kind: bool
+) -> bool:
     from controller.kube.crud import TABLE
 
     is_whole, has_rows, is_named = True, False, any(each.names for each in arguments)
@@ -206,7 +208,9 @@ async def _pages(
             yield None
 
 
-async def _objects(cluster: Cluster, arguments: list[ResourceArgument], options: GetOptions, *, is_list: bool) -> bool:
+async def _print_as_documents(
+    cluster: Cluster, arguments: list[ResourceArgument], options: GetOptions, *, is_list: bool
+) -> bool:
     from controller.kube.request import JSON
 
     found: list[Object] = []
@@ -245,7 +249,7 @@ def _custom(options: GetOptions) -> tuple["CustomColumns", Sheet]:
     return custom_columns(options.output.template), Sheet(Look(headers=options.look.headers, verbatim=True))
 
 
-async def _watched(cluster: Cluster, argument: ResourceArgument, options: GetOptions) -> bool:
+async def _watch(cluster: Cluster, argument: ResourceArgument, options: GetOptions) -> bool:
     from controller.kube import crud
     from controller.kube.errors import KubeReadError
     from controller.kube.request import JSON

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from cli.inputs.cluster import Impersonated, access_options, target_from
-from cli.inputs.planning import Planning, one_origin, planned, planned_on, planning_options, say
+from cli.inputs.planning import Planning, one_origin, planned, planned_on, planning_options, print_notes
 from cli.printing.errors import FAILED
 
 
@@ -56,8 +56,8 @@ def plan(
     planning = Planning(config, policy, deadline_s, move_share)
     target = target_from(kubeconfig, context, user, timeout_s)
     made = planned(files, planning, sys.stdin) if files else planned_on(target, planning)
-    say(made.notes)
-    say(plan_output.cut_short_notes(made.plan, made.settings.plan_deadline_s))
+    print_notes(made.notes)
+    print_notes(plan_output.cut_short_notes(made.plan, made.settings.plan_deadline_s))
     output = output or ("table" if files else "diff")
     if output == "diff":
         plan_output.show_diff(made)

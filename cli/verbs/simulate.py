@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cli.inputs.machine import machine_in_words
+from cli.inputs.machine import machine_description
 from cli.inputs.sweep_options import executor_of, resume_hint, sweep_options
 from cli.verbs.simulate_power import power
 
@@ -86,7 +86,7 @@ def placement(ctx: click.Context, /, jobs: int | None, ray: str, output: str, **
     if result.swept.done:
         click.echo(as_json(result) if output == "json" else as_table(result), nl=False)
         if options.report is not None:
-            write_report(options.report, as_html(result, command=_command(), machine=machine_in_words()))
+            write_report(options.report, as_html(result, command=_command(), machine=machine_description()))
             click.echo(f"report: {options.report}", err=True)
     if result.swept.stopped:
         total = len(result.contest.runs)
@@ -198,11 +198,11 @@ def day(
     \b
     tonnage simulate day -f examples/ --seconds 60 --report out/day.html
     """
-    from cli.verbs.simulate_day import lived
+    from cli.verbs.simulate_day import simulate_day
     from simulator.day.simulation import DaySettings
 
     settings = DaySettings(lose_hour=None if lose_hour < 0 else lose_hour, **options)  # type: ignore[arg-type]
-    lived(
+    simulate_day(
         files,
         settings,
         policy=policy,

@@ -13,8 +13,8 @@ from typing import Literal
 import click
 
 from cli.inputs.contest import obstacle
-from cli.inputs.machine import machine_in_words
-from cli.inputs.planning import TIME_SLACK, read, say
+from cli.inputs.machine import machine_description
+from cli.inputs.planning import TIME_SLACK, print_notes, read
 from cli.printing.day_progress import watching
 from cli.printing.tables import table
 from cluster.errors import ConfigError, Mistake
@@ -32,7 +32,7 @@ from simulator.reports.sweep_report import write_report
 RAY_STARTS_S = 60.0
 
 
-def lived(
+def simulate_day(
     files: Sequence[str],
     settings: DaySettings,
     *,
@@ -56,7 +56,7 @@ def lived(
         raise ConfigError(tuple(mistakes))
     observed = read(files, sys.stdin)
     check_day(observed.snapshot, settings)
-    say(observed.notes)
+    print_notes(observed.notes)
     operators = with_changes(
         settings_from({}), policy=policy, plan_deadline_s=settings.deadline_s, brain=BrainSettings(mode=brain)
     )
@@ -67,7 +67,7 @@ def lived(
     pace_s = seconds / max(1.0, settings.hours * HOUR_S / settings.step_s)
     moments: list[Moment] = []
     with (
-        _up(brain_from(operators, decisions)) as mind,
+        _ready(brain_from(operators, decisions)) as mind,
         watching(sys.stderr, brain, pace_s) as show,
     ):
         for moment in live(observed.snapshot, mind, settings, time.perf_counter):
@@ -82,7 +82,7 @@ def lived(
             ("command", command),
             ("seed", str(settings.seed)),
             ("brain", brain),
-            ("machine", machine_in_words()),
+            ("machine", machine_description()),
             ("version", f"Tonnage {VERSION}"),
         )
         write_report(report, as_html(moments, facts))
@@ -90,7 +90,7 @@ def lived(
 
 
 @contextmanager
-def _up(brain: InlineBrain | RayBrain) -> Iterator[Brain]:
+def _ready(brain: InlineBrain | RayBrain) -> Iterator[Brain]:
     """Brain that is ready. Raises ConfigError when Ray does not start in time."""
     if isinstance(brain, InlineBrain):
         yield brain

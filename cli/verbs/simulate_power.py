@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.inputs.machine import cores, machine_in_words
+from cli.inputs.machine import cores, machine_description
 from cluster.errors import ConfigError, Mistake
 from cluster.version import VERSION
 
@@ -297,7 +297,7 @@ def _about(study: "Study", started_at: datetime, wall_s: float, stopped: str = "
         command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         started_at=f"{started_at:%Y-%m-%d %H:%M} UTC",
         wall_s=wall_s,
-        machine=machine_in_words(),
+        machine=machine_description(),
         version=VERSION,
         assumptions=(
             f"{machine.name}, {machine.idle_w:.0f} W idle to {machine.highest_w:.0f} W",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.inputs.cluster import Cluster, Impersonated, access_options, on_cluster, target_from
-from cli.inputs.planning import one_origin, say
+from cli.inputs.planning import one_origin, print_notes
 
 if TYPE_CHECKING:
     from cluster.snapshot import Snapshot
@@ -55,7 +55,7 @@ def top(
         pools: tuple[Pool, ...] = DEFAULT_POOLS
     else:
         observed, pools = on_cluster(target_from(kubeconfig, context, user, timeout_s), _seen)
-    say(observed.notes)
+    print_notes(observed.notes)
     data = document(observed.snapshot, what, pools, sort_by)
     if output == "table":
         click.echo(text(data, what), nl=False)

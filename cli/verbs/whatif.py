@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from cli.inputs.planning import DEFAULT_DEADLINE_S, MOST_DEADLINE_S, read, say
+from cli.inputs.planning import DEFAULT_DEADLINE_S, MOST_DEADLINE_S, print_notes, read
 from cli.inputs.sweep_options import executor_of, resume_hint, sweep_options
 from cli.printing.errors import FAILED
 
@@ -64,7 +64,7 @@ def whatif(ctx: click.Context, /, files: tuple[str, ...], output: str, **given: 
     options = WhatIfOptions(**given)  # type: ignore[arg-type]  # click gives each option the type that is declared above
     scenarios = scenarios_from(options)
     observed = read(files, sys.stdin)
-    say(observed.notes)
+    print_notes(observed.notes)
     result = run_scenarios(
         scenarios, options, observed.snapshot, executor_of(str(ray), jobs if isinstance(jobs, int) else None)
     )
