@@ -1,1 +1,1 @@
-"""The kinds that people write and Kubernetes stores, as pydantic models: one file per kind."""
+"""API kinds of Tonnage, and the parts of Node and Pod that it reads, as pydantic models: one file per kind."""

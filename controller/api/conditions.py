@@ -1,22 +1,22 @@
-"""Conditions: what is true of an object now, since when and why, as KEP-1623 has them and `kubectl wait` reads them."""
+"""Conditions: state of an object, since when and why, in the form of KEP-1623 that `kubectl wait` reads."""
 
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from controller.api.fields import Instant, ListOf, Told, keyed_by
+from controller.api.fields import Instant, ListOf, StatusPart, keyed_by
 
 ACCEPTED = "Accepted"
-"""The object is right by itself and beside the objects that it names."""
+"""The object is valid, and so are its references to other objects."""
 PLANNED = "Planned"
-"""The last plan could give it what it asks for."""
+"""The last plan satisfies the object's requests."""
 READY = "Ready"
-"""The world is as that plan wants it."""
+"""The cluster matches that plan."""
 DEGRADED = "Degraded"
-"""It works, but less well than was asked."""
+"""The object works, but below what its spec asks for."""
 FOUND = "Found"
-"""A decider states something about the object that is no action: a verdict, a forecast. Absent until one does."""
+"""A decider has a finding about the object, a verdict or a forecast without an action. Absent until then."""
 
 LONGEST_MESSAGE = 32_768
 LONGEST_REASON = 1_024
@@ -24,41 +24,41 @@ LONGEST_REASON = 1_024
 ConditionStatus = Literal["True", "False", "Unknown"]
 
 
-class Condition(Told):
-    """One thing that is true, false or unknown of the object."""
+class Condition(StatusPart):
+    """One aspect of the object's state: true, false or unknown."""
 
     type: str = Field(
         min_length=1,
         max_length=316,
         pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?$",
-        description="What is said.",
+        description="Type of the condition.",
     )
-    status: ConditionStatus = Field(description="Whether it holds.")
+    status: ConditionStatus = Field(description="Whether the condition holds.")
     observed_generation: int = Field(
         default=0,
         ge=0,
-        description="metadata.generation of the object that this was said of; older: not yet looked at.",
+        description="metadata.generation that the condition describes; if older, the change is not yet evaluated.",
     )
     last_transition_time: Instant = Field(description="When status last changed.")
     reason: str = Field(
         min_length=1,
         max_length=LONGEST_REASON,
         pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
-        description="Why, in one word for machines.",
+        description="Machine-readable cause, one word.",
     )
-    message: str = Field(max_length=LONGEST_MESSAGE, description="Why, in words for people.")
+    message: str = Field(max_length=LONGEST_MESSAGE, description="Human-readable cause.")
 
 
 Conditions = Annotated[ListOf[Condition], Field(max_length=16), keyed_by("type")]
 
 
-class ObservedStatus(Told):
-    """What every status says: of which generation it speaks, and the conditions."""
+class ObservedStatus(StatusPart):
+    """Fields that every status has: the generation it describes, and the conditions."""
 
     observed_generation: int | None = Field(
-        default=None, ge=0, description="metadata.generation that this status was made for."
+        default=None, ge=0, description="metadata.generation that this status describes."
     )
-    conditions: Conditions = Field(default=(), description="What holds of this object now, since when and why.")
+    conditions: Conditions = Field(default=(), description="Current state of the object, since when and why.")
 
 
 def set_condition(
@@ -71,10 +71,10 @@ def set_condition(
     generation: int,
     at_s: float,
 ) -> tuple[Condition, ...]:
-    """The conditions with this one said anew. Its lastTransitionTime moves only when its status changes.
+    """The conditions with this one set. Its lastTransitionTime moves only when its status changes.
 
-    generation: metadata.generation of the object that was looked at. at_s: now, seconds since the epoch.
-    What says the same as before comes back equal, so that a writer can tell that there is nothing to write.
+    generation: metadata.generation of the evaluated object. at_s: now, seconds since the epoch.
+    An unchanged condition is returned equal, so that a writer can tell that there is nothing to write.
     """
     kept = tuple(conditions)
     before = condition_of(kept, kind)
@@ -97,6 +97,6 @@ def condition_of(conditions: Iterable[Condition], kind: str) -> Condition | None
 
 
 def holds(conditions: Iterable[Condition], kind: str, *, generation: int) -> bool:
-    """Whether this is true of the object as it is now, not of an older generation of it."""
+    """Whether the condition is true of the object's current generation, not only of an older one."""
     found = condition_of(conditions, kind)
     return found is not None and found.status == "True" and found.observed_generation >= generation

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions of our kinds, from their models. `python -m controller.api.crds` writes deploy/crds."""
+"""CustomResourceDefinitions of Tonnage's kinds, made from the models. `python -m controller.api.crds` writes them."""
 
 import sys
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ HEAD = "# Made by `make crds` from controller/api; a test fails when it is out o
 
 
 def crd(kind: Kind) -> dict[str, Any]:
-    """The definition of one kind, as it is applied."""
+    """CustomResourceDefinition of one kind, ready to apply."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -72,14 +72,14 @@ def _column(column: Column) -> dict[str, Any]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Every part written out: an alias between two fields says that they belong together, and they do not."""
+    """YAML dumper without aliases: an alias would suggest that two fields belong together, and they do not."""
 
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002  # PyYAML asks of each part
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002  # PyYAML's signature
         return True
 
 
 def files(kinds: Iterable[Kind] = KINDS) -> dict[str, str]:
-    """File name → YAML, one file for each kind of ours."""
+    """File name → YAML, one file for each of Tonnage's kinds."""
     return {
         f"{GROUP}_{kind.plural}.yaml": HEAD
         + yaml.dump(crd(kind), Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
@@ -88,7 +88,7 @@ def files(kinds: Iterable[Kind] = KINDS) -> dict[str, str]:
 
 
 def write(folder: Path) -> None:
-    """All files into this folder; those of kinds that are no more are removed from it."""
+    """Write all files into this folder, and remove those of kinds that no longer exist."""
     folder.mkdir(parents=True, exist_ok=True)
     made = files()
     for name, text in made.items():

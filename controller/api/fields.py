@@ -1,4 +1,4 @@
-"""The types of fields that our kinds share, and how strict each sort of object is read."""
+"""Field types that the kinds share, and base classes that set how strictly an object is read."""
 
 from decimal import Decimal
 from typing import Annotated, Any, TypeVar
@@ -14,47 +14,47 @@ Item = TypeVar("Item")
 
 
 class Strict(BaseModel):
-    """Part of a kind of ours: camelCase names, no unknown fields, no silent change of type."""
+    """Part of one of Tonnage's kinds: camelCase names, no unknown fields, no silent change of type."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, alias_generator=to_camel)
 
 
 class Loose(BaseModel):
-    """Part of a core/v1 object: what placement reads of it; all the rest is left alone."""
+    """Part of a core/v1 object: the fields that placement reads. All others are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True, alias_generator=to_camel)
 
 
-class Told(Loose):
-    """Part of what Tonnage itself writes: made by the names of Python, read back by those of the object.
+class StatusPart(Loose):
+    """Part of a status that Tonnage writes: created with Python's field names, read back with the object's.
 
-    What a later version added is left alone, so that an older standby can take over.
+    Fields added by a later version are ignored, so that an older standby can take over.
     """
 
     model_config = ConfigDict(populate_by_name=True)
 
     def plain(self) -> dict[str, Any]:
-        """As it goes into the object: names in camelCase, without what was left out."""
+        """JSON form in the object: camelCase names, unset fields left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 class Open(BaseModel):
-    """Part of core/v1 that is handed on unread, except for what is named here."""
+    """Part of core/v1 that is passed on unread, except for the fields declared here."""
 
     model_config = ConfigDict(extra="allow", strict=True, frozen=True, alias_generator=to_camel)
 
 
 ListOf = Annotated[tuple[Item, ...], Field(strict=False)]
-"""A list in the manifest, a tuple here, so that nobody writes to it. Server-side apply replaces it as a whole."""
+"""A list in the manifest, an immutable tuple here. Server-side apply replaces it as a whole."""
 
 
 def as_set() -> Any:
-    """For a list whose entries differ: several appliers may each add their own. Duplicates are refused."""
+    """Field settings for a list of unique entries: several appliers may each add their own. Duplicates are refused."""
     return Field(json_schema_extra={"x-kubernetes-list-type": "set"})
 
 
 def keyed_by(*keys: str) -> Any:
-    """For a list of objects that these fields tell apart: several appliers may each own some of them."""
+    """Field settings for a list of objects with these key fields: several appliers may each own some of them."""
     return Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)})
 
 
@@ -73,7 +73,7 @@ Quantity = Annotated[
 
 
 def _exact_quantity(written: object) -> Decimal:
-    """As the API server reads a field of ours: a number with a point stands in quotes, blanks are no part of it."""
+    """Quantity as the API server reads it in Tonnage's kinds: decimal fractions in quotes, no surrounding spaces."""
     if isinstance(written, float):
         raise ValueError(f'should be text or a whole number, not {written}; put it in quotes: "{written}"')
     value = q.quantity(written)
@@ -126,7 +126,7 @@ PositiveQuantity = Annotated[
 _LONGER_THAN_ZERO = Rule(
     (),
     f"self.matches(r'{q.DURATION_PATTERN}') && duration(self) > duration('0s')",
-    "should be a length of time above zero with its unit, like 40ms or 30s",
+    "should be a duration above zero with its unit, like 40ms or 30s",
 )
 
 Duration = Annotated[
@@ -142,7 +142,7 @@ Duration = Annotated[
         }
     ),
 ]
-"""Seconds here, `40ms` in the manifest."""
+"""Duration: seconds here, `40ms` in the manifest."""
 
 Instant = Annotated[
     float,
@@ -150,18 +150,18 @@ Instant = Annotated[
     PlainSerializer(rfc3339, return_type=str),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
-"""Seconds since the epoch here, `2026-03-01T12:00:00Z` in the object."""
+"""Timestamp: seconds since the epoch here, `2026-03-01T12:00:00Z` in the object."""
 
 
 def _finite(written: object) -> object:
-    """NaN passes `minimum` in no direction that a reader expects, so it is named before any bound is looked at."""
+    """The number; refuses NaN and infinity here, because the bounds would refuse NaN with a confusing message."""
     if isinstance(written, float) and written - written != 0:
         raise ValueError(f"should be a finite number, not {written}")
     return written
 
 
 MOST = 1e9
-"""No price and no rate is larger; what is, would drown everything that it is added to."""
+"""Upper bound of prices and rates: anything larger would swamp every sum it is part of."""
 
 PositiveNumber = Annotated[float, Field(gt=0, le=MOST), BeforeValidator(_finite)]
 NumberFromZero = Annotated[float, Field(ge=0, le=MOST), BeforeValidator(_finite)]
@@ -170,7 +170,7 @@ NAME_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 LABEL_PATTERN = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=NAME_PATTERN)]
-"""A name that the API server takes for an object of ours (RFC 1123 subdomain)."""
+"""Object name that the API server accepts for Tonnage's kinds (RFC 1123 subdomain)."""
 
 LabelKey = Annotated[str, Field(min_length=1, max_length=317, pattern=LABEL_PATTERN)]
 

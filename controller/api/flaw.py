@@ -1,4 +1,4 @@
-"""Flaws: what is wrong between the fields of one object, each with the path to it."""
+"""Flaws: inconsistencies between the fields of one object, each with its path."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """One thing wrong in an object. The words stand behind the path: `spec.grid` *is missing*."""
+    """One inconsistency in an object. `problem` continues a sentence that starts with the path (`spec.grid`)."""
 
     path: Path
     problem: str
@@ -18,7 +18,7 @@ class Flaw:
 
 
 class Edged(Protocol):
-    """Anything with the edges of length buckets."""
+    """Object with the upper edges of token-length buckets."""
 
     @property
     def input_tokens(self) -> tuple[int, ...]: ...
@@ -33,14 +33,14 @@ def rising_flaws(edges: Sequence[int], path: Path) -> Iterator[Flaw]:
 
 
 def row_flaws(rows: Sequence[Sequence[float]], grid: Edged, path: Path) -> Iterator[Flaw]:
-    """Rows follow the input edges."""
+    """Flaws of a matrix that has not exactly one row per input edge."""
     height = len(grid.input_tokens)
     if len(rows) != height:
         yield Flaw(path, f"has {len(rows)} row(s), inputTokens has {height} edge(s)", "write one row per input edge")
 
 
 def column_flaws(rows: Sequence[Sequence[float]], grid: Edged, path: Path) -> Iterator[Flaw]:
-    """Columns follow the output edges."""
+    """Flaws of each row that has not exactly one number per output edge."""
     width = len(grid.output_tokens)
     for n, row in enumerate(rows):
         if len(row) != width:
@@ -52,7 +52,7 @@ def column_flaws(rows: Sequence[Sequence[float]], grid: Edged, path: Path) -> It
 
 
 def repeat_flaws(values: Sequence[str], path: Path) -> Iterator[Flaw]:
-    """A list that is a set names nothing twice."""
+    """Flaws of a set-like list: entries that occur twice."""
     for n, value in enumerate(values):
         if value in values[:n]:
             yield Flaw((*path, n), f"names {value} a second time", "name each once")

@@ -1,4 +1,4 @@
-"""Gang: pods that are only useful together, and how near to each other they must be."""
+"""Gang: pods that are started all or nothing, and how close together they must run."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -16,13 +16,13 @@ from controller.api.rule import Rule, fits_label
 
 
 class Topology(Strict):
-    """How near to each other the members run."""
+    """How close together the members run."""
 
     within: LabelKey | None = Field(
         default=None, description="Key of a node label whose value all members must share (a zone, a rack)."
     )
     prefer_within: LabelKey | None = Field(
-        default=None, description="Key of a node label of whose values the members should use as few as possible."
+        default=None, description="Key of a node label; the members should run on as few of its values as possible."
     )
 
 
@@ -30,25 +30,25 @@ class GangSpec(Strict):
     min_members: int = Field(
         ge=1,
         le=1_000_000,
-        description="So many members start together, or none does. Members carry the label tonnage.dev/gang.",
+        description="Number of members that start together; fewer never start. Members carry label tonnage.dev/gang.",
     )
-    topology: Topology = Field(default=Topology(), description="How near to each other the members run.")
+    topology: Topology = Field(default=Topology(), description="How close together the members run.")
     priority: int | None = Field(
         default=None,
         ge=-(2**31),
         le=2**31 - 1,
-        description="Priority of the whole gang; left out: the highest priority among its members.",
+        description="Priority of the whole gang; default: the highest priority among its members.",
     )
 
 
 class GangStatus(ObservedStatus):
-    """How the gang fares: Accepted, Planned (its members have their places), Ready (enough of them run), Degraded."""
+    """State of the gang. Conditions: Accepted, Planned (its members are placed), Ready (enough run), Degraded."""
 
     members: int = Field(default=0, ge=0, le=1_000_000, description="Pods with the label of this gang.")
-    running: int = Field(default=0, ge=0, le=1_000_000, description="Members that run.")
+    running: int = Field(default=0, ge=0, le=1_000_000, description="Running members.")
     half_started_since: Instant | None = Field(
         default=None,
-        description="Since when fewer members than must have a node while others wait; left out while that is not so.",
+        description="Since when only some of the required members have a node; absent while all or none have one.",
     )
     selector: str = Field(
         default="", max_length=512, description="Label selector of the members, for the scale subresource."
@@ -56,19 +56,23 @@ class GangStatus(ObservedStatus):
 
 
 class Gang(Strict):
-    """Pods that start together or not at all."""
+    """Group of pods that start together or not at all."""
 
     api_version: ApiVersion
     kind: Literal["Gang"]
     metadata: OwnMeta
-    spec: GangSpec = Field(description="Which pods start together, and how near to each other.")
+    spec: GangSpec = Field(description="How many pods start together, and how close to each other.")
     status: GangStatus = Field(default=GangStatus(), description="Written by Tonnage.")
 
 
 def _topology_flaws(gang: Gang) -> Iterator[Flaw]:
     topology = gang.spec.topology
     if topology.within is not None and topology.within == topology.prefer_within:
-        yield Flaw(("spec", "topology", "preferWithin"), "is the same as within", "leave it out: members share that")
+        yield Flaw(
+            ("spec", "topology", "preferWithin"),
+            "is the same as within",
+            "leave it out: members already share that value",
+        )
 
 
 RULES = (
@@ -76,7 +80,7 @@ RULES = (
     Rule(
         ("spec", "topology"),
         "!has(self.within) || !has(self.preferWithin) || self.within != self.preferWithin",
-        "preferWithin is the same as within; leave it out: members share that",
+        "preferWithin is the same as within; leave it out: members already share that value",
         _topology_flaws,
     ),
 )
@@ -88,20 +92,20 @@ KIND = Kind(
     short_names=("gng",),
     is_namespaced=True,
     columns=(
-        Column("Min", ".spec.minMembers", "integer", "Members that start together, at least."),
+        Column("Min", ".spec.minMembers", "integer", "Minimum number of members that start together."),
         Column("Members", ".status.members", "integer", "Pods of the gang."),
-        Column("Running", ".status.running", "integer", "Members that run."),
+        Column("Running", ".status.running", "integer", "Running members."),
         condition("Ready", "Whether enough members run."),
-        Column("Within", ".spec.topology.within", "string", "Node label that they share.", is_wide=True),
+        Column("Within", ".spec.topology.within", "string", "Node label whose value all members share.", is_wide=True),
         reason("Ready"),
         AGE,
     ),
-    # Its members are pods of other owners; what is scaled is how many of them must start together.
+    # The members are pods of other owners; scaling sets how many of them must start together.
     scale=Scale(".spec.minMembers", ".status.members", ".status.selector"),
     rules=RULES,
 )
 
 
 def gang_selector(name: str) -> str:
-    """The label selector of a gang's members, for its status."""
+    """Label selector of a gang's members, for its status."""
     return f"{GANG_LABEL}={name}"

@@ -1,4 +1,4 @@
-"""GPUType: a kind of GPU that the fleet has or could rent: how to recognise it, its memory, its price."""
+"""GPUType: a GPU product that the fleet has or could rent: how to recognise it, its memory, its price."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -17,11 +17,13 @@ GpuResource = Literal["nvidia.com/gpu", "amd.com/gpu"]
 
 
 class NodeLabel(Strict):
-    """A node has GPUs of this type when its label `key` has one of these values."""
+    """Node label that marks this GPU type: a node has such GPUs when label `key` has one of these values."""
 
-    key: LabelKey = Field(default="nvidia.com/gpu.product", description="Key of the node label that tells the product.")
+    key: LabelKey = Field(
+        default="nvidia.com/gpu.product", description="Key of the node label that names the GPU product."
+    )
     values: Annotated[ListOf[LabelValue], as_set()] = Field(
-        min_length=1, max_length=32, description="Values of that label that mean this type, any of them."
+        min_length=1, max_length=32, description="Values of that label that mean this GPU type."
     )
 
 
@@ -29,39 +31,39 @@ class PricePerHour(Strict):
     """US dollars for one device for one hour."""
 
     on_demand: PositiveNumber = Field(
-        description="Dollars per device and hour on demand; for owned hardware, what an hour of it costs you."
+        description="On-demand price, dollars per device and hour; for owned hardware, your own cost per hour."
     )
     spot: PositiveNumber | None = Field(
-        default=None, description="Dollars per device and hour on spot; left out where there is no such offer."
+        default=None, description="Spot price, dollars per device and hour; leave it out where there is no spot offer."
     )
 
 
 class GPUTypeSpec(Strict):
-    node_label: NodeLabel = Field(description="How a node of this type is recognised.")
+    node_label: NodeLabel = Field(description="Node label that marks nodes with this GPU type.")
     resource_name: GpuResource = Field(
-        default="nvidia.com/gpu", description="The resource by which nodes offer and pods ask these devices."
+        default="nvidia.com/gpu", description="Extended resource that nodes offer and pods request for these devices."
     )
     memory: PositiveQuantity = Field(description="Memory of one device, bytes (`80Gi`).")
-    price_per_hour: PricePerHour = Field(description="What one device costs for one hour.")
+    price_per_hour: PricePerHour = Field(description="Price of one device for one hour.")
     inventory: int | None = Field(
         default=None,
         ge=0,
         le=10_000_000,
-        description="Devices that may be used at most when no nodes are given; left out: as many as money buys.",
+        description="Maximum number of devices when planning without nodes; default: unlimited.",
     )
 
 
 class GPUTypeStatus(ObservedStatus):
-    """What Tonnage says of it: Accepted, or why not."""
+    """Status of the GPUType: Accepted, or why not."""
 
 
 class GPUType(Strict):
-    """A kind of GPU. Not namespaced."""
+    """GPU product with its memory and price. Not namespaced."""
 
     api_version: ApiVersion
     kind: Literal["GPUType"]
     metadata: OwnMeta
-    spec: GPUTypeSpec = Field(description="How to recognise it, its memory, its price.")
+    spec: GPUTypeSpec = Field(description="How to recognise the GPU, its memory, its price.")
     status: GPUTypeStatus = Field(default=GPUTypeStatus(), description="Written by Tonnage.")
 
 
@@ -69,10 +71,14 @@ def _value_flaws(gpu_type: GPUType) -> Iterator[Flaw]:
     yield from repeat_flaws(gpu_type.spec.node_label.values, ("spec", "nodeLabel", "values"))
 
 
-RULES = (unchanging("spec", "resourceName", remedy="make another GPUType, pods run by the count of this resource"),)
+RULES = (
+    unchanging(
+        "spec", "resourceName", remedy="create another GPUType, because running pods are counted by this resource"
+    ),
+)
 
 SETS = (_value_flaws,)
-"""What the types of the lists see to on the API server."""
+"""Checks for files only; on the API server the list types enforce the same."""
 
 KIND = Kind(
     name="GPUType",
@@ -84,7 +90,7 @@ KIND = Kind(
         Column("Memory", ".spec.memory", "string", "Memory of one device."),
         Column("$/h", ".spec.pricePerHour.onDemand", "number", "Dollars per device and hour on demand."),
         Column("Spot $/h", ".spec.pricePerHour.spot", "number", "Dollars per device and hour on spot."),
-        Column("Resource", ".spec.resourceName", "string", "Resource by which pods ask for it.", is_wide=True),
+        Column("Resource", ".spec.resourceName", "string", "Resource that pods request.", is_wide=True),
         ACCEPTED,
         AGE,
     ),

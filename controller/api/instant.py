@@ -1,13 +1,13 @@
-"""Instants as Kubernetes writes them (`2026-03-01T12:00:00Z`), seconds since the epoch here."""
+"""Timestamps as Kubernetes writes them (`2026-03-01T12:00:00Z`), converted to seconds since the epoch."""
 
 from datetime import UTC, datetime
 
 
 def instant(written: object) -> float:
-    """Seconds since the epoch; a float is that already.
+    """Seconds since the epoch; a float is returned unchanged.
 
-    An instant without its zone is refused, for it means another time to every reader.
-    Raises ValueError in words that stand behind the name of a field.
+    A timestamp without a time zone is refused as ambiguous.
+    Raises ValueError, whose message continues a sentence that starts with the field's name.
     """
     if isinstance(written, float) and written >= 0:
         return written
@@ -16,10 +16,10 @@ def instant(written: object) -> float:
     except ValueError:
         read = None
     if read is None or read.tzinfo is None:
-        raise ValueError(f"should be an instant like 2026-03-01T12:00:00Z, not {written!r}")
+        raise ValueError(f"should be a timestamp like 2026-03-01T12:00:00Z, not {written!r}")
     return read.timestamp()
 
 
 def rfc3339(at_s: float) -> str:
-    """The instant in UTC, to the second, as conditions carry it."""
+    """The timestamp in UTC, to the second, as conditions have it."""
     return datetime.fromtimestamp(int(at_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""What a kind of object is: its model, its names and columns, what watches it, and what is checked of it."""
+"""Description of a kind of object: its model, names, printer columns, watcher and validation rules."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ PLANNING = "planning"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
-    """One kind. Its definition, watch, cache, rights, status writes, pages and rows in every list follow from this."""
+    """One kind. Its CRD, watch, cache, RBAC, status writes, documentation and tables are derived from this."""
 
     name: str
     model: type[Strict | Loose]
     plural: str
-    """Resource name in paths and rights: `modelservices`."""
+    """Resource name in paths and RBAC rules: `modelservices`."""
     is_namespaced: bool
     api_version: str = API_VERSION
     short_names: tuple[str, ...] = ()
@@ -28,16 +28,16 @@ class Kind:
     columns: tuple[Column, ...] = ()
     """Columns of `kubectl get`."""
     scale: Scale | None = None
-    """Scale subresource, for a kind that has one."""
+    """Scale subresource, if the kind has one."""
     rules: tuple[Rule, ...] = ()
-    """What must hold between the fields, for the API server and for files."""
+    """Rules between fields, enforced by the API server and for files."""
     checks: tuple[Callable[[Any], Iterable[Flaw]], ...] = ()
-    """What only files need to be checked for. Called with an object whose fields are right one by one."""
+    """Checks that only files need. Called with an object whose fields are each valid."""
     watched_by: str = PLANNING
-    """Loop of the operator that lists and watches it: `planning`, or a fast loop by the name of its feature (`power`),
-    whose role then grants it. Empty: nothing watches it."""
+    """Loop of the operator that lists and watches the kind: `planning`, or a fast loop by the name of its feature
+    (`power`), whose role then grants access. Empty: not watched."""
     watched_as: str = ""
-    """Part of `Snapshot.observed_at_s`, of logs and metrics. Empty: the plural."""
+    """Name in `Snapshot.observed_at_s`, in logs and in metrics. Empty: the plural."""
     has_status: bool = True
     """Whether Tonnage writes its status."""
 
@@ -47,7 +47,7 @@ class Kind:
 
     @property
     def is_planned_from(self) -> bool:
-        """Whether planning reads it. A PowerDomain is read by the fast loop alone."""
+        """Whether planning reads the kind. PowerDomains, for example, are read by the power loop only."""
         return self.watched_by == PLANNING
 
     @property
@@ -60,14 +60,14 @@ class Kind:
         return f"{self._root}/{self.plural}"
 
     def path_of(self, name: str) -> str:
-        """Path of one object. name: `name`, or `namespace/name` where the kind has namespaces."""
+        """Path of one object. name: `name`, or `namespace/name` if the kind is namespaced."""
         namespace, _, bare = name.rpartition("/")
         within = f"/namespaces/{namespace}" if self.is_namespaced else ""
         return f"{self._root}{within}/{self.plural}/{bare}"
 
     @property
     def definition(self) -> str:
-        """Name of its CustomResourceDefinition."""
+        """Name of the kind's CustomResourceDefinition."""
         return f"{self.plural}.{GROUP}"
 
     @property
@@ -75,6 +75,6 @@ class Kind:
         return f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
 
     def flaws(self, obj: Any) -> Iterator[Flaw]:
-        """What is wrong between the fields of an object whose fields are right one by one."""
+        """Inconsistencies between the fields of an object whose fields are each valid."""
         for check in (*(rule.flaws for rule in self.rules if rule.flaws), *self.checks):
             yield from check(obj)

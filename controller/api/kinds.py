@@ -1,4 +1,4 @@
-"""The registry of kinds, the one list that all others follow from."""
+"""Registry of kinds, from which all other lists of kinds are derived."""
 
 from collections.abc import Iterable
 
@@ -17,7 +17,7 @@ KINDS = (
 
 
 def own_kinds(kinds: Iterable[Kind] = KINDS) -> tuple[Kind, ...]:
-    """Those of Tonnage's group, in the order of the registry."""
+    """The kinds of Tonnage's API group, in the registry's order."""
     return tuple(kind for kind in kinds if kind.is_own)
 
 

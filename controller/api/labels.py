@@ -1,39 +1,40 @@
-"""The names by which Tonnage is known on objects: its API group, its labels and annotations.
+"""Names that Tonnage uses on objects: its API group, labels and annotations.
 
-Apart from the kinds themselves, whose models take a tenth of a second to load: nothing is imported here.
+Separate from the kinds, whose models take a tenth of a second to load: nothing is imported here.
 """
 
 GROUP = "tonnage.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 CATEGORY = "tonnage"
-"""`kubectl get tonnage` shows objects of all kinds."""
+"""Resource category: `kubectl get tonnage` shows objects of all kinds."""
 
 GANG_LABEL = "tonnage.dev/gang"
-"""On a pod: the name of its Gang, in the same namespace."""
+"""Label on a pod: name of its Gang, in the same namespace."""
 SERVICE_LABEL = "tonnage.dev/service"
-"""On a pod: the name of the ModelService of which it is an instance, in the same namespace."""
+"""Label on a pod: name of the ModelService of which it is an instance, in the same namespace."""
 
 GPU_MILLI_ANNOTATION = "tonnage.dev/gpu-milli"
-"""On a pod: thousandths of one GPU, 1 to 1000, instead of whole devices in its resources."""
+"""Annotation on a pod: thousandths of one GPU, 1 to 1000, instead of whole devices in its resources."""
 GPU_TYPES_ANNOTATION = "tonnage.dev/gpu-types"
-"""On a pod: the GPUTypes it may run on, separated by commas. A label cannot hold a comma, so it is an annotation."""
+"""Annotation on a pod: the GPUTypes it may run on, separated by commas, which a label value cannot contain."""
 DEVICES_ANNOTATION = "tonnage.dev/devices"
-"""On a running pod: the numbers of the devices that it holds, separated by commas."""
+"""Annotation on a running pod: indices of its GPUs on the node, separated by commas."""
 CHOSEN_NODE_ANNOTATION = "tonnage.dev/node"
-"""On a pod that Tonnage placed: the node that it chose, also while kube-scheduler has not bound it yet."""
+"""Annotation on a pod that Tonnage placed: the chosen node, set even before kube-scheduler binds the pod."""
 MOVABLE_ANNOTATION = "tonnage.dev/movable"
-"""On a pod: "true" when it may be stopped here and started elsewhere to make room."""
+"""Annotation on a pod: "true" if it may be stopped and started elsewhere to make room."""
 PLACEMENT_GATE = "tonnage.dev/placement"
-"""The scheduling gate of pods that kube-scheduler binds after Tonnage has chosen the node."""
+"""Scheduling gate of pods that kube-scheduler binds after Tonnage has chosen the node."""
 SCHEDULER_NAME = "tonnage"
 """spec.schedulerName of pods that Tonnage binds itself."""
 PLACED_AT_ANNOTATION = "tonnage.dev/placed-at"
 """On a pod that Tonnage gave a node, or a ResourceClaim that it gave devices: when, such as 2026-03-01T12:00:00Z."""
 EPOCH_ANNOTATION = "tonnage.dev/epoch"
-"""On what a leader wrote: the leaseTransitions of its Lease."""
+"""Annotation on every object that a leader wrote: leaseTransitions of its Lease, the epoch."""
 
 
 def is_device_number(written: str) -> bool:
-    """Anybody may write annotations: Python reads no number of 5,000 digits, and no node has so many devices."""
+    """Whether an annotation's text is a plausible device index. Anyone may write annotations: Python raises an error
+    on a number of 5,000 digits."""
     return written.isascii() and written.isdigit() and len(written) < 10

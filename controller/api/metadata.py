@@ -1,4 +1,4 @@
-"""What every object carries in `metadata`."""
+"""Object metadata, as far as Tonnage reads it."""
 
 from typing import Literal
 
@@ -10,7 +10,7 @@ ApiVersion = Literal["tonnage.dev/v1alpha1"]
 
 
 class ObjectMeta(Loose):
-    """metadata of a core/v1 object, or of one of ours where only the name is held to more."""
+    """metadata of a core/v1 object; base class for Tonnage's kinds, whose names follow stricter rules."""
 
     name: str = Field(min_length=1, max_length=253)
     namespace: str = "default"
@@ -20,6 +20,6 @@ class ObjectMeta(Loose):
 
 
 class OwnMeta(ObjectMeta):
-    """metadata of a kind of ours."""
+    """metadata of one of Tonnage's kinds."""
 
-    name: ObjectName = Field(description="Name of the object, lower case, unique in its kind (and namespace).")
+    name: ObjectName = Field(description="Name of the object, lower case, unique within its kind (and namespace).")

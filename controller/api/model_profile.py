@@ -1,4 +1,4 @@
-"""ModelProfile: what one instance of a model sustains on one GPU type, per request length and promise."""
+"""ModelProfile: throughput of one instance of a model on one GPU type, per request length and SLO."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal
@@ -21,58 +21,56 @@ Matrix = Annotated[ListOf[Row], Field(min_length=1, max_length=64)]
 
 
 class Grid(Strict):
-    """Buckets of request lengths. Each edge is the longest length that its bucket holds."""
+    """Buckets of request lengths. Each edge is the largest length in its bucket."""
 
-    input_tokens: Edges = Field(description="Upper edges of the prompt lengths, tokens, strictly rising.")
-    output_tokens: Edges = Field(description="Upper edges of the answer lengths, tokens, strictly rising.")
+    input_tokens: Edges = Field(description="Upper edges of the input length buckets, tokens, strictly rising.")
+    output_tokens: Edges = Field(description="Upper edges of the output length buckets, tokens, strictly rising.")
 
 
 class Slo(Strict):
-    """The promise of a service."""
+    """Service level objective (SLO)."""
 
-    tpot: Duration = Field(description="Mean time per output token of a request, at most (`40ms`).")
+    tpot: Duration = Field(description="Upper bound of a request's mean time per output token (`40ms`).")
 
 
 class ThroughputTable(Strict):
-    """What was measured while one promise was kept."""
+    """Measured throughput under one SLO."""
 
-    slo: Slo = Field(description="The promise that was kept while this was measured.")
+    slo: Slo = Field(description="SLO that was met during the measurement.")
     requests_per_second: Matrix = Field(
         description=(
-            "Requests per second of each bucket that one instance sustains alone; rows follow grid.inputTokens, "
-            "columns grid.outputTokens; 0: it cannot serve such requests within the promise."
+            "Requests per second that one instance sustains when it serves only that bucket; rows follow "
+            "grid.inputTokens, columns grid.outputTokens; 0: it cannot serve such requests within the SLO."
         )
     )
 
 
 class ModelProfileSpec(Strict):
-    model: str = Field(min_length=1, max_length=253, description="The model that was measured.")
-    gpu_type: ObjectName = Field(description="Name of the GPUType that it was measured on.")
+    model: str = Field(min_length=1, max_length=253, description="Name of the measured model.")
+    gpu_type: ObjectName = Field(description="Name of the GPUType it was measured on.")
     gpus_per_instance: int = Field(
-        default=1, ge=1, le=MAX_GPUS_PER_NODE, description="Devices of one node that one instance takes."
+        default=1, ge=1, le=MAX_GPUS_PER_NODE, description="GPUs of one instance, all on one node."
     )
-    grid: Grid = Field(description="Buckets of request lengths that all tables below use.")
-    throughput: ListOf[ThroughputTable] = Field(
-        min_length=1, max_length=32, description="One table per promise that was measured."
-    )
+    grid: Grid = Field(description="Buckets of request lengths for all tables below.")
+    throughput: ListOf[ThroughputTable] = Field(min_length=1, max_length=32, description="One table per measured SLO.")
 
 
 class ModelProfileStatus(ObservedStatus):
-    """What Tonnage says of it: Accepted, or why not."""
+    """Status of the ModelProfile: Accepted, or why not."""
 
 
 class ModelProfile(Strict):
-    """Throughput of a model on a GPU type. Not namespaced."""
+    """Measured throughput of a model on a GPU type. Not namespaced."""
 
     api_version: ApiVersion
     kind: Literal["ModelProfile"]
     metadata: OwnMeta
-    spec: ModelProfileSpec = Field(description="What was measured of which model on which GPU type.")
+    spec: ModelProfileSpec = Field(description="Measured throughput, the model and the GPU type.")
     status: ModelProfileStatus = Field(default=ModelProfileStatus(), description="Written by Tonnage.")
 
 
 def rising(at: tuple[str, ...], edges_of: Callable[[Any], tuple[int, ...]]) -> Rule:
-    """The edges at this place rise strictly."""
+    """Rule that the edges at this path rise strictly."""
     return Rule(
         at,
         "self.isSorted() && self.all(edge, self.exists_one(other, other == edge))",
@@ -92,22 +90,22 @@ def _each_table(check: Callable[[Sequence[Sequence[float]], Grid, Path], Iterabl
 
 def _zero_flaws(rows: Sequence[Sequence[float]], _: Grid, path: Path) -> Iterator[Flaw]:
     if not any(rate for row in rows for rate in row):
-        remedy = "leave the table out when nothing can be served within this promise"
+        remedy = "leave the table out when nothing can be served within this SLO"
         yield Flaw(path, "is zero in every bucket", remedy)
 
 
-def _promise_flaws(profile: ModelProfile) -> Iterator[Flaw]:
+def _slo_flaws(profile: ModelProfile) -> Iterator[Flaw]:
     seen = set()
     for n, table in enumerate(profile.spec.throughput):
         if table.slo.tpot in seen:
             path = ("spec", "throughput", n, "slo", "tpot")
-            yield Flaw(path, "occurs twice in this profile", "keep one table per promise")
+            yield Flaw(path, "occurs twice in this profile", "keep one table per SLO")
         seen.add(table.slo.tpot)
 
 
 RULES = (
-    unchanging("spec", "model", remedy="make another profile, a measurement is of one model"),
-    unchanging("spec", "gpuType", remedy="make another profile, a measurement is of one GPU type"),
+    unchanging("spec", "model", remedy="create another profile, because a measurement belongs to one model"),
+    unchanging("spec", "gpuType", remedy="create another profile, because a measurement belongs to one GPU type"),
     rising(("spec", "grid", "inputTokens"), lambda profile: profile.spec.grid.input_tokens),
     rising(("spec", "grid", "outputTokens"), lambda profile: profile.spec.grid.output_tokens),
     Rule(
@@ -125,13 +123,13 @@ RULES = (
     Rule(
         ("spec", "throughput"),
         "self.all(table, self.exists_one(other, duration(other.slo.tpot) == duration(table.slo.tpot)))",
-        "two tables have the same slo.tpot; keep one table per promise",
-        _promise_flaws,
+        "two tables have the same slo.tpot; keep one table per SLO",
+        _slo_flaws,
     ),
     Rule(
         ("spec", "throughput", "[]", "requestsPerSecond"),
         "self.exists(row, row.exists(rate, rate > 0.0))",
-        "is zero in every bucket; leave the table out when nothing can be served within this promise",
+        "is zero in every bucket; leave the table out when nothing can be served within this SLO",
         _each_table(_zero_flaws),
     ),
 )
@@ -143,9 +141,9 @@ KIND = Kind(
     short_names=("mprof",),
     is_namespaced=False,
     columns=(
-        Column("Model", ".spec.model", "string", "The model that was measured."),
-        Column("GPU type", ".spec.gpuType", "string", "The GPUType that it was measured on."),
-        Column("GPUs", ".spec.gpusPerInstance", "integer", "Devices of one instance."),
+        Column("Model", ".spec.model", "string", "Measured model."),
+        Column("GPU type", ".spec.gpuType", "string", "GPUType it was measured on."),
+        Column("GPUs", ".spec.gpusPerInstance", "integer", "GPUs of one instance."),
         ACCEPTED,
         AGE,
     ),

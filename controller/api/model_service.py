@@ -1,4 +1,4 @@
-"""ModelService: a model behind an endpoint: what arrives, what is promised, and what an instance needs besides GPUs."""
+"""ModelService: a model served behind an endpoint: its demand, its SLO, and resources per instance besides GPUs."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
@@ -16,8 +16,8 @@ from controller.api.fields import (
     ObjectName,
     Open,
     QuantityFromZero,
+    StatusPart,
     Strict,
-    Told,
     as_set,
     keyed_by,
 )
@@ -30,36 +30,36 @@ from controller.api.printer_columns import AGE, Column, condition, reason
 from controller.api.rule import Rule, fits_label, unchanging
 
 HISTOGRAM_TOLERANCE = 1e-3
-"""How far from 1 a histogram may add up to: 60 shares, each rounded to four places, are off by 0.003 at most in
-theory and by 0.0002 in practice. What is nearer is scaled to exactly 1."""
+"""Allowed difference of a histogram's sum from 1: 60 fractions, each rounded to four places, are off by at most 0.003
+in theory and by 0.0002 in practice. Sums within the tolerance are scaled to exactly 1."""
 
 
 class ServiceSlo(Strict):
-    """The promise of the service."""
+    """Service level objective (SLO) of the service."""
 
-    tpot: Duration = Field(description="Mean time per output token of a request, at most (`40ms`).")
+    tpot: Duration = Field(description="Upper bound of a request's mean time per output token (`40ms`).")
 
 
 class ServiceDemand(Strict):
-    """What arrives at the service."""
+    """Request load of the service."""
 
-    requests_per_second: NumberFromZero = Field(description="Requests per second of all lengths together.")
-    input_tokens: Edges = Field(description="Upper edges of the prompt lengths, tokens, strictly rising.")
-    output_tokens: Edges = Field(description="Upper edges of the answer lengths, tokens, strictly rising.")
+    requests_per_second: NumberFromZero = Field(description="Requests per second, all lengths together.")
+    input_tokens: Edges = Field(description="Upper edges of the input length buckets, tokens, strictly rising.")
+    output_tokens: Edges = Field(description="Upper edges of the output length buckets, tokens, strictly rising.")
     histogram: Matrix = Field(
-        description="Share of the requests in each bucket, rows follow inputTokens, columns outputTokens; adds up to 1."
+        description="Fraction of the requests in each bucket; rows follow inputTokens, columns outputTokens; sums to 1."
     )
 
 
 class InstanceResources(Strict):
-    """What one instance needs of its node besides GPUs."""
+    """Resources of one instance on its node, besides GPUs."""
 
     cpu: QuantityFromZero = Field(default=Decimal(0), description="CPU of one instance, cores (`8`, `500m`).")
     memory: QuantityFromZero = Field(default=Decimal(0), description="Main memory of one instance, bytes (`64Gi`).")
 
 
 class TemplateMeta(Strict):
-    """What the pods of an instance carry besides the labels of Tonnage."""
+    """Labels and annotations of an instance's pods, besides those that Tonnage sets."""
 
     labels: Annotated[dict[str, str], Field(max_length=64)] = Field(default={}, description="Labels of the pods.")
     annotations: Annotated[dict[str, str], Field(max_length=64)] = Field(
@@ -68,14 +68,14 @@ class TemplateMeta(Strict):
 
 
 class TemplateContainer(Open):
-    """A container of core/v1. The first one of the pod gets the GPUs."""
+    """Container of core/v1. The pod's first container gets the GPUs."""
 
     name: DnsLabel = Field(description="Name of the container, unique in the pod.")
 
 
 class TemplateSpec(Open):
-    """A pod's spec of core/v1. Besides containers, what keeps its pods to some nodes is read when the mix is planned
-    (controller/snapshot/node_affinity.py); the rest is looked at only when the pods are made."""
+    """Pod spec of core/v1. Planning of the mix reads its node selector, affinity and tolerations
+    (controller/snapshot/node_affinity.py); the rest is used only to create the pods."""
 
     containers: Annotated[ListOf[TemplateContainer], Field(min_length=1, max_length=64), keyed_by("name")] = Field(
         description="Containers of core/v1; the first one gets the GPUs."
@@ -83,51 +83,55 @@ class TemplateSpec(Open):
 
 
 class InstanceTemplate(Strict):
-    """What one instance runs."""
+    """Pod template of one instance."""
 
     metadata: TemplateMeta = Field(
-        default=TemplateMeta(), description="Labels and annotations of its pods, as in a Deployment."
+        default=TemplateMeta(), description="Labels and annotations of the pods, as in a Deployment."
     )
     spec: TemplateSpec = Field(
         description=(
-            "The pod's spec of core/v1. Its nodeSelector, required node affinity and tolerations bound the mix: it "
-            "spends only devices of nodes that they allow."
+            "Pod spec of core/v1. Its nodeSelector, required node affinity and tolerations constrain the mix: only "
+            "GPUs of nodes that they allow are counted."
         )
     )
 
 
 class ModelServiceSpec(Strict):
-    model: str = Field(min_length=1, max_length=253, description="The model that is served; profiles are found by it.")
-    slo: ServiceSlo = Field(description="What the service promises to its users.")
+    model: str = Field(
+        min_length=1, max_length=253, description="Name of the served model, by which its ModelProfiles are found."
+    )
+    slo: ServiceSlo = Field(description="SLO of the service.")
     demand: ServiceDemand | None = Field(
-        default=None, description="What arrives; left out while nobody has measured it, which is never taken for zero."
+        default=None, description="Request load; leave it out while it is unmeasured. Unknown is never treated as zero."
     )
     gpu_types: Annotated[ListOf[ObjectName], as_set()] = Field(
-        default=(), max_length=64, description="GPUTypes it may use; empty: all that have a profile of the model."
+        default=(),
+        max_length=64,
+        description="GPUTypes the service may use; empty: all that have a profile of the model.",
     )
-    spot: bool = Field(default=False, description="Whether spot devices, and their price, may be used.")
+    spot: bool = Field(default=False, description="Whether spot GPUs, at their spot price, may be used.")
     headroom: Annotated[float, Field(ge=0, lt=1)] | None = Field(
         default=None,
         description=(
-            "Share of every instance that is kept free for queueing, 0 to below 1; left out: as much as the bursts of "
-            "this demand ask for."
+            "Fraction of every instance's throughput kept free for queueing, 0 to below 1; default: computed from the "
+            "burstiness of this demand."
         ),
     )
     split: Literal["sliced", "continuous"] = Field(
         default="sliced",
-        description="Whether the load of a bucket is cut into sliceFactor equal parts or into any proportion.",
+        description="Whether a bucket's load is split over GPU types in sliceFactor equal parts or in any proportion.",
     )
     slice_factor: int = Field(
-        default=8, ge=1, le=1000, description="Equal parts that the load of a bucket is cut into when split is sliced."
+        default=8, ge=1, le=1000, description="Number of equal parts of a bucket's load when split is sliced."
     )
     instance: InstanceResources = Field(
-        default=InstanceResources(), description="What one instance needs of its node besides GPUs."
+        default=InstanceResources(), description="Resources of one instance on its node, besides GPUs."
     )
     template: InstanceTemplate | None = Field(
         default=None,
         description=(
-            "Pod template of one instance, as a Deployment has it; Tonnage adds labels, GPUs and where it runs. Left "
-            "out: the service is planned, and somebody else runs it."
+            "Pod template of one instance, as in a Deployment; Tonnage adds labels, GPUs and placement. Without it the "
+            "service is only planned, and its instances are run by other means."
         ),
     )
     priority: int = Field(
@@ -140,54 +144,54 @@ Count = Annotated[int, Field(ge=0)]
 PerGPUType = Annotated[dict[str, Count], Field(max_length=64)]
 
 
-class RoutingWeights(Told):
-    """Which share of each bucket's requests goes to one GPU type."""
+class RoutingWeights(StatusPart):
+    """Fraction of each bucket's requests that goes to one GPU type."""
 
     gpu_type: ObjectName = Field(description="Name of the GPUType.")
     share: Annotated[ListOf[Annotated[ListOf[Share], Field(max_length=64)]], Field(max_length=64)] = Field(
-        description="Share of the requests of each bucket, 0 to 1; rows follow inputTokens, columns outputTokens."
+        description="Fraction of the requests of each bucket, 0 to 1; rows follow inputTokens, columns outputTokens."
     )
 
 
-class RoutingStatus(Told):
-    """How requests are to be spread over the GPU types. Without it a mix misses its promise."""
+class RoutingStatus(StatusPart):
+    """Routing weights of requests over GPU types. The mix meets its SLO only if the gateway uses them."""
 
-    input_tokens: Edges = Field(description="Upper edges of the prompt lengths, tokens.")
-    output_tokens: Edges = Field(description="Upper edges of the answer lengths, tokens.")
+    input_tokens: Edges = Field(description="Upper edges of the input length buckets, tokens.")
+    output_tokens: Edges = Field(description="Upper edges of the output length buckets, tokens.")
     weights: Annotated[ListOf[RoutingWeights], Field(max_length=64), keyed_by("gpuType")] = Field(
-        description="One table per GPU type; over all types they add up to 1 where a bucket has demand, else to 0."
+        description="One table per GPU type; over all types they sum to 1 where a bucket has demand, else to 0."
     )
 
 
 class ModelServiceStatus(ObservedStatus):
-    """What Tonnage wrote down: Accepted, Planned (a mix exists), Ready (all its instances run), Degraded."""
+    """State of the service. Conditions: Accepted, Planned (a mix exists), Ready (all instances run), Degraded."""
 
     replicas: PerGPUType | None = Field(
-        default=None, description="Instances per GPUType that are asked for now; left out: never planned."
+        default=None, description="Wanted instances per GPUType; absent: never planned."
     )
-    running: PerGPUType | None = Field(default=None, description="Instances per GPUType that run.")
-    wanted_instances: int | None = Field(default=None, ge=0, description="Instances that are asked for, of all types.")
-    running_instances: int | None = Field(default=None, ge=0, description="Instances that run, of all types.")
+    running: PerGPUType | None = Field(default=None, description="Running instances per GPUType.")
+    wanted_instances: int | None = Field(default=None, ge=0, description="Wanted instances of all GPU types.")
+    running_instances: int | None = Field(default=None, ge=0, description="Running instances of all GPU types.")
     last_scale_time: Instant | None = Field(default=None, description="When replicas last changed.")
     cost_per_hour: NumberFromZero | None = Field(
-        default=None, description="What the instances asked for cost, dollars per hour."
+        default=None, description="Cost of the wanted instances, dollars per hour."
     )
     bound_per_hour: NumberFromZero | None = Field(
-        default=None, description="What no mix can cost less than, dollars per hour, as the solver proved."
+        default=None, description="Proven lower bound on the cost of any mix, dollars per hour."
     )
     gap: NumberFromZero | None = Field(
         default=None, description="(costPerHour - boundPerHour) / costPerHour; 0: proven to be the cheapest mix."
     )
-    routing: RoutingStatus | None = Field(default=None, description="How requests are to be spread over GPU types.")
+    routing: RoutingStatus | None = Field(default=None, description="Routing weights of requests over GPU types.")
 
 
 class ModelService(Strict):
-    """A model behind an endpoint."""
+    """Model served behind an endpoint."""
 
     api_version: ApiVersion
     kind: Literal["ModelService"]
     metadata: OwnMeta
-    spec: ModelServiceSpec = Field(description="What is served, what arrives, what is promised.")
+    spec: ModelServiceSpec = Field(description="Served model, its demand and its SLO.")
     status: ModelServiceStatus = Field(default=ModelServiceStatus(), description="Written by Tonnage.")
 
 
@@ -206,7 +210,7 @@ def _sum_flaws(demand: ServiceDemand, path: Path) -> Iterator[Flaw]:
     misshapen = any(True for check in (row_flaws, column_flaws) for _ in check(demand.histogram, demand, path))
     total = sum(share for row in demand.histogram for share in row)
     if not misshapen and abs(total - 1) > HISTOGRAM_TOLERANCE:
-        yield Flaw(path, f"adds up to {total:g}", "shares add up to 1: divide each by the sum of all")
+        yield Flaw(path, f"adds up to {total:g}", "fractions should sum to 1: divide each by their sum")
 
 
 def _type_flaws(service: ModelService) -> Iterator[Flaw]:
@@ -221,7 +225,7 @@ def _container_flaws(service: ModelService) -> Iterator[Flaw]:
 
 RULES = (
     fits_label(SERVICE_LABEL),
-    unchanging("spec", "model", remedy="make another service and lead its users there"),
+    unchanging("spec", "model", remedy="create another service and move its users there"),
     rising(("spec", "demand", "inputTokens"), _edges("input_tokens")),
     rising(("spec", "demand", "outputTokens"), _edges("output_tokens")),
     Rule(
@@ -240,17 +244,17 @@ RULES = (
         ("spec", "demand", "histogram"),
         f"self.map(row, row.sum()).sum() >= {1 - HISTOGRAM_TOLERANCE} && "
         f"self.map(row, row.sum()).sum() <= {1 + HISTOGRAM_TOLERANCE}",
-        "shares add up to 1: divide each by the sum of all",
+        "fractions should sum to 1: divide each by their sum",
         _of_demand(_sum_flaws),
     ),
 )
 
 SETS = (_type_flaws, _container_flaws)
-"""What the types of the lists see to on the API server."""
+"""Checks for files only; on the API server the list types enforce the same."""
 
 
 def status_from(before: Mapping[str, Any]) -> ModelServiceStatus:
-    """The status that stands there; one that cannot be read, because somebody else wrote it, is made anew."""
+    """The object's present status; an unreadable one, written by another program, is replaced by an empty one."""
     try:
         return ModelServiceStatus.model_validate(before)
     except ValidationError:
@@ -264,13 +268,13 @@ KIND = Kind(
     short_names=("msvc",),
     is_namespaced=True,
     columns=(
-        Column("Model", ".spec.model", "string", "The model that is served."),
-        Column("Wanted", ".status.wantedInstances", "integer", "Instances that are asked for."),
-        Column("Running", ".status.runningInstances", "integer", "Instances that run."),
-        Column("$/h", ".status.costPerHour", "number", "Dollars per hour of the instances asked for."),
-        condition("Ready", "Whether all instances run as the last plan wants them."),
-        Column("Mix", ".status.replicas", "string", "Instances asked for, by GPUType.", is_wide=True),
-        Column("Gap", ".status.gap", "number", "How far the cost may be from the least, share.", is_wide=True),
+        Column("Model", ".spec.model", "string", "Served model."),
+        Column("Wanted", ".status.wantedInstances", "integer", "Wanted instances."),
+        Column("Running", ".status.runningInstances", "integer", "Running instances."),
+        Column("$/h", ".status.costPerHour", "number", "Cost of the wanted instances, dollars per hour."),
+        condition("Ready", "Whether all instances run as planned."),
+        Column("Mix", ".status.replicas", "string", "Wanted instances by GPUType.", is_wide=True),
+        Column("Gap", ".status.gap", "number", "Fraction by which the cost may exceed the minimum.", is_wide=True),
         reason("Ready"),
         AGE,
     ),

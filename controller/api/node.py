@@ -1,4 +1,4 @@
-"""Node of core/v1, as far as placement reads it."""
+"""Node of core/v1: the fields that placement reads."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Pod of core/v1, as far as placement reads it."""
+"""Pod of core/v1: the fields that placement reads."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -42,7 +42,7 @@ class NodeAffinity(Loose):
 
 
 class PodAffinity(Loose):
-    """Only looked at to say that it is not heeded."""
+    """Read only to report that it is ignored."""
 
     required: ListOf[Any] = Field(default=(), alias="requiredDuringSchedulingIgnoredDuringExecution")
 
@@ -61,7 +61,7 @@ class Toleration(Loose):
 
 
 class SpreadConstraint(Loose):
-    """Only looked at to say that it is not heeded."""
+    """Read only to report that it is ignored."""
 
     when_unsatisfiable: str = "DoNotSchedule"
 
@@ -99,7 +99,7 @@ class Pod(Loose):
 
 
 def flaws(pod: Pod) -> Iterator[Flaw]:
-    """What is wrong with a pod whose fields are right one by one: node affinity that cannot be read."""
+    """Inconsistencies of a pod whose fields are each valid: node affinity that cannot be evaluated."""
     required = pod.spec.affinity.node_affinity.required
     root = ("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
     for n, term in enumerate(required.node_selector_terms if required else ()):

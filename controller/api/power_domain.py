@@ -1,4 +1,4 @@
-"""PowerDomain: a site, row, rack or PDU with its budget, its breaker, what feeds it and which nodes draw from it."""
+"""PowerDomain: a site, row, rack or PDU with its power budget, breaker, feeds and nodes."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -16,8 +16,8 @@ from controller.api.fields import (
     NumberFromZero,
     ObjectName,
     PositiveNumber,
+    StatusPart,
     Strict,
-    Told,
     as_set,
     keyed_by,
 )
@@ -33,164 +33,169 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class Feed(Strict):
-    """What this domain draws through."""
+    """PowerDomain that supplies this one."""
 
     name: ObjectName = Field(description="Name of the PowerDomain that feeds this one.")
     share: Share = Field(
         default=1.0,
-        description="How much of this domain's draw that feed must be able to carry at worst, 0 to 1. 1 for a single "
-        "feed, and for each of two feeds when either must carry all after the other has failed.",
+        description="Fraction of this domain's draw that the feed must be able to carry in the worst case, 0 to 1. Use "
+        "1 for a single feed, and for each of two feeds if either must carry all when the other fails.",
     )
 
 
 class BreakerPoint(Strict):
-    """So much over the budget opens the breaker after so long."""
+    """Point of the trip curve: an overload, and the time until the breaker trips."""
 
     over: float = Field(gt=1, le=100, description="Draw divided by the budget: 1.1 is 10 % over.")
-    seconds: float = Field(gt=0, le=86_400, description="Seconds until it opens at that draw.")
+    seconds: float = Field(gt=0, le=86_400, description="Seconds until the breaker trips at that draw.")
 
 
 class Breaker(Strict):
-    """How long the breaker stands how much."""
+    """Trip curve and cooling of the breaker."""
 
     curve: ListOf[BreakerPoint] = Field(
         min_length=1,
         max_length=16,
-        description="Points of the trip curve, over rising and seconds falling. Between them time falls log-log.",
+        description="Points of the trip curve, over rising and seconds falling; log-log interpolation between them.",
     )
     cooling_seconds: float = Field(
-        default=300.0, gt=0, le=86_400, description="Time constant with which the heat of an overload leaves it."
+        default=300.0, gt=0, le=86_400, description="Time constant of the breaker's cooling after an overload, seconds."
     )
 
 
 class DomainNodes(Strict):
-    """Nodes that draw from this domain directly: those whose label has one of these values."""
+    """Nodes that draw directly from this domain: those whose label has one of these values."""
 
     key: LabelKey = Field(description="Key of the node label.")
     values: Annotated[ListOf[LabelValue], as_set()] = Field(
-        min_length=1, max_length=256, description="Values of that label, any of them."
+        min_length=1, max_length=256, description="Values of that label; one is enough."
     )
     other_watts: NumberFromZero = Field(
         default=0.0,
-        description="Worst case of what each such node draws besides its managed devices: CPUs, memory, fans. Watts.",
+        description="Worst-case draw of each such node besides its managed devices (CPUs, memory, fans), watts.",
     )
 
 
 class ServiceClass(Strict):
-    """Who gives watts first."""
+    """Class of service, which decides whose power is reduced first."""
 
-    name: DnsLabel = Field(description="Name of the class; nodes name it in the label tonnage.dev/power-class.")
+    name: DnsLabel = Field(description="Name of the class; nodes select it by the label tonnage.dev/power-class.")
     rank: int = Field(
         ge=0,
         le=1000,
-        description="0 is served first; a class is taken to its floor before one of lower rank is touched.",
+        description="0 is the most important; classes with larger numbers are reduced to their floors first.",
     )
     min_priority: int | None = Field(
         default=None,
         ge=-(2**31),
         le=2**31 - 1,
-        description="A node whose most important GPU pod has at least this priority is of this class.",
+        description="Nodes belong to this class if the highest priority of their GPU pods is at least this.",
     )
-    weight: PositiveNumber = Field(default=1.0, description="What a second lost by this class weighs against others.")
-    floor: Share = Field(default=0.5, description="Useful floor of its devices, as a share of their highest limit.")
+    weight: PositiveNumber = Field(default=1.0, description="Relative cost of a second lost by this class.")
+    floor: Share = Field(
+        default=0.5, description="Lowest useful power limit of its devices, as a fraction of their highest."
+    )
 
 
 class PowerDomainSpec(Strict):
-    type: Type = Field(description="What it is, for people.")
+    type: Type = Field(description="Type of the domain, informational only.")
     feeds: Annotated[ListOf[Feed], keyed_by("name")] = Field(
-        default=(), max_length=4, description="The PowerDomains that it draws through; none at the top."
+        default=(), max_length=4, description="PowerDomains that supply this one; none for the top of the tree."
     )
     budget_watts: PositiveNumber | None = Field(
-        default=None, description="What may be drawn through it for ever, watts. Left out: it only groups others."
+        default=None, description="Continuous power budget, watts. Without it the domain only groups others."
     )
     other_watts: NumberFromZero = Field(
         default=0.0,
-        description="Worst case of what is drawn in it besides its nodes and inner domains: switches, cooling. Watts.",
+        description="Worst-case draw besides its nodes and the domains it feeds (switches, cooling), watts.",
     )
     breaker: Breaker | None = Field(
-        default=None, description="Its trip curve. Left out: nothing over the budget is tolerated."
+        default=None, description="Trip curve of the breaker. Without it no draw over the budget is tolerated."
     )
-    nodes: DomainNodes | None = Field(default=None, description="Which nodes draw from it directly.")
+    nodes: DomainNodes | None = Field(default=None, description="Nodes that draw directly from this domain.")
     classes: Annotated[ListOf[ServiceClass], keyed_by("name")] = Field(
         default=(),
         max_length=16,
-        description="Classes of service in it and all that it feeds, unless a domain nearer to the node has its own.",
+        description="Classes of service in this domain and all it feeds; a domain nearer to the node overrides them.",
     )
     mode: Mode = Field(
         default="enforce",
-        description="observe: devices are read and reported, and their limits are given back and left alone.",
+        description="observe: devices are only read and reported; their own power limits are restored and not changed.",
     )
 
 
-class Culprit(Told):
-    """A device that is not as it was told to be, or of which nothing is known; or a meter that contradicts devices."""
+class Culprit(StatusPart):
+    """Device that does not follow its power limit or does not report, or a meter that contradicts its devices."""
 
-    device: str = Field(max_length=128, description="UUID; `meter` for the meter of the whole node.")
-    node: str = Field(max_length=253, description="Where it is.")
+    device: str = Field(max_length=128, description="UUID of the device; `meter` for the meter of the whole node.")
+    node: str = Field(max_length=253, description="Name of its node.")
     reason: str = Field(
         max_length=64,
-        description="In one word: Stale, OverCap, NotEnforced, Stuck, Impossible, WrongUnit; of meters MeterShowsMore, "
+        description="One word: Stale, OverCap, NotEnforced, Stuck, Impossible, WrongUnit; for meters: MeterShowsMore, "
         "MeterShowsLess, MeterStale, MeterImpossible, MeterWrongUnit.",
     )
 
 
-class HeldBack(Told):
-    """A device that gets fewer watts than it would draw."""
+class HeldBack(StatusPart):
+    """Device whose power cap is below what it would draw."""
 
-    device: str = Field(max_length=128, description="UUID.")
-    node: str = Field(max_length=253, description="Where it is.")
-    service_class: str = Field(max_length=128, description="Its class of service.")
-    cap_watts: float = Field(description="What it may draw.")
-    need_watts: float = Field(description="What it would draw, with a margin.")
-    limited_by: str = Field(max_length=253, description="The domain above it that is fullest.")
-    since_time: Instant = Field(description="When it was given this cap.")
-    slower_share: float = Field(ge=0, le=1, description="How much slower its work is, by the curve of its type.")
+    device: str = Field(max_length=128, description="UUID of the device.")
+    node: str = Field(max_length=253, description="Name of its node.")
+    service_class: str = Field(max_length=128, description="Class of service of the device.")
+    cap_watts: float = Field(description="Power cap, watts.")
+    need_watts: float = Field(description="Expected draw without a cap, including a margin, watts.")
+    limited_by: str = Field(max_length=253, description="Most heavily loaded of the domains that supply it.")
+    since_time: Instant = Field(description="When this cap was set.")
+    slower_share: float = Field(
+        ge=0, le=1, description="Slowdown of its work, as a fraction, by the power curve of its GPU type."
+    )
 
 
 class PowerDomainStatus(ObservedStatus):
-    """How the domain fares: Accepted, Ready (its agents are heard), Degraded."""
+    """State of the domain. Conditions: Accepted, Ready (its agents report), Degraded."""
 
     draw_watts: float | None = Field(
         default=None,
-        description="What is drawn through it now: its devices' readings, their worst case where they are stale, "
-        "and otherWatts.",
+        description="Present draw, watts: readings of its devices, their worst case where readings are stale, and "
+        "otherWatts.",
     )
     worst_watts: float | None = Field(
-        default=None, description="What could be drawn by everything that was granted and may still be held."
+        default=None, description="Worst-case draw under all power leases that may still be in force, watts."
     )
     headroom_watts: float | None = Field(
         default=None,
-        description="What more work may begin to draw in it: the budget less the draw and its measured spike; of all "
-        "domains that it draws through the least. Below 0: it is short, or the floors of its devices do not fit.",
+        description="Power available to new work, watts: budget minus draw and its measured spike, the minimum over "
+        "this domain and those that supply it. Negative: power is short, or the floors of its devices do not fit.",
     )
-    budget_watts: float | None = Field(default=None, description="The budget that is kept.")
-    devices: int = Field(default=0, ge=0, le=10_000_000, description="Devices that draw through it.")
-    stale_devices: int = Field(default=0, ge=0, le=10_000_000, description="Those not heard of lately.")
+    budget_watts: float | None = Field(default=None, description="Enforced budget, watts.")
+    devices: int = Field(default=0, ge=0, le=10_000_000, description="Number of devices that draw through this domain.")
+    stale_devices: int = Field(default=0, ge=0, le=10_000_000, description="Number of them without a recent report.")
     capped_share: float | None = Field(
-        default=None, ge=0, le=1, description="Share of its devices that are held below what they would draw."
+        default=None, ge=0, le=1, description="Fraction of its devices that are capped below what they would draw."
     )
     culprits: ListOf[Culprit] = Field(
         default=(),
         max_length=16,
-        description="Devices that do not obey, tell nonsense or are silent, then meters; the first ones.",
+        description="Devices that ignore their limits, report implausible values or do not report, then meters; at "
+        "most 16.",
     )
     held_back_devices: int = Field(
-        default=0, ge=0, le=10_000_000, description="Devices that are held below what they would draw."
+        default=0, ge=0, le=10_000_000, description="Number of devices that are capped below what they would draw."
     )
     held_back: ListOf[HeldBack] = Field(
         default=(),
         max_length=128,
-        description="Those of them that are on nodes of this very domain, not of one that it feeds; the first ones.",
+        description="The capped devices on nodes directly in this domain, not in one that it feeds; at most 128.",
     )
 
 
 class PowerDomain(Strict):
-    """A part of the tree of power. Not namespaced."""
+    """Part of the power distribution tree. Not namespaced."""
 
     api_version: ApiVersion
     kind: Literal["PowerDomain"]
     metadata: OwnMeta
-    spec: PowerDomainSpec = Field(description="Its budget, its breaker, what feeds it and who draws from it.")
+    spec: PowerDomainSpec = Field(description="Budget, breaker, feeds and nodes of the domain.")
     status: PowerDomainStatus = Field(default=PowerDomainStatus(), description="Written by Tonnage.")
 
 
@@ -202,18 +207,20 @@ def _curve_flaws(domain: PowerDomain) -> Iterator[Flaw]:
 
 def _self_flaws(domain: PowerDomain) -> Iterator[Flaw]:
     if any(feed.name == domain.metadata.name for feed in domain.spec.feeds):
-        yield Flaw(("spec", "feeds"), "a domain cannot feed itself", "name the one above it")
+        yield Flaw(("spec", "feeds"), "a domain cannot feed itself", "name the domain that supplies it")
 
 
 def _breaker_flaws(domain: PowerDomain) -> Iterator[Flaw]:
     if domain.spec.breaker is not None and domain.spec.budget_watts is None:
-        yield Flaw(("spec",), "a breaker without budgetWatts says nothing", "give the budget that the curve is of")
+        yield Flaw(("spec",), "a breaker without budgetWatts has no effect", "set the budget that the curve refers to")
 
 
 def _rank_flaws(domain: PowerDomain) -> Iterator[Flaw]:
     ranks = [each.rank for each in domain.spec.classes]
     if len(set(ranks)) < len(ranks):
-        yield Flaw(("spec", "classes"), "two classes have the same rank", "say which of them gives watts first")
+        yield Flaw(
+            ("spec", "classes"), "two classes have the same rank", "give each its own; the higher rank is reduced first"
+        )
 
 
 def _set_flaws(domain: PowerDomain) -> Iterator[Flaw]:
@@ -234,25 +241,25 @@ RULES = (
     Rule(
         (),
         "!has(self.spec.feeds) || self.spec.feeds.all(f, f.name != self.metadata.name)",
-        "a domain cannot feed itself; name the one above it",
+        "a domain cannot feed itself; name the domain that supplies it",
         _self_flaws,
     ),
     Rule(
         ("spec",),
         "!has(self.breaker) || has(self.budgetWatts)",
-        "a breaker without budgetWatts says nothing; give the budget that the curve is of",
+        "a breaker without budgetWatts has no effect; set the budget that the curve refers to",
         _breaker_flaws,
     ),
     Rule(
         ("spec", "classes"),
         "self.all(c, self.exists_one(d, d.rank == c.rank))",
-        "two classes have the same rank; say which of them gives watts first",
+        "two classes have the same rank; give each its own; the higher rank is reduced first",
         _rank_flaws,
     ),
 )
 
 SETS = (_set_flaws,)
-"""What the types of the lists see to on the API server."""
+"""Checks for files only; on the API server the list types enforce the same."""
 
 KIND = Kind(
     name="PowerDomain",
@@ -261,14 +268,14 @@ KIND = Kind(
     short_names=("pdom",),
     is_namespaced=False,
     columns=(
-        Column("Type", ".spec.type", "string", "What it is."),
-        Column("Budget", ".spec.budgetWatts", "number", "What may be drawn through it for ever, watts."),
-        Column("Draw", ".status.drawWatts", "number", "What is drawn through it now, watts."),
-        Column("Headroom", ".status.headroomWatts", "number", "What more work may begin to draw in it, watts."),
-        Column("Devices", ".status.devices", "integer", "Devices that draw through it."),
-        Column("Stale", ".status.staleDevices", "integer", "Devices not heard of lately.", is_wide=True),
-        Column("Capped", ".status.cappedShare", "number", "Share of its devices that are held back.", is_wide=True),
-        condition("Ready", "Whether its agents are heard and its budget is kept."),
+        Column("Type", ".spec.type", "string", "Type of the domain."),
+        Column("Budget", ".spec.budgetWatts", "number", "Continuous power budget, watts."),
+        Column("Draw", ".status.drawWatts", "number", "Present draw, watts."),
+        Column("Headroom", ".status.headroomWatts", "number", "Power available to new work, watts."),
+        Column("Devices", ".status.devices", "integer", "Devices that draw through this domain."),
+        Column("Stale", ".status.staleDevices", "integer", "Devices without a recent report.", is_wide=True),
+        Column("Capped", ".status.cappedShare", "number", "Fraction of its devices that are capped.", is_wide=True),
+        condition("Ready", "Whether its agents report and its budget is kept."),
         reason("Ready"),
         AGE,
     ),

@@ -1,4 +1,4 @@
-"""How the API server shows a kind: columns of kubectl, and the scale subresource."""
+"""Printer columns of kubectl, and the scale subresource of a kind."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,34 +10,34 @@ class Column:
 
     name: str
     path: str
-    """JSONPath from the object."""
+    """JSONPath into the object."""
     type: Literal["string", "integer", "number", "date"]
     description: str
     is_wide: bool = False
-    """Only with `-o wide`."""
+    """Whether the column is shown only with `-o wide`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """What `kubectl scale`, autoscalers and disruption budgets read and set."""
+    """Scale subresource, which `kubectl scale`, autoscalers and disruption budgets read and set."""
 
     spec_path: str
     status_path: str
     selector_path: str
 
 
-AGE = Column("Age", ".metadata.creationTimestamp", "date", "Time since the object was made.")
+AGE = Column("Age", ".metadata.creationTimestamp", "date", "Time since the object was created.")
 
 
 def condition(name: str, words: str) -> Column:
-    """The status of a condition. words: what it says, for people."""
+    """Column with the status of a condition. words: description of the column."""
     return Column(name, f'.status.conditions[?(@.type=="{name}")].status', "string", words)
 
 
 def reason(name: str) -> Column:
-    """The reason of a condition, only with `-o wide`."""
+    """Column with the reason of a condition, shown only with `-o wide`."""
     path = f'.status.conditions[?(@.type=="{name}")].reason'
-    return Column("Reason", path, "string", f"Why it is, or is not, {name}.", is_wide=True)
+    return Column("Reason", path, "string", f"Reason of the condition {name}.", is_wide=True)
 
 
-ACCEPTED = condition("Accepted", "Whether the object is right beside the objects that it names.")
+ACCEPTED = condition("Accepted", "Whether the object and its references are valid.")

@@ -1,4 +1,4 @@
-"""What of an object is read at all: without nulls, and of core/v1 objects only the fields that placement knows."""
+"""Pruning of objects before validation: nulls are dropped, and of core/v1 objects all fields that placement ignores."""
 
 from functools import cache
 from typing import Any, get_args
@@ -9,12 +9,12 @@ from controller.api.fields import Loose, Strict
 
 
 def pruned(content: Any, model: type[BaseModel], *, sorts: tuple[type[BaseModel], ...] = (Loose,)) -> Any:
-    """Plain data for `model`. What people got wrong is still in it.
+    """Plain data for `model`, not yet validated.
 
-    A field that is null was left out, as the API server sees it; null in a list stays, and is a mistake there.
-    Pruning first matters for `kubectl get -o json`, nine tenths of which is nothing that placement reads.
+    A field that is null counts as left out, as on the API server; null in a list stays, and is an error there.
+    Pruning first matters for `kubectl get -o json`, nine tenths of which placement does not read.
 
-    sorts: the models whose unknown fields are dropped, by what they derive from.
+    sorts: base classes of the models whose unknown fields are dropped.
     """
     if type(content) is not dict or not issubclass(model, sorts):
         return without_nulls(content)
@@ -26,9 +26,9 @@ def pruned(content: Any, model: type[BaseModel], *, sorts: tuple[type[BaseModel]
 
 
 def known_part(content: Any, model: type[BaseModel]) -> Any:
-    """Plain data from the API server, which has refused what it does not know itself.
+    """Plain data from the API server, which has already refused fields that its own CRD does not have.
 
-    What is left that `model` does not know came with a later release's kinds: an older controller works on beside them.
+    Remaining fields that `model` does not have come from a later release's CRDs, which an older controller ignores.
     """
     return pruned(content, model, sorts=(Loose, Strict))
 
@@ -49,12 +49,12 @@ def without_nulls(value: Any) -> Any:
 
 @cache
 def _inner_models(model: type[BaseModel]) -> dict[str, type[BaseModel] | None]:
-    """Fields by the names that manifests use, and the model of those that have one."""
+    """Fields by their names in manifests, each with its model if it has one."""
     return {str(field.alias): model_in(field.annotation) for field in model.model_fields.values()}
 
 
 def model_in(annotation: Any) -> type[BaseModel] | None:
-    """The model inside `X`, `X | None` and `tuple[X, ...]`."""
+    """The model X inside the annotations `X`, `X | None` and `tuple[X, ...]`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for argument in get_args(annotation) if (found := model_in(argument)) is not None), None)

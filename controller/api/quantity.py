@@ -1,4 +1,4 @@
-"""Quantities and lengths of time as Kubernetes writes them: `500m`, `1.5`, `16Gi`, `1e3`, `40ms`."""
+"""Quantities and durations as Kubernetes writes them: `500m`, `1.5`, `16Gi`, `1e3`, `40ms`."""
 
 import re
 from decimal import Decimal, DecimalException
@@ -28,18 +28,18 @@ _SECONDS = {
 }
 
 LONGEST_DURATION = 32
-"""Characters of a length of time; nobody writes more on purpose."""
+"""Maximum characters of a duration; sensible ones are shorter."""
 _MOST_SECONDS = 2**63 / 1e9
-"""292 years: nanoseconds in 64 bits, as the API server counts."""
+"""292 years, the most that the API server's nanoseconds in 64 bits can hold."""
 
 LARGEST = Decimal(2**50)
-"""A pebibyte. No node has more of anything, and thousands of such pods still add up within 64 bits."""
+"""One pebibyte: no node has more of anything, and sums over thousands of such pods still fit into 64 bits."""
 
 
 def quantity(written: object) -> Decimal:
-    """The exact value of a Kubernetes quantity, in its base unit (cores, bytes, devices).
+    """Exact value of a Kubernetes quantity, in its base unit (cores, bytes, devices).
 
-    Raises ValueError in words that stand behind the name of a field.
+    Raises ValueError, whose message continues a sentence that starts with the field's name.
     """
     if isinstance(written, bool) or not isinstance(written, str | int | float | Decimal):
         raise ValueError("should be a quantity like 500m, 1.5 or 16Gi")
@@ -64,7 +64,7 @@ def _parsed(text: str) -> Decimal:
 
 
 def milli(value: Decimal) -> int:
-    """Thousandths, rounded up as Kubernetes does, so that nothing is promised twice."""
+    """Thousandths, rounded up as Kubernetes does, so that nothing is allocated twice."""
     return ceil(value * 1000)
 
 
@@ -74,12 +74,12 @@ def whole(value: Decimal) -> int:
 
 
 def seconds(written: object) -> float:
-    """A length of time such as `40ms` or `1m30s`, in seconds.
+    """Seconds of a duration such as `40ms` or `1m30s`.
 
-    A bare number is refused: whoever writes 40 may mean seconds or milliseconds. Raises ValueError.
+    A bare number is refused, because its unit could be seconds or milliseconds. Raises ValueError.
     """
     if not isinstance(written, str) or len(written) > LONGEST_DURATION or _DURATION.fullmatch(written) is None:
-        raise ValueError(f"should be a length of time with its unit, like 40ms or 30s, not {written!r}")
+        raise ValueError(f"should be a duration with its unit, like 40ms or 30s, not {written!r}")
     parts = (Decimal(number) * _SECONDS[unit] for number, unit in _DURATION_PART.findall(written))
     total = float(sum(parts, Decimal(0)))
     if total == 0:
@@ -90,5 +90,5 @@ def seconds(written: object) -> float:
 
 
 def duration(for_s: float) -> str:
-    """How a length of time is written back: `40ms` below a second, `30s` from there on."""
+    """Text of a duration: `40ms` below a second, `30s` from there on."""
     return f"{for_s * 1000:g}ms" if for_s < 1 else f"{for_s:g}s"

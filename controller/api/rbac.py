@@ -1,4 +1,4 @@
-"""What the operator must be allowed to do, by feature: what the chart's roles grant, and `tonnage doctor` asks for.
+"""RBAC permissions of the operator, by feature: the chart's roles grant them and `tonnage doctor` checks them.
 
 `make chart` writes it into the chart; `python -m controller.api.rbac` prints it.
 """
@@ -18,15 +18,15 @@ HEAD = "# Made by `make chart` from controller/api; a test fails when it is out 
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """One verb on one resource."""
+    """Permission for one verb on one resource."""
 
     verb: str
     group: str
-    """Empty for core/v1."""
+    """API group; empty for core/v1."""
     resource: str
-    """With its subresource: `pods/binding`."""
+    """Plural, with the subresource if any: `pods/binding`."""
     namespace: str = ""
-    """Empty: in all of them."""
+    """Namespace; empty: all of them."""
     name: str = ""
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Several verbs on several resources of one group."""
+    """Permission for several verbs on several resources of one API group."""
 
     group: str
     resources: tuple[str, ...]
@@ -48,13 +48,13 @@ class Grant:
         return (Permission(verb, self.group, resource) for resource in self.resources for verb in self.verbs)
 
 
-_SEE = ("list", "watch")
+_READ = ("list", "watch")
 PLACING: Mapping[str, tuple[Grant, ...]] = {
     "gate": (Grant("", ("pods",), ("patch",)),),
     "bind": (Grant("", ("pods/binding",), ("create",)),),
-    # Kubernetes 1.36 asks for resourceclaims/binding beside resourceclaims/status. The pod itself is bound or released.
+    # Kubernetes 1.36 requires resourceclaims/binding besides resourceclaims/status. The pod itself is bound or ungated.
     "dra": (
-        Grant("resource.k8s.io", ("deviceclasses", "resourceclaims", "resourceslices"), _SEE),
+        Grant("resource.k8s.io", ("deviceclasses", "resourceclaims", "resourceslices"), _READ),
         Grant("resource.k8s.io", ("resourceclaims", "resourceclaims/binding", "resourceclaims/status"), ("patch",)),
         Grant("", ("pods/binding",), ("create",)),
         Grant("", ("pods",), ("patch",)),
@@ -64,20 +64,20 @@ PLACING: Mapping[str, tuple[Grant, ...]] = {
 
 
 def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
-    """Grants by feature, as the chart names its roles: `read` and `report` for planning, one for each fast loop."""
+    """Grants by feature, named like the chart's roles: `read` and `report` for planning, one for each fast loop."""
     watched = tuple(kind for kind in kinds if kind.watched_by)
     loops = sorted({kind.watched_by for kind in watched} - {PLANNING})
     planned = _watched_by(PLANNING, watched)
     core = tuple(kind for kind in planned if not kind.is_own)
     return {
         "read": (
-            *_seeing("", core),
-            *_seeing(GROUP, own_kinds(planned)),
-            Grant("apps", ("deployments",), _SEE),
+            *_reading("", core),
+            *_reading(GROUP, own_kinds(planned)),
+            Grant("apps", ("deployments",), _READ),
         ),
         **{loop: _loop(_watched_by(loop, watched)) for loop in loops},
         "report": (
-            *_telling(own_kinds(planned)),
+            *_writing_status(own_kinds(planned)),
             Grant("events.k8s.io", ("events",), ("create", "patch")),
         ),
         "evict": (Grant("", ("pods/eviction",), ("create",)),),
@@ -89,27 +89,27 @@ def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
 
 
 def _watched_by(loop: str, kinds: Iterable[Kind]) -> tuple[Kind, ...]:
-    """Those of one loop, in the order of their plurals."""
+    """Kinds that one loop watches, in the order of their plurals."""
     return tuple(sorted((kind for kind in kinds if kind.watched_by == loop), key=lambda kind: kind.plural))
 
 
 def _loop(kinds: tuple[Kind, ...]) -> tuple[Grant, ...]:
-    return (*_seeing(GROUP, kinds), *_telling(kinds))
+    return (*_reading(GROUP, kinds), *_writing_status(kinds))
 
 
-def _seeing(group: str, kinds: Iterable[Kind]) -> Iterator[Grant]:
+def _reading(group: str, kinds: Iterable[Kind]) -> Iterator[Grant]:
     if resources := tuple(kind.plural for kind in kinds):
-        yield Grant(group, resources, _SEE)
+        yield Grant(group, resources, _READ)
 
 
-def _telling(kinds: Iterable[Kind]) -> Iterator[Grant]:
-    """The right to write the statuses of our kinds, which have no other writer."""
+def _writing_status(kinds: Iterable[Kind]) -> Iterator[Grant]:
+    """Grant to write the statuses of Tonnage's kinds, which have no other writer."""
     if resources := tuple(f"{kind.plural}/status" for kind in kinds if kind.has_status):
         yield Grant(GROUP, resources, ("patch",))
 
 
 def roles_yaml(kinds: Iterable[Kind] = KINDS) -> str:
-    """The rules of each role, by feature, as the chart reads them."""
+    """Rules of each role, by feature, in the form that the chart reads."""
     roles = {feature: [_rule(grant) for grant in grants] for feature, grants in features(kinds).items()}
     return HEAD + yaml.safe_dump(roles, sort_keys=False, width=120, default_flow_style=None)
 
@@ -123,7 +123,7 @@ def needed(
 ) -> Iterator[tuple[str, Permission]]:
     """(feature, permission) of everything that an operator with these placement modes does.
 
-    lease: (namespace, name). leases_watts: whether power is enabled.
+    lease: (namespace, name). leases_watts: whether power control is enabled.
     """
     for feature, grants in features(kinds).items():
         if feature == "power" and not leases_watts:

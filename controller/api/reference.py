@@ -1,4 +1,4 @@
-"""The reference of all kinds in Markdown, made from their models; `python -m controller.api.reference` prints it."""
+"""Markdown reference of all kinds, made from their models; `python -m controller.api.reference` prints it."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,91 +26,91 @@ HEAD = """\
 `tonnage plan -f` reads YAML and JSON: files, folders (every `.yaml`, `.yml` and `.json` file in them at any depth) and
 `-`, which is standard input. A file may hold many documents, and lists as `kubectl get -o yaml` prints them.
 
-- Kinds of `tonnage.dev/v1alpha1` are read strictly: a field that does not exist, a number in quotes, NaN, a key that
-  appears twice are mistakes.
-- `Node` and `Pod` of `v1` are read as far as placement needs them; the rest of them is left alone.
-- Objects of other kinds are passed over with a note on standard error.
-- All mistakes are told at once, each with file, document, line, object and field. Then nothing is planned and the exit
-  status is 2.
+- Kinds of `tonnage.dev/v1alpha1` are validated strictly: unknown fields, numbers in quotes, NaN and duplicate keys are
+  errors.
+- Of `Node` and `Pod` of `v1`, only the fields that placement needs are read; all others are ignored.
+- Objects of other kinds are skipped with a note on standard error.
+- All errors are reported together, each with file, document, line, object and field. Nothing is planned then, and the
+  exit status is 2.
 
-Quantities are written as in Kubernetes (`500m`, `1.5`, `16Gi`, `1e3`), lengths of time with their unit (`40ms`, `30s`,
-`1m30s`). Plain words are text: `no`, `on`, `1:30` and dates mean nothing else. A large fleet is read several times
-faster from JSON than from YAML.
+Quantities are written as in Kubernetes (`500m`, `1.5`, `16Gi`, `1e3`), durations with their unit (`40ms`, `30s`,
+`1m30s`). Unquoted words are text: `no`, `on`, `1:30` and dates have no special meaning. A large fleet is read several
+times faster from JSON than from YAML.
 """
 
 CLUSTER = """\
 ## On a cluster
 
-`kubectl apply --server-side -f deploy/crds` makes the kinds known. The API server then holds objects to the fields and
-rules below, as `tonnage plan -f` holds files; a field that does not exist is refused, or dropped with a warning where
-the client asks for that. `kubectl explain` says of each field what it means, with its unit.
+`kubectl apply --server-side -f deploy/crds` installs the kinds. The API server then validates objects by the fields and
+rules below, as `tonnage plan -f` validates files. Unknown fields are refused, or dropped with a warning if the client
+asks for that. `kubectl explain` shows the meaning and unit of each field.
 
-| kind | in kubectl | in a namespace |
+| kind | in kubectl | namespaced |
 |---|---|---|
 {names}
-`kubectl get {category}` shows objects of all kinds. Statuses carry conditions, each with the `observedGeneration` that
-it was said of, so `kubectl wait --for=condition=Ready modelservice/chat` waits for the change that was made last:
+`kubectl get {category}` shows objects of all kinds. Statuses have conditions, each with the `observedGeneration` that
+it describes, so `kubectl wait --for=condition=Ready modelservice/chat` waits for the latest change:
 
 | condition | holds when |
 |---|---|
-| `{accepted}` | the object is right by itself and beside the objects that it names |
-| `{planned}` | the last plan could give it what it asks for |
-| `{ready}` | the cluster is as that plan wants it |
-| `{degraded}` | it works, but less well than was asked |
+| `{accepted}` | the object is valid, and so are its references to other objects |
+| `{planned}` | the last plan satisfies the object's requests |
+| `{ready}` | the cluster matches that plan |
+| `{degraded}` | the object works, but below what its spec asks for |
 
-`kubectl scale gang train --replicas=16` sets `spec.minMembers`. A ModelService has no scale: how many instances it has,
-and of which types, follows from its demand.
+`kubectl scale gang train --replicas=16` sets `spec.minMembers`. A ModelService has no scale subresource: the number of
+its instances and their GPU types follow from its demand.
 """
 
 NODE = {
     "`status.allocatable`, else `status.capacity`": (
-        "`cpu`, `memory`, and whole GPUs, 16 at most, as `nvidia.com/gpu` or `amd.com/gpu`"
+        "`cpu`, `memory`, and up to 16 whole GPUs as `nvidia.com/gpu` or `amd.com/gpu`"
     ),
-    "`metadata.labels`": "which GPUType it has (`spec.nodeLabel` there), selectors, topology of gangs",
-    "`spec.taints`": "kept away unless tolerated; `PreferNoSchedule` keeps nobody away",
+    "`metadata.labels`": "its GPUType (by that object's `spec.nodeLabel`), node selectors, topology of gangs",
+    "`spec.taints`": "pods that do not tolerate them are not placed there; `PreferNoSchedule` is ignored",
     "`spec.unschedulable`, condition `Ready`": (
-        "what runs there stays, nothing new starts; a node without conditions is ready"
+        "running pods stay, no new ones are placed there; a node without conditions counts as ready"
     ),
 }
 POD = {
     "`spec.containers`, `spec.initContainers`, `spec.overhead`, `spec.resources`": (
-        "what it asks, counted as Kubernetes counts it: init containers, sidecars and pod-level requests included; a "
-        "limit without a request is a request"
+        "its requests, counted as in Kubernetes, with init containers, sidecars and pod-level requests; a limit "
+        "without a request counts as the request"
     ),
     "`spec.nodeSelector`, required node affinity": (
-        "where it may run; conditions on the label of a GPUType count as that type"
+        "nodes on which it may run; a condition on the label of a GPUType selects that type"
     ),
     "`spec.tolerations`, `spec.priority`": (
-        "as in Kubernetes; a `priorityClassName` without `priority` counts as 0, with a note, unless it is one of the "
-        "system's"
+        "as in Kubernetes; a `priorityClassName` without `priority` counts as 0, with a note, except for the system's "
+        "own classes"
     ),
-    "`spec.nodeName`": "it runs there",
-    "`status.phase`": "`Succeeded` and `Failed` hold nothing",
-    f"label `{labels.GANG_LABEL}`": "the Gang that it is a member of, in the same namespace",
+    "`spec.nodeName`": "the node on which it runs",
+    "`status.phase`": "`Succeeded` and `Failed` pods use no resources",
+    f"label `{labels.GANG_LABEL}`": "the Gang of which it is a member, in the same namespace",
     f"label `{labels.SERVICE_LABEL}`": (
-        "the ModelService that it is an instance of, in the same namespace; an instance names its one GPUType"
+        "the ModelService of which it is an instance, in the same namespace; an instance names exactly one GPUType"
     ),
     f'annotation `{labels.GPU_MILLI_ANNOTATION}: "300"`': (
-        "a share of one GPU, in thousandths, instead of whole devices"
+        "fraction of one GPU, in thousandths, instead of whole devices"
     ),
-    f'annotation `{labels.GPU_TYPES_ANNOTATION}: "a100,h100"`': "the GPUTypes that it may run on",
+    f'annotation `{labels.GPU_TYPES_ANNOTATION}: "a100,h100"`': "the GPUTypes on which it may run",
     f'annotation `{labels.DEVICES_ANNOTATION}: "0,3"`': (
-        "which devices a running pod holds. Where it is missing, the fullest devices that fit are assumed, the largest "
-        "ask first, with a note"
+        "indices of a running pod's devices. If it is missing, the fullest devices that fit are assumed, largest "
+        "requests first, with a note"
     ),
     f'annotation `{labels.MOVABLE_ANNOTATION}: "true"`': (
-        'it may be stopped and started elsewhere to make room. Instances of a service may unless they say `"false"`; '
-        'other pods may not unless they say `"true"`'
+        "whether the pod may be stopped and started elsewhere to make room. Default: `true` for instances of a "
+        "service, `false` for other pods"
     ),
 }
 FOOT = """\
 Pod affinity, topology spread, volumes, host ports, the limit of pods per node and resources other than CPU, memory and
-GPUs are not heeded. A note says so for pending pods that require pod affinity, spread or such a resource.
+GPUs are ignored. Pending pods that require pod affinity, spread or such a resource are listed in a note.
 """
 
 
 def reference(kinds: Iterable[Kind] = KINDS) -> str:
-    """The whole page."""
+    """Markdown of the whole page."""
     own = own_kinds(kinds)
     parts = [HEAD, _cluster(own), *(_kind(kind) for kind in own), _core("Node", NODE), _core("Pod", POD), FOOT]
     return "\n".join(parts)
@@ -128,12 +128,12 @@ def _cluster(own: Iterable[Kind]) -> str:
 
 def _core(kind: str, read: Mapping[str, str]) -> str:
     rows = "".join(f"| {what} | {meaning} |\n" for what, meaning in read.items())
-    return f"## {kind} (v1)\n\n| what is read | what it means |\n|---|---|\n{rows}"
+    return f"## {kind} (v1)\n\n| field read | meaning |\n|---|---|\n{rows}"
 
 
 def _kind(kind: Kind) -> str:
     doc = " ".join((kind.model.__doc__ or "").split())
-    scope = "In a namespace." if kind.is_namespaced else "Not in a namespace."
+    scope = "Namespaced." if kind.is_namespaced else "Not namespaced."
     head = f"## {kind.name}\n\n{doc.removesuffix(' Not namespaced.')} {scope}\n\n"
     table = "| field | type | default | meaning |\n|---|---|---|---|\n"
     rows = "".join(f"{row}\n" for row in _rows(_part(kind, "spec"), "spec"))
@@ -142,16 +142,16 @@ def _kind(kind: Kind) -> str:
 
 def _status(kind: Kind) -> str:
     rows = "".join(f"{row}\n" for row in _status_rows(_part(kind, "status")))
-    return "\nWhat Tonnage writes back:\n\n| field | type | meaning |\n|---|---|---|\n" + rows
+    return "\nStatus, written by Tonnage:\n\n| field | type | meaning |\n|---|---|---|\n" + rows
 
 
 def _rules(kind: Kind) -> str:
-    """What must hold between the fields, as the one who broke it is told."""
+    """Rules between fields, with the messages that violations get."""
     if not kind.rules:
         return ""
     lines = (f"- `{'.'.join(rule.at).replace('.[]', '[]')}`: {rule.message}\n" for rule in kind.rules if rule.at)
     whole = (f"- {rule.message}\n" for rule in kind.rules if not rule.at)
-    return "\nWhat is refused besides, and what is said of it:\n\n" + "".join((*lines, *whole))
+    return "\nRules between fields, with the messages of violations:\n\n" + "".join((*lines, *whole))
 
 
 def _part(kind: Kind, name: str) -> type[BaseModel]:
@@ -161,7 +161,7 @@ def _part(kind: Kind, name: str) -> type[BaseModel]:
 
 
 def _status_rows(status: type[BaseModel]) -> Iterator[str]:
-    """Rows without defaults: nobody but Tonnage fills these in."""
+    """Table rows without defaults, because only Tonnage writes the status."""
     for row in _rows(status, "status"):
         field, kind, _, meaning = row.removeprefix("| ").removesuffix(" |").split(" | ")
         yield f"| {field} | {kind} | {meaning} |"
@@ -182,7 +182,7 @@ def _rows(model: type[BaseModel], path: str) -> Iterator[str]:
 
 
 def _resolved(schema: Schema, definitions: Schema) -> Schema:
-    """The schema behind a reference, and behind `X or null`, which in a manifest is a field that is left out."""
+    """The schema that a reference points to, and X of `X or null`: in a manifest, null is a field left out."""
     options = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
     if len(options) == 1:
         schema = {**options[0], **{key: value for key, value in schema.items() if key != "anyOf"}}
@@ -200,15 +200,15 @@ def _type(schema: Schema, definitions: Schema) -> str:
     if kind == "array":
         return f"list of {_type(_resolved(schema['items'], definitions), definitions)}{_bounds(schema)}"
     if kind == "string" and "ms" in schema.get("pattern", ""):
-        return "length of time"
+        return "duration"
     if schema.get("format") == "date-time":
-        return "instant"
+        return "timestamp"
     names = {"string": "text", "integer": "integer", "number": "number", "boolean": "true or false", "object": "object"}
     return names[str(kind)] + _bounds(schema)
 
 
 def _bounds(schema: Schema) -> str:
-    """`, from 1 to 16`; the bounds of text say little to a reader."""
+    """Bounds as text, such as `, from 1 to 16`. Lengths of text are left out."""
     low, high = schema.get("minimum"), schema.get("maximum")
     parts = []
     if "exclusiveMinimum" in schema:

@@ -1,4 +1,4 @@
-"""Rules: what holds between the fields of an object, said once for the API server (CEL) and once for files (Python)."""
+"""Validation rules between the fields of an object, each written for the API server (CEL) and for files (Python)."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ Schema = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One thing that must hold. Both judges are put to the same cases (tests/builders/crd_cases.py)."""
+    """One validation rule. Both its forms are tested with the same cases (tests/builders/crd_cases.py)."""
 
     at: tuple[str, ...]
-    """The part of the object that `self` is, by the names of the manifest; `[]` steps into a list's items."""
+    """Path of `self` in the object, by the names of the manifest; `[]` steps into a list's items."""
     cel: str
     message: str
-    """What is wrong and what helps; it stands behind the path of the field. Figures of the case are not in it: the API
-    server takes the cost of turning a number into text for unlimited, and refuses the rule."""
+    """Error and remedy, printed after the path of the field. It contains no figures of the case: the API server
+    estimates the cost of converting a number to text as unlimited, and would refuse the rule."""
     flaws: Callable[[Any], Iterable[Flaw]] | None = None
-    """The same for an object whose fields are right one by one. None: it compares with the object as it was before,
-    which a file does not know, or the type of the field sees to it."""
+    """The rule in Python, for an object whose fields are each valid. None: the rule compares with the object before an
+    update, which a file does not contain, or the field's type enforces it."""
 
     @property
     def schema(self) -> Schema:
@@ -29,16 +29,16 @@ class Rule:
 
 
 def unchanging(*at: str, remedy: str) -> Rule:
-    """The field is what it was when the object was made."""
-    return Rule(at, "self == oldSelf", f"does not change; {remedy}")
+    """Rule that the field is immutable after creation."""
+    return Rule(at, "self == oldSelf", f"is immutable; {remedy}")
 
 
 LONGEST_LABEL_VALUE = 63
 
 
 def fits_label(label: str) -> Rule:
-    """The object's name is a value of this label on pods, and those are shorter than names may be."""
-    words = f"is longer than {LONGEST_LABEL_VALUE} characters, and pods carry it as {label}"
+    """Rule that the object's name fits into this label of pods; label values are shorter than names may be."""
+    words = f"is longer than {LONGEST_LABEL_VALUE} characters, the limit for the pods' label {label}"
 
     def flaws(obj: Any) -> Iterator[Flaw]:
         if len(obj.metadata.name) > LONGEST_LABEL_VALUE:

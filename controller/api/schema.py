@@ -1,4 +1,4 @@
-"""Structural schemas: a pydantic model as the API server wants its kinds described."""
+"""Structural schemas of CustomResourceDefinitions, made from pydantic models."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,7 +14,7 @@ _KEPT = (
     "minItems", "maxItems", "minProperties", "maxProperties", "required", "x-kubernetes-int-or-string",
     "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-validations",
 )  # fmt: skip
-_TURNED = (
+_CONVERTED = (
     "title", "const", "anyOf", "$ref", "items", "properties", "additionalProperties", "exclusiveMinimum",
     "exclusiveMaximum",
 )  # fmt: skip
@@ -22,21 +22,21 @@ _INT32 = range(-(2**31), 2**31)
 
 
 def structural(model: type[BaseModel], rules: Iterable[Rule] = ()) -> Schema:
-    """The schema of a kind's model, with its rules where they look.
+    """Structural schema of a kind's model, with its rules at their paths.
 
-    What a model may not use is refused with ValueError when the schema is made, not when it is applied: unions other
-    than `X | None`, models that contain themselves, tuples of mixed types.
+    Raises ValueError for what a structural schema cannot express: unions other than `X | None`, models that contain
+    themselves, tuples of mixed types. So the error appears when the schema is made, not when it is applied.
     """
     raw = model.model_json_schema(by_alias=True)
-    made = _turned(raw, raw.get("$defs", {}), ())
+    made = _converted(raw, raw.get("$defs", {}), ())
     made["properties"] |= {
-        "apiVersion": {"type": "string", "description": "Version of this form of the object."},
+        "apiVersion": {"type": "string", "description": "API version of the object."},
         "kind": {"type": "string", "description": "Kind of the object."},
         "metadata": {"type": "object"},
     }
-    # An object without a status has none yet: nobody has looked at it.
+    # No default for the status: an object that was not yet processed has none.
     made["properties"].get("status", {}).pop("default", None)
-    # The API server looks at these itself, and refuses a schema that says more of metadata than its type.
+    # The API server validates these itself, and refuses a schema with more about metadata than its type.
     made["required"] = [name for name in made["required"] if name not in ("apiVersion", "kind", "metadata")]
     for rule in rules:
         schema_at(made, rule.at).setdefault("x-kubernetes-validations", []).append(rule.schema)
@@ -44,17 +44,17 @@ def structural(model: type[BaseModel], rules: Iterable[Rule] = ()) -> Schema:
 
 
 def schema_at(schema: Schema, path: Iterable[str]) -> Schema:
-    """The part of a structural schema at this path; `[]` steps into the items of a list."""
+    """Part of a structural schema at this path; `[]` steps into the items of a list."""
     for part in path:
         schema = schema["items"] if part == "[]" else schema["properties"][part]
     return schema
 
 
-def _turned(raw: Schema, definitions: Schema, inside: tuple[str, ...]) -> Schema:
+def _converted(raw: Schema, definitions: Schema, inside: tuple[str, ...]) -> Schema:
     node, inside = _resolved(raw, definitions, inside)
-    unknown = set(node) - set(_KEPT) - set(_TURNED) - {"$defs"}
+    unknown = set(node) - set(_KEPT) - set(_CONVERTED) - {"$defs"}
     if unknown:
-        raise ValueError(f"{raw.get('title', '?')}: no structural schema holds {', '.join(sorted(unknown))}")
+        raise ValueError(f"{raw.get('title', '?')}: a structural schema cannot contain {', '.join(sorted(unknown))}")
     made = {key: node[key] for key in _KEPT if key in node}
     if "const" in node:
         made["enum"] = [node["const"]]
@@ -68,28 +68,28 @@ def _turned(raw: Schema, definitions: Schema, inside: tuple[str, ...]) -> Schema
             made["format"] = "int32" if all(bound in _INT32 for bound in bounds) else "int64"
         case "array":
             made.setdefault("x-kubernetes-list-type", "atomic")
-            made["items"] = _turned(node["items"], definitions, inside)
+            made["items"] = _converted(node["items"], definitions, inside)
         case "object":
-            _turn_object(made, node, definitions, inside)
+            _convert_object(made, node, definitions, inside)
     return made
 
 
-def _turn_object(made: Schema, node: Schema, definitions: Schema, inside: tuple[str, ...]) -> None:
+def _convert_object(made: Schema, node: Schema, definitions: Schema, inside: tuple[str, ...]) -> None:
     fields, others = node.get("properties"), node.get("additionalProperties")
     if fields is not None:
-        made["properties"] = {name: _turned(field, definitions, inside) for name, field in fields.items()}
+        made["properties"] = {name: _converted(field, definitions, inside) for name, field in fields.items()}
     if others is True:
         made["x-kubernetes-preserve-unknown-fields"] = True
     elif isinstance(others, dict):
-        made["additionalProperties"] = _turned(others, definitions, inside)
+        made["additionalProperties"] = _converted(others, definitions, inside)
 
 
 def _resolved(node: Schema, definitions: Schema, inside: tuple[str, ...]) -> tuple[Schema, tuple[str, ...]]:
-    """The node with what it refers to in its place, and `X | None` as X: a field that is null was left out."""
+    """The node with references resolved, and `X | None` as X: a field that is null counts as left out."""
     if "$ref" in node:
         name = node["$ref"].rpartition("/")[2]
         if name in inside:
-            raise ValueError(f"{name} contains itself, which no structural schema does")
+            raise ValueError(f"{name} contains itself, which a structural schema cannot")
         return _resolved({**definitions[name], **_without(node, "$ref")}, definitions, (*inside, name))
     if node.get("x-kubernetes-int-or-string"):
         return _without(node, "anyOf"), inside
@@ -106,17 +106,18 @@ def _without(node: Schema, key: str) -> Schema:
 
 
 def _trim_default(made: Schema) -> None:
-    """A default that says nothing is left out: null, empty text, nothing in a list, an object of such fields."""
+    """Remove an empty default: null, empty text, an empty list, an object of such fields."""
     if "default" not in made:
         return
-    default = _said(made["default"])
+    default = _without_empty(made["default"])
     if default in (None, "", [], {}):
         del made["default"]
     else:
         made["default"] = default
 
 
-def _said(default: Any) -> Any:
+def _without_empty(default: Any) -> Any:
     if isinstance(default, dict):
-        return {key: said for key, value in default.items() if (said := _said(value)) not in (None, "", [], {})}
+        trimmed = {key: _without_empty(value) for key, value in default.items()}
+        return {key: value for key, value in trimmed.items() if value not in (None, "", [], {})}
     return default

@@ -1,4 +1,4 @@
-"""Mistakes in words: what pydantic finds wrong in a manifest, said at the field as its writer knows it."""
+"""Validation messages: pydantic's errors in plain words, with the field's name in the manifest."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,19 +12,19 @@ from controller.api.pruning import model_in
 from controller.api.suggestions import meant
 
 SHOWN = 5
-"""Mistakes in one message; an object with more has them named after these are mended."""
+"""Number of errors in one message; further ones are reported once these are corrected."""
 
 PATTERNS = {
-    NAME_PATTERN: "names are lower-case letters, digits, - and ., as the API server demands",
+    NAME_PATTERN: "names consist of lower-case letters, digits, - and ., as the API server requires",
     LABEL_PATTERN: "a label key looks like topology.kubernetes.io/zone",
-    LABEL_VALUE_PATTERN: "a label value is letters, digits, -, _ and .",
-    DNS_LABEL_PATTERN: "it is lower-case letters, digits and -",
+    LABEL_VALUE_PATTERN: "a label value consists of letters, digits, -, _ and .",
+    DNS_LABEL_PATTERN: "it consists of lower-case letters, digits and -",
 }
-"""What a pattern says, for those who do not read patterns."""
+"""Plain-language descriptions of patterns."""
 
 
 def mistake_from(wrong: Any, place_of: Callable[[Path], str], model: type[BaseModel]) -> Mistake:
-    """A pydantic error in our words, at the field as it is written in the manifest."""
+    """A pydantic error in plain words, with the field's name in the manifest."""
     path: Path = tuple(part for part in wrong["loc"] if part != "[key]")
     place = place_of(path)
     match wrong["type"]:
@@ -40,15 +40,15 @@ def mistake_from(wrong: Any, place_of: Callable[[Path], str], model: type[BaseMo
         case "string_pattern_mismatch":
             pattern = wrong["ctx"]["pattern"]
             return Mistake(
-                place, f"{_plain(wrong['input'])} is not allowed", PATTERNS.get(pattern, f"it matches {pattern}")
+                place, f"{_plain(wrong['input'])} is not allowed", PATTERNS.get(pattern, f"it should match {pattern}")
             )
-    said = wrong["msg"].removeprefix("Input ").replace("Tuple", "A list").replace("valid tuple", "list")
+    message = wrong["msg"].removeprefix("Input ").replace("Tuple", "A list").replace("valid tuple", "list")
     found = "" if isinstance(wrong["input"], Mapping | list) else f", not {_plain(wrong['input'])}"
-    return Mistake(place, said[0].lower() + said[1:] + found)
+    return Mistake(place, message[0].lower() + message[1:] + found)
 
 
 def _fields(model: type[BaseModel], path: Path) -> dict[str, Any]:
-    """The fields that are known at this path, by the names that manifests use."""
+    """Known fields at this path, by their names in manifests."""
     kind: Any = model
     for part in path:
         if isinstance(part, str) and isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -72,11 +72,11 @@ def _plain(value: object) -> str:
 
 
 def words_of(mistaken: Sequence[Mistake]) -> str:
-    """For the message of a condition: the first ones, each with the field that it is in."""
+    """Text of the first errors for the message of a condition, each with its field."""
     return "; ".join(f"{_field(each)}{each.problem}" for each in mistaken[:SHOWN])
 
 
 def _field(mistake: Mistake) -> str:
-    """Where in the object: its name need not be said in its own status."""
+    """Field of the error, without the object's name, which its own status need not repeat."""
     _, _, field = mistake.place.partition(", ")
     return f"{field}: " if field else ""

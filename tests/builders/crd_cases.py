@@ -343,7 +343,7 @@ def _rule_cases() -> Iterator[Case]:
     ):
         before = FULL[kind]
         good = having(before, left, 3)
-        yield Case(kind, f"{path} does not change", good, having(before, path, other), "does not change", before)
+        yield Case(kind, f"{path} is immutable", good, having(before, path, other), "is immutable", before)
     for kind, path, make in (
         ("ModelProfile", "spec.grid.inputTokens", _profile),
         ("ModelProfile", "spec.grid.outputTokens", _profile),
@@ -362,7 +362,7 @@ def _rule_cases() -> Iterator[Case]:
     yield Case(
         "ModelProfile", "spec.throughput two tables",
         having(profile, "spec.throughput", tables),
-        having(profile, "spec.throughput", [*tables, _table("500ms")]), "keep one table per promise",
+        having(profile, "spec.throughput", [*tables, _table("500ms")]), "keep one table per SLO",
     )  # fmt: skip
     yield Case(
         "ModelProfile", "spec.throughput[].requestsPerSecond is zero",
@@ -376,7 +376,7 @@ def _rule_cases() -> Iterator[Case]:
         _demand(), _demand(histogram=[[0.5, 0.25], [0.25]]), "one number per edge",
     )  # fmt: skip
     for n, (nearly, wrong) in enumerate((([[0.5, 0.25], [0.125, 0.1259]], 0.127), ([[0.5, 0.25], [0.125, 0.1241]], 0))):
-        about = "spec.demand.histogram shares add up" + (", too little" if n else "")
+        about = "spec.demand.histogram fractions should sum" + (", too little" if n else "")
         wrong_rows = [nearly[0], [0.125, wrong]]
         yield Case("ModelService", about, _demand(histogram=nearly), _demand(histogram=wrong_rows), "divide each by")
     yield from _quantity_cases(gpu_type, "spec.memory", "0")
@@ -385,7 +385,7 @@ def _rule_cases() -> Iterator[Case]:
     for full, path in ((service, "spec.slo.tpot"), (profile, "spec.throughput[].slo.tpot")):
         for bad in ("0s", "40", "2562048h"):
             yield Case(
-                full["kind"], f"{path} should be a length of time, {bad}",
+                full["kind"], f"{path} should be a duration, {bad}",
                 having(full, path, "1m30.5s"), having(full, path, bad), "with its unit",
             )  # fmt: skip
     yield from _power_cases(FULL["PowerDomain"])
@@ -402,7 +402,7 @@ def _power_cases(domain: Object) -> Iterator[Case]:
         yield Case("PowerDomain", f"{about}{', again' * n}", good, bad, "from point to point")
     alone = having(domain, "metadata.name", "alone")
     itself = having(alone, "spec.feeds[].name", "alone")
-    yield Case("PowerDomain", " a domain cannot feed itself", alone, itself, "name the one above it")
+    yield Case("PowerDomain", " a domain cannot feed itself", alone, itself, "name the domain that supplies it")
     without = having(domain, "spec.budgetWatts", ...)
     yield Case("PowerDomain", "spec a breaker without", domain, without, "give the budget")
     low = {"name": "low", "rank": 1}
@@ -410,7 +410,7 @@ def _power_cases(domain: Object) -> Iterator[Case]:
     same = [*domain["spec"]["classes"], {**low, "rank": 0}]
     yield Case(
         "PowerDomain", "spec.classes two classes",
-        having(domain, "spec.classes", classes), having(domain, "spec.classes", same), "gives watts first",
+        having(domain, "spec.classes", classes), having(domain, "spec.classes", same), "higher rank is reduced first",
     )  # fmt: skip
 
 

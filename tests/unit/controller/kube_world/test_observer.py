@@ -222,7 +222,7 @@ def test_an_object_of_ours_that_cannot_be_read_is_told_and_taken_once_it_can() -
     seen = live.observer.see()
     assert seen.snapshot.services == ()
     assert [str(m) for m in by_object(seen.mistakes)["ModelService/default/chat"]] == [
-        "ModelService/default/chat, spec.slo.tpot: should be a length of time with its unit, like 40ms or 30s, not 40"
+        "ModelService/default/chat, spec.slo.tpot: should be a duration with its unit, like 40ms or 30s, not 40"
     ]
 
     live.put(service())

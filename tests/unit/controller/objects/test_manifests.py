@@ -127,7 +127,7 @@ def test_all_mistakes_in_all_files_are_named_at_once(tmp_path: Path) -> None:
         ),
         (
             having(profile(), "spec.throughput.0.slo.tpot", 40),
-            "spec.throughput[0].slo.tpot: should be a length of time with its unit, like 40ms or 30s, not 40",
+            "spec.throughput[0].slo.tpot: should be a duration with its unit, like 40ms or 30s, not 40",
         ),
         (
             having(service(), "spec.demand.histogram", [[0.5, 0.25], [0.125, 0.5]]),
@@ -150,9 +150,12 @@ def test_all_mistakes_in_all_files_are_named_at_once(tmp_path: Path) -> None:
         ),
         (having(gang(), "spec.minMembers", "8"), "spec.minMembers: should be a valid integer, not '8'"),
         (having(gang(), "spec.topology", {"within": "a b"}), "spec.topology.within: 'a b' is not allowed"),
-        (having(gpu_type(), "metadata.name", "A100"), "metadata.name: 'A100' is not allowed; names are lower-case"),
+        (
+            having(gpu_type(), "metadata.name", "A100"),
+            "metadata.name: 'A100' is not allowed; names consist of lower-case",
+        ),
         (having(gpu_type(), "metadata.namespace", "x"), "metadata.namespace: a GPUType has no namespace"),
-        (having(gpu_type(), "spec.pricePerHour", {}), "spec.pricePerHour.onDemand: is missing; Dollars per device"),
+        (having(gpu_type(), "spec.pricePerHour", {}), "spec.pricePerHour.onDemand: is missing; On-demand price"),
         (having(gpu_type(), "spec.pricePerHour.onDemand", 0), "should be greater than 0, not 0"),
         (having(gpu_type(), "spec.nodeLabel.values", [True]), "values[0]: should be text, not true; put it in quotes"),
         (having(pod(), "spec.containers", []), "spec.containers: "),

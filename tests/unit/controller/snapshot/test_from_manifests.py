@@ -101,7 +101,7 @@ def required(*expressions: Object) -> Object:
         ),
         (
             [node(), pod(labels={"tonnage.dev/service": "chat"})],
-            "there is no ModelService 'chat' in default; there is none to choose from",
+            "there is no ModelService 'chat' in default; none exist",
         ),
         ([node("n1"), pod(on="n2")], "Pod/default/p1, spec.nodeName: there is no Node 'n2'; known: n1"),
         ([node(), pod(annotations={MILLI: "0"})], "is '0'; write thousandths of one GPU, 1 to 1000"),
