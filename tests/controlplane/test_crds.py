@@ -336,12 +336,12 @@ def test_the_examples_apply(api: PlainApi, obj: Object) -> None:
     ("field", "unit"),
     [
         ("gputypes.spec.memory", "bytes"),
-        ("gput.spec.pricePerHour", "Dollars per device and hour"),
+        ("gput.spec.pricePerHour", "dollars per device and hour"),
         ("msvc.spec.slo", "40ms"),
         ("msvc.spec.demand", "tokens"),
         ("msvc.status.costPerHour", "dollars per hour"),
         ("mprof.spec.throughput.requestsPerSecond", "Requests per second"),
-        ("gangs.spec.minMembers", "none does"),
+        ("gangs.spec.minMembers", "fewer never start"),
     ],
 )
 def test_kubectl_explains_a_field_with_its_unit(api: PlainApi, kubectl: Kubectl, field: str, unit: str) -> None:
