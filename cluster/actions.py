@@ -1,4 +1,4 @@
-"""Actions: everything that Tonnage may do to a cluster, each with what checks, reports and printing ask of it."""
+"""Actions: the changes that Tonnage may make to a cluster, with the data that checks, reports and printing need."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,13 @@ from cluster.snapshot import Draft
 
 @dataclass(frozen=True, slots=True)
 class SeatChange:
-    """A pod's node before and after an action; None where it has none."""
+    """Change of a pod's node by an action; None for no node."""
 
     pod: str
     node_before: str | None
     node_after: str | None
     devices: tuple[int, ...] = ()
-    """Numbers of its devices on `node_after`."""
+    """Indices of its devices on `node_after`."""
 
 
 class Action(ABC):
@@ -31,11 +31,11 @@ class Action(ABC):
     __slots__ = ()
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-    """Every action is a dataclass."""
+    """Fields of the action, which must be a dataclass."""
     attempt: ClassVar[str]
-    """Gerund of what is attempted, as in an Event's `action`: `Binding`. An Event of a failure is `Failed` + this."""
+    """Gerund of the attempt, as in an Event's `action`: `Binding`. A failure's Event has the reason `Failed` + this."""
     done: ClassVar[str]
-    """Past participle of what was done: `Placed`."""
+    """Past participle of the completed action: `Placed`."""
     section: ClassVar[str]
     """Key of its list in `tonnage plan -o json`."""
     columns: ClassVar[tuple[str, ...]] = ()
@@ -45,37 +45,37 @@ class Action(ABC):
     @property
     @abstractmethod
     def subject(self) -> str:
-        """The object that Events and logs are about, as `Kind/name`: `Pod/namespace/name`."""
+        """Object that Events and logs refer to, as `Kind/name`: `Pod/namespace/name`."""
 
     @property
     @abstractmethod
     def sentence(self) -> str:
-        """Where or how it changes the subject, to follow its verb: `on node-7, devices [0, 1]`."""
+        """Where or how it changes the subject, to be printed after its verb: `on node-7, devices [0, 1]`."""
 
     @abstractmethod
     def after(self, draft: Draft) -> None:
         """Applies itself to a draft of a snapshot. Raises ActionError when the draft has no such object."""
 
     def verb(self, code: str) -> str:  # noqa: ARG002 - most actions have one word for every reason
-        """Past participle for an Event's reason. code: of the reason that it was done for."""
+        """Past participle for an Event's reason. code: code of the action's reason."""
         return self.done
 
     @property
     def seat_changes(self) -> tuple[SeatChange, ...]:
-        """Pods that start, stop or move by it."""
+        """Pods that the action starts, stops or moves."""
         return ()
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """Its row in the table of `columns`."""
+        """Row of the action in the table of `columns`."""
         return ()
 
     def values(self) -> dict[str, Any]:
-        """Its fields by name, in their order. Not `asdict`, which copies deeply: a plan has thousands of actions."""
+        """Fields by name, in their order. Not `asdict`, which copies deeply: a plan has thousands of actions."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def touches(self) -> frozenset[str]:
-        """The objects that it changes, as `Kind/name`: what was planned on them later cannot happen when it fails."""
+        """Objects that the action changes, as `Kind/name`. If it fails, later steps on them are skipped."""
         nodes = (node for change in self.seat_changes for node in (change.node_before, change.node_after) if node)
         pods = (f"Pod/{change.pod}" for change in self.seat_changes)
         return frozenset((self.subject, *pods, *(f"Node/{node}" for node in nodes)))
@@ -83,7 +83,7 @@ class Action(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Scale(Action):
-    """Run this many instances of a service on each GPU type; types that are not named stay as they are."""
+    """Sets the number of a service's instances on each GPU type; types not listed stay unchanged."""
 
     service: str
     instances: Mapping[str, int]
@@ -106,7 +106,7 @@ class Scale(Action):
 
 @dataclass(frozen=True, slots=True)
 class Evict(Action):
-    """Stop a pod where it runs; its owner makes a new one, which is pending."""
+    """Stops a running pod; its owner creates a new one, which is pending."""
 
     pod: str
     node: str
@@ -141,7 +141,7 @@ class Evict(Action):
 
 @dataclass(frozen=True, slots=True)
 class Move(Action):
-    """Stop a pod on one node and start it on another."""
+    """Stops a pod on one node and starts it on another."""
 
     pod: str
     from_node: str
@@ -175,7 +175,7 @@ class Move(Action):
 
 @dataclass(frozen=True, slots=True)
 class Bind(Action):
-    """Start a pending pod on a node, on these devices."""
+    """Starts a pending pod on a node, on these devices."""
 
     pod: str
     node: str
@@ -234,7 +234,7 @@ class ReleaseClaim(Action):
 
 
 PREEMPTED = "Preempted"
-"""Code of the reason of an eviction that makes room for higher priority."""
+"""Reason code of an eviction that makes room for higher priority."""
 
 ACTIONS: tuple[type[Action], ...] = (Scale, Evict, Move, Bind, ReleaseClaim)
 """All actions, in the order in which `tonnage plan` prints them."""

@@ -1,4 +1,4 @@
-"""Nodes and devices that pods hold while actions are counted one by one: one check for the guard and for writes."""
+"""Occupancy of nodes and devices while actions are applied one by one, used by the guard and before writes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,60 +12,62 @@ from cluster.snapshot import Snapshot
 
 
 class Occupancy:
-    """Seats of pods and free capacity of nodes: those of a snapshot, changed by what is counted on top."""
+    """Nodes and devices of pods, and free capacity: those of a snapshot, updated by counted actions."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.free = snapshot.free()
         self.node = snapshot.pods.node.copy()
-        """Shape (pods,): row of the node, PENDING where there is none."""
+        """Shape (pods,): row of each pod's node, PENDING for none."""
         self.devices = snapshot.pods.devices.copy()
         """Shape (pods,): device masks."""
         self._eligible: dict[int, BoolArray] = {}
 
     def now(self) -> Snapshot:
-        """The snapshot with the seats as they are counted."""
+        """The snapshot with the counted nodes and devices of pods."""
         return replace(self.snapshot, pods=replace(self.snapshot.pods, node=self.node, devices=self.devices))
 
     def objection_to_bind(self, pod: str, node: str, devices: Sequence[int]) -> Reason | None:
-        """Why this pending pod cannot start on these devices of the node; None when it can."""
+        """Reason why this pending pod cannot start on these devices of the node; None if it can."""
         row, where = self.snapshot.pods.names.row(pod), self.snapshot.nodes.names.row(node)
         if row is None or where is None:
-            return Reason("NotFound", f"there is no such {f'pod as {pod} (yet)' if row is None else f'node as {node}'}")
+            return Reason(
+                "NotFound", f"pod {pod} does not exist (yet)" if row is None else f"node {node} does not exist"
+            )
         if self.node[row] != PENDING:
-            return Reason("AlreadyBound", f"{pod} runs on {self.snapshot.nodes.names[int(self.node[row])]} already")
+            return Reason("AlreadyBound", f"{pod} already runs on {self.snapshot.nodes.names[int(self.node[row])]}")
         if not self._eligible_for(int(self.snapshot.pods.shape[row]))[where]:
-            return Reason("NotEligible", f"{node} is cordoned, or its type, labels or taints keep {pod} away")
+            return Reason("NotEligible", f"{node} is cordoned, or its GPU type, labels or taints exclude {pod}")
         return self._objection_to_capacity(row, where, devices)
 
     def _objection_to_capacity(self, row: int, where: int, devices: Sequence[int]) -> Reason | None:
         shape, free = self.snapshot.pods.shapes[self.snapshot.pods.shape[row]], self.free
         if len(set(devices)) != shape.gpus:
-            return Reason("WrongDevices", f"it asks for {shape.gpus} devices and was given {list(devices)}")
+            return Reason("WrongDevices", f"it requests {shape.gpus} devices, but was assigned {list(devices)}")
         if free.cpu_milli[where] < shape.cpu_milli or free.memory_bytes[where] < shape.memory_bytes:
-            return Reason("OverCapacity", "CPU or memory of the node would be over-committed: others still hold it")
+            return Reason("OverCapacity", "CPU or memory of the node would be over-committed: other pods still hold it")
         for device in devices:
             if not 0 <= device < self.snapshot.nodes.gpus[where]:
                 return Reason("OverCapacity", f"the node has no device {device}")
             if free.gpu_milli[where, device] < shape.gpu_milli:
-                words = f"device {device} is still held by others: it has not {shape.gpu_milli} thousandths left"
+                words = f"device {device} is still held by other pods: less than {shape.gpu_milli} thousandths are free"
                 return Reason("OverCapacity", words)
         return None
 
     def objection_to_stop(self, pod: str, node: str) -> Reason | None:
-        """Why this pod cannot be stopped on the node; None when it runs there."""
+        """Reason why this pod cannot be stopped on the node; None if it runs there."""
         row = self.snapshot.pods.names.row(pod)
         if row is None:
-            return Reason("NotFound", f"there is no such pod as {pod} (yet)")
+            return Reason("NotFound", f"pod {pod} does not exist (yet)")
         runs_on = None if self.node[row] == PENDING else self.snapshot.nodes.names[int(self.node[row])]
         if runs_on != node:
-            return Reason("NotThere", f"{pod} does not run on {node}: it runs on {runs_on or 'no node'}")
+            return Reason("NotThere", f"{pod} does not run on {node}, but on {runs_on or 'no node'}")
         return None
 
     def objection_to_scale(self, service: str) -> Reason | None:
-        """Why this service cannot be scaled; None when it is there."""
+        """Reason why this service cannot be scaled; None if it exists."""
         if all(each.name != service for each in self.snapshot.services):
-            return Reason("NotFound", f"there is no such service as {service}")
+            return Reason("NotFound", f"service {service} does not exist")
         return None
 
     def objection_to_release(self, claim: str) -> Reason | None:
@@ -80,11 +82,11 @@ class Occupancy:
         return None
 
     def place(self, pod: str, node: str, devices: Sequence[int]) -> None:
-        """Counts a pod on a node, no longer where it was. Not checked again."""
+        """Count a pod on a node, and no longer where it was. Does not check again."""
         self.put(self.row(pod), self.where(node), device_mask(devices))
 
     def put(self, row: int, node: int, devices: int) -> None:
-        """Counts the pod in a row of the table on a node, or on none (PENDING), with a mask of devices."""
+        """Count the pod of a table row on a node, or on none (PENDING), with a mask of devices."""
         self._count(row, -1)
         self.node[row], self.devices[row] = node, devices
         self._count(row, 1)

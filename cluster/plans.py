@@ -1,4 +1,4 @@
-"""Plans: actions in phases with their reasons, what could not be done and why, and certificates of quality."""
+"""Plans: actions in phases with their reasons, unplaced workloads with theirs, and certificates of optimality."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ from cluster.demand import LengthGrid
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why something was decided: a code for machines, words for people, and the figures behind it."""
+    """Reason of a decision: a machine-readable code, a human-readable text, and the figures behind it."""
 
     code: str
     """CamelCase, stable, as in a Kubernetes condition's reason: `LeastBidPrice`, `NoGpuFree`."""
@@ -27,17 +27,17 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Steps that may happen together; a phase starts when the one before it is done."""
+    """Steps that may be applied concurrently; a phase starts after the one before it is done."""
 
     name: str
     steps: tuple[Step, ...]
     whole: bool = False
-    """All or nothing: when one step cannot be done, those that were done are undone (a gang's binds)."""
+    """Whether the steps are all or nothing (a gang's binds): if one cannot be applied, completed ones are undone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unplaced:
-    """A pod or gang that could not be placed now, with what was short where."""
+    """Pod or gang that could not be placed now, with the resource that was short."""
 
     workload: str
     """`Pod/namespace/name` or `Gang/namespace/name`."""
@@ -46,17 +46,17 @@ class Unplaced:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A verdict or a forecast that a decider states without an action: a node's health, a queue's growth."""
+    """Verdict or forecast of a decider without an action, such as a node's health or a queue's growth."""
 
     about: str
     """`Kind/name`: `Node/name`, `ModelService/namespace/name`."""
     reason: Reason
-    """What was found, as code, words and figures."""
+    """The finding, as code, text and figures."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A step that a plan held and the guard struck out."""
+    """Step of a plan that the guard removed."""
 
     step: Step
     reason: Reason
@@ -68,17 +68,17 @@ CutShort = Literal["", "work", "time"]
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """How good an answer is proven to be. For minimisation: bound ≤ optimum ≤ objective."""
+    """Proven quality of a solution. For minimisation: bound ≤ optimum ≤ objective."""
 
     objective: float
     bound: float
     solver: str
     seconds: float
     cut_short: CutShort = ""
-    """Limit that kept the search from closing the gap; empty for none."""
+    """Limit that ended the search before the gap was closed; empty for none."""
 
     def plus(self, other: "Certificate") -> "Certificate":
-        """The certificate of two parts that have nothing to do with each other."""
+        """Certificate of two independent parts together."""
         solver = self.solver if self.solver == other.solver else f"{self.solver}, {other.solver}"
         return Certificate(
             self.objective + other.objective,
@@ -97,23 +97,23 @@ class Certificate:
 
 
 def worse_cut(*cuts: CutShort) -> CutShort:
-    """Gravest of several limits: time before work before none."""
+    """Most severe of several limits: time before work before none."""
     return "time" if "time" in cuts else "work" if "work" in cuts else ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Routing:
-    """Which share of each bucket's requests goes to which GPU type. Without it a mix misses its SLO."""
+    """Fraction of each bucket's requests for each GPU type. The mix meets its SLO only with this routing."""
 
     grid: LengthGrid
     gpu_types: tuple[str, ...]
     weight: FloatArray
-    """Shape (inputs, outputs, gpu types); adds up to 1 over the types where the bucket has demand, else 0."""
+    """Shape (inputs, outputs, gpu types), 0 to 1; sums to 1 over the types where the bucket has demand, else to 0."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServicePlan:
-    """How many instances of which GPU types serve a service, at what cost, and how requests reach them."""
+    """Mix of a service: instances per GPU type, their cost, and the routing of requests to them."""
 
     service: str
     instances: Mapping[str, int]
@@ -122,28 +122,28 @@ class ServicePlan:
     routing: Routing | None
     certificate: Certificate | None
     notes: tuple[Reason, ...] = ()
-    """Which constraint binds, and what the next GPU or a looser SLO would save."""
+    """The binding constraint, and the savings from one more GPU or a looser SLO."""
     refusal: Reason | None = None
-    """Why no plan exists; then the running instances stay as they are."""
+    """Why no mix exists; the running instances then stay unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a brain proposes for one snapshot."""
+    """Proposal of the planning process (the brain) for one snapshot."""
 
     phases: tuple[Phase, ...] = ()
     unplaced: tuple[Unplaced, ...] = ()
     services: tuple[ServicePlan, ...] = ()
     refused: tuple[Refused, ...] = ()
     certificates: Mapping[str, Certificate] = field(default_factory=dict)
-    """Certificates of the whole plan by what they certify, e.g. `mix`, `gpu_packing`."""
+    """Certificates of the whole plan, by the part that they certify: `mix`, `gpu_packing`."""
     findings: tuple[Finding, ...] = ()
-    """Findings of all deciders, in their order; nothing is applied by them."""
+    """Findings of all deciders, in the deciders' order; they change nothing."""
     cut_short: tuple[Reason, ...] = ()
-    """Parts that time cut off. Empty: the same input gives this very plan on every machine, however busy."""
+    """Parts that the time limit ended early. Empty: the same input gives the same plan on every machine."""
 
     def steps(self) -> Iterator[Step]:
-        """All steps, in the order in which they are to happen."""
+        """All steps, in the order of application."""
         for phase in self.phases:
             yield from phase.steps
 
@@ -152,9 +152,9 @@ class Plan:
         return tuple(step.action for step in self.steps())
 
     def joined(self, other: "Plan") -> "Plan":
-        """This plan, followed by another one that was made for the world after this one.
+        """This plan followed by another one, made for the cluster after this one.
 
-        Certificates of one name speak of different parts of the cluster: their costs add up, and so do their bounds.
+        Certificates of the same name belong to different parts of the cluster: their costs add up, and so do bounds.
         """
         certificates = dict(self.certificates)
         for name, theirs in other.certificates.items():

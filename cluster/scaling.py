@@ -1,4 +1,4 @@
-"""Scaling a service: which of its pods a snapshot gains or loses."""
+"""Scaling of a service in a snapshot: the pods that it gains or loses."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -13,10 +13,10 @@ from cluster.workloads import ModelService
 
 
 def scaled(snapshot: Snapshot, name: str, instances: Mapping[str, int]) -> Snapshot:
-    """The snapshot with a service at the wanted instances: new ones pending, the last named ones gone.
+    """The snapshot with the wanted instances of a service: new ones are pending, the last in table order are removed.
 
-    Pending instances go before running ones, so scaling down disturbs as little as it can. instances: by GPU type.
-    Raises ActionError when there is no service `name`.
+    Pending instances are removed before running ones, so that scaling down disturbs as little as possible.
+    instances: by GPU type. Raises ActionError when there is no service `name`.
     """
     service = next((s for s in snapshot.services if s.name == name), None)
     if service is None:
@@ -65,7 +65,7 @@ def service_pods(pods: PodTable, service: str, gpu_type: str) -> list[int]:
 
 
 def without_pods(pods: PodTable, rows: Iterable[int]) -> PodTable:
-    """The table without these rows; the order of the others stays."""
+    """The table without these rows; the others keep their order."""
     gone = set(rows)
     keep = np.array([row for row in range(len(pods)) if row not in gone], dtype=np.int64)
     return PodTable(

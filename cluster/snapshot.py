@@ -1,4 +1,4 @@
-"""The cluster at one instant: immutable, columnar, and able to say what it becomes after some actions."""
+"""Snapshot of the cluster at one instant: immutable, columnar, with a function for the state after some actions."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,19 +18,19 @@ from cluster.workloads import Gang, IdleClaim, LeftOut, ModelService
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Free:
-    """What is left on each node: a mutable copy that belongs to whoever asked for it."""
+    """Free capacity of each node: a mutable copy owned by the caller."""
 
     cpu_milli: IntArray
-    """Shape (nodes,)."""
+    """Shape (nodes,); thousandths of cores."""
     memory_bytes: IntArray
     """Shape (nodes,)."""
     gpu_milli: IntArray
-    """Shape (nodes, widest node's GPUs); thousandths left of each device, 0 where there is no such device."""
+    """Shape (nodes, maximum GPUs per node); free thousandths of each device, 0 where the node has no such device."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """What was observed, with the age of each part. Deciders see nothing else."""
+    """Observed state of the cluster, with the age of each part. Deciders have no other input."""
 
     at_s: float
     gpu_types: tuple[GpuType, ...]
@@ -40,31 +40,31 @@ class Snapshot:
     services: tuple[ModelService, ...] = ()
     profiles: tuple[ThroughputProfile, ...] = ()
     observed_at_s: Mapping[str, float] = field(default_factory=dict)
-    """When each part was last seen (`nodes`, `pods`, `services`); a part that is missing is as old as `at_s`."""
+    """When each part (`nodes`, `pods`, `services`) was last observed; a missing part has the instant `at_s`."""
     power: PowerTable | None = None
-    """Watts: None where nobody declared a power domain, and then no limit is ever touched."""
+    """State of power domains; None if none is declared, and then no power limit is ever changed."""
     facts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Figures that deciders need of objects, by decider and by the object's name: for facts that fill no columns. A
+    """Figures of objects that a decider needs, by decider and by the object's name: for facts that fill no columns. A
     decider with tables of its own has an optional field here instead, as power has."""
     half_started_since_s: Mapping[str, float] = field(default_factory=dict)
-    """Gangs that run with fewer members than they need while others wait: since when, seconds since the epoch."""
+    """Instant since which a gang runs with too few members while others wait, by gang; seconds since the epoch."""
     released_at_s: Mapping[str, float] = field(default_factory=dict)
-    """Pods that were released towards their node and that another scheduler has yet to bind: when, likewise."""
+    """Instant at which a pod's gate was removed, for pods that kube-scheduler has not bound yet; likewise."""
     idle_claims: tuple[IdleClaim, ...] = ()
-    """Claims whose devices nothing uses, because their pods have no node."""
+    """Claims whose devices are unused, because their pods have no node."""
     left_out: tuple[LeftOut, ...] = ()
-    """Pods that wait to be placed and that are not in `pods`, because they cannot be planned for, with the reasons."""
+    """Pending pods that are not in `pods` because they cannot be planned, with the reasons."""
 
     @property
     def gpu_type_names(self) -> tuple[str, ...]:
         return tuple(gpu_type.name for gpu_type in self.gpu_types)
 
     def age_s(self, part: str) -> float:
-        """How old the newest sight of a part is."""
+        """Age of the last observation of a part, seconds."""
         return self.at_s - self.observed_at_s.get(part, self.at_s)
 
     def free(self) -> Free:
-        """What bound pods leave over. Negative where a node is over-committed, so that nobody adds to it."""
+        """Capacity that bound pods leave free. Negative on an over-committed node, so that nothing is added to it."""
         nodes, pods = self.nodes, self.pods
         width = int(nodes.gpus.max(initial=0))
         gpu = np.where(np.arange(width) < nodes.gpus[:, None], WHOLE_GPU_MILLI, 0).astype(np.int64)
@@ -80,9 +80,9 @@ class Snapshot:
         return left
 
     def after(self, actions: Iterable["Change"]) -> "Snapshot":
-        """The snapshot that a world which obeys would show after these actions.
+        """The snapshot after these actions, if all of them succeed.
 
-        Raises ActionError when an action names a pod, node or service that is not here.
+        Raises ActionError when an action names a pod, node or service that the snapshot does not have.
         """
         draft = _Rewrite(self)
         for action in actions:
@@ -91,29 +91,29 @@ class Snapshot:
 
 
 class Draft(Protocol):
-    """A snapshot while actions apply themselves to it, one after another."""
+    """Snapshot under change, to which actions apply themselves one after another."""
 
     def place(self, pod: str, node: str, devices: tuple[int, ...]) -> None:
-        """Puts a pod on a node, from where it is."""
+        """Puts a pod on a node, wherever it was before."""
         ...
 
     def stop(self, pod: str) -> None:
-        """Takes a pod off its node; it is pending then."""
+        """Removes a pod from its node; it is pending afterwards."""
         ...
 
     def rewrite(self, change: Callable[[Snapshot], Snapshot]) -> None:
-        """Replaces the snapshot as it is by now: what a seat of a pod cannot express."""
+        """Replaces the present snapshot, for changes other than a pod's node and devices."""
         ...
 
 
 class Change(Protocol):
-    """Anything that applies itself to a draft: an action (cluster/actions.py)."""
+    """Object that applies itself to a draft: an action (cluster/actions.py)."""
 
     def after(self, draft: Draft) -> None: ...
 
 
 class _Rewrite:
-    """Draft of a snapshot: copies of the columns that actions change, frozen into a new snapshot at the end."""
+    """Draft of a snapshot: copies of the columns that actions change, made into a new snapshot at the end."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._start_from(snapshot)
@@ -137,7 +137,7 @@ class _Rewrite:
         self.node[row], self.devices[row] = PENDING, 0
 
     def rewrite(self, change: Callable[[Snapshot], Snapshot]) -> None:
-        # At once: later actions may bind pods that this change adds.
+        # Applied immediately: later actions may bind pods that this change adds.
         self._start_from(change(self.now()))
 
     def _pod(self, name: str) -> int:

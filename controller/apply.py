@@ -1,16 +1,16 @@
-"""Carrying a plan out: phase by phase, and nothing on top of something that failed."""
+"""Application of a plan, phase by phase; steps that depend on a failed step are skipped."""
 
 from cluster.plans import Phase, Plan, Reason, Step
 from controller.ports import Outcome, Undone, World
 
 
 def carry_out(world: World, plan: Plan) -> Outcome:
-    """Apply a plan phase by phase; the steps of a phase may happen together.
+    """Apply a plan phase by phase; the steps of a phase may be applied concurrently.
 
-    A step that fails is not retried: the next cycle sees reality. Steps that touch a node, pod or service that a failed
-    step touched are skipped, for they were planned on its success. A whole phase of which a step must be skipped is not
-    begun. One that breaks halfway is left to the next cycle, which completes it, or takes it back when that does not
-    come about in time (gang_rollback.py): a write that lost a race is no reason to stop a hundred others.
+    A failed step is not retried: the next cycle observes the actual state. Steps on a node, pod or service of a failed
+    step are skipped, because they were planned on its success. A whole phase with a skipped step is not started. One
+    that fails halfway is left to the next cycle, which completes it, or rolls it back after a deadline
+    (gang_rollback.py): one lost write race is no reason to stop a hundred other pods.
     """
     done: list[Step] = []
     undone: list[Undone] = []
@@ -21,11 +21,14 @@ def carry_out(world: World, plan: Plan) -> Outcome:
     return Outcome(tuple(done), tuple(undone))
 
 
-def _carry_out_phase(world: World, phase: Phase, spoilt: set[str]) -> tuple[list[Step], list[Undone]]:
-    sound = [step for step in phase.steps if not spoilt & step.action.touches()]
-    undone = [Undone(step, _skipped(step, spoilt)) for step in phase.steps if spoilt & step.action.touches()]
+def _carry_out_phase(world: World, phase: Phase, failed: set[str]) -> tuple[list[Step], list[Undone]]:
+    sound = [step for step in phase.steps if not failed & step.action.touches()]
+    undone = [Undone(step, _skipped(step, failed)) for step in phase.steps if failed & step.action.touches()]
     if phase.whole and undone:
-        return [], undone + [Undone(step, Reason("NotWhole", f"{phase.name} cannot be whole")) for step in sound]
+        return [], undone + [
+            Undone(step, Reason("NotWhole", f"{phase.name} is all or nothing, and one of its steps was skipped"))
+            for step in sound
+        ]
     done = []
     for step, error in zip(sound, world.apply([step.action for step in sound]), strict=True):
         if error is None:
@@ -35,5 +38,5 @@ def _carry_out_phase(world: World, phase: Phase, spoilt: set[str]) -> tuple[list
     return done, undone
 
 
-def _skipped(step: Step, spoilt: set[str]) -> Reason:
-    return Reason("Skipped", f"an earlier step on {', '.join(sorted(spoilt & step.action.touches()))} failed")
+def _skipped(step: Step, failed: set[str]) -> Reason:
+    return Reason("Skipped", f"an earlier step on {', '.join(sorted(failed & step.action.touches()))} failed")

@@ -1,4 +1,4 @@
-"""One cycle of the loop: observe, decide, guard, apply, report."""
+"""One cycle of the control loop: observe, decide, guard, apply, report."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,32 +16,32 @@ STAGES = ("observe", "plan", "guard", "apply", "report")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cycle:
-    """What one cycle saw, wanted and did: the record for support bundles and replay."""
+    """Record of one cycle for support bundles and replay: its snapshot, plans and outcome."""
 
     snapshot: Snapshot
     plan: Plan
-    """The guarded plan: what was struck out stands in `plan.refused`."""
+    """The plan after the guard; removed steps are in `plan.refused`."""
     outcome: Outcome
     stage_s: Mapping[str, float] = field(default_factory=dict)
-    """How long each stage of `STAGES` took, seconds."""
+    """Duration of each stage of `STAGES`, seconds."""
     wanted: Plan = field(default_factory=Plan)
-    """The plan of the brain, before the guard."""
+    """The brain's plan, before the guard."""
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing was planned: the world is as the deciders want it, or as near as they can bring it."""
+        """Whether the plan has no actions: the cluster is as wanted, or as close to it as the deciders can get."""
         return not self.plan.actions
 
 
 def stopped() -> float:
-    """A clock that stands still: for whoever does not ask how long things take."""
+    """Clock that always shows 0, for callers that need no durations."""
     return 0.0
 
 
 def run_cycle(world: World, brain: Brain, limits: Limits, deadline_s: float, clock: Clock = stopped) -> Cycle:
-    """One turn. Raises ObservationError when the world cannot be seen; then nothing was decided.
+    """Run one cycle. Raises ObservationError when the cluster cannot be observed; then nothing is decided.
 
-    clock: monotonic seconds, for `Cycle.stage_s` alone; nothing is decided by it.
+    clock: monotonic seconds, only for `Cycle.stage_s`; decisions do not depend on it.
     """
     marks_s = [clock()]
     snapshot = world.observe()

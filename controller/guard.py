@@ -1,4 +1,4 @@
-"""The guard: the last, pure check of a plan. What it strikes out is reported, not applied."""
+"""Guard: the last check of a plan before it is applied. Steps that it removes are reported, not applied."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -28,23 +28,23 @@ REASONS = (
     "UnknownAction",
     "WrongDevices",
 )
-"""Every code with which the guard strikes a step out: counters of them start at 0, so that the first shows as one."""
+"""Codes with which the guard refuses steps. Their counters start at 0, so that the first refusal shows as a rise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one plan may do, whatever the deciders think."""
+    """Limits on what one plan may do, independent of the deciders."""
 
     max_evictions_share: float = 0.05
-    """Share of the running pods that one plan may stop or move. Chosen: a mistaken plan hurts 1 pod in 20."""
+    """Fraction of the running pods that one plan may stop or move. Chosen: a wrong plan disturbs 1 pod in 20."""
     max_evictions_floor: int = 10
-    """So many may always be stopped, else small fleets could never preempt."""
+    """Number of pods that may always be stopped; otherwise small fleets could never preempt."""
     max_age_s: float = 60.0
-    """Evidence older than this is not acted on. Chosen: two missed 30-s relists."""
+    """Maximum age of observations to act on. Chosen: two missed 30-s relists."""
 
 
 class Guarded:
-    """The cluster while a plan is walked through: the draft that accepted steps apply themselves to."""
+    """Cluster state during the check of a plan: the draft to which accepted steps apply themselves."""
 
     def __init__(self, snapshot: Snapshot, limits: Limits) -> None:
         self.limits = limits
@@ -77,7 +77,7 @@ class Guarded:
         self._journal, self._evictions_before = [], self.evictions_left
 
     def take_phase_back(self) -> None:
-        """Puts every pod back where it was when the phase began."""
+        """Restore the node and devices that every pod had when the phase began."""
         for row, node, devices in reversed(self._journal):
             self._put(row, node, devices)
         self.evictions_left = self._evictions_before
@@ -92,14 +92,14 @@ class Guarded:
         if self.watts is None or not extra or self.watts.bears(where, int(held[0]) + extra):
             return None
         need_w, left_w = self.watts.need_w(where, extra), self.watts.left_w(where)
-        words = f"its floor takes {need_w:.0f} W more, and {self.watts.tightest(where)} has {left_w:.0f} W left"
+        words = f"its power floor needs {need_w:.0f} W more, but {self.watts.tightest(where)} has {left_w:.0f} W left"
         return Reason("NoPowerHeadroom", words, {"need_w": need_w, "headroom_w": left_w})
 
     def objection_to_stop(self, pod: str, node: str) -> Reason | None:
         if why := self.seats.objection_to_stop(pod, node):
             return why
         if self.evictions_left <= 0:
-            return Reason("TooManyEvictions", "this plan has stopped as many pods as one plan may")
+            return Reason("TooManyEvictions", "this plan already stops the maximum number of pods")
         return None
 
     def objection_to_move(self, move: Move) -> Reason | None:
@@ -113,18 +113,18 @@ class Guarded:
         return why
 
     def broken_gangs(self, kept: list[Step]) -> Iterator[Reason]:
-        """Gangs that these steps would leave started in part."""
+        """Gangs of which these steps would start only a part."""
         pods = self.snapshot.pods
         rows = [pods.names.row(change.pod) for step in kept for change in step.action.seat_changes]
         for gang in {int(pods.gang[row]) for row in rows if row is not None} - {-1}:
             wanted = self.snapshot.gangs[gang]
             running = int((self.seats.node[pods.gang == gang] != PENDING).sum())
             if 0 < running < wanted.min_members:
-                words = f"{wanted.name} would run with {running} of at least {wanted.min_members} members"
+                words = f"{wanted.name} would run with {running} members, but needs at least {wanted.min_members}"
                 yield Reason("GangNotWhole", words, {"running": running, "min_members": wanted.min_members})
 
     def _put(self, row: int, node: int, devices: int) -> None:
-        """Put a pod on a node (or nowhere) and charge it there, not where it was."""
+        """Put a pod on a node (or on none) and count it there, not where it was."""
         was = int(self.seats.node[row])
         self._journal.append((row, was, int(self.seats.devices[row])))
         self.seats.put(row, node, devices)
@@ -140,12 +140,12 @@ def _objection_to_scale(guarded: Guarded, scale: Scale) -> Reason | None:
     if why := guarded.seats.objection_to_scale(scale.service):
         return why
     if any(count < 0 for count in scale.instances.values()):
-        return Reason("NegativeInstances", f"{dict(scale.instances)} asks for fewer than none")
+        return Reason("NegativeInstances", f"{dict(scale.instances)} contains a negative number")
     return None
 
 
 Objection = Callable[[Guarded, Any], Reason | None]
-"""Why an action must not be done to the cluster as the steps before it leave it; None when it may."""
+"""Function that returns why an action must not be applied after the steps before it; None if it may."""
 
 OBJECTIONS: Mapping[type[Action], Objection] = {
     Bind: lambda guarded, bind: guarded.objection_to_bind(bind.pod, bind.node, bind.devices),
@@ -154,16 +154,16 @@ OBJECTIONS: Mapping[type[Action], Objection] = {
     ReleaseClaim: lambda guarded, release: guarded.seats.objection_to_release(release.claim),
     Scale: _objection_to_scale,
 }
-"""The guard's rule for each action. One that is missing is refused."""
+"""Rule of the guard for each action. Actions without a rule are refused."""
 
 
 def guard(
     snapshot: Snapshot, plan: Plan, limits: Limits, objections: Mapping[type[Action], Objection] = OBJECTIONS
 ) -> Plan:
-    """The plan without the steps that must not be done; those stand in `refused`, each with its reason.
+    """The plan without the steps that must not be applied; those are in `refused`, each with its reason.
 
-    Checks every step against the cluster as the steps before it leave it: existence, eligibility, every device's
-    capacity, gangs whole, at most so many evictions, nothing on stale evidence.
+    Checks every step against the cluster after the steps before it: existence, eligibility, capacity of every device,
+    whole gangs, the limit on evictions, and the age of the observations.
     """
     guarded = Guarded(snapshot, limits)
     phases: list[Phase] = []
@@ -190,7 +190,7 @@ def _phase(
             struck.append(Refused(step, why))
     broken = next(guarded.broken_gangs(kept), None)
     if phase.whole and struck:
-        broken = Reason("NotWhole", f"{phase.name} must happen whole, and one of its steps was refused")
+        broken = Reason("NotWhole", f"{phase.name} is all or nothing, and one of its steps was refused")
     if broken is None:
         return kept, struck
     guarded.take_phase_back()
@@ -199,7 +199,7 @@ def _phase(
 
 def _objection(guarded: Guarded, action: Action, objections: Mapping[type[Action], Objection]) -> Reason | None:
     if (age := guarded.snapshot.age_s("pods")) > guarded.limits.max_age_s:
-        return Reason("StaleEvidence", f"the pods were last seen {age:.0f} s ago", {"age_s": age})
+        return Reason("StaleEvidence", f"the pods were last observed {age:.0f} s ago", {"age_s": age})
     objection = objections.get(type(action))
     if objection is None:
         return Reason("UnknownAction", f"the guard has no rule for {type(action).__name__}")

@@ -1,4 +1,4 @@
-"""The border to a cluster: what can be seen of it and done to it. Kubernetes is one world, the simulator another."""
+"""Ports of the control loop: the cluster as a `World` (Kubernetes or the simulator), and the planner as a `Brain`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from cluster.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """A step that was allowed and yet is not so in the world: it failed or was skipped."""
+    """Step that passed the guard but was not applied: it failed or was skipped."""
 
     step: Step
     reason: Reason
@@ -20,39 +20,39 @@ class Undone:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a plan, step by step."""
+    """Result of applying a plan: the steps that were done and those that were not."""
 
     done: tuple[Step, ...] = ()
     undone: tuple[Undone, ...] = ()
 
 
 class World(Protocol):
-    """A cluster that can be watched and changed. One contract test suite runs against every implementation."""
+    """Cluster that can be observed and changed. One contract test suite runs against every implementation."""
 
     def observe(self) -> Snapshot:
-        """The whole picture now. Raises ObservationError when it cannot be had: a half picture is never planned on."""
+        """Complete snapshot of the cluster. Raises ObservationError if any part is missing: plans need all parts."""
         ...
 
     def apply(self, actions: Sequence[Action]) -> Sequence[ActionError | None]:
-        """Make these so and read them back; they do not depend on each other and may happen together.
+        """Apply these independent actions, possibly concurrently, and read the results back.
 
-        Answers in the same order: None for one that is so, else why not; then that one has changed nothing. A world
-        may decline a Move: Kubernetes cannot.
+        Results in the same order: None for success, otherwise the error; that action then has changed nothing. A world
+        may refuse a Move: Kubernetes cannot move pods.
         """
         ...
 
     def report(self, plan: Plan, outcome: Outcome) -> None:
-        """Tell people: what was done and why, what was not and why."""
+        """Report to users what was done and what was not, with the reasons."""
         ...
 
 
 class Brain(Protocol):
-    """Same snapshot and seed, same plan, whoever thinks."""
+    """Planner: in this process or a remote one. The same snapshot and seed give the same plan."""
 
     def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
-        """A plan for this snapshot, at most `deadline_s` from now."""
+        """Plan for this snapshot, made within `deadline_s`."""
         ...
 
 
 PLANNED_LOCALLY = "PlannedLocally"
-"""Code of a plan's note: the brain that should have made it was not available."""
+"""Code of a plan's note: the remote brain was unavailable, so the plan was made locally."""

@@ -1,4 +1,4 @@
-"""The settings of the operator: one file and the environment, read once at the start and checked wholly."""
+"""Settings of the operator, from one file and the environment; read once at the start and validated completely."""
 
 import socket
 import uuid
@@ -17,174 +17,173 @@ PREFIX = "TONNAGE_"
 
 
 class Part(BaseModel):
-    """A group of settings."""
+    """Group of settings."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class PoolSettings(Part):
-    """Set of nodes that share a placement mode."""
+    """Pool of nodes with the same placement mode."""
 
     placer: Literal["bind", "dra", "gate"]
-    """bind: Tonnage binds pods with `schedulerName: tonnage`; only for nodes that no other scheduler uses.
-    dra: Tonnage allocates exact devices to the ResourceClaims of pods, then places these by bind or by gate, as they
-    ask; only for nodes whose claims no other scheduler allocates.
-    gate: kube-scheduler binds pods after Tonnage has removed the gate `tonnage.dev/placement`."""
+    """Placement mode. bind: Tonnage binds pods with `schedulerName: tonnage`; only for nodes that no other scheduler
+    uses. dra: Tonnage allocates exact devices to the ResourceClaims of pods, then places the pods by bind or gate,
+    as their spec requests; only for nodes whose claims no other scheduler allocates. gate: kube-scheduler binds pods
+    after Tonnage has removed the gate `tonnage.dev/placement`."""
     selector: dict[str, str] = {}
-    """Labels of the nodes; empty: all that no pool before has."""
+    """Labels of the nodes; empty: all nodes that are in no earlier pool."""
 
 
 class LeaseSettings(Part):
-    """Where leadership is held."""
+    """Lease for leader election."""
 
     namespace: str = Field(default="tonnage-system", min_length=1)
     name: str = Field(default="tonnage", min_length=1)
 
 
 class BrainSettings(Part):
-    """Where is decided."""
+    """Planning process (the brain): in the operator or outside it."""
 
     mode: Literal["inline", "embedded", "cluster"] = "inline"
-    """inline: in this process. embedded: on a Ray of its own, in child processes on this machine; 0.5 GB more. cluster:
-    on a Ray cluster, by way of the brain server at `address`. While there is no Ray, this process plans by a heuristic.
-    """
+    """inline: plans in this process. embedded: plans in a private Ray, in child processes on this machine; 0.5 GB more
+    memory. cluster: plans on a Ray cluster, through the brain server at `address`. While Ray is unavailable, this
+    process plans with a heuristic."""
     address: str = Field(default="", pattern=r"^$|^.+:[0-9]+$")
-    """`host:port` of the brain server (`tonnage brain serve`); only of mode cluster."""
+    """`host:port` of the brain server (`tonnage brain serve`); only for mode cluster."""
     token_file: str = ""
-    """File with the token that the brain server knows as well, 16 bytes at least; read anew for each connection."""
+    """File with the token shared with the brain server, at least 16 bytes; read again for each connection."""
     planners: int = Field(default=1, ge=1, le=64)
-    """Actors that plan; more than one are of use when `shares` is. Of a cluster, the server says how many."""
+    """Number of planning actors; above 1 only useful if `shares` is, too. In mode cluster the server decides."""
     shares: int = Field(default=1, ge=1, le=256)
-    """Into how many parts the fleet is divided at most, to be packed in parallel. Only nodes that share no pod are
-    divided: pools that pods choose by node selectors or GPU types."""
+    """Maximum number of parts into which the fleet is divided for packing in parallel. Two nodes are in different parts
+    only if no pod can run on both: pods choose between them by node selectors or GPU types."""
 
 
 class PowerTlsSettings(Part):
-    """Files of mutual TLS with the agents, PEM; read anew when they change."""
+    """PEM files for mutual TLS with the agents; read again when they change."""
 
     ca: str = Field(min_length=1)
-    """Who signs the agents' certificates."""
+    """CA certificates that sign the agents' certificates."""
     certificate: str = Field(min_length=1)
     key: str = Field(min_length=1)
 
 
 class PowerSettings(Part):
-    """Watts: leases to the agents on the nodes, by PowerDomain objects."""
+    """Power control: signed power leases for the agents on the nodes, by PowerDomain objects."""
 
     enabled: bool = False
-    """Whether agents are served. Without it no PowerDomain has a status and no device is ever limited."""
+    """Whether power control is on. Without it no PowerDomain has a status, and no device is ever limited."""
     port: int = Field(default=9464, ge=0, le=65_535)
-    """Where agents find the leader, at `host`; 0: any."""
+    """Port for agents, at `host`; 0: any free port."""
     keys: str = "/etc/tonnage-keys"
-    """Folder with the fleet's keys, one file each of 32 bytes at least; the newest is the one whose name comes last."""
+    """Folder with the fleet's keys, one per file, at least 32 bytes; the file whose name sorts last is the newest."""
     tls: PowerTlsSettings | None = None
-    """Signatures keep others from speaking, TLS also from listening."""
+    """TLS for the agents' connections. Signatures already authenticate messages; TLS also encrypts them."""
     control_delay_s: float = Field(default=2.0, gt=0, le=300)
-    """From a decision to its effect being read back: 2 in band, 45 through BMCs."""
+    """Delay from a decision until its effect is read back: 2 s in band, 45 s through BMCs."""
     stale_s: float = Field(default=10.0, ge=1, le=600)
-    """A device that was not heard for so long counts at its worst case and is sent to its floor."""
+    """Age from which a device's readings are stale: it then counts at its worst case, and is capped at its floor."""
     lease_s: float = Field(default=10.0, ge=1, le=600)
-    """Life of a lease; an agent whose lease has ended goes to its floor by itself."""
+    """Duration of a power lease; when it expires, the agent lowers its devices to their floors on its own."""
     burst_share: float = Field(default=1.0, ge=0, le=1)
-    """How much of the bursts that breakers stand may be used; 0 makes every lease a hard limit."""
+    """Usable fraction of the overload that breakers tolerate; 0 makes every lease a hard limit."""
     learn_hours: bool = True
-    """Whether pods of services go where their hours stack least on the peaks of power domains. Until a leader has read
-    draws for a day, nothing is known."""
+    """Whether pods of services are placed so that their daily peaks add least to the peaks of power domains. Takes
+    effect once a leader has read power draws for a day."""
 
 
 class LimitSettings(Part):
-    """How much one plan may do, whatever the deciders think."""
+    """Limits on what one plan may do, independent of the deciders."""
 
     max_evictions_share: float = Field(default=0.05, ge=0, le=1)
-    """Share of the running pods. A mistaken plan hurts 1 pod in 20."""
+    """Fraction of the running pods that one plan may stop. Chosen: a wrong plan disturbs 1 pod in 20."""
     max_evictions_floor: int = Field(default=10, ge=0)
-    """So many may always be stopped, else small fleets could never preempt."""
+    """Number of pods that one plan may always stop; otherwise small fleets could never preempt."""
     max_age_s: float = Field(default=180.0, gt=0, le=3600)
-    """Evidence older than this is not acted on. A quiet watch is heard of every minute; two bookmarks may be missed."""
+    """Maximum age of observations to act on. A quiet watch gets a bookmark every minute; two may be missed."""
 
 
 class RecordSettings(Part):
-    """The last cycles, kept in memory for support bundles (`tonnage bundle`)."""
+    """Recording of the last cycles, in memory, for support bundles (`tonnage bundle`)."""
 
     enabled: bool = True
-    """Whether cycles are recorded, and served at /debug/bundle of the probe port."""
+    """Whether cycles are recorded and served at /debug/bundle of the probe port."""
     keep_s: float = Field(default=3600.0, ge=60, le=86_400)
-    """Older cycles are dropped. Chosen: Events live for an hour too."""
+    """Maximum age of recorded cycles. Chosen: the API server keeps Events for an hour, too."""
     most_cycles: int = Field(default=1000, ge=1, le=100_000)
     most_bytes: int = Field(default=32 * 2**20, ge=2**20, le=2**30)
-    """Memory of all recorded cycles together; the oldest go first."""
+    """Maximum memory of all recorded cycles together; the oldest are dropped first."""
 
 
 class OperatorSettings(BaseSettings):
-    """Everything that an operator's run depends on. The environment (TONNAGE_POLICY, TONNAGE_LEASE__NAMESPACE) goes
-    before the file."""
+    """All settings of the operator. The environment (TONNAGE_POLICY, TONNAGE_LEASE__NAMESPACE) overrides the file."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, validate_default=True
     )
 
     kubeconfig: str = ""
-    """Empty: the service account of the pod, or else the file that kubectl would read."""
+    """Path of a kubeconfig; empty: the pod's service account, or else the file that kubectl would read."""
     context: str = ""
-    """Of the kubeconfig; empty: its current one."""
+    """Context in the kubeconfig; empty: its current one."""
     identity: str = Field(default_factory=lambda: f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}", min_length=1)
-    """Of this process in the Lease. Never the same twice, so that a restart is a new leader."""
+    """Identity of this process in the Lease. Different at every start, so that a restart is a new leader."""
     lease: LeaseSettings = LeaseSettings()
     fenced: bool = False
-    """Whether the API server refuses writes of earlier leaders, as the chart's policy makes it do. A new leader then
-    waits until it does so before it writes anything itself."""
+    """Whether the API server rejects writes of earlier leaders, by the chart's admission policy. A new leader then
+    waits until the policy is active before it writes anything."""
     pools: Annotated[tuple[PoolSettings, ...], Field(min_length=1, max_length=64)] = (PoolSettings(placer="gate"),)
-    """The first that has a node's labels tells how pods get there."""
+    """Pools of nodes; the first pool whose selector matches a node sets its placement mode."""
     dra_drivers: Annotated[dict[str, str], Field(min_length=1, max_length=8)] = {
         "gpu.amd.com": "amd.com/gpu",
         "gpu.nvidia.com": "nvidia.com/gpu",
     }
-    """Drivers whose devices Tonnage allocates in pools of `dra`, each with the resource of the GPUTypes that it offers.
-    Devices of other drivers are left alone, and a claim that asks for one is not allocated."""
+    """DRA drivers whose devices Tonnage allocates in pools of mode dra, each with the resource name of its GPUTypes.
+    Devices of other drivers are ignored, and a claim that requests one is not allocated."""
     policy: str = "tonnage"
     """Packing policy."""
     planner: Literal["packing", "columns"] = "packing"
-    """packing: pod by pod under the policy. columns: all that waits at once, onto nodes that together cost least an
-    hour, with a proven bound; for large batches on fleets whose idle nodes are given back."""
+    """packing: places pod by pod under the policy. columns: places all pending pods together onto the nodes with the
+    lowest total cost per hour, with a proven bound; for large batches on fleets that release idle nodes."""
     preempt: bool = True
     """Whether pods of lower priority are stopped for those of higher priority."""
     change_price_per_hour: float = Field(default=0.05, ge=0, le=1000)
-    """Dollars per hour that each instance started or stopped must save. Chosen: a twentieth of a small GPU's price, so
-    that rounding in measured demand moves nothing."""
+    """Dollars per hour that each started or stopped instance must save. Chosen: a twentieth of a small GPU's price, so
+    that rounding in measured demand causes no change."""
     hold_s: float = Field(default=300.0, ge=0, le=86_400)
-    """A service that can still serve its demand is not changed again so soon after a change. Chosen: starting an
-    instance takes minutes, and demand is measured over as long."""
+    """Minimum time between two changes of a service that can still serve its demand. Chosen: starting an instance takes
+    minutes, and demand is measured over a similar time."""
     interval_s: float = Field(default=1.0, ge=0.05, le=60)
-    """Between the starts of two cycles at least. A gang's pods arrive within it."""
+    """Minimum time between the starts of two cycles. Chosen so that the pods of a gang arrive within it."""
     resync_s: float = Field(default=30.0, ge=1, le=600)
-    """A cycle runs after so long even when nothing changed."""
+    """Maximum time between two cycles: one runs even if nothing changed."""
     plan_deadline_s: float = Field(default=2.0, gt=0, le=60)
-    """How long deciding may take. It measures out the work, the same on every machine; time ends it where that takes
-    longer, and the plan then says so."""
+    """Time for planning. It sets an amount of work that is the same on every machine; if that takes longer, planning
+    ends at the deadline and the plan reports it."""
     gang_deadline_s: float = Field(default=300.0, ge=1, le=86_400)
-    """A gang that runs with fewer members than it needs, and cannot be completed for so long, is stopped whole."""
+    """Time after which a gang that runs with too few members, and cannot be completed, is stopped as a whole."""
     release_deadline_s: float = Field(default=60.0, ge=1, le=86_400)
-    """A pod whose gate was removed and that kube-scheduler has not bound for so long is evicted, if its owner makes it
-    anew. It binds within milliseconds; the rest is for volumes that must first be made."""
+    """Time after which a pod whose gate was removed, but that kube-scheduler has not bound, is evicted if its owner
+    recreates it. Binding takes milliseconds; the remaining time is for volumes that must be provisioned first."""
     brain: BrainSettings = BrainSettings()
-    """Where is decided."""
+    """Planning process."""
     power: PowerSettings = PowerSettings()
     limits: LimitSettings = LimitSettings()
     record: RecordSettings = RecordSettings()
     host: str = "0.0.0.0"  # noqa: S104 - a pod is reached from its node and from Prometheus
-    """Address of the endpoints."""
+    """Listen address of all endpoints."""
     probe_port: int = Field(default=8081, ge=0, le=65_535)
-    """/healthz and /readyz; 0: any."""
+    """Port of /healthz and /readyz; 0: any free port."""
     metrics_port: int = Field(default=8080, ge=0, le=65_535)
-    """/metrics; 0: any."""
+    """Port of /metrics; 0: any free port."""
     log_format: Literal["auto", "json", "text"] = "auto"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 def read_settings(path: Path | None = None, **given: Any) -> OperatorSettings:
-    """Settings of a file, the environment and `given`, of which each goes before those before it.
+    """Settings from a file, the environment and `given`; later sources override earlier ones.
 
-    Raises ConfigError with every mistake.
+    Raises ConfigError with all errors.
     """
 
     class FromFile(OperatorSettings):
@@ -214,7 +213,7 @@ def read_settings(path: Path | None = None, **given: Any) -> OperatorSettings:
 
 
 class GivenSettings(OperatorSettings):
-    """Settings of what is given and of the defaults alone, as another process has them: no environment is read."""
+    """Settings from given values and defaults only, for settings of another process: reads no environment."""
 
     @classmethod
     def settings_customise_sources(
@@ -229,9 +228,9 @@ class GivenSettings(OperatorSettings):
 
 
 def settings_from(content: Mapping[str, Any], where: str = "settings") -> OperatorSettings:
-    """Settings of this content and the defaults.
+    """Settings from this content and the defaults.
 
-    where: the content's place, for mistakes. Raises ConfigError with every mistake.
+    where: origin of the content, for error messages. Raises ConfigError with all errors.
     """
 
     try:
@@ -245,9 +244,9 @@ def settings_from(content: Mapping[str, Any], where: str = "settings") -> Operat
 
 
 def with_changes(settings: OperatorSettings, **changes: Any) -> OperatorSettings:
-    """The settings with those of these changes that are not None; the caller answers for their ranges.
+    """The settings with all changes that are not None. Ranges are not checked.
 
-    Raises ConfigError for what no single field shows.
+    Raises ConfigError for conflicts between fields.
     """
     changed = settings.model_copy(update={name: value for name, value in changes.items() if value is not None})
     if mistakes := tuple(_mistakes(changed)):
@@ -264,20 +263,20 @@ def _wrong(where: str, error: ValidationError | TypeError) -> Iterator[Mistake]:
 
 
 def _mistakes(settings: OperatorSettings) -> Iterator[Mistake]:
-    """What no single field shows."""
+    """Conflicts between fields, and values that the field types cannot check."""
     if settings.policy not in POLICIES:
-        remedy = f"choose of {', '.join(POLICIES)}"
-        yield Mistake("policy", f"there is no policy {settings.policy!r}", remedy)
+        remedy = f"choose one of {', '.join(POLICIES)}"
+        yield Mistake("policy", f"unknown policy {settings.policy!r}", remedy)
     brain = settings.brain
     for name in ("address", "token_file"):
         if brain.mode == "cluster" and not getattr(brain, name):
             yield Mistake(f"brain.{name}", "is missing", "mode cluster needs the brain server's address and token")
         if brain.mode != "cluster" and getattr(brain, name):
             yield Mistake(
-                f"brain.{name}", f"has no meaning in mode {brain.mode}", "set brain.mode: cluster, or leave it out"
+                f"brain.{name}", f"has no effect in mode {brain.mode}", "set brain.mode: cluster, or leave it out"
             )
 
 
 def as_yaml(settings: OperatorSettings) -> str:
-    """As a file that would say the same."""
+    """YAML of the settings, in the form that read_settings reads."""
     return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)

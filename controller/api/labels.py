@@ -29,7 +29,7 @@ PLACEMENT_GATE = "tonnage.dev/placement"
 SCHEDULER_NAME = "tonnage"
 """spec.schedulerName of pods that Tonnage binds itself."""
 PLACED_AT_ANNOTATION = "tonnage.dev/placed-at"
-"""On a pod that Tonnage gave a node, or a ResourceClaim that it gave devices: when, such as 2026-03-01T12:00:00Z."""
+"""Annotation on a pod or ResourceClaim that Tonnage placed: when, such as 2026-03-01T12:00:00Z."""
 EPOCH_ANNOTATION = "tonnage.dev/epoch"
 """Annotation on every object that a leader wrote: leaseTransitions of its Lease, the epoch."""
 

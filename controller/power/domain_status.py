@@ -12,7 +12,7 @@ from controller.api.conditions import ACCEPTED, DEGRADED, READY, ConditionStatus
 from controller.api.power_domain import Culprit, HeldBack, PowerDomainStatus
 from controller.api.validation_messages import words_of
 from controller.power.domain_facts import SHOWN_CULPRITS, DomainFacts, HeldBackDevice, Suspect
-from controller.report.decisions import Said
+from controller.report.decisions import Decision
 from power.estimation import meters
 from power.estimation.estimator import FAULT_WORDS, FAULTS
 
@@ -73,7 +73,7 @@ def read(before: Mapping[str, Any]) -> PowerDomainStatus:
         return PowerDomainStatus()
 
 
-def events_of_change(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Said]:
+def events_of_change(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Decision]:
     """Events for each condition that changed, and for each device that is newly named and reports."""
     old, new = read(before), read(after)
     for each in new.conditions:
@@ -83,11 +83,13 @@ def events_of_change(name: str, before: Mapping[str, Any], after: Mapping[str, A
         is_good = (each.status == "True") != (each.type == DEGRADED)
         if was is None and is_good:
             continue  # the first conditions of a healthy object are no news
-        yield Said("PowerDomain", name, _ACTIONS[each.type], Reason(each.reason, each.message), is_warning=not is_good)
+        yield Decision(
+            "PowerDomain", name, _ACTIONS[each.type], Reason(each.reason, each.message), is_warning=not is_good
+        )
     known = {(each.device, each.reason) for each in old.culprits}
     for culprit in new.culprits:
         if (culprit.device, culprit.reason) not in known and culprit.reason != "Stale":
-            yield Said(
+            yield Decision(
                 "PowerDomain", name, "Watching", Reason(culprit.reason, _culprit_words(culprit)), is_warning=True
             )
 

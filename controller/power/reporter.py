@@ -20,7 +20,7 @@ from controller.power.domain_status import FIGURES_EVERY_S, StatusInputs, events
 from controller.power.domain_tree import lineage
 from controller.power.loop_state import PowerLoopState
 from controller.power.metrics import samples_of
-from controller.report.decisions import Said
+from controller.report.decisions import Decision
 from controller.report.statuses import status_write
 
 log = structlog.get_logger(__name__)
@@ -47,7 +47,7 @@ class PowerReporter:
         domains: Cache[OwnObject],
         loop_state: Callable[[], PowerLoopState | None],
         send: Callable[[Sequence[Job]], Awaitable[Sequence[Sent]]],
-        say: Callable[[Iterable[Said]], None],
+        say: Callable[[Iterable[Decision]], None],
         publish: Callable[[Iterable[Sample]], None],
         clock: Callable[[], float],
         wall_clock: Callable[[], float],

@@ -17,7 +17,7 @@ from controller.kube_world.from_settings import device_classes_from, pools_from
 from controller.kube_world.observer import Observer
 from controller.kube_world.world import KubernetesWorld
 from controller.ports import Outcome
-from controller.report.decisions import gangs_of, said_of
+from controller.report.decisions import decisions_of, gangs_of
 from controller.report.events import AT_A_TIME, Events
 from controller.report.own_statuses import OwnJobs
 from controller.report.statuses import log_unwritten, status_jobs
@@ -40,7 +40,7 @@ def kubernetes_world(
     troubles = DeviceTroubles()
 
     def tell(snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:
-        said = tuple(said_of(plan, outcome, gangs_of(snapshot)))
+        said = tuple(decisions_of(plan, outcome, gangs_of(snapshot)))
         loop.call(lambda: events.say(said))
         at_s = time.time()
         jobs = [

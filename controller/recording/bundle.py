@@ -1,9 +1,9 @@
-"""Support bundles: a tar file of recorded cycles, settings and versions, that `tonnage replay` plays.
+"""Support bundle: a tar file of recorded cycles, settings and versions, for `tonnage replay`.
 
-bundle.json         form, version of Tonnage, settings (without what leads to a secret), counts
+bundle.json         format version, version of Tonnage, settings (without references to secrets), counts
 cycles.json         one entry for each recorded cycle, oldest first
 frames/DIGEST.gz    snapshots and plans (controller/brain/frames.py), each once
-...                 what `tonnage bundle` adds for people; no reader needs it
+...                 files that `tonnage bundle` adds for people; replay does not read them
 """
 
 import gzip
@@ -25,35 +25,35 @@ from controller.ports import Outcome
 from controller.recording.ring import Entry, Recording, digest, outcome_from, seen_at
 
 FORM = 1
-"""Raised whenever a reader of before could misread a bundle of now."""
+"""Format version of bundles, raised whenever an older reader could misread a newer bundle."""
 ABOUT, CYCLES, FRAMES = "bundle.json", "cycles.json", "frames/"
 
 
 class Sink(Protocol):
-    """Takes the bytes of a file, in order."""
+    """Writable byte stream."""
 
     def write(self, content: bytes, /) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a bundle says of itself."""
+    """Description of a bundle: its format, origin and settings."""
 
     form: int
     version: str
-    """Of Tonnage, in the operator."""
+    """Version of Tonnage in the operator."""
     identity: str
     made_at_s: float
     settings: Mapping[str, Any] = field(default_factory=dict)
     seen: int = 0
-    """Cycles since the start of the operator's process."""
+    """Number of cycles since the start of the operator's process."""
     too_large: int = 0
-    """Cycles that were not recorded because one alone would have exceeded the bound of bytes."""
+    """Number of cycles not recorded because one alone would have exceeded the limit of bytes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedCycle:
-    """One cycle as it was."""
+    """One recorded cycle with its decoded snapshot, plans and outcome."""
 
     entry: Entry
     snapshot: Snapshot
@@ -64,21 +64,21 @@ class RecordedCycle:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A bundle that was read: whole, and of a form that this version knows."""
+    """Bundle that was read completely, in a format that this version supports."""
 
     about: About
     entries: tuple[Entry, ...]
     files: Mapping[str, bytes]
-    """Every file, by its name."""
+    """Content of every file, by name."""
     name: str = "bundle"
-    """For messages."""
+    """Name in error messages."""
 
     def cycles(self) -> Iterator[RecordedCycle]:
-        """The recorded cycles, oldest first. Raises ConfigError where a frame cannot be read."""
+        """Recorded cycles, oldest first. Raises ConfigError if a frame cannot be read."""
         return (self.cycle(entry) for entry in self.entries)
 
     def cycle(self, entry: Entry) -> RecordedCycle:
-        """One recorded cycle. Raises ConfigError where a frame of it cannot be read."""
+        """One recorded cycle. Raises ConfigError if one of its frames cannot be read."""
         frames = {name: self._frame(name) for name in entry.frames}
         try:
             return RecordedCycle(
@@ -97,19 +97,21 @@ class Bundle:
         try:
             frame = gzip.decompress(self.files[f"{FRAMES}{name}.gz"])
         except (OSError, EOFError, zlib.error) as error:
-            raise ConfigError(Mistake(f"{self.name}, {FRAMES}{name}.gz", f"is no gzip: {error}")) from error
+            raise ConfigError(Mistake(f"{self.name}, {FRAMES}{name}.gz", f"is not a gzip file: {error}")) from error
         if digest(frame) != name:
-            raise ConfigError(Mistake(f"{self.name}, {FRAMES}{name}.gz", "is not what its name says", "copy it again"))
+            raise ConfigError(
+                Mistake(f"{self.name}, {FRAMES}{name}.gz", "does not match the digest in its name", "copy it again")
+            )
         return frame
 
 
 def about(recording: Recording, settings: Mapping[str, Any], identity: str, made_at_s: float) -> About:
-    """What the bundle of a recording says of itself."""
+    """Description of a recording's bundle."""
     return About(FORM, VERSION, identity, made_at_s, settings, recording.seen, recording.too_large)
 
 
 def files_of(about: About, recording: Recording) -> Iterator[tuple[str, bytes]]:
-    """The files of a bundle, (name, content)."""
+    """Files of a bundle, as (name, content)."""
     entries = [replace(entry, by=entry.by or about.identity) for entry in recording.entries]
     yield ABOUT, _json(about)
     yield CYCLES, _json(entries)
@@ -118,13 +120,13 @@ def files_of(about: About, recording: Recording) -> Iterator[tuple[str, bytes]]:
 
 
 def write_tar_gz(to: BinaryIO, files: Iterable[tuple[str, bytes]], made_at_s: float) -> None:
-    """A compressed tar file; the same files give the same bytes."""
+    """Write a compressed tar file; the same files give the same bytes."""
     with gzip.GzipFile(filename="", fileobj=to, mode="wb", mtime=int(made_at_s)) as packed:
         write_tar(packed, files, made_at_s)
 
 
 def write_tar(to: Sink, files: Iterable[tuple[str, bytes]], made_at_s: float) -> None:
-    """Stream a tar file. It is not compressed as a whole: most of it is compressed frames."""
+    """Stream a tar file, uncompressed, because most of its content is compressed frames."""
     for name, content in files:
         info = tarfile.TarInfo(name)
         info.size, info.mtime, info.mode = len(content), int(made_at_s), 0o644
@@ -135,25 +137,29 @@ def write_tar(to: Sink, files: Iterable[tuple[str, bytes]], made_at_s: float) ->
 
 
 def read_bundle(content: bytes, name: str = "bundle") -> Bundle:
-    """A bundle of these bytes, compressed or not. Raises ConfigError when it is none, cut short, or of another form."""
+    """Bundle from these bytes, compressed or not. Raises ConfigError if invalid, truncated or of another format."""
     files = _files(content, name)
     if ABOUT not in files or CYCLES not in files:
-        raise ConfigError(Mistake(name, f"has no {ABOUT if ABOUT not in files else CYCLES}", "is it a support bundle?"))
+        raise ConfigError(
+            Mistake(name, f"has no {ABOUT if ABOUT not in files else CYCLES}", "check that it is a support bundle")
+        )
     form = _decoded(files[ABOUT], dict[str, Any], f"{name}, {ABOUT}").get("form")
     if form != FORM:
-        problem = f"is of form {form!r}, this Tonnage reads {FORM}"
+        problem = f"has format {form!r}, this version of Tonnage reads {FORM}"
         raise ConfigError(Mistake(name, problem, "use the version of Tonnage that wrote it"))
     made = _decoded(files[ABOUT], About, f"{name}, {ABOUT}")
     entries = _decoded(files[CYCLES], tuple[Entry, ...], f"{name}, {CYCLES}")
     for entry in entries:
         for each in entry.frames:
             if f"{FRAMES}{each}.gz" not in files:
-                raise ConfigError(Mistake(f"{name}, cycle {entry.number}", "its frames are missing", "fetch it again"))
+                raise ConfigError(
+                    Mistake(f"{name}, cycle {entry.number}", "its frames are missing", "download it again")
+                )
     return Bundle(made, entries, files, name)
 
 
 def merged(bundles: Iterable[Bundle]) -> Bundle:
-    """One bundle of those of several replicas: cycles by time, settings of the one whose cycle is newest."""
+    """One bundle from those of several replicas: cycles by time, settings of the replica with the newest cycle."""
     found = sorted(bundles, key=lambda each: each.entries[-1].last_at_s if each.entries else float("-inf"))
     entries = sorted((entry for each in found for entry in each.entries), key=lambda entry: entry.at_s)
     files = {name: content for each in found for name, content in each.files.items()}
@@ -165,7 +171,7 @@ def _files(content: bytes, name: str) -> dict[str, bytes]:
         with tarfile.open(fileobj=BytesIO(content), mode="r:*") as tar:
             return {each.name: _read(tar, each) for each in tar if each.isfile()}
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
-        raise ConfigError(Mistake(name, f"is no tar file: {error}", "is it a support bundle?")) from error
+        raise ConfigError(Mistake(name, f"is not a tar file: {error}", "check that it is a support bundle")) from error
 
 
 def _read(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:

@@ -1,4 +1,4 @@
-"""Replay: each recorded snapshot through today's deciders, and what they would decide otherwise."""
+"""Replay of recorded snapshots through the present deciders, with the differences of their decisions."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -12,15 +12,15 @@ from controller.recording.bundle import RecordedCycle
 from controller.recording.ring import Entry
 
 CENT = 0.005
-"""Dollars per hour; costs that differ by less are the same in print."""
+"""Dollars per hour; costs that differ by less are equal when printed."""
 
 Key = tuple[str, str]
-"""Kind of an action, and the pod, service or node that it changes."""
+"""Type of an action, and the pod, service or node that it changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """An action of both plans on the same object, with other figures."""
+    """Action of both plans on the same object, with different values."""
 
     before: Step
     after: Step
@@ -28,7 +28,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replayed:
-    """One cycle as it was, beside what would be decided now."""
+    """One recorded cycle, with the decisions that would be made now."""
 
     entry: Entry
     before: Plan
@@ -48,7 +48,7 @@ class Replayed:
 
     @property
     def is_same(self) -> bool:
-        """The same actions at the same cost."""
+        """Whether both plans have the same actions at the same cost."""
         acts = self.added or self.removed or self.changed
         return not acts and abs(self.cost_after - self.cost_before) < CENT
 
@@ -60,7 +60,7 @@ def replayed(cycles: Iterable[RecordedCycle], brain: Brain, limits: Limits, dead
 
 
 def compared(cycle: RecordedCycle, after: Plan) -> Replayed:
-    """The recorded, guarded plan beside another one for the same snapshot."""
+    """Comparison of the recorded, guarded plan with another one for the same snapshot."""
     old, new = _by_key(cycle.guarded), _by_key(after)
     return Replayed(
         cycle.entry,
@@ -75,7 +75,7 @@ def compared(cycle: RecordedCycle, after: Plan) -> Replayed:
 
 
 def unplaced_of(plan: Plan) -> Mapping[str, str]:
-    """Code of the reason, by workload."""
+    """Reason code, by workload."""
     return {each.workload: each.reason.code for each in plan.unplaced}
 
 
@@ -84,7 +84,7 @@ def _by_key(plan: Plan) -> dict[Key, Step]:
 
 
 def key_of(action: Action) -> Key:
-    """An action's first field names what it changes."""
+    """Key of an action, whose first field names the object that it changes."""
     about: Any = getattr(action, fields(action)[0].name)
     return type(action).__name__, str(about)
 

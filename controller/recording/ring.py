@@ -1,7 +1,7 @@
-"""Ring of recorded cycles: what the operator saw, wanted and did in the last hour, within a bound of bytes.
+"""Ring buffer of recorded cycles: the snapshots, plans and outcomes of the last hour, within a limit of bytes.
 
-A snapshot or plan is kept as a compressed frame, once however many cycles hold it. A frame is made in the loop after a
-cycle, so it has to be cheap: 10 ms for 60,000 pods on 6,000 nodes, and 20 ms to compress it to 240 kB.
+A snapshot or plan is kept as a compressed frame, stored once for all cycles that share it. Frames are made in the loop
+after a cycle, so they have to be cheap: 10 ms for 60,000 pods on 6,000 nodes, and 20 ms to compress it to 240 kB.
 """
 
 import gzip
@@ -17,41 +17,41 @@ from controller.cycle import Cycle
 from controller.ports import Outcome, Undone
 
 QUIET_EVERY_S = 60.0
-"""Cycles in which nothing was decided are kept this far apart, and the newest. Chosen: an hour of them is 60."""
+"""Minimum distance of recorded cycles without decisions, except for the newest. Chosen: 60 of them in an hour."""
 ENTRY_BYTES = 2048
-"""Counted for each cycle beside its frames: its row, and what Python keeps for it. Measured: 1.4 kB."""
+"""Bytes counted for each cycle besides its frames: its entry and Python's overhead. Measured: 1.4 kB."""
 DIGEST_SIGNS = 32
-"""Hexadecimal signs of a frame's name: 128 bits of its SHA-256."""
+"""Hexadecimal digits of a frame's name: 128 bits of its SHA-256."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One recorded cycle; its snapshot and plans are named by the digests of their frames."""
+    """One recorded cycle; refers to its snapshot and plans by the digests of their frames."""
 
     number: int
-    """Of the cycle, counted from the start of the operator's process."""
+    """Number of the cycle since the start of the operator's process."""
     at_s: float
     """Instant of its snapshot, seconds since the epoch."""
     observed_at_s: Mapping[str, float]
     snapshot: str
     wanted: str
-    """The plan of the brain."""
+    """Plan of the brain, before the guard."""
     guarded: str
-    """The plan without what the guard refused; the same digest where it refused nothing."""
+    """Plan after the guard; the same digest if the guard refused nothing."""
     outcome: str
     stage_s: Mapping[str, float] = field(default_factory=dict)
     is_quiet: bool = False
-    """Nothing was decided, refused or left undone."""
+    """Whether nothing was decided, refused or left undone."""
     repeats: int = 0
-    """Quiet cycles after this one that saw the same snapshot; they are counted instead of kept."""
+    """Number of quiet cycles after this one with the same snapshot; they are only counted."""
     last_at_s: float = 0.0
-    """Instant of the last of them; that of this one when there are none."""
+    """Instant of the last of them; `at_s` if there are none."""
     by: str = ""
-    """Identity of the operator's process, in a bundle of several."""
+    """Identity of the operator's process, in a bundle of several replicas."""
 
     @property
     def frames(self) -> tuple[str, ...]:
-        """Digests of its frames, each once."""
+        """Digests of the cycle's frames, each once."""
         return tuple(dict.fromkeys((self.snapshot, self.wanted, self.guarded, self.outcome)))
 
 
@@ -63,15 +63,15 @@ class Recording:
     frames: Mapping[str, bytes]
     """Digest → frame, compressed by gzip."""
     seen: int = 0
-    """Cycles that were handed over, kept or not."""
+    """Number of cycles so far, recorded or not."""
     too_large: int = 0
-    """Cycles that alone would have exceeded the bound of bytes."""
+    """Number of cycles that alone would have exceeded the limit of bytes."""
 
 
 class Ring:
-    """Keeps the newest cycles within `keep_s`, `most_cycles` and `most_bytes`; the oldest go first.
+    """Ring buffer of the newest cycles, limited by `keep_s`, `most_cycles` and `most_bytes`; drops the oldest first.
 
-    One thread puts cycles in, others may copy what is there.
+    One thread adds cycles; others may copy the content.
     """
 
     def __init__(self, keep_s: float, most_cycles: int, most_bytes: int) -> None:
@@ -85,7 +85,7 @@ class Ring:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of all frames, with `ENTRY_BYTES` for each cycle; never above the bound."""
+        """Bytes of all frames, plus `ENTRY_BYTES` for each cycle; never above the limit."""
         return self._held_bytes
 
     def put(self, cycle: Cycle) -> None:
@@ -107,7 +107,7 @@ class Ring:
                 self._drop(0)
 
     def copy(self) -> Recording:
-        """What is recorded now."""
+        """Copy of the present content."""
         with self._lock:
             return Recording(tuple(self._entries), dict(self._frames), self._seen, self._too_large)
 
@@ -116,7 +116,7 @@ class Ring:
         return last is not None and last.is_quiet and entry.is_quiet and last.snapshot == entry.snapshot
 
     def _thin(self) -> None:
-        """Drop the newest cycle where it and the one before are quiet and close together."""
+        """Drop the newest cycle if it and the one before are quiet and close together."""
         if len(self._entries) < 2:
             return
         before, last = self._entries[-2:]
@@ -153,7 +153,7 @@ def recorded(cycle: Cycle, number: int) -> tuple[Entry, tuple[tuple[str, bytes],
     """The cycle's entry, and its frames by digest, each once."""
     snapshot, plan = cycle.snapshot, cycle.plan
     frames = [
-        # When something was seen is part of the entry: else no snapshot would be equal to the one before.
+        # Instants of observation are in the entry; otherwise no snapshot would equal the one before.
         snapshot_frame(replace(snapshot, at_s=0.0, observed_at_s={})),
         plan_frame(cycle.wanted),
         plan_frame(plan),
@@ -176,7 +176,7 @@ def recorded(cycle: Cycle, number: int) -> tuple[Entry, tuple[tuple[str, bytes],
 
 
 def recording_of(cycles: Iterable[Cycle]) -> Recording:
-    """All of these cycles, whatever their size and age."""
+    """Recording of all these cycles, regardless of size and age."""
     entries: list[Entry] = []
     packed: dict[str, bytes] = {}
     for number, cycle in enumerate(cycles, start=1):
@@ -187,22 +187,22 @@ def recording_of(cycles: Iterable[Cycle]) -> Recording:
 
 
 def digest(frame: bytes) -> str:
-    """Name of a frame, by its content."""
+    """Name of a frame: the digest of its content."""
     return sha256(frame).hexdigest()[:DIGEST_SIGNS]
 
 
 def _plan_of(outcome: Outcome) -> Plan:
-    """An outcome in the form of a plan, so that frames carry it too."""
+    """An outcome in the form of a plan, so that it can be stored as a frame, too."""
     undone = tuple(Refused(each.step, each.reason) for each in outcome.undone)
     return Plan(phases=(Phase("done", outcome.done),) if outcome.done else (), refused=undone)
 
 
 def outcome_from(frame: bytes) -> Outcome:
-    """Raises FrameError."""
+    """Outcome from a frame. Raises FrameError."""
     plan = plan_from_frame(frame)
     return Outcome(tuple(plan.steps()), tuple(Undone(each.step, each.reason) for each in plan.refused))
 
 
 def seen_at(snapshot: Snapshot, entry: Entry) -> Snapshot:
-    """The snapshot of a frame, with its instants."""
+    """The snapshot of a frame with the instants of the entry."""
     return replace(snapshot, at_s=entry.at_s, observed_at_s=entry.observed_at_s)

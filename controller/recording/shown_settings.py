@@ -1,4 +1,5 @@
-"""Settings in a bundle: without what leads to a secret, and read back leniently, for another version wrote them."""
+"""Settings in a bundle: without references to secrets, and read leniently, because another version may have written
+them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,13 +17,13 @@ LEFT_OUT = (
     ("power", "keys"),
     ("power", "tls"),
 )
-"""Where credentials lie, and who is spoken to. The settings hold no secret itself; no plan depends on these."""
+"""Paths of credentials and addresses of peers. No setting is itself a secret; no plan depends on these."""
 UNKNOWN = "extra_forbidden"
-"""pydantic's word for a field that a model does not have."""
+"""pydantic's error type for an unknown field."""
 
 
 def shown(settings: OperatorSettings) -> dict[str, Any]:
-    """The settings as a bundle has them."""
+    """Settings in the form that a bundle contains."""
     document = settings.model_dump(mode="json")
     for path in LEFT_OUT:
         _remove(document, path)
@@ -30,9 +31,9 @@ def shown(settings: OperatorSettings) -> dict[str, Any]:
 
 
 def settings_from(document: Mapping[str, Any]) -> tuple[OperatorSettings, tuple[str, ...]]:
-    """The settings of a bundle, whatever this process's environment is, and those that this version does not know.
+    """Settings of a bundle, independent of this process's environment, and the names that this version does not know.
 
-    Raises ConfigError where one that it knows has a value that it does not take.
+    Raises ConfigError if a known setting has an invalid value.
     """
     left = _copied(document)
     try:

@@ -1,4 +1,4 @@
-"""What there is to say of a plan: one thing for each decision, about the object that it is of."""
+"""Decisions to report of a plan: one for each action, gang or unplaced workload, with the object it concerns."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -10,27 +10,27 @@ from cluster.snapshot import Snapshot
 from controller.ports import Outcome, Undone
 
 UNPLACED = "FailedScheduling"
-"""Event reason of a workload without a place: the one of every scheduler, so that selectors and alerts find it."""
+"""Event reason of an unplaced workload, the same as other schedulers use, so that selectors and alerts find it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """One decision about one object, as an Event shows it."""
+class Decision:
+    """Decision about one object, in the form of an Event."""
 
     kind: str
     name: str
-    """`namespace/name`; `name` of what has no namespace."""
+    """`namespace/name`; `name` for a kind that is not namespaced."""
     action: str
-    """What was attempted: an action's `attempt` (`Binding`, `Evicting`, `Moving`, `Scaling`), `Placing`, of a whole
-    gang `Starting`, `Stopping`; of a PowerDomain `Keeping` its budget, `Accepting` it, `Watching` a device."""
+    """Attempted action: an action's `attempt` (`Binding`, `Evicting`, `Moving`, `Scaling`), or `Placing`; for a whole
+    gang `Starting` or `Stopping`; for a PowerDomain `Keeping` its budget, `Accepting` it, `Watching` a device."""
     reason: Reason
-    """Why it was decided, or why it failed."""
+    """Reason of the decision or of the failure."""
     is_warning: bool = False
     event: str = ""
-    """What happened, the Event's reason: `Placed`, `FailedBinding`. Empty: the code of `reason`, where that is itself
-    what happened, as with the conditions of a PowerDomain."""
+    """Reason of the Event, as a past participle or failure: `Placed`, `FailedBinding`. Empty: the code of `reason`,
+    which for a PowerDomain's conditions is what happened."""
     where: str = ""
-    """Where or how it happened: `on node-7, devices [0, 1]`."""
+    """Place or manner: `on node-7, devices [0, 1]`."""
 
     @property
     def happened(self) -> str:
@@ -38,13 +38,13 @@ class Said:
 
     @property
     def note(self) -> str:
-        """What happened where, and why: with the reason's code where the Event's reason is another word."""
+        """Text of the Event: where, and why; includes the reason's code if the Event's reason differs from it."""
         why = f"{self.reason.code}: {self.reason.words}" if self.event else self.reason.words
         return f"{self.where}; {why}" if self.where else why
 
 
 GangOf = Callable[[str], str]
-"""The gang of a pod, `namespace/name` both; empty for a pod of none."""
+"""Function from a pod to its gang, both `namespace/name`; empty if the pod has none."""
 
 
 def gangs_of(snapshot: Snapshot) -> GangOf:
@@ -57,56 +57,56 @@ def gangs_of(snapshot: Snapshot) -> GangOf:
     return gang_of
 
 
-def said_of(plan: Plan, outcome: Outcome, gang_of: GangOf = lambda _: "") -> Iterator[Said]:
-    """One for each decision: a step that was done or was not, a gang that was started or stopped however many pods it
-    has, and a workload that has no place."""
+def decisions_of(plan: Plan, outcome: Outcome, gang_of: GangOf = lambda _: "") -> Iterator[Decision]:
+    """One decision for each step, done or not; one for each gang started or stopped, regardless of its size; and one
+    for each unplaced workload."""
     by_gang: dict[tuple[str, str], tuple[list[Step], list[Undone]]] = {}
     for step in outcome.done:
         if key := _of_gang(step.action, gang_of):
             by_gang.setdefault(key, ([], []))[0].append(step)
         else:
-            yield _said(step.action, step.reason, is_warning=False)
+            yield _step_decision(step.action, step.reason, is_warning=False)
     for undone in outcome.undone:
         if key := _of_gang(undone.step.action, gang_of):
             by_gang.setdefault(key, ([], []))[1].append(undone)
         else:
-            yield _said(undone.step.action, undone.reason, is_warning=True)
+            yield _step_decision(undone.step.action, undone.reason, is_warning=True)
     for (gang, action), (done, not_done) in by_gang.items():
-        yield _said_of_gang(gang, action, done, not_done)
+        yield _gang_decision(gang, action, done, not_done)
     for unplaced in plan.unplaced:
         kind, _, name = unplaced.workload.partition("/")
-        if unplaced.reason.code != "AwaitsPod":  # there is no object yet that it could be said of
-            yield Said(kind, name, "Placing", unplaced.reason, is_warning=True, event=UNPLACED)
+        if unplaced.reason.code != "AwaitsPod":  # there is no object yet that an Event could refer to
+            yield Decision(kind, name, "Placing", unplaced.reason, is_warning=True, event=UNPLACED)
 
 
 def _of_gang(action: Action, gang_of: GangOf) -> tuple[str, str] | None:
-    """The gang that an action starts or stops a member of, and which of both it does."""
+    """Gang of the pod that an action starts or stops, and `Starting` or `Stopping`; None for other actions."""
     match action.seat_changes:
         case (SeatChange(node_before=None) as change,):
-            deed = "Starting"
+            attempt = "Starting"
         case (SeatChange(node_after=None) as change,):
-            deed = "Stopping"
+            attempt = "Stopping"
         case _:
             return None
     gang = gang_of(change.pod)
-    return (gang, deed) if gang else None
+    return (gang, attempt) if gang else None
 
 
-def _said_of_gang(gang: str, action: str, done: Sequence[Step], undone: Sequence[Undone]) -> Said:
+def _gang_decision(gang: str, action: str, done: Sequence[Step], undone: Sequence[Undone]) -> Decision:
     if undone:
         first = undone[0].reason
-        words = f"{len(undone)} of {len(done) + len(undone)} members failed, the first because {first.words}"
-        return Said("Gang", gang, action, Reason(first.code, words), is_warning=True, event=f"Failed{action}")
+        words = f"{len(undone)} of {len(done) + len(undone)} members failed; the first: {first.words}"
+        return Decision("Gang", gang, action, Reason(first.code, words), is_warning=True, event=f"Failed{action}")
     seats = (change for step in done for change in step.action.seat_changes)
     nodes = Counter(seat.node_after or seat.node_before for seat in seats)
     where = ", ".join(f"{node} ({count})" for node, count in sorted(nodes.items()))
     why = done[0].reason
     event = "Started" if action == "Starting" else PREEMPTED if why.code == PREEMPTED else "Stopped"
-    return Said("Gang", gang, action, why, event=event, where=f"{len(done)} members on {where}")
+    return Decision("Gang", gang, action, why, event=event, where=f"{len(done)} members on {where}")
 
 
-def _said(action: Action, reason: Reason, *, is_warning: bool) -> Said:
+def _step_decision(action: Action, reason: Reason, *, is_warning: bool) -> Decision:
     kind, _, name = action.subject.partition("/")
     if is_warning:
-        return Said(kind, name, action.attempt, reason, is_warning=True, event=f"Failed{action.attempt}")
-    return Said(kind, name, action.attempt, reason, event=action.verb(reason.code), where=action.sentence)
+        return Decision(kind, name, action.attempt, reason, is_warning=True, event=f"Failed{action.attempt}")
+    return Decision(kind, name, action.attempt, reason, event=action.verb(reason.code), where=action.sentence)

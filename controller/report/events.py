@@ -1,4 +1,4 @@
-"""events.k8s.io Events: what `kubectl describe` shows of a decision. Best effort: nobody waits for them."""
+"""Events (events.k8s.io) about decisions, shown by `kubectl describe`. Best effort: the loop never waits for them."""
 
 import asyncio
 import hashlib
@@ -16,53 +16,53 @@ from controller.api.labels import API_VERSION, EPOCH_ANNOTATION
 from controller.kube.request import MERGE_PATCH
 from controller.kube.sender import Applier
 from controller.kube.write import Write
-from controller.report.decisions import Said
+from controller.report.decisions import Decision
 
 log = structlog.get_logger(__name__)
 
 REPORTER = "tonnage.dev/controller"
 QUEUED = 10_000
-"""Events that may wait to be written; what comes on top is lost and counted. Chosen: two full rounds of binds."""
+"""Maximum number of queued Events; further ones are dropped and counted. Chosen: two full rounds of binds."""
 REMEMBERED = 50_000
-"""Last words about so many objects are kept, so that what was said is not said again."""
+"""Size of the cache of the last Event per object and action, so that an unchanged one is not repeated."""
 SERIES_AFTER_S, SERIES_AT_LEAST_S = 60.0, 1800.0
-"""What is decided again and again is one Event whose series is counted up: after a minute first, then as long again as
-it has lasted, at least twice an hour. The API server forgets an Event after an hour that nobody writes to it."""
+"""A repeated decision is one Event with a series count. The count is written after a minute, then whenever the age of
+the series has doubled, and at least twice an hour: the API server deletes Events without a write for an hour."""
 RENOTED_AFTER_S = 60.0
-"""Why a workload has no place changes with every pod that comes or goes; new words for the same reason make a new Event
-once in so long, and count the old one up until then."""
+"""Minimum time between Events of an unplaced workload with the same reason and a new text, which changes with every
+pod that comes or goes. Until then the old Event is counted up."""
 LONGEST_NOTE = 1024
-"""events.k8s.io/v1 takes no more."""
+"""Maximum length of a note in events.k8s.io/v1, characters."""
 AT_A_TIME = 24
-"""Events in flight: fewer than binds, which come first where both are under way. An Event costs the API server as much
-as a bind, so thousands of binds are told of as fast as they were made only with about as many in flight."""
+"""Concurrent writes of Events: fewer than of binds, which have precedence. An Event costs the API server as much as a
+bind, so that Events keep up with thousands of binds only with a similar number of concurrent writes."""
 _API_VERSIONS = {kind.name: kind.api_version for kind in KINDS}
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What was last said of one object, and how often since. Instants are seconds since the epoch."""
+    """Last decision reported about one object, and its count. Instants are seconds since the epoch."""
 
-    said: Said
+    decision: Decision
     uid: str
-    """Of the object: another one of its name is told anew."""
+    """UID of the object: another object of the same name gets its own Event."""
     began_at_s: float
     last_at_s: float
     count: int = 1
-    told_at_s: float = 0.0
-    """When the API server was last told."""
+    written_at_s: float = 0.0
+    """When the Event was last queued for writing."""
 
     def again(self, at_s: float) -> "Series":
         return replace(self, last_at_s=at_s, count=self.count + 1)
 
     def is_due(self) -> bool:
-        """Whether the API server should hear of the count."""
+        """Whether the count should be written to the API server."""
         lasted_s = self.last_at_s - self.began_at_s
-        return self.last_at_s - self.told_at_s >= min(SERIES_AT_LEAST_S, max(SERIES_AFTER_S, lasted_s / 2))
+        return self.last_at_s - self.written_at_s >= min(SERIES_AT_LEAST_S, max(SERIES_AFTER_S, lasted_s / 2))
 
 
 class Events:
-    """Writes events from a bounded queue, in the event loop."""
+    """Writer of Events, from a bounded queue in the asyncio event loop."""
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class Events:
         epoch: Callable[[], int],
         instance: str,
     ) -> None:
-        """uid_of: of an object by kind and name; None when it is not there. epoch: of the Lease. instance: which
-        process says it."""
+        """uid_of: UID of an object by kind and name; None if it does not exist. epoch: epoch of the Lease.
+        instance: identity of this process."""
         self._applier = applier
         self._uid_of = uid_of
         self._wall_clock = wall_clock
@@ -83,20 +83,20 @@ class Events:
         self._last: OrderedDict[tuple[str, str, str], Series] = OrderedDict()
         self.lost = 0
 
-    def say(self, several: Iterable[Said]) -> None:
-        """Queue what is new, and what has been so for a while; called in the event loop, returns at once."""
+    def say(self, several: Iterable[Decision]) -> None:
+        """Queue new decisions, and due counts of repeated ones; called in the event loop, returns immediately."""
         at_s = self._wall_clock()
-        for said in several:
-            uid = self._uid_of(said.kind, said.name)
+        for decision in several:
+            uid = self._uid_of(decision.kind, decision.name)
             if uid is None:
                 continue
-            key = (said.kind, said.name, said.action)
+            key = (decision.kind, decision.name, decision.action)
             before = self._last.get(key)
-            if before is not None and before.uid == uid and _is_again(before, said, at_s):
+            if before is not None and before.uid == uid and _is_again(before, decision, at_s):
                 series = before.again(at_s)
                 self._last[key] = self._queued(series) if series.is_due() else series
             else:
-                self._last[key] = self._queued(Series(said, uid, at_s, at_s))
+                self._last[key] = self._queued(Series(decision, uid, at_s, at_s))
             self._last.move_to_end(key)
             if len(self._last) > REMEMBERED:
                 self._last.popitem(last=False)
@@ -106,10 +106,10 @@ class Events:
             self._queue.put_nowait(series)
         except asyncio.QueueFull:
             self.lost += 1
-        return replace(series, told_at_s=series.last_at_s)
+        return replace(series, written_at_s=series.last_at_s)
 
     async def write(self) -> None:
-        """Write what is queued, so many at a time, until cancelled."""
+        """Write queued Events, `AT_A_TIME` concurrently, until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(AT_A_TIME):
                 group.create_task(self._write_one_after_another())
@@ -124,8 +124,8 @@ class Events:
                 log.debug("an event was not written", why=str(answer))
 
     def _forget(self, series: Series) -> None:
-        """One that was not written is said anew, not counted up: it may have expired."""
-        key = (series.said.kind, series.said.name, series.said.action)
+        """Forget an unwritten Event, so that it is created again instead of counted up: it may have expired."""
+        key = (series.decision.kind, series.decision.name, series.decision.action)
         if key in self._last and self._last[key].began_at_s == series.began_at_s:
             del self._last[key]
 
@@ -134,41 +134,45 @@ class Events:
         return event_write(series, epoch, self._instance) if series.count == 1 else series_write(series, epoch)
 
 
-def _is_again(before: Series, said: Said, at_s: float) -> bool:
-    """Whether this is what was said before. The figures behind a reason change every cycle and are not shown."""
-    was = before.said
-    if (was.happened, was.reason.code, was.is_warning) != (said.happened, said.reason.code, said.is_warning):
+def _is_again(before: Series, decision: Decision, at_s: float) -> bool:
+    """Whether this repeats the last decision. The figures behind a reason change every cycle and are not compared."""
+    was = before.decision
+    if (was.happened, was.reason.code, was.is_warning) != (
+        decision.happened,
+        decision.reason.code,
+        decision.is_warning,
+    ):
         return False
-    return was.note == said.note or (said.action == "Placing" and at_s - before.began_at_s < RENOTED_AFTER_S)
+    return was.note == decision.note or (decision.action == "Placing" and at_s - before.began_at_s < RENOTED_AFTER_S)
 
 
 def event_name(series: Series) -> str:
-    said = series.said
-    told = f"{series.uid}{said.action}{said.reason.code}{series.began_at_s}".encode()
-    return f"{said.name.rpartition('/')[2][:200]}.{hashlib.sha256(told).hexdigest()[:16]}"
+    decision = series.decision
+    content = f"{series.uid}{decision.action}{decision.reason.code}{series.began_at_s}".encode()
+    return f"{decision.name.rpartition('/')[2][:200]}.{hashlib.sha256(content).hexdigest()[:16]}"
 
 
-def event_namespace(said: Said) -> str:
-    """That of the object; of one without a namespace the API server takes Events in `default` alone."""
-    return said.name.rpartition("/")[0] or "default"
+def event_namespace(decision: Decision) -> str:
+    """Namespace of the object; for cluster-scoped objects the API server accepts Events only in `default`."""
+    return decision.name.rpartition("/")[0] or "default"
 
 
 def event_write(series: Series, epoch: int, instance: str) -> Write:
-    said = series.said
-    inside, _, name = said.name.rpartition("/")
-    namespace = event_namespace(said)
+    decision = series.decision
+    inside, _, name = decision.name.rpartition("/")
+    namespace = event_namespace(decision)
     body: dict[str, Any] = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {"name": event_name(series), "namespace": namespace, "annotations": {EPOCH_ANNOTATION: str(epoch)}},
         "eventTime": _instant(series.began_at_s),
-        "type": "Warning" if said.is_warning else "Normal",
-        "reason": said.happened[:128],
-        "action": said.action,
-        "note": said.note[:LONGEST_NOTE],
+        "type": "Warning" if decision.is_warning else "Normal",
+        "reason": decision.happened[:128],
+        "action": decision.action,
+        "note": decision.note[:LONGEST_NOTE],
         "regarding": {
-            "apiVersion": _API_VERSIONS.get(said.kind, API_VERSION),
-            "kind": said.kind,
+            "apiVersion": _API_VERSIONS.get(decision.kind, API_VERSION),
+            "kind": decision.kind,
             **({"namespace": inside} if inside else {}),
             "name": name,
             "uid": series.uid,
@@ -180,8 +184,8 @@ def event_write(series: Series, epoch: int, instance: str) -> Write:
 
 
 def series_write(series: Series, epoch: int) -> Write:
-    """Counts an Event up that stands there already. All but its series is immutable."""
-    namespace = event_namespace(series.said)
+    """Write that counts up an existing Event. All its other fields are immutable."""
+    namespace = event_namespace(series.decision)
     body = {
         "metadata": {"annotations": {EPOCH_ANNOTATION: str(epoch)}},
         "series": {"count": series.count, "lastObservedTime": _instant(series.last_at_s)},

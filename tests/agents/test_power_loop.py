@@ -20,7 +20,7 @@ from controller.power.loop import PowerLoop
 from controller.power.metrics import PowerLoopMetrics, samples_of
 from controller.power.reporter import PowerReporter
 from controller.power.watcher import POWER_DOMAINS, NodeWork, PowerWatcher
-from controller.report.decisions import Said
+from controller.report.decisions import Decision
 from nodeagent.agent import Agent
 from nodeagent.bmc_meter import MeterReading
 from nodeagent.controller_link import Link
@@ -72,7 +72,7 @@ class Cluster:
         self.metered_w: dict[str, float] = {}
         """What nodes' own meters show; those that are not in it have none."""
         self.written: list[tuple[str, dict[str, Any]]] = []
-        self.said: list[Said] = []
+        self.said: list[Decision] = []
         self.samples: tuple[Sample, ...] = ()
         self.reporter = PowerReporter(
             self.domains,
@@ -93,7 +93,7 @@ class Cluster:
             self.written.append((job.about, dict(job.write.body["status"])))
         return [b"{}"] * len(jobs)
 
-    def _say(self, several: Iterable[Said]) -> None:
+    def _say(self, several: Iterable[Decision]) -> None:
         self.said += several
 
     def _publish(self, samples: Iterable[Sample]) -> None:

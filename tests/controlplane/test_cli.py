@@ -19,8 +19,8 @@ from click.testing import CliRunner, Result
 from cli.main import tonnage
 from cluster.plans import Reason
 from controller.api.kinds import OWN_KINDS
-from controller.report.decisions import UNPLACED
-from controller.report.events import Said, Series, event_write
+from controller.report.decisions import UNPLACED, Decision
+from controller.report.events import Series, event_write
 from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane
@@ -249,7 +249,7 @@ def test_a_watch_of_events_shows_each_as_it_comes_in_columns_that_stay(
     uid = kubectl.get("pod", "told")["metadata"]["uid"]
 
     def tell(code: str, words: str, at_s: float) -> None:
-        about = Said("Pod", "default/told", "Placing", Reason(code, words), is_warning=True, event=UNPLACED)
+        about = Decision("Pod", "default/told", "Placing", Reason(code, words), is_warning=True, event=UNPLACED)
         written = event_write(Series(about, uid, began_at_s=at_s, last_at_s=at_s), epoch=1, instance="test")
         kubectl("create", "-f", "-", stdin=dict(written.body or {}))
 
@@ -374,7 +374,7 @@ def test_describe_tells_what_was_decided_and_why_a_pod_waits(kubectl: Kubectl, r
     kubectl("create", "-f", "-", stdin=stuck)
     uid = kubectl.get("pod", "stuck")["metadata"]["uid"]
     why = Reason("NoGpuFree", "no node has 64 GPUs")
-    told = Said("Pod", "default/stuck", "Placing", why, is_warning=True, event=UNPLACED)
+    told = Decision("Pod", "default/stuck", "Placing", why, is_warning=True, event=UNPLACED)
     event = event_write(Series(told, uid, began_at_s=1.8e9, last_at_s=1.8e9), epoch=1, instance="test")
     kubectl("create", "-f", "-", stdin=dict(event.body or {}))
 

@@ -28,7 +28,7 @@ from controller.kube.cache import Cache
 from controller.kube_world.cached_view import DEPLOYMENTS, CachedSightings
 from controller.kube_world.observer import Observer, empty_caches
 from controller.objects.manifests import read_manifests
-from controller.report.decisions import Said
+from controller.report.decisions import Decision
 from controller.report.events import Series, event_write
 from controller.report.own_statuses import reports_on
 from controller.snapshot.builder import OwnReads
@@ -239,7 +239,7 @@ def test_events_can_be_about_it() -> None:
     uid = sightings.uid("Squad", "default/blue")
     assert uid == "uid-blue"
 
-    said = Said("Squad", "default/blue", "Starting", Reason("Started", "4 of 4 started"))
+    said = Decision("Squad", "default/blue", "Starting", Reason("Started", "4 of 4 started"))
     event = event_write(Series(said, uid, NOON_S, NOON_S), 1, "test").body or {}
 
     assert event["regarding"]["apiVersion"] == "tonnage.dev/v1alpha1"

@@ -74,10 +74,10 @@ def about_with(**changes: Any) -> bytes:
 @pytest.mark.parametrize(
     ("damaged", "words"),
     [
-        (b"junk", "is no tar file"),
-        (content(cycle())[:200], "is no tar file"),
+        (b"junk", "is not a tar file"),
+        (content(cycle())[:200], "is not a tar file"),
         (altered(content(cycle()), "bundle.json", None), "has no bundle.json"),
-        (altered(content(cycle()), "bundle.json", about_with(form=2)), "is of form 2, this Tonnage reads 1"),
+        (altered(content(cycle()), "bundle.json", about_with(form=2)), "has format 2, this version of Tonnage reads 1"),
         (altered(content(cycle()), "cycles.json", b"{}"), "cycles.json: cannot be read"),
         (
             altered(content(cycle()), f"frames/{recording_of([cycle()]).entries[0].snapshot}.gz", None),
@@ -96,7 +96,7 @@ def test_a_frame_that_is_not_what_its_name_says_is_refused() -> None:
     other = recording_of([cycle(plan=plan_of(Evict("d/p", "a")))])
     swapped = altered(content(cycle()), f"frames/{entry.wanted}.gz", other.frames[other.entries[0].wanted])
 
-    with pytest.raises(ConfigError, match="is not what its name says"):
+    with pytest.raises(ConfigError, match="does not match the digest in its name"):
         list(read_bundle(swapped).cycles())
 
 

@@ -6,7 +6,7 @@ from cluster.actions import Action, Bind, Evict, Move, Scale
 from cluster.plans import Phase, Plan, Reason, Step, Unplaced
 from cluster.workloads import Gang
 from controller.ports import Outcome, Undone
-from controller.report.decisions import gangs_of, said_of
+from controller.report.decisions import decisions_of, gangs_of
 from tests.builders.fleet import node, pod, world
 
 WHY = Reason("LeastCost", "least cost")
@@ -27,7 +27,7 @@ def plan(*steps: Step, unplaced: tuple[Unplaced, ...] = ()) -> Plan:
 def test_a_gang_that_starts_is_told_of_once() -> None:
     steps = (bind("ns/g0"), bind("ns/g1", "b"), bind("ns/g2"))
 
-    (said,) = said_of(plan(*steps), Outcome(steps, ()), GANG_OF)
+    (said,) = decisions_of(plan(*steps), Outcome(steps, ()), GANG_OF)
 
     assert (said.kind, said.name, said.action, said.is_warning) == ("Gang", "ns/team", "Starting", False)
     assert (said.happened, said.note) == ("Started", "3 members on a (2), b (1); LeastCost: least cost")
@@ -37,23 +37,23 @@ def test_a_gang_that_does_not_start_whole_is_told_of_once_with_the_first_failure
     failed = Undone(bind("ns/g1"), Reason("ActionFailed", "status 409"))
     steps = (bind("ns/g0"), bind("ns/g2"))
 
-    (said,) = said_of(plan(*steps), Outcome(steps, (failed,)), GANG_OF)
+    (said,) = decisions_of(plan(*steps), Outcome(steps, (failed,)), GANG_OF)
 
     assert said.is_warning
-    assert said.reason.words == "1 of 3 members failed, the first because status 409"
+    assert said.reason.words == "1 of 3 members failed; the first: status 409"
 
 
 def test_a_gang_that_is_stopped_is_told_of_once() -> None:
     steps = tuple(Step(Evict(f"ns/g{n}", "a"), Reason("GangTakenBack", "late")) for n in range(2))
 
-    (said,) = said_of(plan(*steps), Outcome(steps, ()), GANG_OF)
+    (said,) = decisions_of(plan(*steps), Outcome(steps, ()), GANG_OF)
 
     assert (said.action, said.happened) == ("Stopping", "Stopped")
     assert said.note == "2 members on a (2); GangTakenBack: late"
 
 
 def test_a_pod_of_no_gang_is_told_of_by_itself() -> None:
-    (said,) = said_of(plan(bind("ns/p")), Outcome((bind("ns/p"),), ()), GANG_OF)
+    (said,) = decisions_of(plan(bind("ns/p")), Outcome((bind("ns/p"),), ()), GANG_OF)
 
     assert (said.kind, said.name) == ("Pod", "ns/p")
     assert (said.happened, said.note) == ("Placed", "on a, devices [0]; LeastCost: least cost")
@@ -63,7 +63,7 @@ def test_what_has_no_place_is_told_of_but_for_pods_that_do_not_exist_yet() -> No
     short = Unplaced("Gang/ns/team", Reason("GangHeldBack", "too few"))
     to_come = Unplaced("Pod/ns/x", Reason("AwaitsPod", "soon"))
 
-    (said,) = said_of(plan(unplaced=(short, to_come)), Outcome((), ()), GANG_OF)
+    (said,) = decisions_of(plan(unplaced=(short, to_come)), Outcome((), ()), GANG_OF)
 
     assert (said.kind, said.name, said.action, said.is_warning) == ("Gang", "ns/team", "Placing", True)
     assert (said.happened, said.note) == ("FailedScheduling", "GangHeldBack: too few")
@@ -82,7 +82,7 @@ def test_what_has_no_place_is_told_of_but_for_pods_that_do_not_exist_yet() -> No
 def test_an_event_names_what_happened_and_its_note_why(action: Action, code: str, happened: str, note: str) -> None:
     step = Step(action, Reason(code, "why"))
 
-    (said,) = said_of(plan(step), Outcome((step,), ()), GANG_OF)
+    (said,) = decisions_of(plan(step), Outcome((step,), ()), GANG_OF)
 
     assert (said.happened, said.note, said.is_warning) == (happened, note, False)
 
@@ -100,7 +100,7 @@ def test_an_event_names_what_happened_and_its_note_why(action: Action, code: str
 def test_an_action_that_failed_names_the_attempt_and_the_failure(action: Action, happened: str) -> None:
     failed = Undone(Step(action, WHY), Reason("ActionFailed", "status 409"))
 
-    (said,) = said_of(plan(failed.step), Outcome((), (failed,)), GANG_OF)
+    (said,) = decisions_of(plan(failed.step), Outcome((), (failed,)), GANG_OF)
 
     assert (said.happened, said.note, said.is_warning) == (happened, "ActionFailed: status 409", True)
 
@@ -108,6 +108,6 @@ def test_an_action_that_failed_names_the_attempt_and_the_failure(action: Action,
 def test_a_gang_that_gives_way_is_preempted() -> None:
     steps = tuple(Step(Evict(f"ns/g{n}", "a"), Reason("Preempted", "gives way")) for n in range(3))
 
-    (said,) = said_of(plan(*steps), Outcome(steps, ()), GANG_OF)
+    (said,) = decisions_of(plan(*steps), Outcome(steps, ()), GANG_OF)
 
     assert (said.kind, said.happened) == ("Gang", "Preempted")

@@ -10,13 +10,13 @@ import pytest
 from cluster.plans import Reason
 from controller.kube.sender import Applier
 from controller.kube.write import Write
-from controller.report.decisions import Said
+from controller.report.decisions import Decision
 from controller.report.events import AT_A_TIME, LONGEST_NOTE, Events
 from tests.unit.controller.kube.fake_writer import ScriptedWriter, refused
 
 
-def held_back(words: str = "no room", code: str = "NoGpuFree", name: str = "ns/p") -> Said:
-    return Said("Pod", name, "Placing", Reason(code, words), is_warning=True)
+def held_back(words: str = "no room", code: str = "NoGpuFree", name: str = "ns/p") -> Decision:
+    return Decision("Pod", name, "Placing", Reason(code, words), is_warning=True)
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Told:
         applier = Applier(self.writer, lambda: True)
         self.events = Events(applier, lambda _, name: self.uids.get(name), lambda: self.now_s, lambda: 7, "me")
 
-    def say(self, said: Said, at_s: float) -> list[Write]:
+    def say(self, said: Decision, at_s: float) -> list[Write]:
         """What this makes the server hear."""
         before, self.now_s = len(self.writer.sent), at_s
 
@@ -132,11 +132,11 @@ def test_a_note_is_no_longer_than_the_server_takes(make: Callable[..., Told]) ->
     assert len(write.body["note"]) == LONGEST_NOTE
 
 
-def bound(number: int) -> Said:
-    return Said("Pod", f"ns/p{number}", "Binding", Reason("LeastCost", "on a"))
+def bound(number: int) -> Decision:
+    return Decision("Pod", f"ns/p{number}", "Binding", Reason("LeastCost", "on a"))
 
 
-def written(writer: ScriptedWriter, *rounds: list[Said]) -> Events:
+def written(writer: ScriptedWriter, *rounds: list[Decision]) -> Events:
     """After all that was said has been written, round by round."""
 
     async def work() -> Events:
