@@ -22,7 +22,7 @@
 {{- end -}}
 {{- end }}
 
-{{/* What never changes about a release: selectors are immutable. */}}
+{{/* Labels that never change in a release, because selectors are immutable. */}}
 {{- define "tonnage.selector" -}}
 app.kubernetes.io/name: {{ include "tonnage.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -46,7 +46,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end }}
 
-{{/* Given a dict of root and mode: "yes" when objects of the Prometheus Operator, or what goes with it, are wanted. */}}
+{{/* Given a dict of root and mode: "yes" when objects for the Prometheus Operator or Grafana are wanted. */}}
 {{- define "tonnage.monitored" -}}
 {{- if or (eq .mode "always") (and (eq .mode "auto") (.root.Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) -}}
 yes
@@ -77,7 +77,7 @@ yes
 {{ .Values.ray.tokenSecret | default (include "tonnage.rayName" .) }}
 {{- end }}
 
-{{/* The service of the head. KubeRay names it itself: the cluster's name, cut, and -head-svc. */}}
+{{/* Service of the Ray head. KubeRay names it on its own: the cluster's name, truncated, and -head-svc. */}}
 {{- define "tonnage.rayHead" -}}
 {{ include "tonnage.rayName" . }}-brain
 {{- end }}
@@ -100,7 +100,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
-{{/* What every Ray container is told: whose token, and how soon a silent node is given up. */}}
+{{/* Environment of every Ray container: the token, and the timeout for nodes that do not respond. */}}
 {{- define "tonnage.rayEnv" -}}
 - {name: RAY_AUTH_MODE, value: token}
 - {name: RAY_AUTH_TOKEN_PATH, value: /etc/tonnage-ray/ray-token}
@@ -131,7 +131,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   emptyDir: {medium: Memory, sizeLimit: 256Mi}
 {{- end }}
 
-{{/* Ray runs code for whoever may call it: nothing of Kubernetes is within its reach. */}}
+{{/* Ray runs any caller's code, so its pods get no access to Kubernetes. */}}
 {{- define "tonnage.rayPod" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
@@ -161,7 +161,7 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
-{{/* Beside the head: waits for the controller and drives the planners. */}}
+{{/* Brain server, beside the Ray head: waits for the controller and drives the planners. */}}
 {{- define "tonnage.brainContainer" -}}
 - name: brain
   image: {{ include "tonnage.image" . | quote }}
@@ -194,7 +194,7 @@ capabilities: {drop: [ALL]}
     {{- include "tonnage.rayMounts" . | nindent 4 }}
 {{- end }}
 
-{{/* What the process reads: the values' settings, and what the chart itself decides. */}}
+{{/* Settings file of the operator: the values' settings, and those that the chart sets. */}}
 {{- define "tonnage.settings" -}}
 {{- $lease := dict "namespace" .Release.Namespace "name" (include "tonnage.fullname" .) }}
 {{- $own := dict "lease" $lease "fenced" .Values.fence.enabled "metrics_port" (int .Values.ports.metrics) "probe_port" (int .Values.ports.health) }}

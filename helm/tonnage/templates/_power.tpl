@@ -1,13 +1,13 @@
-{{/* Watts: names that the operator and the agents on the nodes share. */}}
+{{/* Power control: names that the operator and the agents on the nodes share. */}}
 
-{{/* "yes" when the operator leases watts: to agents of this release, or to others that its settings speak of. */}}
+{{/* "yes" when the operator leases power: to agents of this release, or to others by its settings. */}}
 {{- define "tonnage.leasesWatts" -}}
 {{- if or .Values.agent.enabled ((.Values.settings.power | default dict).enabled) -}}
 yes
 {{- end -}}
 {{- end }}
 
-{{/* The headless service that every replica of the operator is behind; agents find the leader among them. */}}
+{{/* Headless service of all replicas of the operator; agents find the leader among them. */}}
 {{- define "tonnage.powerService" -}}
 {{ include "tonnage.fullname" . }}-power
 {{- end }}
@@ -16,7 +16,7 @@ yes
 {{ include "tonnage.powerService" . }}.{{ .Release.Namespace }}.svc
 {{- end }}
 
-{{/* The Secret with the fleet's keys: one entry per key, the newest is the one whose name comes last. */}}
+{{/* Secret with the fleet's keys: one entry per key; the entry whose name sorts last is the newest key. */}}
 {{- define "tonnage.powerKeys" -}}
 {{ .Values.agent.keySecret | default (printf "%s-power-keys" (include "tonnage.fullname" .)) }}
 {{- end }}
@@ -38,7 +38,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
-{{/* The chart's image, unless the agent has one of its own (AMD SMI comes with ROCm alone). */}}
+{{/* The chart's image, unless the agent has its own (AMD SMI comes only with ROCm). */}}
 {{- define "tonnage.agentImage" -}}
 {{- $image := .Values.agent.image }}
 {{- if $image.repository }}
@@ -52,7 +52,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end }}
 
-{{/* Where agents run: as told, or where the GPU operator's label says that NVIDIA devices are. */}}
+{{/* Node selector of agents: the value, or the GPU operator's label for nodes with NVIDIA devices. */}}
 {{- define "tonnage.agentNodes" -}}
 {{- if .Values.agent.nodeSelector -}}
 {{- toYaml .Values.agent.nodeSelector }}
@@ -61,12 +61,12 @@ nvidia.com/gpu.present: "true"
 {{- end -}}
 {{- end }}
 
-{{/* "true" where the agent speaks with BMCs: to limit devices, or to read the node's meter. */}}
+{{/* "true" if the agent connects to BMCs: to limit devices, or to read the node's meter. */}}
 {{- define "tonnage.agentAsksBmc" -}}
 {{- if or (eq .Values.agent.backend "redfish") .Values.agent.meter }}true{{ end }}
 {{- end }}
 
-{{/* What the agent reads. */}}
+{{/* Settings file of the agent. */}}
 {{- define "tonnage.agentSettings" -}}
 {{- $agent := .Values.agent }}
 {{- $controller := dict "host" (include "tonnage.powerHost" .) "port" (int $agent.port) }}
@@ -77,7 +77,7 @@ nvidia.com/gpu.present: "true"
 {{- $settings := dict "backend" $agent.backend "controller" $controller "keys" "/etc/tonnage-keys" "record" "/var/lib/tonnage/power.record" }}
 {{- $_ := set $settings "period" $agent.period }}
 {{- $_ := set $settings "floor_share" $agent.floorShare }}
-{{- /* An empty list is not nothing: it lets no device be limited. */}}
+{{- /* An empty list differs from null: no device may be limited. */}}
 {{- if kindIs "slice" $agent.manages }}
 {{- $_ := set $settings "manages" $agent.manages }}
 {{- end }}
