@@ -8,15 +8,16 @@ from controller.api.kinds import KINDS
 from controller.kube.cache import Cache
 from controller.kube_world.observer import Caches, Observer, empty_caches
 from tests.builders.watch_events import Object, as_stored, deleted, listed, modified
+from tests.clock import HandClock
 
 
 class Live:
-    """Objects come and go as a watch tells it. The clock stands at `now_s`."""
+    """Objects come and go as a watch reports it, at the time of `clock`."""
 
     def __init__(self, objects: Iterable[Object] = (), kinds: Iterable[Kind] = KINDS, **observing: Any) -> None:
         self.caches: Caches = empty_caches(kinds=kinds)
-        self.now_s = 1000.0
-        self.observer = Observer(self.caches, lambda: self.now_s, at_first_sight=lambda: None, **observing)
+        self.clock = HandClock(1000.0)
+        self.observer = Observer(self.caches, self.clock, at_first_sight=lambda: None, **observing)
         self._version = 1
         self._by_kind: dict[str, Cache[Any]] = {
             "Node": self.caches.nodes,
@@ -27,16 +28,16 @@ class Live:
         for obj in objects:
             by_kind[obj["kind"]].append(as_stored(obj))
         for kind, cache in self._by_kind.items():
-            cache.take_page(listed(by_kind[kind]), self.now_s, is_first=True)
+            cache.take_page(listed(by_kind[kind]), self.clock.now_s, is_first=True)
 
     def put(self, *objects: Object) -> None:
         for obj in objects:
             self._version += 1
             stored = as_stored(obj, self._version)
-            self._by_kind[obj["kind"]].take_line(modified(stored, self._version), self.now_s)
+            self._by_kind[obj["kind"]].take_line(modified(stored, self._version), self.clock.now_s)
 
     def remove(self, *objects: Object) -> None:
         for obj in objects:
             self._version += 1
             stored = as_stored(obj, self._version)
-            self._by_kind[obj["kind"]].take_line(deleted(stored, self._version), self.now_s)
+            self._by_kind[obj["kind"]].take_line(deleted(stored, self._version), self.clock.now_s)

@@ -22,6 +22,7 @@ from controller.report.cycle_reporter import CycleReporter
 from simulator.world import SimulatedWorld
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
+from tests.clock import ticking
 
 BLIND_EVERY, FAIL_EVERY = 5, 7
 """Every so many-th cycle cannot see; every so many-th bind fails."""
@@ -59,10 +60,10 @@ class Load:
         self._world.pass_time(self._now_s() - self._world.observe().at_s)
         # A batch has a certificate where it stops nobody: every other time.
         decisions = Decisions(policy="bestfit", planner="columns", preempt=number % 2 == 0)
-        brain = InlineBrain(decisions, clock=_ticking(1e-5))
+        brain = InlineBrain(decisions, clock=ticking(1e-5))
         # No eviction is allowed, so the guard refuses those that are planned for the pods of high priority.
         limits = Limits(max_evictions_share=0.0, max_evictions_floor=0)
-        self._reporter.report_cycle(run_cycle(self._world, brain, limits, deadline_s=10.0, clock=_ticking(0.01)))
+        self._reporter.report_cycle(run_cycle(self._world, brain, limits, deadline_s=10.0, clock=ticking(0.01)))
         for verb, code in (("watch", 200), ("create", 201), ("patch", 409 if number % 3 else 429)):
             count_request(self._meter, verb, code, 0.004)
 
@@ -108,8 +109,3 @@ def _fleet(at_s: float) -> Snapshot:
         prices={"A100": 3.0, "H100": 5.0},
         at_s=at_s,
     )
-
-
-def _ticking(step_s: float) -> Callable[[], float]:
-    ticks = itertools.count(0.0, step_s)
-    return lambda: next(ticks)

@@ -19,6 +19,7 @@ from nodeagent.rules import AgentRules
 from power.devices.backend import REFUSED, DeviceError
 from power.devices.fake_devices import FakeDevice, FakeDevices
 from power.leases.messages import Keys, Lease, node_secret, sealed
+from tests.clock import HandClock
 
 pytestmark = pytest.mark.slow
 
@@ -41,14 +42,14 @@ class Hardware(FakeDevices):
     """One device that knows whose limit it has, refuses on request, and may be absent at an agent's start."""
 
     def __init__(self, device: FakeDevice) -> None:
-        super().__init__([device], lambda: self.now_s)
-        self.device, self.now_s = device, 1000.0
+        self.device, self.clock = device, HandClock(1000.0)
+        super().__init__([device], self.clock)
         self.is_ours = self.refuses = False
         self.crashes: When | None = None
 
     @property
     def limit_w(self) -> float:
-        return self.device.enforced_w(self.now_s)
+        return self.device.enforced_w(self.clock.now_s)
 
     def set_limit(self, uuid: str, limit_w: float) -> float:
         if self.crashes == "before":
@@ -62,7 +63,7 @@ class Hardware(FakeDevices):
         return taken_w
 
     def set_by_others(self, limit_w: float) -> None:
-        self.device.set_limit(limit_w, self.now_s)
+        self.device.set_limit(limit_w, self.clock.now_s)
         self.is_ours = False
 
 
@@ -80,7 +81,7 @@ class Story:
             self.lives += 1
             self.agent = Agent(
                 *("n1", f"life-{self.lives}", f"boot-{self.boots}", self.hardware, self.folder / "record", RULES),
-                *(lambda: self.hardware.now_s, lambda: KEYS, lambda _: None),
+                *(self.hardware.clock, lambda: KEYS, lambda _: None),
             )
             if not self.hardware.is_ours:
                 self.theirs_w = self.hardware.limit_w
@@ -95,10 +96,10 @@ class Story:
     async def order(self, limit_w: float, crashes: When | None = None) -> None:
         """A lease comes and is put in force, as far as the process gets."""
         agent, hardware = await self.started(), self.hardware
-        hardware.now_s += 1.0
+        hardware.clock.now_s += 1.0
         self.sequence += 1
         lease = Lease(
-            *("n1", agent.holder.life, hardware.now_s, 10.0, 1, self.sequence, 5.0),
+            *("n1", agent.holder.life, hardware.clock.now_s, 10.0, 1, self.sequence, 5.0),
             caps_w={"g": limit_w},
             safe_w={"g": 200.0},
         )
@@ -138,7 +139,7 @@ class Story:
             case "reboot":
                 self.end()
                 self.boots += 1
-                self.hardware.device.reboot(self.hardware.now_s)
+                self.hardware.device.reboot(self.hardware.clock.now_s)
                 self.hardware.is_ours = False
             case "restore":
                 await self.restore()

@@ -1,7 +1,5 @@
 """The loop in a world that obeys, in one that does not, and in one that cannot be seen."""
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,11 +17,11 @@ from simulator.world import Fault, SimulatedWorld
 from tests.builders.arbitrary_fleets import fleets
 from tests.builders.fleet import Pod, node, pod, world
 from tests.builders.mix import profile, service
+from tests.clock import ticking
 
 
 def brain(policy: str = "bestfit") -> InlineBrain:
-    ticks = itertools.count()
-    return InlineBrain(Decisions(policy=policy), clock=lambda: next(ticks) * 1e-6)
+    return InlineBrain(Decisions(policy=policy), clock=ticking(1e-6))
 
 
 def cycles(seen: Snapshot, count: int, policy: str = "bestfit", fault: Fault = lambda _: None) -> list[Cycle]:
@@ -98,10 +96,9 @@ def test_every_cycle_is_reported() -> None:
 
 
 def test_a_cycle_says_how_long_each_stage_took() -> None:
-    ticks = itertools.count(0.0, 2.5)
     pretend = SimulatedWorld(world([node("a", gpus=1)], [pod("p", gpus=1)]))
 
-    cycle = run_cycle(pretend, brain(), Limits(), deadline_s=10.0, clock=lambda: next(ticks))
+    cycle = run_cycle(pretend, brain(), Limits(), deadline_s=10.0, clock=ticking(2.5))
 
     assert cycle.stage_s == dict.fromkeys(STAGES, 2.5)
 

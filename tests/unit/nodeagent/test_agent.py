@@ -12,24 +12,16 @@ from nodeagent.rules import AgentRules
 from nodeagent.state_file import read_record
 from power.devices.fake_devices import FakeDevice, FakeDevices
 from power.leases.messages import Keys, Lease, Refusal, Report, node_secret, opened, sealed
+from tests.clock import HandClock
 
 FLEET = b"a secret of the fleet, long enough"
 KEYS = Keys("k", {"k": node_secret(FLEET, "n1")})
 
 
-class Watch:
-    """A clock that is set by hand."""
-
-    now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 class Told(FakeDevices):
     """Fake devices that remember the limits set on them, in order."""
 
-    def __init__(self, devices: list[FakeDevice], clock: Watch) -> None:
+    def __init__(self, devices: list[FakeDevice], clock: HandClock) -> None:
         super().__init__(devices, clock)
         self.orders: list[tuple[str, float]] = []
 
@@ -42,8 +34,8 @@ class Node:
     """An agent with its devices, and a controller's pen."""
 
     def __init__(self, folder: Path, *devices: FakeDevice, life: str = "life-1", boot: str = "boot-1") -> None:
-        self.watch = Watch()
-        self.devices = Told(list(devices), self.watch)
+        self.clock = HandClock(1000.0)
+        self.devices = Told(list(devices), self.clock)
         self.said: list[bytes] = []
         self.sequence = 0
         self.folder = folder
@@ -51,7 +43,7 @@ class Node:
 
     def made(self, life: str = "life-2", boot: str = "boot-1") -> Agent:
         return Agent(
-            *("n1", life, boot, self.devices, self.folder / "record", AgentRules(), self.watch),
+            *("n1", life, boot, self.devices, self.folder / "record", AgentRules(), self.clock),
             *(lambda: KEYS, self.said.append),
         )
 
@@ -62,7 +54,7 @@ class Node:
         return report
 
     async def passes(self, for_s: float) -> Report:
-        self.watch.now_s += for_s
+        self.clock.now_s += for_s
         return await self.looks()
 
     def lease(self, report: Report, caps_w: dict[str, float], **other: Any) -> bytes:
@@ -129,7 +121,7 @@ def test_the_floor_comes_without_a_look_at_the_devices(tmp_path: Path) -> None:
         await node.agent.start()
         node.agent.hear(node.lease(await node.looks(), {"g": 600.0}))
         await node.passes(1.0)
-        node.watch.now_s += 9.5
+        node.clock.now_s += 9.5
 
         await node.agent.turn(looks=False)
 
@@ -244,7 +236,7 @@ def test_a_machine_that_was_started_anew_has_no_lease(tmp_path: Path) -> None:
         node.agent.hear(node.lease(await node.looks(), {"g": 600.0}))
         await node.passes(1.0)
 
-        device.reboot(node.watch.now_s)
+        device.reboot(node.clock.now_s)
         node.agent = node.made(boot="boot-2")
         await node.agent.start()
         report = await node.looks()
@@ -259,7 +251,7 @@ def test_leaving_restores_what_was_there_before_even_after_a_crash(tmp_path: Pat
     async def story() -> None:
         device = gpu()
         node = Node(tmp_path, device)
-        device.set_limit(500.0, node.watch.now_s)  # by an administrator, before Tonnage
+        device.set_limit(500.0, node.clock.now_s)  # by an administrator, before Tonnage
         await node.agent.start()
         node.agent.hear(node.lease(await node.looks(), {"g": 600.0}))
         await node.passes(1.0)
@@ -268,7 +260,7 @@ def test_leaving_restores_what_was_there_before_even_after_a_crash(tmp_path: Pat
         await node.agent.start()
         await node.agent.restore()
 
-        assert device.enforced_w(node.watch.now_s) == 500.0
+        assert device.enforced_w(node.clock.now_s) == 500.0
 
     lived(story)
 
@@ -278,7 +270,7 @@ def test_opted_out_devices_are_reported_and_never_touched(tmp_path: Path) -> Non
         node = Node(tmp_path, gpu("a"), gpu("b"))
         node.agent = Agent(
             *("n1", "life-1", "boot-1", node.devices, tmp_path / "record", AgentRules(manages=frozenset({"a"}))),
-            *(node.watch, lambda: KEYS, node.said.append),
+            *(node.clock, lambda: KEYS, node.said.append),
         )
         await node.agent.start()
         report = await node.looks()
@@ -296,7 +288,7 @@ def test_devices_of_other_nodes_may_be_among_those_that_may_be_limited(tmp_path:
         node = Node(tmp_path, gpu("a"), gpu("b"))
         rules = AgentRules(manages=frozenset({"a", "of another node"}))
         node.agent = Agent(
-            *("n1", "life-1", "boot-1", node.devices, tmp_path / "record", rules, node.watch, lambda: KEYS),
+            *("n1", "life-1", "boot-1", node.devices, tmp_path / "record", rules, node.clock, lambda: KEYS),
             node.said.append,
         )
         await node.agent.start()
@@ -364,15 +356,15 @@ def test_what_cannot_be_given_back_stays_remembered(tmp_path: Path) -> None:
         await node.looks()
 
         node.agent = Agent(
-            *("n1", "life-2", "boot-1", node.devices, tmp_path / "record", rules, node.watch, lambda: KEYS),
+            *("n1", "life-2", "boot-1", node.devices, tmp_path / "record", rules, node.clock, lambda: KEYS),
             node.said.append,
         )
         await node.agent.start()
-        stuck.stuck, lost.silent_from_s = True, node.watch.now_s
+        stuck.stuck, lost.silent_from_s = True, node.clock.now_s
         await node.agent.restore()
         left = read_record(tmp_path / "record").previous
 
-        assert fine.enforced_w(node.watch.now_s) == 700.0
+        assert fine.enforced_w(node.clock.now_s) == 700.0
         assert {uuid: each.limit_w for uuid, each in left.items()} == {"stuck": 700.0, "lost": 700.0}
 
     lived(story)
@@ -386,7 +378,7 @@ def test_a_device_that_was_taken_out_of_management_gets_its_limit_back_in_the_en
         rules = AgentRules(manages=frozenset({"a"}))
 
         node.agent = Agent(
-            *("n1", "life-2", "boot-1", node.devices, tmp_path / "record", rules, node.watch, lambda: KEYS),
+            *("n1", "life-2", "boot-1", node.devices, tmp_path / "record", rules, node.clock, lambda: KEYS),
             node.said.append,
         )
         await node.agent.start()
@@ -404,7 +396,7 @@ def test_out_of_band_no_burst_is_used_whatever_the_lease_allows(tmp_path: Path) 
         node = Node(tmp_path, gpu(wants_w=lambda _: 100.0))
         rules = AgentRules(bursts=False)
         node.agent = Agent(
-            *("n1", "life-1", "boot-1", node.devices, tmp_path / "record", rules, node.watch, lambda: KEYS),
+            *("n1", "life-1", "boot-1", node.devices, tmp_path / "record", rules, node.clock, lambda: KEYS),
             node.said.append,
         )
         await node.agent.start()

@@ -17,6 +17,7 @@ from nodeagent.settings import read_settings
 from power.leases.framing import framed, read_frame
 from power.leases.messages import node_secret
 from power.leases.mounted_keys import SPREADS_S, MountedKeys, keys_of_node, read_keys
+from tests.clock import HandClock
 
 PATIENCE_S = 10.0
 
@@ -164,16 +165,16 @@ def test_the_newest_key_is_the_one_whose_name_comes_last(tmp_path: Path) -> None
 
 
 def test_a_key_that_is_added_is_accepted_at_once_and_signed_with_when_everybody_has_it(tmp_path: Path) -> None:
-    now_s = [0.0]
+    clock = HandClock()
     (tmp_path / "2026-01").write_bytes(b"a" * 32)
-    keys = MountedKeys(tmp_path, lambda: now_s[0])
+    keys = MountedKeys(tmp_path, clock)
     (tmp_path / "2026-02").write_bytes(b"b" * 32)
 
-    now_s[0] = 31.0
+    clock.now_s = 31.0
     spreading = keys()
-    now_s[0] = 31.0 + SPREADS_S - 1.0
+    clock.now_s = 31.0 + SPREADS_S - 1.0
     still = keys()
-    now_s[0] += 40.0
+    clock.now_s += 40.0
     spread = keys()
 
     assert (spreading.newest, set(spreading.secrets)) == ("2026-01", {"2026-01", "2026-02"})
@@ -182,13 +183,13 @@ def test_a_key_that_is_added_is_accepted_at_once_and_signed_with_when_everybody_
 
 
 def test_a_key_that_is_removed_is_signed_with_no_longer(tmp_path: Path) -> None:
-    now_s = [0.0]
+    clock = HandClock()
     (tmp_path / "2026-01").write_bytes(b"a" * 32)
-    keys = MountedKeys(tmp_path, lambda: now_s[0])
+    keys = MountedKeys(tmp_path, clock)
     (tmp_path / "2026-02").write_bytes(b"b" * 32)
     (tmp_path / "2026-01").unlink()
 
-    now_s[0] = 31.0
+    clock.now_s = 31.0
 
     assert (keys().newest, set(keys().secrets)) == ("2026-02", {"2026-02"})
 

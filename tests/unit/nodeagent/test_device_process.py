@@ -8,21 +8,13 @@ import pytest
 
 from nodeagent.device_process import REST_S, DeviceProcess
 from power.devices.backend import BROKEN, LOST, REFUSED, SILENT, DeviceError, DeviceReading
-
-
-class Watch:
-    """A clock that is set by hand."""
-
-    now_s = 50.0
-
-    def __call__(self) -> float:
-        return self.now_s
+from tests.clock import HandClock
 
 
 @contextmanager
-def node(how: str = "", watch: Watch | None = None) -> Iterator[DeviceProcess]:
+def node(how: str = "", clock: HandClock | None = None) -> Iterator[DeviceProcess]:
     process = DeviceProcess(
-        (sys.executable, "-m", "tests.unit.nodeagent.fake_device_process", how), watch or Watch(), call_s=0.3
+        (sys.executable, "-m", "tests.unit.nodeagent.fake_device_process", how), clock or HandClock(50.0), call_s=0.3
     )
     try:
         yield process
@@ -55,12 +47,12 @@ def test_calls_and_errors_cross_the_border_whole() -> None:
 
 @pytest.mark.parametrize("how", ["hang", "die"])
 def test_a_call_that_hangs_or_kills_ends_in_time_and_the_next_process_works(how: str) -> None:
-    watch = Watch()
-    with node(how, watch) as process:
+    clock = HandClock(50.0)
+    with node(how, clock) as process:
         process.discover()
         first = code_of(process, 666.0)
         rested = code_of(process, 300.0)  # left alone for a while: a hanging driver is not hammered
-        watch.now_s += REST_S
+        clock.now_s += REST_S
         after = process.set_limit("g", 300.0)
 
     assert (first, rested, after) == (SILENT, SILENT, 300.0)

@@ -12,6 +12,7 @@ from nodeagent.metrics import DCGM, AgentMetrics
 from nodeagent.rules import AgentRules
 from power.devices.fake_devices import FakeDevice, FakeDevices
 from power.leases.messages import Keys
+from tests.clock import HandClock
 
 PAGE = (Path(__file__).parents[3] / "docs" / "power.md").read_text(encoding="utf-8")
 KEYS = Keys("k", {"k": b"of a node"})
@@ -23,8 +24,7 @@ def scraped(folder: Path, *devices: FakeDevice, as_dcgm: bool = False) -> str:
     """
 
     async def story() -> str:
-        now_s = [998.0]
-        clock = lambda: now_s[0]  # noqa: E731 - it stands
+        clock = HandClock(998.0)
         there = devices or (FakeDevice("g0"), FakeDevice("g1", silent_from_s=0.0))
         backend = FakeDevices(there, clock)
         agent = Agent(
@@ -32,7 +32,7 @@ def scraped(folder: Path, *devices: FakeDevice, as_dcgm: bool = False) -> str:
             lambda: MeterReading(1900.0, 995.0),
         )
         await agent.start()
-        now_s[0] = 1000.0
+        clock.now_s = 1000.0
         await agent.turn(looks=True)
         agent.hear(b"nothing that anybody signed")
         registry = CollectorRegistry()

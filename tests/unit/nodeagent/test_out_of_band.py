@@ -7,27 +7,19 @@ import pytest
 from nodeagent.out_of_band import BmcPacing, OutOfBand
 from power.devices.backend import REFUSED, SILENT, DeviceError, DeviceReading
 from power.devices.redfish import Redfish
+from tests.clock import HandClock
 from tests.unit.power.devices.fake_bmc import PretendBmc
 
 EXACT = BmcPacing(look_s=5.0, rest_s=10.0, settles_s=40.0, jitter_share=0.0)
-
-
-class Watch:
-    """A clock that is set by hand."""
-
-    now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 class Far:
     """Devices behind a BMC whose threads are the test's own steps."""
 
     def __init__(self, pacing: BmcPacing = EXACT) -> None:
-        self.bmc, self.watch = PretendBmc(), Watch()
+        self.bmc, self.clock = PretendBmc(), HandClock(100.0)
         chance = Random(1)  # noqa: S311 - spreads requests
-        self.band = OutOfBand(Redfish(self.bmc, self.watch), self.watch, chance, pacing)
+        self.band = OutOfBand(Redfish(self.bmc, self.clock), self.clock, chance, pacing)
         self.band.discover()
 
     def limit_w(self, uuid: str = "uuid-GPU_0") -> float | None:
@@ -39,7 +31,7 @@ class Far:
         return sum(method == "PATCH" for method, _ in self.bmc.asked)
 
     def passes(self, for_s: float) -> None:
-        self.watch.now_s += for_s
+        self.clock.now_s += for_s
         self.band.poll()
         self.band.send_due()
 
@@ -94,7 +86,7 @@ def test_a_limit_that_was_refused_may_be_at_work_all_the_same() -> None:
     far.band.send_due()
 
     assert far.limit_w() == 600.0
-    far.watch.now_s += 41.0
+    far.clock.now_s += 41.0
     assert far.limit_w() == 300.0
 
 
@@ -103,9 +95,9 @@ def test_a_device_is_told_once_in_a_while_and_then_the_newest_limit() -> None:
     for wanted_w in (400.0, 450.0, 500.0, 550.0):
         far.band.set_limit("uuid-GPU_0", wanted_w)
         far.band.send_due()
-        far.watch.now_s += 2.0
+        far.clock.now_s += 2.0
     told, first_w = far.patches(), far.bmc.limits_w["GPU_0"]
-    far.watch.now_s += 2.0
+    far.clock.now_s += 2.0
     far.band.send_due()
 
     assert (told, first_w) == (1, 400.0)
@@ -139,8 +131,8 @@ def test_a_bmc_that_fails_is_left_alone_longer_and_longer() -> None:
         before = far.patches()
         far.band.send_due()
         if far.patches() > before:
-            at_s.append(far.watch.now_s - 100.0)
-        far.watch.now_s += 1.0
+            at_s.append(far.clock.now_s - 100.0)
+        far.clock.now_s += 1.0
 
     # Rests of 20, 40, 80, then 120 s.
     assert at_s == [0.0, 20.0, 60.0, 140.0, 260.0]
@@ -175,8 +167,8 @@ def test_readings_are_as_old_as_they_are_and_end_after_three_looks() -> None:
 def test_two_nodes_do_not_knock_at_the_same_moment() -> None:
     rests = []
     for seed in (1, 2):
-        watch, bmc = Watch(), PretendBmc()
-        band = OutOfBand(Redfish(bmc, watch), watch, Random(seed), BmcPacing())  # noqa: S311 - spreads requests
+        clock, bmc = HandClock(100.0), PretendBmc()
+        band = OutOfBand(Redfish(bmc, clock), clock, Random(seed), BmcPacing())  # noqa: S311 - spreads requests
         band.discover()
         band.set_limit("uuid-GPU_0", 400.0)
         band.send_due()

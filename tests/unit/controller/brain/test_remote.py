@@ -20,6 +20,7 @@ from controller.ports import PLANNED_LOCALLY
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
 from tests.builders.snapshot_content import plain
+from tests.clock import RunningClock
 
 SHORT_S = 0.15
 """A deadline that is meant to pass."""
@@ -28,20 +29,10 @@ LONG_S = 30.0
 
 
 @dataclass
-class Times:
-    """A clock that goes on by itself and can be put forward."""
-
-    ahead_s: float = 0.0
-
-    def __call__(self) -> float:
-        return time.monotonic() + self.ahead_s
-
-
-@dataclass
 class Bench:
     brain: RayBrain
     peer: ScriptedBrain
-    times: Times
+    clock: RunningClock
     epoch: int = 1
 
     def is_up(self) -> None:
@@ -62,10 +53,10 @@ def until(claim: Callable[[], bool], what: str) -> None:
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    times, peer = Times(), ScriptedBrain()
-    link = Link(peer, Decisions(), lambda: 0.0, times)
+    clock, peer = RunningClock(), ScriptedBrain()
+    link = Link(peer, Decisions(), lambda: 0.0, clock)
     link.want(wanted=True)
-    made = Bench(RayBrain(link, Decisions(), time.monotonic, lambda: made.epoch), peer, times)
+    made = Bench(RayBrain(link, Decisions(), time.monotonic, lambda: made.epoch), peer, clock)
     yield made
     peer.let_go.set()
     link.close()
@@ -213,7 +204,7 @@ def test_trust_comes_back_with_a_trial_that_is_in_time(bench: Bench) -> None:
 def test_a_silent_brain_is_replaced(bench: Bench) -> None:
     bench.is_up()
     bench.peer.mood = "mute"
-    bench.times.ahead_s += SILENT_S
+    bench.clock.ahead_s += SILENT_S
 
     until(lambda: bench.brain.standing.losses["silent"] == 1, "it is given up")
     bench.peer.mood = "well"
@@ -225,7 +216,7 @@ def test_a_silent_brain_is_replaced(bench: Bench) -> None:
 def test_a_brain_that_lives_and_never_plans_in_time_is_replaced(bench: Bench) -> None:
     bench.is_up()
     bench.fails("wrong_request")
-    bench.times.ahead_s += PATIENCE_S
+    bench.clock.ahead_s += PATIENCE_S
 
     until(lambda: bench.brain.standing.losses["useless"] == 1, "it is given up")
 

@@ -18,6 +18,7 @@ from placement.batch.problem import HostPrice
 from placement.moves.defragmentation import MovePrice
 from tests.builders.fleet import node, pod, world
 from tests.builders.snapshot_content import plain
+from tests.clock import ticking
 from tests.unit.controller.deciders.fake_background import FAILS, STALLS, Counting, snapshot_that
 
 FREE = MovePrice(per_pod_usd=0.0, per_gpu_usd=0.0, stay_h=1.0)
@@ -149,8 +150,7 @@ def test_nodes_that_are_gone_are_passed_over() -> None:
 
 
 def test_a_search_that_is_cut_short_goes_on_behind_the_node_that_it_looked_at_last() -> None:
-    now_s = iter(range(100))
-    hurried = replace(polish(MovePrice(per_pod_usd=1e9)), clock=lambda: float(next(now_s)))
+    hurried = replace(polish(MovePrice(per_pod_usd=1e9)), clock=ticking(1.0))
 
     first = hurried.think(halves(), b"", 2.0)  # 0 s: begins; 1 s: a; 2 s: over
     second = hurried.think(halves(), first.memory, 2.0)

@@ -14,6 +14,7 @@ from controller.kube_world.handlers import HANDLERS, Handler
 from controller.kube_world.world import KubernetesWorld
 from controller.placers.claims import Allocate, no_claims
 from controller.placers.pools import Pool
+from tests.clock import HandClock
 from tests.unit.controller.kube.fake_writer import ScriptedWriter
 
 A100 = SeenGpuType("nvidia.com/gpu.product", ("NVIDIA-A100-SXM4-80GB",), "nvidia.com/gpu")
@@ -70,20 +71,10 @@ def sighted(snapshot: Snapshot) -> FakeClusterView:
     return FakeClusterView(snapshot, pods, services)
 
 
-class Clock:
-    """A monotonic clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 def kubernetes(
     sightings: FakeClusterView,
     writer: ScriptedWriter,
-    clock: Clock | None = None,
+    clock: HandClock | None = None,
     placer: str = "bind",
     allocate: Allocate = no_claims,
     device_classes: Mapping[str, str] | None = None,
@@ -97,7 +88,7 @@ def kubernetes(
         asyncio.run,
         pools=pools or [Pool(placer, {})],
         epoch=lambda: 3,
-        clock=clock or Clock(),
+        clock=clock or HandClock(),
         tell=lambda *_: None,
         allocate=allocate,
         device_classes=device_classes,

@@ -22,6 +22,7 @@ from controller.kube.credentials import Access, proxy_to
 from controller.kube.errors import KubeReadError, KubeWriteError
 from controller.kube.request import APPLY_PATCH, Request, resource_of
 from tests.builders.certificates import Authority
+from tests.clock import HandClock
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -268,19 +269,18 @@ def test_a_watch_that_is_refused_says_why(tmp_path: Path) -> None:
 
 def test_a_token_file_is_read_again_a_minute_later(tmp_path: Path) -> None:
     """Tokens of a pod's volume are replaced while the process runs."""
-    token, now_s = tmp_path / "token", 0.0
+    token, clock = tmp_path / "token", HandClock()
 
     async def answer(request: web.Request) -> web.Response:
         return web.Response(text=request.headers["Authorization"])
 
     async def test() -> list[bytes]:
-        nonlocal now_s
         token.write_text("first", encoding="utf-8")
         user: dict[str, object] = {"tokenFile": str(token)}
-        async with talking_to(answer, tmp_path, user=user, clock=lambda: now_s) as connection:
+        async with talking_to(answer, tmp_path, user=user, clock=clock) as connection:
             said = [await connection.read("/x")]
             token.write_text("second", encoding="utf-8")
-            for now_s in (59.0, 60.0):  # noqa: B007  # the clock reads it
+            for clock.now_s in (59.0, 60.0):
                 said.append(await connection.read("/x"))
             return said
 

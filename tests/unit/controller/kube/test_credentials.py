@@ -19,6 +19,7 @@ from controller.kube.errors import KubeReadError
 from controller.kube.loop_thread import LoopThread
 from simulator.controlplane.folder import AUTHORITY, SERVER
 from simulator.controlplane.pki import write_pki
+from tests.clock import HandClock
 from tests.unit.controller.kube.test_connection import kubeconfig, talking_to
 
 PLUGIN = """
@@ -59,14 +60,13 @@ class Plugin:
 
 
 def test_a_plugin_that_tells_no_expiry_is_asked_again_a_minute_later(tmp_path: Path) -> None:
-    plugin, now_s = Plugin(tmp_path, {"token": "first"}), 0.0
+    plugin, clock = Plugin(tmp_path, {"token": "first"}), HandClock()
 
     async def test() -> list[bytes]:
-        nonlocal now_s
-        async with talking_to(says_who, tmp_path, user=plugin.user, clock=lambda: now_s) as connection:
+        async with talking_to(says_who, tmp_path, user=plugin.user, clock=clock) as connection:
             said = [await connection.read("/x")]
             plugin.says({"token": "second"})
-            for now_s in (59.0, 60.0):  # noqa: B007  # the clock reads it
+            for clock.now_s in (59.0, 60.0):
                 said.append(await connection.read("/x"))
             return said
 
@@ -79,12 +79,11 @@ def test_a_plugin_that_tells_no_expiry_is_asked_again_a_minute_later(tmp_path: P
 
 
 def test_a_plugin_is_not_asked_before_its_credential_expires(tmp_path: Path) -> None:
-    plugin, now_s = Plugin(tmp_path, {"token": "first", "expirationTimestamp": "2100-01-01T00:00:00Z"}), 0.0
+    plugin, clock = Plugin(tmp_path, {"token": "first", "expirationTimestamp": "2100-01-01T00:00:00Z"}), HandClock()
 
     async def test() -> bytes:
-        nonlocal now_s
-        async with talking_to(says_who, tmp_path, user=plugin.user, clock=lambda: now_s) as connection:
-            now_s = 3600.0
+        async with talking_to(says_who, tmp_path, user=plugin.user, clock=clock) as connection:
+            clock.now_s = 3600.0
             return await connection.read("/x")
 
     assert asyncio.run(test()) == b"Bearer first"
@@ -106,13 +105,12 @@ def test_a_plugin_without_a_credential_stops_the_start_instead_of_acting_as_nobo
 
 
 def test_a_plugin_that_fails_later_leaves_the_credential_that_it_gave(tmp_path: Path) -> None:
-    plugin, now_s = Plugin(tmp_path, {"token": "first"}), 0.0
+    plugin, clock = Plugin(tmp_path, {"token": "first"}), HandClock()
 
     async def test() -> bytes:
-        nonlocal now_s
-        async with talking_to(says_who, tmp_path, user=plugin.user, clock=lambda: now_s) as connection:
+        async with talking_to(says_who, tmp_path, user=plugin.user, clock=clock) as connection:
             plugin.says(None)
-            now_s = 60.0
+            clock.now_s = 60.0
             return await connection.read("/x")
 
     assert asyncio.run(test()) == b"Bearer first"
@@ -140,15 +138,14 @@ async def in_a_pod(folder: Path, monkeypatch: pytest.MonkeyPatch, clock: object)
 
 
 def test_the_token_of_a_pod_is_read_again_a_minute_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    token, now_s = tmp_path / "token", 0.0
+    token, clock = tmp_path / "token", HandClock()
     token.write_text("first", encoding="utf-8")
 
     async def test() -> list[bytes]:
-        nonlocal now_s
-        async with in_a_pod(tmp_path, monkeypatch, lambda: now_s) as connection:
+        async with in_a_pod(tmp_path, monkeypatch, clock) as connection:
             said = [await connection.read("/x")]
             token.write_text("second", encoding="utf-8")
-            for now_s in (59.0, 60.0):  # noqa: B007  # the clock reads it
+            for clock.now_s in (59.0, 60.0):
                 said.append(await connection.read("/x"))
             return said
 
@@ -156,14 +153,13 @@ def test_the_token_of_a_pod_is_read_again_a_minute_later(tmp_path: Path, monkeyp
 
 
 def test_a_token_that_is_empty_for_a_moment_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    token, now_s = tmp_path / "token", 0.0
+    token, clock = tmp_path / "token", HandClock()
     token.write_text("first", encoding="utf-8")
 
     async def test() -> bytes:
-        nonlocal now_s
-        async with in_a_pod(tmp_path, monkeypatch, lambda: now_s) as connection:
+        async with in_a_pod(tmp_path, monkeypatch, clock) as connection:
             token.write_text("", encoding="utf-8")
-            now_s = 60.0
+            clock.now_s = 60.0
             with pytest.raises(KubeReadError):
                 await connection.read("/x")
             token.write_text("second", encoding="utf-8")

@@ -1,7 +1,6 @@
 """The fence: a new leader waits until the API server refuses the one before, and knows when it is refused itself."""
 
 import asyncio
-from dataclasses import dataclass, field
 
 import pytest
 
@@ -9,6 +8,7 @@ from controller.kube.errors import KubeWriteError, Refusal
 from controller.kube.fence import SETTLE_S, WITHIN_S, Fence, is_fenced
 from controller.kube.sender import Applier, Job, NotLeadingError, may_have_happened
 from controller.kube.write import Write
+from tests.clock import HandClock
 from tests.unit.controller.kube.fake_writer import ScriptedWriter, refused
 
 DENIED = "ValidatingAdmissionPolicy 'tonnage-fence' denied request: tonnage.dev/epoch is 3, that of the Lease is 4"
@@ -18,42 +18,32 @@ def fenced(words: str = DENIED) -> KubeWriteError:
     return KubeWriteError("writing", Refusal(403, "Forbidden", words))
 
 
-@dataclass
-class Clock:
-    now_s: float = 0.0
-    waits: list[float] = field(default_factory=list)
-
-    async def sleep(self, for_s: float) -> None:
-        self.now_s += for_s
-        self.waits.append(for_s)
-
-
-def stands(writer: ScriptedWriter, clock: Clock, epoch: int = 4) -> bool:
-    return asyncio.run(Fence(writer, "tonnage-system", lambda: clock.now_s, clock.sleep).is_enforced(epoch))
+def stands(writer: ScriptedWriter, clock: HandClock, epoch: int = 4) -> bool:
+    return asyncio.run(Fence(writer, "tonnage-system", clock, clock.sleep).is_enforced(epoch))
 
 
 def test_the_fence_stands_when_a_write_of_the_epoch_before_is_refused() -> None:
-    writer, clock = ScriptedWriter(lambda _: fenced()), Clock()
+    writer, clock = ScriptedWriter(lambda _: fenced()), HandClock()
 
     assert stands(writer, clock)
     (write,) = writer.sent
     assert write.body is not None
     assert write.body["metadata"]["annotations"] == {"tonnage.dev/epoch": "3"}
     assert write.query == {"dryRun": "All"}, "nothing of it is kept"
-    assert clock.waits == [SETTLE_S], "what was written before has time to be seen"
+    assert clock.sleeps_s == [SETTLE_S], "what was written before has time to be seen"
 
 
 def test_it_is_awaited_while_the_server_does_not_know_the_new_epoch_yet() -> None:
     answers = iter([b"{}", b"{}", fenced()])
-    clock = Clock()
+    clock = HandClock()
 
     assert stands(ScriptedWriter(lambda _: next(answers)), clock)
-    assert len(clock.waits) == 3
+    assert len(clock.sleeps_s) == 3
 
 
 @pytest.mark.parametrize("answer", [b"{}", refused(403), refused(500), fenced("events is forbidden: no RBAC")])
 def test_without_a_policy_the_wait_ends(answer: bytes | KubeWriteError) -> None:
-    clock = Clock()
+    clock = HandClock()
 
     assert not stands(ScriptedWriter(lambda _: answer), clock)
     assert clock.now_s == pytest.approx(WITHIN_S, abs=0.1)

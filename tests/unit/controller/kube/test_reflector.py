@@ -1,7 +1,6 @@
 """How a cache is kept true through whatever breaks, with a script in place of a server."""
 
 import asyncio
-from dataclasses import dataclass, field
 from random import Random
 
 import pytest
@@ -14,34 +13,18 @@ from controller.kube.structs import Node
 from controller.kube_world.observer import NODES
 from tests.builders.manifests import node
 from tests.builders.watch_events import CUT, EXPIRED, added, bookmark, deleted, error, listed, modified
+from tests.clock import HandClock
 
 RHYTHM = WatchTimes()
 
 
-@dataclass
-class Time:
-    """A clock that stands still but for the pauses, and for a second per look."""
-
-    now_s: float = 1000.0
-    pauses: list[float] = field(default_factory=list)
-    per_look_s: float = 0.0
-
-    def clock(self) -> float:
-        self.now_s += self.per_look_s
-        return self.now_s
-
-    async def pause(self, for_s: float) -> None:
-        self.pauses.append(for_s)
-        self.now_s += for_s
-
-
-def run(*script: Listed | Watched | Refused, per_look_s: float = 0.0) -> tuple[Cache[Node], ScriptedTransport, Time]:
+def run(*script: Listed | Watched | Refused, step_s: float = 0.0) -> tuple[Cache[Node], ScriptedTransport, HandClock]:
     """A reflector from its start to the end of the script."""
-    cache, transport, time = Cache(NODES), ScriptedTransport(list(script)), Time(per_look_s=per_look_s)
-    around = Surroundings(time.clock, time.pause, Random(1))  # noqa: S311  # jitter
+    cache, transport, clock = Cache(NODES), ScriptedTransport(list(script)), HandClock(1000.0, step_s)
+    around = Surroundings(clock, clock.sleep, Random(1))  # noqa: S311  # jitter
     with pytest.raises(ScriptOverError):
         asyncio.run(reflect(cache, transport, RHYTHM, around))
-    return cache, transport, time
+    return cache, transport, clock
 
 
 def versions(transport: ScriptedTransport) -> list[str]:
@@ -53,7 +36,7 @@ def versions(transport: ScriptedTransport) -> list[str]:
 
 
 def test_it_lists_once_and_then_watches_on_and_on_from_where_it_was() -> None:
-    cache, transport, time = run(
+    cache, transport, clock = run(
         Listed(listed([node("a")], version=5)),
         Watched((added(node("b"), 6), bookmark(8))),
         Watched((modified(node("b", gpus=4), 9),)),
@@ -61,7 +44,7 @@ def test_it_lists_once_and_then_watches_on_and_on_from_where_it_was() -> None:
 
     assert versions(transport) == ["list 0", "watch 5", "watch 8"]
     assert sorted(cache.all()) == ["a", "b"]
-    assert time.pauses == []
+    assert clock.sleeps_s == []
 
 
 def test_a_list_of_many_pages_is_read_to_the_end() -> None:
@@ -76,13 +59,13 @@ def test_a_list_of_many_pages_is_read_to_the_end() -> None:
 
 
 def test_after_a_cut_connection_it_waits_and_watches_on_without_a_list() -> None:
-    cache, transport, time = run(
+    cache, transport, clock = run(
         Listed(listed([node("a")], version=5)), Watched((deleted(node("a"), 6),), broken=CUT), Watched((bookmark(7),))
     )
 
     assert versions(transport) == ["list 0", "watch 5", "watch 6"]
     # The first wait is 0.8 s, of which chance leaves half at least.
-    assert [0.4 <= wait_s <= 0.8 for wait_s in time.pauses] == [True]
+    assert [0.4 <= wait_s <= 0.8 for wait_s in clock.sleeps_s] == [True]
     assert (cache.all(), cache.trouble) == ({}, "")
 
 
@@ -92,62 +75,62 @@ def test_after_a_cut_connection_it_waits_and_watches_on_without_a_list() -> None
     ids=["in the stream", "breaking it", "as the answer"],
 )
 def test_a_version_that_was_lost_is_listed_anew_at_once(lost: Watched | Refused) -> None:
-    cache, transport, time = run(
+    cache, transport, clock = run(
         Listed(listed([node("a")], version=5)), lost, Listed(listed([node("b")], version=9)), Watched((bookmark(9),))
     )
 
     assert versions(transport) == ["list 0", "watch 5", "list newest", "watch 9"]
-    assert time.pauses == [0.0]
+    assert clock.sleeps_s == [0.0]
     assert sorted(cache.all()) == ["b"]
 
 
 def test_in_a_storm_of_lost_versions_it_waits_longer_and_longer() -> None:
     storm = [Listed(listed(version=5)), Refused(EXPIRED)] * 4
 
-    _, _, time = run(*storm)
+    _, _, clock = run(*storm)
 
-    assert time.pauses[0] == 0.0
+    assert clock.sleeps_s[0] == 0.0
     # Doubling from 1.6 s, of each of which chance leaves between half and all.
-    assert [0.5 <= wait_s / full_s <= 1.0 for wait_s, full_s in zip(time.pauses[1:], (1.6, 3.2, 6.4), strict=True)] == [
-        True
-    ] * 3
+    assert [
+        0.5 <= wait_s / full_s <= 1.0 for wait_s, full_s in zip(clock.sleeps_s[1:], (1.6, 3.2, 6.4), strict=True)
+    ] == [True] * 3
 
 
 def test_no_wait_is_longer_than_the_longest() -> None:
-    _, _, time = run(*[Refused(CUT)] * 12)
+    _, _, clock = run(*[Refused(CUT)] * 12)
 
-    assert len(time.pauses) == 12
-    assert max(time.pauses) <= RHYTHM.longest_wait_s
+    assert len(clock.sleeps_s) == 12
+    assert max(clock.sleeps_s) <= RHYTHM.longest_wait_s
 
 
 def test_a_failure_after_a_long_calm_counts_as_the_first() -> None:
     calm = Watched((bookmark(6),) * 70, broken=CUT)
 
-    _, _, time = run(Listed(listed(version=5)), calm, calm, calm, per_look_s=1.0)
+    _, _, clock = run(Listed(listed(version=5)), calm, calm, calm, step_s=1.0)
 
-    assert max(time.pauses) <= RHYTHM.first_wait_s
+    assert max(clock.sleeps_s) <= RHYTHM.first_wait_s
 
 
 def test_a_watch_that_is_cut_again_and_again_but_tells_something_is_asked_anew_soon() -> None:
     cut = Watched((bookmark(6),), broken=CUT)
 
-    _, _, time = run(Listed(listed(version=5)), *[cut] * 8)
+    _, _, clock = run(Listed(listed(version=5)), *[cut] * 8)
 
-    assert len(time.pauses) == 8
-    assert max(time.pauses) <= RHYTHM.first_wait_s
+    assert len(clock.sleeps_s) == 8
+    assert max(clock.sleeps_s) <= RHYTHM.first_wait_s
 
 
 def test_a_server_that_names_a_time_is_given_it() -> None:
-    _, _, time = run(Refused(Refusal(429, "TooManyRequests", "slow down", retry_after_s=17.0)))
+    _, _, clock = run(Refused(Refusal(429, "TooManyRequests", "slow down", retry_after_s=17.0)))
 
-    assert time.pauses == [17.0]
+    assert clock.sleeps_s == [17.0]
 
 
 def test_a_watch_that_ends_at_once_without_a_word_is_not_asked_again_at_once() -> None:
-    _, _, time = run(Listed(listed(version=5)), Watched(), Watched())
+    _, _, clock = run(Listed(listed(version=5)), Watched(), Watched())
 
-    assert len(time.pauses) == 2
-    assert all(time.pauses)
+    assert len(clock.sleeps_s) == 2
+    assert all(clock.sleeps_s)
 
 
 def test_what_is_known_stays_and_the_trouble_is_told_while_the_server_is_away() -> None:

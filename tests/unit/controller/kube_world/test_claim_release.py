@@ -12,7 +12,8 @@ from controller.kube_world.planning_view import PlanningView
 from controller.placers.pools import DEFAULT_POOLS
 from tests.builders import dra
 from tests.builders.fleet import node, pod, world
-from tests.unit.controller.kube.fake_cluster_view import Clock, FakeClusterView, kubernetes, sighted
+from tests.clock import HandClock
+from tests.unit.controller.kube.fake_cluster_view import FakeClusterView, kubernetes, sighted
 from tests.unit.controller.kube.fake_writer import ScriptedWriter
 
 HALF = SeenClaim("ns/c", "u1", ("ns/p",), "ns/claim:c", placed_at_s=450.0)
@@ -26,7 +27,7 @@ def seen_with(claim: SeenClaim = HALF, **of_pod: object) -> FakeClusterView:
 
 
 def view_of(seen: FakeClusterView) -> PlanningView:
-    return PlanningView(seen, DEFAULT_POOLS, clock=Clock())
+    return PlanningView(seen, DEFAULT_POOLS, clock=HandClock())
 
 
 def test_a_claim_is_idle_since_it_was_given_its_devices_whoever_leads() -> None:

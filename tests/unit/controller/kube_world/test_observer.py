@@ -44,13 +44,13 @@ def test_a_half_synced_picture_is_never_planned_on() -> None:
 
 def test_a_part_of_which_nothing_was_heard_for_too_long_is_not_planned_on() -> None:
     live = Live([node()], stale_after_s=180.0)
-    live.now_s += 180.0
+    live.clock.now_s += 180.0
     live.observer.observe()
 
-    live.now_s += 1.0
+    live.clock.now_s += 1.0
     for cache in live.caches.each:
         if cache is not live.caches.pods:
-            cache.take_line(bookmark(5), live.now_s)
+            cache.take_line(bookmark(5), live.clock.now_s)
 
     with pytest.raises(ObservationError, match="nothing was heard of pods for 181 s"):
         live.observer.observe()
@@ -58,7 +58,7 @@ def test_a_part_of_which_nothing_was_heard_for_too_long_is_not_planned_on() -> N
 
 def test_each_part_tells_when_it_was_last_seen() -> None:
     live = Live([node()])
-    live.now_s = 1030.0
+    live.clock.now_s = 1030.0
     live.caches.nodes.take_line(bookmark(5), 1020.0)
 
     seen = live.observer.observe()

@@ -7,11 +7,12 @@ from cluster.workloads import Gang, LeftOut
 from controller.kube_world.planning_view import PlanningView
 from controller.placers.pools import DEFAULT_POOLS
 from tests.builders.fleet import node, pod, world
-from tests.unit.controller.kube.fake_cluster_view import Clock, FakeClusterView, sighted
+from tests.clock import HandClock
+from tests.unit.controller.kube.fake_cluster_view import FakeClusterView, sighted
 
 
 def view_of(sightings: FakeClusterView) -> PlanningView:
-    return PlanningView(sightings, DEFAULT_POOLS, clock=Clock())
+    return PlanningView(sightings, DEFAULT_POOLS, clock=HandClock())
 
 
 def test_a_released_pod_runs_where_it_goes_and_is_on_its_way_until_it_is_bound() -> None:

@@ -13,7 +13,8 @@ from controller.kube.write import Write
 from controller.kube_world.deployments import Instance, content_of, deployment_name
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
-from tests.unit.controller.kube.fake_cluster_view import A100, Clock, FakeClusterView, kubernetes, sighted
+from tests.clock import HandClock
+from tests.unit.controller.kube.fake_cluster_view import A100, FakeClusterView, kubernetes, sighted
 from tests.unit.controller.kube.fake_writer import ScriptedWriter, refused
 
 TEMPLATE = {"spec": {"containers": [{"name": "server", "image": "i"}]}}
@@ -44,7 +45,7 @@ def test_a_bind_counts_before_the_watch_has_shown_it() -> None:
 
 
 def test_a_bind_that_the_watch_never_shows_is_forgotten_after_30_s() -> None:
-    clock = Clock()
+    clock = HandClock()
     cluster = kubernetes(small(), ScriptedWriter(), clock)
     cluster.apply([Bind("ns/waits", "a", (1,))])
 

@@ -9,16 +9,10 @@ from cryptography import x509
 from cluster.errors import ConfigError
 from controller.power.agent_tls import LOOK_S, MountedTls
 from tests.builders.certificates import Authority, Pair
+from tests.clock import HandClock
 
 
-class Clock:
-    now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-def mounted(authority: Authority, pair: Pair, clock: Clock) -> MountedTls:
+def mounted(authority: Authority, pair: Pair, clock: HandClock) -> MountedTls:
     return MountedTls(str(authority.certificate), str(pair.certificate), str(pair.key), clock)
 
 
@@ -34,7 +28,7 @@ def replaced(path: Path, by: Path) -> None:
 
 
 def test_new_files_are_taken_up_after_a_while(tmp_path: Path) -> None:
-    clock, ours, next_one = Clock(), Authority(tmp_path / "a"), Authority(tmp_path / "b", "next")
+    clock, ours, next_one = HandClock(), Authority(tmp_path / "a"), Authority(tmp_path / "b", "next")
     tls = mounted(ours, ours.vouches_for("localhost"), clock)
     replaced(ours.certificate, by=next_one.certificate)
     before = trusted(tls)
@@ -47,7 +41,7 @@ def test_new_files_are_taken_up_after_a_while(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_used_leave_those_that_were(tmp_path: Path) -> None:
-    clock, ours = Clock(), Authority(tmp_path)
+    clock, ours = HandClock(), Authority(tmp_path)
     pair = ours.vouches_for("localhost")
     tls = mounted(ours, pair, clock)
     pair.certificate.write_text("half a certifi", encoding="utf-8")
@@ -62,4 +56,4 @@ def test_at_the_start_they_are_a_mistake_in_the_settings(tmp_path: Path) -> None
     mixed = Pair(ours.vouches_for("localhost").certificate, theirs.vouches_for("localhost").key)
 
     with pytest.raises(ConfigError, match=r"power\.tls"):
-        mounted(ours, mixed, Clock())
+        mounted(ours, mixed, HandClock())

@@ -1,6 +1,5 @@
 """What the metrics say of a cluster, of a cycle, and of a replica that does not lead."""
 
-import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,14 +29,14 @@ from controller.report.cycle_reporter import CycleReporter
 from simulator.world import Fault, SimulatedWorld
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
+from tests.clock import ticking
 
 SILENT = structlog.wrap_logger(structlog.PrintLogger(StringIO()), processors=[structlog.processors.JSONRenderer()])
 
 
 def turn(pretend: SimulatedWorld, took_s: float = 0.0) -> Cycle:
-    ticks = itertools.count(0.0, took_s)
     brain = InlineBrain(Decisions(policy="bestfit"), clock=lambda: 0.0)
-    return run_cycle(pretend, brain, Limits(), deadline_s=10.0, clock=lambda: next(ticks))
+    return run_cycle(pretend, brain, Limits(), deadline_s=10.0, clock=ticking(took_s))
 
 
 def told(*cycles: Cycle) -> Meter:

@@ -12,6 +12,7 @@ from controller.kube.sender import Applier
 from controller.kube.write import Write
 from controller.report.decisions import Decision
 from controller.report.events import AT_A_TIME, LONGEST_NOTE, Events
+from tests.clock import HandClock
 from tests.unit.controller.kube.fake_writer import ScriptedWriter, refused
 
 
@@ -21,20 +22,20 @@ def held_back(words: str = "no room", code: str = "NoGpuFree", name: str = "ns/p
 
 @dataclass
 class Told:
-    """Says things at instants of a pretend clock and keeps what was written."""
+    """Says things at instants of a clock set by hand and keeps what was written."""
 
     loop: asyncio.Runner
     writer: ScriptedWriter = field(default_factory=ScriptedWriter)
     uids: dict[str, str] = field(default_factory=lambda: {"ns/p": "uid-1"})
-    now_s: float = 0.0
+    clock: HandClock = field(default_factory=HandClock)
 
     def __post_init__(self) -> None:
         applier = Applier(self.writer, lambda: True)
-        self.events = Events(applier, lambda _, name: self.uids.get(name), lambda: self.now_s, lambda: 7, "me")
+        self.events = Events(applier, lambda _, name: self.uids.get(name), self.clock, lambda: 7, "me")
 
     def say(self, said: Decision, at_s: float) -> list[Write]:
         """What this makes the server hear."""
-        before, self.now_s = len(self.writer.sent), at_s
+        before, self.clock.now_s = len(self.writer.sent), at_s
 
         async def once() -> None:
             self.events.say([said])

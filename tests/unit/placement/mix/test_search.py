@@ -10,6 +10,7 @@ from placement.mix.optimizer import answer_mix
 from placement.mix.problem import MixAnswer, MixQuestion
 from placement.mix.search import FIRST_NODES, SearchState, Terms, begun, is_good, search
 from tests.builders.mix import ample, answered, hard_need, need, question
+from tests.clock import ticking
 
 EASY = need({"A100": (3.0, ((2.0,),)), "L4": (1.0, ((0.5,),))}, 3.0, ((1.0,),), slice_factor=8)
 
@@ -69,9 +70,8 @@ def test_every_question_has_its_first_round_before_one_has_its_second() -> None:
 @pytest.mark.parametrize("work", [500.0, 3_000.0])
 def test_the_same_question_and_work_have_the_same_answer_whatever_the_clock_says(work: float) -> None:
     asked = question(hard_need(0))
-    jumps = iter(range(0, 10**9, 977))
 
-    quiet, hurried = answered_with(asked, work), answer_mix(asked, Budget(work, lambda: float(next(jumps))))
+    quiet, hurried = answered_with(asked, work), answer_mix(asked, Budget(work, ticking(977.0)))
 
     assert not isinstance(hurried, Reason)
     assert (hurried.mixes[0].instances == quiet.mixes[0].instances).all()

@@ -6,20 +6,12 @@ import pytest
 
 from power.devices.backend import LOST, REFUSED, SILENT, DeviceError, DeviceReading
 from power.devices.fake_devices import FakeDevice, FakeDevices
+from tests.clock import HandClock
 
 
-class Watch:
-    """A clock that is set by hand."""
-
-    now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-def devices(device: FakeDevice) -> tuple[FakeDevices, Watch]:
-    watch = Watch()
-    return FakeDevices([device], watch), watch
+def devices(device: FakeDevice) -> tuple[FakeDevices, HandClock]:
+    clock = HandClock()
+    return FakeDevices([device], clock), clock
 
 
 def reading(of: FakeDevices) -> DeviceReading:
@@ -29,11 +21,11 @@ def reading(of: FakeDevices) -> DeviceReading:
 
 
 def test_a_limit_is_obeyed_after_a_while_and_passed_by_a_little() -> None:
-    node, watch = devices(FakeDevice("g", wants_w=lambda _: 600.0))
+    node, clock = devices(FakeDevice("g", wants_w=lambda _: 600.0))
 
     assert node.set_limit("g", 300.0) == 300.0
     before = reading(node).draw_w
-    watch.now_s = 1.5
+    clock.now_s = 1.5
 
     assert before == 600.0
     assert reading(node).draw_w == pytest.approx(300.0 * 1.03)
@@ -47,38 +39,38 @@ def test_an_idle_device_draws_its_idle_watts() -> None:
 
 
 def test_the_energy_counter_adds_up_what_was_drawn() -> None:
-    node, watch = devices(FakeDevice("g", wants_w=lambda _: 500.0))
+    node, clock = devices(FakeDevice("g", wants_w=lambda _: 500.0))
     reading(node)
 
-    watch.now_s = 10.0
+    clock.now_s = 10.0
 
     assert reading(node).energy_j == pytest.approx(5000.0)
 
 
 def test_a_liar_reports_what_it_was_asked_and_draws_what_it_likes() -> None:
-    node, watch = devices(FakeDevice("g", lies=True))
+    node, clock = devices(FakeDevice("g", lies=True))
 
     node.set_limit("g", 300.0)
-    watch.now_s = 5.0
+    clock.now_s = 5.0
 
     assert reading(node).limit_w == 300.0
     assert reading(node).draw_w == 600.0
 
 
 def test_a_stuck_device_reports_its_old_limit() -> None:
-    node, watch = devices(FakeDevice("g", stuck=True))
+    node, clock = devices(FakeDevice("g", stuck=True))
 
     assert node.set_limit("g", 300.0) == 700.0
-    watch.now_s = 5.0
+    clock.now_s = 5.0
 
     assert reading(node).limit_w == 700.0
 
 
 def test_a_clamping_device_says_what_it_made_of_it() -> None:
-    node, watch = devices(FakeDevice("g", clamps_to_w=(400.0, 700.0)))
+    node, clock = devices(FakeDevice("g", clamps_to_w=(400.0, 700.0)))
 
     assert node.set_limit("g", 250.0) == 400.0
-    watch.now_s = 5.0
+    clock.now_s = 5.0
 
     assert reading(node).limit_w == 400.0
 
@@ -97,9 +89,9 @@ def test_a_brake_holds_the_draw_whatever_the_limit_and_is_told_until_it_lets_go(
 
 def test_a_reboot_forgets_limits() -> None:
     device = FakeDevice("g")
-    node, watch = devices(device)
+    node, clock = devices(device)
     node.set_limit("g", 300.0)
-    watch.now_s = 5.0
+    clock.now_s = 5.0
 
     device.reboot(5.0)
 

@@ -4,27 +4,19 @@ import pytest
 
 from power.devices.backend import LOST, REFUSED, SILENT, DeviceError, DeviceReading
 from power.devices.redfish import Redfish
+from tests.clock import HandClock
 from tests.unit.power.devices.fake_bmc import PretendBmc
 
 
-class Watch:
-    """A clock that is set by hand."""
-
-    now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-def behind(bmc: PretendBmc) -> tuple[Redfish, Watch]:
-    watch = Watch()
-    redfish = Redfish(bmc, watch)
+def behind(bmc: PretendBmc) -> tuple[Redfish, HandClock]:
+    clock = HandClock(100.0)
+    redfish = Redfish(bmc, clock)
     redfish.discover()
-    return redfish, watch
+    return redfish, clock
 
 
 def test_accelerators_are_found_and_processors_are_not() -> None:
-    facts = Redfish(PretendBmc(), Watch()).discover()
+    facts = Redfish(PretendBmc(), HandClock(100.0)).discover()
 
     assert [each.uuid for each in facts] == ["uuid-GPU_0", "uuid-GPU_1"]
     assert (facts[0].min_w, facts[0].max_w, facts[0].can_limit) == (200.0, 700.0, True)
@@ -46,7 +38,7 @@ def test_a_bmc_that_says_yes_and_does_nothing_is_seen_through() -> None:
 
 def test_setters_do_not_go_through_what_readings_go_through() -> None:
     bmc, tells = PretendBmc(), PretendBmc()
-    redfish = Redfish(bmc, Watch(), tells)
+    redfish = Redfish(bmc, HandClock(100.0), tells)
     redfish.discover()
 
     redfish.set_limit("uuid-GPU_0", 400.0)

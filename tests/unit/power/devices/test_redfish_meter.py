@@ -10,6 +10,7 @@ import pytest
 from nodeagent.bmc_meter import MeterReading, NodeMeter
 from power.devices.backend import REFUSED, SILENT, DeviceError
 from power.devices.redfish_meter import ChassisMeter
+from tests.clock import HandClock
 
 CHASSIS = "/redfish/v1/Chassis"
 
@@ -92,12 +93,12 @@ def test_a_chassis_without_a_meter_is_named_rather_than_taken_for_zero() -> None
 def test_a_meter_that_falls_silent_keeps_its_last_reading_with_its_instant() -> None:
     """A user of readings therefore sees it grow old; a silent BMC is not a draw of 0."""
     bmc = PretendChassis({"1": chassis("RackMount", **metered("1"))}, {"1": 640.0})
-    now_s = [100.0]
-    meter = NodeMeter(ChassisMeter(bmc).read_w, lambda: now_s[0], Random(1), 5.0)  # noqa: S311 - spreads looks
+    clock = HandClock(100.0)
+    meter = NodeMeter(ChassisMeter(bmc).read_w, clock, Random(1), 5.0)  # noqa: S311 - spreads looks
     assert meter.reading is None
 
     read = meter.look()
-    now_s[0], bmc.is_silent = 160.0, True
+    clock.now_s, bmc.is_silent = 160.0, True
     failed = meter.look()
 
     assert (read, failed) == (True, False)

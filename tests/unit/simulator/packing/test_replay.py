@@ -1,7 +1,5 @@
 """Replays: order of arrivals, times of the measurements, and pods that leave or move."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
@@ -16,17 +14,12 @@ from simulator.packing.arrivals import published_stream
 from simulator.packing.node_permutation import with_renamed_nodes
 from simulator.packing.replay import Conditions, Replay, replay
 from tests.builders.fleet import Pod, node, pod, world
-
-
-def ticking() -> Callable[[], float]:
-    """A clock that moves on by a second whenever it is read."""
-    seconds = iter(range(10**9))
-    return lambda: float(next(seconds))
+from tests.clock import ticking
 
 
 def played(trace: Snapshot, stream: list[int], conditions: Conditions | None = None, policy: str = "bestfit") -> Replay:
     packer = Packer.of(trace, policy_named(policy, Knowledge(trace)))
-    return replay(trace, np.array(stream), packer, ticking(), 7, conditions)
+    return replay(trace, np.array(stream), packer, ticking(1.0), 7, conditions)
 
 
 def some_pods() -> list[Pod]:
@@ -113,7 +106,7 @@ def test_moves_stay_within_the_allowed_share(move_share: float, moved: int, allo
     trace = world([node("a", gpus=2, cpu_milli=9000), node("b", gpus=1, cpu_milli=64_000)], [half, pair])
     packer = Packer.of(trace, policy_named("bestfit", Knowledge(trace)))
 
-    result = replay(trace, np.array([0, 1]), packer, ticking(), 7, Conditions(_gather_on_b, move_share))
+    result = replay(trace, np.array([0, 1]), packer, ticking(1.0), 7, Conditions(_gather_on_b, move_share))
 
     assert result.moved == moved
     assert result.curve.allocation_pct[-1] == pytest.approx(allocated_milli / 30)
@@ -128,7 +121,7 @@ def test_names_do_not_change_what_a_replay_finds() -> None:
     def found(fleet: Snapshot) -> list[float]:
         policy = policy_named("fgd", Knowledge(fleet, tuple(fleet.pods.shapes)))
         packer = Packer.of(fleet, policy, content_rank(fleet, seed=5))
-        return replay(fleet, stream, packer, ticking(), 3).curve.allocation_pct.tolist()
+        return replay(fleet, stream, packer, ticking(1.0), 3).curve.allocation_pct.tolist()
 
     renamed = with_renamed_nodes(trace, seed=1)
 
