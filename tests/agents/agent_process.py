@@ -4,14 +4,14 @@ import json
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from tests.until import until
 
 PATIENCE_S = 60.0
 KEY = b"a secret of the fleet, long enough"
@@ -24,13 +24,15 @@ def write_keys(folder: Path) -> Path:
     return folder
 
 
-def await_it(is_so: Callable[[], bool], what: str, process: "subprocess.Popen[bytes] | None" = None) -> None:
-    """Looks until it is so; fails after a minute, or when the process has ended."""
-    pause, until_s = threading.Event(), time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < until_s, f"not within {PATIENCE_S:g} s: {what}"
-        assert process is None or process.poll() is None, f"the agent ended with {process.returncode}; before: {what}"
-        pause.wait(0.05)
+def until_agent(claim: Callable[[], bool], what: str, process: "subprocess.Popen[bytes]") -> None:
+    """`until` for what an agent brings about: fails early when its process has ended."""
+
+    def checked() -> bool:
+        holds = claim()
+        assert holds or process.poll() is None, f"the agent ended with {process.returncode}; before: {what}"
+        return holds
+
+    until(checked, what, PATIENCE_S)
 
 
 def settings_file(folder: Path, **told: Any) -> Path:
@@ -62,7 +64,7 @@ def running(settings: Path) -> Iterator["subprocess.Popen[bytes]"]:
     with said.open("wb") as log:
         process = subprocess.Popen(command("run", settings), stderr=log)  # noqa: S603 - our own
     try:
-        await_it(lambda: b"agent is up" in said.read_bytes(), "the agent is up", process)
+        until_agent(lambda: b"agent is up" in said.read_bytes(), "the agent is up", process)
         yield process
     finally:
         process.kill()

@@ -20,7 +20,7 @@ from nodeagent.scripted_devices import ScriptedDevices
 from power.devices.backend import BROKEN, SILENT, DeviceError, DeviceReading
 from simulator.controlplane.folder import AUTHORITY, SERVER
 from simulator.controlplane.pki import write_pki
-from tests.agents.agent_process import await_it, command, limits_w, running, settings_file, stopped
+from tests.agents.agent_process import command, limits_w, running, settings_file, stopped, until_agent
 from tests.unit.power.devices.fake_bmc import GPUS, PretendBmc
 
 FOUND_W, FLOOR_W = 650.0, 350.0
@@ -43,7 +43,7 @@ def all_at(folder: Path, limit_w: float) -> bool:
 
 def test_an_agent_that_is_stopped_for_an_update_leaves_the_limits(tmp_path: Path) -> None:
     with running(node(tmp_path)) as agent:
-        await_it(lambda: all_at(tmp_path, FLOOR_W), "devices at their floor", agent)
+        until_agent(lambda: all_at(tmp_path, FLOOR_W), "devices at their floor", agent)
 
         assert stopped(agent) == 0
 
@@ -52,7 +52,7 @@ def test_an_agent_that_is_stopped_for_an_update_leaves_the_limits(tmp_path: Path
 
 def test_an_agent_that_is_told_so_gives_back_what_was_found_when_it_is_stopped(tmp_path: Path) -> None:
     with running(node(tmp_path, on_stop="restore")) as agent:
-        await_it(lambda: all_at(tmp_path, FLOOR_W), "devices at their floor", agent)
+        until_agent(lambda: all_at(tmp_path, FLOOR_W), "devices at their floor", agent)
 
         assert stopped(agent) == 0
 
@@ -63,7 +63,7 @@ def test_uninstalling_gives_back_what_was_found_even_after_crashes_and_updates(t
     """As docs/power.md describes: an upgrade to onStop restore, which starts new agents, and the uninstall."""
     for _ in range(2):
         with running(node(tmp_path)) as agent:
-            await_it(lambda: all_at(tmp_path, FLOOR_W), "devices at their floor", agent)
+            until_agent(lambda: all_at(tmp_path, FLOOR_W), "devices at their floor", agent)
             agent.kill()
     with running(node(tmp_path, on_stop="restore")) as agent:
         assert stopped(agent) == 0
@@ -73,7 +73,7 @@ def test_uninstalling_gives_back_what_was_found_even_after_crashes_and_updates(t
 
 def test_restoring_by_hand_gives_back_what_was_found(tmp_path: Path) -> None:
     with running(node(tmp_path)) as agent:
-        await_it(lambda: all_at(tmp_path, FLOOR_W), "devices at their floor", agent)
+        until_agent(lambda: all_at(tmp_path, FLOOR_W), "devices at their floor", agent)
         agent.kill()
 
     done = subprocess.run(command("restore", tmp_path / "agent.yaml"), check=False, stdout=subprocess.DEVNULL)  # noqa: S603
@@ -165,7 +165,7 @@ def test_an_agent_limits_devices_through_their_bmc_and_gives_back_what_was_found
     with bmc_on_loopback(tmp_path / "bmc") as (bmc, about):
         settings = settings_file(tmp_path / "agent", backend="redfish", redfish=about, on_stop="restore")
         with running(settings) as agent:
-            await_it(lambda: set(bmc.limits_w.values()) == {FLOOR_W}, "devices at their floor", agent)
+            until_agent(lambda: set(bmc.limits_w.values()) == {FLOOR_W}, "devices at their floor", agent)
 
             assert stopped(agent) == 0
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,10 +31,12 @@ from power.leases.messages import Keys
 from power.leases.mounted_keys import keys_of_node
 from power.rules import PowerRules
 from tests.builders.watch_events import listed
+from tests.until import until_async
 
 FLEET = Keys("k", {"k": b"a secret of the fleet, long enough"})
 FAST = PowerRules(control_delay_s=0.2, lease_s=3.0, stale_s=3.0)
 PATIENCE_S = 40.0
+until = partial(until_async, within_s=PATIENCE_S)
 GPU = "nvidia.com/gpu"
 
 
@@ -143,11 +146,6 @@ class Cluster:
                 await task
 
         stack.push_async_callback(end)
-
-
-async def until(is_so: Callable[[], object]) -> None:
-    while not is_so():
-        await asyncio.sleep(0.05)
 
 
 def lived(story: Callable[[AsyncExitStack], Coroutine[Any, Any, None]]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,9 +31,11 @@ from power.leases.framing import framed
 from power.leases.messages import Inventory, Keys, Report, sealed
 from power.leases.mounted_keys import keys_of_node
 from power.rules import PowerRules
+from tests.until import until_async
 
 FLEET = Keys("k", {"k": b"a secret of the fleet, long enough"})
 PATIENCE_S = 30.0
+until = partial(until_async, within_s=PATIENCE_S, pause_s=0.02)
 FAST = PowerRules(control_delay_s=0.2, lease_s=3.0, stale_s=3.0)
 
 
@@ -96,10 +99,6 @@ class Row:
     def enforced_w(self) -> list[float]:
         return [device.enforced_w(self.clock()) for device in self.devices.values()]
 
-    async def until(self, is_so: Callable[[], bool]) -> None:
-        while not is_so():
-            await asyncio.sleep(0.02)
-
     @asynccontextmanager
     async def up(self) -> AsyncIterator[AgentServer]:
         server = AgentServer(lambda: self.leader, lambda: FLEET, self.clock)
@@ -149,8 +148,8 @@ def test_watts_flow_to_who_needs_them_and_never_over_the_budget(tmp_path: Path) 
         row.devices["n2"].wants_w = lambda _: 70.0
         row.leader = PowerTerm(row_of(1700.0), epoch=1, rules=FAST)
         async with row.up():
-            await row.until(lambda: max(row.enforced_w()) <= 350.0)  # every agent has taken hold
-            await row.until(lambda: sum(row.enforced_w()[:2]) > 2 * 500.0)
+            await until(lambda: max(row.enforced_w()) <= 350.0)  # every agent has taken hold
+            await until(lambda: sum(row.enforced_w()[:2]) > 2 * 500.0)
             for _ in range(20):
                 assert 1.03 * sum(row.enforced_w()) <= 1700.0 + 1.0
                 await asyncio.sleep(0.05)
@@ -163,11 +162,11 @@ def test_without_a_leader_devices_fall_to_their_floor_and_a_new_one_takes_over(t
         row = Row(tmp_path, 2)
         row.leader = PowerTerm(row_of(1300.0), epoch=1, rules=FAST)
         async with row.up():
-            await row.until(lambda: sum(row.enforced_w()) > 1000.0)
+            await until(lambda: sum(row.enforced_w()) > 1000.0)
             row.leader = None
-            await row.until(lambda: row.enforced_w() == [350.0, 350.0])
+            await until(lambda: row.enforced_w() == [350.0, 350.0])
             row.leader = PowerTerm(row_of(1300.0), epoch=2, rules=FAST)
-            await row.until(lambda: sum(row.enforced_w()) > 1000.0)
+            await until(lambda: sum(row.enforced_w()) > 1000.0)
 
             assert {agent.holder.epoch for agent in row.agents.values()} == {2}
 
@@ -179,9 +178,9 @@ def test_a_budget_that_is_cut_is_kept_soon(tmp_path: Path) -> None:
         row = Row(tmp_path, 2)
         row.leader = PowerTerm(row_of(1400.0), epoch=1, rules=FAST)
         async with row.up():
-            await row.until(lambda: sum(row.enforced_w()) > 1000.0)
+            await until(lambda: sum(row.enforced_w()) > 1000.0)
             row.leader.changed(row_of(800.0))
-            await row.until(lambda: 1.03 * sum(row.enforced_w()) <= 801.0)
+            await until(lambda: 1.03 * sum(row.enforced_w()) <= 801.0)
             for _ in range(10):
                 await asyncio.sleep(0.05)
                 assert 1.03 * sum(row.enforced_w()) <= 801.0
@@ -194,7 +193,7 @@ def test_an_impostor_neither_joins_nor_pushes_a_node_aside(tmp_path: Path) -> No
         row = Row(tmp_path, 1)
         row.leader = PowerTerm(row_of(700.0), epoch=1, rules=FAST)
         async with row.up() as server:
-            await row.until(lambda: server.nodes == {"n0"})
+            await until(lambda: server.nodes == {"n0"})
             port = row.links["n0"]._port
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             false = sealed(Inventory("n0", "mine", {}), Keys("k", {"k": b"guessed"}), "n0")

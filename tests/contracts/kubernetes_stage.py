@@ -3,12 +3,11 @@ that makes pods anew which were evicted, under the same name, as a StatefulSet d
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from threading import Event
 from typing import Any
 
 import msgspec
@@ -32,6 +31,7 @@ from controller.kube_world.world import KubernetesWorld
 from controller.placers.pools import Pool
 from tests.builders import manifests
 from tests.contracts.stage import Stage
+from tests.until import until
 
 NAMESPACE = "ns"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -83,7 +83,7 @@ class KubernetesStages:
             asked = [each["spec"]["replicas"] for each in self._items(_DEPLOYMENTS)]
             return not missing and len(there) == len(owned) + sum(asked) and self._has_caught_up(there)
 
-        _until(at_rest, "the cluster comes to rest")
+        until(at_rest, "the cluster comes to rest", WITHIN_S)
         return world.observe()
 
     def _has_caught_up(self, there: list[Object]) -> bool:
@@ -111,7 +111,7 @@ class KubernetesStages:
             left = [*self._items(PODS), *self._items(_DEPLOYMENTS), *self._items(_REPLICA_SETS)]
             return not left and self._has_caught_up([])
 
-        _until(is_empty, "the cluster is empty")
+        until(is_empty, "the cluster is empty", WITHIN_S)
 
     def _items(self, path: str) -> list[Object]:
         found: list[Object] = msgspec.json.decode(self.loop.run(self.api.read(path)))["items"] or []
@@ -146,12 +146,12 @@ def kubernetes_stages(kubeconfig: Path) -> Iterator[KubernetesStages]:
         stages = KubernetesStages(loop, api, caches, sightings)
         stages._put("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", [crd(kind) for kind in OWN_KINDS])
         stages._put("/api/v1/namespaces", [{"metadata": {"name": NAMESPACE}}])
-        _until(lambda: _serves_our_kinds(stages), "the API server serves our kinds")
+        until(lambda: _serves_our_kinds(stages), "the API server serves our kinds", WITHIN_S)
         stages._put(f"{OURS}/gputypes", [manifests.gpu_type("a100")])
         stages._put(f"{OURS}/modelprofiles", [manifests.profile()])
         around = Surroundings(time.time, _pause, Random(1))  # noqa: S311  # jitter
         stack.callback(loop.begin(follow((*caches.each, deployments), api, around)))
-        _until(lambda: all(cache.is_synced for cache in (*caches.each, deployments)), "the watches are synced")
+        until(lambda: all(cache.is_synced for cache in (*caches.each, deployments)), "the watches are synced", WITHIN_S)
         yield stages
 
 
@@ -169,13 +169,6 @@ def _serves_our_kinds(stages: KubernetesStages) -> bool:
 
 async def _pause(for_s: float) -> None:
     await asyncio.sleep(min(for_s, 0.2))
-
-
-def _until(is_so: Callable[[], bool], what: str) -> None:
-    over_at_s, pause = time.monotonic() + WITHIN_S, Event()
-    while not is_so():
-        assert time.monotonic() < over_at_s, f"within {WITHIN_S:.0f} s: {what}"
-        pause.wait(0.02)
 
 
 def _node(snapshot: Snapshot, row: int) -> Object:

@@ -7,22 +7,24 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from threading import Event, Thread
+from threading import Thread
 from typing import Any
 
 import yaml
 
 from controller.kube.connection import connect
 from controller.kube.credentials import Access
+from tests import until as waiting
 
 ROOT = Path(__file__).parents[2]
 
-WITHIN_S = 180.0
-"""A busy machine is not a failure."""
+until = partial(waiting.until, within_s=180.0, pause_s=0.1)
+"""Patient enough for processes and servers: a busy machine is not a failure."""
 
 
 @dataclass
@@ -110,14 +112,6 @@ def operator(kubeconfig: Path, folder: Path, **settings: Any) -> Iterator[Operat
         reader.join(5)
         assert process.stderr is not None
         process.stderr.close()
-
-
-def until(claim: Callable[[], object], what: str, within_s: float = WITHIN_S) -> None:
-    """Look now and then until it is so; fails the test with `what` when it does not come about."""
-    over_at_s, pause = time.monotonic() + within_s, Event()
-    while not claim():
-        assert time.monotonic() < over_at_s, f"within {within_s:.0f} s: {what}"
-        pause.wait(0.1)
 
 
 def create_all(kubeconfig: Path, path: str, objects: Sequence[dict[str, Any]]) -> None:

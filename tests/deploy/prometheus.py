@@ -4,9 +4,9 @@ import json
 import shutil
 import socket
 import subprocess
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,10 +18,12 @@ import pytest
 
 from simulator.controlplane.binaries.upstream_tools import cache_root
 from simulator.controlplane.file_lock import locked
+from tests import until as waiting
 
 NO_PROMETHEUS = "prometheus is not installed and Debian's package cannot be had (apt-get install prometheus)"
-READY_WITHIN_S = 60.0
-BETWEEN_LOOKS_S = 0.1
+
+until = partial(waiting.until, within_s=180.0, pause_s=0.1)
+"""Patient enough for a Prometheus that starts, scrapes and evaluates."""
 
 
 def tool(name: str) -> str:
@@ -97,21 +99,11 @@ def running_prometheus(folder: Path, target_port: int, rules: Path, *, every: st
     with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file) as process:  # noqa: S603
         try:
             server = Prometheus(f"http://{address}")
-            until(lambda: process.poll() is not None or _is_ready(server), "Prometheus to be ready")
+            until(lambda: process.poll() is not None or _is_ready(server), "Prometheus is ready")
             assert process.poll() is None, log.read_text(encoding="utf-8")
             yield server
         finally:
             process.terminate()
-
-
-def until(is_so: Callable[[], bool], what: str) -> None:
-    """Look again and again; fails when it does not come to pass. The pause is the other process's chance to work."""
-    pause = threading.Event()
-    for _ in range(round(READY_WITHIN_S / BETWEEN_LOOKS_S)):
-        if is_so():
-            return
-        pause.wait(BETWEEN_LOOKS_S)
-    pytest.fail(f"waited {READY_WITHIN_S:.0f} s for {what}")
 
 
 def _is_ready(server: Prometheus) -> bool:

@@ -70,7 +70,7 @@ def test_the_server_evaluates_the_rules_without_error(prometheus: Prometheus) ->
         assert isinstance(data, dict)
         return [rule for group in data["groups"] for rule in group["rules"]]
 
-    until(lambda: all(rule["health"] != "unknown" for rule in evaluated()), "the rules to be evaluated")
+    until(lambda: all(rule["health"] != "unknown" for rule in evaluated()), "the rules are evaluated")
 
     assert {rule["name"]: rule.get("lastError", "") for rule in evaluated()} == dict.fromkeys(ALERTS, "")
 

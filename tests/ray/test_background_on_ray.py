@@ -5,7 +5,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from threading import Event
+from typing import TypeVar
 
 import pytest
 
@@ -22,6 +22,9 @@ from controller.deciders.decisions import Decisions
 from placement.moves.defragmentation import MovePrice
 from tests.builders.fleet import node, pod, world
 from tests.unit.controller.deciders.fake_background import DIES, FAILS, STALLS, Counting, snapshot_that
+from tests.until import until
+
+T = TypeVar("T")
 
 WITHIN_S = 120.0
 """A busy machine is not a failure."""
@@ -39,22 +42,26 @@ class Bench:
 
     def hears(self) -> Idea:
         """The next that comes out of the slot."""
-        return self.until(lambda: next(iter(self.slots.turn(self.crew.holder.newest)), None))
+        idea = self.until(lambda: next(iter(self.slots.turn(self.crew.holder.newest)), None), "the slot has an idea")
+        assert idea is not None
+        return idea
 
     def is_up(self) -> None:
-        self.until(lambda: self.slots.turn(None) or self.slots.up)
+        self.until(lambda: self.slots.turn(None) or self.slots.up, "the slot is up")
 
     def is_asked(self) -> None:
         (post,) = self.slots.watched.each
-        self.until(lambda: self.slots.turn(self.crew.holder.newest) or post.task is not None)
+        self.until(lambda: self.slots.turn(self.crew.holder.newest) or post.task is not None, "the slot is asked")
 
-    def until(self, came: Callable[[], object]) -> "Idea":
-        over_at_s, pause = time.monotonic() + WITHIN_S, Event()
-        while not (what := came()):
-            assert time.monotonic() < over_at_s
-            self.crew.look_after()
-            pause.wait(0.02)
-        return what  # type: ignore[return-value]
+    def until(self, claim: Callable[[], T], what: str) -> T:
+        """As `until`, with the planners looked after between two checks."""
+
+        def checked() -> T:
+            if not (found := claim()):
+                self.crew.look_after()
+            return found
+
+        return until(checked, what, WITHIN_S)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +108,7 @@ def test_an_occupant_that_is_killed_while_it_rests_is_back_by_itself(bench: Benc
     (pid,) = bench.slots.processes
 
     os.kill(pid, signal.SIGKILL)
-    bench.until(lambda: bench.slots.turn(None) or bench.slots.processes not in ((), (pid,)))
+    bench.until(lambda: bench.slots.turn(None) or bench.slots.processes not in ((), (pid,)), "the occupant is back")
     bench.plans()
 
     assert int(thought(bench.hears())) == known + 1
@@ -111,13 +118,13 @@ def test_polish_is_found_on_ray_and_taken_up_by_a_later_plan() -> None:
     free = MovePrice(per_pod_usd=0.0, per_gpu_usd=0.0, stay_h=1.0)
     decisions = replace(DECISIONS, polish_share=1.0, move_price=free)
     with embedded(decisions, planners=1) as brain:
-        over_at_s, moved = time.monotonic() + WITHIN_S, []
-        while not moved and time.monotonic() < over_at_s:
-            moved = [each.node for each in brain.plan(halves(), 5.0).actions if isinstance(each, Move)]
-            if brain.background.counts.thoughts["polish", "ray"] == 0:
-                moved = []  # thought here, while the slot was still on its way
 
-    assert moved == ["b"]
+        def moved_by_ray() -> list[str]:
+            moved = [each.node for each in brain.plan(halves(), 5.0).actions if isinstance(each, Move)]
+            # Until the slot is up, polish is found in this process.
+            return moved if brain.background.counts.thoughts["polish", "ray"] else []
+
+        assert until(moved_by_ray, "polish found on Ray moves a pod", WITHIN_S) == ["b"]
 
 
 def halves() -> Snapshot:

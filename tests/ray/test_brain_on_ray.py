@@ -3,10 +3,10 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from threading import Event
 
 import pytest
 
@@ -16,10 +16,12 @@ from benchmarks.random_clusters import random_cluster
 from controller.brain.inline import InlineBrain
 from controller.brain.launcher import ChildBrain
 from controller.brain.remote import RayBrain
+from tests import until as waiting
 
 LONG_S = 60.0
 SHORT_S = 2.0
-WITHIN_S = 120.0
+
+until = partial(waiting.until, within_s=120.0)
 """A busy machine is not a failure."""
 
 
@@ -27,13 +29,6 @@ WITHIN_S = 120.0
 def brain() -> Iterator[RayBrain]:
     with embedded(DECISIONS, planners=1) as made:
         yield made
-
-
-def until(claim: Callable[[], bool], what: str) -> None:
-    over_at_s, pause = time.monotonic() + WITHIN_S, Event()
-    while not claim():
-        assert time.monotonic() < over_at_s, what
-        pause.wait(0.05)
 
 
 def plans_on_ray(brain: RayBrain) -> bool:

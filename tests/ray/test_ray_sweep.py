@@ -5,8 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from cluster.errors import ConfigError, Mistake
 from simulator.sweep.on_ray import OnRay
 from simulator.sweep.runner import Progress, Run, Swept, runs_of, sweep
+from tests.until import until
 
 RUNS = runs_of(("a", "b"), ("bestfit", "fgd"), (42, 43))
 REPOSITORY = Path(__file__).parents[2]
@@ -71,7 +71,7 @@ def test_a_killed_driver_goes_on_where_it_was(tmp_path: Path) -> None:
         *("--seeds", "1-12", "--jobs", "2", "--ray", "embedded", "--results", str(results), "-o", "json"),
     )
     first = _started(command)
-    _await(lambda: len(list(results.glob("*.npz"))) >= 3)
+    until(lambda: len(list(results.glob("*.npz"))) >= 3, "three runs are done", PATIENCE_S)
     first.send_signal(signal.SIGKILL)
     first.wait()
     kept = {path: path.stat().st_mtime_ns for path in results.glob("*.npz")}
@@ -86,10 +86,3 @@ def test_a_killed_driver_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def _started(command: Sequence[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
-
-
-def _await(is_so: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.05)

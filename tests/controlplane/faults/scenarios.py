@@ -10,9 +10,9 @@ from typing import Any
 from simulator.controlplane import processes
 from simulator.controlplane.server import process_of, up
 from tests.controlplane.faults.stage import Actor, NotConvergedError, Play
-from tests.controlplane.faults.witness import wait_until
 from tests.controlplane.faults.workload import RESERVED, TIGHT, Wave, placed, wave
 from tests.controlplane.plain_api import PlainApi
+from tests.until import comes_true
 
 Scenario = Callable[[Play, int], None]
 """Plays so many rounds."""
@@ -69,13 +69,13 @@ def frozen(play: Play, rounds: int) -> None:
         thawed = in_the_middle(play, new, lambda old=old: old.send(signal.SIGCONT))  # type: ignore[misc]
         play.create(a_wave(play, 2 * number))
         happened(stopped)
-        if not wait_until(lambda new=new: new.leads, 60):  # type: ignore[misc]
+        if not comes_true(lambda new=new: new.leads, 60):  # type: ignore[misc]
             raise NotConvergedError("the standby did not take over")
         play.create(a_wave(play, 2 * number + 1))
         happened(thawed)
         play.injected["leaders frozen past their Lease and thawed"] += 1
         play.settle()
-        if not wait_until(lambda old=old: not old.leads, 60):  # type: ignore[misc]
+        if not comes_true(lambda old=old: not old.leads, 60):  # type: ignore[misc]
             raise NotConvergedError("the thawed leader still thinks that it leads")
         play.clear()
 
@@ -101,12 +101,12 @@ def _in_hand(play: Play, rounds: int) -> None:
         (new,) = (actor for actor in play.actors[-2:] if actor is not old)
         old.line.call(old.proxy.hold)
         create(play, "first", number)
-        if not wait_until(lambda old=old: old.proxy.placing >= 8 * TIGHT, 60):  # type: ignore[misc]
+        if not comes_true(lambda old=old: old.proxy.placing >= 8 * TIGHT, 60):  # type: ignore[misc]
             raise NotConvergedError("the leader did not try to bind")
         old.send(signal.SIGSTOP)
         create(play, "second", number, priorityClassName="important")
         second = {name for name in play.wanted if "/second" in name}
-        if not wait_until(lambda second=second: not second & play.missing(), 120):  # type: ignore[misc]
+        if not comes_true(lambda second=second: not second & play.missing(), 120):  # type: ignore[misc]
             raise NotConvergedError("the successor did not place the pods that came later")
         old.line.run(old.proxy.release())
         for status, count in old.proxy.answered.items():

@@ -19,11 +19,12 @@ from simulator.controlplane.commands import Settings
 from simulator.controlplane.folder import Folder
 from simulator.controlplane.server import ControlPlane, down, up
 from tests.controlplane.faults.proxy import Proxy, ProxyThread
-from tests.controlplane.faults.witness import Pod, Witness, wait_until
+from tests.controlplane.faults.witness import Pod, Witness
 from tests.controlplane.faults.workload import POOLS, Object, Wave, fleet, service
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.operators import ROOT, OperatorProcess, create_all, operator
 from tests.controlplane.plain_api import MERGE_PATCH, Answer, PlainApi
+from tests.until import comes_true
 
 SYSTEM = "tonnage-system"
 CONVERGES_WITHIN_S = 150.0
@@ -157,7 +158,7 @@ class Play:
         return line
 
     def leader(self, within_s: float = 60.0) -> Actor:
-        found = wait_until(lambda: any(actor.leads for actor in self.actors), within_s)
+        found = comes_true(lambda: any(actor.leads for actor in self.actors), within_s)
         if not found:
             raise NotConvergedError("no operator leads")
         return next(actor for actor in self.actors if actor.leads)
@@ -181,7 +182,7 @@ class Play:
             self.replace_lost(api)
             return not self.missing() and (not has_service or self.service_runs(api))
 
-        if not wait_until(settled, within_s, Event()):
+        if not comes_true(settled, within_s):
             missing = self.missing()
             words = f"{len(missing)} of {len(self.wanted)} pods do not run: {', '.join(sorted(missing)[:4])}"
             raise NotConvergedError(words if missing else f"the service is not Ready: {self.service_says()}")
@@ -236,7 +237,7 @@ class Play:
             if not pod.is_owned:
                 self.delete(pod, api)
         left = lambda: [pod for pod in self.stage.witness.pods(self.namespace) if not pod.is_owned]  # noqa: E731
-        if not wait_until(lambda: not left(), 60.0):
+        if not comes_true(lambda: not left(), 60.0):
             raise NotConvergedError(f"{len(left())} pods do not go")
 
     def patch(self, api: PlainApi, path: str, body: Object) -> Answer:

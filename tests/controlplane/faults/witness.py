@@ -5,7 +5,6 @@ It believes nobody and shares no code with what places pods (see `tests/controlp
 
 import http.client
 import json
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -201,12 +200,3 @@ class Witness:
             self.ledger.remove(obj["metadata"]["uid"])
         else:
             self.ledger.put(pod_from(obj))
-
-
-def wait_until(claim: Any, within_s: float, pause: Event | None = None) -> bool:
-    over_at_s, pause = time.monotonic() + within_s, pause or Event()
-    while not claim():
-        if time.monotonic() >= over_at_s:
-            return False
-        pause.wait(0.05)
-    return True

@@ -18,6 +18,7 @@ from power.leases.framing import framed, read_frame
 from power.leases.messages import node_secret
 from power.leases.mounted_keys import SPREADS_S, MountedKeys, keys_of_node, read_keys
 from tests.clock import HandClock
+from tests.until import until_async
 
 PATIENCE_S = 10.0
 
@@ -62,8 +63,7 @@ def test_the_agent_says_who_it_is_and_hears_answers() -> None:
         async with await leader(served, answers=1) as server:
             link = Link("n1", "127.0.0.1", port_of(server), heard.put_nowait, chance())
             talking = asyncio.create_task(link.keep_up())
-            while not link.is_up:
-                await asyncio.sleep(0.01)
+            await until_async(lambda: link.is_up)
             link.say(b"report")
 
             assert await heard.get() == b"lease"
@@ -81,9 +81,7 @@ def test_a_line_that_ended_is_made_again() -> None:
             link = Link("n1", "127.0.0.1", port_of(server), heard.put_nowait, chance())
             talking = asyncio.create_task(link.keep_up())
             for _ in range(2):
-                while heard.empty():
-                    link.say(b"report")
-                    await asyncio.sleep(0.01)
+                await until_async(lambda: not heard.empty() or link.say(b"report"))
                 heard.get_nowait()
             await ended(talking)
 
@@ -100,8 +98,7 @@ def test_an_agent_that_finds_no_controller_says_why_once_and_when_there_is_one_a
         link = Link("n1", "127.0.0.1", port, heard.put_nowait, chance())
         with structlog.testing.capture_logs() as lines:
             talking = asyncio.create_task(link.keep_up())
-            while not lines:
-                await asyncio.sleep(0.05)
+            await until_async(lambda: lines)
             gone = asyncio.Event()
 
             async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,9 +1,8 @@
 """The brain on Ray as the loop sees it: a plan by the deadline, whatever becomes of the process that should make it."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from threading import Event
 
 import pytest
 
@@ -21,6 +20,7 @@ from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
 from tests.builders.snapshot_content import plain
 from tests.clock import RunningClock
+from tests.until import until
 
 SHORT_S = 0.15
 """A deadline that is meant to pass."""
@@ -42,13 +42,6 @@ class Bench:
         self.peer.mood = mood
         for _ in range(times):
             self.brain.plan(seen(), SHORT_S)
-
-
-def until(claim: Callable[[], bool], what: str) -> None:
-    over_at_s, pause = time.monotonic() + 20.0, Event()
-    while not claim():
-        assert time.monotonic() < over_at_s, what
-        pause.wait(0.01)
 
 
 @pytest.fixture

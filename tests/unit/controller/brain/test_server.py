@@ -1,18 +1,18 @@
 """The brain server: who knows the token gets a brain, the newest controller the only one."""
 
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event, Thread
+from threading import Thread
 
 import pytest
 
 from controller.brain.launcher import RemoteBrain, secret_from
 from controller.brain.server import BrainServer
 from controller.brain.wire import prove
+from tests.until import until
 
 TOKEN = b"correct horse battery"
 
@@ -42,13 +42,6 @@ def given() -> Iterator[tuple[Given, str]]:
     thread.join(5.0)
     for stream in brains.streams:
         stream.close()
-
-
-def until(claim: Callable[[], bool], what: str) -> None:
-    over_at_s, pause = time.monotonic() + 20.0, Event()
-    while not claim():
-        assert time.monotonic() < over_at_s, what
-        pause.wait(0.01)
 
 
 def test_who_knows_the_token_gets_a_brain(given: tuple[Given, str]) -> None:
