@@ -8,7 +8,8 @@ from cluster.snapshot import Snapshot
 from simulator.controlplane.commands import Settings
 from tests.contracts.kubernetes_stage import kubernetes_stages
 from tests.contracts.stage import MAY_BE_DECLINED, Stage, Start, simulated
-from tests.controlplane.conftest import StartServer, kept_folder, programs, shared_folder, start_server
+from tests.controlplane.conftest import kept_folder, programs, shared_folder, start_server
+from tests.controlplane.servers import StartServer
 
 __all__ = ["kept_folder", "programs", "shared_folder", "start_server"]  # fixtures of the real control plane
 

@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,14 +18,10 @@ from simulator.controlplane.folder import Folder
 from simulator.controlplane.server import ControlPlane, down, up
 from tests.controlplane.keeper import keep
 from tests.controlplane.kubectl import Kubectl
-
-NODES = 20
-"""Simulated nodes of the shared server: what tests need that do not bring their own."""
+from tests.controlplane.servers import NODES, StartServer
 
 REQUIRED = "controlplane" in os.environ.get("TONNAGE_REQUIRE", "").split(",")
 """Whether a control plane that cannot be built is a failure, as in CI, or a reason to skip."""
-
-StartServer = Callable[..., ControlPlane]
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ import pytest
 
 from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
-from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
+from tests.controlplane.servers import StartServer
 from tests.deploy.helm import NAMESPACE, install, rendered, uninstall, upgrade
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

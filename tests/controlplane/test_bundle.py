@@ -15,10 +15,10 @@ from cli.main import tonnage
 from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane
-from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import pod
 from tests.controlplane.operators import ROOT, OperatorProcess, operator, until
+from tests.controlplane.servers import StartServer
 
 pytestmark = pytest.mark.controlplane
 

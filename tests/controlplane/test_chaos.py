@@ -19,10 +19,10 @@ from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.auditor import audit
-from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import GPU, pod
 from tests.controlplane.operators import ROOT, OperatorProcess, create_all, operator, until
+from tests.controlplane.servers import StartServer
 
 DEADLINE_S = 1.0
 PODS = 40

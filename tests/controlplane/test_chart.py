@@ -19,9 +19,9 @@ from simulator.controlplane.commands import Settings
 from tests.agents.agent_process import running, settings_file, write_keys
 from tests.controlplane import manifests
 from tests.controlplane.churn import churn
-from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.operators import OperatorProcess, operator, until
+from tests.controlplane.servers import StartServer
 from tests.deploy.answers import unanswered
 from tests.deploy.expressions import RULES
 from tests.deploy.helm import NAMESPACE, Values, install, rendered, uninstall, upgrade

@@ -24,10 +24,10 @@ from controller.report.events import Series, event_write
 from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane
-from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import pod
 from tests.controlplane.operators import ROOT, until
+from tests.controlplane.servers import StartServer
 from tests.generated.guide import commands
 
 pytestmark = pytest.mark.controlplane

@@ -4,9 +4,9 @@ import pytest
 
 from simulator.controlplane.binaries.upstream_tools import KUBERNETES, version_of
 from simulator.controlplane.server import ControlPlane, status
-from tests.controlplane.conftest import NODES
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import GPU, job, pod
+from tests.controlplane.servers import NODES
 
 pytestmark = pytest.mark.controlplane
 

@@ -20,9 +20,9 @@ from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane
 from tests.builders.crd_cases import FULL, LARGEST, RULE_CASES, Case, Object, all_bound_cases, having
-from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.plain_api import APPLY_PATCH, MERGE_PATCH, TABLE, Answer, PlainApi
+from tests.controlplane.servers import StartServer
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"

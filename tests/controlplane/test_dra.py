@@ -16,11 +16,11 @@ from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
 from tests.controlplane.auditor import audit
 from tests.controlplane.claims_audit import claim_names
-from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import GPU, pod
 from tests.controlplane.operators import ROOT, OperatorProcess, operator, until
 from tests.controlplane.plain_api import Answer, PlainApi
+from tests.controlplane.servers import StartServer
 from tests.deploy.helm import NAMESPACE, install
 
 DRIVER = "gpu.nvidia.com"

@@ -33,7 +33,7 @@ from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane, process_of, up
 from tests.builders.manifests import Object, gang, gpu_type, node, pod, profile, service
 from tests.builders.snapshot_content import content
-from tests.controlplane.conftest import StartServer
+from tests.controlplane.servers import StartServer
 from tests.controlplane.severed import Line
 
 pytestmark = pytest.mark.controlplane

@@ -12,10 +12,10 @@ from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.auditor import audit
-from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import GPU, pod
 from tests.controlplane.operators import ROOT, create_all, operator, until
+from tests.controlplane.servers import StartServer
 
 POOLS = [
     {"placer": "bind", "selector": {"pool": "bind"}},

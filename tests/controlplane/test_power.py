@@ -18,10 +18,10 @@ from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane
 from tests.agents import agent_process
 from tests.agents.agent_process import limits_w, settings_file, write_keys
-from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import GPU
 from tests.controlplane.operators import OperatorProcess, operator, until
+from tests.controlplane.servers import StartServer
 
 pytestmark = pytest.mark.controlplane
 

@@ -10,8 +10,8 @@ from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import PROCESSES, Settings
 from simulator.controlplane.folder import Folder
 from simulator.controlplane.server import ControlPlane, down, process_of, status, up
-from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
+from tests.controlplane.servers import StartServer
 
 pytestmark = pytest.mark.controlplane
 

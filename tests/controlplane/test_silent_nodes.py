@@ -8,9 +8,9 @@ from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
 from simulator.controlplane.nodes.node_objects import node_object
 from simulator.controlplane.nodes.simulated_nodes import simulated_nodes
-from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import GPU, pod
+from tests.controlplane.servers import StartServer
 
 pytestmark = pytest.mark.controlplane
 

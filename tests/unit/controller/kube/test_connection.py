@@ -5,9 +5,9 @@ import json
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -17,54 +17,13 @@ import yaml
 from aiohttp import web
 
 from cluster.errors import ActionError, ConfigError, ObservationError
-from controller.kube.connection import Connection, connect, lines
+from controller.kube.connection import connect, lines
 from controller.kube.credentials import Access, proxy_to
 from controller.kube.errors import KubeReadError, KubeWriteError
 from controller.kube.request import APPLY_PATCH, Request, resource_of
 from tests.builders.certificates import Authority
 from tests.clock import HandClock
-
-Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-def kubeconfig(folder: Path, server: str, **user: object) -> str:
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": user}],
-    }
-    file = folder / "kubeconfig"
-    file.write_text(yaml.safe_dump(config), encoding="utf-8")
-    return str(file)
-
-
-@asynccontextmanager
-async def talking_to(
-    answer: Answer,
-    folder: Path,
-    *,
-    user: dict[str, object] | None = None,
-    clock: Callable[[], float] = time.monotonic,
-    on_request: Callable[[Request], None] = lambda _: None,
-    **access: Any,
-) -> AsyncIterator[Connection]:
-    """A connection to a server that answers every request so."""
-    app = web.Application()
-    app.router.add_route("*", "/{rest:.*}", answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.01)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
-    where = kubeconfig(folder, f"http://127.0.0.1:{port}", **(user or {"token": "secret"}))
-    try:
-        async with await connect(Access(kubeconfig=where, **access), clock, on_request) as connection:
-            yield connection
-    finally:
-        await runner.cleanup()
+from tests.unit.controller.kube.fake_api_server import kubeconfig, talking_to
 
 
 def status(code: int, reason: str, message: str, **details: object) -> web.Response:

@@ -20,7 +20,7 @@ from controller.kube.loop_thread import LoopThread
 from simulator.controlplane.folder import AUTHORITY, SERVER
 from simulator.controlplane.pki import write_pki
 from tests.clock import HandClock
-from tests.unit.controller.kube.test_connection import kubeconfig, talking_to
+from tests.unit.controller.kube.fake_api_server import kubeconfig, talking_to
 
 PLUGIN = """
 import json, pathlib, sys

@@ -1,19 +1,14 @@
 """What the metrics say of a cluster, of a cycle, and of a replica that does not lead."""
 
-import re
-from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
-from urllib.request import urlopen
 
 import pytest
 import structlog
-from prometheus_client import generate_latest
-from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from cluster.actions import Evict
-from cluster.errors import ConfigError, ObservationError
+from cluster.errors import ObservationError
 from cluster.plans import Finding, Reason, Step
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
@@ -21,9 +16,7 @@ from controller.brain.inline import InlineBrain
 from controller.cycle import Cycle, run_cycle
 from controller.deciders.decisions import Decisions
 from controller.guard import Limits
-from controller.metrics.endpoint import metrics_endpoint
-from controller.metrics.registry import Meter, count_request
-from controller.metrics.table import METRICS
+from controller.metrics.registry import Meter
 from controller.ports import Outcome, Undone
 from controller.report.cycle_reporter import CycleReporter
 from simulator.world import Fault, SimulatedWorld
@@ -218,56 +211,6 @@ def test_a_blind_cycle_leaves_the_time_of_the_last_good_one() -> None:
 
     assert value(meter, "tonnage_cycles_total", result="blind") == 1
     assert value(meter, "tonnage_last_cycle_timestamp_seconds") == 1000.0
-
-
-def test_a_watch_is_counted_but_not_timed() -> None:
-    meter = Meter()
-
-    count_request(meter, "watch", 200, 300.0)
-    count_request(meter, "patch", 0, 2.0)
-
-    assert value(meter, "tonnage_api_requests_total", verb="watch", code="200") == 1
-    assert value(meter, "tonnage_api_requests_total", verb="patch", code="none") == 1
-    assert value(meter, "tonnage_api_request_seconds_count", verb="watch") is None
-    assert value(meter, "tonnage_api_request_seconds_sum", verb="patch") == 2.0
-
-
-def exposed(meter: Meter) -> Sequence[str]:
-    return [family.name for family in text_string_to_metric_families(generate_latest(meter.registry).decode())]
-
-
-def test_what_is_exposed_is_what_the_table_says() -> None:
-    meter = after_one_cycle(world([node("a", gpus=1)]))
-
-    ours = {name for name in exposed(meter) if name.startswith("tonnage_")}
-
-    assert ours == {metric.name.removesuffix("_total") for metric in METRICS}
-
-
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_a_metrics_name_says_its_unit_and_its_kind(metric: object) -> None:
-    name, kind = getattr(metric, "name", ""), getattr(metric, "kind", "")
-    assert re.fullmatch(r"tonnage(_[a-z]+)+", name)
-    assert name.endswith("_total") == (kind == "counter")
-    assert kind != "histogram" or name.endswith("_seconds")
-
-
-def test_the_endpoint_answers_with_the_metrics_while_it_is_open() -> None:
-    meter = told(turn(SimulatedWorld(world([node("a", gpus=1)]))))
-
-    with metrics_endpoint(meter, "127.0.0.1", 0) as port, urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-        text = answer.read().decode()
-
-    assert 'tonnage_gpus{gpu_type="A100",state="free"} 1.0' in text
-
-
-def test_a_port_that_is_taken_is_a_mistake_in_the_settings() -> None:
-    with (
-        metrics_endpoint(Meter(), "127.0.0.1", 0) as port,
-        pytest.raises(ConfigError, match="cannot be opened"),
-        metrics_endpoint(Meter(), "127.0.0.1", port),
-    ):
-        pass
 
 
 def test_plans_that_time_cut_short_are_counted_by_what_it_cut_off() -> None:

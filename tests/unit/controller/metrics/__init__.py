@@ -1,0 +1,1 @@
+"""Tests of the metrics' table, registry and endpoint."""
