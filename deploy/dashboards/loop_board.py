@@ -76,6 +76,12 @@ LOOP = Board(
                     (Query(quantile(0.99, "tonnage_cycle_stage_seconds", "stage"), "{{stage}}"),),
                 ),
                 Panel(
+                    "Plans cut short by the deadline",
+                    "By what was cut: the machine is too slow or too busy for the work of plan_deadline_s.",
+                    PER_SECOND,
+                    (Query(rate("tonnage_plans_out_of_time_total", "reason"), "{{reason}}"),),
+                ),
+                Panel(
                     "Age of the observed cluster",
                     "By part of the cluster. Beyond limits.max_age_s (three minutes) the guard refuses to act.",
                     SECONDS,

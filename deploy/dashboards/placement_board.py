@@ -32,6 +32,13 @@ PLACEMENT = Board(
                     SECONDS,
                     quantiles("tonnage_pod_wait_seconds"),
                 ),
+                Panel(
+                    "Findings by reason",
+                    "Verdicts and forecasts of the last plan; each stands in the condition Found of its object.",
+                    COUNT,
+                    (Query(fleet("tonnage_findings", "reason"), "{{reason}}"),),
+                    stacked=True,
+                ),
                 Panel("Nodes", "Nodes by state.", COUNT, (Query(fleet("tonnage_nodes", "state"), "{{state}}"),)),
             ),
         ),

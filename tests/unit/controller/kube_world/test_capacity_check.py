@@ -28,13 +28,13 @@ def test_a_bind_that_fits_is_let_through() -> None:
     [
         (Bind("waits", "a", (0,)), "still held"),
         (Bind("waits", "a", (2,)), "no device 2"),
-        (Bind("wide", "a", (1,)), "asks for 2 devices"),
+        (Bind("wide", "a", (1,)), "requests 2 devices"),
         (Bind("runs", "a", (1,)), "already"),
-        (Bind("ghost", "a", (1,)), "no such pod"),
-        (Bind("waits", "ghost", (1,)), "no such node"),
+        (Bind("ghost", "a", (1,)), "pod ghost does not exist"),
+        (Bind("waits", "ghost", (1,)), "node ghost does not exist"),
         (Bind("waits", "closed", (0,)), "cordoned"),
-        (Evict("waits", "a"), "runs on no node"),
-        (Scale("ghost", {"A100": 1}), "no such service"),
+        (Evict("waits", "a"), "does not run on a, but on no node"),
+        (Scale("ghost", {"A100": 1}), "service ghost does not exist"),
     ],
     ids=str,
 )
