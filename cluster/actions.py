@@ -208,7 +208,7 @@ class Bind(Action):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseClaim(Action):
-    """Take the devices of a ResourceClaim back whose pods have no node; it is allocated anew with one of them."""
+    """Releases the devices of a ResourceClaim whose pods have no node; it is allocated again with one of them."""
 
     claim: str
 

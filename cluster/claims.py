@@ -1,4 +1,4 @@
-"""Claims: devices that are held for pods by ResourceClaims, and the cluster once one of them is released."""
+"""Idle ResourceClaims, whose devices no pod uses, and the snapshot after one of them is released."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ def idle_claim(snapshot: Snapshot, name: str) -> IdleClaim | None:
 
 
 def released(snapshot: Snapshot, name: str) -> Snapshot:
-    """The snapshot after a claim lost its devices: nothing holds them any more. Its pods wait as before.
+    """The snapshot after a claim's devices are free. Its pods stay pending.
 
     Raises ActionError when there is no such idle claim.
     """

@@ -71,14 +71,14 @@ class Occupancy:
         return None
 
     def objection_to_release(self, claim: str) -> Reason | None:
-        """Why the devices of this claim cannot be taken back; None when no pod of it has a node."""
+        """Reason why this claim cannot be released; None if none of its pods has a node."""
         known = idle_claim(self.snapshot, claim)
         if known is None:
-            return Reason("NotFound", f"there is no claim {claim} of Tonnage's whose pods all wait")
+            return Reason("NotFound", f"no claim {claim} was allocated by Tonnage for pods that all wait")
         for pod in known.pods:
             row = self.snapshot.pods.names.row(pod)
             if row is not None and self.node[row] != PENDING:
-                return Reason("ClaimInUse", f"{pod}, which uses it, has a node")
+                return Reason("ClaimInUse", f"its pod {pod} has a node")
         return None
 
     def place(self, pod: str, node: str, devices: Sequence[int]) -> None:

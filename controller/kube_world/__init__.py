@@ -1,1 +1,1 @@
-"""Kubernetes as a world: what the loop observes of a cluster, and how it applies actions to it."""
+"""Kubernetes as a World of the control loop: observation of the cluster, and application of actions."""

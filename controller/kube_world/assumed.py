@@ -1,4 +1,4 @@
-"""Binds that were issued and that the watch has not shown yet: they count as true, so that nobody plans twice."""
+"""Assumed binds: sent, but not yet shown by the watch. They count as done, so that no device is planned twice."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from cluster.actions import Bind
 from controller.kube.cluster_view import SeenPod
 
 ASSUMED_FOR_S = 30.0
-"""After so long without confirmation a bind is taken not to have happened. Watches lag by milliseconds; this outlasts a
+"""Time without confirmation after which a bind counts as failed, seconds. Watches lag by milliseconds; this outlasts a
 restart of the API server."""
 
 
@@ -15,12 +15,12 @@ restart of the API server."""
 class Assumption:
     bind: Bind
     uid: str
-    """Of the pod: another pod of that name is not meant."""
+    """UID of the pod, which distinguishes it from another pod of the same name."""
     until_s: float
 
 
 class Assumed:
-    """What was issued, by pod. Instants are of one monotonic clock."""
+    """Unconfirmed binds, by pod. Instants are of one monotonic clock."""
 
     def __init__(self) -> None:
         self._by_pod: dict[str, Assumption] = {}
@@ -29,16 +29,16 @@ class Assumed:
         return len(self._by_pod)
 
     def add(self, bind: Bind, uid: str, now_s: float) -> None:
-        """Before the request leaves: an answer that is lost must not free the devices."""
+        """Add a bind before its request is sent: a lost answer must not free the devices."""
         self._by_pod[bind.pod] = Assumption(bind, uid, now_s + ASSUMED_FOR_S)
 
     def drop(self, pods: Iterable[str]) -> None:
-        """These certainly did not happen, or were taken back."""
+        """Remove binds that certainly failed or were undone."""
         for pod in pods:
             self._by_pod.pop(pod, None)
 
-    def standing(self, seen: Callable[[str], SeenPod | None], now_s: float) -> tuple[Bind, ...]:
-        """The binds that still only stand here; what the watch has shown, or what is too old, is forgotten."""
+    def unconfirmed(self, seen: Callable[[str], SeenPod | None], now_s: float) -> tuple[Bind, ...]:
+        """Binds that the watch has not shown; confirmed and expired ones are removed."""
         self._by_pod = {
             pod: each for pod, each in self._by_pod.items() if now_s < each.until_s and _is_unconfirmed(each, seen(pod))
         }

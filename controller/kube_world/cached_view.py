@@ -42,7 +42,7 @@ class _DeploymentSpec(Slim, frozen=True):
 
 
 class Deployment(Slim, frozen=True):
-    """apps/v1 Deployment of a ModelService."""
+    """Deployment (apps/v1) of a ModelService."""
 
     metadata: _DeploymentMeta
     spec: _DeploymentSpec = _DeploymentSpec()
@@ -56,8 +56,8 @@ DEPLOYMENTS = Resource(
 )
 
 
-class CachedSightings:
-    """What the caches hold, in the words of the applier."""
+class CachedView:
+    """Cluster view made from the caches."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class CachedSightings:
 
 
 def is_ours(pod: Pod) -> bool:
-    """Whether a pending pod waits for Tonnage, or is on its way to the node that Tonnage chose."""
+    """Whether a pending pod waits for Tonnage, or has a node chosen by Tonnage."""
     seen = seen_pod(pod.metadata.name, pod)
     return bool(seen.chosen_node) or requested_mode(seen) is not None
 
@@ -152,7 +152,7 @@ def is_ours(pod: Pod) -> bool:
 def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> SeenPod:
     """name: `namespace/name`."""
     meta, spec = pod.metadata, pod.spec
-    # Of a pod that no other scheduler will bind, nobody else allocates the claims either.
+    # If no other scheduler binds the pod, no other one allocates its claims.
     has_claims = bool(spec.resource_claims) and (allocates_claims or spec.scheduler_name == SCHEDULER_NAME)
     gates = tuple(gate.name for gate in spec.scheduling_gates)
     is_released = not spec.node_name and not gates
@@ -181,7 +181,7 @@ def instant_or_none(written: object) -> float | None:
 
 
 def _numbers(written: str | None) -> tuple[int, ...]:
-    """Device numbers as Tonnage writes them; none where somebody wrote something else."""
+    """Device indices as Tonnage writes them; none if the text has another form."""
     if not written:
         return ()
     parts = written.split(",")
@@ -190,6 +190,6 @@ def _numbers(written: str | None) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4096)
 def _plain(raw: bytes) -> dict[str, Any]:
-    """A spec or status as plain data. Nobody writes to it: equal bytes share it."""
+    """A spec or status as plain data. Callers must not change it: equal bytes share one object."""
     read = msgspec.json.decode(raw) if raw else {}
     return read if isinstance(read, dict) else {}

@@ -1,8 +1,8 @@
-"""What the cluster holds at this moment, device by device: the last check before a write that nobody checks after us.
+"""Capacity check of each action, device by device, before its write: the API server does not check Bindings.
 
-The API server accepts any Binding, also twelve GPUs onto a node of eight. The guard checks a plan against the cluster
-as the plan expects it to become; this account checks each action against the cluster as it is: what is being stopped
-still holds its devices until it is gone.
+The API server accepts any Binding, even of twelve GPUs to a node with eight. The guard checks a plan against the state
+that the plan expects; this account checks each action against the present state: a pod that is being stopped holds its
+devices until it is gone.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,30 +16,30 @@ from cluster.snapshot import Snapshot
 
 
 class Checking(Protocol):
-    """The part of an action's handler that is needed here."""
+    """Check function of an action's handler."""
 
     @property
     def check(self) -> Callable[["Account", Any], None]:
-        """Raises ActionError when the action cannot be in the cluster as it is now."""
+        """Raises ActionError if the action is impossible in the cluster's present state."""
         ...
 
 
 class Account:
-    """Free capacity of a snapshot, less what was charged since. One batch of actions long."""
+    """Free capacity of a snapshot minus the binds charged since, for one batch of actions."""
 
     def __init__(self, snapshot: Snapshot, handlers: Mapping[type[Action], Checking]) -> None:
         self._seats = Occupancy(snapshot)
         self._handlers = handlers
 
     def check(self, action: Action) -> None:
-        """Raises ActionError when this cannot be in the cluster as it is now, or is of a kind that no handler knows."""
+        """Raises ActionError if the action is impossible in the cluster's present state, or has no handler."""
         handler = self._handlers.get(type(action))
         if handler is None:
-            raise ActionError(f"{type(action).__name__} of {action.subject}: this world does not know such an action")
+            raise ActionError(f"{type(action).__name__} of {action.subject}: not supported on Kubernetes")
         handler.check(self, action)
 
     def charge(self, bind: Bind) -> None:
-        """Count a bind as true. Not checked again."""
+        """Count a bind as done. Does not check again."""
         self._seats.place(bind.pod, bind.node, bind.devices)
 
     def check_bind(self, bind: Bind) -> None:

@@ -1,4 +1,4 @@
-"""The Deployments of a ModelService: one for each GPU type of its mix, as data."""
+"""Deployments of a ModelService, one for each GPU type of its mix, as data."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -16,34 +16,35 @@ from controller.kube.write import Write
 
 FIELD_MANAGER = "tonnage"
 CLAIM_NAME = "gpus"
-"""Of the claim of an instance's pods, and of the one request in it."""
+"""Name of the claim of an instance's pods, and of its single request."""
 GPU_TYPE_LABEL = "tonnage.dev/gpu-type"
 CONTENT_ANNOTATION = "tonnage.dev/content"
-"""On a Deployment: what `content_of` says of it, so that one that is right is not written again."""
+"""Annotation on a Deployment: hash by `content_of`, so that an unchanged one is not written again."""
 LONGEST_NAME = 52
-"""Of a Deployment: its ReplicaSets and pods add up to 17 signs of their own to 63 and 11 more to a label's."""
+"""Maximum length of a Deployment's name: ReplicaSets append up to 11 characters to it, so that their names fit into a
+label value (63), and pods up to 17."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """What one instance of a service on one GPU type needs to be made."""
+    """Specification of one instance of a service on one GPU type."""
 
     service: ModelService
     seen: SeenService
     gpu_type: str
     gpus: int
-    """Devices of one instance."""
+    """Number of devices of one instance."""
     recognised: SeenGpuType
     placer: str
     """How pods are placed on nodes of this type: `bind`, `dra` or `gate`."""
     device_class: str = ""
-    """DeviceClass of its devices; needed where pods are placed by `dra`."""
+    """DeviceClass of its devices; required for mode dra."""
 
 
 def deployment_name(service: str, gpu_type: str) -> str:
-    """`chat-a100`; long names are cut and told apart by a hash.
+    """Name such as `chat-a100`; long names are truncated and made unique by a hash.
 
-    service: without its namespace.
+    service: name without the namespace.
     """
     name = f"{service}-{gpu_type.lower()}"
     if len(name) <= LONGEST_NAME:
@@ -52,9 +53,9 @@ def deployment_name(service: str, gpu_type: str) -> str:
 
 
 def deployment_writes(instance: Instance, replicas: int, epoch: int) -> list[Write]:
-    """Server-side apply of one Deployment, and before it of the template of its pods' claims where they have claims.
+    """Server-side apply of one Deployment, preceded by the claim template of its pods if they have claims.
 
-    The fields in them are Tonnage's; all others are anybody's.
+    Tonnage manages only the fields in these writes.
     """
     made = [_deployment_write(instance, replicas, epoch)]
     return [_claim_template_write(instance, epoch), *made] if instance.placer == "dra" else made
@@ -63,7 +64,7 @@ def deployment_writes(instance: Instance, replicas: int, epoch: int) -> list[Wri
 def _deployment_write(instance: Instance, replicas: int, epoch: int) -> Write:
     namespace, _, service = instance.service.name.partition("/")
     name = deployment_name(service, instance.gpu_type)
-    said = {CONTENT_ANNOTATION: content_of(instance), EPOCH_ANNOTATION: str(epoch)}
+    annotations = {CONTENT_ANNOTATION: content_of(instance), EPOCH_ANNOTATION: str(epoch)}
     body = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -71,7 +72,7 @@ def _deployment_write(instance: Instance, replicas: int, epoch: int) -> Write:
             "name": name,
             "namespace": namespace,
             "labels": _labels(instance),
-            "annotations": said,
+            "annotations": annotations,
             "ownerReferences": [_owner(instance)],
         },
         "spec": {**_spec(instance), "replicas": replicas},
@@ -82,7 +83,7 @@ def _deployment_write(instance: Instance, replicas: int, epoch: int) -> Write:
 
 
 def _claim_template_write(instance: Instance, epoch: int) -> Write:
-    """A template cannot be changed: one that asks for something else has another name, and all go with the service."""
+    """Apply of the claim template. Templates are immutable: a changed one gets a new name; the service owns them."""
     namespace, name = instance.service.name.partition("/")[0], _claim_template_name(instance)
     body = {
         "apiVersion": "resource.k8s.io/v1",
@@ -101,9 +102,9 @@ def _claim_template_write(instance: Instance, epoch: int) -> Write:
 
 
 def _claim_spec(instance: Instance) -> dict[str, Any]:
-    """So many whole devices of one class. Which GPU type they are is chosen by the node."""
-    asked = {"deviceClassName": instance.device_class, "allocationMode": "ExactCount", "count": instance.gpus}
-    return {"devices": {"requests": [{"name": CLAIM_NAME, "exactly": asked}]}}
+    """Claim of whole devices of one class. The node determines their GPU type."""
+    exactly = {"deviceClassName": instance.device_class, "allocationMode": "ExactCount", "count": instance.gpus}
+    return {"devices": {"requests": [{"name": CLAIM_NAME, "exactly": exactly}]}}
 
 
 def _claim_template_name(instance: Instance) -> str:
@@ -113,7 +114,7 @@ def _claim_template_name(instance: Instance) -> str:
 
 
 def content_of(instance: Instance) -> str:
-    """A hash of all that a Deployment is, but for how many replicas it has and who wrote it."""
+    """Hash of a Deployment's content, without the number of replicas and the epoch."""
     content = [_labels(instance), _owner(instance), _spec(instance)]
     return hashlib.sha256(msgspec.json.encode(content, order="sorted")).hexdigest()[:16]
 
@@ -124,7 +125,7 @@ def _labels(instance: Instance) -> dict[str, str]:
 
 
 def _owner(instance: Instance) -> dict[str, Any]:
-    """The Deployment goes when its service goes."""
+    """Owner reference, so that the Deployment is deleted with its service."""
     return {
         "apiVersion": API_VERSION,
         "kind": "ModelService",
@@ -137,14 +138,14 @@ def _owner(instance: Instance) -> dict[str, Any]:
 def _spec(instance: Instance) -> dict[str, Any]:
     return {
         "selector": {"matchLabels": _labels(instance)},
-        # A new pod must not wait for a GPU that the old one holds: devices are what is scarce.
+        # A new pod must not wait for a GPU that an old one holds, because devices are scarce.
         "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "25%"}},
         "template": _template(instance),
     }
 
 
 def _template(instance: Instance) -> dict[str, Any]:
-    """The user's template, made to run on this GPU type and to be placed by Tonnage."""
+    """The user's pod template, adapted to this GPU type and to placement by Tonnage."""
     written = instance.seen.template or {}
     metadata, spec = _dict(written.get("metadata")), dict(_dict(written.get("spec")))
     first, *others = spec["containers"]
@@ -164,7 +165,7 @@ def _template(instance: Instance) -> dict[str, Any]:
 
 
 def _with_resources(instance: Instance, container: Mapping[str, Any]) -> dict[str, Any]:
-    """The first container serves the model: it gets the devices, and CPU and memory where it names none."""
+    """The first container with the devices, and with CPU and memory requests if it has none."""
     resources = _dict(container.get("resources"))
     limits, requests = dict(_dict(resources.get("limits"))), dict(_dict(resources.get("requests")))
     own: dict[str, Any] = {}
@@ -181,7 +182,7 @@ def _with_resources(instance: Instance, container: Mapping[str, Any]) -> dict[st
 
 
 def _affinity(written: Mapping[str, Any], recognised: SeenGpuType) -> dict[str, Any]:
-    """Nodes of this GPU type, within what the template allows: each of its alternatives is narrowed."""
+    """Node affinity for this GPU type, added to every alternative of the template's affinity."""
     wanted = {"key": recognised.label, "operator": "In", "values": list(recognised.values)}
     node = dict(_dict(written.get("nodeAffinity")))
     required = _dict(node.get("requiredDuringSchedulingIgnoredDuringExecution"))

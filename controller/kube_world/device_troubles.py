@@ -1,4 +1,4 @@
-"""Log of what is wrong with the devices of nodes."""
+"""Log of problems with the devices of nodes."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ log = structlog.get_logger("devices")
 
 @dataclass(slots=True)
 class DeviceTroubles:
-    """Logs what is wrong with the devices of nodes when it is new, and when it is over."""
+    """Logs each problem with the devices of a node when it appears and when it is resolved."""
 
     known: frozenset[Mistake] = frozenset()
 

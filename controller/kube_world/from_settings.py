@@ -1,4 +1,4 @@
-"""What a cluster is seen with, as settings ask for it: the same for the operator's watches and for one look."""
+"""Construction of the observer and cluster view from settings, the same for the operator and for one-off commands."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,7 +7,7 @@ from controller.dra.rewriting import holder_of
 from controller.dra.translation import ClaimTranslation
 from controller.kube.cache import Cache
 from controller.kube.cluster_view import SeenClaim
-from controller.kube_world.cached_view import CachedSightings, Deployment, instant_or_none, is_ours
+from controller.kube_world.cached_view import CachedView, Deployment, instant_or_none, is_ours
 from controller.kube_world.observer import Caches, Observer, settle_heap
 from controller.placers.pools import Pool, pool_mode
 from controller.settings import OperatorSettings
@@ -19,12 +19,12 @@ def pools_from(settings: OperatorSettings) -> tuple[Pool, ...]:
 
 
 def allocates_claims(settings: OperatorSettings) -> bool:
-    """Whether slices, claims and device classes are read."""
+    """Whether ResourceSlices, ResourceClaims and DeviceClasses are read."""
     return any(pool.placer == "dra" for pool in settings.pools)
 
 
 def device_classes_from(settings: OperatorSettings) -> dict[str, str]:
-    """The DeviceClass of each resource as which devices are counted: a driver's chart brings one of its name."""
+    """DeviceClass by extended resource name: a driver's chart installs a class with the driver's name."""
     return {resource: driver for driver, resource in sorted(settings.dra_drivers.items(), reverse=True)}
 
 
@@ -36,7 +36,7 @@ def observer_from(
     at_first_sight: Callable[[], None] = settle_heap,
     facts: tuple[Fact, ...] = FACTS,
 ) -> Observer:
-    """clock: seconds since the epoch. facts: what objects of our kinds add to the snapshot."""
+    """clock: seconds since the epoch. facts: parts of the snapshot from objects of Tonnage's kinds."""
     pools = pools_from(settings)
 
     def is_allocated_here(labels: Mapping[str, str]) -> bool:
@@ -58,9 +58,9 @@ def sightings_from(
     caches: Caches,
     deployments: Cache[Deployment],
     completed: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot,
-) -> CachedSightings:
-    """completed: adds what is known beside the objects, such as watts."""
-    return CachedSightings(
+) -> CachedView:
+    """completed: adds data from other sources than objects, such as power."""
+    return CachedView(
         lambda: completed(observer.observe()),
         pods=caches.pods,
         own=caches.own,

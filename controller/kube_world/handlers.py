@@ -1,4 +1,4 @@
-"""How Kubernetes carries out each action: its last check, its writes, and what is noted before and after them."""
+"""Handlers of actions on Kubernetes: the last check, the writes, and the records kept before and after them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,23 +22,23 @@ from controller.placers.pools import Pool, placing_writes
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What writes are made from, and where their outcome is noted."""
+    """Context of writes: the data they are made from, and the records of their outcome."""
 
     sightings: ClusterView
     pools: tuple[Pool, ...]
     instances: Instances
     allocate: Allocate
-    """How the claims of pods get their devices, from the cluster as it was last observed."""
+    """Function for the writes that allocate devices to a pod's claims, from the last observation."""
     deallocate: Deallocate
-    """How a claim loses its devices, likewise."""
+    """Function for the writes that take a claim's devices back, likewise."""
     epoch: Callable[[], int]
-    """Epoch of the Lease, stamped on all that is written."""
+    """Epoch of the Lease, stamped on every write."""
     clock: Callable[[], float]
-    """Monotonic, seconds."""
+    """Monotonic clock, seconds."""
     assumed: Assumed = field(default_factory=Assumed)
     scaled: dict[str, float] = field(default_factory=dict)
-    """When this process last scaled a service, seconds since the epoch. Its status says so, too, but that may be
-    seen only after the next cycle has begun, which would then change again what has just been changed."""
+    """When this process last scaled a service, seconds since the epoch. The service's status has this, too, but may
+    arrive after the next cycle has begun, which would then change the service again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +47,27 @@ class Answer:
 
     failed: ActionError | None
     at_s: float
-    """Instant of the snapshot that it was written for."""
+    """Instant of the snapshot that the write was made from."""
     has_begun: bool
-    """An earlier write of the action went well. A claim may then hold the devices, seen or not."""
+    """Whether an earlier write of the action succeeded. A claim may then hold the devices, observed or not."""
 
 
 def _note_nothing(*_: object) -> None:
-    """For actions of which nothing is noted."""
+    """For actions without records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """What this world does with one kind of action."""
+    """Implementation of one type of action on Kubernetes."""
 
     check: Callable[[Account, Any], None]
-    """Raises ActionError when the action cannot be in the cluster as it is now."""
+    """Raises ActionError if the action is impossible in the cluster's present state."""
     writes: Callable[[Desk, Any, Snapshot], list[Write]]
-    """Its writes to the API server, in their order. Raises ActionError where it cannot be written."""
+    """Writes to the API server, in order. Raises ActionError if the action cannot be written."""
     begin: Callable[[Desk, Account, Any], None] = _note_nothing
-    """Notes what counts as true before the first request leaves."""
+    """Records, before the first request is sent, what then counts as done."""
     settle: Callable[[Desk, Any, Answer], None] = _note_nothing
-    """Notes an answer: only what certainly did not happen frees what it would hold."""
+    """Records an answer: devices are freed only if the write certainly failed."""
 
 
 def _begin_bind(desk: Desk, account: Account, bind: Bind) -> None:
@@ -79,7 +79,7 @@ def _begin_bind(desk: Desk, account: Account, bind: Bind) -> None:
 def _binding(desk: Desk, bind: Bind, snapshot: Snapshot) -> list[Write]:
     pod, where = desk.sightings.pod(bind.pod), snapshot.nodes.names.row(bind.node)
     if pod is None or where is None:
-        raise ActionError(f"binding {bind.pod} to {bind.node}: one of them is gone")
+        raise ActionError(f"binding {bind.pod} to {bind.node}: the pod or the node no longer exists")
     labels = snapshot.nodes.labels[where]
     return placing_writes(pod, bind, labels, desk.pools, Stamp(desk.epoch(), snapshot.at_s), desk.allocate)
 
@@ -92,7 +92,7 @@ def _settle_bind(desk: Desk, bind: Bind, answer: Answer) -> None:
 def _eviction(desk: Desk, evict: Evict, _: Snapshot) -> list[Write]:
     pod = desk.sightings.pod(evict.pod)
     if pod is None:
-        raise ActionError(f"evicting {evict.pod}: it is gone")
+        raise ActionError(f"evicting {evict.pod}: the pod no longer exists")
     return [] if pod.is_ending else [eviction(evict.pod, pod.uid, desk.epoch())]
 
 
@@ -102,20 +102,20 @@ def _settle_eviction(desk: Desk, evict: Evict, answer: Answer) -> None:
 
 
 def _no_move(_: Desk, move: Move, __: Snapshot) -> list[Write]:
-    raise ActionError(f"moving {move.pod}: Kubernetes cannot; evict it, its owner makes it anew")
+    raise ActionError(f"moving {move.pod}: Kubernetes cannot move pods; evict it, and its owner creates a new one")
 
 
 def _deployments(desk: Desk, scale: Scale, snapshot: Snapshot) -> list[Write]:
     seen = desk.sightings.service(scale.service)
     if seen is None:
-        raise ActionError(f"scaling {scale.service}: it is gone")
+        raise ActionError(f"scaling {scale.service}: the service no longer exists")
     if seen.template is None:
-        raise ActionError(f"scaling {scale.service}: it has no spec.template to make pods of; it is only planned")
+        raise ActionError(f"scaling {scale.service}: it has no spec.template to create pods from; it is only planned")
     writes: list[Write] = []
     for gpu_type, replicas in scale.instances.items():
         instance = desk.instances.instance(snapshot, scale.service, gpu_type)
         if instance is None:
-            raise ActionError(f"scaling {scale.service}: nothing is known of GPU type {gpu_type}")
+            raise ActionError(f"scaling {scale.service}: GPU type {gpu_type} is unknown")
         if instance.placer == "dra" and not instance.device_class:
             resource = instance.recognised.resource
             raise ActionError(f"scaling {scale.service}: no driver in dra_drivers offers {resource} of {gpu_type}")
@@ -141,11 +141,11 @@ HANDLERS: Mapping[type[Action], Handler] = {
     ReleaseClaim: Handler(lambda account, release: account.check_release(release.claim), _release),
     Scale: Handler(lambda account, scale: account.check_scale(scale.service), _deployments, settle=_settle_scale),
 }
-"""The handler of each action. One that is missing is refused before anything is written."""
+"""Handler of each action. Actions without one are refused before anything is written."""
 
 
 def eviction(name: str, uid: str, epoch: int) -> Write:
-    """Stops a pod as `kubectl drain` does: what a PodDisruptionBudget forbids is refused with 429."""
+    """Eviction of a pod, as by `kubectl drain`: the API server answers 429 if a PodDisruptionBudget forbids it."""
     namespace, _, pod = name.partition("/")
     body = {
         "apiVersion": "policy/v1",

@@ -1,4 +1,4 @@
-"""The cluster as the loop should plan on it: what the watches saw, less what is not ours, plus what is under way."""
+"""Adjustments of the observed snapshot before planning: foreign pods removed, changes in flight added."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -9,13 +9,13 @@ from cluster.snapshot import Snapshot
 from controller.kube.cluster_view import SeenDeployment, SeenPod
 
 
-def with_what_is_under_way(
+def with_issued_binds(
     snapshot: Snapshot, seen: Callable[[str], SeenPod | None], issued: Iterable[Bind], ours: Callable[[SeenPod], bool]
 ) -> Snapshot:
-    """The snapshot in which binds that were issued count as true, and pending pods of other schedulers are absent.
+    """The snapshot with sent binds counted as done, and without pending pods of other schedulers.
 
-    A pod that was released towards a node by removing its gate counts as running there until kube-scheduler says
-    otherwise; that is read from the pod, so it outlives this process.
+    A pod whose gate was removed counts as running on its chosen node until kube-scheduler decides otherwise; this is
+    read from the pod, so it survives a restart of this process.
     """
     binds = {bind.pod: bind for bind in issued}
     foreign = []
@@ -26,7 +26,7 @@ def with_what_is_under_way(
             continue
         where = (pod.node or pod.chosen_node) if pod else ""
         if pod and where:
-            # Bound since the snapshot was taken, or on its way: in both cases its devices are taken.
+            # Bound since the snapshot was taken, or about to be: in both cases its devices are in use.
             binds[name] = Bind(name, where, pod.devices)
         elif pod is None or not ours(pod):
             foreign.append(int(row))
@@ -41,12 +41,12 @@ def with_deployed(
     content: Callable[[str, str], str | None],
     scaled_at_s: Callable[[str], float | None],
 ) -> Snapshot:
-    """The snapshot in which a service asks for what its Deployments ask for.
+    """The snapshot with each service's replicas read from its Deployments.
 
-    A Deployment that is missing, or whose content is not what its service now says, asks for nothing: so the plan
-    writes it anew, whatever became of it.
-    content: what the Deployment of (service, GPU type) should be; None where the service has no template.
-    scaled_at_s: when a service's replicas last changed.
+    A Deployment that is missing, or whose content differs from its service's present specification, counts as 0
+    replicas, so that the plan writes it again.
+    content: hash that the Deployment of (service, GPU type) should have; None if the service has no template.
+    scaled_at_s: when a service's replicas last changed, seconds since the epoch.
     """
     replicas: dict[str, dict[str, int]] = {}
     for each in deployments:

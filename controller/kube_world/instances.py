@@ -1,4 +1,4 @@
-"""Instances of services as Deployments should make them: how their pods are placed, and with which content."""
+"""Instances of services: the placement mode and the content that their Deployments should have."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,18 +9,18 @@ from controller.placers.pool_affinity import DeployedInstances, ModesOfServices,
 
 
 class Instances:
-    """What one instance of a service on a GPU type is, as the cluster was last observed."""
+    """Specification of one instance of a service per GPU type, from the last observation of the cluster."""
 
     def __init__(self, sightings: ClusterView, modes: PlacementModes, device_classes: Mapping[str, str]) -> None:
-        """device_classes: by the resource as which devices are counted, the DeviceClass for pools of `dra`."""
+        """device_classes: DeviceClass for pools of mode dra, by extended resource name."""
         self._sightings = sightings
         self._modes = modes
         self._device_classes = device_classes
         self._of_services: ModesOfServices = {}
-        """How instances are placed, as it was last observed."""
+        """Placement modes of instances, from the last observation."""
 
     def observe(self, snapshot: Snapshot, deployments: Sequence[SeenDeployment]) -> ModesOfServices:
-        """How instances of each service are placed from now on."""
+        """Update and return the placement modes of each service's instances."""
         self._of_services = self._modes.of_services(snapshot, self._deployed(snapshot, deployments))
         return self._of_services
 
@@ -35,11 +35,11 @@ class Instances:
         return instances
 
     def content(self, snapshot: Snapshot, service: str, gpu_type: str) -> str | None:
-        """What the Deployment of a service on a GPU type should hold; None where it is not known what one is."""
+        """Content hash that a service's Deployment on a GPU type should have; None if the instance is unknown."""
         return self._content(snapshot, service, gpu_type, self._mode(service, gpu_type))
 
     def instance(self, snapshot: Snapshot, service: str, gpu_type: str) -> Instance | None:
-        """An instance on a GPU type, placed as was last observed; None where it is not known what one is."""
+        """Instance on a GPU type, with the last observed placement mode; None without template, type or mode."""
         return self._instance(snapshot, service, gpu_type, self._mode(service, gpu_type))
 
     def _mode(self, service: str, gpu_type: str) -> str:

@@ -7,5 +7,5 @@ from controller.api.model_service import status_from
 
 
 def scaled_at_s(status: Mapping[str, Any]) -> float | None:
-    """When the replicas that this status tells of last changed, seconds since the epoch."""
+    """When the replicas in this status last changed, seconds since the epoch."""
     return status_from(status).last_scale_time

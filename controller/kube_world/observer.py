@@ -1,4 +1,4 @@
-"""Seeing a live cluster: its caches, kept true, and the snapshot that they add up to."""
+"""Observer of a live cluster: caches that follow its objects, and the snapshots made from them."""
 
 import asyncio
 import gc
@@ -30,19 +30,19 @@ T = TypeVar("T")
 
 NODES = Resource(NODE.part, NODE.path, Node, is_namespaced=False)
 PODS = Resource(POD.part, POD.path, Pod, selectors={"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"})
-"""A pod that ends leaves the watch as if it were deleted; a cluster keeps thousands of those."""
+"""Pods except finished ones: a pod that ends leaves the watch as if deleted; a cluster keeps thousands of those."""
 SLICES = Resource("slices", f"{RESOURCE_API}/resourceslices", ResourceSlice, is_namespaced=False)
 CLAIMS = Resource("claims", f"{RESOURCE_API}/resourceclaims", ResourceClaim)
 CLASSES = Resource("classes", f"{RESOURCE_API}/deviceclasses", DeviceClass, is_namespaced=False)
 
 STALE_AFTER_S = 180.0
-"""A part of which nothing was heard for so long is not planned on. The server sends a bookmark every minute, so three
-were missed, or the connection has been gone for that long."""
+"""Age from which a part of the cluster is too old for planning. The server sends a bookmark every minute, so three were
+missed, or the connection was down for that time."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceCaches:
-    """What dynamic resource allocation reads of a cluster; watched only where a pool is placed so."""
+    """Caches for dynamic resource allocation; watched only if a pool has mode dra."""
 
     slices: Cache[ResourceSlice]
     claims: Cache[ResourceClaim]
@@ -55,12 +55,12 @@ class DeviceCaches:
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """What planning reads of a cluster."""
+    """Caches of all objects that planning reads."""
 
     nodes: Cache[Node]
     pods: Cache[Pod]
     own: Mapping[Kind, Cache[OwnObject]]
-    """Of each of our kinds that is planned from, in the order of the registry."""
+    """Caches of Tonnage's kinds that planning reads, in the registry's order."""
     devices: DeviceCaches | None = None
 
     @property
@@ -71,9 +71,10 @@ class Caches:
 def empty_caches(
     changed: Callable[[], None] = lambda: None, *, with_devices: bool = False, kinds: Iterable[Kind] = KINDS
 ) -> Caches:
-    """changed: called in the event loop whenever an object came, changed or went; be quick.
+    """Empty caches.
 
-    with_devices: whether slices, claims and device classes are watched, too.
+    changed: called in the event loop whenever an object is added, changed or deleted; must be fast.
+    with_devices: whether ResourceSlices, ResourceClaims and DeviceClasses are watched, too.
     """
     devices = DeviceCaches(Cache(SLICES, changed), Cache(CLAIMS, changed), Cache(CLASSES, changed))
     return Caches(
@@ -87,7 +88,7 @@ def empty_caches(
 async def follow(
     caches: Iterable[Cache[Any]], transport: Transport, around: Surroundings, times: WatchTimes | None = None
 ) -> None:
-    """Keep caches true until cancelled. Whatever a server or network does is gone through; only a bug ends it."""
+    """Keep caches up to date until cancelled. Errors of the server and network are retried; only a bug raises."""
     async with asyncio.TaskGroup() as group:
         for cache in caches:
             work = reflect(cache, transport, times or WatchTimes(), around)
@@ -95,13 +96,13 @@ async def follow(
 
 
 def settle_heap() -> None:
-    """After the first sync: what was read stays for long, so the collector need never walk over it again."""
+    """Exclude present objects from garbage collection, after the first sync: most of them stay for long."""
     gc.collect()
     gc.freeze()
 
 
 class Observer:
-    """Turns what the caches hold into snapshots. Any thread may call it; calls wait for each other."""
+    """Makes snapshots from the caches. Thread-safe; calls wait for each other."""
 
     def __init__(
         self,
@@ -133,11 +134,11 @@ class Observer:
         self._lock = Lock()
 
     def observe(self) -> Snapshot:
-        """The cluster now. Raises ObservationError while a part of it was not seen whole, or not for too long."""
+        """Present snapshot. Raises ObservationError while a part was not yet listed, or is too old."""
         return self.see().snapshot
 
     def see(self) -> BuiltSnapshot:
-        """The cluster now, with what of it the snapshot leaves out. Raises ObservationError."""
+        """Present snapshot, with the objects that it leaves out. Raises ObservationError."""
         with self._lock:
             at_s = self._clock()
             observed_at_s = self._checked_ages(at_s)
@@ -150,7 +151,7 @@ class Observer:
         return replace(seen, mistakes=(*unreadable, *amiss, *seen.mistakes))
 
     def notes(self, snapshot: Snapshot) -> tuple[Note, ...]:
-        """What people should know about the snapshot that was seen last. Looks at every pod: not for every cycle."""
+        """Notes for users about the last snapshot. Reads every pod, so it is not for every cycle."""
         findings = Findings()
         with self._lock:
             self._builder.note(snapshot, findings)
@@ -158,7 +159,7 @@ class Observer:
         return findings.notes
 
     def _checked_ages(self, at_s: float) -> Mapping[str, float]:
-        """When each part was last seen. What the server lists in the meantime is as new as that, or newer."""
+        """When each part was last observed; its cached objects are at least that new."""
         missing = [cache for cache in self._caches.each if not cache.is_synced]
         if missing:
             said = "; ".join(_with_trouble(cache, cache.resource.part) for cache in missing)
@@ -177,7 +178,7 @@ class Observer:
             self._take_changes()
             return self._builder.build(at_s, observed_at_s)
         except Exception:
-            # A bug; but changes that were drained and not taken must not be missing for ever after.
+            # A bug; but drained changes that were not applied must not be lost for good.
             self._builder, self._unreadable = SnapshotBuilder(self._is_ours, self._facts), {}
             self._book = self._new_book()
             for cache in self._caches.each:
@@ -205,7 +206,7 @@ class Observer:
     def _with_devices(
         self, devices: DeviceCaches, nodes: Mapping[str, Node | None], pods: Mapping[str, Pod | None]
     ) -> tuple[dict[str, Node | None], dict[str, Pod | None]]:
-        """What changed of nodes and pods, devices of slices and claims taken into account."""
+        """Changed nodes and pods, with devices from slices and claims."""
         for name, found in devices.slices.drain().items():
             self._book.known.put_slice(name, found)
         for name, known in devices.classes.drain().items():
@@ -220,7 +221,7 @@ class Observer:
         return settled.nodes, settled.pods
 
     def with_book(self, look: Callable[[ClaimTranslation], T]) -> T:
-        """What somebody finds in the book of devices as it was at the last snapshot."""
+        """Result of a function of the claim translation, as of the last snapshot."""
         with self._lock:
             return look(self._book)
 

@@ -1,26 +1,26 @@
-"""Since when things stand, as it is written on their objects, so that a restart or another leader loses nothing."""
+"""Start times of states with deadlines, stored on the objects, so that a restart or another leader loses nothing."""
 
 from collections.abc import Callable, Iterable, Mapping
 
 from controller.deciders.deadlines import since
 
 Written = Callable[[str], float | None]
-"""The instant on an object (`namespace/name`), seconds since the epoch; None where there is none."""
+"""Function from an object (`namespace/name`) to the instant stored on it, seconds since the epoch; None for none."""
 
 
-class SinceWhen:
-    """For things of one kind. What is not written, as by an earlier version, counts from when this process saw it."""
+class StartTimes:
+    """Start times of one kind of state. Without a stored instant (earlier versions) it is when this process saw it."""
 
     def __init__(self, written: Written, *, may_lag: bool = False) -> None:
-        """may_lag: what is written may be of an earlier time that the thing stood so, and not be taken off yet."""
+        """may_lag: whether a stored instant may belong to an earlier period of the state and not be removed yet."""
         self._written = written
         self._may_lag = may_lag
         self._known: Mapping[str, float] = {}
         self._looked_at_s: float | None = None
 
-    def of(self, standing: Iterable[str], at_s: float) -> Mapping[str, float]:
-        """Since when each of these stands. at_s: now, seconds since the epoch."""
-        names = tuple(standing)
+    def of(self, objects: Iterable[str], at_s: float) -> Mapping[str, float]:
+        """Start time of each object that is in the state now. at_s: now, seconds since the epoch."""
+        names = tuple(objects)
         found = {name: each for name in names if (each := self._since(name)) is not None}
         self._known, self._looked_at_s = since(names, found, at_s), at_s
         return self._known
@@ -31,5 +31,5 @@ class SinceWhen:
             return known if written is None else written
         if known is not None:
             return max(known, written)
-        # It did not stand so when this process last looked: what was written before then is of an earlier time.
+        # The object was not in the state at the last call, so an older stored instant is of an earlier period.
         return written if self._looked_at_s is None or written >= self._looked_at_s else None

@@ -1,4 +1,4 @@
-"""Kubernetes as a World: what the watches saw, and actions as writes to the API server."""
+"""Kubernetes as a World: snapshots from watches, and actions as writes to the API server."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
@@ -20,19 +20,19 @@ T = TypeVar("T")
 
 
 class Runner(Protocol):
-    """Runs a coroutine in the event loop of the connection and waits for it, from another thread."""
+    """Function that runs a coroutine in the connection's event loop and waits for it, from another thread."""
 
     def __call__(self, work: Coroutine[Any, Any, T]) -> T: ...
 
 
 Report = Callable[[Snapshot, Plan, Outcome, Mapping[str, int]], None]
-"""Takes the cluster after a plan, the plan, what became of it, and for which generation of each service it was made."""
+"""Function of the snapshot after a plan, the plan, its outcome, and each service's generation that it was made for."""
 
 
 class KubernetesWorld:
-    """A cluster behind an API server.
+    """Cluster behind an API server.
 
-    A Move is refused: Kubernetes cannot move a pod. It is evicted, and its owner's new pod is placed as any other.
+    Refuses a Move, because Kubernetes cannot move pods. A pod is evicted instead, and its owner's new pod is placed.
     """
 
     def __init__(
@@ -50,11 +50,11 @@ class KubernetesWorld:
         device_classes: Mapping[str, str] | None = None,
         handlers: Mapping[type[Action], Handler] = HANDLERS,
     ) -> None:
-        """epoch: of the Lease, stamped on all that is written. clock: monotonic, seconds.
+        """epoch: epoch of the Lease, stamped on every write. clock: monotonic, seconds.
 
-        device_classes: by the resource as which devices are counted, the DeviceClass that instances ask for in pools of
-        `dra`. allocate, deallocate: how claims get and lose their devices, from the cluster as it was last observed.
-        tell: takes each report, in the thread of the loop. handlers: how each action is checked and written.
+        device_classes: DeviceClass that instances request in pools of mode dra, by extended resource name.
+        allocate, deallocate: functions for the writes that allocate and release a claim's devices, from the last
+        observation. tell: receives each report, in the loop's thread. handlers: check and writes of each action.
         """
         self._sightings = sightings
         self._applier = applier
@@ -76,14 +76,14 @@ class KubernetesWorld:
         self._generations: Mapping[str, int] = {}
 
     def observe(self) -> Snapshot:
-        """What a plan is made for. The generations are noted first: a status must not speak of a later one."""
+        """Snapshot for planning. Generations are read first: a status must not claim a later one."""
         self._generations = self._sightings.generations()
         return self._view.snapshot()
 
     def apply(self, actions: Sequence[Action]) -> list[ActionError | None]:
-        """Writes these, each checked against the cluster as it is at this moment.
+        """Write these actions, each checked against the cluster's present state.
 
-        An eviction that was accepted counts as done; what the pod holds is free only when it is gone.
+        An accepted eviction counts as done; the pod's devices are free only once it is gone.
         """
         snapshot = self._view.snapshot()
         account = Account(snapshot, self._handlers)

@@ -11,7 +11,7 @@ from cluster.snapshot import Snapshot
 from controller.kube.leader_election import Leadership
 from controller.kube.loop_thread import LoopThread
 from controller.kube.sender import Applier
-from controller.kube_world.cached_view import CachedSightings
+from controller.kube_world.cached_view import CachedView
 from controller.kube_world.device_troubles import DeviceTroubles
 from controller.kube_world.from_settings import device_classes_from, pools_from
 from controller.kube_world.observer import Observer
@@ -29,7 +29,7 @@ def kubernetes_world(
     loop: LoopThread,
     applier: Applier,
     leadership: Leadership,
-    sightings: CachedSightings,
+    sightings: CachedView,
     observer: Observer,
     own_jobs: OwnJobs,
     stack: ExitStack,

@@ -25,7 +25,7 @@ from controller.kube.errors import KubeWriteError
 from controller.kube.loop_thread import LoopThread
 from controller.kube.reflector import Surroundings
 from controller.kube.sender import Applier
-from controller.kube_world.cached_view import DEPLOYMENTS, CachedSightings, is_ours
+from controller.kube_world.cached_view import DEPLOYMENTS, CachedView, is_ours
 from controller.kube_world.observer import Caches, Observer, empty_caches, follow
 from controller.kube_world.world import KubernetesWorld
 from controller.placers.pools import Pool
@@ -49,7 +49,7 @@ class KubernetesStages:
     loop: LoopThread
     api: Connection
     caches: Caches
-    sightings: CachedSightings
+    sightings: CachedView
 
     def start(self, snapshot: Snapshot) -> Stage:
         """The server's cluster, made equal to a snapshot of the kind that the contract uses."""
@@ -137,7 +137,7 @@ def kubernetes_stages(kubeconfig: Path) -> Iterator[KubernetesStages]:
         stack.callback(lambda: loop.run(api.close()))
         caches, deployments = empty_caches(), Cache(DEPLOYMENTS)
         observer = Observer(caches, time.time, is_ours=is_ours, at_first_sight=lambda: None)
-        sightings = CachedSightings(
+        sightings = CachedView(
             observer.observe,
             pods=caches.pods,
             own=caches.own,

@@ -25,7 +25,7 @@ from controller.api.printer_columns import ACCEPTED, AGE, Column
 from controller.api.rbac import Permission, features, needed, roles_yaml
 from controller.api.reference import reference
 from controller.kube.cache import Cache
-from controller.kube_world.cached_view import DEPLOYMENTS, CachedSightings
+from controller.kube_world.cached_view import DEPLOYMENTS, CachedView
 from controller.kube_world.observer import Observer, empty_caches
 from controller.objects.manifests import read_manifests
 from controller.report.decisions import Decision
@@ -233,9 +233,7 @@ def test_one_that_cannot_be_read_is_left_out_and_its_status_says_why() -> None:
 def test_events_can_be_about_it() -> None:
     cluster = live(squad(), node())
     caches = cluster.caches
-    sightings = CachedSightings(
-        cluster.observer.observe, pods=caches.pods, own=caches.own, deployments=Cache(DEPLOYMENTS)
-    )
+    sightings = CachedView(cluster.observer.observe, pods=caches.pods, own=caches.own, deployments=Cache(DEPLOYMENTS))
     uid = sightings.uid("Squad", "default/blue")
     assert uid == "uid-blue"
 

@@ -33,7 +33,7 @@ def test_a_bind_that_fits_is_let_through() -> None:
         (Bind("ghost", "a", (1,)), "pod ghost does not exist"),
         (Bind("waits", "ghost", (1,)), "node ghost does not exist"),
         (Bind("waits", "closed", (0,)), "cordoned"),
-        (Evict("waits", "a"), "does not run on a, but on no node"),
+        (Evict("waits", "a"), "but on no node"),
         (Scale("ghost", {"A100": 1}), "service ghost does not exist"),
     ],
     ids=str,

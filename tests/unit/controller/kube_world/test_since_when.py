@@ -1,14 +1,14 @@
 """Since when things stand outlives the process that saw it first."""
 
-from controller.kube_world.since_when import SinceWhen
+from controller.kube_world.since_when import StartTimes
 
 
 def test_what_is_written_on_the_object_counts_for_every_leader() -> None:
-    assert SinceWhen({"a": 10.0}.get).of(["a"], 500.0) == {"a": 10.0}
+    assert StartTimes({"a": 10.0}.get).of(["a"], 500.0) == {"a": 10.0}
 
 
 def test_what_is_not_written_counts_from_when_it_was_first_seen_until_it_is_over() -> None:
-    when = SinceWhen({}.get)
+    when = StartTimes({}.get)
 
     assert when.of(["a"], 500.0) == {"a": 500.0}
     assert when.of(["a"], 510.0) == {"a": 500.0}
@@ -18,7 +18,7 @@ def test_what_is_not_written_counts_from_when_it_was_first_seen_until_it_is_over
 
 def test_what_is_still_written_of_an_earlier_time_does_not_count() -> None:
     """The gang recovered at 20 s and broke again at 30 s; its status is not written anew yet."""
-    when = SinceWhen({"a": 10.0}.get, may_lag=True)
+    when = StartTimes({"a": 10.0}.get, may_lag=True)
     when.of(["a"], 15.0)
     when.of([], 20.0)
 
@@ -28,9 +28,9 @@ def test_what_is_still_written_of_an_earlier_time_does_not_count() -> None:
 def test_of_what_two_leaders_saw_the_later_beginning_counts() -> None:
     """This process led until 20 s; the other leader saw the gang recover and break again at 40 s."""
     written: dict[str, float] = {}
-    when = SinceWhen(written.get, may_lag=True)
+    when = StartTimes(written.get, may_lag=True)
     when.of(["a"], 20.0)
     written["a"] = 40.0
 
     assert when.of(["a"], 90.0) == {"a": 40.0}
-    assert SinceWhen(written.get, may_lag=True).of(["a"], 90.0) == {"a": 40.0}
+    assert StartTimes(written.get, may_lag=True).of(["a"], 90.0) == {"a": 40.0}
