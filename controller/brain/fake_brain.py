@@ -35,7 +35,7 @@ LONG_S = 30.0
 
 
 @dataclass
-class ScriptedBrain:
+class FakeBrain:
     """A peer whose brains do what `mood` says at that moment."""
 
     mood: Mood = "well"

@@ -35,7 +35,7 @@ class Refused:
 
 
 @dataclass(slots=True)
-class ScriptedTransport:
+class FakeTransport:
     """Responds to each request with the next step of the script, and records the requests in `asked`."""
 
     script: list[Listed | Watched | Refused]

@@ -21,7 +21,7 @@ from power.devices.backend import BROKEN, SILENT, DeviceError, DeviceReading
 from simulator.controlplane.folder import AUTHORITY, SERVER
 from simulator.controlplane.pki import write_pki
 from tests.agents.agent_process import command, limits_w, running, settings_file, stopped, until_agent
-from tests.unit.power.devices.fake_bmc import GPUS, PretendBmc
+from tests.unit.power.devices.fake_bmc import GPUS, FakeBmc
 
 FOUND_W, FLOOR_W = 650.0, 350.0
 """An administrator's limit, below the default of 700 W; the floor is half of the highest."""
@@ -93,9 +93,9 @@ def test_devices_are_listed_by_the_back_end_of_the_settings_and_left_alone(tmp_p
 
 
 @contextmanager
-def bmc_on_loopback(folder: Path) -> Iterator[tuple[PretendBmc, dict[str, Any]]]:
+def bmc_on_loopback(folder: Path) -> Iterator[tuple[FakeBmc, dict[str, Any]]]:
     """A fake BMC behind HTTPS, and the agent's settings for it."""
-    bmc, knocks = PretendBmc(limits_w=dict.fromkeys(GPUS, FOUND_W)), threading.Lock()
+    bmc, knocks = FakeBmc(limits_w=dict.fromkeys(GPUS, FOUND_W)), threading.Lock()
 
     class Service(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

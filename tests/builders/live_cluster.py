@@ -11,7 +11,7 @@ from tests.builders.watch_events import Object, as_stored, deleted, listed, modi
 from tests.clock import HandClock
 
 
-class Live:
+class LiveCluster:
     """Objects come and go as a watch reports it, at the time of `clock`."""
 
     def __init__(self, objects: Iterable[Object] = (), kinds: Iterable[Kind] = KINDS, **observing: Any) -> None:

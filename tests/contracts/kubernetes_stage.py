@@ -1,5 +1,5 @@
-"""Kubernetes for the contract: a real API server and its controllers, objects made of a snapshot, and a pretend owner
-that makes pods anew which were evicted, under the same name, as a StatefulSet does."""
+"""Kubernetes for the contract of a world: a real API server and its controllers, objects made of a snapshot, and a
+simulated owner that recreates evicted pods under the same name, as a StatefulSet does."""
 
 import asyncio
 import time

@@ -167,7 +167,7 @@ def running_operator(
 
 @contextmanager
 def drawing_row(kubectl: Kubectl, folder: Path, process: OperatorProcess, node: str) -> Iterator[None]:
-    """A row with one node, and an agent for it with pretend devices."""
+    """A row with one node, and an agent for it with fake devices."""
     labels = kubectl.get("node", node)["metadata"]["labels"]
     spec = {
         "type": "row",

@@ -1,4 +1,4 @@
-"""Watts on a real API server: PowerDomains, an operator process, and real agent processes with pretend devices."""
+"""Watts on a real API server: PowerDomains, an operator process, and real agent processes with fake devices."""
 
 import json
 import signal
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.controlplane
 
 ROOT = Path(__file__).parents[2]
 NODES = {"n1": "a", "n2": "b"}
-"""Node → its rack. Two pretend H100s each: 200 to 700 W, floor 350 W, and their work would draw 600 W."""
+"""Node → its rack. Two fake H100s each: 200 to 700 W, floor 350 W, and their work would draw 600 W."""
 WORST = 1.05
 """A limiter passes its limit by 5 % at worst (controller/power/power_table.py)."""
 AMPLE_W, TIGHT_W, MIDDLE_W = 3200.0, 1900.0, 2400.0

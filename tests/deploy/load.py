@@ -29,7 +29,7 @@ BLIND_EVERY, FAIL_EVERY = 5, 7
 
 
 class Load:
-    """A leader of a small mixed fleet. Every `step` is one cycle in which pods come and go, on a pretend clock.
+    """A leader of a small mixed fleet. Every `step` is one cycle in which pods come and go, on a simulated clock.
 
     It lets things go wrong on purpose: binds that fail, gangs that break, evictions that the guard refuses, cycles that
     are blind, a service that cannot be planned, requests that are throttled.

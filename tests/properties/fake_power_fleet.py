@@ -64,7 +64,7 @@ class Agent:
     def __init__(
         self, node: str, devices: Mapping[str, DeviceLimits], hardware: dict[str, Hardware], seed: int
     ) -> None:
-        chance = Random(seed)  # noqa: S311 - a pretend clock
+        chance = Random(seed)  # noqa: S311 - a simulated clock
         self.hardware, self.lives = hardware, 0
         self.start_s, self.rate = chance.uniform(0, 1e6), chance.uniform(0.9999, 1.0001)
         self.holder = Holder(node, f"{node}-0", devices)
@@ -161,7 +161,7 @@ class Fleet:
         self, table: PowerTable, weather: Weather, seed: int, rules: PowerRules = STRICT, manners: str = ""
     ) -> None:
         self.table, self.weather, self.rules = table, weather, rules
-        self.chance = Random(seed)  # noqa: S311 - a pretend network
+        self.chance = Random(seed)  # noqa: S311 - a simulated network
         self.now_s = 0
         devices = table.devices
         self.hardware: dict[str, Hardware] = {}

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders.arbitrary_objects import clusters
-from tests.builders.live_cluster import Live
+from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import Object, observed
 from tests.builders.snapshot_content import content
 
@@ -17,7 +17,7 @@ from tests.builders.snapshot_content import content
 def test_manifests_and_the_live_cluster_show_the_same(objects: list[Object]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         written = observed(Path(folder), *objects)
-    live = Live(objects)
+    live = LiveCluster(objects)
 
     seen = live.observer.see()
 
@@ -31,7 +31,7 @@ def test_manifests_and_the_live_cluster_show_the_same(objects: list[Object]) -> 
 def test_a_picture_that_was_patched_is_the_one_that_is_made_anew(
     before: list[Object], after: list[Object], chance: Random, is_seen_between: bool
 ) -> None:
-    live = Live(before)
+    live = LiveCluster(before)
     live.observer.observe()
     left = {(obj["kind"], obj["metadata"]["name"]) for obj in after}
     deeds = [(live.put, obj) for obj in after]
@@ -43,4 +43,4 @@ def test_a_picture_that_was_patched_is_the_one_that_is_made_anew(
         if is_seen_between:
             live.observer.observe()
 
-    assert content(live.observer.observe()) == content(Live(after).observer.observe())
+    assert content(live.observer.observe()) == content(LiveCluster(after).observer.observe())

@@ -105,12 +105,12 @@ def test_every_pod_is_placed_or_has_a_reason(seen: Snapshot) -> None:
 @given(fleets())
 def test_after_equals_what_the_world_then_shows(seen: Snapshot) -> None:
     plan = packed(seen)
-    pretend = SimulatedWorld(seen)
+    simulated = SimulatedWorld(seen)
 
-    outcome = carry_out(pretend, plan)
+    outcome = carry_out(simulated, plan)
 
     assert not outcome.undone
-    expected, shown = seen.after(plan.actions), pretend.observe()
+    expected, shown = seen.after(plan.actions), simulated.observe()
     assert shown.pods.node.tolist() == expected.pods.node.tolist()
     assert shown.pods.devices.tolist() == expected.pods.devices.tolist()
 
@@ -120,16 +120,16 @@ def test_after_equals_what_the_world_then_shows(seen: Snapshot) -> None:
 def test_a_gang_that_broke_halfway_is_completed_or_taken_back(seen: Snapshot, data: st.DataObject) -> None:
     plan = packed(seen)
     broken = set(data.draw(st.lists(st.sampled_from(plan.actions), max_size=3))) if plan.actions else set()
-    pretend = SimulatedWorld(seen, lambda action: "it will not" if action in broken else None)
+    simulated = SimulatedWorld(seen, lambda action: "it will not" if action in broken else None)
 
-    carry_out(pretend, guard(seen, plan, ANYTHING_GOES))
-    assert_fits(pretend.observe())
+    carry_out(simulated, guard(seen, plan, ANYTHING_GOES))
+    assert_fits(simulated.observe())
     broken.clear()
     for _ in range(2):  # what completes it, or else its devices are given back
-        halfway = pretend.observe()
-        carry_out(pretend, guard(halfway, completed_or_rolled_back(halfway), ANYTHING_GOES))
+        halfway = simulated.observe()
+        carry_out(simulated, guard(halfway, completed_or_rolled_back(halfway), ANYTHING_GOES))
 
-    assert half_started(pretend.observe()) == {}
+    assert half_started(simulated.observe()) == {}
 
 
 def completed_or_rolled_back(seen: Snapshot) -> Plan:

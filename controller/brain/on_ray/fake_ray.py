@@ -27,7 +27,7 @@ class PendingCallsLimitExceeded(RayError):  # noqa: N818 - Ray's name
 
 
 @dataclass
-class ScriptedExceptions:
+class FakeExceptions:
     RayError: type[Exception] = RayError
     RayTaskError: type[Exception] = RayTaskError
     PendingCallsLimitExceeded: type[Exception] = PendingCallsLimitExceeded
@@ -37,7 +37,7 @@ class ScriptedExceptions:
 class Call:
     """A call under way; its answer is known when its actor is in the mood for it."""
 
-    actor: "ScriptedActor"
+    actor: "FakeActor"
     method: str
     given: tuple[Any, ...]
     born: int
@@ -51,7 +51,7 @@ class Call:
 
 
 @dataclass(eq=False)
-class ScriptedActor:
+class FakeActor:
     made: Any
     pid: int
     version: str = VERSION
@@ -71,7 +71,7 @@ class ScriptedActor:
 
 @dataclass
 class Method:
-    actor: ScriptedActor
+    actor: FakeActor
     name: str
 
     def options(self, **_: Any) -> "Method":
@@ -84,12 +84,12 @@ class Method:
 
 
 @dataclass
-class ScriptedRay:
+class FakeRay:
     """Every actor that was made is in `actors`, the latest last."""
 
     now_s: float = 0.0
-    actors: list[ScriptedActor] = field(default_factory=list)
-    exceptions: ScriptedExceptions = field(default_factory=ScriptedExceptions)
+    actors: list[FakeActor] = field(default_factory=list)
+    exceptions: FakeExceptions = field(default_factory=FakeExceptions)
     on_wait: Callable[[], object] = lambda: None
     """What else happens in the world while somebody waits."""
 
@@ -103,8 +103,8 @@ class ScriptedRay:
     def put(self, value: Any) -> Any:
         return value
 
-    def remote(self, **_: Any) -> Callable[[type], "ScriptedRay._Made"]:
-        return lambda kind: ScriptedRay._Made(self, kind)
+    def remote(self, **_: Any) -> Callable[[type], "FakeRay._Made"]:
+        return lambda kind: FakeRay._Made(self, kind)
 
     def wait(self, calls: Sequence[Call], *, num_returns: int = 1, timeout: float) -> tuple[list[Call], list[Call]]:
         self.on_wait()
@@ -125,18 +125,18 @@ class ScriptedRay:
         except Exception as error:
             raise RayTaskError(str(error)) from error
 
-    def kill(self, actor: ScriptedActor, *, no_restart: bool) -> None:
+    def kill(self, actor: FakeActor, *, no_restart: bool) -> None:
         actor.is_killed = no_restart
 
     @dataclass
     class _Made:
-        ray: "ScriptedRay"
+        ray: "FakeRay"
         kind: type
 
-        def options(self, **_: Any) -> "ScriptedRay._Made":
+        def options(self, **_: Any) -> "FakeRay._Made":
             return self
 
-        def remote(self, *given: Any) -> ScriptedActor:
-            actor = ScriptedActor(self.kind(*given), pid=len(self.ray.actors) + 1)
+        def remote(self, *given: Any) -> FakeActor:
+            actor = FakeActor(self.kind(*given), pid=len(self.ray.actors) + 1)
             self.ray.actors.append(actor)
             return actor

@@ -34,8 +34,8 @@ from controller.report.logs import log_cycle
 from controller.settings import OperatorSettings
 from simulator.world import SimulatedWorld
 from tests.builders.fleet import node, pod, world
-from tests.unit.controller.kube.fake_cluster_view import kubernetes, sighted
-from tests.unit.controller.kube.fake_writer import ScriptedWriter
+from tests.unit.controller.kube.fake_cluster_view import fake_view, kubernetes
+from tests.unit.controller.kube.fake_writer import FakeWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +130,8 @@ def test_no_two_actions_share_a_name_or_a_section() -> None:
 
 
 def test_a_new_action_passes_the_guard_and_is_written_to_kubernetes() -> None:
-    writer = ScriptedWriter()
-    kube = kubernetes(sighted(fleet()), writer, handlers=IN_KUBERNETES)
+    writer = FakeWriter()
+    kube = kubernetes(fake_view(fleet()), writer, handlers=IN_KUBERNETES)
 
     outcome = carry_out(kube, guard(kube.observe(), PLAN, Limits(), RULES))
 
@@ -163,9 +163,9 @@ def test_an_action_that_the_guard_has_no_rule_for_is_struck_out() -> None:
 
 
 def test_an_action_that_kubernetes_has_no_handler_for_is_refused_before_anything_is_written() -> None:
-    writer = ScriptedWriter()
+    writer = FakeWriter()
 
-    (answer,) = kubernetes(sighted(fleet()), writer).apply([Cordon("a")])
+    (answer,) = kubernetes(fake_view(fleet()), writer).apply([Cordon("a")])
 
     assert isinstance(answer, ActionError)
     assert "Cordon of Node/a" in str(answer)

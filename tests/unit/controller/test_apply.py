@@ -24,33 +24,33 @@ def seats(seen: Snapshot) -> dict[str, int]:
 
 def test_a_failed_step_is_reported_and_the_others_go_on() -> None:
     bad, good = Bind("p", "a", (0,)), Bind("q", "b", (0,))
-    pretend = SimulatedWorld(world([node("a", gpus=1), node("b", gpus=1)], [pod("p", 1), pod("q", 1)]), failing(bad))
+    simulated = SimulatedWorld(world([node("a", gpus=1), node("b", gpus=1)], [pod("p", 1), pod("q", 1)]), failing(bad))
 
-    outcome = carry_out(pretend, Plan(phases=(Phase("start", steps(bad, good)),)))
+    outcome = carry_out(simulated, Plan(phases=(Phase("start", steps(bad, good)),)))
 
     assert [s.action for s in outcome.done] == [good]
     assert [(u.step.action, u.reason.code) for u in outcome.undone] == [(bad, "ActionFailed")]
-    assert seats(pretend.observe()) == {"p": -1, "q": 1}
+    assert seats(simulated.observe()) == {"p": -1, "q": 1}
 
 
 def test_nothing_is_put_on_a_node_where_making_room_failed() -> None:
     evict, bind = Evict("p", "a"), Bind("q", "a", (1,))
     seen = world([node("a", gpus=2)], [pod("p", 1, on="a", devices=(0,)), pod("q", 1)])
-    pretend = SimulatedWorld(seen, failing(evict))
+    simulated = SimulatedWorld(seen, failing(evict))
 
-    outcome = carry_out(pretend, Plan(phases=(Phase("make room", steps(evict)), Phase("start", steps(bind)))))
+    outcome = carry_out(simulated, Plan(phases=(Phase("make room", steps(evict)), Phase("start", steps(bind)))))
 
     assert not outcome.done
-    assert seats(pretend.observe()) == {"p": 0, "q": -1}
+    assert seats(simulated.observe()) == {"p": 0, "q": -1}
 
 
 def test_a_gang_that_breaks_half_way_is_left_for_the_next_cycle_to_complete() -> None:
     first, second, other = Bind("p", "a", (0,)), Bind("q", "b", (0,)), Bind("r", "a", (1,))
     seen = world([node("a", gpus=2), node("b", gpus=1)], [pod("p", 1), pod("q", 1), pod("r", 1)])
-    pretend = SimulatedWorld(seen, failing(second))
+    simulated = SimulatedWorld(seen, failing(second))
 
     plan = Plan(phases=(Phase("start g", steps(first, second), whole=True), Phase("start", steps(other))))
-    outcome = carry_out(pretend, plan)
+    outcome = carry_out(simulated, plan)
 
-    assert seats(pretend.observe()) == {"p": 0, "q": -1, "r": 0}, "nothing that runs was stopped"
+    assert seats(simulated.observe()) == {"p": 0, "q": -1, "r": 0}, "nothing that runs was stopped"
     assert [(u.step.action, u.reason.code) for u in outcome.undone] == [(second, "ActionFailed")]

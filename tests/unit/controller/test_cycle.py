@@ -25,8 +25,8 @@ def brain(policy: str = "bestfit") -> InlineBrain:
 
 
 def cycles(seen: Snapshot, count: int, policy: str = "bestfit", fault: Fault = lambda _: None) -> list[Cycle]:
-    pretend = SimulatedWorld(seen, fault)
-    return [run_cycle(pretend, brain(policy), Limits(), deadline_s=10.0) for _ in range(count)]
+    simulated = SimulatedWorld(seen, fault)
+    return [run_cycle(simulated, brain(policy), Limits(), deadline_s=10.0) for _ in range(count)]
 
 
 def serving() -> Snapshot:
@@ -86,37 +86,37 @@ def test_a_world_that_cannot_be_seen_is_left_alone() -> None:
 
 
 def test_every_cycle_is_reported() -> None:
-    pretend = SimulatedWorld(world([node("a", gpus=1)], [pod("p", gpus=1), pod("q", gpus=1)]))
+    simulated = SimulatedWorld(world([node("a", gpus=1)], [pod("p", gpus=1), pod("q", gpus=1)]))
 
-    run_cycle(pretend, brain(), Limits(), deadline_s=10.0)
+    run_cycle(simulated, brain(), Limits(), deadline_s=10.0)
 
-    ((plan, outcome),) = pretend.reports
+    ((plan, outcome),) = simulated.reports
     assert [unplaced.workload for unplaced in plan.unplaced] == ["Pod/q"]
     assert len(outcome.done) == 1
 
 
 def test_a_cycle_says_how_long_each_stage_took() -> None:
-    pretend = SimulatedWorld(world([node("a", gpus=1)], [pod("p", gpus=1)]))
+    simulated = SimulatedWorld(world([node("a", gpus=1)], [pod("p", gpus=1)]))
 
-    cycle = run_cycle(pretend, brain(), Limits(), deadline_s=10.0, clock=ticking(2.5))
+    cycle = run_cycle(simulated, brain(), Limits(), deadline_s=10.0, clock=ticking(2.5))
 
     assert cycle.stage_s == dict.fromkeys(STAGES, 2.5)
 
 
 def test_a_day_of_arrivals_and_departures_never_over_commits_and_ends_at_rest() -> None:
     rng = np.random.default_rng(11)
-    pretend = SimulatedWorld(world([node(f"n{i}", gpus=8, cpu_milli=64_000) for i in range(4)]))
+    simulated = SimulatedWorld(world([node(f"n{i}", gpus=8, cpu_milli=64_000) for i in range(4)]))
     for hour in range(24):
-        pretend.arrive(world([], [arrival(rng, f"h{hour}-{i}") for i in range(6)]).pods)
-        names = list(pretend.observe().pods.names)
-        pretend.depart(rng.choice(names, size=min(4, len(names)), replace=False).tolist())
-        cycle = run_cycle(pretend, brain(), Limits(), deadline_s=10.0)
-        pretend.pass_time(3600.0)
+        simulated.arrive(world([], [arrival(rng, f"h{hour}-{i}") for i in range(6)]).pods)
+        names = list(simulated.observe().pods.names)
+        simulated.depart(rng.choice(names, size=min(4, len(names)), replace=False).tolist())
+        cycle = run_cycle(simulated, brain(), Limits(), deadline_s=10.0)
+        simulated.pass_time(3600.0)
         assert not cycle.plan.refused
         assert not cycle.outcome.undone
-        assert (pretend.observe().free().gpu_milli >= 0).all()
-    assert pretend.observe().at_s == 24 * 3600.0
-    assert run_cycle(pretend, brain(), Limits(), deadline_s=10.0).is_quiet
+        assert (simulated.observe().free().gpu_milli >= 0).all()
+    assert simulated.observe().at_s == 24 * 3600.0
+    assert run_cycle(simulated, brain(), Limits(), deadline_s=10.0).is_quiet
 
 
 def arrival(rng: np.random.Generator, name: str) -> Pod:

@@ -9,7 +9,7 @@ from controller.process.parts import PRODUCT
 from controller.report.own_statuses import reports_on
 from controller.settings import OperatorSettings
 from placement.budget import stopped
-from tests.builders.live_cluster import Live
+from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import node
 from tests.toy_decider import REGISTRIES
 
@@ -26,17 +26,17 @@ def reserve(gpus: int, status: dict[str, Any] | None = None) -> dict[str, Any]:
     }
 
 
-def live(*objects: dict[str, Any]) -> Live:
-    return Live(objects, REGISTRIES.kinds, facts=REGISTRIES.facts)
+def live(*objects: dict[str, Any]) -> LiveCluster:
+    return LiveCluster(objects, REGISTRIES.kinds, facts=REGISTRIES.facts)
 
 
-def plan_of(cluster: Live) -> Plan:
+def plan_of(cluster: LiveCluster) -> Plan:
     settings = OperatorSettings.model_validate({"brain": {"mode": "inline"}})
     brain = brain_from(settings, clock=stopped, sections=REGISTRIES.sections)
     return brain.plan(cluster.observer.observe(), deadline_s=2.0)
 
 
-def conditions(cluster: Live, plan: Plan) -> dict[str, tuple[str, str]]:
+def conditions(cluster: LiveCluster, plan: Plan) -> dict[str, tuple[str, str]]:
     """Condition → (status, reason) that is written to the reserve."""
     jobs = reports_on(cluster.observer, cluster.caches, lambda _: False)(cluster.observer.observe(), plan, NOON_S)
     (write,) = (job.write for job in jobs if job.about == "GPUReserve/spare")

@@ -33,7 +33,7 @@ from controller.report.events import Series, event_write
 from controller.report.own_statuses import reports_on
 from controller.snapshot.builder import OwnReads
 from controller.snapshot.from_manifests import snapshot_from
-from tests.builders.live_cluster import Live
+from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import node, written
 from tests.builders.watch_events import listed
 
@@ -90,11 +90,11 @@ def squad(name: str = "blue", size: int = 4) -> dict[str, Any]:
     }
 
 
-def live(*objects: dict[str, Any]) -> Live:
-    return Live(objects, WITH_SQUADS, facts=(with_squads,))
+def live(*objects: dict[str, Any]) -> LiveCluster:
+    return LiveCluster(objects, WITH_SQUADS, facts=(with_squads,))
 
 
-def statuses(cluster: Live) -> dict[str, Any]:
+def statuses(cluster: LiveCluster) -> dict[str, Any]:
     """Path → what is written there after a plan."""
     reports = reports_on(cluster.observer, cluster.caches, lambda _: False)
     jobs = reports(cluster.observer.observe(), Plan(), NOON_S)

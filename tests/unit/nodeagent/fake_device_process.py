@@ -9,7 +9,7 @@ from nodeagent.device_process import serve
 from power.devices.fake_devices import FakeDevice, FakeDevices
 
 
-class Misbehaving(FakeDevices):
+class FaultyDevices(FakeDevices):
     """Hangs, dies or raises when a limit of 666 W is asked for."""
 
     def __init__(self, how: str) -> None:
@@ -30,4 +30,4 @@ class Misbehaving(FakeDevices):
 if __name__ == "__main__":
     how = sys.argv[1] if len(sys.argv) > 1 else ""
     # Readings are of 7 s and are delivered at 10 s: they are 3 s old.
-    serve(lambda: Misbehaving(how), sys.stdin.buffer, sys.stdout.buffer, lambda: 10.0)
+    serve(lambda: FaultyDevices(how), sys.stdin.buffer, sys.stdout.buffer, lambda: 10.0)

@@ -18,7 +18,7 @@ FLEET = b"a secret of the fleet, long enough"
 KEYS = Keys("k", {"k": node_secret(FLEET, "n1")})
 
 
-class Told(FakeDevices):
+class RecordingDevices(FakeDevices):
     """Fake devices that remember the limits set on them, in order."""
 
     def __init__(self, devices: list[FakeDevice], clock: HandClock) -> None:
@@ -35,7 +35,7 @@ class Node:
 
     def __init__(self, folder: Path, *devices: FakeDevice, life: str = "life-1", boot: str = "boot-1") -> None:
         self.clock = HandClock(1000.0)
-        self.devices = Told(list(devices), self.clock)
+        self.devices = RecordingDevices(list(devices), self.clock)
         self.said: list[bytes] = []
         self.sequence = 0
         self.folder = folder

@@ -8,7 +8,7 @@ from nodeagent.out_of_band import BmcPacing, OutOfBand
 from power.devices.backend import REFUSED, SILENT, DeviceError, DeviceReading
 from power.devices.redfish import Redfish
 from tests.clock import HandClock
-from tests.unit.power.devices.fake_bmc import PretendBmc
+from tests.unit.power.devices.fake_bmc import FakeBmc
 
 EXACT = BmcPacing(look_s=5.0, rest_s=10.0, settles_s=40.0, jitter_share=0.0)
 
@@ -17,7 +17,7 @@ class Far:
     """Devices behind a BMC whose threads are the test's own steps."""
 
     def __init__(self, pacing: BmcPacing = EXACT) -> None:
-        self.bmc, self.clock = PretendBmc(), HandClock(100.0)
+        self.bmc, self.clock = FakeBmc(), HandClock(100.0)
         chance = Random(1)  # noqa: S311 - spreads requests
         self.band = OutOfBand(Redfish(self.bmc, self.clock), self.clock, chance, pacing)
         self.band.discover()
@@ -167,7 +167,7 @@ def test_readings_are_as_old_as_they_are_and_end_after_three_looks() -> None:
 def test_two_nodes_do_not_knock_at_the_same_moment() -> None:
     rests = []
     for seed in (1, 2):
-        clock, bmc = HandClock(100.0), PretendBmc()
+        clock, bmc = HandClock(100.0), FakeBmc()
         band = OutOfBand(Redfish(bmc, clock), clock, Random(seed), BmcPacing())  # noqa: S311 - spreads requests
         band.discover()
         band.set_limit("uuid-GPU_0", 400.0)

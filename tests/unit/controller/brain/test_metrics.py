@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.brain.fake_brain import ScriptedBrain
+from controller.brain.fake_brain import FakeBrain
 from controller.brain.metrics import BrainTeller
 from controller.brain.remote import RayBrain
 from controller.brain.supervisor import Link
@@ -16,7 +16,7 @@ from controller.metrics.registry import Meter
 
 @pytest.fixture
 def brain() -> Iterator[RayBrain]:
-    link = Link(ScriptedBrain(), Decisions(), lambda: 0.0)
+    link = Link(FakeBrain(), Decisions(), lambda: 0.0)
     yield RayBrain(link, Decisions(), lambda: 0.0, lambda: 1)
     link.close()
 

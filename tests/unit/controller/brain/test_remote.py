@@ -9,7 +9,7 @@ import pytest
 from cluster.actions import Bind
 from cluster.snapshot import Snapshot
 from controller.brain.circuit_breaker import FAILURES
-from controller.brain.fake_brain import Mood, ScriptedBrain
+from controller.brain.fake_brain import FakeBrain, Mood
 from controller.brain.inline import InlineBrain
 from controller.brain.remote import RayBrain
 from controller.brain.session import SILENT_S
@@ -31,7 +31,7 @@ LONG_S = 30.0
 @dataclass
 class Bench:
     brain: RayBrain
-    peer: ScriptedBrain
+    peer: FakeBrain
     clock: RunningClock
     epoch: int = 1
 
@@ -46,7 +46,7 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    clock, peer = RunningClock(), ScriptedBrain()
+    clock, peer = RunningClock(), FakeBrain()
     link = Link(peer, Decisions(), lambda: 0.0, clock)
     link.want(wanted=True)
     made = Bench(RayBrain(link, Decisions(), time.monotonic, lambda: made.epoch), peer, clock)
@@ -102,7 +102,7 @@ def test_a_brain_that_dies_over_a_request_costs_no_time(bench: Bench) -> None:
 
 
 def test_what_is_thought_in_a_slot_is_heard_once_and_remembered_for_the_next_brain() -> None:
-    decisions, peer = Decisions(polish_share=1.0), ScriptedBrain()
+    decisions, peer = Decisions(polish_share=1.0), FakeBrain()
     link = Link(peer, decisions, lambda: 0.0)
     link.want(wanted=True)
     try:
@@ -222,7 +222,7 @@ def test_what_is_no_message_ends_the_brain(bench: Bench) -> None:
 
 
 def test_a_brain_of_another_version_is_refused() -> None:
-    peer = ScriptedBrain(version="another")
+    peer = FakeBrain(version="another")
     link = Link(peer, Decisions(), lambda: 0.0)
     brain = RayBrain(link, Decisions(), time.monotonic, lambda: 1)
     brain.lead(leads=True)

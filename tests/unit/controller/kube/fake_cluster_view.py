@@ -15,7 +15,7 @@ from controller.kube_world.world import KubernetesWorld
 from controller.placers.claims import Allocate, no_claims
 from controller.placers.pools import Pool
 from tests.clock import HandClock
-from tests.unit.controller.kube.fake_writer import ScriptedWriter
+from tests.unit.controller.kube.fake_writer import FakeWriter
 
 A100 = SeenGpuType("nvidia.com/gpu.product", ("NVIDIA-A100-SXM4-80GB",), "nvidia.com/gpu")
 
@@ -59,7 +59,7 @@ class FakeClusterView:
         return self.waiting_for_claims
 
 
-def sighted(snapshot: Snapshot) -> FakeClusterView:
+def fake_view(snapshot: Snapshot) -> FakeClusterView:
     """The watch saw the pods just as the snapshot has them; those that are pending wait for `bind`."""
     pods = {}
     for row, name in enumerate(snapshot.pods.names):
@@ -73,7 +73,7 @@ def sighted(snapshot: Snapshot) -> FakeClusterView:
 
 def kubernetes(
     sightings: FakeClusterView,
-    writer: ScriptedWriter,
+    writer: FakeWriter,
     clock: HandClock | None = None,
     placer: str = "bind",
     allocate: Allocate = no_claims,

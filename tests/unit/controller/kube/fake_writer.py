@@ -1,4 +1,4 @@
-"""A pretend API server for writes: it records what is sent and answers as it is told."""
+"""Fake API server for writes: records what is sent and answers as a test says."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -15,8 +15,8 @@ def refused(status: int, retry_after_s: float | None = None) -> KubeWriteError:
 
 
 @dataclass
-class ScriptedWriter:
-    """Answers each write with what `answer` says of it: bytes, or an error to raise."""
+class FakeWriter:
+    """Answers each write with what `answer` returns for it: bytes, or an error to raise."""
 
     answer: Callable[[Write], bytes | Exception] = lambda _: b"{}"
     sent: list[Write] = field(default_factory=list)

@@ -9,7 +9,7 @@ from controller.kube.fence import SETTLE_S, WITHIN_S, Fence, is_fenced
 from controller.kube.sender import Applier, Job, NotLeadingError, may_have_happened
 from controller.kube.write import Write
 from tests.clock import HandClock
-from tests.unit.controller.kube.fake_writer import ScriptedWriter, refused
+from tests.unit.controller.kube.fake_writer import FakeWriter, refused
 
 DENIED = "ValidatingAdmissionPolicy 'tonnage-fence' denied request: tonnage.dev/epoch is 3, that of the Lease is 4"
 
@@ -18,12 +18,12 @@ def fenced(words: str = DENIED) -> KubeWriteError:
     return KubeWriteError("writing", Refusal(403, "Forbidden", words))
 
 
-def stands(writer: ScriptedWriter, clock: HandClock, epoch: int = 4) -> bool:
+def stands(writer: FakeWriter, clock: HandClock, epoch: int = 4) -> bool:
     return asyncio.run(Fence(writer, "tonnage-system", clock, clock.sleep).is_enforced(epoch))
 
 
 def test_the_fence_stands_when_a_write_of_the_epoch_before_is_refused() -> None:
-    writer, clock = ScriptedWriter(lambda _: fenced()), HandClock()
+    writer, clock = FakeWriter(lambda _: fenced()), HandClock()
 
     assert stands(writer, clock)
     (write,) = writer.sent
@@ -37,7 +37,7 @@ def test_it_is_awaited_while_the_server_does_not_know_the_new_epoch_yet() -> Non
     answers = iter([b"{}", b"{}", fenced()])
     clock = HandClock()
 
-    assert stands(ScriptedWriter(lambda _: next(answers)), clock)
+    assert stands(FakeWriter(lambda _: next(answers)), clock)
     assert len(clock.sleeps_s) == 3
 
 
@@ -45,13 +45,13 @@ def test_it_is_awaited_while_the_server_does_not_know_the_new_epoch_yet() -> Non
 def test_without_a_policy_the_wait_ends(answer: bytes | KubeWriteError) -> None:
     clock = HandClock()
 
-    assert not stands(ScriptedWriter(lambda _: answer), clock)
+    assert not stands(FakeWriter(lambda _: answer), clock)
     assert clock.now_s == pytest.approx(WITHIN_S, abs=0.1)
 
 
 def test_a_stale_write_that_the_server_refuses_is_counted_and_frees_what_it_would_hold() -> None:
     counted: list[int] = []
-    applier = Applier(ScriptedWriter(lambda _: fenced()), lambda: True, on_fenced=lambda: counted.append(1))
+    applier = Applier(FakeWriter(lambda _: fenced()), lambda: True, on_fenced=lambda: counted.append(1))
 
     (answer,) = asyncio.run(applier.send([Job("Pod/a", Write("POST", "/x"))]))
 

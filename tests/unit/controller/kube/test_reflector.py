@@ -7,7 +7,7 @@ import pytest
 
 from controller.kube.cache import Cache
 from controller.kube.errors import Refusal
-from controller.kube.fake_transport import Listed, Refused, ScriptedTransport, ScriptOverError, Watched
+from controller.kube.fake_transport import FakeTransport, Listed, Refused, ScriptOverError, Watched
 from controller.kube.reflector import Surroundings, WatchTimes, reflect
 from controller.kube.structs import Node
 from controller.kube_world.observer import NODES
@@ -18,16 +18,16 @@ from tests.clock import HandClock
 RHYTHM = WatchTimes()
 
 
-def run(*script: Listed | Watched | Refused, step_s: float = 0.0) -> tuple[Cache[Node], ScriptedTransport, HandClock]:
+def run(*script: Listed | Watched | Refused, step_s: float = 0.0) -> tuple[Cache[Node], FakeTransport, HandClock]:
     """A reflector from its start to the end of the script."""
-    cache, transport, clock = Cache(NODES), ScriptedTransport(list(script)), HandClock(1000.0, step_s)
+    cache, transport, clock = Cache(NODES), FakeTransport(list(script)), HandClock(1000.0, step_s)
     around = Surroundings(clock, clock.sleep, Random(1))  # noqa: S311  # jitter
     with pytest.raises(ScriptOverError):
         asyncio.run(reflect(cache, transport, RHYTHM, around))
     return cache, transport, clock
 
 
-def versions(transport: ScriptedTransport) -> list[str]:
+def versions(transport: FakeTransport) -> list[str]:
     """How each request asked: `list 0`, `watch 5`; a list without a version asks for the newest."""
     return [
         f"{'watch' if 'watch' in query else 'list'} {query.get('resourceVersion', 'newest')}"

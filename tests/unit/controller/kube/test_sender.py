@@ -8,7 +8,7 @@ import pytest
 from cluster.errors import ActionError
 from controller.kube.sender import Applier, Job, NotLeadingError, may_have_happened
 from controller.kube.write import Write
-from tests.unit.controller.kube.fake_writer import ScriptedWriter, refused
+from tests.unit.controller.kube.fake_writer import FakeWriter, refused
 
 
 def job(about: str, path: str = "/x") -> Job:
@@ -16,7 +16,7 @@ def job(about: str, path: str = "/x") -> Job:
 
 
 def sent(
-    writer: ScriptedWriter, jobs: list[Job], may_write: Callable[[], bool] = lambda: True, concurrency: int = 32
+    writer: FakeWriter, jobs: list[Job], may_write: Callable[[], bool] = lambda: True, concurrency: int = 32
 ) -> tuple[list[bytes | ActionError], list[float]]:
     """The answers, and how long was waited between."""
     waits: list[float] = []
@@ -28,7 +28,7 @@ def sent(
 
 
 def test_answers_stand_in_the_order_of_the_jobs() -> None:
-    writer = ScriptedWriter(lambda write: write.path.encode())
+    writer = FakeWriter(lambda write: write.path.encode())
 
     answers, _ = sent(writer, [job(f"Pod/{n}", f"/{n}") for n in range(100)])
 
@@ -36,7 +36,7 @@ def test_answers_stand_in_the_order_of_the_jobs() -> None:
 
 
 def test_no_more_than_so_many_are_in_flight() -> None:
-    writer = ScriptedWriter()
+    writer = FakeWriter()
 
     sent(writer, [job(f"Pod/{n}") for n in range(100)], concurrency=7)
 
@@ -44,7 +44,7 @@ def test_no_more_than_so_many_are_in_flight() -> None:
 
 
 def test_after_a_failure_the_later_writes_of_an_object_are_not_sent() -> None:
-    writer = ScriptedWriter(lambda write: refused(409) if write.path == "/2" else b"{}")
+    writer = FakeWriter(lambda write: refused(409) if write.path == "/2" else b"{}")
 
     answers, _ = sent(writer, [job("Pod/a", "/1"), job("Pod/a", "/2"), job("Pod/a", "/3"), job("Pod/b", "/4")])
 
@@ -55,7 +55,7 @@ def test_after_a_failure_the_later_writes_of_an_object_are_not_sent() -> None:
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_server_that_names_a_time_is_asked_once_more(status: int) -> None:
     answers = iter([refused(status, 1.0), b"done"])
-    writer = ScriptedWriter(lambda _: next(answers))
+    writer = FakeWriter(lambda _: next(answers))
 
     (answer,), waits = sent(writer, [job("Pod/a")])
 
@@ -67,7 +67,7 @@ def test_a_server_that_names_a_time_is_asked_once_more(status: int) -> None:
     [(409, None), (404, None), (500, None), (500, 1.0), (429, None), (429, 10.0), (0, None)],
 )
 def test_nothing_is_sent_blindly_again(status: int, retry_after_s: float | None) -> None:
-    writer = ScriptedWriter(lambda _: refused(status, retry_after_s))
+    writer = FakeWriter(lambda _: refused(status, retry_after_s))
 
     (answer,), waits = sent(writer, [job("Pod/a")])
 
@@ -76,7 +76,7 @@ def test_nothing_is_sent_blindly_again(status: int, retry_after_s: float | None)
 
 
 def test_who_does_not_hold_the_lease_sends_nothing() -> None:
-    writer = ScriptedWriter()
+    writer = FakeWriter()
 
     answers, _ = sent(writer, [job("Pod/a"), job("Pod/b")], lambda: False)
 
@@ -85,7 +85,7 @@ def test_who_does_not_hold_the_lease_sends_nothing() -> None:
 
 
 def test_a_lease_that_is_lost_in_the_middle_ends_the_sending_there() -> None:
-    writer = ScriptedWriter()
+    writer = FakeWriter()
 
     sent(writer, [job(f"Pod/{n}") for n in range(10)], lambda: len(writer.sent) < 4, concurrency=1)
 
@@ -100,7 +100,7 @@ def test_only_what_the_server_refused_certainly_did_not_happen(status: int, may:
 def test_a_write_that_rests_on_the_one_before_it_names_the_version_which_that_one_made() -> None:
     first = Write("PATCH", "/claim", {"metadata": {"resourceVersion": "7"}})
     second = Write("PATCH", "/claim/status", {"metadata": {"uid": "u"}}, on_version_of_answer=True)
-    writer = ScriptedWriter(lambda _: b'{"metadata": {"name": "c", "resourceVersion": "8"}}')
+    writer = FakeWriter(lambda _: b'{"metadata": {"name": "c", "resourceVersion": "8"}}')
 
     asyncio.run(Applier(writer, lambda: True).send([Job("Pod/p", first), Job("Pod/p", second)]))
 
@@ -112,7 +112,7 @@ def test_a_write_that_rests_on_the_one_before_it_names_the_version_which_that_on
 
 def test_a_write_that_rests_on_an_answer_without_a_version_is_not_sent() -> None:
     second = Write("PATCH", "/claim/status", {"metadata": {"uid": "u"}}, on_version_of_answer=True)
-    writer = ScriptedWriter(lambda _: b"[]")
+    writer = FakeWriter(lambda _: b"[]")
 
     answers = asyncio.run(
         Applier(writer, lambda: True).send([Job("Pod/p", Write("PATCH", "/c")), Job("Pod/p", second)])

@@ -13,14 +13,14 @@ from controller.placers.pools import DEFAULT_POOLS
 from tests.builders import dra
 from tests.builders.fleet import node, pod, world
 from tests.clock import HandClock
-from tests.unit.controller.kube.fake_cluster_view import FakeClusterView, kubernetes, sighted
-from tests.unit.controller.kube.fake_writer import ScriptedWriter
+from tests.unit.controller.kube.fake_cluster_view import FakeClusterView, fake_view, kubernetes
+from tests.unit.controller.kube.fake_writer import FakeWriter
 
 HALF = SeenClaim("ns/c", "u1", ("ns/p",), "ns/claim:c", placed_at_s=450.0)
 
 
 def seen_with(claim: SeenClaim = HALF, **of_pod: object) -> FakeClusterView:
-    seen = sighted(world([node("a", gpus=1)], [pod("ns/p", gpus=1)], at_s=500.0))
+    seen = fake_view(world([node("a", gpus=1)], [pod("ns/p", gpus=1)], at_s=500.0))
     seen.half_made = (claim,)
     seen.pods["ns/p"] = replace(seen.pods["ns/p"], **of_pod)  # type: ignore[arg-type]
     return seen
@@ -70,7 +70,7 @@ def test_a_claim_that_is_not_half_made_any_more_is_not_released() -> None:
 
 
 def test_the_world_refuses_a_release_whose_claim_is_not_idle() -> None:
-    writer = ScriptedWriter()
+    writer = FakeWriter()
     (answer,) = kubernetes(seen_with(node="a"), writer).apply([ReleaseClaim("ns/c")])
 
     assert isinstance(answer, ActionError)

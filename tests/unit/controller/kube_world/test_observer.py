@@ -9,25 +9,25 @@ from controller.kube.errors import Refusal
 from controller.kube.structs import Pod
 from controller.kube_world.observer import Observer, empty_caches
 from controller.objects.own_objects import by_object
-from tests.builders.live_cluster import Live
+from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import gang, gpu_type, having, node, pod, profile, service
 from tests.builders.watch_events import Object, as_stored, bookmark, listed
 
 GANG = {"tonnage.dev/gang": "train"}
 
 
-def names(live: Live) -> list[str]:
+def names(live: LiveCluster) -> list[str]:
     return list(live.observer.observe().pods.names)
 
 
-def seats(live: Live) -> dict[str, str | None]:
+def seats(live: LiveCluster) -> dict[str, str | None]:
     """Pod → its node."""
     seen = live.observer.observe()
     rows = zip(seen.pods.names, seen.pods.node.tolist(), strict=True)
     return {name: None if row == PENDING else seen.nodes.names[row] for name, row in rows}
 
 
-def devices(live: Live, name: str) -> tuple[int, ...]:
+def devices(live: LiveCluster, name: str) -> tuple[int, ...]:
     pods = live.observer.observe().pods
     return device_numbers(int(pods.devices[list(pods.names).index(name)]))
 
@@ -43,7 +43,7 @@ def test_a_half_synced_picture_is_never_planned_on() -> None:
 
 
 def test_a_part_of_which_nothing_was_heard_for_too_long_is_not_planned_on() -> None:
-    live = Live([node()], stale_after_s=180.0)
+    live = LiveCluster([node()], stale_after_s=180.0)
     live.clock.now_s += 180.0
     live.observer.observe()
 
@@ -57,7 +57,7 @@ def test_a_part_of_which_nothing_was_heard_for_too_long_is_not_planned_on() -> N
 
 
 def test_each_part_tells_when_it_was_last_seen() -> None:
-    live = Live([node()])
+    live = LiveCluster([node()])
     live.clock.now_s = 1030.0
     live.caches.nodes.take_line(bookmark(5), 1020.0)
 
@@ -67,7 +67,7 @@ def test_each_part_tells_when_it_was_last_seen() -> None:
 
 
 def test_what_did_not_change_is_the_same_table() -> None:
-    live = Live([gpu_type(), node(), pod(on="n1")])
+    live = LiveCluster([gpu_type(), node(), pod(on="n1")])
     before = live.observer.observe()
 
     live.put(pod(on="n1"))  # a new version of it, in which nothing changed that planning reads
@@ -78,7 +78,7 @@ def test_what_did_not_change_is_the_same_table() -> None:
 
 
 def test_pods_come_are_bound_end_and_go() -> None:
-    live = Live([node()])
+    live = LiveCluster([node()])
     live.put(pod("a"), pod("b"), pod("c", on="n1"))
     assert seats(live) == {"default/a": None, "default/b": None, "default/c": "n1"}
 
@@ -92,11 +92,11 @@ def test_a_pod_that_is_being_deleted_holds_what_it_holds_until_it_is_gone() -> N
     ending = having(pod("runs", on="n1"), "metadata.deletionTimestamp", "2026-01-01T00:00:00Z")
     never = having(pod("waits"), "metadata.deletionTimestamp", "2026-01-01T00:00:00Z")
 
-    assert seats(Live([node(), ending, never])) == {"default/runs": "n1"}
+    assert seats(LiveCluster([node(), ending, never])) == {"default/runs": "n1"}
 
 
 def test_a_pod_on_a_node_that_is_gone_holds_nothing_and_is_not_pending_either() -> None:
-    live = Live([node("n1"), node("n2"), pod("a", on="n1"), pod("b", on="n2")])
+    live = LiveCluster([node("n1"), node("n2"), pod("a", on="n1"), pod("b", on="n2")])
 
     live.remove(node("n1"))
 
@@ -105,7 +105,7 @@ def test_a_pod_on_a_node_that_is_gone_holds_nothing_and_is_not_pending_either() 
 
 
 def test_a_node_that_comes_back_has_its_pods_again_on_the_devices_that_they_had() -> None:
-    live = Live([gpu_type(), node("n1"), pod("a", 1, on="n1", annotations={"tonnage.dev/devices": "5"})])
+    live = LiveCluster([gpu_type(), node("n1"), pod("a", 1, on="n1", annotations={"tonnage.dev/devices": "5"})])
     assert devices(live, "default/a") == (5,)
 
     live.remove(node("n1"))
@@ -118,7 +118,9 @@ def test_a_node_that_comes_back_has_its_pods_again_on_the_devices_that_they_had(
 def test_devices_are_assumed_anew_when_the_neighbours_change() -> None:
     """Shares choose the fullest device that has room, so `b` sits beside `a` until `a` is gone and is first itself."""
     share = {"tonnage.dev/gpu-milli": "600"}
-    live = Live([gpu_type(), node(gpus=2), pod("a", on="n1", annotations=share), pod("b", on="n1", annotations=share)])
+    live = LiveCluster(
+        [gpu_type(), node(gpus=2), pod("a", on="n1", annotations=share), pod("b", on="n1", annotations=share)]
+    )
     assert (devices(live, "default/a"), devices(live, "default/b")) == ((0,), (1,))
 
     live.remove(pod("a"))
@@ -127,7 +129,7 @@ def test_devices_are_assumed_anew_when_the_neighbours_change() -> None:
 
 
 def test_a_pending_pod_waits_until_its_gang_is_there() -> None:
-    live = Live([node(), pod("member", labels=GANG), pod("runs", on="n1", labels=GANG)])
+    live = LiveCluster([node(), pod("member", labels=GANG), pod("runs", on="n1", labels=GANG)])
     assert names(live) == ["default/runs"]
 
     live.put(gang())
@@ -140,7 +142,7 @@ def test_a_pending_pod_waits_until_its_gang_is_there() -> None:
 def test_a_pending_pod_that_contradicts_itself_waits_and_is_told() -> None:
     wrong = pod("wrong", annotations={"tonnage.dev/gpu-milli": "lots"})
 
-    seen = Live([gpu_type(), node(), wrong, pod("right")]).observer.see()
+    seen = LiveCluster([gpu_type(), node(), wrong, pod("right")]).observer.see()
 
     assert list(seen.snapshot.pods.names) == ["default/right"]
     assert list(by_object(seen.mistakes)) == ["Pod/default/wrong"]
@@ -149,7 +151,7 @@ def test_a_pending_pod_that_contradicts_itself_waits_and_is_told() -> None:
 def test_a_running_pod_that_contradicts_itself_holds_what_it_says_nevertheless() -> None:
     wrong = pod("wrong", on="n1", annotations={"tonnage.dev/movable": "perhaps"})
 
-    seen = Live([node(), wrong]).observer.see()
+    seen = LiveCluster([node(), wrong]).observer.see()
 
     assert list(seen.snapshot.pods.names) == ["default/wrong"]
     assert seen.snapshot.free().cpu_milli.tolist() == [95_000]  # 96 cores less the one that it asks for
@@ -159,7 +161,7 @@ def test_nothing_new_starts_on_a_node_that_contradicts_itself() -> None:
     both = node()
     both["status"]["allocatable"]["amd.com/gpu"] = "8"
 
-    seen = Live([gpu_type(), both]).observer.see()
+    seen = LiveCluster([gpu_type(), both]).observer.see()
 
     assert seen.snapshot.nodes.schedulable.tolist() == [False]
     assert list(by_object(seen.mistakes)) == ["Node/n1"]
@@ -169,7 +171,7 @@ def test_a_pending_pod_of_another_scheduler_is_not_ours_but_what_it_holds_later_
     def is_ours(pod: Pod) -> bool:
         return pod.spec.scheduler_name == "tonnage"
 
-    live = Live([node(), pod("theirs"), pod("ours", schedulerName="tonnage")], is_ours=is_ours)
+    live = LiveCluster([node(), pod("theirs"), pod("ours", schedulerName="tonnage")], is_ours=is_ours)
     assert names(live) == ["default/ours"]
 
     live.put(pod("theirs", on="n1"))
@@ -182,7 +184,7 @@ def test_a_pod_becomes_ours_when_its_gate_is_the_last_one_left() -> None:
         return [gate.name for gate in pod.spec.scheduling_gates] == ["tonnage.dev/placement"]
 
     gates = [{"name": "tonnage.dev/placement"}, {"name": "quota"}]
-    live = Live([node(), pod("p", schedulingGates=gates)], is_ours=is_ours)
+    live = LiveCluster([node(), pod("p", schedulingGates=gates)], is_ours=is_ours)
     assert names(live) == []
 
     live.put(pod("p", schedulingGates=gates[:1]))
@@ -191,7 +193,7 @@ def test_a_pod_becomes_ours_when_its_gate_is_the_last_one_left() -> None:
 
 
 def test_a_new_gpu_type_gives_nodes_and_pods_their_type() -> None:
-    live = Live([node(), pod("p", 1, nodeSelector={"nvidia.com/gpu.product": "A100"})])
+    live = LiveCluster([node(), pod("p", 1, nodeSelector={"nvidia.com/gpu.product": "A100"})])
     assert live.observer.observe().nodes.gpu_type.tolist() == [-1]
 
     live.put(gpu_type())
@@ -203,7 +205,7 @@ def test_a_new_gpu_type_gives_nodes_and_pods_their_type() -> None:
 
 def test_a_service_that_contradicts_the_fleet_is_left_out_and_its_instances_stay() -> None:
     instance = pod("i", 1, on="n1", labels={"tonnage.dev/service": "chat"})
-    live = Live([gpu_type(), profile(), node(), service(gpuTypes=["h100"]), instance])
+    live = LiveCluster([gpu_type(), profile(), node(), service(gpuTypes=["h100"]), instance])
 
     seen = live.observer.see()
 
@@ -217,7 +219,7 @@ def test_a_service_that_contradicts_the_fleet_is_left_out_and_its_instances_stay
 
 
 def test_an_object_of_ours_that_cannot_be_read_is_told_and_taken_once_it_can() -> None:
-    live = Live([gpu_type(), profile(), node()])
+    live = LiveCluster([gpu_type(), profile(), node()])
     live.put(having(service(), "spec.slo.tpot", 40))
     seen = live.observer.see()
     assert seen.snapshot.services == ()
@@ -234,7 +236,7 @@ def test_an_object_of_ours_that_cannot_be_read_is_told_and_taken_once_it_can() -
 def test_a_field_that_a_later_release_adds_to_our_kinds_is_no_mistake() -> None:
     later: Object = having(service(), "spec.novelty", {"a": 1})
 
-    seen = Live([gpu_type(), profile(), node(), having(later, "spec.slo.ttft", "1s")]).observer.see()
+    seen = LiveCluster([gpu_type(), profile(), node(), having(later, "spec.slo.ttft", "1s")]).observer.see()
 
     assert ([s.name for s in seen.snapshot.services], seen.mistakes) == (["default/chat"], ())
 
@@ -249,7 +251,7 @@ def test_after_a_bug_the_picture_is_made_anew_from_all_that_is_known() -> None:
             return True
 
     flaky = Flaky()
-    live = Live([node(), pod("a"), pod("b")], is_ours=flaky)
+    live = LiveCluster([node(), pod("a"), pod("b")], is_ours=flaky)
     with pytest.raises(RuntimeError):
         live.observer.observe()
 
@@ -260,7 +262,7 @@ def test_after_a_bug_the_picture_is_made_anew_from_all_that_is_known() -> None:
 
 def test_notes_tell_what_a_plan_does_not_heed() -> None:
     spread = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
-    live = Live([node(gpus=0), pod("a", topologySpreadConstraints=spread), pod("b")])
+    live = LiveCluster([node(gpus=0), pod("a", topologySpreadConstraints=spread), pod("b")])
 
     notes = live.observer.notes(live.observer.observe())
 

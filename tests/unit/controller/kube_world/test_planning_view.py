@@ -8,7 +8,7 @@ from controller.kube_world.planning_view import PlanningView
 from controller.placers.pools import DEFAULT_POOLS
 from tests.builders.fleet import node, pod, world
 from tests.clock import HandClock
-from tests.unit.controller.kube.fake_cluster_view import FakeClusterView, sighted
+from tests.unit.controller.kube.fake_cluster_view import FakeClusterView, fake_view
 
 
 def view_of(sightings: FakeClusterView) -> PlanningView:
@@ -16,7 +16,7 @@ def view_of(sightings: FakeClusterView) -> PlanningView:
 
 
 def test_a_released_pod_runs_where_it_goes_and_is_on_its_way_until_it_is_bound() -> None:
-    seen = sighted(world([node("a", gpus=1)], [pod("ns/p", gpus=1)], at_s=5.0))
+    seen = fake_view(world([node("a", gpus=1)], [pod("ns/p", gpus=1)], at_s=5.0))
     waits = seen.pods["ns/p"]
     seen.pods["ns/p"] = replace(waits, chosen_node="a", devices=(0,))
     view = view_of(seen)
@@ -34,7 +34,7 @@ def test_a_released_pod_runs_where_it_goes_and_is_on_its_way_until_it_is_bound()
 
 def test_a_gang_is_half_started_since_it_was_first_seen_so() -> None:
     members = [pod("ns/0", gpus=1, on="a", devices=(0,), gang="ns/g"), pod("ns/1", gpus=1, gang="ns/g")]
-    seen = sighted(world([node("a", gpus=1)], members, gangs=[Gang("ns/g", 2)], at_s=5.0))
+    seen = fake_view(world([node("a", gpus=1)], members, gangs=[Gang("ns/g", 2)], at_s=5.0))
     view = view_of(seen)
     view.snapshot()
     seen.now = replace(seen.now, at_s=9.0)
@@ -44,7 +44,7 @@ def test_a_gang_is_half_started_since_it_was_first_seen_so() -> None:
 
 def test_a_new_leader_knows_since_when_from_what_stands_on_the_objects() -> None:
     members = [pod("ns/0", gpus=1, on="a", devices=(0,), gang="ns/g"), pod("ns/1", gpus=1, gang="ns/g")]
-    seen = sighted(world([node("a", gpus=2)], [*members, pod("ns/p", gpus=1)], gangs=[Gang("ns/g", 2)], at_s=500.0))
+    seen = fake_view(world([node("a", gpus=2)], [*members, pod("ns/p", gpus=1)], gangs=[Gang("ns/g", 2)], at_s=500.0))
     seen.half_started["ns/g"] = 100.0
     seen.pods["ns/p"] = replace(seen.pods["ns/p"], chosen_node="a", devices=(1,), placed_at_s=450.0)
 
@@ -56,7 +56,7 @@ def test_a_new_leader_knows_since_when_from_what_stands_on_the_objects() -> None
 
 def test_why_a_pod_waits_for_its_claims_is_said_of_pods_of_tonnage_alone() -> None:
     why = Reason("AwaitsClaim", "it is not there yet")
-    seen = sighted(world([node("a", gpus=1)], [pod("ns/p"), pod("ns/foreign")]))
+    seen = fake_view(world([node("a", gpus=1)], [pod("ns/p"), pod("ns/foreign")]))
     seen.pods["ns/foreign"] = replace(seen.pods["ns/foreign"], scheduler_name="another")
     seen.waiting_for_claims = {"ns/p": why, "ns/foreign": why, "ns/gone": why}
 

@@ -14,14 +14,14 @@ from controller.kube_world.deployments import Instance, content_of, deployment_n
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
 from tests.clock import HandClock
-from tests.unit.controller.kube.fake_cluster_view import A100, FakeClusterView, kubernetes, sighted
-from tests.unit.controller.kube.fake_writer import ScriptedWriter, refused
+from tests.unit.controller.kube.fake_cluster_view import A100, FakeClusterView, fake_view, kubernetes
+from tests.unit.controller.kube.fake_writer import FakeWriter, refused
 
 TEMPLATE = {"spec": {"containers": [{"name": "server", "image": "i"}]}}
 
 
 def small() -> FakeClusterView:
-    return sighted(
+    return fake_view(
         world(
             [node("a", gpus=2)],
             [pod("ns/runs", gpus=1, on="a", devices=(0,)), pod("ns/waits", gpus=1), pod("ns/also", gpus=1)],
@@ -37,7 +37,7 @@ def seat(seen: Snapshot, name: str) -> tuple[int, int] | None:
 
 
 def test_a_bind_counts_before_the_watch_has_shown_it() -> None:
-    cluster = kubernetes(small(), ScriptedWriter())
+    cluster = kubernetes(small(), FakeWriter())
 
     cluster.apply([Bind("ns/waits", "a", (1,))])
 
@@ -46,7 +46,7 @@ def test_a_bind_counts_before_the_watch_has_shown_it() -> None:
 
 def test_a_bind_that_the_watch_never_shows_is_forgotten_after_30_s() -> None:
     clock = HandClock()
-    cluster = kubernetes(small(), ScriptedWriter(), clock)
+    cluster = kubernetes(small(), FakeWriter(), clock)
     cluster.apply([Bind("ns/waits", "a", (1,))])
 
     clock.now_s = 30.0
@@ -55,7 +55,7 @@ def test_a_bind_that_the_watch_never_shows_is_forgotten_after_30_s() -> None:
 
 
 def test_a_bind_that_was_refused_holds_nothing() -> None:
-    cluster = kubernetes(small(), ScriptedWriter(lambda _: refused(409)))
+    cluster = kubernetes(small(), FakeWriter(lambda _: refused(409)))
 
     (answer,) = cluster.apply([Bind("ns/waits", "a", (1,))])
 
@@ -64,7 +64,7 @@ def test_a_bind_that_was_refused_holds_nothing() -> None:
 
 
 def test_a_bind_of_which_no_answer_came_holds_its_devices() -> None:
-    cluster = kubernetes(small(), ScriptedWriter(lambda _: refused(0)))
+    cluster = kubernetes(small(), FakeWriter(lambda _: refused(0)))
 
     (answer,) = cluster.apply([Bind("ns/waits", "a", (1,))])
 
@@ -75,7 +75,7 @@ def test_a_bind_of_which_no_answer_came_holds_its_devices() -> None:
 
 
 def test_two_binds_of_one_batch_do_not_get_one_device() -> None:
-    writer = ScriptedWriter()
+    writer = FakeWriter()
 
     answers = kubernetes(small(), writer).apply([Bind("ns/waits", "a", (1,)), Bind("ns/also", "a", (1,))])
 
@@ -84,7 +84,7 @@ def test_two_binds_of_one_batch_do_not_get_one_device() -> None:
 
 
 def test_what_is_being_stopped_holds_its_devices_until_it_is_gone() -> None:
-    cluster = kubernetes(small(), ScriptedWriter())
+    cluster = kubernetes(small(), FakeWriter())
 
     answers = cluster.apply([Evict("ns/runs", "a")])
     (bound,) = cluster.apply([Bind("ns/waits", "a", (0,))])
@@ -94,7 +94,7 @@ def test_what_is_being_stopped_holds_its_devices_until_it_is_gone() -> None:
 
 
 def test_an_eviction_means_the_very_pod_that_was_seen() -> None:
-    writer = ScriptedWriter()
+    writer = FakeWriter()
 
     kubernetes(small(), writer).apply([Evict("ns/runs", "a")])
 
@@ -105,7 +105,7 @@ def test_an_eviction_means_the_very_pod_that_was_seen() -> None:
 
 
 def test_a_pod_that_ends_already_is_not_evicted_again() -> None:
-    sightings, writer = small(), ScriptedWriter()
+    sightings, writer = small(), FakeWriter()
     sightings.pods["ns/runs"] = replace(sightings.pods["ns/runs"], is_ending=True)
 
     assert kubernetes(sightings, writer).apply([Evict("ns/runs", "a")]) == [None]
@@ -113,7 +113,7 @@ def test_a_pod_that_ends_already_is_not_evicted_again() -> None:
 
 
 def test_a_move_is_refused_because_kubernetes_cannot() -> None:
-    (answer,) = kubernetes(small(), ScriptedWriter()).apply([Move("ns/runs", "a", "a", (1,))])
+    (answer,) = kubernetes(small(), FakeWriter()).apply([Move("ns/runs", "a", "a", (1,))])
 
     assert isinstance(answer, ActionError)
 
@@ -122,21 +122,21 @@ def test_pending_pods_of_other_schedulers_are_not_planned_on() -> None:
     sightings = small()
     sightings.pods["ns/waits"] = SeenPod("ns/waits", "u", "1")
 
-    assert "ns/waits" not in kubernetes(sightings, ScriptedWriter()).observe().pods.names
+    assert "ns/waits" not in kubernetes(sightings, FakeWriter()).observe().pods.names
 
 
 def test_a_pod_that_was_bound_since_the_snapshot_holds_its_devices() -> None:
     sightings = small()
     sightings.pods["ns/waits"] = replace(sightings.pods["ns/waits"], node="a", devices=(1,))
 
-    assert seat(kubernetes(sightings, ScriptedWriter()).observe(), "ns/waits") == (0, 0b10)
+    assert seat(kubernetes(sightings, FakeWriter()).observe(), "ns/waits") == (0, 0b10)
 
 
 def test_a_pod_without_its_gate_counts_on_the_node_that_was_chosen_for_it() -> None:
     sightings = small()
     sightings.pods["ns/waits"] = SeenPod("ns/waits", "u", "2", chosen_node="a", devices=(1,))
 
-    assert seat(kubernetes(sightings, ScriptedWriter()).observe(), "ns/waits") == (0, 0b10)
+    assert seat(kubernetes(sightings, FakeWriter()).observe(), "ns/waits") == (0, 0b10)
 
 
 def with_template(sightings: FakeClusterView) -> FakeClusterView:
@@ -150,7 +150,7 @@ def chat_on_a100(sightings: FakeClusterView) -> Instance:
 
 
 def test_a_scale_is_one_deployment_for_each_gpu_type_owned_by_its_service() -> None:
-    writer = ScriptedWriter()
+    writer = FakeWriter()
 
     assert kubernetes(with_template(small()), writer).apply([Scale("ns/chat", {"A100": 2})]) == [None]
 
@@ -165,7 +165,7 @@ def test_a_scale_is_one_deployment_for_each_gpu_type_owned_by_its_service() -> N
 
 
 def test_a_service_without_a_template_is_only_planned() -> None:
-    (answer,) = kubernetes(small(), ScriptedWriter()).apply([Scale("ns/chat", {"A100": 2})])
+    (answer,) = kubernetes(small(), FakeWriter()).apply([Scale("ns/chat", {"A100": 2})])
 
     assert isinstance(answer, ActionError)
     assert "spec.template" in str(answer)
@@ -176,14 +176,14 @@ def test_a_service_asks_for_what_its_deployments_ask_for() -> None:
     content = content_of(chat_on_a100(sightings))
     sightings.deployed = (SeenDeployment("ns/chat", "A100", 3, content),)
 
-    assert kubernetes(sightings, ScriptedWriter()).observe().services[0].replicas == {"A100": 3}
+    assert kubernetes(sightings, FakeWriter()).observe().services[0].replicas == {"A100": 3}
 
 
 def test_a_deployment_that_is_not_as_its_service_says_asks_for_nothing_and_is_written_anew() -> None:
     sightings = with_template(small())
     sightings.deployed = (SeenDeployment("ns/chat", "A100", 3, "of an older template"),)
 
-    assert kubernetes(sightings, ScriptedWriter()).observe().services[0].replicas is None
+    assert kubernetes(sightings, FakeWriter()).observe().services[0].replicas is None
 
 
 def test_long_names_stay_apart() -> None:
@@ -211,7 +211,7 @@ def test_pods_that_do_not_exist_yet_are_not_bound_and_nothing_is_stopped_for_the
 def test_a_bind_of_which_a_claim_was_written_holds_its_devices_though_the_binding_was_refused() -> None:
     sightings = small()
     sightings.pods["ns/waits"] = replace(sightings.pods["ns/waits"], has_claims=True)
-    writer = ScriptedWriter(lambda write: b"{}" if write.path == "/claim" else refused(409))
+    writer = FakeWriter(lambda write: b"{}" if write.path == "/claim" else refused(409))
     cluster = kubernetes(sightings, writer, placer="dra", allocate=lambda *_: [Write("PATCH", "/claim")])
 
     (answer,) = cluster.apply([Bind("ns/waits", "a", (1,))])
@@ -225,7 +225,7 @@ def test_a_service_counts_as_scaled_before_its_status_is_seen() -> None:
     """Else a cycle that begins before the watch shows the status may at once change again what was just changed."""
     sightings = with_template(small())
     sightings.now = replace(sightings.now, at_s=1000.0)
-    cluster = kubernetes(sightings, ScriptedWriter())
+    cluster = kubernetes(sightings, FakeWriter())
 
     cluster.apply([Scale("ns/chat", {"A100": 2})])
 
@@ -233,7 +233,7 @@ def test_a_service_counts_as_scaled_before_its_status_is_seen() -> None:
 
 
 def test_a_service_whose_scaling_was_refused_does_not_count_as_scaled() -> None:
-    cluster = kubernetes(with_template(small()), ScriptedWriter(lambda _: refused(403)))
+    cluster = kubernetes(with_template(small()), FakeWriter(lambda _: refused(403)))
 
     cluster.apply([Scale("ns/chat", {"A100": 2})])
 
@@ -241,7 +241,7 @@ def test_a_service_whose_scaling_was_refused_does_not_count_as_scaled() -> None:
 
 
 def test_instances_of_a_dra_pool_get_their_devices_by_a_claim_of_a_template_of_their_service() -> None:
-    writer = ScriptedWriter()
+    writer = FakeWriter()
     cluster = kubernetes(
         with_template(small()), writer, placer="dra", device_classes={"nvidia.com/gpu": "gpu.nvidia.com"}
     )
@@ -262,8 +262,6 @@ def test_instances_of_a_dra_pool_get_their_devices_by_a_claim_of_a_template_of_t
 
 
 def test_a_service_on_a_dra_pool_whose_driver_nobody_names_is_not_scaled() -> None:
-    (answer,) = kubernetes(with_template(small()), ScriptedWriter(), placer="dra").apply(
-        [Scale("ns/chat", {"A100": 2})]
-    )
+    (answer,) = kubernetes(with_template(small()), FakeWriter(), placer="dra").apply([Scale("ns/chat", {"A100": 2})])
 
     assert "dra_drivers" in str(answer)

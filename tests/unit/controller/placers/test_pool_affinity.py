@@ -19,8 +19,8 @@ from controller.placers.pools import Pool
 from placement.mix.problem_builder import stock_of
 from tests.builders.fleet import Node, node, pod, world
 from tests.builders.mix import profile, service, still
-from tests.unit.controller.kube.fake_cluster_view import A100, FakeClusterView, kubernetes, sighted
-from tests.unit.controller.kube.fake_writer import ScriptedWriter
+from tests.unit.controller.kube.fake_cluster_view import A100, FakeClusterView, fake_view, kubernetes
+from tests.unit.controller.kube.fake_writer import FakeWriter
 
 POOLS = (Pool("bind", {"pool": "bind"}), Pool("gate", {"pool": "gate"}))
 
@@ -136,7 +136,7 @@ TEMPLATE = {"spec": {"containers": [{"name": "server", "image": "i"}]}}
 
 def with_a_service(rate: float) -> FakeClusterView:
     """One A100 in a pool of `bind`, four in one of `gate`; an instance serves one request a second."""
-    sightings = sighted(
+    sightings = fake_view(
         world(
             [of_pool("a", 1, "bind"), of_pool("b", 4, "gate")],
             services=[service("ns/chat", rate)],
@@ -149,7 +149,7 @@ def with_a_service(rate: float) -> FakeClusterView:
 
 def test_every_step_of_a_plan_over_pools_of_several_placement_modes_can_be_written() -> None:
     """Instances were planned onto nodes whose placer refuses them, in every cycle again."""
-    sightings, writer = with_a_service(4.0), ScriptedWriter()
+    sightings, writer = with_a_service(4.0), FakeWriter()
     cluster = kubernetes(sightings, writer, pools=POOLS)
     scale = decide(cluster.observe(), Decisions(policy="bestfit"), deadline_s=10, clock=still)
     assert [each for each in scale.actions if isinstance(each, Scale)] == [Scale("ns/chat", {"A100": 4})]
@@ -169,7 +169,7 @@ def test_every_step_of_a_plan_over_pools_of_several_placement_modes_can_be_writt
 
 
 def test_a_service_that_fits_only_pools_of_several_modes_together_is_refused_rather_than_half_placed() -> None:
-    seen = kubernetes(with_a_service(5.0), ScriptedWriter(), pools=POOLS).observe()
+    seen = kubernetes(with_a_service(5.0), FakeWriter(), pools=POOLS).observe()
 
     plan = decide(seen, Decisions(policy="bestfit"), deadline_s=10, clock=still)
 

@@ -27,9 +27,9 @@ from tests.clock import ticking
 SILENT = structlog.wrap_logger(structlog.PrintLogger(StringIO()), processors=[structlog.processors.JSONRenderer()])
 
 
-def turn(pretend: SimulatedWorld, took_s: float = 0.0) -> Cycle:
+def turn(simulated: SimulatedWorld, took_s: float = 0.0) -> Cycle:
     brain = InlineBrain(Decisions(policy="bestfit"), clock=lambda: 0.0)
-    return run_cycle(pretend, brain, Limits(), deadline_s=10.0, clock=ticking(took_s))
+    return run_cycle(simulated, brain, Limits(), deadline_s=10.0, clock=ticking(took_s))
 
 
 def told(*cycles: Cycle) -> Meter:
@@ -139,11 +139,11 @@ def test_a_gang_is_pending_until_enough_members_run() -> None:
 
 def test_waiting_is_told_from_when_a_workload_was_first_seen_pending() -> None:
     """`wide` is pending from the start; an hour passes between the two cycles."""
-    pretend = SimulatedWorld(world([node("a", gpus=1)], [pod("p", gpus=1), pod("wide", gpus=4)], at_s=100.0))
-    first = turn(pretend)
-    pretend.pass_time(3600.0)
+    simulated = SimulatedWorld(world([node("a", gpus=1)], [pod("p", gpus=1), pod("wide", gpus=4)], at_s=100.0))
+    first = turn(simulated)
+    simulated.pass_time(3600.0)
 
-    meter = told(first, turn(pretend))
+    meter = told(first, turn(simulated))
 
     assert value(meter, "tonnage_oldest_pending_seconds", kind="pod") == 3600.0
     assert value(meter, "tonnage_oldest_pending_seconds", kind="gang") == 0.0
@@ -151,12 +151,12 @@ def test_waiting_is_told_from_when_a_workload_was_first_seen_pending() -> None:
 
 def test_a_pods_wait_ends_when_it_is_placed() -> None:
     """q waits 60 s until p leaves, then the five stages of its cycle, 0.1 s each: 60.5 s, in the bucket up to 300 s."""
-    pretend = SimulatedWorld(world([node("a", gpus=1)], [pod("p", gpus=1, on="a", devices=(0,)), pod("q", gpus=1)]))
-    first = turn(pretend)
-    pretend.pass_time(60.0)
-    pretend.depart(["p"])
+    simulated = SimulatedWorld(world([node("a", gpus=1)], [pod("p", gpus=1, on="a", devices=(0,)), pod("q", gpus=1)]))
+    first = turn(simulated)
+    simulated.pass_time(60.0)
+    simulated.depart(["p"])
 
-    meter = told(first, turn(pretend, took_s=0.1))
+    meter = told(first, turn(simulated, took_s=0.1))
 
     assert value(meter, "tonnage_pod_wait_seconds_count") == 1
     assert value(meter, "tonnage_pod_wait_seconds_sum") == pytest.approx(60.5)
@@ -182,11 +182,11 @@ def test_a_service_tells_its_cost_its_proof_and_its_instances() -> None:
 
 
 def test_what_is_gone_from_the_cluster_is_gone_from_the_metrics() -> None:
-    pretend = SimulatedWorld(world([node("a", gpus=1)], [pod("wide", gpus=4)]))
-    first = turn(pretend)
-    pretend.depart(["wide"])
+    simulated = SimulatedWorld(world([node("a", gpus=1)], [pod("wide", gpus=4)]))
+    first = turn(simulated)
+    simulated.depart(["wide"])
 
-    meter = told(first, turn(pretend))
+    meter = told(first, turn(simulated))
 
     assert value(meter, "tonnage_unplaced", reason="NoNodeFits") is None
 

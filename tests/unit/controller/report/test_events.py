@@ -13,7 +13,7 @@ from controller.kube.write import Write
 from controller.report.decisions import Decision
 from controller.report.events import AT_A_TIME, LONGEST_NOTE, Events
 from tests.clock import HandClock
-from tests.unit.controller.kube.fake_writer import ScriptedWriter, refused
+from tests.unit.controller.kube.fake_writer import FakeWriter, refused
 
 
 def held_back(words: str = "no room", code: str = "NoGpuFree", name: str = "ns/p") -> Decision:
@@ -21,11 +21,11 @@ def held_back(words: str = "no room", code: str = "NoGpuFree", name: str = "ns/p
 
 
 @dataclass
-class Told:
+class Bench:
     """Says things at instants of a clock set by hand and keeps what was written."""
 
     loop: asyncio.Runner
-    writer: ScriptedWriter = field(default_factory=ScriptedWriter)
+    writer: FakeWriter = field(default_factory=FakeWriter)
     uids: dict[str, str] = field(default_factory=lambda: {"ns/p": "uid-1"})
     clock: HandClock = field(default_factory=HandClock)
 
@@ -51,13 +51,13 @@ class Told:
 
 
 @pytest.fixture
-def make() -> Iterator[Callable[..., Told]]:
+def make() -> Iterator[Callable[..., Bench]]:
     """Makes one with a loop that ends with the test."""
     with asyncio.Runner() as loop:
-        yield lambda *writer: Told(loop, *writer)
+        yield lambda *writer: Bench(loop, *writer)
 
 
-def test_a_decision_is_one_event_with_the_epoch_of_its_leader(make: Callable[..., Told]) -> None:
+def test_a_decision_is_one_event_with_the_epoch_of_its_leader(make: Callable[..., Bench]) -> None:
     (write,) = make().say(held_back(), 0.0)
 
     assert write.method == "POST"
@@ -67,10 +67,10 @@ def test_a_decision_is_one_event_with_the_epoch_of_its_leader(make: Callable[...
     assert write.body["metadata"]["annotations"] == {"tonnage.dev/epoch": "7"}
 
 
-def test_what_is_said_again_is_counted_and_told_after_a_minute_then_ever_less_often(make: Callable[..., Told]) -> None:
-    told = make()
+def test_what_is_said_again_is_counted_and_told_after_a_minute_then_ever_less_often(make: Callable[..., Bench]) -> None:
+    bench = make()
 
-    heard = {at_s: writes for at_s in range(0, 3600, 10) if (writes := told.say(held_back(), float(at_s)))}
+    heard = {at_s: writes for at_s in range(0, 3600, 10) if (writes := bench.say(held_back(), float(at_s)))}
 
     # First after a minute; then when as long again has passed as it had lasted: 60, 120, 240, 480, 960, 1920.
     assert list(heard) == [0, 60, 120, 240, 480, 960, 1920]
@@ -83,50 +83,50 @@ def test_what_is_said_again_is_counted_and_told_after_a_minute_then_ever_less_of
     assert last.body["series"] == {"count": 193, "lastObservedTime": "1970-01-01T00:32:00.000000Z"}  # 0, 10, ... 1920
 
 
-def test_new_words_for_the_same_reason_do_not_make_an_event_each(make: Callable[..., Told]) -> None:
-    told = make()
+def test_new_words_for_the_same_reason_do_not_make_an_event_each(make: Callable[..., Bench]) -> None:
+    bench = make()
 
-    heard = [at_s for at_s in range(0, 60, 10) if told.say(held_back(f"{at_s} of 8 free"), float(at_s))]
-    later = told.say(held_back("1 of 8 free"), 61.0)
+    heard = [at_s for at_s in range(0, 60, 10) if bench.say(held_back(f"{at_s} of 8 free"), float(at_s))]
+    later = bench.say(held_back("1 of 8 free"), 61.0)
 
     assert heard == [0]
     assert [write.method for write in later] == ["POST"]
 
 
-def test_another_reason_is_another_event(make: Callable[..., Told]) -> None:
-    told = make()
-    told.say(held_back(), 0.0)
+def test_another_reason_is_another_event(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.say(held_back(), 0.0)
 
-    (write,) = told.say(held_back(code="NoNode"), 1.0)
-
-    assert write.method == "POST"
-
-
-def test_another_pod_of_the_same_name_is_told_of_anew(make: Callable[..., Told]) -> None:
-    told = make()
-    told.say(held_back(), 0.0)
-    told.uids["ns/p"] = "uid-2"
-
-    (write,) = told.say(held_back(), 1.0)
+    (write,) = bench.say(held_back(code="NoNode"), 1.0)
 
     assert write.method == "POST"
 
 
-def test_what_is_gone_is_not_spoken_of(make: Callable[..., Told]) -> None:
+def test_another_pod_of_the_same_name_is_told_of_anew(make: Callable[..., Bench]) -> None:
+    bench = make()
+    bench.say(held_back(), 0.0)
+    bench.uids["ns/p"] = "uid-2"
+
+    (write,) = bench.say(held_back(), 1.0)
+
+    assert write.method == "POST"
+
+
+def test_what_is_gone_is_not_spoken_of(make: Callable[..., Bench]) -> None:
     assert make().say(held_back(name="ns/gone"), 0.0) == []
 
 
-def test_an_event_that_has_expired_is_said_anew(make: Callable[..., Told]) -> None:
-    told = make(ScriptedWriter(lambda write: refused(404) if write.method == "PATCH" else b"{}"))
-    told.say(held_back(), 0.0)
-    told.say(held_back(), 60.0)
+def test_an_event_that_has_expired_is_said_anew(make: Callable[..., Bench]) -> None:
+    bench = make(FakeWriter(lambda write: refused(404) if write.method == "PATCH" else b"{}"))
+    bench.say(held_back(), 0.0)
+    bench.say(held_back(), 60.0)
 
-    (write,) = told.say(held_back(), 61.0)
+    (write,) = bench.say(held_back(), 61.0)
 
     assert write.method == "POST"
 
 
-def test_a_note_is_no_longer_than_the_server_takes(make: Callable[..., Told]) -> None:
+def test_a_note_is_no_longer_than_the_server_takes(make: Callable[..., Bench]) -> None:
     (write,) = make().say(held_back("x" * 5000), 0.0)
 
     assert write.body is not None
@@ -137,7 +137,7 @@ def bound(number: int) -> Decision:
     return Decision("Pod", f"ns/p{number}", "Binding", Reason("LeastCost", "on a"))
 
 
-def written(writer: ScriptedWriter, *rounds: list[Decision]) -> Events:
+def written(writer: FakeWriter, *rounds: list[Decision]) -> Events:
     """After all that was said has been written, round by round."""
 
     async def work() -> Events:
@@ -155,7 +155,7 @@ def written(writer: ScriptedWriter, *rounds: list[Decision]) -> Events:
 
 
 def test_every_decision_is_told_and_as_many_at_a_time_as_may_be() -> None:
-    writer = ScriptedWriter()
+    writer = FakeWriter()
 
     written(writer, [bound(n) for n in range(100)])
 
@@ -167,7 +167,7 @@ def test_an_event_that_cannot_be_written_is_counted_and_the_next_is_written() ->
     def answer(write: Write) -> bytes | Exception:
         return refused(500) if write.body and write.body["regarding"]["name"] == "p0" else b"{}"
 
-    writer = ScriptedWriter(answer)
+    writer = FakeWriter(answer)
 
     events = written(writer, [bound(0)], [bound(1)])
 

@@ -12,7 +12,7 @@ from controller.kube.structs import OwnObject
 from controller.report.gang_status import GangFacts
 from controller.report.own_statuses import own_status_jobs, reports_on
 from tests.builders.crd_cases import FULL, having
-from tests.builders.live_cluster import Live
+from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import gang, gpu_type, node, pod, profile
 
 NOON_S = 1_772_366_400.0
@@ -109,7 +109,7 @@ def test_a_cluster_is_told_once_what_is_wrong_in_it_and_how_its_gangs_stand() ->
         node("n1"),
         pod("p1", 1, on="n1", labels=member),
     ]
-    live = Live(objects)
+    live = LiveCluster(objects)
     reports = reports_on(live.observer, live.caches, lambda name: name == "default/p1")
 
     said = {job.about: job.write for job in reports(live.observer.observe(), Plan(), NOON_S)}

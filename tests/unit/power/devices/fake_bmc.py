@@ -9,7 +9,7 @@ SYSTEM = "/redfish/v1/Systems/HGX"
 
 
 @dataclass
-class PretendBmc:
+class FakeBmc:
     """Calls of power.devices.redfish.Web."""
 
     limits_w: dict[str, float] = field(default_factory=lambda: dict.fromkeys(GPUS, 700.0))

@@ -40,7 +40,7 @@ class Gpu:
     locked: tuple[int, int] | None = None
 
 
-class PretendNvml:
+class FakeNvml:
     """Replacement of `pynvml`."""
 
     NVMLError = NVMLError

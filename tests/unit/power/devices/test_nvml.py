@@ -4,11 +4,11 @@ import pytest
 
 from power.devices.backend import LOST, NO_LIBRARY, NO_PERMISSION, REFUSED, THROTTLES, DeviceError, DeviceReading
 from power.devices.nvml import Nvml
-from tests.unit.power.devices.fake_nvml import Gpu, PretendNvml
+from tests.unit.power.devices.fake_nvml import FakeNvml, Gpu
 
 
 def nvml(*gpus: Gpu, is_root: bool = True) -> Nvml:
-    return Nvml(lambda: 12.0, PretendNvml(list(gpus), is_root=is_root))
+    return Nvml(lambda: 12.0, FakeNvml(list(gpus), is_root=is_root))
 
 
 def test_devices_are_found_with_their_range_in_watts() -> None:
@@ -62,7 +62,7 @@ def test_a_limit_is_read_back() -> None:
 
 def test_a_device_is_found_under_its_uuid_whatever_its_index() -> None:
     first, second = Gpu("GPU-1"), Gpu("GPU-2")
-    library = PretendNvml([first, second])
+    library = FakeNvml([first, second])
     devices = Nvml(lambda: 0.0, library)
 
     library.gpus = [second, first]

@@ -5,10 +5,10 @@ import pytest
 from power.devices.backend import LOST, REFUSED, SILENT, DeviceError, DeviceReading
 from power.devices.redfish import Redfish
 from tests.clock import HandClock
-from tests.unit.power.devices.fake_bmc import PretendBmc
+from tests.unit.power.devices.fake_bmc import FakeBmc
 
 
-def behind(bmc: PretendBmc) -> tuple[Redfish, HandClock]:
+def behind(bmc: FakeBmc) -> tuple[Redfish, HandClock]:
     clock = HandClock(100.0)
     redfish = Redfish(bmc, clock)
     redfish.discover()
@@ -16,14 +16,14 @@ def behind(bmc: PretendBmc) -> tuple[Redfish, HandClock]:
 
 
 def test_accelerators_are_found_and_processors_are_not() -> None:
-    facts = Redfish(PretendBmc(), HandClock(100.0)).discover()
+    facts = Redfish(FakeBmc(), HandClock(100.0)).discover()
 
     assert [each.uuid for each in facts] == ["uuid-GPU_0", "uuid-GPU_1"]
     assert (facts[0].min_w, facts[0].max_w, facts[0].can_limit) == (200.0, 700.0, True)
 
 
 def test_a_limit_is_set_under_the_entity_tag_and_read_back() -> None:
-    bmc = PretendBmc()
+    bmc = FakeBmc()
     redfish, _ = behind(bmc)
 
     assert redfish.set_limit("uuid-GPU_1", 400.0) == 400.0
@@ -31,13 +31,13 @@ def test_a_limit_is_set_under_the_entity_tag_and_read_back() -> None:
 
 
 def test_a_bmc_that_says_yes_and_does_nothing_is_seen_through() -> None:
-    redfish, _ = behind(PretendBmc(ignores_limits=True))
+    redfish, _ = behind(FakeBmc(ignores_limits=True))
 
     assert redfish.set_limit("uuid-GPU_1", 400.0) == 700.0
 
 
 def test_setters_do_not_go_through_what_readings_go_through() -> None:
-    bmc, tells = PretendBmc(), PretendBmc()
+    bmc, tells = FakeBmc(), FakeBmc()
     redfish = Redfish(bmc, HandClock(100.0), tells)
     redfish.discover()
 
@@ -48,7 +48,7 @@ def test_setters_do_not_go_through_what_readings_go_through() -> None:
 
 
 def test_a_refusal_carries_the_words_of_the_service() -> None:
-    redfish, _ = behind(PretendBmc())
+    redfish, _ = behind(FakeBmc())
 
     with pytest.raises(DeviceError, match="not in the range") as refused:
         redfish.set_limit("uuid-GPU_0", 100.0)
@@ -57,7 +57,7 @@ def test_a_refusal_carries_the_words_of_the_service() -> None:
 
 
 def test_a_silent_bmc_is_an_error_for_each_device_and_no_exception() -> None:
-    bmc = PretendBmc()
+    bmc = FakeBmc()
     redfish, _ = behind(bmc)
 
     bmc.is_silent = True
@@ -68,7 +68,7 @@ def test_a_silent_bmc_is_an_error_for_each_device_and_no_exception() -> None:
 
 
 def test_readings_say_draw_and_limit() -> None:
-    redfish, _ = behind(PretendBmc())
+    redfish, _ = behind(FakeBmc())
 
     found = redfish.read()["uuid-GPU_0"]
 
@@ -77,7 +77,7 @@ def test_readings_say_draw_and_limit() -> None:
 
 
 def test_an_unknown_device_is_lost() -> None:
-    redfish, _ = behind(PretendBmc())
+    redfish, _ = behind(FakeBmc())
 
     with pytest.raises(DeviceError) as lost:
         redfish.set_limit("uuid-GPU_7", 300.0)

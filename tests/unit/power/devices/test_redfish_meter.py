@@ -25,7 +25,7 @@ def metered(name: str) -> dict[str, Any]:
 
 
 @dataclass
-class PretendChassis:
+class FakeChassis:
     """Calls of power.devices.redfish.Web, for chassis that the test makes up."""
 
     made: dict[str, dict[str, Any]]
@@ -62,17 +62,17 @@ def test_the_machine_is_the_chassis_that_is_in_no_other_machine() -> None:
         "R7": chassis("Rack", **metered("R7")),
     }
 
-    assert ChassisMeter(PretendChassis(made, {"HGX": 5200.0, "DGX": 8300.0, "R7": 31_000.0})).read_w() == 8300.0
+    assert ChassisMeter(FakeChassis(made, {"HGX": 5200.0, "DGX": 8300.0, "R7": 31_000.0})).read_w() == 8300.0
 
 
 def test_older_bmcs_tell_it_as_power_consumed() -> None:
     made = {"1": chassis("RackMount", Power={"@odata.id": f"{CHASSIS}/1/Power"})}
 
-    assert ChassisMeter(PretendChassis(made, {"1": 640.0})).read_w() == 640.0
+    assert ChassisMeter(FakeChassis(made, {"1": 640.0})).read_w() == 640.0
 
 
 def test_of_several_machines_nobody_guesses_and_the_settings_name_one() -> None:
-    bmc = PretendChassis({name: chassis("Sled", **metered(name)) for name in ("a", "b")}, {"a": 1.0, "b": 2.0})
+    bmc = FakeChassis({name: chassis("Sled", **metered(name)) for name in ("a", "b")}, {"a": 1.0, "b": 2.0})
 
     with pytest.raises(DeviceError, match=r"redfish\.chassis: a, b") as refused:
         ChassisMeter(bmc).read_w()
@@ -82,7 +82,7 @@ def test_of_several_machines_nobody_guesses_and_the_settings_name_one() -> None:
 
 
 def test_a_chassis_without_a_meter_is_named_rather_than_taken_for_zero() -> None:
-    bmc = PretendChassis({"1": chassis("RackMount", **metered("1"))})
+    bmc = FakeChassis({"1": chassis("RackMount", **metered("1"))})
 
     with pytest.raises(DeviceError, match="no chassis of its BMC reports its power"):
         ChassisMeter(bmc).read_w()
@@ -92,7 +92,7 @@ def test_a_chassis_without_a_meter_is_named_rather_than_taken_for_zero() -> None
 
 def test_a_meter_that_falls_silent_keeps_its_last_reading_with_its_instant() -> None:
     """A user of readings therefore sees it grow old; a silent BMC is not a draw of 0."""
-    bmc = PretendChassis({"1": chassis("RackMount", **metered("1"))}, {"1": 640.0})
+    bmc = FakeChassis({"1": chassis("RackMount", **metered("1"))}, {"1": 640.0})
     clock = HandClock(100.0)
     meter = NodeMeter(ChassisMeter(bmc).read_w, clock, Random(1), 5.0)  # noqa: S311 - spreads looks
     assert meter.reading is None

@@ -20,7 +20,7 @@ STEADY = RateCurve("steady", 600.0, np.ones(6))
 CURVE = BreakerCurve(over=(1.1, 1.2, 2.0), for_s=(600.0, 60.0, 5.0))
 
 
-class Scripted(MeterPolicy):
+class FakePolicy(MeterPolicy):
     """Limits of this many watts for all, once, at the first decision; remembers what it saw."""
 
     name = "scripted"
@@ -80,7 +80,7 @@ def test_more_over_the_budget_opens_a_breaker_sooner() -> None:
 
 
 def test_an_order_takes_effect_after_the_control_delay() -> None:
-    policy = Scripted(DGX_A100.floor_w)
+    policy = FakePolicy(DGX_A100.floor_w)
     trial(policy, delay_s=10.0)
     capped_at = [now_s for now_s, seen in policy.seen if np.isfinite(seen.cap_w).all()]
     # Telemetry is 2 s late: decided at 4 s, in force at 14 s, read in the period that ends at 14 s, reported at 16 s.
@@ -88,26 +88,26 @@ def test_an_order_takes_effect_after_the_control_delay() -> None:
 
 
 def test_telemetry_is_late() -> None:
-    policy = Scripted(1e9)
+    policy = FakePolicy(1e9)
     trial(policy, telemetry_s=4.0)
     assert {now_s - seen.meter_at_s for now_s, seen in policy.seen} == {4.0}
 
 
 def test_servers_under_a_lease_that_ran_out_keep_to_the_safe_floor() -> None:
-    policy = Scripted(DGX_A100.highest_w, for_s=10.0)
+    policy = FakePolicy(DGX_A100.highest_w, for_s=10.0)
     outcome = trial(policy, safe_floor_w=DGX_A100.floor_w)
     assert outcome.row_w[20:].max() <= sum(SERVERS) * DGX_A100.floor_w + 1e-6
 
 
 def test_a_lease_that_is_renewed_does_not_run_out() -> None:
-    policy = Scripted(DGX_A100.highest_w, for_s=10.0, every=True)
+    policy = FakePolicy(DGX_A100.highest_w, for_s=10.0, every=True)
     outcome = trial(policy, safe_floor_w=DGX_A100.floor_w)
     assert outcome.row_w[20:].max() > sum(SERVERS) * DGX_A100.floor_w
 
 
 @pytest.mark.parametrize("kind", ["killed", "cut"])
 def test_without_a_controller_leases_run_out(kind: str) -> None:
-    policy = Scripted(DGX_A100.highest_w, for_s=10.0, every=True)
+    policy = FakePolicy(DGX_A100.highest_w, for_s=10.0, every=True)
     fault = Fault(kind, 100.0, 400.0)  # type: ignore[arg-type]
     outcome = trial(policy, safe_floor_w=DGX_A100.floor_w, faults=(fault,))
     floor_w = sum(SERVERS) * DGX_A100.floor_w + 1e-6
@@ -117,7 +117,7 @@ def test_without_a_controller_leases_run_out(kind: str) -> None:
 
 
 def test_frozen_telemetry_repeats_itself_and_its_age_tells() -> None:
-    policy = Scripted(1e9)
+    policy = FakePolicy(1e9)
     trial(policy, faults=(Fault("frozen", 100.0, 200.0),))
     frozen = [(now_s, seen) for now_s, seen in policy.seen if 104.0 <= now_s < 200.0]
     assert len({seen.row_w for _, seen in frozen}) == 1
@@ -125,7 +125,7 @@ def test_frozen_telemetry_repeats_itself_and_its_age_tells() -> None:
 
 
 def test_a_stuck_meter_claims_to_be_fresh() -> None:
-    policy = Scripted(1e9)
+    policy = FakePolicy(1e9)
     trial(policy, faults=(Fault("frozen-fresh", 100.0, 200.0),))
     frozen = [(now_s, seen) for now_s, seen in policy.seen if 104.0 <= now_s < 200.0]
     assert len({seen.row_w for _, seen in frozen}) == 1
@@ -134,7 +134,7 @@ def test_a_stuck_meter_claims_to_be_fresh() -> None:
 
 @pytest.mark.parametrize("kind", ["stuck", "clamped", "lying"])
 def test_bad_actuators_draw_more_than_they_were_told(kind: str) -> None:
-    policy = Scripted(DGX_A100.floor_w)
+    policy = FakePolicy(DGX_A100.floor_w)
     fault = Fault(kind, 0.0, 600.0, share=0.5)  # type: ignore[arg-type]
     outcome = trial(policy, faults=(fault,))
     assert outcome.row_w[50:].max() > sum(SERVERS) * DGX_A100.floor_w + 100
@@ -142,14 +142,14 @@ def test_bad_actuators_draw_more_than_they_were_told(kind: str) -> None:
 
 @pytest.mark.parametrize(("kind", "confessed"), [("stuck", True), ("clamped", True), ("lying", False)])
 def test_only_a_liar_says_that_it_obeys(kind: str, confessed: bool) -> None:
-    policy = Scripted(DGX_A100.floor_w)
+    policy = FakePolicy(DGX_A100.floor_w)
     trial(policy, faults=(Fault(kind, 0.0, 600.0, share=0.5),))  # type: ignore[arg-type]
     reported_w = policy.seen[-1][1].cap_w
     assert (reported_w != DGX_A100.floor_w).sum() == (4 if confessed else 0)
 
 
 def test_a_cut_budget_is_judged_by_the_smaller_one() -> None:
-    policy = Scripted(1e9)
+    policy = FakePolicy(1e9)
     whole = trial(policy)
     budget_w = 1.4 * whole.peak_w
     assert trial(policy, budget_w=budget_w).over_s == 0.0
@@ -159,7 +159,7 @@ def test_a_cut_budget_is_judged_by_the_smaller_one() -> None:
 
 def test_who_starves_at_the_end_counts_with_the_time_waited() -> None:
     """A policy that never serves must not look fast."""
-    free, starved = trial(Scripted(1e9), for_s=3600.0), trial(Scripted(0.0), for_s=3600.0)
+    free, starved = trial(FakePolicy(1e9), for_s=3600.0), trial(FakePolicy(0.0), for_s=3600.0)
     assert starved.of_class("low").unserved > free.of_class("low").unserved
     assert starved.of_class("low").p50_s > free.of_class("low").p50_s
 

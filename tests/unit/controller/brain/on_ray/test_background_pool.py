@@ -3,7 +3,7 @@
 from controller.brain.background_frames import Idea, thought_from_frame
 from controller.brain.frames import plan_from_frame, snapshot_frame
 from controller.brain.on_ray.background_pool import SlotCrew
-from controller.brain.on_ray.fake_ray import ScriptedActor, ScriptedRay
+from controller.brain.on_ray.fake_ray import FakeActor, FakeRay
 from controller.brain.on_ray.planner_pool import Crew
 from controller.brain.on_ray.shared_snapshot import SnapshotHolder
 from controller.brain.on_ray.supervised_actors import SILENT_S, STALLED_S
@@ -16,14 +16,14 @@ class Bench:
     """Slots, the snapshots they think about, and time."""
 
     def __init__(self, occupant: Counting | None = None) -> None:
-        self.ray = ScriptedRay()
+        self.ray = FakeRay()
         self.holder = SnapshotHolder(self.ray.put)
         self.slots = SlotCrew(self.ray, [occupant or Counting()], self.ray.clock)
         self.slots.begin()
         self.passes(1.0)
 
     @property
-    def actor(self) -> ScriptedActor:
+    def actor(self) -> FakeActor:
         return self.ray.actors[-1]
 
     def sees(self, does: str = "") -> None:
@@ -159,7 +159,7 @@ def test_nobody_remembers_more_than_may_travel_with_every_thought() -> None:
 
 
 def test_a_plan_does_not_wait_for_a_slot() -> None:
-    ray = ScriptedRay()
+    ray = FakeRay()
     crew, slots = Crew(ray, Decisions(), ray.clock, ray.sleep), SlotCrew(ray, [Counting()], ray.clock)
     crew.begin(1, within_s=30.0)
     slots.begin()

@@ -6,7 +6,7 @@ from cluster.actions import Bind
 from cluster.snapshot import Snapshot
 from controller.brain.frames import plan_from_frame, snapshot_frame
 from controller.brain.inline import InlineBrain
-from controller.brain.on_ray.fake_ray import Mood, ScriptedRay
+from controller.brain.on_ray.fake_ray import FakeRay, Mood
 from controller.brain.on_ray.planner_pool import Crew, NoPlan
 from controller.brain.on_ray.supervised_actors import BIRTH_S, SILENT_S, STALLED_S
 from controller.deciders.decisions import Decisions
@@ -21,14 +21,14 @@ def seen() -> Snapshot:
     return world(nodes, [pod(f"p{n}", 1, selector={"pool": "ab"[n % 2]}) for n in range(6)])
 
 
-def crew_of(planners: int, decisions: Decisions | None = None) -> tuple[Crew, ScriptedRay]:
-    ray = ScriptedRay()
+def crew_of(planners: int, decisions: Decisions | None = None) -> tuple[Crew, FakeRay]:
+    ray = FakeRay()
     crew = Crew(ray, decisions or Decisions(), ray.clock, ray.sleep)
     crew.begin(planners, within_s=30.0)
     return crew, ray
 
 
-def pass_by(crew: Crew, ray: ScriptedRay, for_s: float) -> None:
+def pass_by(crew: Crew, ray: FakeRay, for_s: float) -> None:
     over_at_s = ray.now_s + for_s
     while ray.now_s < over_at_s:
         crew.look_after()
@@ -152,7 +152,7 @@ def test_a_mistake_of_the_planner_is_told_and_does_not_end_it() -> None:
 
 
 def test_planners_of_another_version_are_not_worked_with() -> None:
-    ray = ScriptedRay()
+    ray = FakeRay()
     crew = Crew(ray, Decisions(), ray.clock, ray.sleep)
     ray.on_wait = lambda: setattr(ray.actors[0], "version", "0.0.1")
 
@@ -161,7 +161,7 @@ def test_planners_of_another_version_are_not_worked_with() -> None:
 
 
 def test_planners_that_do_not_come_up_are_not_waited_for_without_an_end() -> None:
-    ray = ScriptedRay()
+    ray = FakeRay()
     crew = Crew(ray, Decisions(), ray.clock, ray.sleep)
     ray.on_wait = lambda: [setattr(actor, "mood", "silent") for actor in ray.actors]
 
