@@ -91,7 +91,7 @@ def test_unreadable_parts_are_noted_on_standard_error_and_in_the_bundle(address:
 
     result = run("bundle", "--from", address, "-o", file)
 
-    assert "note: left out: Events: no cluster was named" in result.stderr
+    assert "note: left out: Events: neither --context nor --kubeconfig names a cluster" in result.stderr
     with tarfile.open(file) as tar:
         noted = json.load(tar.extractfile("fetched.json"))  # type: ignore[arg-type]
     assert len(noted["left_out"]) == 1
@@ -154,11 +154,11 @@ def test_an_address_that_does_not_answer_has_failed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_address_that_is_none_is_wrong_use(tmp_path: Path) -> None:
+def test_an_invalid_address_is_wrong_usage(tmp_path: Path) -> None:
     result = run("bundle", "--from", "file:///etc/passwd", "-o", str(tmp_path / "b"))
 
     assert result.exit_code == 2
-    assert "should be http://HOST:PORT" in result.stderr
+    assert "should be an operator's http://HOST:PORT" in result.stderr
 
 
 def test_an_operator_that_records_nothing_serves_nothing(silent_address: str, tmp_path: Path) -> None:

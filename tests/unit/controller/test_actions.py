@@ -222,7 +222,7 @@ def test_a_new_action_is_a_difference() -> None:
     assert not diff.is_empty
     assert "~ Node/a: closed to new pods: it reports errors" in list(plan_lines(diff))
     assert [each["subject"] for each in diff_document(diff)["others"]] == ["Node/a"]
-    assert "1 other changes; 0 left over" in summary(diff)
+    assert "1 other changes; 0 unplaced" in summary(diff)
 
 
 def test_a_new_action_crosses_to_another_process_that_knows_it() -> None:

@@ -177,7 +177,7 @@ def test_a_kind_without_a_status_gets_neither_the_right_nor_the_subresource() ->
 def test_its_fields_are_explained(word: str) -> None:
     assert "Pods that start together." in field_text(f"{word}.spec.size", kinds=WITH_SQUADS)
 
-    with pytest.raises(ConfigError, match="no kind"):
+    with pytest.raises(ConfigError, match="not one of Tonnage's kinds"):
         field_text(f"{word}.spec.size")
 
 
