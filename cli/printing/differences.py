@@ -30,6 +30,8 @@ def plan_lines(diff: PlanDiff) -> Iterator[str]:
         yield _other(other)
     for workload, reason in diff.left_over:
         yield f"! {workload}: {reason.words}"
+    if diff.awaited:
+        yield f"  {len(diff.awaited)} pods of scaled services follow in the next plan, once they exist"
     yield summary(diff)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from cluster.plans import Plan, Reason, ServicePlan
 from cluster.snapshot import Snapshot
 from cluster.workloads import ModelService
+from controller.deciders.awaiting_pods import AWAITS_POD
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ class PlanDiff:
     left_over: tuple[tuple[str, Reason], ...]
     """Unplaced workloads and refused steps, as (subject, reason)."""
     others: tuple[OtherChange, ...] = ()
+    awaited: tuple[str, ...] = ()
+    """Pods of services that are scaled up, as `Pod/namespace/name`: the next plan places them, once they exist."""
 
     @property
     def cost_before(self) -> float:
@@ -84,10 +87,11 @@ def plan_diff(snapshot: Snapshot, plan: Plan) -> PlanDiff:
         services=tuple(_service(snapshot, s, planned.get(s.name), plan) for s in snapshot.services),
         pods=tuple(_pods(plan)),
         left_over=(
-            *((each.workload, each.reason) for each in plan.unplaced),
+            *((each.workload, each.reason) for each in plan.unplaced if each.reason.code != AWAITS_POD),
             *((each.step.action.subject, each.reason) for each in plan.refused),
         ),
         others=tuple(_others(plan)),
+        awaited=tuple(each.workload for each in plan.unplaced if each.reason.code == AWAITS_POD),
     )
 
 

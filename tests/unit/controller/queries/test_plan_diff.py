@@ -2,6 +2,7 @@
 
 from cluster.actions import Bind, Evict, Move, Scale
 from cluster.plans import Phase, Plan, Reason, ServicePlan, Step, Unplaced
+from controller.deciders.awaiting_pods import AWAITS_POD
 from controller.queries.plan_diff import plan_diff
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import service
@@ -53,4 +54,14 @@ def test_what_is_left_over_is_no_change_and_is_told() -> None:
     diff = plan_diff(NOW, planned(unplaced=(Unplaced("Pod/ns/waits", WHY),)))
 
     assert diff.is_empty
+    assert diff.left_over == (("Pod/ns/waits", WHY),)
+
+
+def test_pods_that_are_yet_to_be_made_are_not_left_over() -> None:
+    """The operator places them in its next cycle."""
+    to_come = Unplaced("Pod/ns/s-a100-0", Reason(AWAITS_POD, "it was asked for in this cycle"))
+
+    diff = plan_diff(NOW, planned(unplaced=(to_come, Unplaced("Pod/ns/waits", WHY))))
+
+    assert diff.awaited == ("Pod/ns/s-a100-0",)
     assert diff.left_over == (("Pod/ns/waits", WHY),)
