@@ -71,7 +71,7 @@ def deeds(plan: dict[str, Any]) -> set[Deed]:
 def planned(server: ControlPlane) -> set[Deed]:
     result = CliRunner().invoke(tonnage, ["plan", "-o", "json", "--kubeconfig", str(server.kubeconfig)])
     assert result.exit_code == 0, result.output
-    assert "the operator's settings, of ConfigMap/tonnage-system/tonnage-settings" in result.stderr
+    assert "the operator's settings from ConfigMap/tonnage-system/tonnage-settings" in result.stderr
     return deeds(json.loads(result.stdout))
 
 
