@@ -1,4 +1,4 @@
-"""The fast loop as the operator runs it: from watched objects and agents on loopback to leases and statuses."""
+"""Fast power loop as the operator runs it: from watched objects and agents on loopback to leases and statuses."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence

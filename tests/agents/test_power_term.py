@@ -1,4 +1,4 @@
-"""The controller's fast loop and real agents on loopback: watts flow, leaders change, and impostors get nothing."""
+"""Controller's fast loop with real agents on loopback: power follows need, leaders change, impostors are refused."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping

@@ -1,4 +1,4 @@
-"""Arbitrary small clusters as objects: every way in which nodes and pods speak of each other."""
+"""Arbitrary small clusters as objects, for properties: all fields by which nodes and pods refer to each other."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Certificates for tests of mutual TLS: an authority, and who it vouches for."""
+"""Certificates for tests of mutual TLS: an authority, and the pairs of certificate and key that it signs."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

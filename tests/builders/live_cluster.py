@@ -1,4 +1,4 @@
-"""A live cluster without a server: caches that hear what a test says, and the observer over them."""
+"""Live cluster without a server: watch caches that a test fills, and the observer that reads them."""
 
 from collections.abc import Iterable
 from typing import Any

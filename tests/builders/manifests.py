@@ -1,4 +1,4 @@
-"""Manifests for tests: plain objects that are right, of which a test changes what matters to it."""
+"""Valid manifests as plain objects, in which a test changes only what matters to it."""
 
 from collections.abc import Iterable, Mapping
 from copy import deepcopy

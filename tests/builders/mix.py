@@ -1,4 +1,4 @@
-"""Builders for questions of the mix: a test states only the tables that matter to it."""
+"""Builders for inputs of the mix decider: a test states only the tables that matter to it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Whether two snapshots show the same cluster, in every column."""
+"""Comparison of two snapshots, column by column."""
 
 from dataclasses import fields
 from typing import Any

@@ -1,4 +1,4 @@
-"""Builders for what a sweep found, without replaying anything."""
+"""Builders for results of a sweep, without any replay."""
 
 import numpy as np
 

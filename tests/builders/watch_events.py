@@ -1,4 +1,4 @@
-"""What an API server says, for tests: lists and watch events of small objects."""
+"""Answers of an API server as bytes: lists and watch events of small objects."""
 
 import json
 from collections.abc import Iterable, Mapping

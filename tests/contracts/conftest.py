@@ -1,4 +1,4 @@
-"""Stages for the contract: each world that there is, set up as a test asks."""
+"""Worlds under the contract, each set up as a test asks."""
 
 from collections.abc import Iterator
 

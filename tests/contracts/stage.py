@@ -1,4 +1,4 @@
-"""What the contract needs of a world: how to set it up, when it has come to rest, and what it may decline."""
+"""Test bench of the world contract: a world with a cluster, how it comes to rest, and what it may decline."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

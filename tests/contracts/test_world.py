@@ -1,4 +1,4 @@
-"""What every World promises. A new world joins by one line in `WORLDS` (conftest.py)."""
+"""Contract of every World. A new world joins by one line in `WORLDS` (conftest.py)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Pods that come and go without a pause, written from within the test's own process."""
+"""Steady arrivals and departures of pods, written by the test's own process."""
 
 import asyncio
 import time

@@ -1,4 +1,5 @@
-"""A real control plane for tests: one for all test processes, a namespace for each module, or a server of one's own."""
+"""Real control plane for tests: one shared by all test processes, with a namespace for each module, or a server of the
+module's own."""
 
 import os
 import re

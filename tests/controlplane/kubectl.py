@@ -1,4 +1,4 @@
-"""kubectl against the control plane of the tests: the client that users have."""
+"""kubectl against the control plane of the tests: the client that users run."""
 
 import json
 import subprocess

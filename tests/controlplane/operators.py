@@ -1,4 +1,4 @@
-"""Operators as processes of their own, for tests that kill and freeze them."""
+"""Operators as separate processes, for tests that kill and freeze them."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A plain line to an API server for tests that look at the answers themselves: status, body, warnings."""
+"""Plain HTTP client of an API server, for tests that check status, body and warnings of its answers."""
 
 import base64
 import http.client

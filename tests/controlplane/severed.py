@@ -1,4 +1,4 @@
-"""A line to an API server that tests can cut and hold: bytes are passed on as they are, encrypted or not."""
+"""TCP proxy to an API server that tests can cut or hold: bytes pass unchanged, encrypted or not."""
 
 import asyncio
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""The node agent's chart on a real API server: who admits its pods, where they come to run, and which keys stay."""
+"""Node agent's chart on a real API server: admission of its pods, the nodes they run on, and the keys that stay."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the shared server is: upstream's own, with RBAC, a scheduler and nodes on which pods run."""
+"""Shared server of the tests: upstream's own programs, with RBAC, a scheduler and nodes on which pods run."""
 
 import pytest
 

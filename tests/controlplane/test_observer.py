@@ -1,4 +1,4 @@
-"""Seeing a real cluster through what a real network and a real API server do."""
+"""Observing a real cluster through failures of a real network and a real API server."""
 
 import asyncio
 import base64

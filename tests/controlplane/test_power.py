@@ -1,4 +1,4 @@
-"""Watts on a real API server: PowerDomains, an operator process, and real agent processes with fake devices."""
+"""Power on a real API server: PowerDomains, an operator process, and real agent processes with fake devices."""
 
 import json
 import signal

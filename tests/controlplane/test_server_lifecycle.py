@@ -1,4 +1,4 @@
-"""Starting, mending and stopping a control plane of one's own."""
+"""Start, repair and stop of a local control plane."""
 
 import signal
 

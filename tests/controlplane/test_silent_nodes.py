@@ -1,4 +1,4 @@
-"""A simulated node whose power is cut, inside the test's own process."""
+"""Simulated node that loses power, inside the test's own process."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What a Prometheus cannot answer yet of the expressions of dashboards and alerts. A wrong expression raises."""
+"""Expressions of dashboards and alerts for which a Prometheus has no data yet. A wrong expression raises."""
 
 import math
 import re

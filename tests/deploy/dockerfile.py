@@ -1,4 +1,4 @@
-"""A Dockerfile as its instructions, and its steps run one by one in a folder instead of an image."""
+"""Dockerfile as a list of instructions, and its steps run one by one in a folder instead of an image."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Every expression that the dashboards and alerts ask, and what a reader has chosen where they leave a choice."""
+"""All expressions of the dashboards and alerts, with a value for every variable that a reader may choose."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The chart as Helm renders it, by whichever Helm is there."""
+"""Chart rendered by Helm: the installed one, or the one in Python."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""A simulated loop under load that makes every metric of the table move: for whoever scrapes it."""
+"""Simulated loop under load that changes every metric of the table, for tests that scrape it."""
 
 import itertools
 from collections.abc import Callable

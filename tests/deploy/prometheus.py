@@ -1,4 +1,4 @@
-"""A real Prometheus for tests, and how to ask it."""
+"""Real Prometheus for tests, and queries to it."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The node agent in the chart: what it may do on a node, whom it speaks with, and that it reads what it is given."""
+"""Node agent in the chart: its rights on a node, its connections, and that it accepts the settings it is given."""
 
 import json
 from pathlib import Path

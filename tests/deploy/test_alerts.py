@@ -1,4 +1,4 @@
-"""Each alert fires while what it warns of is so, and clears afterwards: unit tests by promtool."""
+"""Each alert fires while its condition holds and clears afterwards: unit tests by promtool."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The image: what goes into it, as whom it runs, and its steps as far as they can be run without a container."""
+"""Image: its content, its user, and its build steps as far as they run without a container."""
 
 import re
 import subprocess

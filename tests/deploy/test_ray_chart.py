@@ -1,4 +1,4 @@
-"""Ray in the chart: what runs in which mode, what it may reach, and that it holds no right in the cluster."""
+"""Ray in the chart: the processes of each mode, their connections, and that they have no rights in the cluster."""
 
 import shutil
 from pathlib import Path

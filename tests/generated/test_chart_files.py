@@ -1,4 +1,4 @@
-"""What the chart ships of others is what they are now."""
+"""Copies in the chart are up to date: CRDs, dashboards, alerts, settings and rights."""
 
 from controller.api.rbac import roles_yaml
 from deploy.chart_files import ROLES, SCHEMA, SOURCES, copies, present, schema

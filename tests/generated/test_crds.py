@@ -1,4 +1,4 @@
-"""The CRDs in deploy/crds are those that the models make, and structural as the API server asks."""
+"""CRDs in deploy/crds are generated from the models, and structural as the API server requires."""
 
 from collections.abc import Iterator
 from pathlib import Path

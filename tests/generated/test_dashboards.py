@@ -1,4 +1,4 @@
-"""The dashboards are up to date, and every panel is fit to be read."""
+"""Dashboards are up to date, and every panel names its content, unit and source."""
 
 import json
 import re

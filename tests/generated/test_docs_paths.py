@@ -1,4 +1,4 @@
-"""Docs: every link leads somewhere, and every file that is named exists."""
+"""Docs: every link resolves, and every file that is named exists."""
 
 import re
 from collections.abc import Iterator

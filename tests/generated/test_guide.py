@@ -1,4 +1,4 @@
-"""The guide's commands work. What they print may change with every better plan, so it is not compared."""
+"""Commands of the guide work. Their output may change with every better plan, so it is not compared."""
 
 import shlex
 

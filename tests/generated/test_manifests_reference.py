@@ -1,4 +1,4 @@
-"""What is generated is up to date."""
+"""Generated reference pages are up to date."""
 
 from pathlib import Path
 

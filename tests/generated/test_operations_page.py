@@ -1,4 +1,4 @@
-"""docs/operations.md says what the log, the metrics and the alerts are."""
+"""docs/operations.md lists the log lines, metrics and alerts that exist."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Slots on an own Ray: an occupant that fails, stalls or dies there costs a thought, never a plan or what it knew."""
+"""Background deciders on Ray: one that fails, stalls or dies costs one proposal, never a plan or its memory."""
 
 import os
 import signal

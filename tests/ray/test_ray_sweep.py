@@ -1,4 +1,4 @@
-"""Sweeps on an own Ray: the same results as in processes, mistakes told, and a killed driver loses nothing."""
+"""Sweeps on an embedded Ray: the same results as in processes, errors passed on whole, and resumed after a kill."""
 
 import json
 import os

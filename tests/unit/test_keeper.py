@@ -1,4 +1,4 @@
-"""What a test run started ends with it."""
+"""Servers that a test run started end with it."""
 
 from pathlib import Path
 

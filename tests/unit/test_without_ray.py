@@ -1,4 +1,4 @@
-"""Nothing but the process that drives Ray needs it installed."""
+"""Ray is needed only by the process that drives it."""
 
 import subprocess
 import sys

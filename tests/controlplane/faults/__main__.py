@@ -1,4 +1,4 @@
-"""`python -m tests.controlplane.faults`: plays faults against the operator on a real control plane, and reports."""
+"""`python -m tests.controlplane.faults`: injects faults into operators on a real control plane, and reports."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What came of each scenario."""
+"""Report on the scenarios: faults injected, time to converge, and violations found by the witness."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The faults, one function each. Every one leaves a cluster in which all that was asked for must run."""
+"""Fault scenarios, one function each. After each of them every pod that was created must run."""
 
 import signal
 import urllib.request

@@ -1,4 +1,4 @@
-"""Where faults are played: a control plane, operators behind proxies of their own, and a witness."""
+"""Test bench for faults: a control plane, operators behind a proxy each, and a witness."""
 
 import json
 import signal

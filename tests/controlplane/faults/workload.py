@@ -1,4 +1,4 @@
-"""What the operator places while things go wrong: a fleet, pods and gangs in both placement modes, and a service."""
+"""Workload during faults: a fleet, pods and gangs in both placement modes, and a service."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

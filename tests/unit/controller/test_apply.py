@@ -1,4 +1,4 @@
-"""Carrying a plan out in a world where things fail."""
+"""Carrying out a plan in a world where actions fail."""
 
 from cluster.actions import Action, Bind, Evict
 from cluster.plans import Phase, Plan, Reason, Step

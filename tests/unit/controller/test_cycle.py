@@ -1,4 +1,4 @@
-"""The loop in a world that obeys, in one that does not, and in one that cannot be seen."""
+"""Control loop in a world that obeys, in one where actions fail, and in one that cannot be observed."""
 
 import numpy as np
 import pytest

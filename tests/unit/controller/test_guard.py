@@ -1,4 +1,4 @@
-"""The guard strikes out what must not be done, whoever planned it."""
+"""Guard: refuses actions that must not be done, whichever decider planned them."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""The agent's line finds the leader among the controllers, comes back after an end, and refuses what is no message."""
+"""Agent's connection: finds the leader among the controllers, reconnects, and ends on an invalid message."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -1,4 +1,4 @@
-"""A driver that hangs blocks a process, never the agent: every call ends within its limit, and the next ones work."""
+"""Device process: a driver that hangs never blocks the agent; every call ends in time, and later ones work."""
 
 import sys
 from collections.abc import Iterator

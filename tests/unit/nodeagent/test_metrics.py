@@ -1,4 +1,4 @@
-"""Metrics of the agent: well-formed, complete, and each of them documented."""
+"""Metrics of the agent: well-formed, complete, and documented."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Out of band: no caller waits for a BMC, it is called rarely, and a limit counts only when it can be in force."""
+"""Out-of-band limits: no caller waits for a BMC, requests are rare, and a limit counts once it must be in force."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Conditions: since when and why something holds of an object, as kubectl wait reads it."""
+"""Conditions: status, reason and transition time, as `kubectl wait` reads them."""
 
 from controller.api.conditions import (
     LONGEST_MESSAGE,

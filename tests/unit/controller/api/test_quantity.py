@@ -1,4 +1,4 @@
-"""Quantities and lengths of time mean what they mean to Kubernetes."""
+"""Quantities and durations mean what they mean to Kubernetes."""
 
 from decimal import Decimal
 

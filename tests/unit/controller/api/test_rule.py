@@ -1,4 +1,4 @@
-"""Manifests are held to the same rules and bounds as the API server holds its objects to."""
+"""Manifests are checked by the same rules and bounds as objects in the API server."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Frames carry snapshots and plans whole, and refuse what is no frame."""
+"""Frames carry snapshots and plans whole, and invalid bytes are refused."""
 
 from dataclasses import fields, is_dataclass, replace
 

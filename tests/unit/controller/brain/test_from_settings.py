@@ -1,4 +1,4 @@
-"""The brain that settings ask for: the same decisions for all who plan."""
+"""Brain built from settings: the same decisions for operator, `tonnage plan` and simulator."""
 
 from pathlib import Path
 

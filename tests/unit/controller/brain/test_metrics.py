@@ -1,4 +1,4 @@
-"""What the metrics say of the brain and its slots."""
+"""Metrics of the brain and of its background deciders."""
 
 from collections import Counter
 from collections.abc import Iterator

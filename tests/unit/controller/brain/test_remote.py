@@ -1,4 +1,4 @@
-"""The brain on Ray as the loop sees it: a plan by the deadline, whatever becomes of the process that should make it."""
+"""Brain on Ray as the control loop sees it: a plan by the deadline, whatever happens to the brain process."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The brain server: who knows the token gets a brain, the newest controller the only one."""
+"""Brain server: a brain for every controller with the token, and only one at a time, for the newest."""
 
 import socket
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Patterns of selectors: they mean what RE2 means, and nobody can write one that takes long."""
+"""Regular expressions in selectors: those that mean the same in RE2, and only those that take bounded time."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Selectors of devices: decided as kube-scheduler decides them, or refused."""
+"""Device selectors: evaluated as kube-scheduler evaluates them, or refused."""
 
 from typing import Any
 

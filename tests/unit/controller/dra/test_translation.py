@@ -1,4 +1,4 @@
-"""What slices and claims mean to planning: GPUs of nodes, asks of pods, devices that are held."""
+"""ResourceSlices and ResourceClaims as planning sees them: GPUs of nodes, requests of pods, allocated devices."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""A small API server on loopback that answers every request as a test says, and a connection to it."""
+"""Fake API server on loopback that answers every request as a test defines, and a connection to it."""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable

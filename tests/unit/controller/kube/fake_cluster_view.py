@@ -1,4 +1,4 @@
-"""ClusterView as a test states them: a snapshot, and pods as the watch saw them."""
+"""Fake ClusterView: a snapshot, and pods as the watch last saw them."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence

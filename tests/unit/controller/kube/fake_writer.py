@@ -1,4 +1,4 @@
-"""Fake API server for writes: records what is sent and answers as a test says."""
+"""Fake API server for writes: records what is sent and answers as a test defines."""
 
 import asyncio
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""The protocol of list and watch, step by step, without a server."""
+"""Cache under the protocol of list and watch, step by step, without a server."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Requests to an API server, played by a small server on loopback that answers as it is told."""
+"""Requests to an API server: reads, writes, watches and their errors, against a fake server on loopback."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Which resource a word means, of what the server says that it serves."""
+"""Resource that a word on the command line names, among those that the server serves."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The fence: a new leader waits until the API server refuses the one before, and knows when it is refused itself."""
+"""Fence: a new leader waits until the API server refuses its predecessor's writes, and recognizes its own refusal."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Who may write: never two at once, whatever their clocks and however long one is frozen."""
+"""Leader election: never two writers at once, whatever their clocks and however long one is frozen."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""How a cache is kept true through whatever breaks, with a script in place of a server."""
+"""Reflector: keeps a cache up to date through every failure, against a fake transport."""
 
 import asyncio
 from random import Random

@@ -1,4 +1,4 @@
-"""Sending: bounded, in order for each object, only by the leader, and again only when the server asks for it."""
+"""Sender: bounded, ordered for each object, only as leader, and retried only where the server asks for it."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The account: nothing is written that the cluster, as it is at this moment, cannot hold."""
+"""Last check before a write: nothing is written that the cluster cannot hold at that moment."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is seen of a live cluster, and what is left out of the picture rather than planned on."""
+"""Observer of a live cluster: the snapshot, and objects that are left out rather than planned on."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a plan is made for: since when pods are on their way and gangs half started, and which pods are left out."""
+"""Snapshot for planning: pods in transit, gangs partly started since when, and pods that are left out."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Since when things stand outlives the process that saw it first."""
+"""Start times of lasting conditions survive a restart of the operator."""
 
 from controller.kube_world.since_when import StartTimes
 

@@ -1,4 +1,4 @@
-"""Kubernetes as a world: what is under way counts, what is ending still holds, and what is not ours is left alone."""
+"""Kubernetes as a world: writes in flight count, terminating pods hold devices, objects of others stay untouched."""
 
 from dataclasses import replace
 

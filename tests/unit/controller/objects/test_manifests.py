@@ -1,4 +1,4 @@
-"""Reading manifests: what is right becomes objects, and every mistake is named at its place, all at once."""
+"""Reading of manifests: valid ones become objects, and every error is reported at its place, all at once."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""From PowerDomain objects, nodes and inventories to the power table, and what is wrong with them by name."""
+"""Power table from PowerDomains, nodes and inventories, and the errors in them by name."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the fast loop sees: classes come of pods, specs of objects, and a status that was written is no news."""
+"""Input of the fast power loop: classes from pods, specs from objects; a status that it wrote is no change."""
 
 from typing import Any
 

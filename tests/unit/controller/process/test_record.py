@@ -1,4 +1,4 @@
-"""Recording never stands in the way of the loop."""
+"""Recording never delays or fails a cycle."""
 
 from dataclasses import replace
 from io import BytesIO

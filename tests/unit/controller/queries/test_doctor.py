@@ -1,4 +1,4 @@
-"""What is found wrong with an installation, and what is said to help."""
+"""Doctor: faults of an installation, each with its remedy."""
 
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Who leaves a node, who holds it, and where each would start again."""
+"""Drain of a node: pods that leave, pods that block it, and where each would start again."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A plan as the difference that it makes."""
+"""Plan as the difference that it makes to a cluster."""
 
 from cluster.actions import Bind, Evict, Move, Scale
 from cluster.plans import Phase, Plan, Reason, ServicePlan, Step, Unplaced

@@ -1,4 +1,4 @@
-"""How much of a fleet is used, lost and idle."""
+"""Usage of a fleet: allocated, stranded and free."""
 
 import pytest
 

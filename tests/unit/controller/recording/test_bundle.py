@@ -1,4 +1,4 @@
-"""Bundles come back as they were written, hold no way to a secret, and are refused when they cannot be trusted."""
+"""Bundles are read back as they were written, contain no path to a secret, and are refused when not trustworthy."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the metrics say of a cluster, of a cycle, and of a replica that does not lead."""
+"""Metrics of the cluster, of a cycle, and of a replica that does not lead."""
 
 from dataclasses import replace
 from io import StringIO

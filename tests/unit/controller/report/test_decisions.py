@@ -1,4 +1,4 @@
-"""What is said of a plan: one thing for each decision, however many pods a gang has."""
+"""Decisions of a plan as they are reported: one for each, however many pods a gang has."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Events: one per decision; what is decided again and again is one Event that is counted up."""
+"""Events: one per decision; a repeated decision is one Event with a count."""
 
 import asyncio
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""A gang's status: who reads it knows how many run, and what the others wait for."""
+"""Status of a Gang: how many members run, and what the others wait for."""
 
 from dataclasses import replace
 from typing import Any

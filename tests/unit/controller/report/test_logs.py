@@ -1,4 +1,4 @@
-"""What stands in the log after a cycle."""
+"""Log lines of a cycle."""
 
 import json
 import logging

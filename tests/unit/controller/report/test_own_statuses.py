@@ -1,4 +1,4 @@
-"""Reports to our own objects: whoever wrote a mistake finds it in the object's status, and silence costs no write."""
+"""Statuses of our own objects: an error in an object is in its status, and an unchanged status costs no write."""
 
 import json
 from typing import Any

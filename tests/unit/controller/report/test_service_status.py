@@ -1,4 +1,4 @@
-"""What a service's status says: ready only when what was planned runs, and nothing new when nothing is new."""
+"""Status of a ModelService: ready only when its planned instances run, and unchanged while nothing changes."""
 
 from collections.abc import Mapping
 from dataclasses import replace

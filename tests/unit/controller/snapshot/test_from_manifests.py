@@ -1,4 +1,4 @@
-"""What manifests become, and what they may not contradict."""
+"""Snapshot from manifests, and contradictions that are refused."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Slots on Ray: who sits in one may fail, stall or die, and goes on where it was; no plan waits for it."""
+"""Background deciders on Ray: one may fail, stall or die, and resumes from its memory; no plan waits for it."""
 
 from controller.brain.background_frames import Idea, thought_from_frame
 from controller.brain.frames import plan_from_frame, snapshot_frame

@@ -1,4 +1,4 @@
-"""The crew: planners that are lost, silent or stuck are asked again or replaced, and nobody waits for them too long."""
+"""Planner pool on Ray: lost, silent or stuck planners are asked again or replaced, within bounded waits."""
 
 import pytest
 
