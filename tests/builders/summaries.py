@@ -8,7 +8,7 @@ from simulator.packing.summary import QUANTILES, PolicySummary
 def summary(
     policy: str, lost_pct: float = 5.0, *, trace: str = "default", seeds: int = 3, priced: bool = True
 ) -> PolicySummary:
-    """A policy that loses so many percent of the GPUs in the end, from 70 % arrived on; seeds differ by 0.1 points."""
+    """A policy that in the end loses this percentage of the GPUs, from 70 % arrived on; seeds differ by 0.1 points."""
     arrived = np.arange(1.0, 131.0)
     jitter = 0.1 * np.arange(seeds)[:, None]
     full = 100 - lost_pct - jitter

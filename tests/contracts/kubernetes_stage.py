@@ -129,7 +129,7 @@ class KubernetesStages:
 
 @contextmanager
 def kubernetes_stages(kubeconfig: Path) -> Iterator[KubernetesStages]:
-    """Watches on a server that nobody else uses, with the kinds of Tonnage installed."""
+    """Watches on a server without other users, with the kinds of Tonnage installed."""
     with ExitStack() as stack:
         loop = LoopThread("kubernetes")
         stack.callback(loop.close)

@@ -19,7 +19,7 @@ class Stage:
 
     world: World
     settled: Callable[[], Snapshot]
-    """What it shows once it has come to rest: watches have caught up, and who owns pods has made them anew."""
+    """Snapshot once the cluster is at rest: watches have caught up, and owners have recreated evicted pods."""
     declines: frozenset[type[Action]] = frozenset()
 
 

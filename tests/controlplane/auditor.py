@@ -1,4 +1,4 @@
-"""An auditor that believes nobody: reads Nodes, Pods and claims from the API, and counts every device again.
+"""Independent audit: reads Nodes, Pods and claims from the API, and counts every device again.
 
 It shares no code with what places pods: quantities, devices and capacity are read here by rules of its own.
 """

@@ -37,7 +37,7 @@ class Kubectl:
         return json.loads(self("get", *arguments, "-o", "json"))
 
     def wait(self, condition: str, what: str) -> None:
-        """Until it is so: `condition=Ready`, `delete`, `jsonpath=...`."""
+        """Wait for a condition: `condition=Ready`, `delete`, `jsonpath=...`."""
         self("wait", f"--for={condition}", what, f"--timeout={WITHIN}")
 
     def as_user(self, user: str) -> "Kubectl":

@@ -22,7 +22,7 @@ def pod_spec(*, gpus: int = 0, **spec: Any) -> dict[str, Any]:
 
 
 def job(name: str, *, pods: int, run_s: float) -> dict[str, Any]:
-    """A job whose simulated pods end well after so many seconds."""
+    """A job whose simulated pods succeed after this many seconds."""
     template = {
         "metadata": {"annotations": {"simulated.tonnage.dev/run-seconds": str(run_s)}},
         "spec": pod_spec(restartPolicy="Never"),

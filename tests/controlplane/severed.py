@@ -40,7 +40,7 @@ class Line:
         self._open.clear()
 
     def hold(self) -> None:
-        """Nothing passes any more, and nobody is told."""
+        """Nothing passes any more, and neither end is notified."""
         self._passing.clear()
 
     def release(self) -> None:

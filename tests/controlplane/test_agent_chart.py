@@ -56,7 +56,7 @@ def test_agents_come_to_every_gpu_node_tainted_or_not_and_to_no_other(installed:
 def test_where_only_restricted_or_baseline_pods_are_admitted_agents_are_not(
     installed: Kubectl, chart: dict[tuple[str, str], dict[str, Any]]
 ) -> None:
-    """They hold CAP_SYS_ADMIN and a path of the host: the namespace must be told so (docs/power.md)."""
+    """They hold CAP_SYS_ADMIN and a path of the host: the namespace must allow that (docs/power.md)."""
     template = chart["DaemonSet", "tonnage-agent"]["spec"]["template"]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "agent"}, "spec": template["spec"]}
     refusals = {}
@@ -106,7 +106,7 @@ def test_every_replica_of_the_operator_is_behind_the_name_that_agents_call(insta
 
 
 def test_before_an_uninstall_agents_are_told_to_restore_and_then_they_go(installed: Kubectl) -> None:
-    """Runs last. What an agent that was told so does at its end: tests/agents/test_agent_process.py."""
+    """Runs last. How an agent restores limits at its end: tests/agents/test_agent_process.py."""
     upgrade(installed.kubeconfig, {**VALUES, "agent": {"enabled": True, "onStop": "restore"}})
     installed("rollout", "status", "daemonset/tonnage-agent", "--timeout=120s")
     told = installed.get("configmap/tonnage-agent")["data"]["agent.yaml"]

@@ -216,7 +216,7 @@ def test_with_these_rights_a_service_becomes_ready_and_goes_without_a_trace(inst
 
 
 def test_the_doctor_finds_the_installed_chart_sound_while_its_operator_runs(installed: Kubectl, tmp_path: Path) -> None:
-    """Its rights are asked for the account of the Deployment that it found, not for whoever asks."""
+    """Rights are checked for the service account of the Deployment that it found, not for the user of the command."""
     with running_operator(installed, tmp_path) as process:
         until(lambda: process.said("leadership taken"), "it leads")
         status, found = examined(installed)

@@ -59,7 +59,7 @@ class Eyes:
     ahead_s: float = 0.0
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        """Returns as soon as it is so. Looks whenever a request was made or failed, and when an object came."""
+        """Returns once the claim holds. Checks whenever a request was made or failed, and when an object came."""
         async with asyncio.timeout(WITHIN_S):
             while not is_so():
                 self.stirred.clear()
@@ -79,7 +79,7 @@ class Eyes:
 
 
 def real(obj: Object) -> Object:
-    """A pod that the server takes, and that nobody but a test binds."""
+    """A pod that the server accepts, and that only a test binds."""
     spec = {**obj["spec"], "schedulerName": "nobody"}
     spec.pop("nodeName", None)
     spec["containers"] = [{**container, "image": "example.com/none"} for container in spec["containers"]]

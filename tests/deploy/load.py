@@ -25,7 +25,7 @@ from tests.builders.mix import profile, service
 from tests.clock import ticking
 
 BLIND_EVERY, FAIL_EVERY = 5, 7
-"""Every so many-th cycle cannot see; every so many-th bind fails."""
+"""Every fifth cycle cannot observe; every seventh bind fails."""
 
 
 class Load:

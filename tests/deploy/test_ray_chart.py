@@ -19,7 +19,7 @@ Objects = dict[tuple[str, str], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def with_kuberay(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The chart where it believes that the cluster knows RayClusters: rendering offline cannot be told."""
+    """The chart for a cluster that has RayClusters, which cannot be stated when rendering offline."""
     chart = tmp_path_factory.mktemp("kuberay") / "tonnage"
     shutil.copytree(CHART, chart)
     template = chart / "templates" / "ray-kuberay.yaml"

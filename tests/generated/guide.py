@@ -1,4 +1,4 @@
-"""A page's outputs, from the commands that stand in it: `python -m tests.generated.guide` writes the guide's anew.
+"""Outputs in a page of docs, from the commands in it: `python -m tests.generated.guide` updates those of the guide.
 
 `python -m tests.generated.guide docs/cli.md` does so for another page; those of docs/cli.md speak to the cluster that
 KUBECONFIG names, made as the page says.

@@ -77,7 +77,7 @@ def take(picture: dict[str, Any], changed: Mapping[str, Node | Pod | None]) -> N
 
 
 def comparable(nodes: Mapping[str, Node], pods: Mapping[str, Pod]) -> tuple[Any, Any]:
-    """Labels for asks that no pod has any more are left from earlier; nobody looks at them."""
+    """Without labels for requests that no pod has any more: they remain from earlier and are not used."""
     wanted = {key for each in pods.values() for key in each.spec.node_selector}
 
     def kept(labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Bid-price packing where pods leave and the mix changes: it must not fall below FGD, which is told both mixes."""
+"""Bid-price packing where pods leave and the mix changes: it must not fall below FGD, which knows both mixes."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ TURNOVERS = 4.0
 
 
 def still() -> float:
-    """A clock for whom nobody waits: decision times are of no interest here."""
+    """Clock that stands still: decision times do not matter here."""
     return 0.0
 
 

@@ -1,4 +1,4 @@
-"""A comparison of policies on one row, the question of headroom, and how both are told."""
+"""Comparison of power policies on one row, the search for headroom, and the reports of both."""
 
 import json
 from dataclasses import replace

@@ -38,7 +38,7 @@ class Faults:
     lost_share: float = 0.0
     """Of all writes: carried out, and then answered 500, or not at all."""
     delay_s: float = 0.0
-    """Every write that places a pod waits so long, so that there is a middle of a plan."""
+    """Delay of every write that places a pod, so that faults can strike in the middle of a plan."""
     on_placing: Callable[[int], None] = lambda _: None
     """Called before the n-th placing write is passed on, n from 1."""
 
@@ -87,7 +87,7 @@ class Proxy:
         self.counted["watches cut"] += len(self._watches)
 
     def expire(self) -> None:
-        """Every watch is told 410."""
+        """Ends every watch with 410 Gone."""
         for each in tuple(self._expiring):
             each.set()
         self.counted["watches expired (410)"] += len(self._expiring)

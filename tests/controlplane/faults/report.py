@@ -22,13 +22,13 @@ class Result:
     seed: int
     injected: Mapping[str, int]
     waves: int
-    """That came to run whole."""
+    """Waves of which every pod ran."""
     states: int
-    """Of pods that were judged."""
+    """States of pods that the witness checked."""
     lost: tuple[str, ...]
-    """Pods that went although nobody deleted them, or that a node turned away."""
+    """Pods that vanished without being deleted, or that a node rejected."""
     double: tuple[str, ...]
-    """Devices that were given twice at some instant, and nodes that were given too much."""
+    """Devices assigned twice at some instant, and nodes over capacity."""
     broken_gangs: tuple[str, ...]
     converged_median_s: float
     converged_most_s: float

@@ -15,7 +15,7 @@ from tests.controlplane.plain_api import PlainApi
 from tests.until import comes_true
 
 Scenario = Callable[[Play, int], None]
-"""Plays so many rounds."""
+"""Plays a number of rounds."""
 
 DELAY_S = 0.02
 """Of each placing write, so that a plan of some hundred has a middle."""
@@ -187,7 +187,7 @@ def watches_cut(play: Play, rounds: int) -> None:
 
 
 def expired(play: Play, rounds: int) -> None:
-    """Every watch is told 410 three times a second, and etcd forgets all versions but the newest."""
+    """Every watch ends with 410 Gone three times a second, and etcd drops all versions but the newest."""
     play.start(1, delay_s=DELAY_S)
     (actor,) = play.actors
     play.create_service()
@@ -215,7 +215,7 @@ def _post(url: str, body: bytes) -> str:
 
 
 def nodes_lost(play: Play, rounds: int) -> None:
-    """Nodes are deleted and cordoned in the middle of binding; their pods are made anew."""
+    """Nodes are deleted and cordoned in the middle of binding; their pods are recreated."""
     play.start(1, delay_s=DELAY_S)
     for number in range(rounds):
         picked = play.chance.sample([each for each in play.stage.nodes if _corner(each) == "open"], 8)
@@ -245,7 +245,7 @@ def _corner(node: Mapping[str, Any]) -> str:
 
 
 def pods_deleted(play: Play, rounds: int) -> None:
-    """Pods are deleted while they are planned, bound and started, and are made anew under their names."""
+    """Pods are deleted while they are planned, bound and started, and recreated under their names."""
     play.start(1, delay_s=DELAY_S)
     api = play.api()
 

@@ -175,7 +175,7 @@ class Play:
         self.stage.admin.within(self.namespace)("apply", "-f", "-", stdin=service(self.namespace))
 
     def settle(self, within_s: float = CONVERGES_WITHIN_S, *, has_service: bool = False) -> float:
-        """Until all that is wanted runs; how long that took. Pods that sit on nodes that are gone are made anew."""
+        """Wait until every wanted pod runs; seconds that this took. Pods on deleted nodes are recreated."""
         began_s, api = time.monotonic(), self.api()
 
         def settled() -> bool:
@@ -244,8 +244,10 @@ class Play:
         return api.send("PATCH", path, body, content_type=MERGE_PATCH)
 
     def start(self, count: int = 1, **faults: Any) -> None:
-        """So many operators more, until the play is over; what goes wrong between them and the server is told by
-        `faults` once they are up."""
+        """Start more operators, until the end of the play.
+
+        faults: fields of `Faults`, set in each one's proxy once it is up.
+        """
         for _ in range(count):
             actor = self.stack.enter_context(self.stage.actor())
             self.actors.append(actor)
@@ -253,7 +255,7 @@ class Play:
                 setattr(actor.proxy.faults, name, value)
 
     def last_words(self, lines: int = 30) -> str:
-        """What the operators logged last, for whoever looks for the reason."""
+        """Last log lines of the operators, to find the cause of a failure."""
         parts = [json.dumps(line) for actor in self.actors for line in actor.process.lines[-lines:]]
         return "\n".join(parts)
 

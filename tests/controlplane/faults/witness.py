@@ -1,6 +1,6 @@
-"""A witness: follows every pod and node by a watch of its own, and judges each state in between, not only the last.
+"""Witness of faults: follows every pod and node by its own watch and checks every state in between, not only the last.
 
-It believes nobody and shares no code with what places pods (see `tests/controlplane/auditor.py`).
+It trusts no component and shares no code with what places pods (see `tests/controlplane/auditor.py`).
 """
 
 import http.client
@@ -35,7 +35,7 @@ class Pod:
     gang: str
     epoch: str
     is_owned: bool
-    """Somebody makes it anew when it goes."""
+    """Whether an owner recreates it."""
 
     @property
     def holds(self) -> bool:
@@ -62,7 +62,7 @@ def pod_from(obj: dict[str, Any]) -> Pod:
 
 @dataclass
 class Ledger:
-    """All pods as one watch told of them, in its order, with what was wrong at any instant. Pure."""
+    """All pods as one watch reported them, in its order, with every violation at any instant. Pure."""
 
     capacity: dict[str, int] = field(default_factory=dict)
     """GPUs by node, also of nodes that have gone."""

@@ -13,7 +13,7 @@ from tests.controlplane.operators import ROOT
 Object = dict[str, Any]
 
 POOLS = [{"placer": "bind", "selector": {"pool": "bind"}}, {"placer": "gate", "selector": {"pool": "gate"}}]
-"""Nodes of other pools are nobody's."""
+"""Nodes in no pool are left alone."""
 PLACEMENT_MODES: Mapping[str, Mapping[str, Any]] = {
     "bind": {"schedulerName": "tonnage"},
     "gate": {"schedulingGates": [{"name": "tonnage.dev/placement"}]},

@@ -124,7 +124,7 @@ def test_an_unknown_service_is_not_scaled() -> None:
 
 
 def test_every_code_of_the_guard_is_foreseen() -> None:
-    """A code that is not has no counter before it first happens, so nobody's alert sees it happen once."""
+    """A code that is not has no counter before its first occurrence, which alerts on an increase then miss."""
     trees = (ast.walk(ast.parse(inspect.getsource(each))) for each in (guard_module, occupancy))
     calls = [each for each in chain(*trees) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)]
     codes = {

@@ -10,7 +10,7 @@ from controller.kube.lease import Candidate, LeaseRecord
 
 
 def leading(now_s: float = 0.0, identity: str = "a") -> Candidate:
-    """A candidate that took a Lease which nobody had."""
+    """A candidate that acquired a free Lease."""
     looked = Candidate(identity).watched(LeaseRecord(), now_s)
     wanted = looked.wanted(now_s, "t0")
     assert wanted is not None

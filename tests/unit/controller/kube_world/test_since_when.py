@@ -17,7 +17,7 @@ def test_what_is_not_written_counts_from_when_it_was_first_seen_until_it_is_over
 
 
 def test_what_is_still_written_of_an_earlier_time_does_not_count() -> None:
-    """The gang recovered at 20 s and broke again at 30 s; its status is not written anew yet."""
+    """The gang recovered at 20 s and broke again at 30 s; its status is not updated yet."""
     when = StartTimes({"a": 10.0}.get, may_lag=True)
     when.of(["a"], 15.0)
     when.of([], 20.0)
