@@ -404,7 +404,7 @@ def _power_cases(domain: Object) -> Iterator[Case]:
     itself = having(alone, "spec.feeds[].name", "alone")
     yield Case("PowerDomain", " a domain cannot feed itself", alone, itself, "name the domain that supplies it")
     without = having(domain, "spec.budgetWatts", ...)
-    yield Case("PowerDomain", "spec a breaker without", domain, without, "give the budget")
+    yield Case("PowerDomain", "spec a breaker without", domain, without, "set the budget")
     low = {"name": "low", "rank": 1}
     classes = [*domain["spec"]["classes"], low]
     same = [*domain["spec"]["classes"], {**low, "rank": 0}]
