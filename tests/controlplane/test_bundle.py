@@ -55,7 +55,8 @@ def acting(
     # What a deadline cuts short on a busy machine would be decided otherwise with more time.
     settings = {"pools": [{"placer": "bind"}], "plan_deadline_s": 60.0, "host": "0.0.0.0"}  # noqa: S104 - as in its pod
     with operator(server.kubeconfig, folder, **settings) as started:
-        for name, gpus in (("one", 1), ("two", 2), ("eight", 8), ("wide", 16)):
+        # The wide one first: every cycle that places another has seen it.
+        for name, gpus in (("wide", 16), ("one", 1), ("two", 2), ("eight", 8)):
             made = pod(name, gpus=gpus, schedulerName="tonnage", terminationGracePeriodSeconds=0)
             kubectl("create", "-f", "-", stdin=made)
         until(lambda: all(node_of(kubectl, name) for name in ("one", "two", "eight")), "three pods are placed")
