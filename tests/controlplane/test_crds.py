@@ -367,7 +367,7 @@ def test_kubectl_waits_for_a_condition_of_the_generation_that_is_there(api: Plai
 
 
 def test_what_the_operator_says_of_an_object_is_stored_and_then_not_written_again(api: PlainApi) -> None:
-    facts = {"default/full": GangFacts(needed=5, members=5, placed=5, running=4)}
+    facts = {"default/full": GangFacts(5, 5, placed=5, running=4, half_started_since_s=1_772_366_400.0)}
     api.send("PATCH", path_of("Gang", "full"), {"spec": {"minMembers": 5}}, content_type=MERGE_PATCH)
     mistake = Mistake("ModelProfile/full, spec.gpuType", "there is no GPUType 'a100'")
 
