@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import structlog
@@ -9,6 +10,7 @@ from structlog.testing import CapturingLogger
 
 from cluster.actions import Action, Bind
 from cluster.errors import ObservationError
+from cluster.plans import Finding, Plan, Reason
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.brain.inline import InlineBrain
@@ -16,6 +18,7 @@ from controller.cycle import run_cycle
 from controller.deciders.decisions import Decisions
 from controller.guard import Limits
 from controller.metrics.registry import Meter, count_request
+from controller.ports import Brain
 from controller.power.domain_facts import DomainFacts
 from controller.power.metrics import samples_of
 from controller.report.cycle_reporter import CycleReporter
@@ -26,6 +29,20 @@ from tests.clock import ticking
 
 BLIND_EVERY, FAIL_EVERY = 5, 7
 """Every fifth cycle cannot observe; every seventh bind fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpinionatedBrain:
+    """Brain whose plans also state a finding, and at times that the deadline cut them short."""
+
+    brain: Brain
+    is_late: bool
+
+    def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
+        plan = self.brain.plan(snapshot, deadline_s)
+        found = Finding("Gang/waits", Reason("NeverFits", "no node has 8 free GPUs"))
+        late = (Reason("PackingOutOfTime", "the deadline passed"),) if self.is_late else ()
+        return replace(plan, findings=(*plan.findings, found), cut_short=(*plan.cut_short, *late))
 
 
 class Load:
@@ -60,7 +77,7 @@ class Load:
         self._world.pass_time(self._now_s() - self._world.observe().at_s)
         # A batch has a certificate where it stops nobody: every other time.
         decisions = Decisions(policy="bestfit", planner="columns", preempt=number % 2 == 0)
-        brain = InlineBrain(decisions, clock=ticking(1e-5))
+        brain = OpinionatedBrain(InlineBrain(decisions, clock=ticking(1e-5)), is_late=number % 3 == 0)
         # No eviction is allowed, so the guard refuses those that are planned for the pods of high priority.
         limits = Limits(max_evictions_share=0.0, max_evictions_floor=0)
         self._reporter.report_cycle(run_cycle(self._world, brain, limits, deadline_s=10.0, clock=ticking(0.01)))
