@@ -1,1 +1,1 @@
-"""Deciders and their order: pure functions of a snapshot, for every brain."""
+"""Deciders and their order: pure functions of a snapshot, the same for every planner process."""

@@ -1,4 +1,4 @@
-"""Binds of pods that do not exist yet, taken out of a plan until their owner has made them."""
+"""Plan edit that drops binds of pods which do not exist yet, until their owner has created them."""
 
 from dataclasses import replace
 
@@ -8,19 +8,20 @@ from cluster.snapshot import Snapshot
 from controller.deciders.decisions import Decisions
 
 AWAITS_POD = "AwaitsPod"
-"""Code of a pod's reason: its service was scaled in this very plan."""
+"""Reason code of a pod whose service is scaled in this same plan."""
 
 
 def edit(snapshot: Snapshot, plan: Plan, decisions: Decisions) -> Plan:
-    """The plan of a world in which a service's pods come into being only after it was scaled."""
+    """The plan for a cluster in which a service's pods are created only after it was scaled."""
     return without_pods_to_come(snapshot, plan) if decisions.awaits_pods else plan
 
 
 def without_pods_to_come(snapshot: Snapshot, plan: Plan) -> Plan:
-    """The plan without binds of pods that do not exist yet: whoever owns them has to make them first.
+    """The plan without binds of pods that do not exist yet: their owner has to create them first.
 
-    Deciders plan on instances as soon as a Scale asks for them, under names that they make up. Nothing is stopped for
-    them either: which eviction makes room for whom is not told, so all of them wait for the next cycle.
+    Deciders plan on instances as soon as a Scale asks for them, under made-up names. Nothing is evicted for them
+    either: the plan does not record which eviction makes room for which pod, so all evictions of the phase wait for the
+    next cycle.
     """
 
     def is_to_come(step: Step) -> bool:

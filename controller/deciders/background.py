@@ -1,4 +1,4 @@
-"""Background deciders: they decide beside the plan, each by a deadline of its own, so that no plan waits for them."""
+"""Background deciders: they run beside the planning of a cycle, each with its own deadline, so that no plan waits."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -7,39 +7,43 @@ from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 
 THINK_S = 5.0
-"""What an occupant may take. Chosen: the loop's own deadline for a plan."""
+"""Seconds that a background decider may take. Chosen: the loop's own deadline for a plan."""
 
 
 LARGEST_MEMORY = 1 << 20
-"""Bytes. It travels with every thought, to the controller and back: what is larger belongs into a resource's status."""
+"""Largest memory of a background decider, in bytes. It is sent with every result, to the controller and back; larger
+data belongs in a resource's status."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Thought:
-    """What an occupant makes of a snapshot."""
+    """Result of one run of a background decider: a proposal, and the memory for its next run."""
 
     plan: Plan = field(default_factory=Plan)
-    """What it proposes. Nothing is carried out for having been proposed: see `Occupant.adopt`."""
+    """Proposed plan. It is not applied as it is: `Occupant.adopt` first checks it against a later snapshot."""
     memory: bytes = b""
-    """What it wants to be given the next time."""
+    """Memory that its next run receives."""
 
 
 class Occupant(Protocol):
-    """Who sits in a slot. Pure: same snapshot, memory and deadline, same thought, or one that says it was cut short."""
+    """Background decider: a pure function of snapshot, memory and deadline.
+
+    The same input gives the same result, or one marked as cut short. Its slot is the named place in which it runs.
+    """
 
     @property
     def name(self) -> str:
-        """The slot's, in metrics and logs."""
+        """Name of its slot, in metrics and logs."""
         ...
 
     def think(self, snapshot: Snapshot, memory: bytes, deadline_s: float) -> Thought:
-        """What to propose.
+        """The proposal for this snapshot.
 
-        memory: of its last thought, empty at first; one that it cannot read is to be taken for none.
-        deadline_s: measures out the work, and ends it where that takes longer.
+        memory: of its last result, empty at first; an unreadable one counts as none. deadline_s: sets the amount of
+        work, and ends it where that takes longer.
         """
         ...
 
     def adopt(self, snapshot: Snapshot, proposed: Plan) -> Plan:
-        """What of a proposal is still right in this snapshot, which is a later one than it was made for. Quick."""
+        """The part of a proposal that is still right in this snapshot, a later one than the proposal's. Must be quick."""
         ...

@@ -1,4 +1,4 @@
-"""Planning in batches, and how what a batch leaves over is served."""
+"""Batch planning, and pod-by-pod packing of what a batch leaves unplaced."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,13 +25,13 @@ def pack_batch(
     *,
     preempt: bool,
 ) -> Plan:
-    """Seats for all that waits at once; then, by priority and with preemption, for what the batch could not seat.
+    """Plan for all pending pods at once, then pod by pod, by priority and with preemption, for the remainder.
 
-    That includes what had to give up its seat for want of power headroom.
+    The remainder includes pods that gave up their place for want of power headroom.
 
-    The settings pick the planner (`placement.batch.ladder.rung_for`), which is told in the plan's reasons and in its
-    certificate; no clock cuts one short. packer: makes the packing engine, which takes a second, if it is needed.
-    budget: for what the batch leaves over.
+    The settings pick the planner (`placement.batch.ladder.rung_for`); the plan's reasons and its certificate name it,
+    and no clock cuts it short. packer: makes the packing engine, which takes a second, only where it is needed. budget:
+    for packing the remainder.
     """
     began_s = budget.clock()
     plan = plan_batch(snapshot, memory.columns, settings)

@@ -1,7 +1,7 @@
-"""ResourceClaims that were allocated for pods which get no node: their devices are taken back after a while.
+"""Release of ResourceClaims that were allocated for pods which get no node, so that their devices become free.
 
-A leader that died between claim and pod leaves such, and so does a Binding that was refused. The plan places the pod on
-the node of its claims; where that has no room any more, the devices would be held for nothing.
+Such a claim is left by a leader that died between writing claim and pod, and by a refused Binding. The plan places the
+pod on the node of its claims; where that node has no room any more, the devices would be held for nothing.
 """
 
 from cluster.actions import ReleaseClaim
@@ -13,7 +13,7 @@ from controller.deciders.decider import Turn
 
 
 def decide(snapshot: Snapshot, turn: Turn) -> Plan:
-    """Releases the claims that have been idle for too long and whose pods this plan does not start."""
+    """Releases claims that have been idle past the deadline and whose pods this plan does not start."""
     deadline_s = turn.decisions.release_deadline_s
     since_s = {claim.name: claim.allocated_at_s for claim in snapshot.idle_claims if not _starts(snapshot, claim.pods)}
     words = f"it was allocated {deadline_s:g} s ago, and no pod of it has got a node"

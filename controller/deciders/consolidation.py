@@ -1,7 +1,7 @@
-"""Polish: between plans, nodes are sought whose pods fit beside others, and emptied where that pays.
+"""Background decider "polish": seeks nodes whose pods fit beside others, to empty them where that pays.
 
-What a search finds is older than the plan that takes it up, so a proposal only says where to look: whether emptying a
-node pays is weighed again, in the snapshot of that very plan and with the same price of moving. Nothing moves else.
+A search result is older than the plan that adopts it, so a proposal only names nodes. Whether emptying a node pays is
+computed again in the snapshot of the adopting plan, with the same price of moving. Nothing else moves.
 """
 
 import time
@@ -19,14 +19,14 @@ from placement.batch.problem import HostPrice
 from placement.moves.defragmentation import MovePrice
 
 MOST_TRIED = 400
-"""Nodes that one thought looks at at most: two seconds at 1,000 nodes. The next thought goes on behind them."""
+"""Most nodes that one run examines: two seconds at 1,000 nodes. The next run continues after them."""
 WORK_PER_S = 100_000.0
-"""Nodes that are looked at for each second that is given, times the nodes of the fleet: half of what was measured."""
-OUT_OF_TIME = Reason("PolishOutOfTime", "time for emptying nodes ran out before the work for it was done")
+"""Work rate: nodes examined per second of deadline, times the nodes of the fleet. Half of what was measured."""
+OUT_OF_TIME = Reason("PolishOutOfTime", "time ran out before all planned nodes were examined for emptying")
 
 
 def polish_of(decisions: Decisions) -> "Polish | None":
-    """None where it is not asked for."""
+    """The polish decider of these settings; None where it is off."""
     if not decisions.polish_share:
         return None
     return Polish(decisions.polish_share, decisions.move_price, decisions.batch.price)
@@ -34,14 +34,14 @@ def polish_of(decisions: Decisions) -> "Polish | None":
 
 @dataclass(frozen=True, slots=True)
 class Polish:
-    """Remembers the name of the node that it looked at last, so that in a large fleet every node has its turn."""
+    """The decider. Its memory names the node examined last, so that in a large fleet every node has its turn."""
 
     share: float
-    """Of the running pods, which one plan moves at most."""
+    """Largest fraction of the running pods that one plan moves."""
     price: MovePrice
     host: HostPrice
     clock: Callable[[], float] = time.monotonic
-    """For the deadline alone, which ends a thought that takes far longer than it should."""
+    """Clock of the deadline only, which ends a run that takes far longer than it should."""
     name: str = "polish"
 
     def think(self, snapshot: Snapshot, memory: bytes, deadline_s: float) -> Thought:
@@ -62,7 +62,7 @@ class Polish:
         return Thought(Plan(phases=phases, cut_short=cut_short), last)
 
     def adopt(self, snapshot: Snapshot, proposed: Plan) -> Plan:
-        """Of the nodes that the proposal empties those which it still pays to empty."""
+        """Moves off those proposed nodes that it still pays to empty."""
         rows = snapshot.nodes.names.row
         named = dict.fromkeys(action.from_node for action in proposed.actions if isinstance(action, Move))
         if not named:
@@ -77,12 +77,12 @@ class Polish:
 
 
 def _most_tried(snapshot: Snapshot, within_s: float) -> int:
-    """Nodes that a thought of so many seconds looks at, on any machine."""
+    """Number of nodes that a run of this many seconds examines, the same on any machine."""
     return min(MOST_TRIED, 1 + int(WORK_PER_S * within_s / max(1, len(snapshot.nodes))))
 
 
 def _behind(memory: bytes, snapshot: Snapshot, order: Sequence[int]) -> Sequence[int]:
-    """The nodes in this order, beginning behind the one that is remembered, if it is among them."""
+    """The nodes in this order, starting after the remembered one if it is among them."""
     last = snapshot.nodes.names.row(memory.decode(errors="replace"))
     if last is None or last not in order:
         return order

@@ -1,4 +1,4 @@
-"""What a decider is: a pure function of the cluster as earlier deciders want it, and where in a plan it is asked."""
+"""Decider: a pure function of the cluster as the deciders before it leave it, and its place in the order."""
 
 import math
 from collections.abc import Callable
@@ -15,57 +15,60 @@ from placement.budget import Budget
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a decider is given besides the cluster."""
+    """Input of a decider besides the cluster."""
 
     decisions: Decisions
     budget: Budget
-    """Work of its own, and the time that all deciders share."""
+    """Work limit of this decider, and the time that all deciders share."""
     memory: Memory
     before: Snapshot
-    """The cluster, or the share, before its stage: what differs from it was started or stopped by this plan."""
+    """Cluster, or share of it, before the decider's stage: any difference from it was started or stopped by this
+    plan."""
 
 
 Decide = Callable[[Snapshot, Turn], Plan]
-"""The part of the plan that one decider adds, for the cluster as the deciders before it want it."""
+"""Function that returns the part of the plan that one decider adds, for the cluster as the deciders before it
+leave it."""
 
 
 def unbounded(_: float) -> float:
-    """The work of a decider that is quick whatever it is asked."""
+    """No limit on work, for a decider that is always quick."""
     return math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """One decider in its place."""
+    """Decider registered in the order."""
 
     name: str
     decide: Decide
     scope: Literal["cluster", "share"]
-    """cluster: asked once. share: asked for each share of the cluster that competes with no other, also in parallel."""
+    """cluster: called once. share: called for each share of the cluster that competes with no other, possibly in
+    parallel."""
     work_of: Callable[[float], float] = unbounded
-    """Work that belongs to so many seconds of deciding, in the decider's own units."""
+    """Work for a given number of seconds of deciding, in the decider's own units."""
     time_share: float = 1.0
-    """Share of the deadline after which time ends it."""
+    """Fraction of the deadline after which time ends it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackgroundDecider:
-    """A decider that thinks beside plans; in its place the plan adopts what it found."""
+    """Decider that runs beside plans; at its place in the order, the plan adopts its proposal."""
 
     name: str
-    """The slot's, in metrics and logs."""
+    """Name of its slot, in metrics and logs."""
     occupant: Callable[[Decisions], Occupant | None]
-    """What thinks; None where the decisions do not ask for it."""
+    """Its implementation; None where the decisions do not enable it."""
     scope: Literal["background"] = field(default="background", init=False)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanEdit:
-    """A change of the plan as a whole: for what can only be told of all of it."""
+    """Edit of the whole plan, for decisions that need all of it."""
 
     name: str
     edit: Callable[[Snapshot, Plan, Decisions], Plan]
-    """From the cluster as it was observed and the plan so far, the plan as it shall be."""
+    """Function from the observed cluster and the plan so far to the edited plan."""
     scope: Literal["plan"] = field(default="plan", init=False)
 
 

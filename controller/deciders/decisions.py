@@ -1,4 +1,4 @@
-"""How is decided: the settings of all deciders, as one value that crosses to other processes."""
+"""Settings of all deciders, as one value that can be sent to other processes."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -10,43 +10,46 @@ from placement.moves.defragmentation import MovePrice
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """How is decided, as the operator set it."""
+    """Settings of all deciders, as the operator of the cluster set them."""
 
     within_s: float = 2.0
-    """How long deciding takes at most on a slow core. It measures out the work: solver iterations, places looked at.
-    Not what a clock leaves of a cycle: the same snapshot then had other plans on a busy machine."""
+    """Longest time for deciding on a slow core, in seconds. It sets the amount of work: solver iterations, places
+    examined. It is not the time that remains in a cycle: then the same snapshot would give other plans on a busy
+    machine."""
     policy: str = "tonnage"
-    """The packing policy, one of `placement.policies.POLICIES`."""
+    """Packing policy, one of `placement.policies.POLICIES`."""
     planner: Literal["packing", "columns"] = "packing"
-    """How what waits is placed. packing: pod by pod, where it costs least under the policy; the default, because pods
-    mostly come one by one onto nodes that run anyway, and the policy thinks of those that will come. columns: all at
-    once onto nodes that together cost least an hour, with a proven bound; better for large batches on fleets whose
-    idle nodes are given back."""
+    """Planner of pending pods. packing: pod by pod, at the least cost under the policy. It is the default, because pods
+    mostly arrive one by one onto nodes that run anyway, and the policy accounts for future pods. columns: all at
+    once onto the nodes with the least total cost per hour, with a proven bound; better for large batches on fleets
+    whose idle nodes are given back."""
     batch: BatchSettings = field(default_factory=BatchSettings)
-    """How the planner `columns` plans."""
+    """Settings of the planner `columns`."""
     mix: MixSettings = field(default_factory=MixSettings)
     preempt: bool = True
-    """Whether pods of lower priority are stopped for those of higher priority."""
+    """Whether pods of lower priority are evicted for those of higher priority."""
     hold_s: float = 0.0
-    """A service that can still serve its demand is not changed again so soon after a change; 0: it may be at once."""
+    """Seconds after a change of a service in which it is not changed again while it can serve its demand; 0: no such
+    pause."""
     move_share: float = 0.0
-    """Running pods are moved where that pays, at most this share of them in one plan. Off unless asked for: a restart
-    that nobody expected costs more trust than a fragment costs dollars. The planner `packing` moves pods to mend
-    fragments, the planner `columns` to empty nodes."""
+    """Largest fraction of the running pods that one plan moves, where that pays. Off by default: an unexpected restart
+    costs more trust than a fragment costs dollars. The planner `packing` moves pods to reduce fragmentation, the
+    planner `columns` to empty nodes."""
     polish_share: float = 0.0
-    """Like `move_share`, but looked for beside plans, in a slot of the brain (consolidation.py): nodes are emptied
-    where that pays, without making a plan late. Off unless asked for."""
+    """Like `move_share`, but for the background decider of consolidation.py: nodes are emptied where that pays, without
+    making a plan late. Off by default."""
     move_price: MovePrice = field(default_factory=MovePrice)
-    """What a move must save."""
+    """Saving that a move must reach."""
     gang_deadline_s: float = 300.0
-    """A gang that runs with fewer members than it needs, and cannot be completed for this long, is stopped whole."""
+    """Seconds after which a gang that runs with too few members, and cannot be completed, is stopped whole."""
     release_deadline_s: float = 60.0
-    """A pod that was released towards a node, and is not bound there for this long, is evicted if it is movable."""
+    """Seconds after which a pod that was released towards a node, but is not bound there, is evicted if it is
+    movable."""
     awaits_pods: bool = False
-    """Whether pods of a service come into being only after it was scaled, as a Deployment's do: then they are placed by
-    the next plan, under the names that they have by then."""
+    """Whether pods of a service are created only after it was scaled, as a Deployment's are. Then the next plan places
+    them, under their real names."""
     seed: int = 0
-    """Of all chance in deciding: the same snapshot and seed make the same plan."""
+    """Seed of all randomness in deciding: the same snapshot and seed give the same plan."""
     shares: int = 1
-    """Into how many parts the fleet is divided at most, which are packed apart (`placement.partition`). Parts that
-    share no pod lose nothing by it; what is learned of the mix of pods is learned in each part for itself."""
+    """Largest number of shares into which the fleet is divided; each is packed separately (`placement.partition`).
+    Shares that have no pod in common lose nothing by it. The expected mix of pods is learned separately in each."""

@@ -1,7 +1,7 @@
-"""Gangs that stand half started: completed by the plan, or stopped whole when that does not come about in time.
+"""Rollback of partly started gangs: the plan completes them, or stops them whole after a deadline.
 
-A leader that died in the middle of starting a gang leaves it so; its successor's plan completes it where there is room.
-Where there is none, what runs of it holds devices for nothing.
+A leader that died in the middle of starting a gang leaves it partly started; its successor's plan completes it where
+there is room. Where there is none, the members that run hold devices for nothing.
 """
 
 from dataclasses import replace
@@ -17,9 +17,9 @@ from controller.deciders.decider import Turn
 
 
 def half_started(snapshot: Snapshot) -> dict[str, tuple[int, ...]]:
-    """Rows of the members that run, for gangs of which fewer run than must and others wait.
+    """Rows of the running members, by gang, for gangs that run with fewer members than they need and have pending ones.
 
-    A gang of which nobody waits is ending: its members finish one after another.
+    A gang without pending members is ending: its members finish one after another.
     """
     pods, count = snapshot.pods, len(snapshot.gangs)
     member = np.flatnonzero(pods.gang >= 0)
@@ -33,13 +33,13 @@ def half_started(snapshot: Snapshot) -> dict[str, tuple[int, ...]]:
 
 
 def with_half_started_noted(snapshot: Snapshot) -> Snapshot:
-    """The snapshot that also knows since when gangs stand half started: from now on where it was not known."""
+    """The snapshot with the instant since when each gang is partly started: now, where it was not known."""
     noted = since(half_started(snapshot), snapshot.half_started_since_s, snapshot.at_s)
     return snapshot if noted == snapshot.half_started_since_s else replace(snapshot, half_started_since_s=noted)
 
 
 def decide(snapshot: Snapshot, turn: Turn) -> Plan:
-    """Stops gangs whole that have stood half started for too long and that this plan does not complete."""
+    """Stops whole the gangs that have been partly started past the deadline and that this plan does not complete."""
     half, deadline_s = half_started(snapshot), turn.decisions.gang_deadline_s
     gangs = late(half, snapshot.half_started_since_s, at_s=snapshot.at_s, after_s=deadline_s)
     return Plan(phases=tuple(_rolled_back(snapshot, gang, half[gang], deadline_s) for gang in gangs))

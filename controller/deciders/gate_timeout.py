@@ -1,8 +1,8 @@
-"""Pods that were released towards a node and that kube-scheduler does not bind there: evicted after a while.
+"""Eviction of pods that were released towards a node and that kube-scheduler does not bind there within a deadline.
 
-A node selector cannot be changed once the gates are gone, so such a pod will never run anywhere else; until it is
-deleted, it holds a place in which it will not start. Only pods whose owner makes them anew are evicted (`movable`): any
-other would be lost.
+A node selector cannot be changed once the scheduling gates are gone, so such a pod never runs anywhere else. Until it
+is deleted, it holds a place in which it will not start. Only pods that their owner creates again are evicted
+(`movable`): any other would be lost.
 """
 
 from cluster.actions import Evict
@@ -14,7 +14,7 @@ from controller.deciders.decider import Turn
 
 
 def decide(snapshot: Snapshot, turn: Turn) -> Plan:
-    """Evicts the pods that have been on their way for too long and that this plan leaves where they are."""
+    """Evicts pods that are released but unbound past the deadline and that this plan leaves where they are."""
     pods, deadline_s = snapshot.pods, turn.decisions.release_deadline_s
     on_their_way = {
         name: int(row)

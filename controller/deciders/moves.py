@@ -1,4 +1,4 @@
-"""Moves: running pods go elsewhere in a share of the cluster where that pays, after everything pending has its node."""
+"""Moves of running pods within a share of the cluster, where that pays, after every pending pod was placed."""
 
 from dataclasses import replace
 
@@ -11,13 +11,13 @@ from controller.deciders.packing import packer_for
 from placement.batch.consolidation import consolidated
 from placement.moves.defragmentation import defragmented
 
-OUT_OF_TIME = Reason("MovesOutOfTime", "time ran out before moves were looked for")
+OUT_OF_TIME = Reason("MovesOutOfTime", "time ran out before the search for moves began")
 
 
 def decide(share: Snapshot, turn: Turn) -> Plan:
-    """Moves that mend fragments, or that empty nodes where pods are packed in batches.
+    """Moves that reduce fragmentation, or that empty nodes where pods are planned in batches.
 
-    They are counted by pods and nodes, so only time forbids them.
+    Their work is limited by the numbers of pods and nodes, so only time can forbid them.
     """
     decisions = turn.decisions
     if not decisions.move_share:
@@ -30,7 +30,7 @@ def decide(share: Snapshot, turn: Turn) -> Plan:
 
 
 def _consolidation(before: Snapshot, share: Snapshot, decisions: Decisions) -> tuple[Phase, ...]:
-    """Moves that empty nodes. What this plan starts is left where it is."""
+    """Moves that empty nodes. Pods that this plan starts stay where they are."""
     stays = share.pods.node == before.pods.node
     seen = replace(share, pods=replace(share.pods, movable=share.pods.movable & stays))
     most = int(decisions.move_share * int((share.pods.node != PENDING).sum()))

@@ -1,4 +1,4 @@
-"""Packing: a node for everything that is pending in one share of the cluster, pod by pod or all at once."""
+"""Packing: a node for every pending pod of one share of the cluster, pod by pod or all at once."""
 
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
@@ -13,7 +13,7 @@ from placement.policies import policy_named
 
 
 def decide(share: Snapshot, turn: Turn) -> Plan:
-    """Binds, by priority, and the evictions that make room for them; what has no place waits with the reason."""
+    """Binds, by priority, and the evictions that make room for them; a pod without a place waits, with the reason."""
     decisions = turn.decisions
     if decisions.planner == "packing":
         return pack(share, packer_for(share, decisions), turn.budget, preempt=decisions.preempt)
@@ -28,7 +28,7 @@ def decide(share: Snapshot, turn: Turn) -> Plan:
 
 
 def packer_for(snapshot: Snapshot, decisions: Decisions) -> Packer:
-    """The packing engine for a snapshot; what is there and waits is what the policy expects to see more of."""
+    """The packing engine for a snapshot; the policy expects future pods to resemble those present and pending."""
     pods = snapshot.pods
     expected = tuple(pods.shapes[index] for index in pods.shape)
     policy = policy_named(decisions.policy, Knowledge(fleet=snapshot, expected=expected, seed=decisions.seed))

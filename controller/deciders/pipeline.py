@@ -1,4 +1,4 @@
-"""One plan: the order of deciders, walked. Each sees the cluster as the ones before it want it."""
+"""Pipeline of one plan: runs the deciders in order, each on the cluster as the ones before it leave it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,21 +14,22 @@ from placement.budget import Budget
 from placement.partition import shares_of
 
 Adopt = Callable[[BackgroundDecider, Snapshot, Plan], Plan]
-"""What of a background decider's proposal joins the plan, for the cluster as it was observed and the plan so far."""
+"""Function that returns the part of a background decider's proposal that joins the plan, for the observed cluster and
+the plan so far."""
 
 
 def nothing_found(decider: BackgroundDecider, snapshot: Snapshot, plan: Plan) -> Plan:  # noqa: ARG001 - an Adopt
-    """Where background deciders are not asked."""
+    """An `Adopt` that adopts nothing, for callers without background deciders."""
     return Plan()
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How one plan is asked for."""
+    """Request for one plan: settings, deadline and planner memory."""
 
     decisions: Decisions
     deadline_s: float
-    """When time ends deciding, the last resort; from when this was made."""
+    """Seconds after which time ends deciding, as the last resort; counted from the creation of this object."""
     clock: Clock
     warmth: Warmth = field(default_factory=Warmth)
     began_s: float = field(init=False)
@@ -38,24 +39,24 @@ class Asked:
 
     @property
     def over_at_s(self) -> float:
-        """On the clock."""
+        """Instant of the deadline, on `clock`."""
         return self.began_s + self.deadline_s
 
     def budget(self, decider: Decider, seen: Snapshot, portion: float = 1.0) -> Budget:
-        """portion: of the work of the decider on the whole cluster."""
+        """Budget of a decider. portion: fraction of its work on the whole cluster."""
         work = portion * decider.work_of(self.decisions.within_s)
-        time_share = decider.time_share if len(seen.nodes) else 1.0  # without a fleet nobody waits for the rest
+        time_share = decider.time_share if len(seen.nodes) else 1.0  # without a fleet no other decider needs the rest
         return Budget(work, self.clock, self.began_s + time_share * self.deadline_s)
 
 
 def decide(
     snapshot: Snapshot, decisions: Decisions, *, deadline_s: float, clock: Clock, warmth: Warmth | None = None
 ) -> Plan:
-    """What should happen now, by all deciders but those of the background.
+    """The plan for a snapshot by all deciders except the background ones.
 
-    How much work that may take the decisions say. deadline_s: when time ends it, which the plan then says: the last
-    resort. warmth: what planning in batches keeps from one call to the next; None: nothing, every call starts cold.
-    Raises ConfigError for an unknown policy.
+    The decisions set the amount of work. deadline_s: when time ends it, as the last resort; the plan then reports that.
+    warmth: what batch planning keeps from one call to the next; None: every call starts cold. Raises ConfigError for an
+    unknown policy.
     """
     asked = Asked(decisions, deadline_s, clock, Warmth() if warmth is None else warmth)
     return whole_plan(snapshot, decisions, lambda seen: planned(seen, asked))
@@ -68,14 +69,14 @@ def whole_plan(
     adopt: Adopt = nothing_found,
     sections: Sections = SECTIONS,
 ) -> Plan:
-    """The whole order. planners: makes the planners' section of the plan, here or elsewhere."""
+    """The plan by the whole order. planners: makes the planners' section of it, in this process or elsewhere."""
     plan = _walked(sections.opening, snapshot, Plan(), decisions, adopt)
     plan = plan.joined(planners(_after(snapshot, plan)))
     return _walked(sections.closing, snapshot, plan, decisions, adopt)
 
 
 def _walked(entries: Sequence[Entry], observed: Snapshot, plan: Plan, decisions: Decisions, adopt: Adopt) -> Plan:
-    """The plan with what these add to it. They are quick, so no budget bounds them."""
+    """The plan with what these entries add to it. They are quick, so no budget limits them."""
     now = _after(observed, plan)
     for entry in entries:
         match entry:
@@ -96,7 +97,7 @@ def _after(snapshot: Snapshot, plan: Plan) -> Snapshot:
 
 
 def planned(snapshot: Snapshot, asked: Asked, sections: Sections = SECTIONS) -> Plan:
-    """The planners' section by one planner."""
+    """The planners' section of the plan, made by one planner."""
     plan = Plan()
     for stage in sections.stages:
         for part in stage_plans(stage, snapshot, plan, asked):
@@ -107,16 +108,16 @@ def planned(snapshot: Snapshot, asked: Asked, sections: Sections = SECTIONS) -> 
 def stage_plans(
     stage: Stage, snapshot: Snapshot, so_far: Plan, asked: Asked, *, part: int = 0, parts: int = 1
 ) -> list[Plan]:
-    """What a stage adds to the plan so far: the plan of the whole cluster, or those of its shares.
+    """The plans that a stage adds to the plan so far: one for the whole cluster, or one for each share.
 
-    part, parts: of several planners, the one with number `part` decides on shares `part`, `part + parts`, ...
-    Shares do not depend on who decides on which, nor on what another one does: they are decided on side by side.
+    part, parts: number of this planner, and number of planners; it decides on shares `part`, `part + parts`, ... Shares
+    depend neither on which planner decides on them nor on each other, so planners decide on them in parallel.
     """
     seen = _after(snapshot, so_far)
     if stage.scope == "cluster":
         return [_stage_plan(stage, seen, asked, number=0, portion=1.0)]
     if not len(seen.nodes):
-        return []  # The question is what to rent: there is no fleet to pack, and nobody misses a place in it.
+        return []  # The plan only decides what to rent: there is no fleet to pack, and no pod lacks a place in it.
     shares = shares_of(seen, asked.decisions.shares)
     portions = _portions(shares)
     return [
@@ -126,13 +127,13 @@ def stage_plans(
 
 
 def _portions(shares: Sequence[Snapshot]) -> list[float]:
-    """How the work of the cluster is divided: by how many pods wait in each share, a little for those with none."""
+    """Fractions of the cluster's work by share: proportional to its pending pods, a little for shares without any."""
     waiting = [len(share.pods.pending) for share in shares]
     return [max(1, count) / max(1, sum(waiting)) for count in waiting]
 
 
 def _stage_plan(stage: Stage, seen: Snapshot, asked: Asked, *, number: int, portion: float) -> Plan:
-    """The deciders of a stage one after the other. number: of the share, for what is kept of it."""
+    """The plan by the deciders of a stage, one after another. number: of the share, for its memory."""
     plan, now = Plan(), seen
     for decider in stage.deciders:
         turn = Turn(asked.decisions, asked.budget(decider, seen, portion), asked.warmth.memory(number), seen)

@@ -1,4 +1,4 @@
-"""The order of deciding, the same for every brain: in the operator, on Ray, in `tonnage plan` and in the simulator.
+"""Order of deciders, the same everywhere: in the operator, on Ray, in `tonnage plan` and in the simulator.
 
 A new decider is a folder with a pure function, a file here that calls it, and a line in ORDER.
 """
@@ -40,7 +40,7 @@ ORDER: tuple[Entry, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Deciders of one scope that follow each other: one planner asks them of the cluster, or several of its shares."""
+    """Consecutive deciders of one scope: one planner runs them on the cluster, or several run them on its shares."""
 
     scope: Literal["cluster", "share"]
     deciders: tuple[Decider, ...]
@@ -48,27 +48,27 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Sections:
-    """The order, divided by where it is walked.
+    """Order of deciders, divided by the process that runs them.
 
-    Planners, which may be on Ray, do what takes long. The rest is quick, or needs what only the process of the loop
-    has, and is also done while there is no Ray.
+    Planners, which may be on Ray, run the long ones. The rest is quick, or needs data that only the loop's process has;
+    it also runs while Ray is away.
     """
 
     opening: tuple[Entry, ...]
-    """What background deciders found before anything else was decided."""
+    """Entries before the planners' section: background deciders, whose proposals are adopted first."""
     stages: tuple[Stage, ...]
-    """The planners' section: up to the last decider that is asked share by share."""
+    """Planners' section: up to the last decider that runs share by share."""
     closing: tuple[Entry, ...]
 
 
 def sections_of(order: tuple[Entry, ...]) -> Sections:
-    """Raises ValueError for an order in which planners would have to wait for the process of the loop in between."""
+    """The order as sections. Raises ValueError where planners would have to wait for the loop's process in between."""
     first = next(n for n, entry in enumerate(order) if entry.scope != "background")
     end = 1 + max((n for n, entry in enumerate(order) if entry.scope == "share"), default=first - 1)
     planners = [entry for entry in order[first:end] if isinstance(entry, Decider)]
     if len(planners) < end - first:
         raise ValueError(
-            "a background decider or an edit stands among the planners' deciders; move it before or behind"
+            "a background decider or an edit is between the planners' deciders; move it before or after them"
         )
     stages = tuple(Stage(scope, tuple(each)) for scope, each in groupby(planners, lambda decider: decider.scope))
     return Sections(order[:first], stages, order[end:])
@@ -78,6 +78,6 @@ SECTIONS = sections_of(ORDER)
 
 
 def occupants_of(decisions: Decisions) -> tuple[Occupant, ...]:
-    """Those that the decisions ask for, in order; each costs an actor, 60 MB, where the brain is on Ray."""
+    """Background deciders that the decisions enable, in order; on Ray, each costs an actor, 60 MB."""
     entries = (entry for entry in ORDER if isinstance(entry, BackgroundDecider))
     return tuple(occupant for entry in entries if (occupant := entry.occupant(decisions)) is not None)

@@ -8,15 +8,15 @@ from placement.mix.planner import plan_mix
 from placement.mix.stabilization import held
 
 TIME_SHARE = 0.7
-"""Share of the deadline after which time ends the mix, so that pods have their turn on a busy machine, too. The work
-that the mix is given takes far less of it on a quiet one."""
+"""Fraction of the deadline after which time ends the mix, so that pods are placed on a busy machine, too. The mix's
+limit of work takes far less time on a quiet one."""
 HOLD_SHARE = 0.25
-"""Work for whether what runs can be left alone, of the work for the mix. Chosen: the question is asked of services that
-changed a moment ago, and the stock of what runs answers it at once."""
+"""Fraction of the mix's work for checking whether the running instances can stay. Chosen: only services that changed
+recently are checked, and the supply of the running instances answers it at once."""
 
 
 def decide(snapshot: Snapshot, turn: Turn) -> Plan:
-    """The cheapest mix of every service, unless what runs still serves and was changed a moment ago."""
+    """The cheapest mix of every service, unless its running instances still serve it and were changed recently."""
     budget, decisions = turn.budget, turn.decisions
     for_holding = Budget(HOLD_SHARE * budget.work, budget.clock, budget.over_at_s)
     mix = plan_mix(snapshot, budget, decisions.mix)

@@ -1,4 +1,4 @@
-"""Pods that ask for Tonnage and that no decider sees, with the reason: their ResourceClaims cannot be allocated yet."""
+"""Pods that ask for Tonnage but that no decider sees, with the reason: their ResourceClaims cannot be allocated yet."""
 
 from cluster.plans import Plan, Reason, Unplaced
 from cluster.snapshot import Snapshot
