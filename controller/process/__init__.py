@@ -1,1 +1,1 @@
-"""The operator's process: all parts put together, started and ended in order."""
+"""Operator process: all parts assembled, started and stopped in order."""

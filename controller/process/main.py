@@ -1,4 +1,4 @@
-"""The operator's process: watches, leads or stands by, runs the loop, answers probes, and ends in order."""
+"""Operator process: watches, leads or stands by, runs the loop, answers probes, and stops in order."""
 
 import asyncio
 import sys
@@ -43,18 +43,20 @@ from controller.report.own_statuses import reports_on
 from controller.settings import OperatorSettings
 
 STUCK_AFTER_S = 120.0
-"""A loop that has not come round for so long is restarted by the kubelet. Twice the longest deadline of planning."""
+"""Seconds without a pass of the loop after which the kubelet restarts the process. Twice the longest planning
+deadline."""
 POLL_S = 0.05
-"""How often the loop looks whether there is something to do."""
+"""Seconds between two checks of the loop for work."""
 SWITCH_S = 0.0005
-"""How long a thread may compute before another gets its turn. By Python's default of 5 ms each answer of the API server
-waits so long while the main thread decides or logs: writes, and renewals of the Lease, would crawl."""
+"""Longest time that a thread computes before another gets its turn, in seconds. With Python's default of 5 ms, each
+answer of the API server would wait that long while the main thread decides or logs: writes, and renewals of the
+Lease, would be slow."""
 SHUTDOWN_S = 4.0
-"""For the Lease to be released; with the rest of the exit it stays under 10 s."""
+"""Seconds for the release of the Lease; with the rest of the exit it stays under 10 s."""
 
 
 class Heart:
-    """Whether the main thread still comes round."""
+    """Heartbeat of the main thread, for the liveness probe."""
 
     def __init__(self) -> None:
         self.beat()
@@ -64,12 +66,12 @@ class Heart:
 
     def probe(self) -> str | None:
         still_s = time.monotonic() - self._beat_at_s
-        return f"the loop has not come round for {still_s:.0f} s" if still_s > STUCK_AFTER_S else None
+        return f"the loop has not completed a pass for {still_s:.0f} s" if still_s > STUCK_AFTER_S else None
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An operator whose parts are up."""
+    """Running operator: all parts that the loop uses."""
 
     settings: OperatorSettings
     leadership: Leadership
@@ -78,13 +80,13 @@ class Operator:
     reporter: CycleReporter
     heart: Heart
     changed: Event
-    """Set whenever the watches have seen something."""
+    """Set whenever a watch has reported a change."""
     is_synced: Callable[[], bool]
     fence: Callable[[], bool]
-    """Waits until the API server refuses earlier leaders; False when it does not come to that."""
+    """Waits until the API server refuses writes of earlier leaders; False when that cannot be achieved."""
     recorder: Recorder
     ray: OnRay | None
-    """The brain on Ray, where there is one."""
+    """Brain on Ray, where there is one."""
     probe_port: int
     metrics_port: int
     ports: Mapping[str, int] = field(default_factory=dict)
@@ -106,7 +108,7 @@ def operate(
 
 @contextmanager
 def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Iterator[Operator]:
-    """All parts, up. Who leaves this block has stopped writing and has released the Lease, in this order."""
+    """The operator with all parts running. On leaving the block it stops writing, then releases the Lease."""
     with ExitStack() as stack:
         loop = LoopThread("kubernetes")
         stack.callback(loop.close)
@@ -148,7 +150,7 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
             stack.callback(ray.brain.close)
         probes = {
             "/healthz": lambda: heart.probe() or next(filter(None, (part.probe() for part in parts)), None),
-            "/readyz": lambda: None if is_synced() else "the cluster was not seen yet",
+            "/readyz": lambda: None if is_synced() else "the watches are not synced yet",
         }
         recorder = recorder_of(settings)
         yield Operator(
@@ -172,8 +174,10 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
 
 
 def run_loop(operator: Operator, stop: Event) -> None:
-    """Cycle after cycle while leading, until `stop`: when something changed, at most once in `interval_s`, and now and
-    then anyway."""
+    """Runs cycles while this replica leads, until `stop`.
+
+    A cycle runs when something changed, at most once in `interval_s`, and regularly without a change (`resync_s`).
+    """
     settings, led = operator.settings, False
     limits = limits_from(settings)
     next_at_s = 0.0
@@ -198,7 +202,7 @@ def run_loop(operator: Operator, stop: Event) -> None:
 
 
 def _patience_s(settings: OperatorSettings) -> float:
-    """How much earlier than its resync a cycle comes when something changed."""
+    """How many seconds before its resync a cycle may run when something changed."""
     return max(0.0, settings.resync_s - settings.interval_s)
 
 
@@ -229,7 +233,7 @@ def _leadership(settings: OperatorSettings, connection: Connection) -> Leadershi
 
 
 def boot_time_s() -> float:
-    """A clock that also counts while the machine is suspended, as those of other candidates do."""
+    """Clock that also counts while the machine is suspended, as the clocks of other candidates do."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

@@ -1,4 +1,4 @@
-"""Part: the side of a decider that its kinds and facts do not cover, such as watches or a fast loop of its own."""
+"""Part: what a decider needs besides its kinds and facts, such as watches or a fast loop of its own."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -26,7 +26,7 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the operator's process offers to a part when it starts."""
+    """What the operator process offers to a part at its start."""
 
     loop: LoopThread
     """Event loop of the connection to the API server."""
@@ -46,7 +46,7 @@ class FactSource(Protocol):
 
     @property
     def caches(self) -> tuple[Cache[Any], ...]:
-        """Watches of its own, followed with all others; the operator is ready when they are synced."""
+        """Watches of its own, run with all others; the operator is ready when they are synced."""
         ...
 
     def add_to(self, snapshot: Snapshot) -> Snapshot:
@@ -58,7 +58,7 @@ class RunningPart(FactSource, Protocol):
     """A part that the settings enable."""
 
     def start(self, around: Surroundings) -> dict[str, int]:
-        """Start its loop and its reports; the ports that it listens on, by name."""
+        """Starts its loop and its reports; returns the ports that it listens on, by name."""
         ...
 
     def probe(self) -> str | None:
@@ -72,4 +72,4 @@ class Part:
 
     name: str
     enabled: Callable[[OperatorSettings], RunningPart | None]
-    """The part as the settings ask for it; None where it is not enabled."""
+    """Function that returns the part as the settings configure it; None where it is not enabled."""

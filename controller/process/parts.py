@@ -1,4 +1,4 @@
-"""Registries of the operator's process: which kinds, facts, deciders and parts it is made of."""
+"""Registries of the operator process: its kinds, facts, deciders and parts."""
 
 from dataclasses import dataclass, replace
 
@@ -16,7 +16,7 @@ PARTS: tuple[Part, ...] = (Part("power", wire_power.enabled),)
 
 @dataclass(frozen=True, slots=True)
 class Registries:
-    """All that an operator is made of; a test adds to it what a new folder brings."""
+    """All registries of an operator; a test adds to them what a new folder brings."""
 
     kinds: tuple[Kind, ...] = KINDS
     facts: tuple[Fact, ...] = FACTS
@@ -28,7 +28,7 @@ class Registries:
         return sections_of(self.order)
 
     def plus(self, *, kind: Kind, fact: Fact, decider: Entry) -> "Registries":
-        """These registries with one line more in each that a decider needs."""
+        """These registries with one more line in each, as a new decider needs."""
         order = (*self.order[:-1], decider, self.order[-1])
         return replace(self, kinds=(*self.kinds, kind), facts=(*self.facts, fact), order=order)
 

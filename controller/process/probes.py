@@ -1,4 +1,4 @@
-"""Probe endpoint: /healthz (is it alive?) and /readyz (has it seen the cluster?) for the kubelet, and downloads."""
+"""Probe endpoint for the kubelet, /healthz (alive?) and /readyz (watches synced?), and for downloads."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -9,18 +9,18 @@ from cluster.errors import ConfigError, Mistake
 from controller.recording.bundle import Sink
 
 Probe = Callable[[], str | None]
-"""None when all is well, else what is not."""
+"""Function that returns None when all is well, else the problem."""
 Download = Callable[[Sink], None]
-"""Writes a file to the one who asks for it."""
+"""Function that writes a file to the client."""
 
 
 @contextmanager
 def probes_endpoint(
     host: str, port: int, probes: Mapping[str, Probe], downloads: Mapping[str, Download]
 ) -> Iterator[int]:
-    """Answer these paths while the block runs; yields the port (a free one when `port` is 0).
+    """Answers these paths while the block runs; yields the port (a free one when `port` is 0).
 
-    Raises ConfigError when the port cannot be had.
+    Raises ConfigError when the port cannot be opened.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -42,11 +42,11 @@ def probes_endpoint(
             self.send_response(200)
             self.send_header("Content-Type", "application/x-tar")
             self.end_headers()
-            with suppress(ConnectionError):  # who asked has left
+            with suppress(ConnectionError):  # the client has disconnected
                 download(self.wfile)
 
         def log_message(self, *_: object) -> None:
-            """A line for every probe would bury everything else."""
+            """Logs nothing: a line for every probe would bury everything else."""
 
     try:
         server = ThreadingHTTPServer((host, port), Handler)

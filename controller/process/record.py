@@ -1,4 +1,4 @@
-"""Recording in the operator: each cycle into the ring, and the ring served as the files of a support bundle."""
+"""Recording of cycles in the operator: stored in a ring, which is served as the files of a support bundle."""
 
 import time
 from collections.abc import Mapping
@@ -20,18 +20,18 @@ PATH = "/debug/bundle"
 
 @dataclass(frozen=True, slots=True)
 class Recorder:
-    """The ring of an operator, or none where recording is off."""
+    """Recorder of an operator; without a ring where recording is off."""
 
     settings: OperatorSettings
     ring: Ring | None
 
     @property
     def downloads(self) -> Mapping[str, Download]:
-        """What the probe port serves of it."""
+        """Downloads that the probe port serves, by path."""
         return {} if self.ring is None else {PATH: self.send}
 
     def put(self, cycle: Cycle) -> None:
-        """Record a cycle. What cannot be recorded is logged: the cycle itself is done."""
+        """Records a cycle. A failure to record is only logged: the cycle itself is complete."""
         if self.ring is None:
             return
         try:
@@ -40,7 +40,7 @@ class Recorder:
             log.exception("a cycle was not recorded")
 
     def send(self, to: Sink) -> None:
-        """The files of a bundle as a tar stream."""
+        """Writes the files of a bundle as a tar stream."""
         if self.ring is None:
             return
         recording, at_s = self.ring.copy(), time.time()
@@ -49,7 +49,7 @@ class Recorder:
 
 
 def recorder_of(settings: OperatorSettings) -> Recorder:
-    """The recorder that the settings ask for."""
+    """The recorder as the settings configure it."""
     asked = settings.record
     ring = Ring(asked.keep_s, asked.most_cycles, asked.most_bytes) if asked.enabled else None
     return Recorder(settings, ring)

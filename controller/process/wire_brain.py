@@ -1,4 +1,4 @@
-"""The operator's brain, and what reports on it."""
+"""Wiring of the operator's brain (its planning process) and of its metrics."""
 
 from dataclasses import dataclass
 
@@ -14,23 +14,23 @@ from controller.settings import OperatorSettings
 
 @dataclass(frozen=True, slots=True)
 class OnRay:
-    """A brain on Ray, and its metrics."""
+    """Brain on Ray, and its metrics."""
 
     brain: RayBrain
     teller: BrainTeller
 
     def lead(self, *, leads: bool) -> None:
-        """Start the brain of a replica that leads; end that of one that stands by."""
+        """Starts the brain of a replica that leads; stops that of one that stands by."""
         self.brain.lead(leads=leads)
 
     def tell(self) -> None:
-        """Bring the metrics up to date."""
+        """Updates the metrics."""
         self.teller.tell(self.brain, self.brain.background.counts)
 
 
 def operators_brain(
     settings: OperatorSettings, meter: Meter, leadership: Leadership, sections: Sections = SECTIONS
 ) -> tuple[Brain, OnRay | None]:
-    """The brain that the settings ask for, also as one on Ray where it is."""
+    """The brain as the settings configure it, and the same as `OnRay` where it runs on Ray."""
     brain = brain_from(settings, epoch=lambda: leadership.epoch, sections=sections)
     return brain, OnRay(brain, BrainTeller(meter)) if isinstance(brain, RayBrain) else None

@@ -1,4 +1,4 @@
-"""Power in the operator's process: who serves agents, who tells of it, and what planning gets to see."""
+"""Wiring of power control: serves the agents, reports, and adds power headroom to snapshots."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -30,37 +30,40 @@ from power.rules import PowerRules
 
 log = structlog.get_logger(__name__)
 LEARN_EVERY_S = 60.0
-"""So often planning looks at what services draw: hours change slowly, and 60,000 pods cost milliseconds."""
+"""Seconds between two readings of the services' power: hourly means change slowly; 60,000 pods take milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """Whether this process leads, in which term; asked from any thread."""
+    """Leadership of this process, and its Lease epoch; may be read from any thread."""
 
     holds: Callable[[], bool]
     epoch: Callable[[], int]
 
 
 class PlannedPods:
-    """What passes between planning and the fast loop: pods one way, watts the other. Whole values, for any thread."""
+    """Exchange between planning and the fast loop: pods in one direction, power in the other.
+
+    Values are replaced whole, so any thread may read them.
+    """
 
     def __init__(self, *, learns_hours: bool = True) -> None:
-        """learns_hours: whether placement is told what services draw by the hour, so that it keeps peaks apart."""
+        """learns_hours: whether placement receives services' hourly power profiles, so that it keeps peaks apart."""
         self.work = NodeWork()
-        """Of the newest snapshot; the one before while the cluster cannot be seen."""
+        """Pods by node of the newest snapshot; of the last one while the cluster cannot be observed."""
         self.loop: PowerLoop | None = None
-        """None: power is not enabled."""
+        """Fast loop; None: power is not enabled."""
         self._learns_hours = learns_hours
         self._courses: Mapping[str, DailyProfile] = {}
-        """What services were seen to draw by the hour, by this leader."""
+        """Hourly power profiles by service, learned by this leader."""
         self._learned_s = 0.0
 
     def probe(self) -> str | None:
-        """Whether the fast loop still comes round; for the kubelet."""
+        """The problem when the fast loop no longer runs its passes, else None; for the kubelet."""
         return self.loop.probe() if self.loop is not None else None
 
     def with_power(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot with the watts of the fast loop, if it runs."""
+        """The snapshot with the power table of the fast loop, if it runs."""
         if self.loop is None:
             return snapshot
         self.work = work_of(snapshot)
@@ -77,7 +80,7 @@ class PlannedPods:
 
 
 class PowerPart:
-    """The power loop as a part of the operator: PowerDomains watched, agents served, headroom for planning."""
+    """Power loop as a part of the operator: watches PowerDomains, serves agents, provides headroom for planning."""
 
     def __init__(self, settings: OperatorSettings) -> None:
         self._settings = settings
@@ -95,7 +98,7 @@ class PowerPart:
         return self._planned.probe()
 
     def start(self, around: Surroundings) -> dict[str, int]:
-        """Serve agents and report; both end before the Lease is released."""
+        """Serves agents and reports; both end before the Lease is released."""
         settings, leadership, clocks = self._settings, around.leadership, around.clocks
         lead = Lead(leadership.may_write, lambda: leadership.epoch)
         serving = serving_watts(settings, self._domains, around.caches, self._planned, lead, around.meter, clocks)
@@ -116,7 +119,7 @@ class PowerPart:
 
 
 def enabled(settings: OperatorSettings) -> PowerPart | None:
-    """The part, where power is enabled in the settings."""
+    """The power part; None where the settings do not enable power."""
     return PowerPart(settings) if settings.power.enabled else None
 
 
@@ -140,7 +143,7 @@ def serving_watts(
     meter: Meter,
     clocks: Clocks,
 ) -> Iterator[int]:
-    """Serve agents while the block runs, in a thread of its own; yields the port.
+    """Serves agents while the block runs, in a thread of its own; yields the port.
 
     Raises ConfigError for keys, certificates or an address that cannot be used.
     """
@@ -149,11 +152,11 @@ def serving_watts(
     tls = MountedTls(power.tls.ca, power.tls.certificate, power.tls.key, clock) if power.tls else None
     watcher = PowerWatcher(domains, caches.nodes, lambda: planned.work, frozenset(settings.dra_drivers.values()))
     metrics = PowerLoopMetrics(meter, clocks.wall() - clock())
-    said = _Mistakes(keys)
+    key_errors = _KeyErrorLog(keys)
 
     def on_look(loop: PowerLoop) -> None:
         metrics.publish(loop)
-        said.tell()
+        key_errors.log_new()
         if tls is not None:
             tls.look()
 
@@ -167,17 +170,17 @@ def serving_watts(
         yield port
 
 
-class _Mistakes:
-    """Logs once what is wrong with the keys' newest reading."""
+class _KeyErrorLog:
+    """Logger of errors in the mounted keys, once per error."""
 
     def __init__(self, keys: MountedKeys) -> None:
-        self._keys, self._told = keys, ""
+        self._keys, self._logged = keys, ""
 
-    def tell(self) -> None:
-        if self._keys.mistake != self._told:
-            self._told = self._keys.mistake
-            if self._told:
-                log.warning("the mounted keys cannot be used; those before stay", why=self._told)
+    def log_new(self) -> None:
+        if self._keys.mistake != self._logged:
+            self._logged = self._keys.mistake
+            if self._logged:
+                log.warning("the mounted keys cannot be used; the previous ones stay in use", why=self._logged)
 
 
 def power_reporter(
@@ -191,7 +194,7 @@ def power_reporter(
     clocks: Clocks,
     settle_s: float,
 ) -> PowerReporter:
-    """Writes through `applier`, in the event loop of the connection, which is `thread`'s."""
+    """The reporter of power. It writes through `applier`, in the event loop of `thread`, which is the connection's."""
     quiet = replace(applier, concurrency=AT_A_TIME)
 
     def uid(kind: str, name: str) -> str | None:

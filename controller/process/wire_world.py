@@ -1,4 +1,4 @@
-"""Kubernetes put together as a world in the operator: what it sees by, what it writes with, and what it tells."""
+"""Wiring of Kubernetes as the operator's world: what it observes, what it writes, and what it reports."""
 
 import time
 from collections.abc import Mapping
@@ -40,8 +40,8 @@ def kubernetes_world(
     troubles = DeviceTroubles()
 
     def tell(snapshot: Snapshot, plan: Plan, outcome: Outcome, generations: Mapping[str, int]) -> None:
-        said = tuple(decisions_of(plan, outcome, gangs_of(snapshot)))
-        loop.call(lambda: events.say(said))
+        decisions = tuple(decisions_of(plan, outcome, gangs_of(snapshot)))
+        loop.call(lambda: events.say(decisions))
         at_s = time.time()
         jobs = [
             *status_jobs(sightings, snapshot, plan, outcome, generations, at_s),
