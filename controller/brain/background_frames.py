@@ -1,8 +1,9 @@
-"""Slots: places in the brain for deciders that think beside the plan, each by a deadline of its own.
+"""Frames of background results: what a background decider proposes and remembers, as bytes between processes.
 
-A plan never waits for one. Who sits in a slot is a plain class that is given the newest snapshot and what it remembered
-the last time; what it thinks comes back when it is done, and the loop takes it up with the next plan. All that an
-occupant knows is in what it is given, so one that was lost is replaced by another that goes on where it was.
+A slot is the named place in the brain in which one background decider runs beside planning, with its own deadline; a
+plan never waits for it. It receives the newest snapshot and the memory of its last result, and the loop adopts a
+finished proposal with the next plan. Its input holds all that it knows, so a replacement of a lost one continues from
+the same point.
 """
 
 from dataclasses import dataclass
@@ -11,12 +12,12 @@ from controller.brain.frames import Buffer, FrameError, plan_frame, plan_from_fr
 from controller.deciders.background import LARGEST_MEMORY, Occupant, Thought
 
 _LENGTH = 8
-"""Bytes that say how long the memory is, before a thought's plan."""
+"""Size of the memory's length, in bytes, at the start of a result's frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class Idea:
-    """What came out of a slot: a thought's frame, or the reason why there is none."""
+    """Outcome of one run in a slot: the result's frame, or the reason why there is none."""
 
     slot: str
     frame: bytes = b""
@@ -26,33 +27,33 @@ class Idea:
 
 
 def thought_over(occupant: Occupant, frame: Buffer, memory: bytes, deadline_s: float) -> bytes:
-    """The frame of an occupant's thought. Raises ValueError when it wants to remember too much.
+    """The frame of a background decider's result. Raises ValueError when its memory is too large.
 
     frame: a snapshot's.
     """
     thought = occupant.think(snapshot_from_frame(frame), memory, deadline_s)
     if len(thought.memory) > LARGEST_MEMORY:
         raise ValueError(
-            f"{occupant.name} would remember {len(thought.memory):,} bytes; {LARGEST_MEMORY:,} may be kept"
+            f"the memory of {occupant.name} has {len(thought.memory):,} bytes; at most {LARGEST_MEMORY:,} are allowed"
         )
     return thought_frame(thought)
 
 
 def thought_frame(thought: Thought) -> bytes:
-    """The thought, to be read by `thought_from_frame`."""
+    """The frame of a result, to be read by `thought_from_frame`."""
     return len(thought.memory).to_bytes(_LENGTH, "little") + thought.memory + plan_frame(thought.plan)
 
 
 def memory_of(frame: Buffer) -> bytes:
-    """What a thought's frame remembers. Raises FrameError."""
+    """The memory in a result's frame. Raises FrameError."""
     view = memoryview(frame)
     end = _LENGTH + int.from_bytes(view[:_LENGTH], "little")
     if len(view) < end or end > _LENGTH + LARGEST_MEMORY:
-        raise FrameError("a thought that is not whole")
+        raise FrameError("a background result that is cut off")
     return bytes(view[_LENGTH:end])
 
 
 def thought_from_frame(frame: Buffer) -> Thought:
-    """Raises FrameError."""
+    """The result in a frame. Raises FrameError."""
     memory = memory_of(frame)
     return Thought(plan_from_frame(memoryview(frame)[_LENGTH + len(memory) :]), memory)

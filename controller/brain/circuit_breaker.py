@@ -1,24 +1,24 @@
-"""When a brain is asked, when it is left alone, and when it is started anew: pure rules over times and outcomes."""
+"""Circuit breaker and restart backoff of the brain: pure rules over times and outcomes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 FAILURES = 3
-"""So many requests in a row without a plan, and the brain is no longer waited for. Chosen: a planner that is restarted
+"""Requests in a row without a plan after which the brain is no longer waited for. Chosen: a planner that is restarted
 within two seconds costs one or two."""
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 5.0
-"""Between attempts to start. Chosen: a head that comes back is found within 10 s, and a brain that cannot start costs
-a process start now and then."""
+"""Bounds of the wait between attempts to start, in seconds. Chosen: a head that comes back is found within 10 s, and a
+brain that cannot start costs only an occasional process start."""
 SETTLED_S = 60.0
-"""A brain that was up for so long is started at once when it is lost."""
+"""Seconds of running after which a lost brain is started again at once."""
 
 
 @dataclass(slots=True)
 class Trust:
-    """A circuit breaker: counts failures in a row; while it is open, requests are trials that nobody waits for.
+    """Circuit breaker: counts failures in a row; while it is open, requests are trials whose answers no plan waits for.
 
-    A trial costs a controller that plans for itself nothing, so trust comes back with the first plan that is in time.
+    A trial costs a controller that plans locally nothing, so the first plan within its deadline closes the breaker.
     """
 
     failures: int = 0
@@ -26,7 +26,7 @@ class Trust:
 
     @property
     def is_open(self) -> bool:
-        """Whether the brain is not waited for."""
+        """Whether the breaker is open: no plan waits for the brain."""
         return self.distrusted_since_s is not None
 
     def succeeded(self) -> None:
@@ -38,27 +38,27 @@ class Trust:
             self.distrusted_since_s = at_s
 
     def is_lost(self, at_s: float, patience_s: float) -> bool:
-        """Whether a brain that runs has given no plan for so long that a new one is the better bet."""
+        """Whether a running brain has given no plan for longer than `patience_s`, so that it should be replaced."""
         return self.distrusted_since_s is not None and at_s >= self.distrusted_since_s + patience_s
 
 
 @dataclass(slots=True)
 class Retries:
-    """How long to wait before the next start: twice as long each time, spread so that replicas do not move in step.
+    """Backoff between starts: twice as long each time, spread so that replicas do not retry in step.
 
-    chance: a number in 0..1, anew each time.
+    chance: returns a new random number in 0..1 at each call.
     """
 
     chance: Callable[[], float]
     attempts: int = 0
 
     def wait_s(self) -> float:
-        """Before the next attempt, which is counted; half to all of the doubled time."""
+        """Seconds before the next attempt, which is counted; half to all of the doubled time."""
         longest_s = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0**self.attempts)
         self.attempts += 1
         return longest_s * (0.5 + 0.5 * self.chance())
 
     def lived(self, for_s: float) -> None:
-        """A brain was up for so long."""
+        """Records that a brain ran for this many seconds."""
         if for_s >= SETTLED_S:
             self.attempts = 0

@@ -1,4 +1,4 @@
-"""A brain process for tests: a thread at the other end of the stream that plans without Ray, or fails as it is told."""
+"""Fake brain for tests: a thread at the other end of the stream that plans without Ray, or fails on request."""
 
 import socket
 import time
@@ -29,29 +29,30 @@ from controller.brain.wire import (
 from controller.deciders.registry import occupants_of
 
 Mood = Literal["well", "late", "mute", "wrong_request", "wrong_epoch", "garbage", "dead"]
-"""well: plans. late: plans, and answers when `let_go` is set. mute: hears and says nothing, as a frozen process.
-wrong_...: answers another request. garbage: says what is no message. dead: hangs up when it is asked."""
+"""Behaviour of the fake brain. well: plans. late: plans, and answers when `let_go` is set. mute: reads but sends
+nothing, as a frozen process. wrong_...: answers another request. garbage: sends an invalid message. dead: closes the
+stream when a plan is requested."""
 LONG_S = 30.0
 
 
 @dataclass
 class FakeBrain:
-    """A peer whose brains do what `mood` says at that moment."""
+    """Fake brain that behaves as `mood` is at that moment."""
 
     mood: Mood = "well"
     is_reachable: bool = True
     version: str = VERSION
     opened: int = 0
     closed: list[bool] = field(default_factory=list)
-    """For each brain that was let go, whether kindly."""
+    """For each closed brain, whether it was closed kindly."""
     asked: list[Ask] = field(default_factory=list)
     remembered: dict[str, bytes] = field(default_factory=dict)
-    """By slot, what the controller says was remembered."""
+    """Memory by slot, as the controller sent it."""
     let_go: Event = field(default_factory=Event)
 
     def open(self) -> socket.socket:
         if not self.is_reachable:
-            raise ConnectionRefusedError("nobody is there")
+            raise ConnectionRefusedError("no brain listens")
         self.opened += 1
         mine, theirs = socket.socketpair()
         Thread(target=self._live, args=(theirs,), daemon=True).start()
@@ -86,10 +87,10 @@ class FakeBrain:
     def _answer(self, ask: Ask, frame: bytearray, planner: Planner, say: Callable[[Message, bytes], None]) -> None:
         match self.mood:
             case "dead":
-                raise EOFError("as it was told")
+                raise EOFError("fails as requested")
             case "garbage":
                 say(Pong(0), b"")
-                raise WireError("said badly")
+                raise WireError("an invalid message was sent")
             case "late":
                 self.let_go.wait(30.0)
                 self.let_go.clear()

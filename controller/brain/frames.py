@@ -1,9 +1,8 @@
-"""Frames: a snapshot or a plan as one run of bytes, columns untouched, to cross from process to process.
+"""Frames: a snapshot or a plan as one run of bytes, with untouched columns, to be sent between processes.
 
-A frame is a small head (MessagePack, typed) and the columns behind it, each where a processor likes to read it. Reading
-one back copies no column: what comes out is read-only and stands on the frame's own bytes. Nothing in a frame can make
-its reader run code, unlike a pickle: whoever holds the right to write to a cluster reads plans from a process that
-does not.
+A frame is a small head (MessagePack, typed) followed by the columns, each aligned for the processor. Reading one copies
+no column: the result is read-only and refers to the frame's own bytes. Unlike a pickle, a frame cannot make its reader
+run code: a process with the right to write to a cluster reads plans from a process without it.
 
 Size: 60,000 pods on 6,000 nodes, 4 MB, 30 ms to make and read (benchmarks/brain.py).
 """
@@ -21,31 +20,31 @@ from cluster.plans import Certificate, Finding, Phase, Plan, Reason, Refused, Se
 from cluster.snapshot import Snapshot
 
 FORM = 2
-"""Raised whenever a reader of before could misread a frame of now."""
+"""Version of the format, raised whenever an older reader could misread a new frame."""
 OLDEST = 1
-"""Oldest form that is still read: support bundles keep frames across versions. A field that was added since has a
+"""Oldest version that is still read: support bundles keep frames across versions. A field that was added since has a
 default; raise this where one cannot."""
 MARK = b"TNGF"
 ALIGNED = 64
-"""Columns start at multiples of so many bytes: a cache line."""
+"""Alignment of columns, in bytes: a cache line."""
 
 Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
 
 
 class FrameError(ValueError):
-    """These bytes are no frame, or of another version of Tonnage."""
+    """Error for bytes that are no frame, or a frame of another version of Tonnage."""
 
 
 class _Column(msgspec.Struct, array_like=True, frozen=True):
     dtype: str
     shape: tuple[int, ...]
     offset: int
-    """From the first byte behind the head."""
+    """Bytes from the first byte after the head."""
 
 
 _StepHead = tuple[str, msgspec.Raw, Reason]
-"""The action's kind, the action, why."""
+"""Action's kind, encoded action, reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +56,7 @@ class _PhaseHead:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _PlanHead:
-    """A plan whose steps say of what kind their actions are, for a union of dataclasses does not."""
+    """Plan whose steps name their action's kind, because a union of dataclasses does not."""
 
     phases: tuple[_PhaseHead, ...]
     unplaced: tuple[Unplaced, ...]
@@ -69,17 +68,17 @@ class _PlanHead:
 
 
 def snapshot_frame(snapshot: Snapshot) -> bytes:
-    """The snapshot, to be read by `snapshot_from_frame`."""
+    """The frame of a snapshot, to be read by `snapshot_from_frame`."""
     return _frame(snapshot)
 
 
 def snapshot_from_frame(frame: Buffer) -> Snapshot:
-    """Raises FrameError."""
+    """The snapshot in a frame. Raises FrameError."""
     return _read(Snapshot, frame)
 
 
 def plan_frame(plan: Plan) -> bytes:
-    """The plan, to be read by `plan_from_frame`."""
+    """The frame of a plan, to be read by `plan_from_frame`."""
     encode = msgspec.msgpack.Encoder(enc_hook=_no_columns).encode
 
     def head(step: Step) -> _StepHead:
@@ -100,7 +99,7 @@ def plan_from_frame(frame: Buffer, kinds: Sequence[type[Action]] = ACTIONS) -> P
     def step(head: _StepHead) -> Step:
         name, action, reason = head
         if name not in decoders:
-            raise FrameError(f"a plan with an action {name!r}; the brain runs another version of Tonnage")
+            raise FrameError(f"the plan has an unknown action {name!r}; the brain runs another version of Tonnage")
         return Step(decoders[name].decode(action), reason)
 
     try:
@@ -114,7 +113,7 @@ def plan_from_frame(frame: Buffer, kinds: Sequence[type[Action]] = ACTIONS) -> P
             cut_short=read.cut_short,
         )
     except msgspec.MsgspecError as error:
-        raise FrameError(f"a plan that cannot be read: {error}") from error
+        raise FrameError(f"the plan cannot be read: {error}") from error
 
 
 def _frame(what: object) -> bytes:
@@ -145,7 +144,7 @@ def _frame(what: object) -> bytes:
 def _read(kind: type[T], frame: Buffer) -> T:
     view = memoryview(frame).toreadonly()
     if bytes(view[:4]) != MARK or not OLDEST <= int.from_bytes(view[4:8], "little") <= FORM:
-        raise FrameError("no frame, or one of another version of Tonnage; run one version everywhere")
+        raise FrameError("not a frame, or a frame of another version of Tonnage; run one version everywhere")
     length = int.from_bytes(view[8:16], "little")
     columns = view[_padded(16 + length) :]
 
@@ -159,16 +158,16 @@ def _read(kind: type[T], frame: Buffer) -> T:
     try:
         return msgspec.msgpack.Decoder(kind, dec_hook=inside).decode(view[16 : 16 + length])
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
-        raise FrameError(f"a frame that cannot be read: {error}") from error
+        raise FrameError(f"the frame cannot be read: {error}") from error
 
 
 def _column(column: _Column, columns: memoryview) -> np.ndarray[Any, Any]:
     dtype = np.dtype(column.dtype)
     if dtype.hasobject:
-        raise FrameError("a column of objects")
+        raise FrameError("the frame has a column of objects")
     count = int(np.prod(column.shape, dtype=np.int64))
     if column.offset < 0 or column.offset + count * dtype.itemsize > len(columns):
-        raise FrameError("a column that the frame does not hold whole")
+        raise FrameError("the frame has a column that is cut off")
     flat: np.ndarray[Any, Any] = np.frombuffer(columns, dtype, count, column.offset)
     return flat.reshape(column.shape)
 

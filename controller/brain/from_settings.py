@@ -1,4 +1,4 @@
-"""The brain and the guard that settings ask for: one for the operator, `tonnage plan`, the simulator and scenarios."""
+"""Brain and guard as the settings configure them, for the operator, `tonnage plan`, the simulator and scenarios."""
 
 import time
 from collections.abc import Callable
@@ -21,10 +21,10 @@ from placement.mix.planner import MixSettings
 
 
 def decisions_from(settings: OperatorSettings, *, awaits_pods: bool = True, explain: bool = False) -> Decisions:
-    """Settings of all deciders. Only here are they put together.
+    """Settings of all deciders. This is the only place that assembles them.
 
-    awaits_pods: whether services' pods come into being only after they were scaled, as on a cluster. explain: whether
-    plans say what another GPU or SLO would save; it changes no action.
+    awaits_pods: whether services' pods are created only after the service was scaled, as on a cluster. explain: whether
+    plans report what another GPU or SLO would save; it changes no action.
     """
     return Decisions(
         within_s=settings.plan_deadline_s,
@@ -42,7 +42,7 @@ def decisions_from(settings: OperatorSettings, *, awaits_pods: bool = True, expl
 
 
 def limits_from(settings: OperatorSettings) -> Limits:
-    """How much the guard lets one plan do."""
+    """Limits of the guard on one plan."""
     return Limits(**settings.limits.model_dump())
 
 
@@ -54,10 +54,10 @@ def brain_from(
     epoch: Callable[[], int] = lambda: 1,
     sections: Sections = SECTIONS,
 ) -> InlineBrain | RayBrain:
-    """The brain in the mode of the settings. One on Ray starts when it leads (`RayBrain.lead`).
+    """The brain in the configured mode. One on Ray starts when its replica leads (`RayBrain.lead`).
 
-    decisions: those of the settings, where nothing else is given. epoch: of the Lease under which its plans are
-    used. sections: the order of deciders.
+    decisions: those of the settings by default. epoch: of the Lease under which its plans are used. sections: the order
+    of deciders.
     """
     decisions = decisions_from(settings) if decisions is None else decisions
     if settings.brain.mode == "inline":

@@ -1,4 +1,4 @@
-"""The brain that plans in this process."""
+"""Inline brain, which plans in this process."""
 
 from dataclasses import dataclass, field
 
@@ -14,12 +14,12 @@ from controller.deciders.registry import SECTIONS, Sections
 
 @dataclass(frozen=True, slots=True)
 class InlineBrain:
-    """Calls the deciders in this process."""
+    """Brain that calls the deciders in this process."""
 
     decisions: Decisions
     clock: Clock
     warmth: Warmth = field(default_factory=Warmth)
-    """What planning in batches keeps from one plan to the next."""
+    """Memory of batch planning, kept from one plan to the next."""
     background: Background = field(default_factory=no_background)
     sections: Sections = SECTIONS
 

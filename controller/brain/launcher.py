@@ -1,4 +1,4 @@
-"""How a controller comes to a brain process: a child of its own, or a server beside the head of a Ray cluster."""
+"""Launcher of the brain process: a child of the controller, or a server beside the head of a Ray cluster."""
 
 import os
 import shutil
@@ -20,31 +20,31 @@ from controller.brain.wire import prove
 
 CONNECT_S = 3.0
 FAREWELL_S = 5.0
-"""For a child to end after its stream was closed; then it is killed with all that it started."""
+"""Seconds for a child to end after its stream was closed; then it is killed with all processes that it started."""
 
 
 class Peer(Protocol):
-    """A brain process as one end of a stream."""
+    """Brain process, seen as one end of a stream."""
 
     def open(self) -> socket.socket:
-        """A stream to a process that expects to be told how to begin. Raises OSError."""
+        """A stream to a process that expects `Begin` as its first message. Raises OSError."""
         ...
 
     def close(self, *, kindly: bool) -> None:
-        """Let the process go; not kindly: kill it, for it does not listen any more."""
+        """Ends the process; not kindly: kills it, because it no longer responds."""
         ...
 
 
 @dataclass(slots=True)
 class ChildBrain:
-    """A child process in a session of its own, with a folder of its own that goes with it."""
+    """Child process in an OS session of its own, with a folder of its own that is deleted with it."""
 
     start: RayStart = field(default_factory=lambda: RayStart(folder=""))
     process: "subprocess.Popen[bytes] | None" = None
     command: tuple[str, ...] = (sys.executable, "-m", "controller.brain.on_ray.process")
     given: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     folder: str = ""
-    """Where the child that runs keeps Ray's files."""
+    """Folder of the running child, for Ray's files."""
 
     def open(self) -> socket.socket:
         self.close(kindly=False)
@@ -58,23 +58,23 @@ class ChildBrain:
         return mine
 
     def adopt(self, stream: socket.socket) -> Callable[[], None]:
-        """Give a stream to a new child; what comes back ends it. The stream stays the caller's to close."""
+        """Gives a stream to a new child; returns a function that ends it. The caller still has to close the stream."""
         self.process = self._born(stream)
         return lambda: self.close(kindly=False)
 
     def _born(self, stream: socket.socket) -> "subprocess.Popen[bytes]":
-        # The path of Ray's sockets in it must stay under 107 characters, so it lies directly in the temporary folder.
+        # Paths of Ray's sockets in it must stay under 107 characters, so it is directly in the temporary folder.
         self.folder = tempfile.mkdtemp(prefix="tng")
         start = replace(self.start, folder=self.folder)
-        words = ["--socket", str(stream.fileno()), "--parent", str(os.getpid())]
-        words += ["--start", msgspec.json.encode(start).decode()]
+        options = ["--socket", str(stream.fileno()), "--parent", str(os.getpid())]
+        options += ["--start", msgspec.json.encode(start).decode()]
         return subprocess.Popen(  # noqa: S603 - our own module
-            [*self.command, *words],
+            [*self.command, *options],
             pass_fds=[stream.fileno()],
             env=environment(start, self.given),
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,  # Ray writes there what nobody asked for; tracebacks go to ours
+            stdout=subprocess.DEVNULL,  # Ray's own output is not needed; tracebacks go to our stderr
             start_new_session=True,
         )
 
@@ -83,7 +83,7 @@ class ChildBrain:
             if kindly:
                 with suppress(subprocess.TimeoutExpired):
                     self.process.wait(FAREWELL_S)
-            # Also when it has ended: what it started is in its session, and nothing of it may stay behind.
+            # Also when it has ended: processes that it started are in its OS session, and none of them may remain.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
@@ -95,12 +95,12 @@ class ChildBrain:
 
 @dataclass(slots=True)
 class RemoteBrain:
-    """A brain server (controller/brain/server.py); it starts a brain for each controller that connects."""
+    """Connection to a brain server (controller/brain/server.py), which starts a brain for each controller."""
 
     address: str
     """`host:port`."""
     secret: Callable[[], bytes]
-    """Read anew for each connection, so that a Secret may be rotated."""
+    """Function that reads the token, for each connection again, so that a Secret may be rotated."""
     stream: socket.socket | None = None
 
     def open(self) -> socket.socket:
@@ -124,7 +124,7 @@ class RemoteBrain:
 
 
 def keep_alive(stream: socket.socket) -> None:
-    """Let the end of a peer's machine show as the end of the stream, within 20 s."""
+    """Configures TCP keepalive, so that the loss of the other machine ends the stream within 20 s."""
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5)
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
@@ -133,11 +133,11 @@ def keep_alive(stream: socket.socket) -> None:
 
 
 def secret_from(path: Path) -> bytes:
-    """The token of a file, without the line's end. Raises ConnectionError when there is none."""
+    """The token in a file, without the line end. Raises ConnectionError when there is none."""
     try:
         secret = path.read_bytes().strip()
     except OSError as error:
         raise ConnectionError(f"the brain's token cannot be read: {error}") from error
     if len(secret) < 16:
-        raise ConnectionError(f"the brain's token in {path} has {len(secret)} bytes; 16 are the least")
+        raise ConnectionError(f"the brain's token in {path} has {len(secret)} bytes; it needs at least 16")
     return secret

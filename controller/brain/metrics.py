@@ -1,4 +1,4 @@
-"""What the metrics say of the brain: counted where it happens, told here after each cycle."""
+"""Metrics of the brain: counted where events happen, published after each cycle."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ Labels = tuple[str, ...]
 
 @dataclass(slots=True)
 class BrainTeller:
-    """Remembers what it has told, for counters only rise by what is new."""
+    """Publisher of the brain's metrics. It remembers published counts, because counters rise only by the difference."""
 
     meter: Meter
     told: dict[str, Counter[Labels]] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class BrainTeller:
         meter.set("tonnage_brain_handover_seconds", counts.handover_s)
 
     def _rise(self, name: str, now: Mapping[str, int] | Mapping[tuple[str, str], int]) -> None:
-        """now: by label, by labels, or by "" where there is none."""
+        """Raises a counter to the counts `now`: by label, by labels, or by "" where there is none."""
         counted: Counter[Labels] = Counter()
         for label, count in now.items():
             counted[(label,) if isinstance(label, str) else label] = count

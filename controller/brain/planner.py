@@ -1,4 +1,4 @@
-"""A planner: decides on frames, the whole plan at once or the part of it that falls to one of several planners."""
+"""Planner: decides on frames, either the whole plan at once or the part of one of several planners."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -15,12 +15,12 @@ from controller.deciders.registry import SECTIONS
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Plain, and with no past that matters: a new one in place of one that was lost only begins cold."""
+    """Planner without state that matters: a replacement of a lost one only starts cold."""
 
     decisions: Decisions
     clock: Clock = time.monotonic
     warmth: Warmth = field(default_factory=Warmth)
-    """What planning in batches keeps; a planner without it takes longer, and its plans cost about the same."""
+    """Memory of batch planning; without it a planner takes longer, and its plans cost about the same."""
 
     def plan(self, frame: Buffer, deadline_s: float) -> bytes:
         """The frame of the planners' section of the plan, for the snapshot in `frame`."""
@@ -29,9 +29,9 @@ class Planner:
     def stage(
         self, number: int, frame: Buffer, so_far: Buffer, part: int, parts: int, deadline_s: float
     ) -> list[bytes]:
-        """What the stage with this number adds to the plan so far: see `stage_plans`.
+        """The frames of what a stage adds to the plan so far: see `stage_plans`. number: of the stage.
 
-        Every planner divides the cluster for itself: that costs less than sending each its share.
+        Every planner divides the cluster itself: that costs less than sending each planner its share.
         """
         asked, snapshot = self._asked(deadline_s), snapshot_from_frame(frame)
         plans = stage_plans(SECTIONS.stages[number], snapshot, plan_from_frame(so_far), asked, part=part, parts=parts)
@@ -47,10 +47,7 @@ def nothing_planned() -> bytes:
 
 
 def joined(so_far: Buffer, parts: Iterable[Sequence[Buffer]]) -> bytes:
-    """The plan so far with a stage's, shares in the order in which one planner alone would have decided on them.
-
-    parts: by planner, as `Planner.stage` gave it.
-    """
+    """The plan so far with a stage's plans, joined in the order in which a single planner would have decided."""
     plan, by_planner = plan_from_frame(so_far), list(parts)
     for turn in range(max(map(len, by_planner), default=0)):
         for mine in by_planner:

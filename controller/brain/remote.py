@@ -1,7 +1,7 @@
-"""The brain on Ray, as the loop sees it: a plan by the deadline, from Ray or, while that is away, from this process.
+"""Brain on Ray, the remote planner process: a plan by the deadline, from Ray or, while Ray is away, from this process.
 
-A Ray outage costs optimality, never function: past the deadline, or while there is no brain, the local heuristic plans
-at once. This file imports no Ray; a process of its own does (controller/brain/on_ray/process.py).
+A Ray outage costs optimality, never function: past the deadline, or without a brain, the local heuristic plans at once.
+This file does not import Ray; a separate process does (controller/brain/on_ray/process.py).
 """
 
 from collections import Counter
@@ -25,41 +25,41 @@ from controller.ports import PLANNED_LOCALLY
 log = structlog.get_logger(__name__)
 
 LOCAL_POLICY = "bestfit"
-"""Of the packing policies the quickest that leaves little unused (benchmarks/scale.py)."""
+"""Packing policy of local plans: the quickest one that leaves little unused (benchmarks/scale.py)."""
 LOCAL_S = 0.5
-"""The local heuristic's own deadline, and its measure of work. A plan then comes within a second of the one that was
-asked for, also on a machine that is busy with starting Ray anew (benchmarks/chaos.py)."""
-OUT_OF_TIME = Reason("BrainOutOfTime", "the brain gave no plan in time, so the local heuristic made one")
+"""Deadline of the local heuristic, in seconds, which also sets its amount of work. A local plan then follows within a
+second of the deadline, also on a machine that is busy with restarting Ray (benchmarks/chaos.py)."""
+OUT_OF_TIME = Reason("BrainOutOfTime", "the brain gave no plan by the deadline, so the local heuristic made one")
 LASTING = ("away", "starting", "distrusted")
-"""Why there is no plan from Ray for a while. A single plan that came too late is counted, not told in a status, which
-would change twice for it."""
+"""Reasons for which Ray gives no plans for a while. A single late plan is only counted: a status would change twice for
+it."""
 
 
 @dataclass(slots=True)
 class BrainCounts:
-    """What became of requests, since the start; for the metrics."""
+    """Outcomes of requests since the start, for the metrics."""
 
     plans: Counter[str] = field(default_factory=Counter)
-    """By who planned: `ray`, `local`."""
+    """Plans by planner: `ray`, `local`."""
     fallbacks: Counter[str] = field(default_factory=Counter)
-    """Plans made locally, by why."""
+    """Plans made locally, by reason."""
     handover_s: float = 0.0
-    """To turn the last snapshot into a frame."""
+    """Seconds to turn the last snapshot into a frame."""
     latency_s: float = 0.0
-    """From the last snapshot to its plan, whoever made it."""
+    """Seconds from the last snapshot to its plan, by either planner."""
 
 
 @dataclass(slots=True)
 class RayBrain:
-    """Asks the brain process; plans locally when that has no plan in time."""
+    """Brain that requests plans from the brain process, and plans locally when it has none by the deadline."""
 
     link: Link
     decisions: Decisions
     clock: Clock
     epoch: Callable[[], int]
-    """Of the Lease under which this process writes."""
+    """Function that returns the epoch of the Lease under which this process writes."""
     sections: Sections = SECTIONS
-    """Order of deciders in this process. The planners' own section is asked of Ray, which has the product's."""
+    """Order of deciders in this process. Planners on Ray always use the product's order for their own section."""
     counts: BrainCounts = field(default_factory=BrainCounts)
     background: Background = field(init=False)
 
@@ -78,7 +78,7 @@ class RayBrain:
         return whole_plan(snapshot, self.decisions, lambda seen: self._planned(seen, over_at_s), adopt, self.sections)
 
     def _planned(self, snapshot: Snapshot, over_at_s: float) -> Plan:
-        """The planners' section: from Ray, or else from here."""
+        """The planners' section of the plan: from Ray, or else from this process."""
         began_s = self.clock()
         try:
             found = self._from_ray(snapshot, over_at_s - began_s, began_s)
@@ -91,7 +91,7 @@ class RayBrain:
         return self.link.standing
 
     def lead(self, *, leads: bool) -> None:
-        """Only who leads plans: a replica that stands by keeps no brain."""
+        """Starts the brain of a replica that leads; a replica that stands by keeps none."""
         self.link.want(wanted=leads)
 
     def close(self) -> None:
@@ -123,10 +123,12 @@ class RayBrain:
             plan = replace(plan, cut_short=(*plan.cut_short, OUT_OF_TIME))
         if why.code not in LASTING:
             return plan
-        # The same words as long as it lasts: a status that names each attempt would be written for each.
-        return _told(plan, Reason(PLANNED_LOCALLY, "planned by the local heuristic while the brain is not available"))
+        # Constant words while this lasts: a status that named each attempt would be written for each.
+        return _with_note(
+            plan, Reason(PLANNED_LOCALLY, "planned by the local heuristic while the brain is not available")
+        )
 
 
-def _told(plan: Plan, note: Reason) -> Plan:
-    """The plan, with the note on each service's, where its status tells of it."""
+def _with_note(plan: Plan, note: Reason) -> Plan:
+    """The plan with the note on each service, so that its status shows it."""
     return replace(plan, services=tuple(replace(each, notes=(*each.notes, note)) for each in plan.services))

@@ -1,8 +1,8 @@
-"""The brain server: beside the head of a Ray cluster it waits for a controller and gives it a brain process.
+"""Brain server: runs beside the head of a Ray cluster and starts a brain process for the controller that connects.
 
-The controller's pod holds the right to write to the cluster, so it must not be a Ray node: whoever may call Ray may run
-code on all of its nodes. It connects here instead, shows that it knows the token, and gets a child process of this
-server at the other end of its stream. Nothing that comes back can do more than be read as a plan.
+The controller's pod has the right to write to the cluster, so it must not be a Ray node: a caller of Ray may run code
+on all of its nodes. It connects to this server instead, proves that it knows the token, and gets a child process of the
+server at the other end of its stream. Data that comes back is only read as a plan.
 """
 
 import socket
@@ -20,17 +20,18 @@ log = structlog.get_logger(__name__)
 
 PROOF_S = 5.0
 AT_A_TIME = 32
-"""Connections that may be at their proof; more are refused, so that nobody can fill this process."""
+"""Most connections that may be proving their token at once; more are refused, so that no client can exhaust this
+process."""
 
 Give = Callable[[socket.socket], Callable[[], None]]
-"""Give a stream to a brain of its own; what comes back ends that."""
+"""Function that gives a stream to a new brain; it returns a function that ends that brain."""
 
 
 @dataclass(slots=True)
 class BrainServer:
-    """One brain at a time: a controller that connects takes the place of the one before it.
+    """Server of one brain at a time: a controller that connects replaces the previous one.
 
-    There is one leader. The one before it has died, or lost its Lease and its connection without having noticed yet.
+    There is one leader. The previous one has died, or has lost its Lease and its connection without noticing yet.
     """
 
     secret: Callable[[], bytes]
@@ -40,8 +41,8 @@ class BrainServer:
     _proven: "SimpleQueue[socket.socket | None]" = field(default_factory=SimpleQueue)
 
     def serve(self, listener: socket.socket) -> None:
-        """Until the listener is closed; then the brain that runs is ended."""
-        # One thread for all brains, that lives as long as they: the kernel ends a child with the thread that made it.
+        """Serves until the listener is closed; then ends the running brain."""
+        # One thread for all brains that outlives them: the kernel ends a child with the thread that created it.
         giver = Thread(target=self._give_all, name="brains")
         giver.start()
         while True:
@@ -69,14 +70,14 @@ class BrainServer:
             log.warning("a controller was refused", peer=peer, why=str(error))
             stream.close()
         else:
-            log.info("a controller has come", peer=peer)
+            log.info("a controller connected", peer=peer)
             self._proven.put(stream)
         finally:
             with self._lock:
                 self._proving -= 1
 
     def _give_all(self) -> None:
-        """A brain for each controller that has proven itself, in their order."""
+        """Starts a brain for each controller that has proven its token, in their order."""
         end: Callable[[], None] | None = None
         while (stream := self._proven.get()) is not None:
             if end is not None:

@@ -1,4 +1,4 @@
-"""One brain's life as its link sees it: what comes from its stream, what goes into it, and when it is of no use."""
+"""Session of one brain: reads and writes its stream, and detects when the brain is of no use."""
 
 import socket
 from collections import deque
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from controller.brain.wire import Inbox, Message, WireError
 
 SILENT_S = 5.0
-"""A brain that says nothing for so long is frozen; it answers pings also while it plans."""
+"""Seconds without a message after which a brain counts as frozen; it answers pings also while it plans."""
 UP_WITHIN_S = 40.0
-"""From its start to its planners; measured 7 s, on a busy machine 20."""
+"""Seconds from its start until its planners must be up; measured 7 s, on a busy machine 20."""
 
 
 class BrainLost(Exception):  # noqa: N818 - an ordinary turn in a brain's life
-    """This brain is given up. The reason is one word, for metrics."""
+    """Error that ends a brain's session. The reason is one word, for metrics."""
 
     def __init__(self, reason: str, words: str) -> None:
         super().__init__(words)
@@ -23,7 +23,7 @@ class BrainLost(Exception):  # noqa: N818 - an ordinary turn in a brain's life
 
 @dataclass(slots=True)
 class Life:
-    """One brain's stream, from its start. Instants are of the link's clock."""
+    """Session of one brain, from its start. Instants are on the link's clock."""
 
     stream: socket.socket
     began_s: float
@@ -34,11 +34,11 @@ class Life:
     out: deque[memoryview] = field(default_factory=deque)
 
     def say(self, message: Iterable[memoryview]) -> None:
-        """Goes out when the stream takes it."""
+        """Queues a message, to be sent when the stream accepts it."""
         self.out.extend(message)
 
     def read(self, now_s: float) -> Iterator[tuple[Message, bytes]]:
-        """What has come. Raises BrainLost."""
+        """Messages that have arrived. Raises BrainLost."""
         try:
             data = self.stream.recv(1 << 20)
         except BlockingIOError:
@@ -54,7 +54,7 @@ class Life:
             raise BrainLost("garbled", str(error)) from error
 
     def write(self) -> None:
-        """As much of what waits as the stream takes now. Raises BrainLost."""
+        """Sends as much of the queue as the stream accepts now. Raises BrainLost."""
         try:
             while self.out:
                 sent = self.stream.send(self.out[0])
@@ -68,7 +68,7 @@ class Life:
             raise BrainLost("ended", f"the brain's process is gone: {error}") from error
 
     def check(self, now_s: float) -> None:
-        """Raises BrainLost when it does not come up, or is silent."""
+        """Raises BrainLost when the brain does not come up, or is silent."""
         if self.up_at_s is None:
             if now_s >= self.began_s + UP_WITHIN_S:
                 raise BrainLost("unready", f"the brain was not up within {UP_WITHIN_S:.0f} s")

@@ -1,4 +1,4 @@
-"""How it stands with a brain, and with a request to it."""
+"""State of a brain, and of a request to it."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ State = Literal["away", "starting", "up"]
 
 @dataclass(frozen=True, slots=True)
 class OpenRequest:
-    """A request to the brain that has not been answered."""
+    """Request to the brain that has not been answered."""
 
     request: int
     epoch: int
@@ -26,7 +26,7 @@ class OpenRequest:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a request brought: a plan's frame, or the reason why there is none."""
+    """Outcome of a request: a plan's frame, or the reason why there is none."""
 
     plan: bytes = b""
     reason: str = ""
@@ -35,30 +35,30 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How it stands with the brain."""
+    """State of the brain."""
 
     state: State = "away"
     trusted: bool = True
     ray: str = ""
-    """Its version."""
+    """Version of Ray."""
     starts: int = 0
-    """Processes that were started, or servers that were connected to."""
+    """Number of processes started, or of servers connected to."""
     losses: Counter[str] = field(default_factory=Counter)
-    """Why brains were given up: `ended`, `silent`, `useless`, `unready`, `refused`, `unreachable`, `garbled`."""
+    """Lost brains by reason: `ended`, `silent`, `useless`, `unready`, `refused`, `unreachable`, `garbled`."""
     why: str = UNWANTED
-    """In words, why it is not up."""
+    """Explanation why it is not up, in words."""
     planners_up: int = 0
     planner_restarts: int = 0
     planner_processes: tuple[int, ...] = ()
     late: int = 0
-    """Answers that came too late, or belonged to an earlier term."""
+    """Answers that came after their deadline, or belonged to an earlier Lease epoch."""
     slots_up: tuple[str, ...] = ()
     start_s: float = 0.0
-    """How long the last start took."""
+    """Seconds that the last start took."""
 
 
 def planners_of(message: Ready | Pong) -> dict[str, Any]:
-    """What a brain tells of its planners and slots, as fields of `Standing`."""
+    """State of planners and slots in a brain's message, as fields of `Standing`."""
     if isinstance(message, Ready):
         return {"planners_up": message.planners, "planner_restarts": 0, "planner_processes": message.processes}
     return {

@@ -1,7 +1,7 @@
-"""The link: one thread that keeps a brain process at hand, speaks with it, and starts a new one when it is of no use.
+"""Link to the brain: one thread that keeps a brain process, exchanges messages with it, and replaces it when necessary.
 
-Whoever plans hands it a frame and waits for the answer as long as the plan's deadline allows, never longer. Nothing in
-here waits for the other process: a frozen brain shows by its silence.
+The planning thread passes it a frame and waits for the answer until the plan's deadline, never longer. Nothing in here
+waits for the other process: a frozen brain is detected by its silence.
 """
 
 import selectors
@@ -43,13 +43,13 @@ log = structlog.get_logger(__name__)
 
 PING_EVERY_S = 1.0
 PATIENCE_S = 10.0
-"""So long after it lost all trust a brain that still runs is replaced."""
+"""Seconds after the circuit breaker opened until a brain that still runs is replaced."""
 TICK_S = 0.25
 IDLE_S = 3600.0
 
 
 class Link:
-    """Keeps one brain while one is wanted. May be called from one thread besides its own."""
+    """Link that keeps one brain while one is wanted. May be called from one thread besides its own."""
 
     def __init__(
         self, peer: Peer, decisions: Decisions, chance: Callable[[], float], clock: Clock = time.monotonic
@@ -78,30 +78,30 @@ class Link:
             return replace(self._standing, trusted=not self._trust.is_open)
 
     def ask(self, frame: bytes, epoch: int, deadline_s: float) -> Reply:
-        """The brain's plan, or why there is none, within `deadline_s`."""
+        """The brain's plan, or the reason why there is none, within `deadline_s`."""
         with self._changed:
             if self._standing.state != "up":
                 return Reply(reason=self._standing.state, words=self._standing.why)
             if self._trust.is_open:
                 self._begin_trial(frame, epoch, deadline_s)
-                return Reply(reason="distrusted", words="its last plans did not come in time; it is on trial")
+                return Reply(reason="distrusted", words="its last plans missed their deadlines; it is on trial")
             asked = self._send_request(frame, epoch, deadline_s)
             self._changed.wait_for(lambda: self._reply is not None or self._open is not asked, deadline_s)
             reply, self._reply = self._reply, None
             if reply is None and self._open is asked:
-                reply = Reply(reason="deadline", words="the brain was not done in time")
+                reply = Reply(reason="deadline", words="the brain missed the deadline")
                 self._trust.failed(self._clock())
             self._open = None
             return reply or Reply(reason="lost", words=self._standing.why or "the brain was lost while it planned")
 
     def ideas(self) -> list[Idea]:
-        """What has come out of slots since the last call: the newest of each, and each once."""
+        """New outcomes of slots since the last call: the newest of each slot, each returned once."""
         with self._changed:
             ideas, self._ideas = list(self._ideas.values()), {}
             return ideas
 
     def remember(self, slot: str, memory: bytes) -> None:
-        """What the occupant of a slot shall be given, also by brains after this one."""
+        """Sets the memory that the decider of a slot receives, also in later brains."""
         with self._changed:
             if self._memories.get(slot) != memory:
                 self._memories[slot] = memory
@@ -110,20 +110,20 @@ class Link:
         self._poke()
 
     def want(self, *, wanted: bool) -> None:
-        """Whether there shall be a brain; at first not."""
+        """Sets whether there should be a brain; at first there should not."""
         with self._changed:
             self._wanted = wanted
         self._poke()
 
     def close(self) -> None:
-        """End the brain and this thread."""
+        """Ends the brain and this thread."""
         with self._changed:
             self._ends = True
         self._poke()
         self._thread.join(10.0)
 
     def _begin_trial(self, frame: bytes, epoch: int, deadline_s: float) -> None:
-        """A request that nobody waits for, unless one is under way. Its plan in time brings trust back."""
+        """Sends a trial request, unless one is under way. Its plan within the deadline closes the circuit breaker."""
         asked = self._open
         if asked is None or asked.is_over(self._clock()):
             self._send_request(frame, epoch, deadline_s)
@@ -153,7 +153,7 @@ class Link:
             self._woken.close()
 
     def _live_once(self) -> None:
-        """One brain, from its start to its end."""
+        """Runs one brain, from its start to its end."""
         began_s = self._clock()
         self._tell(state="starting", why="the brain is starting", starts=self._standing.starts + 1)
         try:
@@ -173,12 +173,12 @@ class Link:
             self._forget(state="away", why=UNWANTED)
 
     def _speak(self, life: Life) -> None:
-        """Until the link is to end. Raises BrainLost."""
+        """Exchanges messages until the brain is no longer wanted. Raises BrainLost."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._woken, selectors.EVENT_READ)
             selector.register(life.stream, selectors.EVENT_READ)
             while self._is_wanted():
-                self._take_up(life)
+                self._queue_messages(life)
                 wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if life.out else 0)
                 selector.modify(life.stream, wanted)
                 for key, events in selector.select(TICK_S):
@@ -193,8 +193,8 @@ class Link:
                         life.write()
                 self._look(life)
 
-    def _take_up(self, life: Life) -> None:
-        """What is to be said goes out, once the brain listens."""
+    def _queue_messages(self, life: Life) -> None:
+        """Queues pending messages and pings, once the brain is up."""
         now_s = self._clock()
         if self._standing.state == "up":
             with self._changed:
@@ -226,7 +226,7 @@ class Link:
             case Failed():
                 self._end_request(message.request, message.epoch, Reply(reason=message.reason, words=message.words))
             case _:
-                raise BrainLost("garbled", f"a brain does not say {type(message).__name__}")
+                raise BrainLost("garbled", f"unexpected message from the brain: {type(message).__name__}")
 
     def _keep(self, idea: Idea) -> None:
         try:
@@ -256,7 +256,7 @@ class Link:
         """Raises BrainLost when the brain is of no use."""
         now_s = self._clock()
         if life.up_at_s is not None and self._trust.is_lost(now_s, PATIENCE_S):
-            raise BrainLost("useless", f"no plan came in time for {PATIENCE_S:.0f} s")
+            raise BrainLost("useless", f"no plan met its deadline for {PATIENCE_S:.0f} s")
         life.check(now_s)
 
     def _lose(self, reason: str, words: str, began_s: float) -> None:
@@ -266,7 +266,7 @@ class Link:
         self._forget(state="away", why=words, losses=self._standing.losses + Counter([reason]))
 
     def _forget(self, **changes: object) -> None:
-        """Nothing is under way with the brain that was; the next one is another."""
+        """Resets all requests of the lost brain; the next brain knows nothing of them."""
         with self._changed:
             self._standing = replace(self._standing, **changes, planners_up=0, planner_processes=(), slots_up=())  # type: ignore[arg-type]
             self._open = self._reply = None
@@ -284,7 +284,7 @@ class Link:
         return self._wanted and not self._ends
 
     def _wait(self, for_s: float) -> None:
-        """So long, or until it is wanted otherwise than now."""
+        """Waits for this many seconds, or until `want` or `close` changes what is wanted."""
         was_wanted, over_at_s = self._is_wanted(), self._clock() + for_s
         with selectors.DefaultSelector() as selector:
             selector.register(self._woken, selectors.EVENT_READ)

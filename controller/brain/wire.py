@@ -1,8 +1,7 @@
-"""The words that a controller and its brain process exchange, and how they stand on a stream of bytes.
+"""Wire protocol between a controller and its brain process, and its layout on a byte stream.
 
-A message is a small head (MessagePack, typed) and a body that only snapshots and plans have: their frame. Each way is
-one stream, in order, and everything carries the number of the request that it belongs to, so that an answer that comes
-too late is known for what it is.
+A message is a small head (MessagePack, typed) and, for snapshots, plans and memories, a body: a frame or a memory. Each
+direction is one stream, in order. Every message names the request that it belongs to, so a late answer is recognized.
 """
 
 import hmac
@@ -17,24 +16,24 @@ import msgspec
 from controller.deciders.decisions import Decisions
 
 PROTOCOL = 2
-"""Raised whenever two versions could misunderstand each other."""
+"""Version of the protocol, raised whenever two versions could misunderstand each other."""
 LARGEST_BODY = 1 << 30
-"""Bytes. A snapshot of a million pods has a tenth of it; a peer that announces more is broken."""
+"""Largest body, in bytes. A snapshot of a million pods has a tenth of it; a process that announces more is broken."""
 LARGEST_HEAD = 1 << 20
 _START = 12
-"""Bytes before a head: its length (4), the body's length (8), little endian."""
+"""Size of a message's start, in bytes: the head's length (4) and the body's length (8), little endian."""
 _NONCE = 32
 
 
 class WireError(ConnectionError):
-    """What arrived is not what a brain or a controller says: the connection is of no use any more."""
+    """Error for data that is no valid message: the connection cannot be used any more."""
 
 
 class Begin(msgspec.Struct, tag=True, frozen=True):
-    """Controller to brain, first of all: how is to be decided."""
+    """Controller to brain, as the first message: the settings of all deciders."""
 
     version: str
-    """Tonnage's; both ends run the same one, or the brain refuses."""
+    """Version of Tonnage; both ends run the same one, or the brain refuses."""
     decisions: Decisions
     protocol: int = PROTOCOL
 
@@ -45,28 +44,28 @@ class Ready(msgspec.Struct, tag=True, frozen=True):
     version: str
     ray: str
     nodes: int
-    """Of the Ray cluster."""
+    """Number of nodes of the Ray cluster."""
     planners: int
     took_s: float
-    """From the start of the process."""
+    """Seconds from the start of the process."""
     processes: tuple[int, ...] = ()
-    """Ids of the planners' processes; for people and for tests that end them."""
+    """Process ids of the planners, for people and for tests that end them."""
 
 
 class Refuse(msgspec.Struct, tag=True, frozen=True):
-    """Brain to controller: it cannot begin, and trying again alone will not help."""
+    """Brain to controller: it cannot start, and a retry alone will not help."""
 
     why: str
 
 
 class Ask(msgspec.Struct, tag=True, frozen=True):
-    """Controller to brain, with the snapshot's frame: a plan, please."""
+    """Controller to brain, with the snapshot's frame: request for a plan."""
 
     request: int
     epoch: int
-    """Of the controller's Lease: an answer to a request of an earlier term is never used."""
+    """Epoch of the controller's Lease: an answer to a request of an earlier epoch is never used."""
     deadline_s: float
-    """From when the request was written."""
+    """Seconds from when the request was sent."""
 
 
 class Answer(msgspec.Struct, tag=True, frozen=True):
@@ -75,7 +74,7 @@ class Answer(msgspec.Struct, tag=True, frozen=True):
     request: int
     epoch: int
     took_s: float
-    """In the brain, from the request's arrival."""
+    """Seconds in the brain, from the request's arrival."""
 
 
 class Failed(msgspec.Struct, tag=True, frozen=True):
@@ -89,38 +88,38 @@ class Failed(msgspec.Struct, tag=True, frozen=True):
 
 
 class Remember(msgspec.Struct, tag=True, frozen=True):
-    """Controller to brain, with the memory: what the occupant of a slot remembered last."""
+    """Controller to brain, with the memory of a slot's last result."""
 
     slot: str
 
 
 class Thinks(msgspec.Struct, tag=True, frozen=True):
-    """Brain to controller, with a thought's frame, or with the reason why there is none: out of a slot."""
+    """Brain to controller, with the frame of a slot's result, or with the reason why there is none."""
 
     slot: str
     reason: str = ""
-    """Of `controller.brain.background_frames.Idea`."""
+    """Reason as in `controller.brain.background_frames.Idea`."""
     words: str = ""
 
 
 class Ping(msgspec.Struct, tag=True, frozen=True):
-    """Controller to brain: are you there?"""
+    """Controller to brain: liveness check."""
 
     number: int
 
 
 class Pong(msgspec.Struct, tag=True, frozen=True):
-    """Brain to controller."""
+    """Brain to controller: answer to a ping, with the state of its actors."""
 
     number: int
     planners_up: int = 0
-    """Planners that answered when they were last asked."""
+    """Planners that answered their last ping."""
     planner_restarts: int = 0
-    """Since the brain began."""
+    """Restarts of planners since the brain started."""
     processes: tuple[int, ...] = ()
-    """Of the planners that answered."""
+    """Process ids of the planners that answered."""
     slots_up: tuple[str, ...] = ()
-    """Slots whose actor answered when it was last asked."""
+    """Slots whose actor answered its last ping."""
 
 
 Message = Begin | Ready | Refuse | Ask | Answer | Failed | Remember | Thinks | Ping | Pong
@@ -138,12 +137,12 @@ def written(message: Message, body: bytes | memoryview = b"") -> list[memoryview
 
 @dataclass(slots=True)
 class Inbox:
-    """Turns bytes as they arrive into whole messages."""
+    """Parser that turns bytes, as they arrive, into whole messages."""
 
     _bytes: bytearray = field(default_factory=bytearray)
 
     def feed(self, data: bytes | memoryview) -> Iterator[tuple[Message, bytes]]:
-        """The messages that are whole with this. Raises WireError."""
+        """The messages that are complete with this data. Raises WireError."""
         self._bytes += data
         while len(self._bytes) >= _START:
             head, body = _lengths(self._bytes[:_START])
@@ -156,13 +155,13 @@ class Inbox:
 
 
 def send(stream: socket.socket, message: Message, body: bytes = b"") -> None:
-    """Write a message and wait until it is gone. Raises OSError."""
+    """Sends a message and waits until it is written. Raises OSError."""
     for piece in written(message, body):
         stream.sendall(piece)
 
 
 def receive(stream: socket.socket) -> tuple[Message, bytearray]:
-    """Wait for a message. Raises EOFError when the other end is gone, WireError, OSError."""
+    """Waits for a message. Raises EOFError when the other end is closed, WireError, OSError."""
     head, body = _lengths(_exactly(stream, _START))
     message = _message(bytes(_exactly(stream, head)))
     return message, _exactly(stream, body)
@@ -171,7 +170,7 @@ def receive(stream: socket.socket) -> tuple[Message, bytearray]:
 def _lengths(start: bytes | bytearray) -> tuple[int, int]:
     head, body = int.from_bytes(start[:4], "little"), int.from_bytes(start[4:_START], "little")
     if head > LARGEST_HEAD or body > LARGEST_BODY:
-        raise WireError(f"a message of {head} and {body} bytes is none of ours")
+        raise WireError(f"a message of {head} and {body} bytes is not valid")
     return head, body
 
 
@@ -179,7 +178,7 @@ def _message(head: bytes) -> Message:
     try:
         message: Message = _decode(head)
     except msgspec.MsgspecError as error:
-        raise WireError(f"a message that cannot be read: {error}") from error
+        raise WireError(f"the message cannot be read: {error}") from error
     return message
 
 
@@ -189,16 +188,16 @@ def _exactly(stream: socket.socket, count: int) -> bytearray:
     while view:
         got = stream.recv_into(view)
         if not got:
-            raise EOFError("the other end is gone")
+            raise EOFError("the other end is closed")
         view = view[got:]
     return data
 
 
 def prove(stream: socket.socket, secret: bytes, *, as_brain: bool) -> None:
-    """Both ends show that they know the secret, without telling it. Raises WireError when the other does not.
+    """Mutual proof that both ends know the secret, without sending it. Raises WireError when the other end fails.
 
-    Each sends a fresh nonce and answers the other's with HMAC-SHA256 over both and its own role, so that an answer
-    cannot be sent back to whom it came from. This says who is there when a connection opens; it encrypts nothing
+    Each end sends a fresh nonce and answers the other's with HMAC-SHA256 over both nonces and its own role, so that an
+    answer cannot be sent back to its origin. This authenticates a connection when it opens; it encrypts nothing
     (docs/ray.md).
     """
     mine = secrets.token_bytes(_NONCE)

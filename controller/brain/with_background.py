@@ -1,7 +1,7 @@
-"""A brain that thinks beside its plans: what came out of slots is taken up with the next plan.
+"""Background deciders of a brain: a proposal that is ready is adopted with the next plan.
 
-On Ray the slots are actors and nobody waits for them. While there is no Ray, or a slot has been silent for a few plans,
-its occupant thinks here, after the plan and where its deadline leaves time for it: less far, from the same memory.
+On Ray the slots are actors, and no plan waits for them. While Ray is away, or a slot has been silent for a few plans,
+its decider runs in this process, after the plan and where the deadline leaves time: less far, from the same memory.
 """
 
 from collections import Counter
@@ -23,52 +23,53 @@ from placement.budget import stopped
 log = structlog.get_logger(__name__)
 
 HERE_S = 0.2
-"""For all occupants together, when they think in this process: a tenth of the shortest deadline that is usual."""
-OUT_OF_TIME = Reason("BackgroundOutOfTime", "no time was left for what is decided beside the plan")
+"""Seconds for all background deciders together in this process: a tenth of the shortest usual deadline."""
+OUT_OF_TIME = Reason("BackgroundOutOfTime", "no time was left for the background deciders")
 PATIENCE = 3
-"""Plans without a thought of a slot before its occupant thinks here. Chosen: a lost actor is back within two."""
+"""Plans without a result of a slot after which its decider runs in this process. Chosen: a lost actor is back within
+two."""
 
 
 @dataclass(slots=True)
 class SlotCounts:
-    """What became of slots since the start, by slot and word; for the metrics."""
+    """Outcomes of slots since the start, by slot and label; for the metrics."""
 
     thoughts: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By who thought: `ray`, `local`."""
+    """Results by slot and place of running: `ray`, `local`."""
     failures: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """By why there was no thought."""
+    """Runs without a result, by slot and reason."""
     actions: Counter[str] = field(default_factory=Counter)
-    """Actions of thoughts that plans took up."""
+    """Actions of proposals that plans adopted, by slot."""
 
 
 def no_ideas() -> list[Idea]:
-    """Of slots that are nowhere but here."""
+    """No outcomes, for background deciders that run only in this process."""
     return []
 
 
 def forget(slot: str, memory: bytes) -> None:
-    """For brains that nobody else thinks for."""
+    """Discards the memory, for background deciders that run only in this process."""
 
 
 @dataclass(slots=True)
 class Background:
-    """The background deciders of a brain: what they found elsewhere, or what they find here instead."""
+    """Background deciders of a brain: adopts their proposals from elsewhere, or runs them in this process instead."""
 
     occupants: Sequence[Occupant]
     clock: Clock
     ideas: Callable[[], Iterable[Idea]] = no_ideas
-    """What has come out of slots elsewhere since the last call."""
+    """Function that returns the outcomes of slots elsewhere since the last call."""
     remember: Callable[[str, bytes], None] = forget
-    """Told what an occupant remembers, for whoever thinks next."""
+    """Function that receives the memory of a run in this process, for the next run elsewhere."""
     is_up: Callable[[], bool] = lambda: False
-    """Whether slots elsewhere are worth waiting for."""
+    """Function that returns whether results of slots elsewhere are worth waiting for."""
     counts: SlotCounts = field(default_factory=SlotCounts)
     memories: dict[str, bytes] = field(default_factory=dict)
     _silent: Counter[str] = field(default_factory=Counter)
-    """Plans since the last thought, by slot."""
+    """Plans since the last result, by slot."""
 
     def beside(self, over_at_s: float) -> Adopt:
-        """How the plan that is due at this instant adopts what was found."""
+        """The function by which the plan with this deadline adopts proposals."""
         came: dict[str, Idea] | None = None
         by_name = {occupant.name: occupant for occupant in self.occupants}
 
@@ -77,7 +78,7 @@ class Background:
             occupant = by_name.get(decider.name)
             if occupant is None:
                 return Plan()
-            if came is None:  # as late as can be: what comes while planners plan is in time
+            if came is None:  # as late as possible: results that arrive during planning still count
                 came = {idea.slot: idea for idea in self.ideas()}
             after = _what_stays(snapshot, plan)
             thought = self._read(came.get(occupant.name)) or self._thought_here(occupant, after, over_at_s)
@@ -100,7 +101,7 @@ class Background:
         return thought
 
     def _thought_here(self, occupant: Occupant, snapshot: Snapshot, over_at_s: float) -> Thought | None:
-        """What its occupant thinks in this process, where the slot is away or silent and there is time."""
+        """Result of a run in this process, where the slot is away or silent and there is time."""
         self._silent[occupant.name] += 1
         if self.is_up() and self._silent[occupant.name] < PATIENCE:
             return None
@@ -110,7 +111,7 @@ class Background:
         try:
             thought = occupant.think(snapshot, memory, within_s)
         except Exception as error:
-            log.exception("a slot's occupant failed", slot=occupant.name)
+            log.exception("a background decider failed", slot=occupant.name)
             self._failed(Idea(occupant.name, reason="error", words=str(error)))
             return None
         self.counts.thoughts[occupant.name, "local"] += 1
@@ -123,7 +124,7 @@ class Background:
         try:
             adopted = occupant.adopt(snapshot, thought.plan)
         except Exception as error:
-            log.exception("a slot's proposal could not be weighed", slot=occupant.name)
+            log.exception("a background proposal could not be adopted", slot=occupant.name)
             self._failed(Idea(occupant.name, reason="error", words=str(error)))
             return Plan()
         self.counts.actions[occupant.name] += len(adopted.actions)
@@ -131,16 +132,16 @@ class Background:
 
     def _failed(self, idea: Idea) -> None:
         self.counts.failures[idea.slot, idea.reason] += 1
-        log.warning("a slot gave no thought", slot=idea.slot, reason=idea.reason, why=idea.words)
+        log.warning("a background decider gave no result", slot=idea.slot, reason=idea.reason, why=idea.words)
 
 
 def no_background() -> Background:
-    """Where nothing is decided beside plans."""
+    """Background without deciders."""
     return Background((), stopped)
 
 
 def _what_stays(before: Snapshot, plan: Plan) -> Snapshot:
-    """The snapshot after the plan, in which what it starts or stops is not to be moved as well."""
+    """The snapshot after the plan, in which pods that the plan starts or stops are not movable as well."""
     after = before.after(plan.actions)
     where = dict(zip(before.pods.names, before.pods.node.tolist(), strict=True))
     stays = [where.get(name) == node for name, node in zip(after.pods.names, after.pods.node.tolist(), strict=True)]

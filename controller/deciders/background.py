@@ -45,5 +45,5 @@ class Occupant(Protocol):
         ...
 
     def adopt(self, snapshot: Snapshot, proposed: Plan) -> Plan:
-        """The part of a proposal that is still right in this snapshot, a later one than the proposal's. Must be quick."""
+        """The part of a proposal that is still right in this later snapshot. Must be quick."""
         ...

@@ -1,1 +1,1 @@
-"""The brain's side of Ray: planner actors, background actors, the session. Only here is ray imported."""
+"""Ray side of the brain: planner actors, background actors, the Ray session. Only here is ray imported."""

@@ -1,7 +1,7 @@
-"""Ray actors: thin shells around plain classes, so that what they do is tested without Ray.
+"""Ray actors: thin shells around plain classes, so that their work is tested without Ray.
 
-Arrays come in and go out. A planner answers pings from a thread of their own while it plans, holds no credentials and
-does nothing but think: whatever becomes of it, nothing happens twice.
+Arguments and results are arrays. A planner answers pings in a separate thread while it plans, holds no credentials and
+has no side effects: whatever happens to it, nothing is done twice.
 """
 
 import os
@@ -16,16 +16,17 @@ from controller.deciders.background import Occupant
 from controller.deciders.decisions import Decisions
 
 PENDING_CALLS = 4
-"""A planner has one call to answer at a time, and pings; who has more waiting should plan without it."""
+"""Most calls that may wait at an actor: it works on one, besides pings. A caller that has more waiting should plan
+without it."""
 HEALTH = "health"
-"""The thread in which pings are answered."""
+"""Concurrency group (thread) in which pings are answered."""
 SLOT_CPUS = 0.05
-"""Of a processor, booked for a slot's actor: it thinks when planners rest. More than nothing, so that a head that
-offers no processor gets none."""
+"""Processors booked for a slot's actor, as a fraction of one: it runs when planners rest. More than zero, so that a
+head that offers no processor gets none."""
 
 
 class PlannerActor:
-    """A planner as Ray sees it."""
+    """Planner as a Ray actor."""
 
     def __init__(self, decisions: Decisions) -> None:
         self._planner = Planner(decisions)
@@ -35,23 +36,23 @@ class PlannerActor:
         return _array(self._planner.plan(memoryview(frame), deadline_s))
 
     def stage(self, number: int, frame: Any, so_far: Any, part: int, parts: int, deadline_s: float) -> list[Any]:
-        """The frames of what a stage adds. so_far: the frame of the plan until then."""
+        """The frames of the plans that a stage adds. so_far: frame of the plan before the stage."""
         plans = self._planner.stage(number, memoryview(frame), memoryview(so_far), part, parts, deadline_s)
         return [_array(plan) for plan in plans]
 
     def ping(self) -> tuple[int, str]:
-        """Its process, and the version of Tonnage that it runs."""
+        """Its process id, and its version of Tonnage."""
         return os.getpid(), VERSION
 
 
 class SlotActor:
-    """An occupant of a slot as Ray sees it."""
+    """Background decider as a Ray actor."""
 
     def __init__(self, occupant: Occupant) -> None:
         self._occupant = occupant
 
     def think(self, frame: Any, memory: bytes, deadline_s: float) -> bytes:
-        """The thought's frame. frame: a snapshot's, as bytes in an array."""
+        """The result's frame. frame: a snapshot's, as bytes in an array."""
         return thought_over(self._occupant, memoryview(frame), memory, deadline_s)
 
     def ping(self) -> tuple[int, str]:
@@ -59,15 +60,15 @@ class SlotActor:
 
 
 def hire(ray: Any, decisions: Decisions, name: str) -> Any:
-    """A planner that is on its way. It takes a processor, so it never lands on a head that offers none.
+    """A planner actor that is being started. It books a processor, so it never runs on a head that offers none.
 
-    name: for people who look at the cluster, never given twice. It ends with the process that hired it.
+    name: for people who look at the cluster, never used twice. The actor ends with the process that started it.
     """
     return _hired(ray, PlannerActor, name, 1.0, decisions)
 
 
 def hire_for_slot(ray: Any, occupant: Occupant, name: str) -> Any:
-    """The actor of a slot, on its way."""
+    """A background decider's actor that is being started."""
     return _hired(ray, SlotActor, name, SLOT_CPUS, occupant)
 
 

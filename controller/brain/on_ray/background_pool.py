@@ -1,7 +1,7 @@
-"""Slots on Ray: one actor per slot, asked about the newest snapshot whenever it is idle, watched as planners are.
+"""Pool of background actors on Ray: one per slot, run on the newest snapshot whenever idle, supervised as planners are.
 
-Latest wins: while an occupant thinks, newer snapshots only take each other's place. What an occupant remembers is kept
-here and sent along, so whoever comes in place of a lost one goes on where that was.
+The latest snapshot wins: while a decider runs, newer snapshots only replace each other. Its memory is kept here and
+sent with each call, so that the replacement of a lost actor continues from the same point.
 """
 
 import secrets
@@ -21,17 +21,17 @@ from controller.deciders.background import THINK_S, Occupant
 
 @dataclass(slots=True)
 class SlotCrew:
-    """The actors of all slots. One thread owns it; nothing in here waits."""
+    """Pool of all background actors. One thread owns it; no method waits."""
 
     ray: Any
     occupants: Sequence[Occupant]
     clock: Clock
     memories: dict[str, bytes] = field(default_factory=dict)
-    """By slot, of the last thought."""
+    """Memory of the last result, by slot."""
     incarnation: str = field(default_factory=lambda: secrets.token_hex(4))
     watched: Posts = field(init=False)
     _considered: list[int] = field(init=False)
-    """By post: the number of the newest snapshot that it was asked about."""
+    """Number of the newest snapshot that each slot's actor received."""
     _hired: int = 0
 
     def __post_init__(self) -> None:
@@ -39,12 +39,12 @@ class SlotCrew:
         self._considered = [0] * len(self.occupants)
 
     def begin(self) -> None:
-        """Hire for all slots; they are asked as soon as they answer."""
+        """Starts the actors of all slots; they receive calls as soon as they answer a ping."""
         self.watched.fill(len(self.occupants))
 
     @property
     def up(self) -> tuple[str, ...]:
-        """Slots whose actor answers."""
+        """Slots whose actor answers pings."""
         return tuple(o.name for o, post in zip(self.occupants, self.watched.each, strict=True) if post.pid)
 
     @property
@@ -52,15 +52,15 @@ class SlotCrew:
         return tuple(post.pid for post in self.watched.each if post.pid)
 
     def remember(self, slot: str, memory: bytes) -> None:
-        """What an occupant remembered when another brain had it, or when the controller thought for it."""
+        """Sets the memory of a slot, from another brain or from a run in the controller."""
         self.memories[slot] = memory
 
     def turn(self, newest: Held | None) -> list[Idea]:
-        """What has come from the slots; who is idle is asked about the newest snapshot, once about each."""
+        """Outcomes that have arrived from the slots; idle actors receive the newest snapshot, each snapshot once."""
         ideas = list(self._harvest())
         for number, why in self.watched.look_after():
             ideas.append(Idea(self.occupants[number].name, b"", why, f"its actor was replaced: {why}"))
-            if why == "silent":  # its node froze; were it stuck over this snapshot, the next one would be too
+            if why == "silent":  # its node froze; an actor stuck on this snapshot would get stuck again
                 self._considered[number] = 0
         for number, post in enumerate(self.watched.each):
             if newest is not None and post.pid and post.task is None and self._considered[number] < newest.number:
@@ -75,7 +75,7 @@ class SlotCrew:
             think = partial(post.actor.think.remote, newest.array, memory, THINK_S)
             self.watched.give(post, think, self.clock() + THINK_S)
         except QueueFull:
-            yield Idea(occupant.name, b"", "queue_full", "its actor takes no more calls")
+            yield Idea(occupant.name, b"", "queue_full", "the queue of its actor is full")
 
     def _harvest(self) -> Iterable[Idea]:
         for occupant, post in zip(self.occupants, self.watched.each, strict=True):
@@ -92,7 +92,7 @@ class SlotCrew:
             except Mistaken as error:
                 yield Idea(occupant.name, b"", "error", str(error).strip().rpartition("\n")[2])
             except Lost:
-                yield Idea(occupant.name, b"", "lost", "its process ended while it thought")
+                yield Idea(occupant.name, b"", "lost", "its process ended during the run")
             except FrameError as error:
                 yield Idea(occupant.name, b"", "garbled", str(error))
 

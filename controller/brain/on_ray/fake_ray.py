@@ -1,6 +1,6 @@
-"""A Ray for tests: actors that answer, fall silent, get stuck or die as told, on a clock that only waiting moves.
+"""Fake Ray for tests: its actors answer or fail on request, on a clock that only waiting advances.
 
-It knows what the crew uses of Ray, and nothing else.
+An actor can fall silent, get stuck or die. The fake implements the part of Ray that the pools use, and nothing else.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,8 +10,8 @@ from typing import Any, Literal
 from cluster.version import VERSION
 
 Mood = Literal["well", "silent", "stuck", "dead", "full", "wrong"]
-"""silent: answers nothing, as on a frozen node. stuck: answers pings, never a plan. dead: every call ends in an error,
-until Ray has restarted it. full: takes no more calls. wrong: its plan raises."""
+"""Behaviour of an actor. silent: answers nothing, as on a frozen node. stuck: answers pings, never a plan. dead: every
+call ends in an error, until Ray has restarted it. full: takes no more calls. wrong: its plan raises."""
 
 
 class RayError(Exception):
@@ -35,13 +35,13 @@ class FakeExceptions:
 
 @dataclass(eq=False)
 class Call:
-    """A call under way; its answer is known when its actor is in the mood for it."""
+    """Call under way; its answer depends on its actor's mood."""
 
     actor: "FakeActor"
     method: str
     given: tuple[Any, ...]
     born: int
-    """Which life of the actor it was sent to."""
+    """Number of the actor's process (`life`) to which it was sent."""
 
     @property
     def is_done(self) -> bool:
@@ -65,7 +65,7 @@ class FakeActor:
         return Method(self, method)
 
     def restarted(self) -> None:
-        """As Ray does it: another process, whose predecessor's calls are lost."""
+        """Restarts the actor as Ray does: in another process; the calls of the previous one are lost."""
         self.life, self.pid, self.mood = self.life + 1, self.pid + 1000, "well"
 
 
@@ -85,13 +85,13 @@ class Method:
 
 @dataclass
 class FakeRay:
-    """Every actor that was made is in `actors`, the latest last."""
+    """Fake Ray. `actors` has every actor that was created, the latest last."""
 
     now_s: float = 0.0
     actors: list[FakeActor] = field(default_factory=list)
     exceptions: FakeExceptions = field(default_factory=FakeExceptions)
     on_wait: Callable[[], object] = lambda: None
-    """What else happens in the world while somebody waits."""
+    """Called during each wait, to let other things happen."""
 
     def clock(self) -> float:
         return self.now_s
@@ -119,7 +119,7 @@ class FakeRay:
         if call.method == "ping":
             return call.actor.pid, call.actor.version
         if call.actor.mood == "wrong":
-            raise RayTaskError("a mistake in the planner")
+            raise RayTaskError("an error in the planner")
         try:
             return getattr(call.actor.made, call.method)(*call.given)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Joining Ray: one of our own on this machine for as long as we need it, or a cluster that is there.
+"""Connection of a command to Ray: a temporary Ray on this machine, or a running cluster.
 
 Ray is imported here and nowhere at the top of a module: everything else runs without it.
 """
@@ -18,17 +18,18 @@ from cluster.errors import ConfigError, Mistake
 
 EMBEDDED = "embedded"
 OBJECT_STORE_BYTES = 128 * 2**20
-"""A snapshot of 60,000 pods takes a few MiB; a day of one trace less than 10. The store is only memory when used."""
+"""Size of the object store, in bytes. A snapshot of 60,000 pods takes a few MiB; a day of one trace less than 10 MiB.
+The store takes memory only when used."""
 TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
 @contextmanager
 def joined(address: str, *, cores: int, object_store_bytes: int = OBJECT_STORE_BYTES) -> Iterator[Any]:
-    """The `ray` module, connected: to a Ray of our own with so many cores (`embedded`), or to the cluster at `address`.
+    """The `ray` module, connected to a temporary Ray with this many cores (`embedded`), or to the cluster at `address`.
 
-    A Ray of our own listens with a token that nobody else has, keeps its files in a folder that goes with it, and
-    writes nothing to the home directory. A cluster is joined with the token in RAY_AUTH_TOKEN or the file named by
-    RAY_AUTH_TOKEN_PATH, and without one only where RAY_AUTH_MODE says `disabled`. Raises ConfigError when that fails.
+    A temporary Ray listens with a private token, keeps its files in a folder that is deleted with it, and writes
+    nothing to the home directory. A cluster is joined with the token in RAY_AUTH_TOKEN or in the file named by
+    RAY_AUTH_TOKEN_PATH, and without a token only where RAY_AUTH_MODE is `disabled`. Raises ConfigError when that fails.
     """
     if find_spec("ray") is None:
         raise ConfigError(Mistake("ray", "is not installed", "pip install 'ray>=2.60,<3', or leave --ray out"))
@@ -54,7 +55,7 @@ def joined(address: str, *, cores: int, object_store_bytes: int = OBJECT_STORE_B
 
 @contextmanager
 def _own(cores: int, object_store_bytes: int) -> Iterator[Any]:
-    # Socket paths have a limit of 107 bytes, so the folder lies as near to the root as it can.
+    # Socket paths have a limit of 107 bytes, so the folder is as near to the root as possible.
     folder = tempfile.mkdtemp(prefix="tonnage-ray-", dir="/tmp")
     before = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", *TOKEN_VARIABLES, "RAY_USAGE_STATS_ENABLED")}
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=_own_token(), RAY_USAGE_STATS_ENABLED="0")
@@ -86,12 +87,12 @@ def _own(cores: int, object_store_bytes: int) -> Iterator[Any]:
 
 @cache
 def _own_token() -> str:
-    """One for the whole process: Ray's native part reads it once and keeps it."""
+    """The token of this process's Ray, constant: Ray's native part reads it once and keeps it."""
     return secrets.token_hex(32)
 
 
 def _require_token(address: str) -> None:
-    """Without one, Ray tries for 20 s a call before it says why."""
+    """Raises ConfigError when no token is set: Ray itself would try for 20 s a call before it reports that."""
     if os.environ.get("RAY_AUTH_MODE", "").lower() == "disabled":
         return
     if not any(os.environ.get(name) for name in TOKEN_VARIABLES):

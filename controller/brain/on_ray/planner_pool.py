@@ -1,6 +1,6 @@
-"""The crew: the planners on Ray that a brain process drives, and how a plan is got from them by a deadline.
+"""Pool of planners on Ray that a brain process drives, to get a plan from them by a deadline.
 
-One thread owns it. How planners are watched and replaced is told in controller/brain/on_ray/supervised_actors.py.
+One thread owns it. controller/brain/on_ray/supervised_actors.py explains how planners are supervised and replaced.
 """
 
 import secrets
@@ -21,11 +21,11 @@ from controller.deciders.decisions import Decisions
 from controller.deciders.registry import SECTIONS
 
 PLANNING_SHARE = 0.8
-"""Of what is left of a deadline, for planning itself: the rest is for plans on their way."""
+"""Fraction of the remaining deadline for planning itself: the rest is for sending plans."""
 
 
 class NoPlan(Exception):  # noqa: N818 - an ordinary outcome with a reason
-    """This request gets no plan, and why."""
+    """Error for a request that gets no plan, with the reason."""
 
     def __init__(self, reason: str, words: str) -> None:
         super().__init__(words)
@@ -34,14 +34,14 @@ class NoPlan(Exception):  # noqa: N818 - an ordinary outcome with a reason
 
 @dataclass(slots=True)
 class Crew:
-    """Planners and what is known of them."""
+    """Pool of planners, with their state."""
 
     ray: Any
     decisions: Decisions
     clock: Clock
     sleep: Callable[[float], None] = time.sleep
     incarnation: str = field(default_factory=lambda: secrets.token_hex(4))
-    """Of this process: a cluster may still show planners of one before it."""
+    """Random name of this process: a cluster may still list planners of an earlier one."""
     watched: Posts = field(init=False)
     holder: SnapshotHolder = field(init=False)
     _hired: int = 0
@@ -51,7 +51,10 @@ class Crew:
         self.holder = SnapshotHolder(self.ray.put)
 
     def begin(self, planners: int, within_s: float) -> None:
-        """Hire so many and wait for them. Raises TimeoutError, RuntimeError when they run another version."""
+        """Starts this many planners and waits for them.
+
+        Raises TimeoutError; RuntimeError when they run another version.
+        """
         self.watched.fill(planners)
         over_at_s = self.clock() + within_s
         while self.up < planners:
@@ -66,7 +69,7 @@ class Crew:
 
     @property
     def up(self) -> int:
-        """Planners that answer."""
+        """Number of planners that answer pings."""
         return self.watched.up
 
     @property
@@ -93,26 +96,29 @@ class Crew:
         return plan
 
     def look_after(self) -> None:
-        """See to the planners. Never waits."""
+        """Supervises the planners. Never waits."""
         self.watched.look_after()
 
     def _all(self, over_at_s: float, call: Callable[[int, Any, float], Any], count: int) -> list[Any]:
-        """What the planners of the first so many posts answer, each to its call. One that is lost meanwhile is asked
-        again when it is back, as long as there is time: planning twice does no harm."""
+        """Answers of the first `count` planners, each to its call.
+
+        A planner that is lost meanwhile gets the call again after its restart, while there is time: planning twice does
+        no harm.
+        """
         answers: dict[int, Any] = {}
         asked: set[int] = set()
         while len(answers) < count:
             left_s = over_at_s - self.clock()
             budget_s = PLANNING_SHARE * left_s
             if left_s <= 0:
-                raise NoPlan("deadline", "the planners were not done in time")
-            posts = self.posts[:count]  # whoever holds them now
+                raise NoPlan("deadline", "the planners missed the deadline")
+            posts = self.posts[:count]  # with their current actors
             for n, post in enumerate(posts):
                 if n not in asked and post.task is None and post.pid:
                     self._give(post, partial(call, n, post.actor, budget_s), over_at_s)
                     asked.add(n)
             if not asked and all(post.task is not None for post in posts):
-                raise NoPlan("busy", "the planners are still at an earlier request")
+                raise NoPlan("busy", "the planners still work on an earlier request")
             under_way = [post.task for n, post in enumerate(posts) if n in asked and n not in answers and post.task]
             if under_way:
                 self.ray.wait(under_way, num_returns=1, timeout=min(TICK_S, left_s))
@@ -124,7 +130,7 @@ class Crew:
                     if value is not None:
                         answers[n] = value
                     elif post.task is None:
-                        asked.discard(n)  # its planner was lost: ask whoever holds the post next
+                        asked.discard(n)  # its planner was lost: ask its replacement
             for n, _ in self.watched.look_after():
                 asked.discard(n)
         return [answers[n] for n in range(count)]
@@ -136,7 +142,7 @@ class Crew:
             raise NoPlan("queue_full", "the planner's queue is full") from error
 
     def _taken(self, post: Post) -> Any:
-        """The plan under way; None when it is not done yet, or when the planner was lost, who has no task then."""
+        """The finished plan; None while it is not done, or when the planner was lost, which then has no task."""
         try:
             return self.watched.taken(post)
         except Mistaken as error:
@@ -149,7 +155,7 @@ class Crew:
         return hire(self.ray, self.decisions, f"planner-{self._hired} of {self.incarnation}")
 
     def _rest(self, for_s: float = TICK_S) -> None:
-        """Wait a moment, sooner over when a ping is answered."""
+        """Waits a moment, or until a ping is answered."""
         pings = [post.ping for post in self.posts if post.ping is not None]
         if pings:
             self.ray.wait(pings, num_returns=1, timeout=for_s)
@@ -158,5 +164,5 @@ class Crew:
 
 
 def _ask_stage(number: int, snapshot: Any, so_far: Any, parts: int, part: int, actor: Any, for_s: float) -> Any:
-    """The call for a planner's part of a stage."""
+    """Calls a planner for its part of a stage."""
     return actor.stage.remote(number, snapshot, so_far, part, parts, for_s)

@@ -1,7 +1,7 @@
-"""The brain process: drives Ray for a controller that must not do so itself, and speaks with it over a socket.
+"""Brain process: drives Ray for a controller that must not do so itself, and talks to it over a socket.
 
-Ray ends a driver that has lost its cluster, by native code and without an exception. So the driver is a process of its
-own, which may die at any moment and is started anew. It ends when the controller is gone.
+When a Ray driver loses its cluster, Ray's native code ends its process without an exception. So the driver is a process
+of its own, which may die at any moment and is restarted. It ends when the controller is gone.
 """
 
 import argparse
@@ -42,23 +42,23 @@ from controller.brain.wire import (
 from controller.deciders.registry import occupants_of
 
 UP_WITHIN_S = 60.0
-"""For the planners to come up; the controller gives up on the process sooner."""
+"""Seconds for the planners to come up; the controller gives up on the process sooner."""
 FAREWELL_S = 3.0
-"""For Ray to stop in order; then the process ends anyway, and what it started with it."""
+"""Seconds for Ray to stop in order; then the process ends anyway, with all processes that it started."""
 IDLE_S = 0.1
 PR_SET_PDEATHSIG = 1
 
 
 @dataclass(slots=True)
 class Desk:
-    """Where the newest request lies. One that was not taken up before the next came is answered as too late."""
+    """Mailbox of the newest request. A request that is replaced before it was taken is answered as `busy`."""
 
     ready: Condition = field(default_factory=Condition)
     newest: tuple[Ask, bytearray, float] | None = None
     is_over: bool = False
 
     def put(self, ask: Ask, frame: bytearray, at_s: float) -> Ask | None:
-        """Lay a request down; the one that lay there is given back."""
+        """Stores a request; returns the one that it replaces."""
         with self.ready:
             before, self.newest = self.newest, (ask, frame, at_s)
             self.ready.notify()
@@ -78,7 +78,7 @@ class Desk:
 
 @dataclass(slots=True)
 class Line:
-    """The stream to the controller, for two threads that write to it."""
+    """Stream to the controller, for two threads that write to it."""
 
     stream: socket.socket
     lock: Lock = field(default_factory=Lock)
@@ -88,7 +88,7 @@ class Line:
             send(self.stream, message, body)
 
     def say_if_heard(self, message: Message, body: bytes = b"") -> None:
-        """The same where the controller may be gone: whoever listens for it notices, and ends this process."""
+        """Sends where the controller may be gone: the listening thread notices that, and ends this process."""
         with suppress(OSError):
             self.say(message, body)
 
@@ -107,9 +107,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def die_with(parent: int) -> bool:
-    """Be killed when the parent ends; False when it has ended already.
+    """Lets the kernel kill this process when the parent ends; False when the parent has ended already.
 
-    The end of the stream says the same, but a thread that reads it cannot act while native code holds the interpreter.
+    The end of the stream means the same, but a thread that reads it cannot act while native code holds the interpreter.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -117,7 +117,7 @@ def die_with(parent: int) -> bool:
 
 
 def serve(line: Line, start: RayStart, began_s: float) -> int:
-    """Connect to Ray, then answer requests until the controller is gone. Returns the exit status."""
+    """Connects to Ray, then answers requests until the controller is gone. Returns the exit status."""
     begin, _ = receive(line.stream)
     if not isinstance(begin, Begin) or begin.version != VERSION:
         theirs = begin.version if isinstance(begin, Begin) else "none"
@@ -132,7 +132,7 @@ def serve(line: Line, start: RayStart, began_s: float) -> int:
         return 1
     nodes = sum(1 for node in ray.nodes() if node["Alive"])
     slots = SlotCrew(ray, occupants_of(begin.decisions), time.monotonic)
-    slots.begin()  # Nobody waits for them: plans come first.
+    slots.begin()  # Nothing waits for them: plans come first.
     ready = Ready(VERSION, ray.__version__, nodes, len(crew.posts), time.monotonic() - began_s, crew.processes)
     line.say(ready)
     desk = Desk()
@@ -143,7 +143,7 @@ def serve(line: Line, start: RayStart, began_s: float) -> int:
 
 
 def _listen(line: Line, desk: Desk, crew: Crew, slots: SlotCrew) -> None:
-    """Take what the controller says, also while the other thread waits for Ray."""
+    """Handles the controller's messages, also while the other thread waits for Ray."""
     try:
         while True:
             message, body = receive(line.stream)
@@ -155,9 +155,9 @@ def _listen(line: Line, desk: Desk, crew: Crew, slots: SlotCrew) -> None:
                 case Ask():
                     late = desk.put(message, body, time.monotonic())
                     if late is not None:
-                        line.say(Failed(late.request, late.epoch, "busy", "a newer request came before its turn"))
+                        line.say(Failed(late.request, late.epoch, "busy", "a newer request replaced it"))
                 case _:
-                    raise ConnectionError(f"a controller does not say {type(message).__name__}")
+                    raise ConnectionError(f"unexpected message from the controller: {type(message).__name__}")
     except (EOFError, OSError):
         end = Timer(FAREWELL_S, os._exit, (0,))
         end.daemon = True
@@ -166,7 +166,7 @@ def _listen(line: Line, desk: Desk, crew: Crew, slots: SlotCrew) -> None:
 
 
 def _answer_all(line: Line, desk: Desk, crew: Crew, slots: SlotCrew) -> None:
-    """Answer requests one after the other; slots have what time is left between them."""
+    """Answers requests one after another; slots use the time between them."""
     while not desk.is_over:
         crew.look_after()
         for idea in slots.turn(crew.holder.newest):

@@ -1,8 +1,8 @@
-"""How a brain process comes to its Ray: one of its own on this machine, or a cluster that runs already.
+"""Ray session of a brain process: a Ray of its own on this machine, or a running cluster.
 
-Ray takes much from the environment and from files in the home directory. Here everything that matters is said outright:
-a home and a temporary directory of its own, the token, and how soon a silent node is given up. A command that uses Ray
-for a while and then ends joins it in its own process instead (controller/brain/on_ray/join.py).
+Ray takes many settings from the environment and from files in the home directory. Here all that matter are explicit: a
+private home and temporary directory, the token, and how soon a silent node is given up. A command that uses Ray for a
+while and then ends joins it in its own process instead (controller/brain/on_ray/join.py).
 """
 
 import socket
@@ -13,13 +13,13 @@ from controller.brain.on_ray.ray_start import RayStart
 
 NAMESPACE = "tonnage"
 OBJECT_STORE_BYTES = 80 * 2**20
-"""Ray allows no less than 75 MiB; a snapshot of 60,000 pods has 7."""
+"""Size of the object store, in bytes. Ray requires at least 75 MiB; a snapshot of 60,000 pods takes 7."""
 REACH_S = 2.0
-"""To reach the head's port before Ray is asked to join: Ray itself would try for a minute."""
+"""Seconds to reach the head's port before Ray joins it: Ray itself would try for a minute."""
 
 
 def connect(start: RayStart) -> Any:
-    """Ray, connected. Raises ConfigError when it is not installed, ConnectionError when there is no cluster."""
+    """The `ray` module, connected. Raises ConfigError when Ray is not installed, ConnectionError without a cluster."""
     try:
         import ray
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Which Ray a brain process starts or joins, and the environment that the process needs for it."""
+"""Ray start: the Ray that a brain process starts or joins, and the environment variables for it."""
 
 import os
 import secrets
@@ -12,26 +12,26 @@ SILENT_NODE: Mapping[str, str] = {
     "RAY_health_check_timeout_ms": "1000",
     "RAY_health_check_failure_threshold": "3",
 }
-"""Of the head: a node that freezes is given up after 7 s instead of 67 (measured on Ray 2.60)."""
+"""Health check settings of the head: a node that freezes is given up after 7 s instead of 67 (measured on Ray 2.60)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RayStart:
-    """Which Ray, and how much of it."""
+    """Ray that a brain process starts or joins, and its number of planners."""
 
     folder: str
-    """Private to this process, for Ray's files; short, for the sockets in it may have 107 characters."""
+    """Folder private to this process, for Ray's files; short, because paths of its sockets may have 107 characters."""
     address: str = ""
-    """`host:port` of the head to join from a node of the cluster; empty: a Ray of its own."""
+    """Head to join, `host:port`, from a node of the cluster; empty: a Ray of its own."""
     token_file: str = ""
-    """The cluster's token; a Ray of its own gets a token of its own."""
+    """File with the cluster's token; a Ray of its own gets its own token."""
     planners: int = 1
 
 
 def environment(start: RayStart, given: Mapping[str, str]) -> dict[str, str]:
-    """The environment that the process must be born with: Ray reads it when it is imported.
+    """The environment with which the process must start: Ray reads it when it is imported.
 
-    given: the parent's. Its credentials stay behind: nothing in a Ray process talks to Kubernetes.
+    given: the parent's. Credentials are removed: no Ray process talks to Kubernetes.
     """
     kept = {k: v for k, v in given.items() if not k.startswith(("RAY_", "KUBE", "TONNAGE_"))}
     here = str(Path(__file__).resolve().parents[3])
@@ -47,14 +47,14 @@ def environment(start: RayStart, given: Mapping[str, str]) -> dict[str, str]:
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
         "RAY_enable_metrics_collection": "0",
         "RAY_prestart_worker_first_driver": "0",
-        # One thread each: the solvers are asked for one, and idle pools of the others would only cost memory.
+        # One thread each: solvers run with one, and idle thread pools of other libraries would only cost memory.
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
 
 
 def _own_token(folder: Path) -> str:
-    """A token that nobody else knows: Ray's ports are open to the machine, and whoever may call may run code."""
+    """The path of a new secret token: Ray's ports are open to the machine, and each caller may run code."""
     path = folder / "token"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:

@@ -1,8 +1,8 @@
-"""The snapshot holder: the newest snapshot, once in Ray's object store for however many read it.
+"""Snapshot holder: the newest snapshot, stored once in Ray's object store for all its readers.
 
-Planners read it there without a copy, and so does whoever sits in a slot, also later and also one that came back in
-place of another. It is a plain object of the process that drives Ray, not an actor: what that process puts into the
-store belongs to it anyway, and another process would cost 60 MB and a hop on the way of every plan.
+Planners read it there without a copy, and so do background actors, also later and after a restart. The holder is a
+plain object of the process that drives Ray, not an actor: that process owns the data that it puts into the store
+anyway, and another process would cost 60 MB and another hop for every plan.
 """
 
 from collections.abc import Callable
@@ -16,20 +16,20 @@ from controller.brain.frames import Buffer
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A snapshot as it is held."""
+    """Snapshot in the object store."""
 
     number: int
-    """Rising: a larger one is newer."""
+    """Increasing number: a larger one is newer."""
     array: Any
-    """Where its frame lies, for calls of actors."""
+    """Reference to its frame, for calls of actors."""
 
 
 @dataclass(slots=True)
 class SnapshotHolder:
-    """Keeps one, the newest; those before it go when their last reader is done."""
+    """Holder of the newest snapshot; earlier ones are freed when their last reader is done."""
 
     put: Callable[[Any], Any]
-    """Into the object store."""
+    """Function that puts a value into the object store."""
     newest: Held | None = None
 
     def hold(self, frame: Buffer) -> Held:

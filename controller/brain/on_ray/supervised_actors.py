@@ -1,7 +1,7 @@
-"""Posts: actors on Ray and how they are watched, whatever they do. Who is silent, stuck or lost is replaced.
+"""Supervision of actors on Ray: each fills one numbered post, and a silent, stuck or lost actor is replaced.
 
-Nothing here waits without a limit, for Ray itself may wait for a minute: an actor that does not answer is replaced by a
-new one, and whatever the old one still does has no effect, for actors only think.
+Nothing here waits without a limit, because Ray itself may wait for a minute. A replaced actor may still run, but
+without effect: actors have no side effects.
 """
 
 from collections.abc import Callable
@@ -15,49 +15,50 @@ from controller.brain.on_ray.actors import HEALTH
 
 PING_EVERY_S = 1.0
 PING_LOST_EVERY_S = 0.1
-"""The same of one that was lost: Ray has it back within 0.5 to 1.2 s, and refuses pings at once until then."""
+"""Seconds between pings of a lost actor: Ray restarts it within 0.5 to 1.2 s, and refuses pings at once until then."""
 SILENT_S = 4.0
-"""A ping unanswered for so long: the actor's process or node is frozen. Pings have a thread of their own, which in a
-busy process is served within 20 ms; Ray itself gives a silent node up after 7 s."""
+"""Seconds without an answer to a ping after which the actor's process or node counts as frozen. Pings have a thread of
+their own, which in a busy process is served within 20 ms; Ray itself gives a silent node up after 7 s."""
 STALLED_S = 3.0
-"""So long past its deadline an actor that still thinks is taken for stuck."""
+"""Seconds past its deadline after which a running actor counts as stuck."""
 BIRTH_S = 15.0
-"""A new actor that does not answer for so long landed where nothing works; another one is tried."""
+"""Seconds in which a new actor must answer; after that its node is considered broken, and another actor is tried."""
 TICK_S = 0.1
 
 Useless = Literal["unborn", "silent", "stuck", "lost"]
-"""Never answered; answers no more; does not finish; was gone and did not come back."""
+"""Why an actor was replaced. unborn: never answered. silent: no longer answers. stuck: does not finish. lost: was gone
+and did not come back."""
 
 
 class QueueFull(Exception):  # noqa: N818 - an ordinary outcome
-    """The actor has as many calls waiting as it takes."""
+    """Error: the actor has as many waiting calls as it accepts."""
 
 
 class Mistaken(Exception):  # noqa: N818 - an ordinary outcome with a reason
-    """What the actor was asked raised an error there."""
+    """Error: the call raised an exception in the actor."""
 
 
 class Lost(Exception):  # noqa: N818 - an ordinary outcome
-    """The actor went while it was at it."""
+    """Error: the actor was lost during the call."""
 
 
 @dataclass(slots=True)
 class Post:
-    """One post and whoever holds it now."""
+    """Post: the place of one actor, and the actor that fills it now."""
 
     actor: Any
     since_s: float
-    """When it was hired."""
+    """Instant at which the actor was started."""
     pid: int = 0
-    """Of its process; 0: it has not answered yet."""
+    """Process id of the actor; 0: it has not answered yet."""
     ping: Any = None
     asked_at_s: float = -PING_EVERY_S
-    """When the ping under way was sent."""
+    """Instant at which the ping under way was sent."""
     answered_at_s: float = 0.0
     task: Any = None
-    """The call under way, also after nobody waits for it any more."""
+    """Call under way, kept also when its result is no longer needed."""
     task_over_s: float = 0.0
-    """When the call under way should have been done."""
+    """Deadline of the call under way."""
 
     def is_overdue(self, now_s: float) -> bool:
         return self.task is not None and now_s > self.task_over_s
@@ -65,27 +66,27 @@ class Post:
 
 @dataclass(slots=True)
 class Posts:
-    """Posts that are held by one kind of actor, numbered."""
+    """Posts of one kind of actor, numbered."""
 
     ray: Any
     clock: Clock
     hire: Callable[[int], Any]
-    """A new actor for the post with this number."""
+    """Function that starts a new actor for the post with this number."""
     each: list[Post] = field(default_factory=list)
     restarts: int = 0
-    """Actors that came in place of others, whoever brought them back."""
+    """Restarted and replaced actors, whether by Ray or by this class."""
 
     def fill(self, count: int) -> None:
-        """Hire for so many posts, and wait for nobody."""
+        """Starts actors for this many posts, without waiting for them."""
         self.each = [self._hired(number) for number in range(count)]
 
     @property
     def up(self) -> int:
-        """Actors that answer."""
+        """Number of actors that answer pings."""
         return sum(bool(post.pid) for post in self.each)
 
     def look_after(self) -> list[tuple[int, Useless]]:
-        """Send and read pings; replace whoever is of no use. Never waits. Returns who was replaced and why."""
+        """Sends and reads pings, and replaces useless actors. Returns (post, reason) of each. Never waits."""
         replaced: list[tuple[int, Useless]] = []
         for number, post in enumerate(self.each):
             self._hear(post)
@@ -100,14 +101,14 @@ class Posts:
         return replaced
 
     def give(self, post: Post, call: Callable[[], Any], over_at_s: float) -> None:
-        """Give the actor something to do. Raises QueueFull."""
+        """Calls the actor. Raises QueueFull."""
         try:
             post.task, post.task_over_s = call(), over_at_s
         except self.ray.exceptions.PendingCallsLimitExceeded as error:
             raise QueueFull from error
 
     def taken(self, post: Post) -> Any:
-        """What came of the call under way, which is none any more; None while it goes on. Raises Mistaken, Lost."""
+        """The result of the call under way, which is cleared; None while it runs. Raises Mistaken, Lost."""
         if not self.is_done(post):
             return None
         task, post.task = post.task, None
@@ -123,13 +124,13 @@ class Posts:
         return post.task is not None and bool(self.ray.wait([post.task], timeout=0)[0])
 
     def _hear(self, post: Post) -> None:
-        """Read what has come: the answer to the ping, and results that nobody waits for any more."""
+        """Reads what has arrived: the answer to the ping, and results that are no longer needed."""
         if post.ping is not None and self.ray.wait([post.ping], timeout=0)[0]:
             ping, post.ping = post.ping, None
             try:
                 pid, version = self.ray.get(ping, timeout=TICK_S)
             except self.ray.exceptions.RayError:
-                post.pid = 0  # Ray brings it back by itself; the next ping tells when
+                post.pid = 0  # Ray restarts it automatically; a later ping shows when
             else:
                 if version != VERSION:
                     raise RuntimeError(f"an actor runs Tonnage {version}, this is {VERSION}; run one image everywhere")
@@ -149,9 +150,9 @@ class Posts:
         return "lost" if not post.pid and now_s > post.answered_at_s + BIRTH_S else None
 
     def _replace(self, number: int) -> None:
-        """A new actor in place of a useless one, which is ended where that is possible.
+        """Replaces a useless actor, and kills it where that is possible.
 
-        Nobody waits for its end: a frozen process ends when it thaws.
+        Nothing waits for its end: a frozen process ends when it thaws.
         """
         self.ray.kill(self.each[number].actor, no_restart=True)
         self.each[number] = self._hired(number)
