@@ -9,14 +9,14 @@ the same point.
 from dataclasses import dataclass
 
 from controller.brain.frames import Buffer, FrameError, plan_frame, plan_from_frame, snapshot_from_frame
-from controller.deciders.background import LARGEST_MEMORY, Occupant, Thought
+from controller.deciders.background import LARGEST_MEMORY, Proposal, Proposer
 
 _LENGTH = 8
 """Size of the memory's length, in bytes, at the start of a result's frame."""
 
 
 @dataclass(frozen=True, slots=True)
-class Idea:
+class SlotOutcome:
     """Outcome of one run in a slot: the result's frame, or the reason why there is none."""
 
     slot: str
@@ -26,22 +26,22 @@ class Idea:
     words: str = ""
 
 
-def thought_over(occupant: Occupant, frame: Buffer, memory: bytes, deadline_s: float) -> bytes:
+def proposal_over(proposer: Proposer, frame: Buffer, memory: bytes, deadline_s: float) -> bytes:
     """The frame of a background decider's result. Raises ValueError when its memory is too large.
 
     frame: a snapshot's.
     """
-    thought = occupant.think(snapshot_from_frame(frame), memory, deadline_s)
-    if len(thought.memory) > LARGEST_MEMORY:
+    proposal = proposer.propose(snapshot_from_frame(frame), memory, deadline_s)
+    if len(proposal.memory) > LARGEST_MEMORY:
         raise ValueError(
-            f"the memory of {occupant.name} has {len(thought.memory):,} bytes; at most {LARGEST_MEMORY:,} are allowed"
+            f"the memory of {proposer.name} has {len(proposal.memory):,} bytes; at most {LARGEST_MEMORY:,} are allowed"
         )
-    return thought_frame(thought)
+    return proposal_frame(proposal)
 
 
-def thought_frame(thought: Thought) -> bytes:
-    """The frame of a result, to be read by `thought_from_frame`."""
-    return len(thought.memory).to_bytes(_LENGTH, "little") + thought.memory + plan_frame(thought.plan)
+def proposal_frame(proposal: Proposal) -> bytes:
+    """The frame of a result, to be read by `proposal_from_frame`."""
+    return len(proposal.memory).to_bytes(_LENGTH, "little") + proposal.memory + plan_frame(proposal.plan)
 
 
 def memory_of(frame: Buffer) -> bytes:
@@ -53,7 +53,7 @@ def memory_of(frame: Buffer) -> bytes:
     return bytes(view[_LENGTH:end])
 
 
-def thought_from_frame(frame: Buffer) -> Thought:
+def proposal_from_frame(frame: Buffer) -> Proposal:
     """The result in a frame. Raises FrameError."""
     memory = memory_of(frame)
-    return Thought(plan_from_frame(memoryview(frame)[_LENGTH + len(memory) :]), memory)
+    return Proposal(plan_from_frame(memoryview(frame)[_LENGTH + len(memory) :]), memory)

@@ -15,7 +15,7 @@ SETTLED_S = 60.0
 
 
 @dataclass(slots=True)
-class Trust:
+class CircuitBreaker:
     """Circuit breaker: counts failures in a row; while it is open, requests are trials whose answers no plan waits for.
 
     A trial costs a controller that plans locally nothing, so the first plan within its deadline closes the breaker.

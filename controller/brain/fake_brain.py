@@ -9,7 +9,7 @@ from threading import Event, Thread
 from typing import Literal
 
 from cluster.version import VERSION
-from controller.brain.background_frames import thought_over
+from controller.brain.background_frames import proposal_over
 from controller.brain.planner import Planner
 from controller.brain.wire import (
     Answer,
@@ -26,7 +26,7 @@ from controller.brain.wire import (
     receive,
     send,
 )
-from controller.deciders.registry import occupants_of
+from controller.deciders.registry import proposers_of
 
 Mood = Literal["well", "late", "mute", "wrong_request", "wrong_epoch", "garbage", "dead"]
 """Behaviour of the fake brain. well: plans. late: plans, and answers when `let_go` is set. mute: reads but sends
@@ -68,7 +68,7 @@ class FakeBrain:
                 send(stream, Refuse("another version"))
                 return
             send(stream, Ready(VERSION, "scripted", 1, 1, 0.0, (1,)))
-            planner, occupants = Planner(begin.decisions, time.monotonic), occupants_of(begin.decisions)
+            planner, proposers = Planner(begin.decisions, time.monotonic), proposers_of(begin.decisions)
             while True:
                 message, body = receive(stream)
                 if self.mood == "mute":
@@ -78,9 +78,9 @@ class FakeBrain:
                 elif isinstance(message, Ask):
                     self.asked.append(message)
                     self._answer(message, body, planner, lambda m, b: send(stream, m, b))
-                    for each in occupants:
+                    for each in proposers:
                         memory = self.remembered.get(each.name, b"")
-                        send(stream, Thinks(each.name), thought_over(each, body, memory, LONG_S))
+                        send(stream, Thinks(each.name), proposal_over(each, body, memory, LONG_S))
                 elif isinstance(message, Remember):
                     self.remembered[message.slot] = bytes(body)
 

@@ -13,7 +13,7 @@ from controller.brain.remote import RayBrain
 from controller.brain.supervisor import Link
 from controller.brain.with_background import Background
 from controller.deciders.decisions import Decisions
-from controller.deciders.registry import SECTIONS, Sections, occupants_of
+from controller.deciders.registry import SECTIONS, Sections, proposers_of
 from controller.guard import Limits
 from controller.settings import BrainSettings, OperatorSettings
 from placement.batch.ladder import BatchSettings
@@ -68,7 +68,7 @@ def brain_from(
 
 def inline_brain(decisions: Decisions, clock: Clock = time.monotonic, sections: Sections = SECTIONS) -> InlineBrain:
     """The brain in this process, with its background deciders."""
-    return InlineBrain(decisions, clock, background=Background(occupants_of(decisions), clock), sections=sections)
+    return InlineBrain(decisions, clock, background=Background(proposers_of(decisions), clock), sections=sections)
 
 
 def _peer(brain: BrainSettings) -> Peer:

@@ -8,7 +8,7 @@ from cluster.snapshot import Snapshot
 from controller.brain.with_background import Background, no_background
 from controller.deciders.decisions import Decisions
 from controller.deciders.memory import Warmth
-from controller.deciders.pipeline import Asked, planned, whole_plan
+from controller.deciders.pipeline import PlanRequest, planned, whole_plan
 from controller.deciders.registry import SECTIONS, Sections
 
 
@@ -24,7 +24,7 @@ class InlineBrain:
     sections: Sections = SECTIONS
 
     def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
-        asked = Asked(self.decisions, deadline_s, self.clock, self.warmth)
+        asked = PlanRequest(self.decisions, deadline_s, self.clock, self.warmth)
         adopt = self.background.beside(asked.over_at_s)
         return whole_plan(
             snapshot, self.decisions, lambda seen: planned(seen, asked, self.sections), adopt, self.sections

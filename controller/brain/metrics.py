@@ -12,7 +12,7 @@ Labels = tuple[str, ...]
 
 
 @dataclass(slots=True)
-class BrainTeller:
+class BrainMetrics:
     """Publisher of the brain's metrics. It remembers published counts, because counters rise only by the difference."""
 
     meter: Meter

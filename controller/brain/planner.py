@@ -9,7 +9,7 @@ from cluster.plans import Plan
 from controller.brain.frames import Buffer, plan_frame, plan_from_frame, snapshot_from_frame
 from controller.deciders.decisions import Decisions
 from controller.deciders.memory import Warmth
-from controller.deciders.pipeline import Asked, planned, stage_plans
+from controller.deciders.pipeline import PlanRequest, planned, stage_plans
 from controller.deciders.registry import SECTIONS
 
 
@@ -37,8 +37,8 @@ class Planner:
         plans = stage_plans(SECTIONS.stages[number], snapshot, plan_from_frame(so_far), asked, part=part, parts=parts)
         return [plan_frame(plan) for plan in plans]
 
-    def _asked(self, deadline_s: float) -> Asked:
-        return Asked(self.decisions, deadline_s, self.clock, self.warmth)
+    def _asked(self, deadline_s: float) -> PlanRequest:
+        return PlanRequest(self.decisions, deadline_s, self.clock, self.warmth)
 
 
 def nothing_planned() -> bytes:

@@ -14,12 +14,12 @@ from cluster.clock import Clock
 from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
 from controller.brain.frames import FrameError, plan_from_frame, snapshot_frame
-from controller.brain.state import Standing
+from controller.brain.state import BrainState
 from controller.brain.supervisor import Link
 from controller.brain.with_background import Background
 from controller.deciders.decisions import Decisions
-from controller.deciders.pipeline import Asked, planned, whole_plan
-from controller.deciders.registry import SECTIONS, Sections, occupants_of
+from controller.deciders.pipeline import PlanRequest, planned, whole_plan
+from controller.deciders.registry import SECTIONS, Sections, proposers_of
 from controller.ports import PLANNED_LOCALLY
 
 log = structlog.get_logger(__name__)
@@ -65,9 +65,9 @@ class RayBrain:
 
     def __post_init__(self) -> None:
         self.background = Background(
-            occupants_of(self.decisions),
+            proposers_of(self.decisions),
             self.clock,
-            ideas=self.link.ideas,
+            outcomes=self.link.outcomes,
             remember=self.link.remember,
             is_up=lambda: self.link.standing.state == "up",
         )
@@ -87,7 +87,7 @@ class RayBrain:
             self.counts.latency_s = self.clock() - began_s
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> BrainState:
         return self.link.standing
 
     def lead(self, *, leads: bool) -> None:
@@ -118,7 +118,7 @@ class RayBrain:
         self.counts.fallbacks[why.code] += 1
         log.info("planned locally", reason=why.code, why=why.words)
         decisions = replace(self.decisions, within_s=LOCAL_S, policy=LOCAL_POLICY, move_share=0.0)
-        plan = planned(snapshot, Asked(decisions, LOCAL_S, self.clock))
+        plan = planned(snapshot, PlanRequest(decisions, LOCAL_S, self.clock))
         if why.code == "deadline":
             plan = replace(plan, cut_short=(*plan.cut_short, OUT_OF_TIME))
         if why.code not in LASTING:

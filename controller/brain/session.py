@@ -22,7 +22,7 @@ class BrainLost(Exception):  # noqa: N818 - an ordinary turn in a brain's life
 
 
 @dataclass(slots=True)
-class Life:
+class BrainSession:
     """Session of one brain, from its start. Instants are on the link's clock."""
 
     stream: socket.socket

@@ -34,7 +34,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class BrainState:
     """State of the brain."""
 
     state: State = "away"
@@ -58,7 +58,7 @@ class Standing:
 
 
 def planners_of(message: Ready | Pong) -> dict[str, Any]:
-    """State of planners and slots in a brain's message, as fields of `Standing`."""
+    """State of planners and slots in a brain's message, as fields of `BrainState`."""
     if isinstance(message, Ready):
         return {"planners_up": message.planners, "planner_restarts": 0, "planner_processes": message.processes}
     return {

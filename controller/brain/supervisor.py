@@ -17,12 +17,12 @@ import structlog
 
 from cluster.clock import Clock
 from cluster.version import VERSION
-from controller.brain.background_frames import Idea, memory_of
-from controller.brain.circuit_breaker import Retries, Trust
+from controller.brain.background_frames import SlotOutcome, memory_of
+from controller.brain.circuit_breaker import CircuitBreaker, Retries
 from controller.brain.frames import FrameError
 from controller.brain.launcher import Peer
-from controller.brain.session import BrainLost, Life
-from controller.brain.state import UNWANTED, OpenRequest, Reply, Standing, planners_of
+from controller.brain.session import BrainLost, BrainSession
+from controller.brain.state import UNWANTED, BrainState, OpenRequest, Reply, planners_of
 from controller.brain.wire import (
     Answer,
     Ask,
@@ -55,13 +55,13 @@ class Link:
         self, peer: Peer, decisions: Decisions, chance: Callable[[], float], clock: Clock = time.monotonic
     ) -> None:
         self.peer, self._decisions, self._clock = peer, decisions, clock
-        self._trust, self._retries = Trust(), Retries(chance)
+        self._breaker, self._retries = CircuitBreaker(), Retries(chance)
         self._changed = Condition()
-        self._standing = Standing()
+        self._standing = BrainState()
         self._open: OpenRequest | None = None
         self._reply: Reply | None = None
         self._requests = 0
-        self._ideas: dict[str, Idea] = {}
+        self._outcomes: dict[str, SlotOutcome] = {}
         self._memories: dict[str, bytes] = {}
         self._to_send: deque[tuple[Message, bytes]] = deque()
         self._ends = self._wanted = False
@@ -73,16 +73,16 @@ class Link:
         self._thread.start()
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> BrainState:
         with self._changed:
-            return replace(self._standing, trusted=not self._trust.is_open)
+            return replace(self._standing, trusted=not self._breaker.is_open)
 
     def ask(self, frame: bytes, epoch: int, deadline_s: float) -> Reply:
         """The brain's plan, or the reason why there is none, within `deadline_s`."""
         with self._changed:
             if self._standing.state != "up":
                 return Reply(reason=self._standing.state, words=self._standing.why)
-            if self._trust.is_open:
+            if self._breaker.is_open:
                 self._begin_trial(frame, epoch, deadline_s)
                 return Reply(reason="distrusted", words="its last plans missed their deadlines; it is on trial")
             asked = self._send_request(frame, epoch, deadline_s)
@@ -90,15 +90,15 @@ class Link:
             reply, self._reply = self._reply, None
             if reply is None and self._open is asked:
                 reply = Reply(reason="deadline", words="the brain missed the deadline")
-                self._trust.failed(self._clock())
+                self._breaker.failed(self._clock())
             self._open = None
             return reply or Reply(reason="lost", words=self._standing.why or "the brain was lost while it planned")
 
-    def ideas(self) -> list[Idea]:
+    def outcomes(self) -> list[SlotOutcome]:
         """New outcomes of slots since the last call: the newest of each slot, each returned once."""
         with self._changed:
-            ideas, self._ideas = list(self._ideas.values()), {}
-            return ideas
+            outcomes, self._outcomes = list(self._outcomes.values()), {}
+            return outcomes
 
     def remember(self, slot: str, memory: bytes) -> None:
         """Sets the memory that the decider of a slot receives, also in later brains."""
@@ -162,7 +162,7 @@ class Link:
             self._lose("unreachable", str(error), began_s)
             return
         stream.setblocking(False)
-        life = Life(stream, began_s, began_s)
+        life = BrainSession(stream, began_s, began_s)
         life.say(written(Begin(VERSION, self._decisions)))
         try:
             self._speak(life)
@@ -172,7 +172,7 @@ class Link:
             self._let_go(kindly=True)
             self._forget(state="away", why=UNWANTED)
 
-    def _speak(self, life: Life) -> None:
+    def _speak(self, life: BrainSession) -> None:
         """Exchanges messages until the brain is no longer wanted. Raises BrainLost."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._woken, selectors.EVENT_READ)
@@ -193,7 +193,7 @@ class Link:
                         life.write()
                 self._look(life)
 
-    def _queue_messages(self, life: Life) -> None:
+    def _queue_messages(self, life: BrainSession) -> None:
         """Queues pending messages and pings, once the brain is up."""
         now_s = self._clock()
         if self._standing.state == "up":
@@ -205,10 +205,10 @@ class Link:
             if self._standing.state == "up":
                 life.say(written(Ping(0)))
 
-    def _hear(self, message: Message, body: bytes, life: Life) -> None:
+    def _hear(self, message: Message, body: bytes, life: BrainSession) -> None:
         match message:
             case Ready():
-                self._trust.succeeded()
+                self._breaker.succeeded()
                 took_s = self._clock() - life.began_s
                 life.up_at_s = self._clock()
                 log.info("the brain is up", ray=message.ray, planners=message.planners, took_s=round(took_s, 1))
@@ -220,7 +220,7 @@ class Link:
             case Pong():
                 self._tell(**planners_of(message))
             case Thinks(slot, reason, words):
-                self._keep(Idea(slot, body, reason, words))
+                self._keep(SlotOutcome(slot, body, reason, words))
             case Answer():
                 self._end_request(message.request, message.epoch, Reply(plan=body))
             case Failed():
@@ -228,15 +228,15 @@ class Link:
             case _:
                 raise BrainLost("garbled", f"unexpected message from the brain: {type(message).__name__}")
 
-    def _keep(self, idea: Idea) -> None:
+    def _keep(self, outcome: SlotOutcome) -> None:
         try:
-            memory = memory_of(idea.frame) if idea.frame else None
+            memory = memory_of(outcome.frame) if outcome.frame else None
         except FrameError as error:
             raise BrainLost("garbled", str(error)) from error
         with self._changed:
-            self._ideas[idea.slot] = idea
+            self._outcomes[outcome.slot] = outcome
             if memory is not None:
-                self._memories[idea.slot] = memory
+                self._memories[outcome.slot] = memory
 
     def _end_request(self, request: int, epoch: int, reply: Reply) -> None:
         with self._changed:
@@ -244,18 +244,18 @@ class Link:
             if asked is None or (asked.request, asked.epoch) != (request, epoch) or asked.is_over(self._clock()):
                 self._standing = replace(self._standing, late=self._standing.late + 1)
                 return
-            was_trial = self._trust.is_open
+            was_trial = self._breaker.is_open
             if reply.plan:
-                self._trust.succeeded()
+                self._breaker.succeeded()
             else:
-                self._trust.failed(self._clock())
+                self._breaker.failed(self._clock())
             self._open, self._reply = None, None if was_trial else reply
             self._changed.notify_all()
 
-    def _look(self, life: Life) -> None:
+    def _look(self, life: BrainSession) -> None:
         """Raises BrainLost when the brain is of no use."""
         now_s = self._clock()
-        if life.up_at_s is not None and self._trust.is_lost(now_s, PATIENCE_S):
+        if life.up_at_s is not None and self._breaker.is_lost(now_s, PATIENCE_S):
             raise BrainLost("useless", f"no plan met its deadline for {PATIENCE_S:.0f} s")
         life.check(now_s)
 
@@ -271,7 +271,7 @@ class Link:
             self._standing = replace(self._standing, **changes, planners_up=0, planner_processes=(), slots_up=())  # type: ignore[arg-type]
             self._open = self._reply = None
             self._to_send.clear()
-            self._trust.succeeded()
+            self._breaker.succeeded()
             self._changed.notify_all()
 
     def _let_go(self, *, kindly: bool) -> None:

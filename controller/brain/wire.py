@@ -98,7 +98,7 @@ class Thinks(msgspec.Struct, tag=True, frozen=True):
 
     slot: str
     reason: str = ""
-    """Reason as in `controller.brain.background_frames.Idea`."""
+    """Reason as in `controller.brain.background_frames.SlotOutcome`."""
     words: str = ""
 
 

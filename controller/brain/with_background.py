@@ -13,9 +13,9 @@ import structlog
 from cluster.clock import Clock
 from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
-from controller.brain.background_frames import Idea, thought_from_frame
+from controller.brain.background_frames import SlotOutcome, proposal_from_frame
 from controller.brain.frames import FrameError
-from controller.deciders.background import Occupant, Thought
+from controller.deciders.background import Proposal, Proposer
 from controller.deciders.decider import BackgroundDecider
 from controller.deciders.pipeline import Adopt
 from placement.budget import stopped
@@ -42,7 +42,7 @@ class SlotCounts:
     """Actions of proposals that plans adopted, by slot."""
 
 
-def no_ideas() -> list[Idea]:
+def no_outcomes() -> list[SlotOutcome]:
     """No outcomes, for background deciders that run only in this process."""
     return []
 
@@ -55,9 +55,9 @@ def forget(slot: str, memory: bytes) -> None:
 class Background:
     """Background deciders of a brain: adopts their proposals from elsewhere, or runs them in this process instead."""
 
-    occupants: Sequence[Occupant]
+    proposers: Sequence[Proposer]
     clock: Clock
-    ideas: Callable[[], Iterable[Idea]] = no_ideas
+    outcomes: Callable[[], Iterable[SlotOutcome]] = no_outcomes
     """Function that returns the outcomes of slots elsewhere since the last call."""
     remember: Callable[[str, bytes], None] = forget
     """Function that receives the memory of a run in this process, for the next run elsewhere."""
@@ -70,69 +70,69 @@ class Background:
 
     def beside(self, over_at_s: float) -> Adopt:
         """The function by which the plan with this deadline adopts proposals."""
-        came: dict[str, Idea] | None = None
-        by_name = {occupant.name: occupant for occupant in self.occupants}
+        came: dict[str, SlotOutcome] | None = None
+        by_name = {proposer.name: proposer for proposer in self.proposers}
 
         def adopt(decider: BackgroundDecider, snapshot: Snapshot, plan: Plan) -> Plan:
             nonlocal came
-            occupant = by_name.get(decider.name)
-            if occupant is None:
+            proposer = by_name.get(decider.name)
+            if proposer is None:
                 return Plan()
             if came is None:  # as late as possible: results that arrive during planning still count
-                came = {idea.slot: idea for idea in self.ideas()}
+                came = {outcome.slot: outcome for outcome in self.outcomes()}
             after = _what_stays(snapshot, plan)
-            thought = self._read(came.get(occupant.name)) or self._thought_here(occupant, after, over_at_s)
-            return Plan() if thought is None else self._adopted(occupant, after, thought)
+            proposal = self._read(came.get(proposer.name)) or self._proposed_here(proposer, after, over_at_s)
+            return Plan() if proposal is None else self._adopted(proposer, after, proposal)
 
         return adopt
 
-    def _read(self, idea: Idea | None) -> Thought | None:
-        if idea is None:
+    def _read(self, outcome: SlotOutcome | None) -> Proposal | None:
+        if outcome is None:
             return None
-        if idea.reason:
-            self._failed(idea)
+        if outcome.reason:
+            self._failed(outcome)
             return None
         try:
-            thought = thought_from_frame(idea.frame)
+            proposal = proposal_from_frame(outcome.frame)
         except FrameError as error:
-            self._failed(replace(idea, reason="garbled", words=str(error)))
+            self._failed(replace(outcome, reason="garbled", words=str(error)))
             return None
-        self.counts.thoughts[idea.slot, "ray"] += 1
-        return thought
+        self.counts.thoughts[outcome.slot, "ray"] += 1
+        return proposal
 
-    def _thought_here(self, occupant: Occupant, snapshot: Snapshot, over_at_s: float) -> Thought | None:
+    def _proposed_here(self, proposer: Proposer, snapshot: Snapshot, over_at_s: float) -> Proposal | None:
         """Result of a run in this process, where the slot is away or silent and there is time."""
-        self._silent[occupant.name] += 1
-        if self.is_up() and self._silent[occupant.name] < PATIENCE:
+        self._silent[proposer.name] += 1
+        if self.is_up() and self._silent[proposer.name] < PATIENCE:
             return None
-        memory, within_s = self.memories.get(occupant.name, b""), HERE_S / len(self.occupants)
+        memory, within_s = self.memories.get(proposer.name, b""), HERE_S / len(self.proposers)
         if over_at_s - self.clock() < within_s:
-            return Thought(Plan(cut_short=(OUT_OF_TIME,)), memory)
+            return Proposal(Plan(cut_short=(OUT_OF_TIME,)), memory)
         try:
-            thought = occupant.think(snapshot, memory, within_s)
+            proposal = proposer.propose(snapshot, memory, within_s)
         except Exception as error:
-            log.exception("a background decider failed", slot=occupant.name)
-            self._failed(Idea(occupant.name, reason="error", words=str(error)))
+            log.exception("a background decider failed", slot=proposer.name)
+            self._failed(SlotOutcome(proposer.name, reason="error", words=str(error)))
             return None
-        self.counts.thoughts[occupant.name, "local"] += 1
-        self.remember(occupant.name, thought.memory)
-        return thought
+        self.counts.thoughts[proposer.name, "local"] += 1
+        self.remember(proposer.name, proposal.memory)
+        return proposal
 
-    def _adopted(self, occupant: Occupant, snapshot: Snapshot, thought: Thought) -> Plan:
-        self._silent[occupant.name] = 0
-        self.memories[occupant.name] = thought.memory
+    def _adopted(self, proposer: Proposer, snapshot: Snapshot, proposal: Proposal) -> Plan:
+        self._silent[proposer.name] = 0
+        self.memories[proposer.name] = proposal.memory
         try:
-            adopted = occupant.adopt(snapshot, thought.plan)
+            adopted = proposer.adopt(snapshot, proposal.plan)
         except Exception as error:
-            log.exception("a background proposal could not be adopted", slot=occupant.name)
-            self._failed(Idea(occupant.name, reason="error", words=str(error)))
+            log.exception("a background proposal could not be adopted", slot=proposer.name)
+            self._failed(SlotOutcome(proposer.name, reason="error", words=str(error)))
             return Plan()
-        self.counts.actions[occupant.name] += len(adopted.actions)
+        self.counts.actions[proposer.name] += len(adopted.actions)
         return adopted
 
-    def _failed(self, idea: Idea) -> None:
-        self.counts.failures[idea.slot, idea.reason] += 1
-        log.warning("a background decider gave no result", slot=idea.slot, reason=idea.reason, why=idea.words)
+    def _failed(self, outcome: SlotOutcome) -> None:
+        self.counts.failures[outcome.slot, outcome.reason] += 1
+        log.warning("a background decider gave no result", slot=outcome.slot, reason=outcome.reason, why=outcome.words)
 
 
 def no_background() -> Background:

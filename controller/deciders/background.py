@@ -6,7 +6,7 @@ from typing import Protocol
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 
-THINK_S = 5.0
+PROPOSE_S = 5.0
 """Seconds that a background decider may take. Chosen: the loop's own deadline for a plan."""
 
 
@@ -16,16 +16,16 @@ data belongs in a resource's status."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Thought:
+class Proposal:
     """Result of one run of a background decider: a proposal, and the memory for its next run."""
 
     plan: Plan = field(default_factory=Plan)
-    """Proposed plan. It is not applied as it is: `Occupant.adopt` first checks it against a later snapshot."""
+    """Proposed plan. It is not applied as it is: `Proposer.adopt` first checks it against a later snapshot."""
     memory: bytes = b""
     """Memory that its next run receives."""
 
 
-class Occupant(Protocol):
+class Proposer(Protocol):
     """Background decider: a pure function of snapshot, memory and deadline.
 
     The same input gives the same result, or one marked as cut short. Its slot is the named place in which it runs.
@@ -36,7 +36,7 @@ class Occupant(Protocol):
         """Name of its slot, in metrics and logs."""
         ...
 
-    def think(self, snapshot: Snapshot, memory: bytes, deadline_s: float) -> Thought:
+    def propose(self, snapshot: Snapshot, memory: bytes, deadline_s: float) -> Proposal:
         """The proposal for this snapshot.
 
         memory: of its last result, empty at first; an unreadable one counts as none. deadline_s: sets the amount of

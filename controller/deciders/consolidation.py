@@ -12,7 +12,7 @@ from cluster.actions import Move
 from cluster.plans import Plan, Reason
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
-from controller.deciders.background import Thought
+from controller.deciders.background import Proposal
 from controller.deciders.decisions import Decisions
 from placement.batch.consolidation import candidates, emptying
 from placement.batch.problem import HostPrice
@@ -44,7 +44,7 @@ class Polish:
     """Clock of the deadline only, which ends a run that takes far longer than it should."""
     name: str = "polish"
 
-    def think(self, snapshot: Snapshot, memory: bytes, deadline_s: float) -> Thought:
+    def propose(self, snapshot: Snapshot, memory: bytes, deadline_s: float) -> Proposal:
         over_at_s = self.clock() + deadline_s
         order = _behind(memory, snapshot, candidates(snapshot, self.host))[: _most_tried(snapshot, deadline_s)]
         last, cut_short = memory, tuple[Reason, ...]()
@@ -59,7 +59,7 @@ class Polish:
                 yield node
 
         phases = emptying(snapshot, nodes(), self.price, self.host, most_moves=self._most(snapshot))
-        return Thought(Plan(phases=phases, cut_short=cut_short), last)
+        return Proposal(Plan(phases=phases, cut_short=cut_short), last)
 
     def adopt(self, snapshot: Snapshot, proposed: Plan) -> Plan:
         """Moves off those proposed nodes that it still pays to empty."""

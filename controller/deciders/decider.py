@@ -7,7 +7,7 @@ from typing import Literal
 
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.deciders.background import Occupant
+from controller.deciders.background import Proposer
 from controller.deciders.decisions import Decisions
 from controller.deciders.memory import Memory
 from placement.budget import Budget
@@ -57,7 +57,7 @@ class BackgroundDecider:
 
     name: str
     """Name of its slot, in metrics and logs."""
-    occupant: Callable[[Decisions], Occupant | None]
+    proposer: Callable[[Decisions], Proposer | None]
     """Its implementation; None where the decisions do not enable it."""
     scope: Literal["background"] = field(default="background", init=False)
 

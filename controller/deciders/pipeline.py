@@ -24,7 +24,7 @@ def nothing_found(decider: BackgroundDecider, snapshot: Snapshot, plan: Plan) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PlanRequest:
     """Request for one plan: settings, deadline and planner memory."""
 
     decisions: Decisions
@@ -58,7 +58,7 @@ def decide(
     warmth: what batch planning keeps from one call to the next; None: every call starts cold. Raises ConfigError for an
     unknown policy.
     """
-    asked = Asked(decisions, deadline_s, clock, Warmth() if warmth is None else warmth)
+    asked = PlanRequest(decisions, deadline_s, clock, Warmth() if warmth is None else warmth)
     return whole_plan(snapshot, decisions, lambda seen: planned(seen, asked))
 
 
@@ -96,7 +96,7 @@ def _after(snapshot: Snapshot, plan: Plan) -> Snapshot:
     return snapshot.after(plan.actions) if plan.phases else snapshot
 
 
-def planned(snapshot: Snapshot, asked: Asked, sections: Sections = SECTIONS) -> Plan:
+def planned(snapshot: Snapshot, asked: PlanRequest, sections: Sections = SECTIONS) -> Plan:
     """The planners' section of the plan, made by one planner."""
     plan = Plan()
     for stage in sections.stages:
@@ -106,7 +106,7 @@ def planned(snapshot: Snapshot, asked: Asked, sections: Sections = SECTIONS) -> 
 
 
 def stage_plans(
-    stage: Stage, snapshot: Snapshot, so_far: Plan, asked: Asked, *, part: int = 0, parts: int = 1
+    stage: Stage, snapshot: Snapshot, so_far: Plan, asked: PlanRequest, *, part: int = 0, parts: int = 1
 ) -> list[Plan]:
     """The plans that a stage adds to the plan so far: one for the whole cluster, or one for each share.
 
@@ -132,7 +132,7 @@ def _portions(shares: Sequence[Snapshot]) -> list[float]:
     return [max(1, count) / max(1, sum(waiting)) for count in waiting]
 
 
-def _stage_plan(stage: Stage, seen: Snapshot, asked: Asked, *, number: int, portion: float) -> Plan:
+def _stage_plan(stage: Stage, seen: Snapshot, asked: PlanRequest, *, number: int, portion: float) -> Plan:
     """The plan by the deciders of a stage, one after another. number: of the share, for its memory."""
     plan, now = Plan(), seen
     for decider in stage.deciders:

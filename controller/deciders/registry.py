@@ -18,7 +18,7 @@ from controller.deciders import (
     replicas,
     unallocated_claims,
 )
-from controller.deciders.background import Occupant
+from controller.deciders.background import Proposer
 from controller.deciders.decider import BackgroundDecider, Decider, Entry, PlanEdit
 from controller.deciders.decisions import Decisions
 from placement.mix.optimizer import work_of as mix_work_of
@@ -77,7 +77,7 @@ def sections_of(order: tuple[Entry, ...]) -> Sections:
 SECTIONS = sections_of(ORDER)
 
 
-def occupants_of(decisions: Decisions) -> tuple[Occupant, ...]:
+def proposers_of(decisions: Decisions) -> tuple[Proposer, ...]:
     """Background deciders that the decisions enable, in order; on Ray, each costs an actor, 60 MB."""
     entries = (entry for entry in ORDER if isinstance(entry, BackgroundDecider))
-    return tuple(occupant for entry in entries if (occupant := entry.occupant(decisions)) is not None)
+    return tuple(proposer for entry in entries if (proposer := entry.proposer(decisions)) is not None)

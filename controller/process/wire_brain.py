@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from controller.brain.from_settings import brain_from
-from controller.brain.metrics import BrainTeller
+from controller.brain.metrics import BrainMetrics
 from controller.brain.remote import RayBrain
 from controller.deciders.registry import SECTIONS, Sections
 from controller.kube.leader_election import Leadership
@@ -17,7 +17,7 @@ class OnRay:
     """Brain on Ray, and its metrics."""
 
     brain: RayBrain
-    teller: BrainTeller
+    teller: BrainMetrics
 
     def lead(self, *, leads: bool) -> None:
         """Starts the brain of a replica that leads; stops that of one that stands by."""
@@ -33,4 +33,4 @@ def operators_brain(
 ) -> tuple[Brain, OnRay | None]:
     """The brain as the settings configure it, and the same as `OnRay` where it runs on Ray."""
     brain = brain_from(settings, epoch=lambda: leadership.epoch, sections=sections)
-    return brain, OnRay(brain, BrainTeller(meter)) if isinstance(brain, RayBrain) else None
+    return brain, OnRay(brain, BrainMetrics(meter)) if isinstance(brain, RayBrain) else None

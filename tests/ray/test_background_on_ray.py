@@ -12,12 +12,12 @@ import pytest
 from benchmarks.brain import DECISIONS, embedded
 from cluster.actions import Move
 from cluster.snapshot import Snapshot
-from controller.brain.background_frames import Idea, thought_from_frame
+from controller.brain.background_frames import SlotOutcome, proposal_from_frame
 from controller.brain.frames import plan_from_frame, snapshot_frame
-from controller.brain.on_ray.background_pool import SlotCrew
+from controller.brain.on_ray.background_pool import BackgroundPool
 from controller.brain.on_ray.join import EMBEDDED, joined
-from controller.brain.on_ray.planner_pool import Crew
-from controller.deciders.background import THINK_S
+from controller.brain.on_ray.planner_pool import PlannerPool
+from controller.deciders.background import PROPOSE_S
 from controller.deciders.decisions import Decisions
 from placement.moves.defragmentation import MovePrice
 from tests.builders.fleet import node, pod, world
@@ -31,34 +31,36 @@ WITHIN_S = 120.0
 
 
 class Bench:
-    def __init__(self, crew: Crew, slots: SlotCrew) -> None:
-        self.crew, self.slots = crew, slots
+    def __init__(self, pool: PlannerPool, slots: BackgroundPool) -> None:
+        self.pool, self.slots = pool, slots
 
     def plans(self, does: str = "") -> float:
         """Plan over a snapshot, which the slot then thinks about; how long that took."""
         began_s = time.monotonic()
-        assert plan_from_frame(self.crew.plan(snapshot_frame(snapshot_that(does)), WITHIN_S))
+        assert plan_from_frame(self.pool.plan(snapshot_frame(snapshot_that(does)), WITHIN_S))
         return time.monotonic() - began_s
 
-    def hears(self) -> Idea:
+    def hears(self) -> SlotOutcome:
         """The next that comes out of the slot."""
-        idea = self.until(lambda: next(iter(self.slots.turn(self.crew.holder.newest)), None), "the slot has an idea")
-        assert idea is not None
-        return idea
+        outcome = self.until(
+            lambda: next(iter(self.slots.turn(self.pool.holder.newest)), None), "the slot has an outcome"
+        )
+        assert outcome is not None
+        return outcome
 
     def is_up(self) -> None:
         self.until(lambda: self.slots.turn(None) or self.slots.up, "the slot is up")
 
     def is_asked(self) -> None:
         (post,) = self.slots.watched.each
-        self.until(lambda: self.slots.turn(self.crew.holder.newest) or post.task is not None, "the slot is asked")
+        self.until(lambda: self.slots.turn(self.pool.holder.newest) or post.task is not None, "the slot is asked")
 
     def until(self, claim: Callable[[], T], what: str) -> T:
         """As `until`, with the planners looked after between two checks."""
 
         def checked() -> T:
             if not (found := claim()):
-                self.crew.look_after()
+                self.pool.look_after()
             return found
 
         return until(checked, what, WITHIN_S)
@@ -67,51 +69,51 @@ class Bench:
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
     with joined(EMBEDDED, cores=2) as ray:
-        crew, slots = Crew(ray, Decisions(), time.monotonic), SlotCrew(ray, [Counting()], time.monotonic)
-        crew.begin(1, WITHIN_S)
+        pool, slots = PlannerPool(ray, Decisions(), time.monotonic), BackgroundPool(ray, [Counting()], time.monotonic)
+        pool.begin(1, WITHIN_S)
         slots.begin()
-        made = Bench(crew, slots)
+        made = Bench(pool, slots)
         made.is_up()
         yield made
 
 
-def thought(idea: Idea) -> bytes:
-    assert idea.frame, f"{idea.reason}: {idea.words}"
-    return thought_from_frame(idea.frame).memory
+def proposal(outcome: SlotOutcome) -> bytes:
+    assert outcome.frame, f"{outcome.reason}: {outcome.words}"
+    return proposal_from_frame(outcome.frame).memory
 
 
-def test_whatever_becomes_of_an_occupant_plans_come_and_what_it_knew_is_kept(bench: Bench) -> None:
+def test_plans_continue_and_memory_is_kept_whatever_happens_to_a_background_actor(bench: Bench) -> None:
     bench.plans()
-    known = int(thought(bench.hears()))
+    known = int(proposal(bench.hears()))
 
     bench.plans(FAILS)
     assert bench.hears().reason == "error"
     bench.plans()
-    assert int(thought(bench.hears())) == known + 1
+    assert int(proposal(bench.hears())) == known + 1
 
     bench.plans(DIES)
     assert bench.hears().reason == "lost"
-    assert bench.plans() < THINK_S
-    assert int(thought(bench.hears())) == known + 2
+    assert bench.plans() < PROPOSE_S
+    assert int(proposal(bench.hears())) == known + 2
 
     bench.plans(STALLS)
     bench.is_asked()
-    assert bench.plans() < THINK_S
+    assert bench.plans() < PROPOSE_S
     assert bench.hears().reason == "stuck"
     bench.plans()
-    assert int(thought(bench.hears())) == known + 3
+    assert int(proposal(bench.hears())) == known + 3
 
 
-def test_an_occupant_that_is_killed_while_it_rests_is_back_by_itself(bench: Bench) -> None:
+def test_a_background_actor_that_is_killed_while_idle_is_restarted_automatically(bench: Bench) -> None:
     bench.plans()
-    known = int(thought(bench.hears()))
+    known = int(proposal(bench.hears()))
     (pid,) = bench.slots.processes
 
     os.kill(pid, signal.SIGKILL)
-    bench.until(lambda: bench.slots.turn(None) or bench.slots.processes not in ((), (pid,)), "the occupant is back")
+    bench.until(lambda: bench.slots.turn(None) or bench.slots.processes not in ((), (pid,)), "the proposer is back")
     bench.plans()
 
-    assert int(thought(bench.hears())) == known + 1
+    assert int(proposal(bench.hears())) == known + 1
 
 
 def test_polish_is_found_on_ray_and_taken_up_by_a_later_plan() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from cluster.version import VERSION
-from controller.brain.background_frames import thought_over
+from controller.brain.background_frames import proposal_over
 from controller.brain.planner import Planner
-from controller.deciders.background import Occupant
+from controller.deciders.background import Proposer
 from controller.deciders.decisions import Decisions
 
 PENDING_CALLS = 4
@@ -48,12 +48,12 @@ class PlannerActor:
 class SlotActor:
     """Background decider as a Ray actor."""
 
-    def __init__(self, occupant: Occupant) -> None:
-        self._occupant = occupant
+    def __init__(self, proposer: Proposer) -> None:
+        self._proposer = proposer
 
-    def think(self, frame: Any, memory: bytes, deadline_s: float) -> bytes:
+    def propose(self, frame: Any, memory: bytes, deadline_s: float) -> bytes:
         """The result's frame. frame: a snapshot's, as bytes in an array."""
-        return thought_over(self._occupant, memoryview(frame), memory, deadline_s)
+        return proposal_over(self._proposer, memoryview(frame), memory, deadline_s)
 
     def ping(self) -> tuple[int, str]:
         return os.getpid(), VERSION
@@ -67,9 +67,9 @@ def hire(ray: Any, decisions: Decisions, name: str) -> Any:
     return _hired(ray, PlannerActor, name, 1.0, decisions)
 
 
-def hire_for_slot(ray: Any, occupant: Occupant, name: str) -> Any:
+def hire_for_slot(ray: Any, proposer: Proposer, name: str) -> Any:
     """A background decider's actor that is being started."""
-    return _hired(ray, SlotActor, name, SLOT_CPUS, occupant)
+    return _hired(ray, SlotActor, name, SLOT_CPUS, proposer)
 
 
 def _hired(ray: Any, kind: type, name: str, cpus: float, given: Any) -> Any:

@@ -11,20 +11,20 @@ from functools import partial
 from typing import Any
 
 from cluster.clock import Clock
-from controller.brain.background_frames import Idea, memory_of
+from controller.brain.background_frames import SlotOutcome, memory_of
 from controller.brain.frames import FrameError
 from controller.brain.on_ray.actors import hire_for_slot
-from controller.brain.on_ray.shared_snapshot import Held
+from controller.brain.on_ray.shared_snapshot import HeldSnapshot
 from controller.brain.on_ray.supervised_actors import Lost, Mistaken, Post, Posts, QueueFull
-from controller.deciders.background import THINK_S, Occupant
+from controller.deciders.background import PROPOSE_S, Proposer
 
 
 @dataclass(slots=True)
-class SlotCrew:
+class BackgroundPool:
     """Pool of all background actors. One thread owns it; no method waits."""
 
     ray: Any
-    occupants: Sequence[Occupant]
+    proposers: Sequence[Proposer]
     clock: Clock
     memories: dict[str, bytes] = field(default_factory=dict)
     """Memory of the last result, by slot."""
@@ -36,16 +36,16 @@ class SlotCrew:
 
     def __post_init__(self) -> None:
         self.watched = Posts(self.ray, self.clock, self._hire)
-        self._considered = [0] * len(self.occupants)
+        self._considered = [0] * len(self.proposers)
 
     def begin(self) -> None:
         """Starts the actors of all slots; they receive calls as soon as they answer a ping."""
-        self.watched.fill(len(self.occupants))
+        self.watched.fill(len(self.proposers))
 
     @property
     def up(self) -> tuple[str, ...]:
         """Slots whose actor answers pings."""
-        return tuple(o.name for o, post in zip(self.occupants, self.watched.each, strict=True) if post.pid)
+        return tuple(o.name for o, post in zip(self.proposers, self.watched.each, strict=True) if post.pid)
 
     @property
     def processes(self) -> tuple[int, ...]:
@@ -55,48 +55,48 @@ class SlotCrew:
         """Sets the memory of a slot, from another brain or from a run in the controller."""
         self.memories[slot] = memory
 
-    def turn(self, newest: Held | None) -> list[Idea]:
+    def turn(self, newest: HeldSnapshot | None) -> list[SlotOutcome]:
         """Outcomes that have arrived from the slots; idle actors receive the newest snapshot, each snapshot once."""
-        ideas = list(self._harvest())
+        outcomes = list(self._harvest())
         for number, why in self.watched.look_after():
-            ideas.append(Idea(self.occupants[number].name, b"", why, f"its actor was replaced: {why}"))
+            outcomes.append(SlotOutcome(self.proposers[number].name, b"", why, f"its actor was replaced: {why}"))
             if why == "silent":  # its node froze; an actor stuck on this snapshot would get stuck again
                 self._considered[number] = 0
         for number, post in enumerate(self.watched.each):
             if newest is not None and post.pid and post.task is None and self._considered[number] < newest.number:
-                ideas += self._ask(number, post, newest)
-        return ideas
+                outcomes += self._ask(number, post, newest)
+        return outcomes
 
-    def _ask(self, number: int, post: Post, newest: Held) -> Iterable[Idea]:
-        occupant = self.occupants[number]
-        memory = self.memories.get(occupant.name, b"")
+    def _ask(self, number: int, post: Post, newest: HeldSnapshot) -> Iterable[SlotOutcome]:
+        proposer = self.proposers[number]
+        memory = self.memories.get(proposer.name, b"")
         self._considered[number] = newest.number
         try:
-            think = partial(post.actor.think.remote, newest.array, memory, THINK_S)
-            self.watched.give(post, think, self.clock() + THINK_S)
+            propose = partial(post.actor.propose.remote, newest.array, memory, PROPOSE_S)
+            self.watched.give(post, propose, self.clock() + PROPOSE_S)
         except QueueFull:
-            yield Idea(occupant.name, b"", "queue_full", "the queue of its actor is full")
+            yield SlotOutcome(proposer.name, b"", "queue_full", "the queue of its actor is full")
 
-    def _harvest(self) -> Iterable[Idea]:
-        for occupant, post in zip(self.occupants, self.watched.each, strict=True):
+    def _harvest(self) -> Iterable[SlotOutcome]:
+        for proposer, post in zip(self.proposers, self.watched.each, strict=True):
             if not self.watched.is_done(post):
                 continue
             is_late = post.is_overdue(self.clock())
             try:
                 frame = bytes(self.watched.taken(post))
                 if is_late:
-                    yield Idea(occupant.name, b"", "deadline", f"it took longer than {THINK_S:g} s")
+                    yield SlotOutcome(proposer.name, b"", "deadline", f"it took longer than {PROPOSE_S:g} s")
                     continue
-                self.memories[occupant.name] = memory_of(frame)
-                yield Idea(occupant.name, frame)
+                self.memories[proposer.name] = memory_of(frame)
+                yield SlotOutcome(proposer.name, frame)
             except Mistaken as error:
-                yield Idea(occupant.name, b"", "error", str(error).strip().rpartition("\n")[2])
+                yield SlotOutcome(proposer.name, b"", "error", str(error).strip().rpartition("\n")[2])
             except Lost:
-                yield Idea(occupant.name, b"", "lost", "its process ended during the run")
+                yield SlotOutcome(proposer.name, b"", "lost", "its process ended during the run")
             except FrameError as error:
-                yield Idea(occupant.name, b"", "garbled", str(error))
+                yield SlotOutcome(proposer.name, b"", "garbled", str(error))
 
     def _hire(self, number: int) -> Any:
         self._hired += 1
-        occupant = self.occupants[number]
-        return hire_for_slot(self.ray, occupant, f"{occupant.name}-{self._hired} of {self.incarnation}")
+        proposer = self.proposers[number]
+        return hire_for_slot(self.ray, proposer, f"{proposer.name}-{self._hired} of {self.incarnation}")

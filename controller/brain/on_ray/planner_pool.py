@@ -33,7 +33,7 @@ class NoPlan(Exception):  # noqa: N818 - an ordinary outcome with a reason
 
 
 @dataclass(slots=True)
-class Crew:
+class PlannerPool:
     """Pool of planners, with their state."""
 
     ray: Any

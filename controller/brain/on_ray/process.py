@@ -20,8 +20,8 @@ import msgspec
 from cluster.errors import TonnageError
 from cluster.version import VERSION
 from controller.brain.frames import FrameError
-from controller.brain.on_ray.background_pool import SlotCrew
-from controller.brain.on_ray.planner_pool import Crew, NoPlan
+from controller.brain.on_ray.background_pool import BackgroundPool
+from controller.brain.on_ray.planner_pool import NoPlan, PlannerPool
 from controller.brain.on_ray.ray_session import connect
 from controller.brain.on_ray.ray_start import RayStart
 from controller.brain.wire import (
@@ -39,7 +39,7 @@ from controller.brain.wire import (
     receive,
     send,
 )
-from controller.deciders.registry import occupants_of
+from controller.deciders.registry import proposers_of
 
 UP_WITHIN_S = 60.0
 """Seconds for the planners to come up; the controller gives up on the process sooner."""
@@ -125,31 +125,31 @@ def serve(line: Line, start: RayStart, began_s: float) -> int:
         return 1
     try:
         ray = connect(start)
-        crew = Crew(ray, begin.decisions, time.monotonic)
-        crew.begin(start.planners, UP_WITHIN_S)
+        pool = PlannerPool(ray, begin.decisions, time.monotonic)
+        pool.begin(start.planners, UP_WITHIN_S)
     except (TonnageError, ConnectionError, RuntimeError, TimeoutError) as error:
         line.say(Refuse(f"{type(error).__name__}: {error}"))
         return 1
     nodes = sum(1 for node in ray.nodes() if node["Alive"])
-    slots = SlotCrew(ray, occupants_of(begin.decisions), time.monotonic)
+    slots = BackgroundPool(ray, proposers_of(begin.decisions), time.monotonic)
     slots.begin()  # Nothing waits for them: plans come first.
-    ready = Ready(VERSION, ray.__version__, nodes, len(crew.posts), time.monotonic() - began_s, crew.processes)
+    ready = Ready(VERSION, ray.__version__, nodes, len(pool.posts), time.monotonic() - began_s, pool.processes)
     line.say(ready)
     desk = Desk()
-    Thread(target=_listen, args=(line, desk, crew, slots), name="controller", daemon=True).start()
-    _answer_all(line, desk, crew, slots)
+    Thread(target=_listen, args=(line, desk, pool, slots), name="controller", daemon=True).start()
+    _answer_all(line, desk, pool, slots)
     ray.shutdown()
     return 0
 
 
-def _listen(line: Line, desk: Desk, crew: Crew, slots: SlotCrew) -> None:
+def _listen(line: Line, desk: Desk, pool: PlannerPool, slots: BackgroundPool) -> None:
     """Handles the controller's messages, also while the other thread waits for Ray."""
     try:
         while True:
             message, body = receive(line.stream)
             match message:
                 case Ping(number):
-                    line.say(Pong(number, crew.up, crew.restarts, crew.processes, slots.up))
+                    line.say(Pong(number, pool.up, pool.restarts, pool.processes, slots.up))
                 case Remember(slot):
                     slots.remember(slot, bytes(body))
                 case Ask():
@@ -165,20 +165,20 @@ def _listen(line: Line, desk: Desk, crew: Crew, slots: SlotCrew) -> None:
         desk.close()
 
 
-def _answer_all(line: Line, desk: Desk, crew: Crew, slots: SlotCrew) -> None:
+def _answer_all(line: Line, desk: Desk, pool: PlannerPool, slots: BackgroundPool) -> None:
     """Answers requests one after another; slots use the time between them."""
     while not desk.is_over:
-        crew.look_after()
-        for idea in slots.turn(crew.holder.newest):
-            line.say_if_heard(Thinks(idea.slot, idea.reason, idea.words), idea.frame)
+        pool.look_after()
+        for outcome in slots.turn(pool.holder.newest):
+            line.say_if_heard(Thinks(outcome.slot, outcome.reason, outcome.words), outcome.frame)
         taken = desk.take(IDLE_S)
         if taken is not None:
-            line.say_if_heard(*_answered(crew, *taken))
+            line.say_if_heard(*_answered(pool, *taken))
 
 
-def _answered(crew: Crew, ask: Ask, frame: bytearray, at_s: float) -> tuple[Message, bytes]:
+def _answered(pool: PlannerPool, ask: Ask, frame: bytearray, at_s: float) -> tuple[Message, bytes]:
     try:
-        plan = crew.plan(frame, ask.deadline_s - (time.monotonic() - at_s))
+        plan = pool.plan(frame, ask.deadline_s - (time.monotonic() - at_s))
     except NoPlan as error:
         return Failed(ask.request, ask.epoch, error.reason, str(error)), b""
     except FrameError as error:

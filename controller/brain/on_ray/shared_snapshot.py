@@ -15,7 +15,7 @@ from controller.brain.frames import Buffer
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldSnapshot:
     """Snapshot in the object store."""
 
     number: int
@@ -30,9 +30,9 @@ class SnapshotHolder:
 
     put: Callable[[Any], Any]
     """Function that puts a value into the object store."""
-    newest: Held | None = None
+    newest: HeldSnapshot | None = None
 
-    def hold(self, frame: Buffer) -> Held:
+    def hold(self, frame: Buffer) -> HeldSnapshot:
         number = self.newest.number + 1 if self.newest else 1
-        self.newest = Held(number, self.put(np.frombuffer(frame, np.uint8)))
+        self.newest = HeldSnapshot(number, self.put(np.frombuffer(frame, np.uint8)))
         return self.newest

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from controller.brain.fake_brain import FakeBrain
-from controller.brain.metrics import BrainTeller
+from controller.brain.metrics import BrainMetrics
 from controller.brain.remote import RayBrain
 from controller.brain.supervisor import Link
 from controller.brain.with_background import SlotCounts
@@ -23,7 +23,7 @@ def brain() -> Iterator[RayBrain]:
 
 def test_counters_rise_by_what_is_new(brain: RayBrain) -> None:
     meter = Meter()
-    teller, slots = BrainTeller(meter), SlotCounts()
+    teller, slots = BrainMetrics(meter), SlotCounts()
     brain.counts.plans["local"] = 2
     slots.thoughts["polish", "local"] = 3
     teller.tell(brain, slots)
@@ -45,6 +45,6 @@ def test_counters_rise_by_what_is_new(brain: RayBrain) -> None:
 def test_a_slot_that_never_gave_a_sign_has_no_series(brain: RayBrain) -> None:
     meter = Meter()
 
-    BrainTeller(meter).tell(brain, SlotCounts(thoughts=Counter()))
+    BrainMetrics(meter).tell(brain, SlotCounts(thoughts=Counter()))
 
     assert meter.registry.get_sample_value("tonnage_brain_slot_up", {"slot": "polish"}) is None

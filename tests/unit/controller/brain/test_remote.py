@@ -101,17 +101,17 @@ def test_a_brain_that_dies_over_a_request_costs_no_time(bench: Bench) -> None:
     assert bench.brain.counts.fallbacks == {"lost": 1}
 
 
-def test_what_is_thought_in_a_slot_is_heard_once_and_remembered_for_the_next_brain() -> None:
+def test_an_outcome_of_a_slot_is_returned_once_and_its_memory_is_sent_to_the_next_brain() -> None:
     decisions, peer = Decisions(polish_share=1.0), FakeBrain()
     link = Link(peer, decisions, lambda: 0.0)
     link.want(wanted=True)
     try:
-        brain = RayBrain(link, Decisions(), time.monotonic, lambda: 1)  # which takes no ideas itself
+        brain = RayBrain(link, Decisions(), time.monotonic, lambda: 1)  # which reads no outcomes itself
         until(lambda: link.standing.state == "up", "the brain is up")
         brain.plan(running(), LONG_S)
-        until(lambda: bool(link._ideas), "a thought has come")
-        assert [(idea.slot, idea.reason) for idea in link.ideas()] == [("polish", "")]
-        assert link.ideas() == []
+        until(lambda: bool(link._outcomes), "an outcome has arrived")
+        assert [(outcome.slot, outcome.reason) for outcome in link.outcomes()] == [("polish", "")]
+        assert link.outcomes() == []
         peer.mood = "dead"
         brain.plan(running(), LONG_S)
         peer.mood = "well"

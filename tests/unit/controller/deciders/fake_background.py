@@ -1,4 +1,4 @@
-"""Occupants of slots for tests: one that counts its thoughts, and goes wrong as it is told by its snapshot."""
+"""Background deciders for tests: one that counts its runs, and fails as its snapshot asks for."""
 
 import os
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from threading import Event
 from cluster.actions import Evict
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
-from controller.deciders.background import Thought
+from controller.deciders.background import Proposal
 from tests.builders.fleet import node, pod, world
 
 FAILS, STALLS, DIES = "fails", "stalls", "dies"
@@ -20,11 +20,11 @@ def snapshot_that(does: str = "") -> Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """Remembers how often it has thought; proposes to evict the pod `p`, and stands by it as long as `p` runs."""
+    """Remembers how often it has run; proposes to evict the pod `p`, and stands by it as long as `p` runs."""
 
     name: str = "counting"
 
-    def think(self, snapshot: Snapshot, memory: bytes, deadline_s: float) -> Thought:
+    def propose(self, snapshot: Snapshot, memory: bytes, deadline_s: float) -> Proposal:
         if FAILS in snapshot.nodes.names:
             raise ArithmeticError("as it was told")
         if STALLS in snapshot.nodes.names:
@@ -32,7 +32,7 @@ class Counting:
         if DIES in snapshot.nodes.names:
             os._exit(1)
         times = int(memory or b"0") + 1
-        return Thought(_evicting(f"thought {times}"), str(times).encode())
+        return Proposal(_evicting(f"proposal {times}"), str(times).encode())
 
     def adopt(self, snapshot: Snapshot, proposed: Plan) -> Plan:
         row = snapshot.pods.names.row("p")

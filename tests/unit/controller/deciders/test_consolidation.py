@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from cluster.actions import Bind, Move
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
-from controller.brain.background_frames import Idea, thought_frame
+from controller.brain.background_frames import SlotOutcome, proposal_frame
 from controller.brain.from_settings import inline_brain
 from controller.brain.with_background import HERE_S, PATIENCE, Background, SlotCounts
 from controller.deciders.consolidation import Polish
 from controller.deciders.decider import BackgroundDecider, Decider
 from controller.deciders.decisions import Decisions
-from controller.deciders.pipeline import Asked, decide, planned, whole_plan
+from controller.deciders.pipeline import PlanRequest, decide, planned, whole_plan
 from controller.deciders.registry import ORDER, sections_of
 from controller.guard import Limits, guard
 from placement.batch.problem import HostPrice
@@ -49,47 +49,47 @@ def moves(plan: Plan) -> list[tuple[str, str]]:
 
 
 class Elsewhere:
-    """Slots that are not here: ideas that come when they are laid down."""
+    """Slots that are not here: outcomes that come when they are laid down."""
 
-    def __init__(self, *ideas: Idea, is_up: bool = True) -> None:
-        self.waiting, self.is_up, self.remembered = list(ideas), is_up, dict[str, bytes]()
+    def __init__(self, *outcomes: SlotOutcome, is_up: bool = True) -> None:
+        self.waiting, self.is_up, self.remembered = list(outcomes), is_up, dict[str, bytes]()
 
-    def ideas(self) -> list[Idea]:
-        ideas, self.waiting = self.waiting, []
-        return ideas
+    def outcomes(self) -> list[SlotOutcome]:
+        outcomes, self.waiting = self.waiting, []
+        return outcomes
 
-    def brain(self, occupant: Counting | Polish) -> "Beside":
+    def brain(self, proposer: Counting | Polish) -> "Beside":
         return Beside(
-            Background((occupant,), still, self.ideas, self.remembered.__setitem__, lambda: self.is_up), occupant
+            Background((proposer,), still, self.outcomes, self.remembered.__setitem__, lambda: self.is_up), proposer
         )
 
 
 @dataclass
 class Beside:
-    """A brain whose only background decider is this occupant."""
+    """A brain whose only background decider is this proposer."""
 
     background: Background
-    occupant: Counting | Polish
+    proposer: Counting | Polish
 
     def plan(self, snapshot: Snapshot, deadline_s: float) -> Plan:
-        asked = Asked(DECISIONS, deadline_s, still)
+        asked = PlanRequest(DECISIONS, deadline_s, still)
         order = (
             *(entry for entry in ORDER if isinstance(entry, Decider)),
-            BackgroundDecider(self.occupant.name, self.of),
+            BackgroundDecider(self.proposer.name, self.of),
         )
         adopt = self.background.beside(asked.over_at_s)
         return whole_plan(snapshot, DECISIONS, lambda seen: planned(seen, asked), adopt, sections_of(order))
 
     def of(self, decisions: Decisions) -> Counting | Polish:
-        return self.occupant
+        return self.proposer
 
     @property
     def counts(self) -> SlotCounts:
         return self.background.counts
 
 
-def found_in(snapshot: Snapshot, by: Polish | None = None) -> Idea:
-    return Idea("polish", thought_frame((by or polish()).think(snapshot, b"", LONG_S)))
+def found_in(snapshot: Snapshot, by: Polish | None = None) -> SlotOutcome:
+    return SlotOutcome("polish", proposal_frame((by or polish()).propose(snapshot, b"", LONG_S)))
 
 
 def test_a_node_that_it_pays_to_empty_is_emptied_with_the_next_plan_and_once() -> None:
@@ -114,7 +114,7 @@ def test_a_move_that_costs_more_than_the_node_is_not_made_whoever_proposes_it() 
     """96 cores and 512 GiB are 4.93 $ an hour, so is the node; two GPUs at 2.5 $ are 5 $."""
     dear = polish(MovePrice(per_pod_usd=0.0, per_gpu_usd=2.5, stay_h=1.0))
 
-    assert moves(dear.think(halves(), b"", LONG_S).plan) == []
+    assert moves(dear.propose(halves(), b"", LONG_S).plan) == []
     assert moves(Elsewhere(found_in(halves())).brain(dear).plan(halves(), LONG_S)) == []
 
 
@@ -140,7 +140,7 @@ def test_what_a_plan_starts_is_left_where_it_is() -> None:
 
 
 def test_no_more_pods_move_than_their_share() -> None:
-    assert moves(polish(share=0.4).think(halves(), b"", LONG_S).plan) == [], "0.4 of two pods is none"
+    assert moves(polish(share=0.4).propose(halves(), b"", LONG_S).plan) == [], "0.4 of two pods is none"
 
 
 def test_nodes_that_are_gone_are_passed_over() -> None:
@@ -152,8 +152,8 @@ def test_nodes_that_are_gone_are_passed_over() -> None:
 def test_a_search_that_is_cut_short_goes_on_behind_the_node_that_it_looked_at_last() -> None:
     hurried = replace(polish(MovePrice(per_pod_usd=1e9)), clock=ticking(1.0))
 
-    first = hurried.think(halves(), b"", 2.0)  # 0 s: begins; 1 s: a; 2 s: over
-    second = hurried.think(halves(), first.memory, 2.0)
+    first = hurried.propose(halves(), b"", 2.0)  # 0 s: begins; 1 s: a; 2 s: over
+    second = hurried.propose(halves(), first.memory, 2.0)
 
     assert (first.memory, second.memory) == (b"a", b"b")
     assert [reason.code for reason in first.plan.cut_short] == ["PolishOutOfTime"]
@@ -163,11 +163,11 @@ def test_how_many_nodes_are_looked_at_depends_on_the_deadline_and_on_no_clock() 
     """100,000 nodes a second, divided by the fleet's two: one in 20 µs, and one in any case."""
     searching = polish(MovePrice(per_pod_usd=1e9))
 
-    assert searching.think(halves(), b"", 19e-6).memory == b"a"
-    assert searching.think(halves(), b"", 20e-6).memory == b"b"
+    assert searching.propose(halves(), b"", 19e-6).memory == b"a"
+    assert searching.propose(halves(), b"", 20e-6).memory == b"b"
 
 
-def test_what_is_not_thought_for_want_of_time_is_named_in_the_plan() -> None:
+def test_a_run_skipped_for_want_of_time_is_named_in_the_plan() -> None:
     elsewhere = Elsewhere(is_up=False)
 
     plan = elsewhere.brain(polish()).plan(halves(), HERE_S / 2)
@@ -177,7 +177,7 @@ def test_what_is_not_thought_for_want_of_time_is_named_in_the_plan() -> None:
 
 
 def test_a_memory_that_nobody_understands_is_none() -> None:
-    assert moves(polish().think(halves(), b"\xff\xfe", LONG_S).plan) == [("p", "b")]
+    assert moves(polish().propose(halves(), b"\xff\xfe", LONG_S).plan) == [("p", "b")]
 
 
 def test_without_anybody_in_a_slot_the_plan_is_that_of_the_other_deciders() -> None:
@@ -186,20 +186,20 @@ def test_without_anybody_in_a_slot_the_plan_is_that_of_the_other_deciders() -> N
     assert plain(inline_brain(Decisions(), still).plan(halves(), LONG_S)) == plain(alone)
 
 
-def test_while_slots_are_away_their_occupants_think_here_from_the_same_memory() -> None:
-    elsewhere = Elsewhere(Idea("counting", thought_frame(Counting().think(snapshot_that(), b"6", LONG_S))))
+def test_while_slots_are_away_their_deciders_run_here_from_the_same_memory() -> None:
+    elsewhere = Elsewhere(SlotOutcome("counting", proposal_frame(Counting().propose(snapshot_that(), b"6", LONG_S))))
     brain = elsewhere.brain(Counting())
     brain.plan(snapshot_that(), LONG_S)
     elsewhere.is_up = False
 
     plan = brain.plan(snapshot_that(), LONG_S)
 
-    assert plan.phases[-1].steps[0].reason.words == "thought 8"
+    assert plan.phases[-1].steps[0].reason.words == "proposal 8"
     assert elsewhere.remembered == {"counting": b"8"}
     assert brain.counts.thoughts == {("counting", "ray"): 1, ("counting", "local"): 1}
 
 
-def test_a_slot_that_says_nothing_for_a_few_plans_is_thought_for_here() -> None:
+def test_the_decider_of_a_slot_that_is_silent_for_a_few_plans_runs_here() -> None:
     brain = Elsewhere().brain(Counting())
 
     adopted = [len(brain.plan(snapshot_that(), LONG_S).actions) for _ in range(PATIENCE + 1)]
@@ -207,7 +207,7 @@ def test_a_slot_that_says_nothing_for_a_few_plans_is_thought_for_here() -> None:
     assert adopted == [0] * (PATIENCE - 1) + [1, 0]
 
 
-def test_an_occupant_that_fails_here_costs_no_plan() -> None:
+def test_a_background_decider_that_fails_here_costs_no_plan() -> None:
     failing = world([node("a", 4), node(FAILS, 0)], [pod("w", 1)])
     brain = Elsewhere(is_up=False).brain(Counting())
 
@@ -224,8 +224,8 @@ def test_without_time_left_nobody_thinks_here() -> None:
     assert brain.plan(snapshot_that(STALLS), 0.0).actions == ()
 
 
-def test_an_idea_that_cannot_be_read_is_counted_and_dropped() -> None:
-    brain = Elsewhere(Idea("counting", b"\x00" * 8 + b"nonsense")).brain(Counting())
+def test_an_unreadable_outcome_is_counted_and_dropped() -> None:
+    brain = Elsewhere(SlotOutcome("counting", b"\x00" * 8 + b"nonsense")).brain(Counting())
 
     assert brain.plan(snapshot_that(), LONG_S).actions == ()
     assert brain.counts.failures == {("counting", "garbled"): 1}

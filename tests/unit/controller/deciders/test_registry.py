@@ -4,7 +4,7 @@ import pytest
 
 from controller.deciders.decider import BackgroundDecider, Decider
 from controller.deciders.decisions import Decisions
-from controller.deciders.registry import ORDER, SECTIONS, Stage, occupants_of, sections_of
+from controller.deciders.registry import ORDER, SECTIONS, Stage, proposers_of, sections_of
 
 
 def test_every_decider_stands_in_the_order_once() -> None:
@@ -37,15 +37,15 @@ def test_a_background_decider_between_those_of_planners_is_refused() -> None:
     decider = {entry.name: entry for entry in ORDER}
     polish, replicas, packing = decider["polish"], decider["replicas"], decider["packing"]
 
-    with pytest.raises(ValueError, match="move it before or behind"):
+    with pytest.raises(ValueError, match="move it before or after"):
         sections_of((replicas, polish, packing))
     assert sections_of((polish, replicas, packing)).opening == (polish,)
     assert sections_of((replicas, packing, polish)).closing == (polish,)
 
 
-def test_an_occupant_bears_the_name_of_its_decider() -> None:
-    """By that name the plan finds what it thought."""
+def test_a_proposer_has_the_name_of_its_decider() -> None:
+    """By that name the plan finds its proposal."""
     names = [entry.name for entry in ORDER if isinstance(entry, BackgroundDecider)]
 
-    assert [each.name for each in occupants_of(Decisions(polish_share=0.5))] == names
-    assert occupants_of(Decisions()) == ()
+    assert [each.name for each in proposers_of(Decisions(polish_share=0.5))] == names
+    assert proposers_of(Decisions()) == ()
