@@ -2,10 +2,33 @@
 
 from collections.abc import Callable
 
+from controller.api.kinds import OWN_KINDS
+from simulator.controlplane.binaries.programs import Programs
+from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane
+from tests.controlplane.kubectl import Kubectl
+from tests.controlplane.operators import ROOT, until
+
+EXAMPLES = ROOT / "examples"
+EXAMPLE_NODES = 22
 
 NODES = 20
 """Simulated nodes of the shared server: what tests need that do not bring their own."""
 
 StartServer = Callable[..., ControlPlane]
 """The fixture `start_server`: settings → a running server of the module's own."""
+
+
+def example_server(start_server: StartServer) -> ControlPlane:
+    """A server of the module's own with the nodes of the examples: an operator or a plan covers all of a server."""
+    return start_server(Settings(manifests=str(EXAMPLES / "nodes.yaml")))
+
+
+def kubectl_with_kinds(server: ControlPlane, programs: Programs) -> Kubectl:
+    """kubectl as administrator of an example server, with Tonnage's kinds installed and all nodes there."""
+    kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
+    kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
+    for kind in OWN_KINDS:
+        kubectl.wait("condition=Established", f"crd/{kind.definition}")
+    until(lambda: len(kubectl.get("nodes")["items"]) == EXAMPLE_NODES, "the simulated nodes are there")
+    return kubectl

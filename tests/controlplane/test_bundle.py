@@ -13,12 +13,11 @@ from click.testing import CliRunner, Result
 
 from cli.main import tonnage
 from simulator.controlplane.binaries.programs import Programs
-from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import pod
 from tests.controlplane.operators import ROOT, OperatorProcess, operator, until
-from tests.controlplane.servers import StartServer
+from tests.controlplane.servers import StartServer, example_server, kubectl_with_kinds
 
 pytestmark = pytest.mark.controlplane
 
@@ -31,15 +30,12 @@ TEST_ADDRESS = ("192.0.2.1", 9)
 @pytest.fixture(scope="module")
 def server(start_server: StartServer) -> ControlPlane:
     """A server of the module's own: the operator places pods of all namespaces."""
-    return start_server(Settings(manifests=str(EXAMPLES / "nodes.yaml")))
+    return example_server(start_server)
 
 
 @pytest.fixture(scope="module")
 def kubectl(server: ControlPlane, programs: Programs) -> Kubectl:
-    kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
-    kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
-    for crd in ("gputypes", "modelprofiles", "modelservices", "gangs"):
-        kubectl.wait("condition=Established", f"crd/{crd}.tonnage.dev")
+    kubectl = kubectl_with_kinds(server, programs)
     kubectl("create", "namespace", "tonnage-system")
     files = [word for name in ("gpu-types", "profiles", "services") for word in ("-f", str(EXAMPLES / f"{name}.yaml"))]
     kubectl("apply", *files)

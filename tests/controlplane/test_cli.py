@@ -18,16 +18,14 @@ from click.testing import CliRunner, Result
 
 from cli.main import tonnage
 from cluster.plans import Reason
-from controller.api.kinds import OWN_KINDS
 from controller.report.decisions import UNPLACED, Decision
 from controller.report.events import Series, event_write
 from simulator.controlplane.binaries.programs import Programs
-from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import pod
 from tests.controlplane.operators import ROOT, until
-from tests.controlplane.servers import StartServer
+from tests.controlplane.servers import StartServer, example_server, kubectl_with_kinds
 from tests.generated.guide import commands
 
 pytestmark = pytest.mark.controlplane
@@ -39,18 +37,13 @@ PLACEMENT_GATE = {"schedulingGates": [{"name": "tonnage.dev/placement"}]}
 @pytest.fixture(scope="module")
 def server(start_server: StartServer) -> ControlPlane:
     """A server of the module's own: nodes are drained here, and plans are made for all that is in it."""
-    return start_server(Settings(manifests=str(EXAMPLES / "nodes.yaml")))
+    return example_server(start_server)
 
 
 @pytest.fixture(scope="module")
 def kubectl(server: ControlPlane, programs: Programs) -> Kubectl:
     """As administrator; Tonnage's kinds are installed and the examples are there. No operator runs."""
-    kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
-    kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
-    for kind in OWN_KINDS:
-        kubectl.wait("condition=Established", f"crd/{kind.definition}")
-    until(lambda: len(kubectl.get("nodes")["items"]) == 22, "the simulated nodes are there")
-    return kubectl
+    return kubectl_with_kinds(server, programs)
 
 
 @pytest.fixture(scope="module")

@@ -13,15 +13,13 @@ from cli.inputs.planning import Planned
 from cli.main import tonnage
 from cli.printing.plan_output import document
 from cluster.actions import ACTIONS
-from controller.api.kinds import OWN_KINDS
 from controller.settings import settings_from
 from simulator.controlplane.binaries.programs import Programs
-from simulator.controlplane.commands import Settings
 from simulator.controlplane.server import ControlPlane
-from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.manifests import pod
 from tests.controlplane.operators import ROOT, OperatorProcess, operator, until
+from tests.controlplane.servers import StartServer, example_server, kubectl_with_kinds
 
 pytestmark = pytest.mark.controlplane
 
@@ -38,17 +36,13 @@ Deed = tuple[str, str]
 @pytest.fixture(scope="module")
 def server(start_server: StartServer) -> ControlPlane:
     """A server of the module's own: plans are made for all that is in it."""
-    return start_server(Settings(manifests=str(EXAMPLES / "nodes.yaml")))
+    return example_server(start_server)
 
 
 @pytest.fixture(scope="module")
 def kubectl(server: ControlPlane, programs: Programs) -> Kubectl:
     """As administrator; kinds, examples and the settings of an operator are there, as the chart stores them."""
-    kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
-    kubectl("apply", "-f", str(ROOT / "deploy" / "crds"))
-    for kind in OWN_KINDS:
-        kubectl.wait("condition=Established", f"crd/{kind.definition}")
-    until(lambda: len(kubectl.get("nodes")["items"]) == 22, "the simulated nodes are there")
+    kubectl = kubectl_with_kinds(server, programs)
     kubectl("create", "namespace", "tonnage-system")
     kubectl("apply", "-f", str(EXAMPLES / "gpu-types.yaml"), "-f", str(EXAMPLES / "profiles.yaml"))
     labels = {"app.kubernetes.io/name": "tonnage", "app.kubernetes.io/component": "controller"}
