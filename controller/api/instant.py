@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 def instant(written: object) -> float:
     """Seconds since the epoch; a float is returned unchanged.
 
-    A timestamp without a time zone is refused as ambiguous.
+    A timestamp without a time zone is refused as ambiguous, and one before 1970 as a zero value of some program.
     Raises ValueError, whose message continues a sentence that starts with the field's name.
     """
     if isinstance(written, float) and written >= 0:
@@ -15,7 +15,7 @@ def instant(written: object) -> float:
         read = datetime.fromisoformat(written) if isinstance(written, str) and "T" in written.upper() else None
     except ValueError:
         read = None
-    if read is None or read.tzinfo is None:
+    if read is None or read.tzinfo is None or read.year < 1970:
         raise ValueError(f"should be a timestamp like 2026-03-01T12:00:00Z, not {written!r}")
     return read.timestamp()
 

@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from threading import Event, Thread
 from typing import Literal
 
+from cluster.actions import Bind
+from cluster.plans import Phase, Plan, Reason, Step
 from cluster.version import VERSION
 from controller.brain.background_frames import proposal_over
+from controller.brain.frames import plan_frame
 from controller.brain.planner import Planner
 from controller.brain.wire import (
     Answer,
@@ -28,10 +31,10 @@ from controller.brain.wire import (
 )
 from controller.deciders.registry import proposers_of
 
-Mood = Literal["well", "late", "mute", "wrong_request", "wrong_epoch", "garbage", "dead"]
+Mood = Literal["well", "late", "mute", "wrong_request", "wrong_epoch", "garbage", "dead", "strange"]
 """Behaviour of the fake brain. well: plans. late: plans, and answers when `let_go` is set. mute: reads but sends
 nothing, as a frozen process. wrong_...: answers another request. garbage: sends an invalid message. dead: closes the
-stream when a plan is requested."""
+stream when a plan is requested. strange: plans for a pod and a node that do not exist."""
 LONG_S = 30.0
 
 
@@ -91,6 +94,10 @@ class FakeBrain:
             case "garbage":
                 say(Pong(0), b"")
                 raise WireError("an invalid message was sent")
+            case "strange":
+                unknown = Step(Bind("d/nobody", "nowhere"), Reason("LeastCost", "made up"))
+                say(Answer(ask.request, ask.epoch, 0.0), plan_frame(Plan(phases=(Phase("start", (unknown,)),))))
+                return
             case "late":
                 self.let_go.wait(30.0)
                 self.let_go.clear()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from cluster.clock import Clock
+from cluster.errors import ActionError
 from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
 from controller.brain.frames import FrameError, plan_from_frame, snapshot_frame
@@ -108,7 +109,8 @@ class RayBrain:
             return Reason(reply.reason, reply.words)
         try:
             plan = plan_from_frame(reply.plan)
-        except FrameError as error:
+            snapshot.after(plan.actions)
+        except (FrameError, ActionError, ValueError) as error:
             return Reason("garbled", str(error))
         self.counts.plans["ray"] += 1
         return plan

@@ -119,7 +119,8 @@ class Background:
         return proposal
 
     def _adopted(self, proposer: Proposer, snapshot: Snapshot, proposal: Proposal) -> Plan:
-        self._silent[proposer.name] = 0
+        if not proposal.plan.cut_short:
+            self._silent[proposer.name] = 0
         self.memories[proposer.name] = proposal.memory
         try:
             adopted = proposer.adopt(snapshot, proposal.plan)

@@ -54,6 +54,7 @@ class PodAnnotations(Slim, rename=None, frozen=True):
 
 
 class PodMeta(Meta, frozen=True):
+    creation_timestamp: str | None = None
     labels: PodLabels = PodLabels()
     annotations: PodAnnotations = PodAnnotations()
 

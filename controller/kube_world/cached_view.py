@@ -18,7 +18,7 @@ from controller.api.model_service import KIND as SERVICE
 from controller.api.pod import KIND as POD
 from controller.kube.cache import Cache, Resource
 from controller.kube.cluster_view import SeenClaim, SeenDeployment, SeenGpuType, SeenPod, SeenService
-from controller.kube.structs import Meta, OwnObject, Pod, Slim
+from controller.kube.structs import Meta, OwnObject, Pod, PodMeta, Slim
 from controller.kube_world.deployments import CONTENT_ANNOTATION, GPU_TYPE_LABEL
 from controller.placers.pools import requested_mode
 
@@ -167,7 +167,7 @@ def seen_pod(name: str, pod: Pod, *, allocates_claims: bool = False) -> SeenPod:
         is_running=pod.status.phase == "Running",
         chosen_node=(meta.annotations.node or "") if is_released else "",
         devices=_numbers(meta.annotations.devices),
-        placed_at_s=instant_or_none(meta.annotations.placed_at),
+        placed_at_s=_placed_at_s(meta),
         has_claims=has_claims,
     )
 
@@ -178,6 +178,12 @@ def instant_or_none(written: object) -> float | None:
         return None if written is None else instant(written)
     except ValueError:
         return None
+
+
+def _placed_at_s(meta: PodMeta) -> float | None:
+    """Instant of the pod's release; None for one from before the pod, as a template copied from another pod has it."""
+    placed_s, created_s = instant_or_none(meta.annotations.placed_at), instant_or_none(meta.creation_timestamp)
+    return None if placed_s is None or (created_s is not None and placed_s < created_s) else placed_s
 
 
 def _numbers(written: str | None) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from cluster.errors import Mistake
 from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
-from controller.api.conditions import ACCEPTED, FOUND, ConditionStatus, ObservedStatus, set_condition
+from controller.api.conditions import ACCEPTED, ObservedStatus, set_condition
 from controller.api.gang import KIND as GANG
 from controller.api.kind import Kind
 from controller.api.model_service import KIND as SERVICE
@@ -18,6 +18,7 @@ from controller.kube.sender import Job
 from controller.kube.structs import OwnObject
 from controller.kube_world.observer import Caches, Observer
 from controller.objects.own_objects import by_object
+from controller.report.finding_condition import found_after
 from controller.report.gang_status import GangFacts, facts_of_gangs, gang_status_after
 from controller.report.statuses import status_write
 
@@ -82,19 +83,6 @@ def _status_after(
     if gang is None:
         return accepted
     return gang_status_after(accepted, name, gang, generation=generation, at_s=at_s)
-
-
-def found_after(before: Status, finding: Reason | None, generation: int, at_s: float) -> Status:
-    """The status with a decider's finding as its condition Found; False once the finding is gone, absent before any."""
-    old = ObservedStatus.model_validate({key: before[key] for key in ("conditions",) if key in before})
-    if finding is None and all(each.type != FOUND for each in old.conditions):
-        return before
-    reason = finding or Reason("NothingFound", "no decider states anything about it now")
-    status: ConditionStatus = "True" if finding else "False"
-    conditions = set_condition(
-        old.conditions, FOUND, status, reason.code, reason.words, generation=generation, at_s=at_s
-    )
-    return {**before, "conditions": ObservedStatus(conditions=conditions).plain()["conditions"]}
 
 
 def accepted_after(before: Status, mistaken: Sequence[Mistake], *, generation: int, at_s: float) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 
 from cluster.errors import ActionError
-from cluster.plans import Plan, ServicePlan
+from cluster.plans import Plan, Reason, ServicePlan
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.api.kind import Kind
@@ -17,6 +17,7 @@ from controller.kube.request import APPLY_PATCH
 from controller.kube.sender import Job
 from controller.kube.write import Write
 from controller.ports import Outcome
+from controller.report.finding_condition import found_after
 from controller.report.service_status import ServiceFacts, status_after
 
 log = structlog.get_logger(__name__)
@@ -40,6 +41,7 @@ def status_jobs(
     running = running_instances(snapshot, lambda name: bool((pod := sightings.pod(name)) and pod.is_running))
     desired = {service.name: service.replicas or {} for service in snapshot.services}
     undone = {each.step.action.subject: each.reason for each in outcome.undone}
+    found = {finding.about: finding.reason for finding in plan.findings}
     for service in plan.services:
         seen = sightings.service(service.service)
         if seen is None or service.service not in generations:
@@ -51,11 +53,13 @@ def status_jobs(
             makes_pods=seen.template is not None,
             undone=undone.get(f"ModelService/{service.service}"),
         )
-        yield from _job(seen, service, facts, at_s)
+        yield from _job(seen, service, facts, found.get(f"ModelService/{service.service}"), at_s)
 
 
-def _job(seen: SeenService, service: ServicePlan, facts: ServiceFacts, at_s: float) -> Iterator[Job]:
-    status = status_after(seen.status, service, facts, at_s)
+def _job(
+    seen: SeenService, service: ServicePlan, facts: ServiceFacts, finding: Reason | None, at_s: float
+) -> Iterator[Job]:
+    status = found_after(status_after(seen.status, service, facts, at_s), finding, facts.generation, at_s)
     if status != seen.status:
         yield Job(f"ModelService/{seen.name}", status_write(SERVICE, seen.name, seen.uid, status))
 

@@ -45,7 +45,7 @@ def held(snapshot: Snapshot, plan: Plan, budget: Budget, *, hold_s: float) -> Pl
 
 
 def _is_recent(service: ModelService, at_s: float, hold_s: float) -> bool:
-    return service.scaled_at_s is not None and at_s - service.scaled_at_s < hold_s
+    return service.scaled_at_s is not None and abs(at_s - service.scaled_at_s) < hold_s
 
 
 def _without(phase: Phase, kept: Mapping[str, ServicePlan]) -> Phase:

@@ -2,16 +2,22 @@
 
 from typing import Any
 
-from cluster.plans import Plan
+from cluster.plans import Finding, Plan, Reason, ServicePlan
 from controller.brain.frames import snapshot_frame, snapshot_from_frame
 from controller.brain.from_settings import brain_from
+from controller.ports import Outcome
 from controller.process.parts import PRODUCT
 from controller.report.own_statuses import reports_on
+from controller.report.statuses import status_jobs
 from controller.settings import OperatorSettings
 from placement.budget import stopped
+from tests.builders.fleet import node as node_row
+from tests.builders.fleet import world
 from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import node
+from tests.builders.mix import service
 from tests.toy_decider import REGISTRIES
+from tests.unit.controller.kube.fake_cluster_view import fake_view
 
 NOON_S = 1_772_366_400.0
 
@@ -84,3 +90,16 @@ def test_its_facts_cross_to_the_brain_in_a_frame() -> None:
     observed = live(node(gpus=8), reserve(10)).observer.observe()
 
     assert snapshot_from_frame(snapshot_frame(observed)).facts == {"reserve": {"spare": 10.0}}
+
+
+def test_a_finding_about_a_service_is_written_beside_its_plan() -> None:
+    snapshot = world([node_row("a", gpus=8)], services=[service("ns/chat", rate=0.0)])
+    finding = Finding("ModelService/ns/chat", Reason("DemandRises", "twice the demand within ten minutes"))
+    plan = Plan(services=(ServicePlan("ns/chat", {}, 0.0, None, None),), findings=(finding,))
+    view = fake_view(snapshot)
+
+    (job,) = status_jobs(view, snapshot, plan, Outcome(), view.generations(), NOON_S)
+
+    assert isinstance(job.write.body, dict)
+    written = {each["type"]: each["reason"] for each in job.write.body["status"]["conditions"]}
+    assert written["Found"] == "DemandRises"

@@ -89,6 +89,16 @@ def test_while_there_is_no_brain_the_plan_is_made_here_and_says_so(bench: Bench)
     assert bench.brain.counts.plans["local"] == 2
 
 
+def test_a_plan_for_what_does_not_exist_is_not_used_and_one_is_made_here(bench: Bench) -> None:
+    bench.is_up()
+    bench.peer.mood = "strange"
+
+    plan = bench.brain.plan(seen(), LONG_S)
+
+    assert binds(plan) >= 2
+    assert bench.brain.counts.fallbacks == {"garbled": 1}
+
+
 def test_a_brain_that_dies_over_a_request_costs_no_time(bench: Bench) -> None:
     bench.is_up()
     bench.peer.mood = "dead"

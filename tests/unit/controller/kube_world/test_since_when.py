@@ -34,3 +34,17 @@ def test_of_what_two_leaders_saw_the_later_beginning_counts() -> None:
 
     assert when.of(["a"], 90.0) == {"a": 40.0}
     assert StartTimes(written.get, may_lag=True).of(["a"], 90.0) == {"a": 40.0}
+
+
+def test_an_instant_that_lies_ahead_does_not_stop_the_deadline() -> None:
+    when = StartTimes({"a": 9_000_000.0}.get)
+
+    assert when.of(["a"], 500.0) == {"a": 500.0}
+    assert when.of(["a"], 560.0) == {"a": 500.0}
+
+
+def test_a_process_that_did_not_lead_for_a_while_knows_nothing_any_more() -> None:
+    when = StartTimes({}.get, may_lag=True)
+    when.of(["a"], 500.0)
+
+    assert when.of(["a"], 4100.0) == {"a": 4100.0}
