@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from cluster.arrays import BoolArray, IntArray
+from cluster.arrays import BoolArray
 from cluster.errors import ConfigError, Mistake
 
 FaultKind = Literal[
@@ -80,12 +80,3 @@ def _kind(text: str) -> FaultKind:
 def edges_s(faults: Sequence[Fault]) -> tuple[float, ...]:
     """Instants at which a fault begins or ends."""
     return tuple(sorted({edge for fault in faults for edge in (fault.from_s, fault.to_s)}))
-
-
-def struck_servers(faults: Sequence[Fault], kinds: Sequence[FaultKind], servers: int, seed: int) -> IntArray:
-    """Servers that faults of these kinds affect at any time."""
-    struck = np.zeros(servers, dtype=np.bool_)
-    for fault in faults:
-        if fault.kind in kinds:
-            struck |= fault.strikes(servers, seed)
-    return np.flatnonzero(struck)
