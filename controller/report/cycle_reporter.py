@@ -34,6 +34,8 @@ LOSSES = ("unreachable", "ended", "garbled", "refused", "unready", "useless", "s
 BACKGROUND_DECIDERS, PROPOSERS = ("polish",), ("ray", "local")
 NO_PROPOSAL = ("deadline", "error", "garbled", "lost", "queue_full", "silent", "stuck", "unborn")
 """Usual label values of the counters of background deciders."""
+OUT_OF_TIME = tuple(f"{part}OutOfTime" for part in ("Background", "Brain", "Hold", "Mix", "Moves", "Packing", "Polish"))
+"""Codes of `Plan.cut_short`."""
 
 
 class CycleReporter:
@@ -52,6 +54,7 @@ class CycleReporter:
         kinds = [kind.__name__ for kind in ACTIONS]
         meter.foresee("tonnage_actions_total", kinds, ["done", *dict.fromkeys(RESULT_OF.values()), STUCK])
         meter.foresee("tonnage_guard_refusals_total", REASONS)
+        meter.foresee("tonnage_plans_out_of_time_total", OUT_OF_TIME)
         meter.foresee("tonnage_brain_plans_total", PLANNERS)
         meter.foresee("tonnage_brain_fallbacks_total", FALLBACKS)
         meter.foresee("tonnage_brain_restarts_total", LOSSES)

@@ -29,7 +29,7 @@ def samples_of(cycle: Cycle, since_s: Mapping[str, float], batch: Certificate | 
         *_counts(now),
         *_waits(now, since_s),
         *_by_code("tonnage_unplaced", cycle.plan.unplaced),
-        *_by_code("tonnage_findings", cycle.plan.findings),
+        *(tuple(_by_code("tonnage_findings", cycle.plan.findings)) or (NOTHING_FOUND,)),
         *(
             Sample("tonnage_observed_timestamp_seconds", (part,), _seen_s(now, part))
             for part in dict.fromkeys((*ALWAYS_SEEN, *now.observed_at_s))
@@ -114,6 +114,10 @@ def _waits(now: Snapshot, since_s: Mapping[str, float]) -> Iterator[Sample]:
     for kind in ("Pod", "Gang"):
         oldest = min((at_s for workload, at_s in since_s.items() if workload.startswith(f"{kind}/")), default=now.at_s)
         yield Sample("tonnage_oldest_pending_seconds", (kind.lower(),), now.at_s - oldest)
+
+
+NOTHING_FOUND = Sample("tonnage_findings", ("",), 0)
+"""Without a reason, so that a panel shows 0 instead of no data."""
 
 
 def _by_code(metric: str, each_of: Iterable[Unplaced | Finding]) -> Iterator[Sample]:
