@@ -1,6 +1,7 @@
 """`tonnage plan` on a real API server is what the operator then does in its next cycle."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from cli.inputs.planning import Planned
 from cli.main import tonnage
 from cli.printing.plan_output import document
 from cluster.actions import ACTIONS
+from controller.api.instant import instant
 from controller.settings import settings_from
 from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.server import ControlPlane
@@ -26,7 +28,7 @@ pytestmark = pytest.mark.controlplane
 EXAMPLES = ROOT / "examples"
 GATED = {"schedulingGates": [{"name": "tonnage.dev/placement"}]}
 LONG_AGO = "2026-01-01T00:00:00Z"
-SETTINGS = {"pools": [{"placer": "gate"}], "hold_s": 300.0}
+SETTINGS: dict[str, Any] = {"pools": [{"placer": "gate"}], "hold_s": 300.0, "release_deadline_s": 1.0}
 """Where they are not the defaults, which `operator` shortens for other tests, they would be seen to differ."""
 
 Deed = tuple[str, str]
@@ -122,15 +124,19 @@ def test_what_has_stood_for_too_long_is_stopped_as_planned_by_a_leader_that_has_
     """Half a gang runs and the rest fits nowhere; a released pod fits no node; the service changed a moment ago."""
     halves = [in_gang(f"half-{n}", "half", gpus=1, nodeName="l4-2") for n in range(2)]
     wide = [in_gang(f"half-{n}", "half", gpus=64, **GATED) for n in (2, 3)]
-    placed = {"tonnage.dev/node": "l4-3", "tonnage.dev/placed-at": LONG_AGO, "tonnage.dev/movable": "true"}
+    placed = {"tonnage.dev/node": "l4-3", "tonnage.dev/movable": "true"}
     nowhere = {"nodeSelector": {"kubernetes.io/hostname": "l4-3", "example.com/no": "such"}}
     for each in (gang("half", 4), *halves, *wide, pod("stuck", gpus=1, annotations=placed, **nowhere)):
         kubectl("create", "-f", "-", stdin=each)
+    # Instants from before the pod do not count, so this one is its creation, and the deadline passes since then.
+    released = kubectl.get("pod", "stuck")["metadata"]["creationTimestamp"]
+    kubectl("annotate", "pod", "stuck", f"tonnage.dev/placed-at={released}")
     since = json.dumps({"status": {"halfStartedSince": LONG_AGO}})
     kubectl("patch", "gang", "half", "--subresource=status", "--type=merge", "-p", since)
     service = chat()
     service["spec"]["demand"]["requestsPerSecond"] *= 0.9  # cheaper served by fewer, but changed less than hold_s ago
     kubectl("apply", "-f", "-", stdin=service)
+    until(lambda: time.time() > instant(released) + SETTINGS["release_deadline_s"], "the deadline passes")
 
     plan = planned(server)
     with operator(server.kubeconfig, tmp_path, **SETTINGS) as process:
