@@ -1,7 +1,8 @@
 """Brain on Ray, the remote planner process: a plan by the deadline, from Ray or, while Ray is away, from this process.
 
-A Ray outage costs optimality, never function: past the deadline, or without a brain, the local heuristic plans at once.
-This file does not import Ray; a separate process does (controller/brain/on_ray/process.py).
+A Ray outage costs no function: without a brain, this process makes the same plan itself; where a brain let the
+deadline pass, a heuristic plans at once. This file does not import Ray; a separate process does
+(controller/brain/on_ray/process.py).
 """
 
 from collections import Counter
@@ -19,18 +20,22 @@ from controller.brain.state import BrainState
 from controller.brain.supervisor import Link
 from controller.brain.with_background import Background
 from controller.deciders.decisions import Decisions
+from controller.deciders.memory import Warmth
 from controller.deciders.pipeline import PlanRequest, planned, whole_plan
 from controller.deciders.registry import SECTIONS, Sections, proposers_of
 from controller.ports import PLANNED_LOCALLY
 
 log = structlog.get_logger(__name__)
 
-LOCAL_POLICY = "bestfit"
-"""Packing policy of local plans: the quickest one that leaves little unused (benchmarks/scale.py)."""
-LOCAL_S = 0.5
-"""Deadline of the local heuristic, in seconds, which also sets its amount of work. A local plan then follows within a
+UNHURRIED_SHARE = 0.9
+"""Fraction of the planning time that must be left for a local plan with the full amount of work. A brain that is away
+takes none of it, so these plans are as deterministic as those of any other planner."""
+LATE_POLICY = "bestfit"
+"""Packing policy of plans past the deadline: the quickest one that leaves little unused (benchmarks/scale.py)."""
+LATE_S = 0.5
+"""Time for a local plan past the deadline, in seconds, which also sets its amount of work. It then follows within a
 second of the deadline, also on a machine that is busy with restarting Ray (benchmarks/chaos.py)."""
-OUT_OF_TIME = Reason("BrainOutOfTime", "the brain gave no plan by the deadline, so the local heuristic made one")
+OUT_OF_TIME = Reason("BrainOutOfTime", "the brain gave no plan by the deadline, so a quick heuristic made one")
 LASTING = ("away", "starting", "distrusted")
 """Reasons for which Ray gives no plans for a while. A single late plan is only counted: a status would change twice for
 it."""
@@ -52,7 +57,7 @@ class BrainCounts:
 
 @dataclass(slots=True)
 class RayBrain:
-    """Brain that requests plans from the brain process, and plans locally when it has none by the deadline."""
+    """Brain that requests plans from the brain process, and plans in this process when there is none."""
 
     link: Link
     decisions: Decisions
@@ -62,6 +67,8 @@ class RayBrain:
     sections: Sections = SECTIONS
     """Order of deciders in this process. Planners on Ray always use the product's order for their own section."""
     counts: BrainCounts = field(default_factory=BrainCounts)
+    warmth: Warmth = field(default_factory=Warmth)
+    """Memory of local plans, kept from one to the next."""
     background: Background = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,7 +90,7 @@ class RayBrain:
         began_s = self.clock()
         try:
             found = self._from_ray(snapshot, over_at_s - began_s, began_s)
-            return found if isinstance(found, Plan) else self._locally(snapshot, found)
+            return found if isinstance(found, Plan) else self._locally(snapshot, found, over_at_s - self.clock())
         finally:
             self.counts.latency_s = self.clock() - began_s
 
@@ -115,19 +122,24 @@ class RayBrain:
         self.counts.plans["ray"] += 1
         return plan
 
-    def _locally(self, snapshot: Snapshot, why: Reason) -> Plan:
+    def _locally(self, snapshot: Snapshot, why: Reason, left_s: float) -> Plan:
+        """The plan by this process. left_s: time until the deadline, not positive when it has passed."""
         self.counts.plans["local"] += 1
         self.counts.fallbacks[why.code] += 1
         log.info("planned locally", reason=why.code, why=why.words)
-        decisions = replace(self.decisions, within_s=LOCAL_S, policy=LOCAL_POLICY, move_share=0.0)
-        plan = planned(snapshot, PlanRequest(decisions, LOCAL_S, self.clock))
+        if left_s >= UNHURRIED_SHARE * self.decisions.within_s:
+            asked = PlanRequest(self.decisions, left_s, self.clock, self.warmth)
+        else:
+            hurried = replace(self.decisions, within_s=LATE_S, policy=LATE_POLICY, move_share=0.0)
+            asked = PlanRequest(hurried, LATE_S, self.clock)
+        plan = planned(snapshot, asked)
         if why.code == "deadline":
             plan = replace(plan, cut_short=(*plan.cut_short, OUT_OF_TIME))
         if why.code not in LASTING:
             return plan
         # Constant words while this lasts: a status that named each attempt would be written for each.
         return _with_note(
-            plan, Reason(PLANNED_LOCALLY, "planned by the local heuristic while the brain is not available")
+            plan, Reason(PLANNED_LOCALLY, "planned by the controller itself while the brain is not available")
         )
 
 

@@ -89,6 +89,18 @@ def test_while_there_is_no_brain_the_plan_is_made_here_and_says_so(bench: Bench)
     assert bench.brain.counts.plans["local"] == 2
 
 
+def test_while_there_is_no_brain_a_plan_has_all_of_its_work_and_its_own_policy(bench: Bench) -> None:
+    """Also while the first brain starts, which is when an operator makes its first plans."""
+    bench.peer.is_reachable = False
+    until(lambda: bench.brain.standing.state == "away", "it is away")
+
+    plan = bench.brain.plan(seen(), Decisions().within_s)
+
+    here = InlineBrain(Decisions(), time.monotonic).plan(seen(), Decisions().within_s)
+    assert plain(plan.phases) == plain(here.phases)
+    assert plan.cut_short == here.cut_short == ()
+
+
 def test_a_plan_for_what_does_not_exist_is_not_used_and_one_is_made_here(bench: Bench) -> None:
     bench.is_up()
     bench.peer.mood = "strange"
