@@ -37,7 +37,8 @@ test: $(READY) ## Run all tests (those that need public data or the control plan
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/controlplane --ignore tests/unit --ignore tests/ray
 # Where Ray's native part ends a driver, its last words must not stay in a capture that ends with it.
 	$(BIN)/python -m pytest --capture=sys tests/ray
-	$(BIN)/python -m pytest tests/controlplane
+# A module has a server or a namespace of its own, so modules run side by side.
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/controlplane
 
 .PHONY: controlplane
 controlplane: $(READY) ## Build the real control plane that tests and `tonnage controlplane` run (minutes, once)
@@ -126,6 +127,10 @@ bench-sweep: $(READY) ## What-if sweeps: 200 replays one by one, in processes an
 .PHONY: bench-binding
 bench-binding: $(READY) ## Binding side by side with kube-scheduler, and 10,000 pods running (a quiet machine, 10 minutes)
 	$(BIN)/python -m benchmarks.binding --rounds 5
+
+.PHONY: bench-operator
+bench-operator: $(READY) ## The operator as the chart installs it: gap and cost of its first cycles (a real API server)
+	$(BIN)/python -m benchmarks.operator
 
 .PHONY: bench-faults
 bench-faults: $(READY) ## Faults on a real API server: pods lost, devices given twice, time to converge (a quarter of an hour)
