@@ -1,7 +1,9 @@
 """Units of placement: pods that must be decided together, in their order of service."""
 
-from collections.abc import Iterable
+import heapq
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
@@ -25,6 +27,41 @@ class Unit:
         if self.gang >= 0:
             return f"Gang/{snapshot.gangs[self.gang].name}"
         return f"Pod/{snapshot.pods.names[self.rows[0]]}"
+
+
+class Queue:
+    """Units that wait for their turn, in the order of service; of each gang one entry, which stands for all its units.
+
+    A gang joins in parts: its pending members, and those that a preemption stops while they wait. Whoever serves it
+    looks at what is pending then (`as_of_now`).
+    """
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        self._entries: list[tuple[tuple[int, int, int, int], int, Unit]] = []
+        self._numbers = count()
+        """Decides between entries of equal order, since units themselves have none."""
+        self._gangs: set[int] = set()
+
+    def add(self, unit: Unit) -> None:
+        if unit.gang in self._gangs:
+            return
+        if unit.gang >= 0:
+            self._gangs.add(unit.gang)
+        heapq.heappush(self._entries, (order_of_service(self._draft, unit), next(self._numbers), unit))
+
+    def next(self) -> Unit | None:
+        """Removes and returns the first unit; None when none waits."""
+        if not self._entries:
+            return None
+        *_, unit = heapq.heappop(self._entries)
+        self._gangs.discard(unit.gang)
+        return unit
+
+    def waiting(self) -> Iterator[Unit]:
+        """Units that are still in the queue, in no particular order; of a gang, all of its units."""
+        for *_, unit in self._entries:
+            yield from as_of_now(self._draft, unit)
 
 
 def pending_units(draft: Draft) -> list[Unit]:

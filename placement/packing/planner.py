@@ -1,6 +1,5 @@
 """Packing decider: pending pods and gangs onto nodes and devices, by priority, as a plan with reasons."""
 
-import heapq
 import math
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from placement.engine.explanation import shortage
 from placement.engine.packer import Packer
 from placement.packing.draft import Draft
 from placement.packing.gangs import seat_unit
-from placement.packing.pending_units import Unit, as_of_now, order_of_service, pending_units, units_of
+from placement.packing.pending_units import Queue, Unit, as_of_now, pending_units, units_of
 from placement.packing.preemption import seat_by_preemption
 
 WORK_PER_S = 2_700_000.0
@@ -80,16 +79,16 @@ def _serve(draft: Draft, units: list[Unit], budget: Budget, futile: set[Hashable
     Victims of preemption join it at their own place. futile: keys of pods that cannot be placed (`_alike`), kept from
     one pass to the next.
     """
-    queue = [(order_of_service(draft, unit), unit) for unit in units]
-    heapq.heapify(queue)
+    queue = Queue(draft)
+    for unit in units:
+        queue.add(unit)
     seated = 0
-    while queue:
-        _, waited = heapq.heappop(queue)
+    while waited := queue.next():
         for unit in as_of_now(draft, waited):
             if (alike := _alike(draft, unit)) in futile:
                 continue
             if not budget.allows_more():
-                late = (each for each in (unit, *(each for _, each in queue)) if _alike(draft, each) not in futile)
+                late = (each for each in (unit, *queue.waiting()) if _alike(draft, each) not in futile)
                 return Served(seated, budget.cut_short, frozenset(row for each in late for row in each.rows))
             mark = draft.mark
             is_seated = _seat(draft, unit, budget, preempt=preempt)
@@ -99,7 +98,7 @@ def _serve(draft: Draft, units: list[Unit], budget: Budget, futile: set[Hashable
             if victims := draft.unseated_since(mark):
                 futile.clear()  # freed resources may now fit pods that did not fit before
             for victim in units_of(draft, victims):
-                heapq.heappush(queue, (order_of_service(draft, victim), victim))
+                queue.add(victim)
     return Served(seated)
 
 

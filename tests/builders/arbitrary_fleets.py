@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
+from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from tests.builders.fleet import Node, Pod, node, pod, world
@@ -69,3 +70,10 @@ def with_importance_shuffled(seen: Snapshot, seed: int) -> Snapshot:
     """The same cluster after people changed their minds about priorities: now preemption has work."""
     priority = np.random.default_rng(seed).choice((0, 10, 20), size=len(seen.pods))
     return replace(seen, pods=replace(seen.pods, priority=priority.astype(np.int64)))
+
+
+def with_pods_lost(seen: Snapshot, seed: int) -> Snapshot:
+    """The same cluster after a third of its running pods were lost and wait again: gangs now run in part."""
+    lost = (seen.pods.node != PENDING) & (np.random.default_rng(seed).random(len(seen.pods)) < 1 / 3)
+    node, devices = np.where(lost, PENDING, seen.pods.node), np.where(lost, 0, seen.pods.devices)
+    return replace(seen, pods=replace(seen.pods, node=node, devices=devices))

@@ -1,5 +1,6 @@
 """What always holds when pending pods and gangs are packed, for arbitrary clusters."""
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,7 @@ from placement.packing.draft import effective_priority
 from placement.packing.planner import pack
 from placement.policies.best_fit import BestFit
 from simulator.world import SimulatedWorld
-from tests.builders.arbitrary_fleets import fleets, with_importance_shuffled
+from tests.builders.arbitrary_fleets import fleets, with_importance_shuffled, with_pods_lost
 from tests.builders.turns import turn
 
 ANYTHING_GOES = Limits(max_evictions_share=1.0, max_evictions_floor=1000)
@@ -73,6 +74,21 @@ def test_preemption_keeps_everything_sound_and_comes_to_rest(seen: Snapshot, see
     assert guard(busy, plan, ANYTHING_GOES).refused == ()
     assert_sound(later)
     assert packed(later).actions == ()
+
+
+@settings(max_examples=300)
+@given(fleets(), st.integers(0, 2**32 - 1))
+def test_preemption_among_gangs_that_run_in_part_starts_no_other_in_part(seen: Snapshot, seed: int) -> None:
+    busy = with_importance_shuffled(with_pods_lost(seen.after(packed(seen).actions), seed), seed)
+
+    plan = packed(busy)
+    later = busy.after(plan.actions)
+
+    assert guard(busy, plan, ANYTHING_GOES).refused == ()
+    assert_fits(later)
+    for index, gang in enumerate(seen.gangs):
+        before, after = (set(np.flatnonzero((s.pods.gang == index) & (s.pods.node != PENDING))) for s in (busy, later))
+        assert len(after) >= gang.min_members or after <= before, f"{gang} ran with {before}, now with {after}"
 
 
 def seats_by_importance(seen: Snapshot) -> list[int]:

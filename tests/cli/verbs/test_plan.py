@@ -9,9 +9,10 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cli.main import tonnage
-from tests.builders.manifests import Object, gpu_type, having, node, pod, profile, service, written
+from tests.builders.manifests import Object, gang, gpu_type, having, node, pod, profile, service, written
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
+CPU_OF_POD = "spec.containers.0.resources.requests.cpu"
 
 
 def run(*arguments: str, stdin: str | None = None) -> Result:
@@ -29,6 +30,18 @@ def test_a_pod_is_placed_and_one_that_does_not_fit_is_not(tmp_path: Path) -> Non
 
     assert [(p["pod"], p["node"], p["devices"]) for p in plan["placements"]] == [("default/fits", "n1", [0, 1])]
     assert [(u["workload"], u["reason"]["code"]) for u in plan["unplaced"]] == [("Pod/default/wide", "NoNodeFits")]
+
+
+def test_a_gang_whose_running_member_makes_room_for_a_more_important_pod_stops_no_planning(tmp_path: Path) -> None:
+    in_train = {"tonnage.dev/gang": "train"}
+    launcher = having(pod("launcher", on="n1", labels=in_train, phase="Running"), CPU_OF_POD, "16")
+    urgent = having(pod("urgent", 8, priority=100), CPU_OF_POD, "16")
+    objects = gpu_type(), node(cpu="16"), gang("train", 2), launcher, pod("worker", 8, labels=in_train), urgent
+
+    plan = planned(tmp_path, *objects)
+
+    assert [each["pod"] for each in plan["evictions"]] == ["default/launcher"]
+    assert [each["pod"] for each in plan["placements"]] == ["default/urgent"]
 
 
 def test_a_service_gets_its_instances_its_routing_and_their_places(tmp_path: Path) -> None:

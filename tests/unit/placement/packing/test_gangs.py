@@ -112,3 +112,16 @@ def test_a_gang_that_preemption_cannot_help_preempts_no_pod() -> None:
     seen = world([node("a", gpus=4), node("b", gpus=4)], [*running, *members("big", 3, gpus=4, priority=10)], [gang])
 
     assert packed(seen).actions == ()
+
+
+def test_a_waiting_gang_that_loses_its_running_member_to_a_more_important_pod_waits_whole() -> None:
+    """`urgent` needs all CPU of the only node, which the launcher of the gang has; its worker waits already."""
+    gang = Gang("train", min_members=2)
+    launcher, worker = pod("launcher", cpu_milli=16_000, gang="train", on="a"), pod("worker", 8, gang="train")
+    urgent = pod("urgent", 8, cpu_milli=16_000, priority=100)
+    seen = world([node("a", gpus=8, cpu_milli=16_000)], [launcher, worker, urgent], [gang])
+
+    plan = packed(seen)
+
+    assert plan.actions == (Evict("launcher", "a"), Bind("urgent", "a", tuple(range(8))))
+    assert [u.workload for u in plan.unplaced] == ["Gang/train"]
