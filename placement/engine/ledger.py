@@ -29,6 +29,11 @@ class Ledger:
     def of(cls, snapshot: Snapshot) -> "Ledger":
         return cls(snapshot.free(), snapshot.nodes.gpus, snapshot.nodes.gpu_type)
 
+    def copy(self) -> "Ledger":
+        """The same free resources, which later charges leave as they are."""
+        free = Free(self.cpu_milli.copy(), self.memory_bytes.copy(), self.gpu_milli.copy())
+        return Ledger(free, self.gpus, self.gpu_type)
+
     @property
     def mark(self) -> int:
         """Point in time to pass to `changed_since`."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
 from cluster.nodes import NodeTable, eligible_nodes
-from cluster.pods import PENDING, device_numbers
+from cluster.pods import device_numbers
 from cluster.power_floors import PowerFloors
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
@@ -87,10 +87,8 @@ class Packer:
 
     @classmethod
     def of(cls, snapshot: Snapshot, policy: Policy, rank: IntArray | None = None) -> "Packer":
-        """Engine for a snapshot's nodes with its bound pods charged; the policy gets those pods as placed."""
-        pods = snapshot.pods
-        for row in np.flatnonzero(pods.node != PENDING):
-            policy.placed(pods.shapes[pods.shape[row]], int(pods.node[row]))
+        """Engine for a snapshot's nodes with its bound pods charged; the policy begins a draft with those pods."""
+        policy.begin(snapshot)
         power = PowerHeadroom.of(snapshot)
         return cls(snapshot.nodes, snapshot.gpu_type_names, Ledger.of(snapshot), policy, rank, power=power)
 

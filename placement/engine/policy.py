@@ -1,6 +1,6 @@
 """Interface between the packing engine and a packing policy: the engine's calls, and the policy's answers."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,12 +22,22 @@ class Rated:
     """Shape (nodes,). Bit d is set where the pod would take (its share of) device d; this choice attains `cost`."""
 
 
+Adopt = Callable[[], None]
+"""Function that makes a policy use the result of its slow work; quick."""
+SlowWork = Callable[[], Adopt]
+"""Slow work of a policy, as a function that any thread may run: it reads copies of what it needs, made when it became
+due."""
+
+
 class Policy(Protocol):
     """Rates what it costs to put a pod on a node. Subclass it to inherit the answers that most policies share.
 
     `rate` depends only on the state of each node: its free resources in the ledger, and the pods placed on it. The
     engine therefore caches its results until a node changes. A policy that learns something which changes earlier
     ratings raises `version`; the engine then rates again.
+
+    A policy keeps two things apart. The state of nodes in one draft of a plan: `begin`, then `placed` and `removed`,
+    also for pods that are only tried somewhere. Learning from what really happened: `arrived` and `departed`.
     """
 
     name: str
@@ -60,15 +70,32 @@ class Policy(Protocol):
         """
         return None
 
-    def arrived(self, shape: PodShape) -> None:
-        """Records the request for a pod of this shape, for policies that learn from arrivals.
+    def arrived(self, *shapes: PodShape) -> None:
+        """Records the requests for pods, those that arrived together in one call, for policies that learn from them.
 
-        Once per pod, not per try.
+        Once per pod, not per try; whether or not it finds a place.
         """
         return
 
+    def departed(self, *shapes: PodShape) -> None:
+        """Records the end of pods that ran. A pod that is moved, or that ends without ever having run, is none."""
+        return
+
+    def slow_work(self, ledger: Ledger) -> SlowWork | None:
+        """Work that is due and that no decision waits for (new prices); None where nothing is.
+
+        Due once: the evidence that made it due counts as used. ledger: state of the nodes now; it is copied.
+        """
+        return None
+
     def upkeep(self, ledger: Ledger) -> None:
-        """Does slow work that no decision waits for (new prices). The caller runs it between decisions."""
+        """Does the slow work that is due in this call, for callers that decide nothing meanwhile."""
+        work = self.slow_work(ledger)
+        if work is not None:
+            work()()
+
+    def begin(self, snapshot: Snapshot) -> None:
+        """Starts a draft: the bound pods of the snapshot are placed, and no others, whatever was placed before."""
         return
 
     def placed(self, shape: PodShape, node: int) -> None:

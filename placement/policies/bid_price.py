@@ -6,15 +6,17 @@ pods will need cost a surcharge. The expected demand is given, or learned from a
 FGD.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
 from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
 from placement.engine.ledger import Ledger
-from placement.engine.policy import Policy, Rated
+from placement.engine.policy import Adopt, Policy, Rated, SlowWork
 from placement.policies.device_candidates import options
 from placement.policies.fgd import Fgd
 from placement.policies.fragmentation import Fragmentation, PodMix
@@ -61,24 +63,27 @@ class BidPrice(Policy):
         self._known_shares = expected
         self._priced_turnover = 0.0
         self._priced_pods, self._priced_turns, self._evidence_pods = 0, 0, 0.0
+        self._scarcity_price: FloatArray | None = None
+        self._scarcity_price_age = 0
         self._fallback = _fgd(self.mix.shares(), kinds)
         if expected is not None:
-            self.reprice(self.new_prices())
+            self.reprice(self.new_prices()())
 
-    def arrived(self, shape: PodShape) -> None:
-        self.turnover.arrived(shape)
+    def arrived(self, *shapes: PodShape) -> None:
+        self.turnover.arrived(len(shapes))
         if self._known_shares is not None:
             return
-        self.mix.arrived(class_of(shape))
-        if self.book is None and self.mix.pods.bit_count() == 1:  # at 1, 2, 4, 8 ... pods
+        before = self.mix.pods
+        self.mix.arrived(*map(class_of, shapes))
+        if self.book is None and self.mix.pods.bit_length() > before.bit_length():  # at 1, 2, 4, 8 ... pods
             self._fallback = _fgd(self.mix.shares(), self.kinds)
             self.version += 1
 
-    def placed(self, shape: PodShape, node: int) -> None:
-        self.turnover.placed(shape)
+    def departed(self, *shapes: PodShape) -> None:
+        self.turnover.departed(len(shapes))
 
-    def removed(self, shape: PodShape, node: int) -> None:
-        self.turnover.removed()
+    def begin(self, snapshot: Snapshot) -> None:
+        self._scarcity_price = None
 
     @property
     def wants_prices(self) -> bool:
@@ -91,25 +96,30 @@ class BidPrice(Policy):
         due = min(max(FIRST_PRICES_PODS, self._evidence_pods), PRICES_EVERY_PODS)
         return fresh >= due or self.mix.turns > self._priced_turns
 
-    def new_prices(self) -> PriceBook:
-        """Prices for the present knowledge. Uses nothing else, so a copy of the policy may compute them elsewhere."""
-        shares = self.mix.shares() if self._known_shares is None else self._known_shares
-        return prices_for(shares, self.kinds, self.settings.at_turnover(self.turnover.share), self._seed)
+    def slow_work(self, ledger: Ledger) -> SlowWork | None:
+        """New prices, where they are due."""
+        if not self.wants_prices:
+            return None
+        new_prices, now = self.new_prices(), ledger.copy()
 
-    def upkeep(self, ledger: Ledger) -> None:
-        """Computes due prices in this call, for callers without a background process."""
-        if self.wants_prices:
-            book = self.new_prices()
-            warm(book, ledger)
-            self.reprice(book)
+        def work() -> Adopt:
+            book = new_prices()
+            warm(book, now)
+            return partial(self.reprice, book)
+
+        return work
+
+    def new_prices(self) -> Callable[[], PriceBook]:
+        """Function that computes prices for the present knowledge; it uses nothing else, in whatever thread it runs."""
+        shares = self.mix.shares() if self._known_shares is None else self._known_shares
+        self._priced_turnover = self.turnover.share
+        self._priced_pods, self._priced_turns, self._evidence_pods = self.mix.pods, self.mix.turns, shares.pods
+        return partial(prices_for, shares, self.kinds, self.settings.at_turnover(self.turnover.share), self._seed)
 
     def reprice(self, book: PriceBook) -> None:
         """Uses this price book from now on."""
         self.book = book
-        self._priced_turnover = self.turnover.share
-        self._priced_pods, self._priced_turns, self._evidence_pods = self.mix.pods, self.mix.turns, book.shares.pods
-        self._scarcity_price: FloatArray | None = None
-        self._scarcity_price_age = 0
+        self._scarcity_price = None
         self.version += 1
 
     def rate(self, shape: PodShape, ledger: Ledger, nodes: IntArray) -> Rated:

@@ -3,6 +3,8 @@
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
+from cluster.pods import PENDING
+from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
 from placement.engine.device_fit import tightest_devices
 from placement.engine.ledger import Ledger
@@ -10,6 +12,7 @@ from placement.engine.policy import Policy, Rated
 from placement.policies.score_scale import WIDEST_GPU_MILLI
 
 BAND = 25
+_NONE = -1
 
 
 class Clustering(Policy):
@@ -38,6 +41,16 @@ class Clustering(Policy):
         fullness = BAND * (WIDEST_GPU_MILLI - left.sum(axis=1)) // WIDEST_GPU_MILLI
         cost: FloatArray = -(band * BAND + fullness).astype(np.float64)
         return Rated(cost, devices)
+
+    def begin(self, snapshot: Snapshot) -> None:
+        pods, count = snapshot.pods, len(snapshot.nodes)
+        of_shape = np.array([kind(shape) if shape.gpus else _NONE for shape in pods.shapes], dtype=np.int64)
+        bound = pods.node != PENDING
+        of_pod, where = of_shape[pods.shape[bound]], pods.node[bound]
+        self._pods, self._kinds = {}, np.zeros(count, dtype=np.int64)
+        for each in np.unique(of_pod[of_pod != _NONE]).tolist():
+            self._pods[each] = np.bincount(where[of_pod == each], minlength=count)
+            self._kinds += self._pods[each] > 0
 
     def placed(self, shape: PodShape, node: int) -> None:
         self._count(shape, node, 1)

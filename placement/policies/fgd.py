@@ -46,10 +46,13 @@ class LearningFgd(Fgd):
         super().__init__(Fragmentation(typical_pods(()), gpu_type_names))
         self._gpu_type_names = gpu_type_names
         self._arrived: Counter[PodShape] = Counter()
+        self._pods = 0
 
-    def arrived(self, shape: PodShape) -> None:
-        self._arrived[class_of(shape)] += 1
-        if self._arrived.total().bit_count() == 1:  # 1, 2, 4, 8 ... pods
+    def arrived(self, *shapes: PodShape) -> None:
+        before = self._pods
+        self._pods += len(shapes)
+        self._arrived.update(map(class_of, shapes))
+        if self._pods.bit_length() > before.bit_length():  # at 1, 2, 4, 8 ... pods
             self._fragment = Fragmentation(typical_pods(self._arrived.elements()), self._gpu_type_names)
             self.version += 1
 

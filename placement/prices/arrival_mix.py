@@ -30,22 +30,25 @@ class ArrivalMix:
     """Fractions of pod classes learned from arrivals, window by window.
 
     At the end of a window all earlier counts fade a little. When the window differs from them by more than chance
-    explains, they are dropped instead.
+    explains, they are dropped instead. Pods that arrived together are in one window, however many they are: they have
+    no order, and the one in which a table lists them would look like a change of the mix.
     """
 
     def __init__(self) -> None:
         self._before: dict[PodClass, float] = {}
         self._window: Counter[PodClass] = Counter()
+        self._window_pods = 0
         self.pods = 0
         """Arrivals until now."""
         self.turns = 0
         """Number of detected changes of the mix."""
 
-    def arrived(self, pod_class: PodClass) -> None:
-        """Counts one pod that was to be placed, whether or not it found a place."""
-        self._window[pod_class] += 1
-        self.pods += 1
-        if self.pods % WINDOW_PODS == 0:
+    def arrived(self, *classes: PodClass) -> None:
+        """Counts pods that were to be placed, one class each, whether or not they found a place."""
+        self._window.update(classes)
+        self._window_pods += len(classes)
+        self.pods += len(classes)
+        if self._window_pods >= WINDOW_PODS:
             self._close_window()
 
     def shares(self) -> ClassShares:
@@ -57,11 +60,11 @@ class ArrivalMix:
         if self._before and surprise(self._before, self._window) > SURPRISE:
             self._before = {}
             self.turns += 1
-        faded = {c: weight * 2 ** (-WINDOW_PODS / HALF_LIFE_PODS) for c, weight in self._before.items()}
+        faded = {c: weight * 2 ** (-self._window_pods / HALF_LIFE_PODS) for c, weight in self._before.items()}
         for pod_class, count in self._window.items():
             faded[pod_class] = faded.get(pod_class, 0.0) + count
         self._before = {c: weight for c, weight in faded.items() if weight > FORGOTTEN_PODS}
-        self._window = Counter()
+        self._window, self._window_pods = Counter(), 0
 
 
 def surprise(before: dict[PodClass, float], window: Counter[PodClass]) -> float:

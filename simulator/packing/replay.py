@@ -153,8 +153,7 @@ class _Floor:
         return True
 
     def let_leave(self, position: int) -> None:
-        for pod in self.leaving.pop(position, ()):
-            self._stop(pod)
+        self.packer.policy.departed(*(self._stop(pod) for pod in self.leaving.pop(position, ())))
 
     def _make_room(self, shape: PodShape) -> Choice | None:
         most = int(self.under.move_share * self.placed) - self.moved

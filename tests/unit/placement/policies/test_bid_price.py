@@ -6,7 +6,7 @@ import pytest
 from cluster.arrays import IntArray
 from cluster.snapshot import Snapshot
 from placement.engine.ledger import Ledger
-from placement.engine.packer import Packer
+from placement.engine.packer import Choice, Packer
 from placement.policies.bid_price import FIRST_PRICES_PODS, BidPrice
 from placement.policies.fgd import Fgd
 from placement.policies.fragmentation import Fragmentation, typical_pods
@@ -14,6 +14,7 @@ from placement.prices.bid_settings import BidSettings
 from placement.prices.node_kinds import kinds_of
 from placement.prices.pod_classes import ClassShares, class_of, shares_from, shares_of
 from placement.prices.price_book import PriceBook, prices_for
+from placement.prices.turnover import WINDOW_PODS
 from tests.builders.fleet import Node, node, pod, shape, world
 
 HALF, WHOLE, CPU_ONLY = shape(1, 500, cpu_milli=4000), shape(1, cpu_milli=8000), shape(0, cpu_milli=8000)
@@ -102,6 +103,18 @@ def test_a_new_book_makes_the_engine_ask_again() -> None:
     learning.reprice(book([node("a", gpus=4)], shares_of([HALF])))
 
     assert learning.version > before
+
+
+def test_a_pod_that_is_tried_in_many_places_is_no_departure() -> None:
+    seen = world([node("a", gpus=4)])
+    learning = policy(seen)
+    engine = Packer.of(seen, learning)
+    for _ in range(2 * WINDOW_PODS):
+        learning.arrived(HALF)
+        engine.place(HALF, Choice(0, 0b1, 0.0))
+        engine.remove(HALF, 0, 0b1)
+
+    assert learning.turnover.share == 0.0
 
 
 def test_with_a_given_mix_nothing_is_learned() -> None:

@@ -121,6 +121,19 @@ def test_clustering_forgets_a_kind_when_its_last_pod_leaves() -> None:
     assert (before.node, after.node) == (1, 0)
 
 
+def test_a_new_draft_begins_with_the_pods_that_run_whatever_was_tried_before() -> None:
+    seen = world([node("a", gpus=4), node("b", gpus=4)], [pod("p", gpus=1, on="b", devices=(0,))])
+    policy = policy_named("clustering", Knowledge(seen))
+    tried = Packer.of(seen, policy)
+    tried.place(A_GPU, Choice(0, 0b1, 0.0))
+    tried.remove(A_GPU, 1, 0b1)
+
+    choice = Packer.of(seen, policy).choose(A_GPU)
+
+    assert choice is not None
+    assert choice.node == 1
+
+
 def test_fgd_keeps_whole_gpus_whole_when_whole_gpus_are_what_usually_comes() -> None:
     # Half a GPU on the idle device would make 500 milli a fragment for pods that want a whole one; on the device that
     # is half used already, the 500 that were a fragment are used up.

@@ -50,6 +50,14 @@ def test_a_mix_that_turns_is_believed_within_two_windows() -> None:
     assert dict(zip(mix.shares().classes, mix.shares().share, strict=True))[LARGE] == pytest.approx(0.5, abs=0.05)
 
 
+def test_the_order_in_which_a_table_lists_pods_that_arrived_together_is_no_change_of_the_mix() -> None:
+    mix = fed(ArrivalMix(), 7, WINDOW_PODS, small=0.5, large=0.5)
+
+    mix.arrived(*[SMALL] * WINDOW_PODS, *[LARGE] * WINDOW_PODS)
+
+    assert mix.turns == 0
+
+
 def test_a_class_that_no_longer_arrives_is_forgotten_in_the_end() -> None:
     # 3 of 512 pods are no surprise later; 0.98 ^ windows fades three counts below 0.01 after about 320 windows.
     mix = fed(ArrivalMix(), 6, WINDOW_PODS - 3, small=1.0)
