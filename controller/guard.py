@@ -50,6 +50,8 @@ class Guarded:
         self.limits = limits
         running = int((snapshot.pods.node != PENDING).sum())
         self.evictions_left = max(limits.max_evictions_floor, int(limits.max_evictions_share * running))
+        self._rewritten: tuple[Occupancy, PowerFloors | None, list[tuple[int, int, int]]] | None = None
+        """State before the first rewrite of the snapshot in this phase; None: the phase did not rewrite it."""
         self._adopt(snapshot)
 
     def _adopt(self, snapshot: Snapshot) -> None:
@@ -71,13 +73,16 @@ class Guarded:
         self.evictions_left -= 1
 
     def rewrite(self, change: Callable[[Snapshot], Snapshot]) -> None:
+        self._rewritten = self._rewritten or (self.seats, self.watts, self._journal)
         self._adopt(change(self.seats.now()))
 
     def begin_phase(self) -> None:
-        self._journal, self._evictions_before = [], self.evictions_left
+        self._journal, self._evictions_before, self._rewritten = [], self.evictions_left, None
 
     def take_phase_back(self) -> None:
-        """Restore the node and devices that every pod had when the phase began."""
+        """Restore the snapshot, and the node and devices that every pod had, when the phase began."""
+        if self._rewritten is not None:
+            self.seats, self.watts, self._journal = self._rewritten
         for row, node, devices in reversed(self._journal):
             self._put(row, node, devices)
         self.evictions_left = self._evictions_before

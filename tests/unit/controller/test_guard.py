@@ -2,13 +2,14 @@
 
 import ast
 import inspect
+from dataclasses import replace
 from itertools import chain
 
 from cluster import occupancy
-from cluster.actions import Action, Bind, Evict, Move, Scale
+from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, Scale
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
-from cluster.workloads import Gang
+from cluster.workloads import Gang, IdleClaim
 from controller import guard as guard_module
 from controller.guard import Limits, guard
 from tests.builders.fleet import node, pod, world
@@ -102,6 +103,36 @@ def test_a_struck_phase_gives_back_what_it_took() -> None:
     assert checked.actions == (Bind("r", "a", (0,)),)
 
 
+def test_devices_of_a_claim_whose_release_was_struck_stay_allocated() -> None:
+    claimed = world([node("a", gpus=1)], [pod("holder", gpus=1, on="a", devices=(0,)), pod("q"), pod("r", gpus=1)])
+    seen = replace(claimed, idle_claims=(IdleClaim("c", ("q",), 0.0, "holder"),))
+    struck = plan(ReleaseClaim("c"), Bind("ghost", "a", (0,)), whole=True)
+
+    checked = guard(seen, struck.joined(plan(Bind("r", "a", (0,)))), Limits())
+
+    assert checked.actions == ()
+    assert [each.reason.code for each in checked.refused] == ["NotFound", "NotWhole", "OverCapacity"]
+
+
+def test_a_struck_phase_is_undone_in_reverse_order_when_it_changed_a_pod_twice() -> None:
+    seen = world([node("a", gpus=1)], [pod("p", gpus=1, on="a", devices=(0,)), pod("q", gpus=1)])
+    struck = plan(Evict("p", "a"), Bind("p", "a", (0,)), Evict("p", "a"), Bind("ghost", "a"), whole=True)
+
+    checked = guard(seen, struck.joined(plan(Bind("q", "a", (0,)))), Limits())
+
+    assert checked.actions == (), "p still runs on the only device"
+
+
+def test_a_struck_phase_gives_its_evictions_back() -> None:
+    seen = world(
+        [node("a", gpus=2), node("b", gpus=2)], [pod(n, gpus=1, on="a", devices=(d,)) for d, n in enumerate("pq")]
+    )
+    struck = plan(Evict("p", "a"), Move("q", "a", "b", (0,)), Bind("ghost", "a"), whole=True)
+    sound = plan(Evict("q", "a"), Move("p", "a", "b", (1,)))
+
+    assert guard(seen, struck.joined(sound), Limits(max_evictions_floor=2)).actions == sound.actions
+
+
 def test_a_gang_is_never_started_in_part_even_when_nobody_marked_the_phase() -> None:
     gang = Gang("g", min_members=2)
     seen = world([node("a", gpus=2)], [pod("p", gpus=1, gang="g"), pod("q", gpus=1, gang="g")], [gang])
@@ -111,8 +142,6 @@ def test_a_gang_is_never_started_in_part_even_when_nobody_marked_the_phase() -> 
 
 
 def test_stale_evidence_is_not_acted_on() -> None:
-    from dataclasses import replace
-
     seen = replace(world([node("a", gpus=1)], [pod("p", gpus=1)], at_s=100.0), observed_at_s={"pods": 30.0})
 
     assert refusals(seen, Bind("p", "a", (0,)), limits=Limits(max_age_s=60)) == ["StaleEvidence"]
