@@ -1,0 +1,276 @@
+"""Generator of wrong plans: a sound plan for a random fleet, and steps that each break one rule of the guard."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from random import Random
+
+from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, Scale
+from cluster.arrays import column
+from cluster.demand import Demand, LengthGrid, Slo
+from cluster.hardware import WHOLE_GPU_MILLI
+from cluster.nodes import Taint
+from cluster.plans import Phase, Plan, Reason, Step
+from cluster.snapshot import Snapshot
+from cluster.workloads import Gang, IdleClaim, ModelService
+from tests.builders.fleet import GIB, Node, Pod, node, pod, world
+from tests.builders.power import Device, Domain, power_table
+
+WHY = Reason("Test", "because")
+RISE_W = 140.0
+"""Of a device that starts to work: its floor of 200 W less the 60 W that it draws at rest (tests/builders/power.py)."""
+AMPLE_W = 1e6
+
+
+@dataclass(frozen=True)
+class Content:
+    """Objects of a fleet."""
+
+    nodes: tuple[Node, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    gangs: tuple[Gang, ...] = ()
+    claims: tuple[IdleClaim, ...] = ()
+    services: tuple[str, ...] = ()
+    tight: frozenset[str] = frozenset()
+    """Nodes whose power domain lacks a watt to start one more device."""
+
+    def plus(self, other: "Content") -> "Content":
+        return Content(
+            self.nodes + other.nodes,
+            self.pods + other.pods,
+            self.gangs + other.gangs,
+            self.claims + other.claims,
+            self.services + other.services,
+            self.tight | other.tight,
+        )
+
+    @property
+    def snapshot(self) -> Snapshot:
+        grid = LengthGrid((100,), (100,))
+        demand = Demand(1.0, grid, column([[1.0]], "float64"))
+        services = [ModelService(name, "m", demand, Slo(0.04)) for name in self.services]
+        made = world(self.nodes, self.pods, self.gangs, services)
+        domains = [Domain("ample", 1e7, kind="row"), Domain("tight", 1e7, kind="row")]
+        domains += [Domain(n.name, feeds={"tight" if n.name in self.tight else "ample": 1.0}) for n in self.nodes]
+        devices = [Device(f"{n.name}-{d}", n.name) for n in self.nodes for d in range(n.gpus)]
+        headroom_w = {"ample": AMPLE_W, "tight": RISE_W - 1.0}
+        power = replace(power_table(domains, devices), headroom_w=headroom_w)
+        return replace(made, power=power, idle_claims=self.claims)
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A step that breaks one rule, in a fleet that gives it no other reason to be refused."""
+
+    action: Action
+    code: str
+    content: Content = field(default_factory=Content)
+
+
+def phase(name: str, *actions: Action, whole: bool = False) -> Phase:
+    return Phase(name, tuple(Step(action, WHY) for action in actions), whole)
+
+
+def sound(chance: Random) -> tuple[Content, Plan]:
+    """A random fleet, and a plan with every kind of action, that the guard has nothing against."""
+    gpus, members = chance.randint(2, 8), chance.randint(2, 4)
+    nodes = tuple(node(name, gpus) for name in ("room", "claimed", "old", "new", "mixed", *_numbered("rack", members)))
+    last = gpus - 1
+    pods = (
+        pod("victim", 1, on="room", devices=(0,)),
+        pod("heir", 1, priority=5),
+        pod("holder", 1, on="claimed", devices=(last,)),
+        pod("claimant"),
+        pod("taker", 1),
+        pod("mover", gpus, on="old", devices=tuple(range(gpus))),
+        *(pod(name, 1, gang="gang") for name in _numbered("member", members)),
+        pod("share-0", 1, gpu_milli=chance.randint(1, 500)),
+        pod("share-1", 1, gpu_milli=500),
+        pod("cpu", cpu_milli=chance.randint(1, 4000)),
+    )
+    content = Content(
+        nodes, pods, (Gang("gang", members),), (IdleClaim("claim", ("claimant",), 0.0, "holder"),), ("service",)
+    )
+    phases = [
+        phase("scale", Scale("service", {"A100": chance.randint(0, 3)})),
+        phase("release", ReleaseClaim("claim"), Bind("taker", "claimed", (last,))),
+        phase("make room", Evict("victim", "room"), Bind("heir", "room", (0,))),
+        phase("move", Move("mover", "old", "new", tuple(range(gpus)))),
+        phase("gang", *(Bind(f"member-{n}", f"rack-{n}", (n % gpus,)) for n in range(members)), whole=True),
+        phase("start", Bind("share-0", "mixed", (1,)), Bind("share-1", "mixed", (1,)), Bind("cpu", "mixed")),
+    ]
+    chance.shuffle(phases)
+    return content, Plan(phases=tuple(phases))
+
+
+def _numbered(name: str, count: int) -> tuple[str, ...]:
+    return tuple(f"{name}-{n}" for n in range(count))
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A node on which, and devices with which, a pod must not start."""
+
+    code: str
+    ask: Mapping[str, object] = field(default_factory=lambda: {"gpus": 1})
+    """Arguments of the pod."""
+    node: Mapping[str, object] | None = field(default_factory=dict)
+    """Arguments of the node; None: it does not exist."""
+    devices: tuple[int, ...] = (0,)
+    tenant: Mapping[str, object] | None = None
+    """Arguments of a pod that runs on the node."""
+    is_tight: bool = False
+
+
+def _taint(effect: str) -> Seat:
+    return Seat("NotEligible", node={"taints": (Taint("spot", "yes", effect),)})
+
+
+SEATS: Mapping[str, Callable[[Random], Seat]] = {
+    "a node that does not exist": lambda _: Seat("NotFound", node=None),
+    "a cordoned node": lambda _: Seat("NotEligible", node={"schedulable": False}),
+    "another GPU type": lambda _: Seat("NotEligible", {"gpus": 1, "gpu_types": ["H100"]}),
+    "other labels": lambda _: Seat("NotEligible", {"gpus": 1, "selector": {"zone": "a"}}, {"labels": {"zone": "b"}}),
+    "a NoSchedule taint": lambda _: _taint("NoSchedule"),
+    "a NoExecute taint": lambda _: _taint("NoExecute"),
+    "a node with fewer GPUs": lambda _: Seat("NotEligible", {"gpus": 3}, devices=(0, 1, 2)),
+    "too few devices": lambda chance: Seat("WrongDevices", {"gpus": 2}, devices=(chance.randint(0, 1),)),
+    "too many devices": lambda _: Seat("WrongDevices", {"gpus": 1}, devices=(0, 1)),
+    "one device twice": lambda _: Seat("WrongDevices", {"gpus": 2}, devices=(1, 1)),
+    "no device": lambda _: Seat("WrongDevices", devices=()),
+    "a device for a pod without GPUs": lambda _: Seat("WrongDevices", {"gpus": 0}),
+    "a device beyond the node's": lambda chance: Seat("OverCapacity", devices=(chance.randint(2, 99),)),
+    "a negative device": lambda chance: Seat("OverCapacity", devices=(-chance.randint(1, 8),)),
+    "too little CPU": lambda chance: _short("cpu_milli", chance.randint(1, 64_000)),
+    "too little memory": lambda chance: _short("memory_bytes", chance.randint(1, 64 * GIB)),
+    "CPU that another pod holds": lambda chance: _short("cpu_milli", 4000, held=chance.randint(1, 4000)),
+    "memory that another pod holds": lambda chance: _short("memory_bytes", GIB, held=chance.randint(1, GIB)),
+    "a device that another pod holds": lambda _: Seat("OverCapacity", tenant={"gpus": 1, "devices": (0,)}),
+    "a fraction that another pod holds": lambda chance: _shared(chance.randint(1, WHOLE_GPU_MILLI)),
+    "a domain without power": lambda _: Seat("NoPowerHeadroom", is_tight=True),
+}
+"""Rules of a pod's seat, which Bind and Move share: each makes one broken alone."""
+
+
+def _short(resource: str, asked: int, held: int = 0) -> Seat:
+    """One unit less than is asked for is free, after what a tenant holds."""
+    tenant = {resource: held} if held else None
+    return Seat("OverCapacity", {resource: asked}, {resource: asked + held - 1}, (), tenant)
+
+
+def _shared(asked: int) -> Seat:
+    tenant = {"gpus": 1, "gpu_milli": WHOLE_GPU_MILLI - asked + 1, "devices": (0,)}
+    return Seat("OverCapacity", {"gpus": 1, "gpu_milli": asked}, tenant=tenant)
+
+
+def _content(seat: Seat, **home: object) -> Content:
+    """The node of a seat with its tenant, and the pod `wrong`; home: where that pod is."""
+    nodes = () if seat.node is None else (node("seat", 2, **seat.node),)
+    one = {"cpu_milli": 0, "memory_bytes": 0}
+    tenants = () if seat.tenant is None else (pod("tenant", on="seat", **one | dict(seat.tenant)),)  # type: ignore[arg-type]
+    return Content(
+        nodes,
+        (pod("wrong", **one | dict(seat.ask), **home), *tenants),  # type: ignore[arg-type]
+        tight=frozenset({"seat"} if seat.is_tight else ()),
+    )
+
+
+def _bind(make: Callable[[Random], Seat], chance: Random) -> Wrong:
+    seat = make(chance)
+    return Wrong(Bind("wrong", "seat", seat.devices), seat.code, _content(seat))
+
+
+def _move(make: Callable[[Random], Seat], chance: Random) -> Wrong:
+    seat = make(chance)
+    held = tuple(range(int(str(seat.ask.get("gpus", 0)))))
+    home = Content(nodes=(node("home", 3),))
+    return Wrong(
+        Move("wrong", "home", "seat", seat.devices), seat.code, _content(seat, on="home", devices=held).plus(home)
+    )
+
+
+RUNS = Content((node("here", 1), node("there", 1)), (pod("wrong", 1, on="here", devices=(0,)),))
+WAITS = Content((node("here", 1), node("there", 1)), (pod("wrong", 1),))
+
+
+def _half_gang(chance: Random, *, runs: int) -> Content:
+    """A gang on nodes `seat-0`, …: `runs` of its members run, and it needs two at least."""
+    size = chance.randint(2, 4)
+    members = tuple(
+        pod(f"part-{n}", 1, gang="half", **{"on": f"seat-{n}", "devices": (0,)} if n < runs else {})  # type: ignore[arg-type]
+        for n in range(size)
+    )
+    return Content(tuple(node(name, 1) for name in _numbered("seat", size)), members, (Gang("half", 2),))
+
+
+def _alone(action: Action, code: str, content: Content | None = None) -> Callable[[Random], Wrong]:
+    return lambda _: Wrong(action, code, content or Content())
+
+
+def _stops(of: Callable[[str, str], Action]) -> Mapping[str, Callable[[Random], Wrong]]:
+    """Rules of stopping a pod, which Evict and Move share. of: the action that stops a pod on a node."""
+    return {
+        "stops a pod that does not exist": _alone(of("ghost", "here"), "NotFound", RUNS),
+        "stops a pod that waits": _alone(of("wrong", "here"), "NotThere", WAITS),
+        "stops a pod on a node where it is not": _alone(of("wrong", "there"), "NotThere", RUNS),
+        "stops a pod on a node that does not exist": _alone(of("wrong", "nowhere"), "NotThere", RUNS),
+    }
+
+
+def _used_claim() -> Content:
+    user = pod("user", 1, on="here", devices=(0,))
+    return Content((node("here", 1),), (user, pod("waits")), (), (IdleClaim("used", ("waits", "user"), 0.0),))
+
+
+BREAKERS: Mapping[type[Action], Mapping[str, Callable[[Random], Wrong]]] = {
+    Bind: {
+        **{f"starts a pod on {rule}": partial(_bind, make) for rule, make in SEATS.items()},
+        "starts a pod that does not exist": _alone(Bind("ghost", "here", (0,)), "NotFound", WAITS),
+        "starts a pod that runs": _alone(Bind("wrong", "there", (0,)), "AlreadyBound", RUNS),
+        "starts a part of a gang": lambda chance: Wrong(
+            Bind("part-0", "seat-0", (0,)), "GangNotWhole", _half_gang(chance, runs=0)
+        ),
+    },
+    Evict: {
+        **_stops(Evict),
+        "stops a part of a gang": lambda chance: Wrong(
+            Evict("part-1", "seat-1"), "GangNotWhole", _half_gang(chance, runs=2)
+        ),
+    },
+    Move: {
+        **_stops(lambda pod, from_node: Move(pod, from_node, "there", (0,))),
+        **{f"moves a pod to {rule}": partial(_move, make) for rule, make in SEATS.items()},
+    },
+    Scale: {
+        "scales a service that does not exist": _alone(Scale("ghost", {"A100": 1}), "NotFound"),
+        "scales a service below zero": lambda chance: Wrong(
+            Scale("other", {"A100": 1, "H100": -chance.randint(1, 9)}),
+            "NegativeInstances",
+            Content(services=("other",)),
+        ),
+    },
+    ReleaseClaim: {
+        "releases a claim that does not exist": _alone(ReleaseClaim("ghost"), "NotFound"),
+        "releases a claim that a running pod uses": _alone(ReleaseClaim("used"), "ClaimInUse", _used_claim()),
+    },
+}
+"""By action, every rule of it that can be broken alone. The limits on a whole plan (its evictions, the age of the
+observations) are broken in tests/properties/test_guard.py."""
+
+
+def stops(plan: Plan) -> int:
+    """Number of running pods that a plan stops or moves."""
+    return sum(change.node_before is not None for step in plan.steps() for change in step.action.seat_changes)
+
+
+def inserted(plan: Plan, step: Step, chance: Random) -> tuple[Plan, int]:
+    """The plan with one more step somewhere, often in a phase of its own; and the row of its phase."""
+    at = chance.randrange(len(plan.phases))
+    phases: Sequence[Phase]
+    if chance.random() < 0.5:
+        phases = (*plan.phases[:at], Phase("wrong", (step,)), *plan.phases[at:])
+    else:
+        steps, place = plan.phases[at].steps, chance.randint(0, len(plan.phases[at].steps))
+        joined = replace(plan.phases[at], steps=(*steps[:place], step, *steps[place:]))
+        phases = (*plan.phases[:at], joined, *plan.phases[at + 1 :])
+    return replace(plan, phases=tuple(phases)), at
