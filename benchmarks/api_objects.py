@@ -115,6 +115,24 @@ def pod(number: int, *, on: str = "", version: int = 1) -> Object:
     }
 
 
+def daemon_pod(on: int, which: int) -> Object:
+    """Pod of a DaemonSet on a node, pinned to it by name as the DaemonSet controller does."""
+    name, number = f"daemon-{which}", which * 1_000_000 + on
+    made = pod(number, on=f"gpu-{on:05d}")
+    metadata, spec = made["metadata"], made["spec"]
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": name, "uid": "0" * 36, "controller": True}
+    metadata.update(name=f"{name}-{on:05d}", namespace="kube-system", uid=f"{name}-{on:025d}", ownerReferences=[owner])
+    metadata["annotations"].pop("tonnage.dev/gpu-milli", None)
+    by_name = {"key": "metadata.name", "operator": "In", "values": [spec["nodeName"]]}
+    required = {"nodeSelectorTerms": [{"matchFields": [by_name]}]}
+    spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    requests = {"cpu": f"{100 * (which + 1)}m", "memory": "128Mi"}
+    spec["containers"] = [{"name": "main", "image": f"registry.example/{name}:1", "resources": {"requests": requests}}]
+    spec["priority"] = 2_000_001_000
+    spec["tolerations"] = [{"operator": "Exists"}]
+    return made
+
+
 def page(objects: Iterable[Object], continue_: str = "") -> bytes:
     """List, or one page of it."""
     more = {"continue": continue_} if continue_ else {}

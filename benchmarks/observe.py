@@ -19,6 +19,9 @@ from controller.kube_world.observer import Caches, Observer, empty_caches, settl
 
 Record = Mapping[str, object]
 
+DAEMONS = 5
+"""DaemonSets of a made-up cluster: network, monitoring, logs, the device plugin and its node features."""
+
 
 @click.command(context_settings={"show_default": True})
 @click.option("--nodes", type=click.IntRange(1), default=1000, help="Nodes with 8 GPUs each.")
@@ -58,6 +61,7 @@ def timed(nodes: int, pods: int, changed: int, looks: int) -> Record:
     return {
         "nodes": nodes,
         "pods": pods,
+        "daemon_pods": nodes * DAEMONS,
         "changed": changed,
         "list_ms": round(list_ms),
         "first_ms": round(first_ms),
@@ -79,11 +83,17 @@ def took_ms(work: Callable[[], object]) -> float:
 Lists = list[tuple[Cache[Any], list[bytes]]]
 
 
-def lists_of(caches: Caches, nodes: int, pods: int) -> Lists:
-    """Pages of the first list of each resource, as a server sends them."""
+def lists_of(caches: Caches, nodes: int, pods: int, daemons: int = DAEMONS) -> Lists:
+    """Pages of the first list of each resource, as a server sends them.
+
+    daemons: number of DaemonSets, each with a pod on every node, beside the `pods`.
+    """
     types = [api_objects.gpu_type(name) for name in api_objects.GPU_TYPES]
     fleet = (api_objects.node(n) for n in range(nodes))
-    every_pod = (api_objects.pod(n, on=seat(n, nodes)) for n in range(pods))
+    every_pod = [
+        *(api_objects.pod(n, on=seat(n, nodes)) for n in range(pods)),
+        *(api_objects.daemon_pod(n, which) for n in range(nodes) for which in range(daemons)),
+    ]
     own = [(cache, [api_objects.page(types if kind is gpu_type.KIND else ())]) for kind, cache in caches.own.items()]
     return [*own, (caches.nodes, [api_objects.page(fleet)]), (caches.pods, api_objects.pages(every_pod, 2000))]
 

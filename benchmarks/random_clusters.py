@@ -7,10 +7,10 @@ import numpy as np
 from cluster.arrays import Names
 from cluster.demand import Demand, LengthGrid, Slo, ThroughputProfile
 from cluster.hardware import GpuType
-from cluster.nodes import NodeTable, Taint
+from cluster.nodes import NODE_NAME_FIELD, NodeTable, Taint
 from cluster.pods import PENDING, PodTable
 from cluster.snapshot import Snapshot
-from cluster.workloads import Gang, ModelService, PodShape, Requirement, Toleration
+from cluster.workloads import OWN_NODE, Gang, ModelService, PodShape, Requirement, Toleration
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import decide
 
@@ -31,7 +31,7 @@ def random_cluster(seed: int) -> Snapshot:
     empty = _cluster(rng)
     earlier = decide(empty, Decisions(policy="bestfit", shares=1), deadline_s=60.0, clock=lambda: 0.0)
     placed = empty.after(earlier.actions)
-    stays = rng.random(len(placed.pods)) < 0.6
+    stays = (rng.random(len(placed.pods)) < 0.6) | (empty.pods.node != PENDING)
     node = np.where(stays, placed.pods.node, PENDING)
     pods = replace(placed.pods, node=node, devices=np.where(stays, placed.pods.devices, 0))
     return replace(placed, pods=pods, at_s=float(seed))
@@ -47,7 +47,7 @@ def _cluster(rng: np.random.Generator) -> Snapshot:
         at_s=0.0,
         gpu_types=TYPES,
         nodes=nodes,
-        pods=_pods(rng, int(rng.integers(0, 60)), len(gangs)),
+        pods=_pods(rng, int(rng.integers(0, 60)), len(gangs)).plus(_daemon_pods(nodes)),
         gangs=gangs,
         services=tuple(_service(rng, n) for n in range(int(rng.integers(0, 3)))),
         profiles=tuple(_profile(kind, speed) for kind, speed in (("a100", 10.0), ("h100", 19.0), ("l4", 2.0))),
@@ -83,6 +83,23 @@ def _pods(rng: np.random.Generator, count: int, gangs: int) -> PodTable:
         gang=np.where(rng.random(count) < 0.3, rng.integers(0, gangs, count), -1) if gangs else np.full(count, -1),
         owner=("",) * count,
         movable=rng.random(count) < 0.5,
+    )
+
+
+def _daemon_pods(nodes: NodeTable) -> PodTable:
+    """Pods of a DaemonSet, one on each node, as they are in an observed snapshot: pinned to where they run."""
+    count = len(nodes)
+    pinned = PodShape(100, GIB // 8, node_terms=((Requirement(NODE_NAME_FIELD, "In", (OWN_NODE,)),),))
+    return PodTable(
+        names=Names(f"d/daemon-{name}" for name in nodes.names),
+        shape=np.zeros(count, dtype=np.int64),
+        shapes=(pinned,),
+        node=np.arange(count),
+        devices=np.zeros(count, dtype=np.int64),
+        priority=np.full(count, 2_000_001_000),
+        gang=np.full(count, -1),
+        owner=("",) * count,
+        movable=np.zeros(count, dtype=np.bool_),
     )
 
 

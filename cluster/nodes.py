@@ -7,9 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.arrays import BoolArray, IntArray, Names
-from cluster.workloads import PodShape, Requirement, Toleration
+from cluster.workloads import PodShape, Requirement, Terms, Toleration
 
 Labels = Mapping[str, str]
+
+HOSTNAME_LABEL = "kubernetes.io/hostname"
+NODE_NAME_FIELD = "metadata.name"
+"""Pseudo-label with the node's name, for affinities that match this field (the only one that core/v1 allows).
+
+It is added only where some affinity uses it: otherwise names would needlessly make every node different."""
+NAMING_LABELS = frozenset({HOSTNAME_LABEL, NODE_NAME_FIELD})
+"""Labels that only repeat a node's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +58,77 @@ class NodeTable:
         )
 
 
-def eligible_nodes(shape: PodShape, nodes: NodeTable, gpu_type_names: tuple[str, ...]) -> BoolArray:
-    """Nodes that a pod of this shape may run on, whatever is free there: type, labels, taints, cordon.
+class NodeFilter:
+    """Constraints of shapes, evaluated on all nodes at once, each of them once for every distinct value on the nodes.
 
-    Returns shape (nodes,). Does not check capacity.
+    It holds the columns of the labels that were asked for, so one instance serves many shapes.
     """
-    allowed = nodes.schedulable.copy()
-    if shape.gpus and shape.gpu_types:
-        wanted = [n for n, name in enumerate(gpu_type_names) if name in shape.gpu_types]
-        allowed &= np.isin(nodes.gpu_type, wanted)
-    if shape.gpus:
-        allowed &= nodes.gpus >= shape.gpus
-    for row in np.flatnonzero(allowed) if shape.node_terms or any(nodes.taints) else ():
-        allowed[row] = meets_terms(nodes.labels[row], shape) and tolerates_all(nodes.taints[row], shape.tolerations)
-    return allowed
+
+    def __init__(self, nodes: NodeTable, gpu_type_names: tuple[str, ...]) -> None:
+        self._nodes = nodes
+        self._gpu_type_names = gpu_type_names
+        self._columns: dict[str, tuple[IntArray, dict[str | None, int]]] = {}
+        self._taints: tuple[IntArray, tuple[tuple[Taint, ...], ...]] | None = None
+
+    def eligible(self, shape: PodShape) -> BoolArray:
+        """Nodes that a pod of this shape may run on, whatever is free there: type, labels, taints, cordon.
+
+        Returns shape (nodes,). Does not check capacity.
+        """
+        allowed = self._nodes.schedulable & self.of_type(shape)
+        if shape.gpus:
+            allowed &= self._nodes.gpus >= shape.gpus
+        return allowed & self.meets_terms(shape.node_terms) & self.tolerated(shape.tolerations)
+
+    def of_type(self, shape: PodShape) -> BoolArray:
+        """Nodes with a GPU type that the shape may use; all, for a shape that requests no GPU or takes any type."""
+        if not shape.gpus or not shape.gpu_types:
+            return np.ones(len(self._nodes), dtype=np.bool_)
+        wanted = [n for n, name in enumerate(self._gpu_type_names) if name in shape.gpu_types]
+        return np.isin(self._nodes.gpu_type, wanted)
+
+    def meets_terms(self, terms: Terms) -> BoolArray:
+        """Nodes whose labels satisfy one of the alternatives; all, where there are none."""
+        if not terms:
+            return np.ones(len(self._nodes), dtype=np.bool_)
+        found = np.zeros(len(self._nodes), dtype=np.bool_)
+        for term in terms:
+            one = np.ones(len(self._nodes), dtype=np.bool_)
+            for requirement in term:
+                one &= self._meets(requirement)
+            found |= one
+        return found
+
+    def tolerated(self, tolerations: tuple[Toleration, ...]) -> BoolArray:
+        """Nodes all of whose taints a pod with these tolerations tolerates."""
+        if self._taints is None:
+            numbers: dict[tuple[Taint, ...], int] = {}
+            codes = [numbers.setdefault(taints, len(numbers)) for taints in self._nodes.taints]
+            self._taints = np.array(codes, dtype=np.int64), tuple(numbers)
+        of_node, distinct = self._taints
+        return np.array([tolerates_all(taints, tolerations) for taints in distinct], dtype=np.bool_)[of_node]
+
+    def _meets(self, requirement: Requirement) -> BoolArray:
+        of_node, numbers = self._column(requirement.key)
+        if requirement.operator in ("In", "NotIn"):
+            wanted = [numbers[value] for value in requirement.values if value in numbers]
+            found = np.isin(of_node, wanted)
+            return found if requirement.operator == "In" else ~found
+        met = [meets({} if v is None else {requirement.key: v}, requirement) for v in numbers]
+        return np.array(met, dtype=np.bool_)[of_node]
+
+    def _column(self, key: str) -> tuple[IntArray, dict[str | None, int]]:
+        """Number of each node's value of a label, and the number of each value; None: the node does not have it."""
+        if key not in self._columns:
+            numbers: dict[str | None, int] = {}
+            codes = [numbers.setdefault(labels.get(key), len(numbers)) for labels in self._nodes.labels]
+            self._columns[key] = np.array(codes, dtype=np.int64), numbers
+        return self._columns[key]
+
+
+def eligible_nodes(shape: PodShape, nodes: NodeTable, gpu_type_names: tuple[str, ...]) -> BoolArray:
+    """Nodes that a pod of one shape may run on; for many shapes, `NodeFilter` is quicker."""
+    return NodeFilter(nodes, gpu_type_names).eligible(shape)
 
 
 def meets_terms(labels: Labels, shape: PodShape) -> bool:

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 from cluster.arrays import BoolArray
 from cluster.claims import idle_claim
-from cluster.nodes import eligible_nodes
+from cluster.nodes import NodeFilter
 from cluster.plans import Reason
 from cluster.pods import PENDING, device_mask, device_numbers
 from cluster.snapshot import Snapshot
+from cluster.workloads import PodShape, is_pinned, without_pin
 
 
 class Occupancy:
@@ -21,7 +22,8 @@ class Occupancy:
         """Shape (pods,): row of each pod's node, PENDING for none."""
         self.devices = snapshot.pods.devices.copy()
         """Shape (pods,): device masks."""
-        self._eligible: dict[int, BoolArray] = {}
+        self._filter = NodeFilter(snapshot.nodes, snapshot.gpu_type_names)
+        self._eligible: dict[PodShape, BoolArray] = {}
 
     def now(self) -> Snapshot:
         """The snapshot with the counted nodes and devices of pods."""
@@ -36,7 +38,7 @@ class Occupancy:
             )
         if self.node[row] != PENDING:
             return Reason("AlreadyBound", f"{pod} already runs on {self.snapshot.nodes.names[int(self.node[row])]}")
-        if not self._eligible_for(int(self.snapshot.pods.shape[row]))[where]:
+        if not self._may_use(row, where):
             return Reason("NotEligible", f"{node} is cordoned, or its GPU type, labels or taints exclude {pod}")
         return self._objection_to_capacity(row, where, devices)
 
@@ -110,8 +112,15 @@ class Occupancy:
         for device in device_numbers(int(self.devices[row])):
             self.free.gpu_milli[where, device] -= sign * shape.gpu_milli
 
-    def _eligible_for(self, shape: int) -> BoolArray:
+    def _may_use(self, row: int, where: int) -> bool:
+        """Whether a pod may use the node. One pinned to its own node may return to where it ran in the snapshot."""
+        pods = self.snapshot.pods
+        shape = pods.shapes[pods.shape[row]]
+        if is_pinned(shape.node_terms) and pods.node[row] == where:
+            shape = replace(shape, node_terms=without_pin(shape.node_terms))
+        return bool(self._eligible_for(shape)[where])
+
+    def _eligible_for(self, shape: PodShape) -> BoolArray:
         if shape not in self._eligible:
-            pods, nodes = self.snapshot.pods, self.snapshot.nodes
-            self._eligible[shape] = eligible_nodes(pods.shapes[shape], nodes, self.snapshot.gpu_type_names)
+            self._eligible[shape] = self._filter.eligible(shape)
         return self._eligible[shape]

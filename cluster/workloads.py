@@ -32,6 +32,23 @@ class Toleration:
 Terms = tuple[tuple[Requirement, ...], ...]
 """Alternatives; a node must meet every requirement of one of them. Empty: any node."""
 
+OWN_NODE = "(own node)"
+"""Value of a requirement `In` on a node's name or hostname: the node on which the pod runs, and no other. It replaces
+the node's own name in the shape of a running pod; otherwise each node would have shapes of its own (a DaemonSet pins
+each of its pods by name). No node has it, since a label's value has no parentheses."""
+
+
+def is_pinned(terms: Terms) -> bool:
+    """Whether a running pod with these terms may only run on the node where it runs."""
+    return any(OWN_NODE in requirement.values for term in terms for requirement in term)
+
+
+def without_pin(terms: Terms) -> Terms:
+    """The same alternatives without the requirement of the pod's own node."""
+    free = tuple(tuple(r for r in term if OWN_NODE not in r.values) for term in terms)
+    return free if all(free) else ()
+
+
 PLACEMENT_MODE_LABEL = "tonnage.dev/placement-mode"
 """Label for the placement mode of a node, written into the snapshot where pods differ in their mode (an external
 scheduler, a binder of Tonnage): only pods of that mode may use the node. The real node does not have it; the builder

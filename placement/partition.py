@@ -6,15 +6,16 @@ anywhere there is one shard. Nodes that draw through one power limit compete for
 too.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cluster.arrays import BoolArray, IntArray, Names
-from cluster.nodes import NodeTable, eligible_nodes
+from cluster.nodes import NodeFilter, NodeTable
 from cluster.pods import PENDING, PodTable
 from cluster.power_floors import PowerFloors
 from cluster.snapshot import Snapshot
+from cluster.workloads import PodShape, is_pinned
 
 
 def shares_of(snapshot: Snapshot, at_most: int) -> tuple[Snapshot, ...]:
@@ -35,57 +36,102 @@ def shares_of(snapshot: Snapshot, at_most: int) -> tuple[Snapshot, ...]:
 
 def _parts(snapshot: Snapshot) -> tuple[IntArray, IntArray]:
     """Number of the indivisible part of each node and each pod; -1 for pods that no node may take."""
-    nodes, pods = snapshot.nodes, snapshot.pods
-    kinds, of_node = _kinds(nodes, pods)
-    limits = PowerFloors.of(snapshot)
-    part = np.arange(len(kinds))
-    home = np.full(len(pods), -1, dtype=np.int64)  # a kind on which the pod runs or may run
-
-    def join(members: IntArray) -> None:
-        together = np.unique(part[members])
-        part[np.isin(part, together)] = together[0]
-
-    for number, shape in enumerate(pods.shapes):
-        mine = np.flatnonzero(pods.shape == number)
-        if not len(mine):
-            continue
-        may = np.flatnonzero(eligible_nodes(shape, kinds, snapshot.gpu_type_names))
-        runs = np.unique(of_node[pods.node[mine][pods.node[mine] != PENDING]])
-        reached = np.union1d(may, runs)
+    pods = snapshot.pods
+    groups = _groups(pods)
+    eligible = _eligible(snapshot, groups)
+    of_node, kinds = _kinds(eligible)
+    kind_of_pod = np.append(of_node, -1)[pods.node]  # the last entry is the result for PENDING
+    joined = _Joined(kinds)
+    home = kind_of_pod.copy()  # a kind on which the pod runs or may run
+    for members, may in zip(groups.members, eligible, strict=True):
+        reached = np.unique(np.append(of_node[may], kind_of_pod[members][kind_of_pod[members] >= 0]))
         if len(reached):
-            join(reached)
-            home[mine] = reached[0]
-    for gang in np.unique(pods.gang[pods.gang >= 0]):
-        reached = home[(pods.gang == gang) & (home >= 0)]
-        if len(reached):
-            join(np.unique(reached))
-    if limits is not None:
+            joined.join(reached)
+            home[members] = reached[0]
+    in_gang = np.flatnonzero((pods.gang >= 0) & (home >= 0))
+    for rows in _rows_by_number(pods.gang[in_gang]):
+        joined.join(np.unique(home[in_gang[rows]]))
+    if (limits := PowerFloors.of(snapshot)) is not None:
         for under in limits.nodes_under().values():
-            join(np.unique(of_node[under]))
-    _, dense = np.unique(part, return_inverse=True)
-    return dense[of_node], np.where(home < 0, -1, dense[home])
+            joined.join(np.unique(of_node[under]))
+    part = joined.parts()
+    return part[of_node], np.where(home < 0, -1, part[home])
 
 
-def _kinds(nodes: NodeTable, pods: PodTable) -> tuple[NodeTable, IntArray]:
-    """One node of each kind that pods can distinguish, and the kind of each node. Capacity does not matter here."""
-    label_keys = sorted({r.key for shape in pods.shapes for term in shape.node_terms for r in term})
-    numbers: dict[object, int] = {}
-    of_node = np.empty(len(nodes), dtype=np.int64)
-    first: list[int] = []
-    for row in range(len(nodes)):
-        labels = nodes.labels[row]
-        kind = (
-            int(nodes.gpu_type[row]),
-            int(nodes.gpus[row]),
-            bool(nodes.schedulable[row]),
-            nodes.taints[row],
-            tuple(labels.get(key) for key in label_keys),
-        )
-        number = numbers.setdefault(kind, len(numbers))
-        if number == len(first):
-            first.append(row)
-        of_node[row] = number
-    return _nodes(nodes, np.array(first, dtype=np.int64)), of_node
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Pods whose shapes may use the same nodes, whatever is free. Pods pinned to where they run are in none."""
+
+    filters: tuple[PodShape, ...]
+    members: tuple[IntArray, ...]
+    """Rows of the pods of each filter."""
+
+
+def _groups(pods: PodTable) -> _Groups:
+    numbers: dict[PodShape, int] = {}
+    of_shape = np.array(
+        [
+            -1 if is_pinned(shape.node_terms) else numbers.setdefault(_filters_of(shape), len(numbers))
+            for shape in pods.shapes
+        ],
+        dtype=np.int64,
+    )
+    of_pod = of_shape[pods.shape]
+    free = np.flatnonzero(of_pod >= 0)
+    found = {int(of_pod[free[rows[0]]]): free[rows] for rows in _rows_by_number(of_pod[free])}
+    known = tuple(numbers)
+    return _Groups(tuple(known[number] for number in found), tuple(found.values()))
+
+
+def _filters_of(shape: PodShape) -> PodShape:
+    """Parts of a shape that decide where it may run at all."""
+    return replace(shape, cpu_milli=0, memory_bytes=0, gpu_milli=0)
+
+
+def _rows_by_number(numbers: IntArray) -> list[IntArray]:
+    """Positions of each number, in ascending order of the numbers."""
+    order = np.argsort(numbers, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(order) else []
+
+
+def _eligible(snapshot: Snapshot, groups: _Groups) -> BoolArray:
+    """Shape (groups, nodes)."""
+    node_filter = NodeFilter(snapshot.nodes, snapshot.gpu_type_names)
+    found = np.zeros((len(groups.filters), len(snapshot.nodes)), dtype=np.bool_)
+    for row, filters in enumerate(groups.filters):
+        found[row] = node_filter.eligible(filters)
+    return found
+
+
+def _kinds(eligible: BoolArray) -> tuple[IntArray, int]:
+    """Kind of each node, equal where the same groups may run, and the number of kinds, in order of appearance.
+
+    A node that no group may use is a kind of its own: pods on it can go nowhere else, and no pod comes.
+    """
+    nodes = eligible.shape[1]
+    _, first, back = np.unique(np.packbits(eligible, axis=0).T, axis=0, return_index=True, return_inverse=True)
+    alike = np.where(eligible.any(axis=0), first[back.reshape(-1)], np.arange(nodes))  # the first node of its kind
+    known, kind = np.unique(alike, return_inverse=True)
+    return kind, len(known)
+
+
+class _Joined:
+    """Kinds that were joined into parts."""
+
+    def __init__(self, kinds: int) -> None:
+        self._part = np.arange(kinds)
+
+    def join(self, kinds: IntArray) -> None:
+        """Joins the parts of these kinds, which are distinct."""
+        if len(kinds) < 2:
+            return
+        together = np.unique(self._part[kinds])
+        if len(together) > 1:
+            self._part[np.isin(self._part, together)] = together[0]
+
+    def parts(self) -> IntArray:
+        """Number of the part of each kind, from 0 up."""
+        return np.unique(self._part, return_inverse=True)[1]
 
 
 def _gathered(node_part: IntArray, pod_part: IntArray, at_most: int) -> IntArray:

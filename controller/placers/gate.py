@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from cluster.actions import Bind
 from cluster.errors import ActionError
+from cluster.nodes import HOSTNAME_LABEL
 from controller.api.labels import PLACEMENT_GATE, SCHEDULER_NAME
 from controller.kube.cluster_view import SeenPod
 from controller.kube.request import MERGE_PATCH
@@ -16,8 +17,6 @@ from controller.kube.stamp import Stamp
 from controller.kube.write import Write
 from controller.placers.bind import placed_annotations
 from controller.placers.claims import Allocate
-
-HOSTNAME_LABEL = "kubernetes.io/hostname"
 
 
 def waits_for_it(pod: SeenPod) -> bool:

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from cluster.actions import Bind, Evict
 from cluster.cordon import cordoned
+from cluster.nodes import HOSTNAME_LABEL
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.api.labels import CHOSEN_NODE_ANNOTATION, GANG_LABEL, SERVICE_LABEL
-from controller.placers.gate import HOSTNAME_LABEL
 from placement.engine.packer import Packer
 from placement.packing.planner import pack
 

@@ -1,7 +1,7 @@
 """Explanation of a plan for one object: the plan's decision about it, and everything that led to it."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from cluster.errors import ConfigError, Mistake
 from cluster.plans import Plan, Reason, ServicePlan
 from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
-from cluster.workloads import Gang, ModelService, PodShape
+from cluster.workloads import OWN_NODE, Gang, ModelService, PodShape
 from controller.api.suggestions import meant
 from placement.engine.explanation import Explanation
 from placement.engine.explanation import explain as explain_seat
@@ -145,9 +145,19 @@ def _pod(snapshot: Snapshot, after: Snapshot, plan: Plan, name: str, packer_of: 
         devices=device_numbers(int(after.pods.devices[row])),
         gang=_gang_name(after, row),
         reason=_reason(plan, after, row),
-        seats=explain_seat(packer_of(without), shape, owner=after.pods.owner[row]),
+        seats=explain_seat(packer_of(_with_own_node(without, shape, node)), shape, owner=after.pods.owner[row]),
         nodes=tuple(after.nodes.names),
     )
+
+
+def _with_own_node(without: Snapshot, shape: PodShape, node: int) -> Snapshot:
+    """The snapshot in which a pod pinned to where it runs may use that node."""
+    pins = {r.key: OWN_NODE for term in shape.node_terms for r in term if OWN_NODE in r.values}
+    if not pins or node == PENDING:
+        return without
+    labels = list(without.nodes.labels)
+    labels[node] = {**labels[node], **pins}
+    return replace(without, nodes=replace(without.nodes, labels=tuple(labels)))
 
 
 def _scaled_down(snapshot: Snapshot, plan: Plan, name: str) -> PodWhy:

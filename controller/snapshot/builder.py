@@ -23,7 +23,8 @@ from controller.api.kind import Kind
 from controller.kube.structs import Node, Pod
 from controller.objects.findings import Findings
 from controller.objects.read import Read
-from controller.snapshot.nodes import NODE_NAME_FIELD, NodeRow, TypeIndex, node_row, node_table, types_from
+from controller.snapshot.node_affinity import matches_node_names
+from controller.snapshot.nodes import NodeRow, TypeIndex, node_row, node_table, types_from
 from controller.snapshot.pod_table import Dangling, PodColumns, PodView
 from controller.snapshot.pods import pod_row
 from controller.snapshot.services import profiles_from, service_from, valid_services, with_instances_counted
@@ -169,7 +170,7 @@ class SnapshotBuilder:
 
     def _nodes_table(self) -> NodeTable:
         name_is_matched = self._pods.name_is_matched or any(
-            map(_matches_node_names, self._current_own_kinds().services)
+            matches_node_names(service.node_terms) for service in self._current_own_kinds().services
         )
         if self._node_table is None or self._node_table[0] != name_is_matched:
             self._node_table = (name_is_matched, node_table(self._node_rows, name_is_matched=name_is_matched))
@@ -183,10 +184,6 @@ class SnapshotBuilder:
         for note in self._current_own_kinds().findings.notes:
             findings.note(note.about, note.reason.code, note.reason.words, note.reason.figures)
         self._pods.note(snapshot.pods, findings)
-
-
-def _matches_node_names(service: Service) -> bool:
-    return any(requirement.key == NODE_NAME_FIELD for term in service.node_terms for requirement in term)
 
 
 def gangs_from(read: Iterable[Read[GangObject]], pods: PodTable) -> tuple[Gang, ...]:

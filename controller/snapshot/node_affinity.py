@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Literal, get_args
 
-from cluster.workloads import Operator, Requirement, Terms, Toleration
+from cluster.nodes import HOSTNAME_LABEL, NODE_NAME_FIELD
+from cluster.workloads import OWN_NODE, Operator, Requirement, Terms, Toleration
 from controller.kube.structs import NodeConstraints, SelectorRequirement
 
 Complain = Callable[[str, str], None]
@@ -32,10 +33,27 @@ def tolerations_of(spec: NodeConstraints) -> tuple[Toleration, ...]:
     )
 
 
-def matches_node_names(spec: NodeConstraints) -> bool:
-    """Whether its affinity matches nodes by name, as the pods of a DaemonSet do."""
-    required = spec.affinity.node_affinity.required
-    return required is not None and any(term.match_fields for term in required.node_selector_terms)
+def pinned_where_it_runs(terms: Terms, node: str) -> Terms:
+    """Terms of a pod that runs on this node, with a requirement of this one node in the same words on every node.
+
+    A DaemonSet pins each of its pods by the node's name, and placement mode `gate` by its hostname. A requirement on
+    the hostname that all alternatives contain was met when the pod was bound, so it is this node's.
+    """
+    pins = {r for r in set(terms[0]).intersection(*terms) if _is_pin(r, node)} if terms else set()
+    if not pins:
+        return terms
+    return tuple(tuple(Requirement(r.key, "In", (OWN_NODE,)) if r in pins else r for r in term) for term in terms)
+
+
+def _is_pin(requirement: Requirement, node: str) -> bool:
+    if requirement.operator != "In" or len(requirement.values) != 1:
+        return False
+    return requirement.key == HOSTNAME_LABEL or (requirement.key, *requirement.values) == (NODE_NAME_FIELD, node)
+
+
+def matches_node_names(terms: Terms) -> bool:
+    """Whether they match nodes by name, as those of a DaemonSet's pending pods do."""
+    return any(r.key == NODE_NAME_FIELD and r.values != (OWN_NODE,) for term in terms for r in term)
 
 
 def _requirement(written: SelectorRequirement, complain: Complain) -> Requirement:

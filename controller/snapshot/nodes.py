@@ -9,7 +9,7 @@ import numpy as np
 from cluster.arrays import Names, column
 from cluster.errors import Mistake
 from cluster.hardware import MAX_GPUS_PER_NODE, GpuType
-from cluster.nodes import NodeTable, Taint
+from cluster.nodes import NODE_NAME_FIELD, NodeTable, Taint
 from controller.api import quantity
 from controller.api.gpu_type import GPUType
 from controller.kube.structs import Node
@@ -17,11 +17,6 @@ from controller.objects.findings import Findings
 from controller.objects.read import Read
 
 GPU_RESOURCES = ("amd.com/gpu", "nvidia.com/gpu")
-
-NODE_NAME_FIELD = "metadata.name"
-"""Pseudo-label with the node's name, for affinities that match this field (the only one that core/v1 allows).
-
-It is added only where some affinity uses it: otherwise names would needlessly make every node different."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from controller.api.suggestions import meant
 from controller.kube.structs import Amount, Pod, Resources
 from controller.objects.findings import Findings
 from controller.objects.read import Read
-from controller.snapshot.node_affinity import terms_of, tolerations_of
+from controller.snapshot.node_affinity import pinned_where_it_runs, terms_of, tolerations_of
 from controller.snapshot.nodes import GPU_RESOURCES, TypeIndex
 
 Amounts = Mapping[str, Decimal]
@@ -66,6 +66,8 @@ def shape_from(read: Read[Pod], ask: Amounts, types: TypeIndex, findings: Findin
         read.object.spec,
         lambda problem, remedy: findings.mistake(read.mistake(("spec", "affinity"), problem, remedy)),
     )
+    if node := read.object.spec.node_name:
+        terms = pinned_where_it_runs(terms, node)
     allowed = _named_types(read, types, findings)
     if resource and types.types:
         # Whole devices are requested by their vendor's resource, which excludes types of other vendors.

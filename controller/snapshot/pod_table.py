@@ -101,9 +101,9 @@ class PodColumns:
 
     @property
     def name_is_matched(self) -> bool:
-        """Whether the affinity of any pod matches nodes by name."""
+        """Whether the affinity of any pod in the table matches nodes by name."""
         self._patch()
-        return bool(self._cells[BY_NAME].any())
+        return bool((self._cells[BY_NAME] & ~self._cells[FOREIGN]).any())
 
     @property
     def reads(self) -> Mapping[str, Read[Pod]]:

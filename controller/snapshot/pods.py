@@ -62,7 +62,7 @@ def pod_row(read: Read[Pod], types: TypeIndex) -> PodRow:
         owner=owner,
         priority=_priority(pod),
         movable=_movable(read, owner, findings),
-        matches_node_names=matches_node_names(pod.spec),
+        matches_node_names=matches_node_names(shape.node_terms),
         remarks=_remarks(pod, ask, shape),
         mistakes=tuple(findings.mistakes),
     )

@@ -4,7 +4,7 @@ import numpy as np
 
 from cluster.arrays import Array, BoolArray, FloatArray, IntArray
 from cluster.hardware import WHOLE_GPU_MILLI
-from cluster.nodes import eligible_nodes
+from cluster.nodes import NodeFilter
 from cluster.pods import PENDING
 from cluster.snapshot import Free, Snapshot
 from cluster.workloads import PodShape
@@ -122,11 +122,12 @@ def _free_room(free: Free) -> FloatArray:
 
 def _eligible(shapes: tuple[PodShape, ...], snapshot: Snapshot) -> BoolArray:
     known: dict[PodShape, BoolArray] = {}
+    node_filter = NodeFilter(snapshot.nodes, snapshot.gpu_type_names)
     rows = []
     for shape in shapes:
         filters = filters_of(shape)
         if filters not in known:
-            known[filters] = eligible_nodes(filters, snapshot.nodes, snapshot.gpu_type_names)
+            known[filters] = node_filter.eligible(filters)
         rows.append(known[filters])
     return np.array(rows, dtype=np.bool_).reshape(len(shapes), len(snapshot.nodes))
 

@@ -3,11 +3,8 @@
 import numpy as np
 
 from cluster.arrays import IntArray
-from cluster.nodes import NodeTable
+from cluster.nodes import NAMING_LABELS, NodeTable
 from cluster.snapshot import Snapshot
-
-_NAMING_LABELS = frozenset({"kubernetes.io/hostname"})
-"""Labels that only repeat a node's name."""
 
 
 def content_rank(snapshot: Snapshot, seed: int | None = None) -> IntArray:
@@ -44,7 +41,7 @@ def _marks_rank(nodes: NodeTable) -> IntArray:
     """Number per node that orders nodes by labels and taints; equal where both are equal."""
     marks = [
         (
-            tuple(sorted(item for item in labels.items() if item[0] not in _NAMING_LABELS)),
+            tuple(sorted(item for item in labels.items() if item[0] not in NAMING_LABELS)),
             tuple(sorted((taint.key, taint.value, taint.effect) for taint in taints)),
         )
         for labels, taints in zip(nodes.labels, nodes.taints, strict=True)

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.nodes import NodeTable, eligible_nodes
+from cluster.nodes import NodeFilter, NodeTable
 from cluster.pods import device_numbers
 from cluster.power_floors import PowerFloors
 from cluster.snapshot import Snapshot
@@ -83,7 +83,7 @@ class Packer:
         self._version = policy.version
         self._all = np.arange(len(nodes), dtype=np.int64)
         self._keys = lru_cache(maxsize=4096)(lambda shape: (policy.rating_key(shape), filters_of(shape)))
-        self._eligible = lru_cache(maxsize=512)(lambda filters: eligible_nodes(filters, nodes, gpu_type_names))
+        self._eligible = lru_cache(maxsize=512)(NodeFilter(nodes, gpu_type_names).eligible)
 
     @classmethod
     def of(cls, snapshot: Snapshot, policy: Policy, rank: IntArray | None = None) -> "Packer":

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
-from tests.builders.fleet import Node, Pod, node, pod, world
+from tests.builders.fleet import Node, Pod, daemon_pods, node, pod, world
 
 RACK = "topology.tonnage.dev/rack"
 ASKS = ((0, 0), (1, 200), (1, 500), (1, 1000), (2, 1000), (4, 1000))
@@ -51,7 +51,7 @@ def pending_pods(draw: st.DrawFn, gangs: int) -> list[Pod]:
 
 @st.composite
 def fleets(draw: st.DrawFn) -> Snapshot:
-    """A cluster where everything is pending."""
+    """A cluster where all is pending but the pods of a DaemonSet, which there may be."""
     count = draw(st.integers(0, 3))
     gangs = [
         Gang(
@@ -63,7 +63,9 @@ def fleets(draw: st.DrawFn) -> Snapshot:
         )
         for i in range(count)
     ]
-    return world(draw(nodes()), draw(pending_pods(count)), gangs)
+    machines = draw(nodes())
+    daemons = daemon_pods([each.name for each in machines]) if draw(st.booleans()) else []
+    return world(machines, [*draw(pending_pods(count)), *daemons], gangs)
 
 
 def with_importance_shuffled(seen: Snapshot, seed: int) -> Snapshot:

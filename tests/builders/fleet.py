@@ -8,10 +8,10 @@ import numpy as np
 from cluster.arrays import Names, column
 from cluster.demand import ThroughputProfile
 from cluster.hardware import WHOLE_GPU_MILLI, GpuType
-from cluster.nodes import NodeTable, Taint
+from cluster.nodes import NODE_NAME_FIELD, NodeTable, Taint
 from cluster.pods import PENDING, PodTable, device_mask
 from cluster.snapshot import Snapshot
-from cluster.workloads import Gang, ModelService, PodShape, Requirement, Toleration
+from cluster.workloads import OWN_NODE, Gang, ModelService, PodShape, Requirement, Toleration
 
 GIB = 2**30
 
@@ -69,6 +69,12 @@ def pod(name: str, gpus: int = 0, *, on: str | None = None, devices: tuple[int, 
     """A pod by what it asks; `on` a node with `devices` when it runs already."""
     about = {key: rest.pop(key) for key in ("priority", "gang", "owner", "movable") if key in rest}
     return Pod(name, shape(gpus, **rest), node=on, devices=devices, **about)  # type: ignore[arg-type]
+
+
+def daemon_pods(names: Sequence[str], which: str = "daemon") -> list[Pod]:
+    """Running pods of a DaemonSet, one on each of these nodes, as a snapshot has them: pinned to where they run."""
+    own = PodShape(100, GIB // 8, node_terms=((Requirement(NODE_NAME_FIELD, "In", (OWN_NODE,)),),))
+    return [Pod(f"{which}-{name}", own, node=name, priority=2_000_001_000) for name in names]
 
 
 def world(

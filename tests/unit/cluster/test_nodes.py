@@ -1,9 +1,14 @@
-"""Node requirements of a pod: operators of core/v1, and invalid operands."""
+"""Node requirements of a pod: operators of core/v1, invalid operands, and all nodes at once as one by one."""
+
+from typing import get_args
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from cluster.nodes import meets
-from cluster.workloads import Requirement
+from cluster.nodes import NodeFilter, Taint, meets, meets_terms, tolerates_all
+from cluster.workloads import Operator, PodShape, Requirement, Toleration
+from tests.builders.fleet import node, world
 
 
 @pytest.mark.parametrize(
@@ -29,3 +34,38 @@ def test_beyond_what_is_no_integer_no_node_is(operator: str, operand: str) -> No
 
 def test_beyond_nothing_no_node_is() -> None:
     assert not meets({"x": "7"}, Requirement("x", "Gt", ()))
+
+
+VALUES = st.sampled_from(("", "1", "2", "x"))
+REQUIREMENTS = st.builds(
+    Requirement, st.sampled_from("ab"), st.sampled_from(get_args(Operator)), st.lists(VALUES, max_size=2).map(tuple)
+)
+TAINTS = st.builds(
+    Taint, st.sampled_from("ab"), VALUES, st.sampled_from(("NoSchedule", "NoExecute", "PreferNoSchedule"))
+)
+TOLERATIONS = st.builds(Toleration, st.sampled_from(("", "a", "b")), st.sampled_from(("Equal", "Exists")), VALUES)
+
+
+@given(
+    st.lists(st.tuples(st.dictionaries(st.sampled_from("ab"), VALUES), st.lists(TAINTS, max_size=2), st.booleans())),
+    st.lists(st.lists(REQUIREMENTS, max_size=2).map(tuple), max_size=2).map(tuple),
+    st.lists(TOLERATIONS, max_size=2).map(tuple),
+)
+@settings(deadline=None)
+def test_all_nodes_at_once_are_as_eligible_as_each_by_itself(
+    fleet: list[tuple[dict[str, str], list[Taint], bool]],
+    terms: tuple[tuple[Requirement, ...], ...],
+    tolerations: tuple[Toleration, ...],
+) -> None:
+    nodes = [
+        node(f"n{i}", labels=labels, taints=tuple(taints), schedulable=ready)
+        for i, (labels, taints, ready) in enumerate(fleet)
+    ]
+    shape = PodShape(node_terms=terms, tolerations=tolerations)
+
+    together = NodeFilter(world(nodes).nodes, ()).eligible(shape).tolist()
+
+    assert together == [
+        ready and meets_terms(labels, shape) and tolerates_all(tuple(taints), tolerations)
+        for labels, taints, ready in fleet
+    ]

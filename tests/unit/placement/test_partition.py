@@ -1,11 +1,13 @@
 """Shards of a cluster that can be packed apart."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from cluster.actions import Bind
-from cluster.nodes import eligible_nodes
+from cluster.nodes import NODE_NAME_FIELD, eligible_nodes
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from controller.brain.planner import Planner
@@ -13,7 +15,7 @@ from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import decide
 from placement.partition import shares_of
 from tests.builders.arbitrary_fleets import fleets
-from tests.builders.fleet import Node, node, pod, world
+from tests.builders.fleet import Node, daemon_pods, node, pod, world
 from tests.builders.planners import plan_apart
 from tests.builders.snapshot_content import plain
 
@@ -54,6 +56,25 @@ def test_a_pod_that_runs_where_it_may_no_longer_start_stays_with_its_node() -> N
     seen = world(pools("a", "b"), pods)
 
     assert shares_of(seen, 8) == (seen,)
+
+
+def test_the_pods_of_a_daemon_set_keep_nothing_together() -> None:
+    nodes = pools("a", "b")
+    daemons = daemon_pods([each.name for each in nodes])
+    pods = [pod("p", 1, selector={"pool": "a"}), pod("q", 1, selector={"pool": "b"}), *daemons]
+
+    apart = [set(names(share)[1]) for share in shares_of(world(nodes, pods), 8)]
+
+    assert apart == [{"p", "daemon-a0", "daemon-a1"}, {"q", "daemon-b0", "daemon-b1"}]
+
+
+def test_a_pending_pod_of_a_daemon_set_belongs_to_its_node() -> None:
+    nodes = [replace(each, labels={**each.labels, NODE_NAME_FIELD: each.name}) for each in pools("a", "b")]
+    pods = [pod(f"pending-{each.name}", selector={NODE_NAME_FIELD: each.name}) for each in nodes]
+
+    apart = [names(share) for share in shares_of(world(nodes, pods), 8)]
+
+    assert apart == [([each.name], [f"pending-{each.name}"]) for each in nodes]
 
 
 def test_a_pod_that_no_node_may_take_is_not_lost() -> None:

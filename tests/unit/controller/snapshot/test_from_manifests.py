@@ -1,5 +1,6 @@
 """Snapshot from manifests, and contradictions that are refused."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from cluster.errors import ConfigError
 from cluster.nodes import eligible_nodes
 from cluster.pods import PENDING, device_numbers
-from cluster.workloads import PodShape, Requirement, Toleration
+from cluster.workloads import PodShape, Requirement, Toleration, is_pinned, without_pin
 from controller.snapshot.from_manifests import Observed
 from tests.builders.fleet import GIB
 from tests.builders.manifests import Object, gang, gpu_type, having, node, observed, pod, profile, service
@@ -167,6 +168,54 @@ def test_a_template_may_name_its_nodes_as_a_daemon_set_does(tmp_path: Path) -> N
 
     shape = snapshot.services[0].instance_shape("a100", 1)
     assert eligible_nodes(shape, snapshot.nodes, snapshot.gpu_type_names).tolist() == [True, False]
+
+
+def by_name(name: str) -> Object:
+    """The affinity by which a DaemonSet pins a pod to its node."""
+    fields = [{"key": "metadata.name", "operator": "In", "values": [name]}]
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchFields": fields}]}}}
+
+
+FLEET = tuple(node(name, gpus=0) for name in ("n1", "n2", "n3"))
+
+
+@pytest.mark.parametrize(
+    "pin", [lambda name: {"affinity": by_name(name)}, lambda name: {"nodeSelector": {"kubernetes.io/hostname": name}}]
+)
+def test_running_pods_that_are_pinned_each_to_its_node_share_one_shape(
+    tmp_path: Path, pin: Callable[[str], Object]
+) -> None:
+    daemons = [pod(f"daemon-{name}", gpus=0, on=name, **pin(name)) for name in ("n1", "n2", "n3")]
+
+    seen = observed(tmp_path, gpu_type(), *FLEET, *daemons).snapshot
+
+    (shape,) = seen.pods.shapes
+    assert not eligible_nodes(shape, seen.nodes, seen.gpu_type_names).any()  # nowhere but where each of them runs
+    assert all("metadata.name" not in labels for labels in seen.nodes.labels)
+
+
+def test_a_pending_pod_of_a_daemon_set_goes_to_its_own_node(tmp_path: Path) -> None:
+    seen = observed(tmp_path, gpu_type(), *FLEET, pod("late", gpus=0, affinity=by_name("n2"))).snapshot
+
+    (shape,) = seen.pods.shapes
+    assert eligible_nodes(shape, seen.nodes, seen.gpu_type_names).tolist() == [False, True, False]
+
+
+def test_a_pinned_pod_keeps_what_else_its_node_must_have(tmp_path: Path) -> None:
+    daemon = pod("daemon", gpus=0, on="n1", affinity=by_name("n1"), nodeSelector={"pool": "fast"})
+
+    terms = shape_of(tmp_path, gpu_type(), *FLEET, daemon).node_terms
+
+    assert is_pinned(terms)
+    assert without_pin(terms) == ((Requirement("pool", "In", ("fast",)),),)
+
+
+def test_a_running_pod_that_several_nodes_suit_is_not_pinned(tmp_path: Path) -> None:
+    either = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1", "n2"]}
+
+    terms = shape_of(tmp_path, gpu_type(), *FLEET, pod("free", gpus=0, on="n1", affinity=required(either))).node_terms
+
+    assert terms == ((Requirement("kubernetes.io/hostname", "In", ("n1", "n2")),),)
 
 
 def test_a_service_without_a_profile_or_demand_is_left_to_the_plan(tmp_path: Path) -> None:
