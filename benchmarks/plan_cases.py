@@ -138,6 +138,15 @@ def with_batch(empty: Snapshot, pods: int, seed: int, asks: Sequence[Ask] = ASKS
     return replace(empty, pods=_pods(shape, gang, tuple(_shape(ask) for ask in asks), names), gangs=gangs)
 
 
+def with_pods(seen: Snapshot, shape: PodShape, count: int) -> Snapshot:
+    """The batch with `count` more pods of one shape, each for itself."""
+    pods = seen.pods
+    names = Names((*pods.names, *(f"batch/more-{number:06d}" for number in range(count))))
+    row = np.append(pods.shape, np.full(count, len(pods.shapes)))
+    gang = np.append(pods.gang, np.full(count, -1))
+    return replace(seen, pods=_pods(row, gang, (*pods.shapes, shape), names))
+
+
 def churned(seen: Snapshot, share: float, seed: int, asks: Sequence[Ask] = ASKS) -> Snapshot:
     """The batch after the fraction `share` of its pods was replaced by others (gangs as a whole)."""
     chance = np.random.default_rng([seed, len(seen.pods), 1])

@@ -66,14 +66,14 @@ BATCH = (
     Metric(
         "tonnage_batch_cost_dollars_per_hour",
         "gauge",
-        "Cost of the last batch: idle nodes that it uses, and the price of what it leaves unplaced. Only with the "
-        "planner `columns`; rung: the highest stage of its solver ladder that ran.",
+        "Cost of the idle nodes that the last batch uses. Only with the planner `columns`; rung: the highest stage of "
+        "its solver ladder that ran.",
         ("rung",),
     ),
     Metric(
         "tonnage_batch_cost_bound_dollars_per_hour",
         "gauge",
-        "Proven lower bound of the cost of that batch.",
+        "Proven lower bound of that cost, for plans that leave out no more pods.",
         ("rung",),
     ),
     Metric(
@@ -81,6 +81,13 @@ BATCH = (
         "gauge",
         "Fraction of that cost above the proven lower bound; 0: proven cheapest.",
         ("rung",),
+    ),
+    Metric(
+        "tonnage_batch_left_out_pods",
+        "gauge",
+        "Pods that the last batch left out. short: resources are short beside the others. impossible: no plan could "
+        "start them beside what runs; they are no part of the cost.",
+        ("reason",),
     ),
 )
 

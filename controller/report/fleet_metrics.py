@@ -12,6 +12,7 @@ from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.cycle import Cycle
 from controller.metrics.registry import Sample
+from placement.batch.proposal import IMPOSSIBLE, SHORT
 from placement.policies.fragmentation import Fragmentation, typical_pods
 
 ALWAYS_SEEN = ("nodes", "pods")
@@ -130,6 +131,8 @@ def _batch(proof: Certificate | None) -> Iterator[Sample]:
         yield Sample("tonnage_batch_cost_dollars_per_hour", (proof.solver,), proof.objective)
         yield Sample("tonnage_batch_cost_bound_dollars_per_hour", (proof.solver,), proof.bound)
         yield Sample("tonnage_batch_cost_gap_ratio", (proof.solver,), proof.gap)
+        for why in (SHORT, IMPOSSIBLE):
+            yield Sample("tonnage_batch_left_out_pods", (why,), proof.figures.get(why, 0.0))
 
 
 def _services(cycle: Cycle, now: Snapshot) -> Iterator[Sample]:

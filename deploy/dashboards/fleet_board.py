@@ -99,8 +99,8 @@ FLEET = Board(
             (
                 Panel(
                     "Cost of the last batch per hour",
-                    "Cost of the idle nodes that it uses and of the pods that it leaves unplaced, and the proven lower "
-                    "bound. Only with the planner `columns`.",
+                    "Cost of the idle nodes that it uses, and the proven lower bound for plans that leave out no more "
+                    "pods. Only with the planner `columns`.",
                     DOLLARS_PER_HOUR,
                     (
                         Query(f"sum({fleet('tonnage_batch_cost_dollars_per_hour', 'rung')})", "cost"),
@@ -113,6 +113,13 @@ FLEET = Board(
                     "ran. Large at a low stage: give planning more time.",
                     SHARE,
                     (Query(fleet("tonnage_batch_cost_gap_ratio", "rung"), "{{rung}}"),),
+                ),
+                Panel(
+                    "Pods that the last batch left out",
+                    "Short: resources are short beside the other pods. Impossible: no plan could start them beside "
+                    "what runs; they are no part of the cost.",
+                    COUNT,
+                    (Query(fleet("tonnage_batch_left_out_pods", "reason"), "{{reason}}"),),
                 ),
             ),
         ),

@@ -137,8 +137,17 @@ class Table:
     @property
     def usd_per_hour(self) -> float:
         """Objective: price per hour of the nodes that these placements start, and of the pods left out."""
-        opened = self.room.running & ~self.batch.in_use
-        return float(self.batch.node_usd[opened].sum() + self.batch.left_out_usd @ self.left)
+        return self.node_usd + self.left_out_usd
+
+    @property
+    def node_usd(self) -> float:
+        """Price per hour of the nodes that these placements start."""
+        return float(self.batch.node_usd[self.room.running & ~self.batch.in_use].sum())
+
+    @property
+    def left_out_usd(self) -> float:
+        """Price per hour of the pods left out."""
+        return float(self.batch.left_out_usd @ self.left)
 
 
 def _first(counts: IntArray, most: int) -> IntArray:

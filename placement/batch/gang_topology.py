@@ -42,19 +42,10 @@ def all_seats(parts: Sequence[Seats]) -> Seats:
     )
 
 
-def startable_pods(snapshot: Snapshot) -> BoolArray:
-    """Pending pods, without gangs that have too few members to start anywhere. Shape (pods,)."""
-    pods, gangs = snapshot.pods, snapshot.gangs
-    members = np.bincount(pods.gang[pods.gang >= 0], minlength=len(gangs) + 1)
-    few = np.array([members[g] < gang.min_members for g, gang in enumerate(gangs)] + [False], dtype=np.bool_)
-    asked: BoolArray = (pods.node == PENDING) & ~few[pods.gang]  # gang -1, none, is the last entry
-    return asked
-
-
-def gangs_with_a_place(snapshot: Snapshot) -> list[int]:
-    """Pending gangs with a required topology label, in the order of service."""
+def gangs_with_a_place(snapshot: Snapshot, among: BoolArray) -> list[int]:
+    """Gangs of these pods with a topology label, in the order of service. among: shape (pods,)."""
     pods = snapshot.pods
-    waiting = np.unique(pods.gang[startable_pods(snapshot) & (pods.gang >= 0)]).tolist()
+    waiting = np.unique(pods.gang[among & (pods.gang >= 0)]).tolist()
     bound = [g for g in waiting if snapshot.gangs[g].within or snapshot.gangs[g].prefer_within]
     return sorted(bound, key=lambda g: (-gang_priority(snapshot, g), -int((pods.gang == g).sum()), g))
 
@@ -65,8 +56,10 @@ def gang_priority(snapshot: Snapshot, gang: int) -> int:
     return max(wanted, int(snapshot.pods.priority[snapshot.pods.gang == gang].max(initial=wanted)))
 
 
-def seat_near(snapshot: Snapshot, batch: Batch, table: Table, gangs: Sequence[int]) -> Seats:
+def seat_near(snapshot: Snapshot, batch: Batch, table: Table, gangs: Sequence[int], among: BoolArray) -> Seats:
     """Placements for the gangs that can start whole inside a domain of their label; the others hold nothing.
+
+    among: pending pods that the batch is about, shape (pods,).
 
     Members beyond a gang's minimum follow as far as they fit in the same domain.
     """
@@ -77,14 +70,21 @@ def seat_near(snapshot: Snapshot, batch: Batch, table: Table, gangs: Sequence[in
         for label in (snapshot.gangs[gang].within, snapshot.gangs[gang].prefer_within):
             if label and label not in domains:
                 domains[label] = snapshot.nodes.domain(label)
-    return all_seats([_seat_gang(snapshot, table, class_of, gang, domains) for gang in gangs])
+    return all_seats([_seat_gang(snapshot, table, class_of, gang, domains, among) for gang in gangs])
 
 
-def _seat_gang(snapshot: Snapshot, table: Table, class_of: IntArray, gang: int, domains: dict[str, IntArray]) -> Seats:
+def _seat_gang(
+    snapshot: Snapshot,
+    table: Table,
+    class_of: IntArray,
+    gang: int,
+    domains: dict[str, IntArray],
+    among: BoolArray,
+) -> Seats:
     pods, wanted = snapshot.pods, snapshot.gangs[gang]
     members = pods.gang == gang
     running = members & (pods.node != PENDING)
-    rows = np.flatnonzero(members & (pods.node == PENDING))
+    rows = np.flatnonzero(members & among)
     need = max(0, wanted.min_members - int(running.sum()))
     counts = _by_class(table, class_of[pods.shape[rows]])
     prefer = domains[wanted.prefer_within] if wanted.prefer_within else None

@@ -15,21 +15,23 @@ from typing import Literal
 
 import numpy as np
 
-from cluster.arrays import IntArray
+from cluster.arrays import BoolArray, IntArray
 from cluster.snapshot import Snapshot
 from placement.batch.assignment_table import Table, deal_by_best_fit
-from placement.batch.gang_topology import Seats, all_seats, gangs_with_a_place, no_seats, seat_near, startable_pods
+from placement.batch.gang_topology import Seats, all_seats, gangs_with_a_place, no_seats, seat_near
 from placement.batch.local_search import improved
 from placement.batch.lp.column_generation import Effort, SearchResult, known_bound, search
 from placement.batch.lp.columns import Columns, Memory, distinct, remembered
 from placement.batch.lp.integer_bound import whole_bound
 from placement.batch.lp.pricing import Pricers, price_in_turn
 from placement.batch.lp.relaxation import Relaxed, relaxed
+from placement.batch.plan_cost import PlanCost, cost_of
 from placement.batch.pod_assignment import seat_pods
 from placement.batch.problem import Batch, HostPrice
 from placement.batch.problem_builder import batch_of
 from placement.batch.restricted_master import polished
 from placement.batch.rounding import rounded
+from placement.batch.startable import complete_gangs, startable_pods
 from placement.batch.targets import deal_by_targets
 
 Rung = Literal["best-fit", "relaxation", "columns", "polish"]
@@ -47,7 +49,7 @@ SMALL_POOL_NODES = 200
 end."""
 
 PROVEN_ENOUGH = 1e-3
-"""Gap that needs no better bound: small pools are proven in whole nodes where it is larger."""
+"""Gap (`PlanCost.gap`) that needs no better bound: small pools are proven in whole nodes where it is larger."""
 
 RELAXATION_S = 0.1
 """Shortest deadline with time for the relaxation, which takes some milliseconds."""
@@ -86,10 +88,11 @@ class BatchPlan:
     seats: Seats
     waiting: IntArray
     """Rows of the pending pods without a placement."""
-    usd_per_hour: float
-    """Price per hour of the nodes that start to run, and of the pods left out (`Batch.left_out_usd`), in dollars."""
+    startable: BoolArray
+    """Pending pods that some plan could start (`startable.py`); the cost is about these alone. Shape (pods,)."""
+    cost: PlanCost
     bound_usd: float
-    """Lower bound on the price of every plan; 0 where nothing was proven."""
+    """Lower bound on the whole price (`PlanCost.usd`) of every plan; 0 where nothing was proven."""
     rung: Rung
     """Highest stage that ran."""
     rounds: int
@@ -98,9 +101,14 @@ class BatchPlan:
     """Memory for the next problem."""
 
     @property
+    def usd_per_hour(self) -> float:
+        """Price per hour of the nodes that start to run, and of the pods left out, in dollars."""
+        return self.cost.usd
+
+    @property
     def gap(self) -> float:
-        """(cost - bound) / cost; 0 when the cost is zero."""
-        return (self.usd_per_hour - self.bound_usd) / self.usd_per_hour if self.usd_per_hour else 0.0
+        """(cost - bound) / price of the nodes; 0 where none start."""
+        return self.cost.gap(self.bound_usd)
 
 
 def rung_for(batch: Batch, within_s: float) -> Rung:
@@ -136,17 +144,16 @@ def plan_batch(
     dealt: Pools = one_pool,
     pricers: Pricers = price_in_turn,
 ) -> BatchPlan:
-    """Cheapest placements for all pending pods, in dollars per hour.
+    """Cheapest placements for all pending pods that can start, in dollars per hour.
 
     rung: the highest stage to run; None: the one that fits `settings.within_s`. dealt: kinds that are priced together;
     their division changes the work of each worker, not the result.
     """
-    startable = startable_pods(snapshot)
-    batch = batch_of(snapshot, settings.price, startable)
+    batch, startable = _question(snapshot, settings.price)
     if not len(batch.shapes):
-        return BatchPlan(no_seats(), snapshot.pods.pending, 0.0, 0.0, "best-fit", 0, memory)
+        return BatchPlan(no_seats(), snapshot.pods.pending, startable, PlanCost(0.0, 0.0), 0.0, "best-fit", 0, memory)
     highest = rung or rung_for(batch, settings.within_s)
-    near, gangs = _near(snapshot, batch)
+    near, gangs = _near(snapshot, batch, startable)
     among = startable & ~np.isin(snapshot.pods.gang, gangs)
     rest = seated(snapshot, near) if gangs else snapshot
     asked = batch_of(rest, settings.price, among) if gangs else batch
@@ -160,15 +167,16 @@ def plan_batch(
         whole = relaxed(batch) if gangs else relaxation
         proofs = found.proofs if found else memory.proofs
         bound = known_bound(batch, whole, proofs)[0] if gangs or not found else found.bound_usd
-    usd = cost_of(snapshot, batch, seats, waiting[startable[waiting]])
-    if found and relaxation and is_small(batch) and usd - bound > PROVEN_ENOUGH * usd:
-        bound = max(bound, min(whole_bound(batch, whole, found.proofs), usd))
+    cost = cost_of(snapshot, batch, seats, waiting[startable[waiting]])
+    if found and relaxation and is_small(batch) and cost.gap(bound) > PROVEN_ENOUGH:
+        bound = max(bound, min(whole_bound(batch, whole, found.proofs, cost.node_usd), cost.usd))
     if found:
         kept = remembered(asked, found.columns, found.proofs, found.prices.pod_usd)
     return BatchPlan(
         seats=seats,
         waiting=waiting,
-        usd_per_hour=usd,
+        startable=startable,
+        cost=cost,
         bound_usd=bound,
         rung=highest,
         rounds=found.rounds if found else 0,
@@ -217,12 +225,20 @@ def _columns_of(batch: Batch, tables: Sequence[Table]) -> Columns:
     return distinct(np.concatenate(patterns), np.concatenate(kinds))
 
 
-def _near(snapshot: Snapshot, batch: Batch) -> tuple[Seats, list[int]]:
-    """Placements of the gangs with a required label, and the numbers of these gangs, placed or not."""
-    gangs = gangs_with_a_place(snapshot)
+def _question(snapshot: Snapshot, price: HostPrice) -> tuple[Batch, BoolArray]:
+    """Problem of the pending pods that some plan could start, and these pods, shape (pods,)."""
+    complete = complete_gangs(snapshot)
+    batch = batch_of(snapshot, price, complete)
+    startable = startable_pods(snapshot, batch, complete)
+    return batch if (startable == complete).all() else batch_of(snapshot, price, startable), startable
+
+
+def _near(snapshot: Snapshot, batch: Batch, among: BoolArray) -> tuple[Seats, list[int]]:
+    """Placements of the gangs with a topology label, and the numbers of these gangs, placed or not."""
+    gangs = gangs_with_a_place(snapshot, among)
     if not gangs:
         return no_seats(), gangs
-    return seat_near(snapshot, batch, Table(batch, snapshot.free()), gangs), gangs
+    return seat_near(snapshot, batch, Table(batch, snapshot.free()), gangs, among), gangs
 
 
 def seated(snapshot: Snapshot, seats: Seats) -> Snapshot:
@@ -230,13 +246,3 @@ def seated(snapshot: Snapshot, seats: Seats) -> Snapshot:
     node, devices = snapshot.pods.node.copy(), snapshot.pods.devices.copy()
     node[seats.row], devices[seats.row] = seats.node, seats.devices
     return replace(snapshot, pods=replace(snapshot.pods, node=node, devices=devices))
-
-
-def cost_of(snapshot: Snapshot, batch: Batch, seats: Seats, waiting: IntArray) -> float:
-    """Price of a plan in dollars per hour: idle nodes that now run, and pods left out."""
-    runs = np.zeros(len(snapshot.nodes), dtype=np.bool_)
-    runs[seats.node] = True
-    number = {shape: c for c, shape in enumerate(batch.shapes)}
-    classes = np.array([number.get(shape, -1) for shape in snapshot.pods.shapes], dtype=np.int64)
-    left_out = batch.left_out_usd[classes[snapshot.pods.shape[waiting]]]
-    return float(batch.node_usd[runs & ~batch.in_use].sum() + left_out.sum())

@@ -39,7 +39,7 @@ def batch_of(snapshot: Snapshot, price: HostPrice | None = None, among: BoolArra
     usd = node_usd(snapshot, price or HostPrice())
     idle, useful = _idle(snapshot), copies.any(axis=0)
     ask = _requests(shapes)
-    room = _free_room(free)[:, : ask.shape[1]]
+    room = free_room(free)[:, : ask.shape[1]]
     kind, first = _kinds(snapshot, free, usd, eligible, idle & useful)
     group = _alike(np.packbits(eligible, axis=0).T, ~idle & useful)
     groups = int(group.max(initial=-1)) + 1
@@ -112,7 +112,7 @@ def _requests(shapes: tuple[PodShape, ...]) -> FloatArray:
     return np.concatenate([plain, device_counts(gpus, milli)], axis=1)
 
 
-def _free_room(free: Free) -> FloatArray:
+def free_room(free: Free) -> FloatArray:
     """Free amount of each resource, shape (nodes, 5). A device that is used in part still counts 1."""
     left = free.gpu_milli.clip(min=0)
     devices = (left > 0).sum(axis=1).astype(np.float64)

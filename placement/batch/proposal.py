@@ -7,14 +7,20 @@ from cluster.arrays import IntArray
 from cluster.plans import Certificate, Phase, Plan, Reason, Step
 from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
-from placement.batch.gang_topology import Seats, startable_pods
+from placement.batch.gang_topology import Seats
 from placement.batch.ladder import BatchPlan, seated
+from placement.batch.plan_cost import cost_of
 from placement.batch.problem import HostPrice
 from placement.batch.problem_builder import batch_of
+from placement.batch.startable import complete_gangs
 from placement.packing.draft import effective_priority
 
 CERTIFICATE = "batch"
-"""Name of the certificate: price per hour of a batch in dollars, and its lower bound."""
+"""Name of the certificate: price per hour of the nodes that a batch starts in dollars, and the lower bound on it in
+every plan that leaves out no more."""
+SHORT, IMPOSSIBLE = "short", "impossible"
+"""Figures of the certificate: pods left out because resources are short beside others, and pods that no plan could
+start beside what runs (too large, no eligible node, a gang that cannot be whole)."""
 
 
 def seats_to_keep(snapshot: Snapshot, plan: BatchPlan, *, preempt: bool) -> Seats:
@@ -26,7 +32,7 @@ def seats_to_keep(snapshot: Snapshot, plan: BatchPlan, *, preempt: bool) -> Seat
     if not len(plan.waiting):
         return plan.seats
     priority = effective_priority(snapshot)
-    waiting = plan.waiting[startable_pods(snapshot)[plan.waiting]]
+    waiting = plan.waiting[complete_gangs(snapshot)[plan.waiting]]
     able = waiting[_could_start(snapshot, waiting, preempt=preempt)]
     if not len(able):
         return plan.seats
@@ -55,7 +61,7 @@ def proposed(snapshot: Snapshot, seats: Seats, plan: BatchPlan) -> Plan:
     reason = Reason(
         "LeastBatchCost",
         f"part of the cheapest known plan for all pending pods (planner stage {plan.rung})",
-        {"usd_per_hour": plan.usd_per_hour, "bound_usd_per_hour": plan.bound_usd},
+        {"usd_per_hour": plan.cost.node_usd, "bound_usd_per_hour": plan.cost.node_bound_usd(plan.bound_usd)},
     )
     order = np.argsort(seats.row, kind="stable")
     gangs: dict[int, list[Step]] = {}
@@ -73,20 +79,28 @@ def proposed(snapshot: Snapshot, seats: Seats, plan: BatchPlan) -> Plan:
 
 
 def certified(snapshot: Snapshot, whole: Plan, plan: BatchPlan, price: HostPrice, seconds: float) -> Plan:
-    """Plan with its certificate: its present price, and the proven bound on any plan.
+    """Plan with its certificate: the price of the nodes that it starts, and the proven bound on it.
 
     No certificate where the plan evicts pods: the proof covers the capacity that was free.
     """
     if plan.bound_usd <= 0 or any(isinstance(action, Evict) for action in whole.actions):
         return whole
-    pods, startable = snapshot.pods, startable_pods(snapshot)
+    pods, startable = snapshot.pods, plan.startable
     batch = batch_of(snapshot, price, startable)
-    bound = {action.pod: action.node for action in whole.actions if isinstance(action, Bind)}
-    runs = {snapshot.nodes.names.row(node) for node in bound.values()}
-    opened = sum(float(batch.node_usd[node]) for node in runs if node is not None and not batch.in_use[node])
-    price_of = dict(zip(batch.shapes, batch.left_out_usd.tolist(), strict=True))
-    left = sum(
-        price_of[pods.shapes[pods.shape[r]]] for r in np.flatnonzero(startable).tolist() if pods.names[r] not in bound
-    )
-    certificate = Certificate(opened + left, min(plan.bound_usd, opened + left), plan.rung, seconds)
+    seats = _seats_in(snapshot, whole)
+    waiting = np.setdiff1d(pods.pending, seats.row)
+    short = waiting[startable[waiting]]
+    cost = cost_of(snapshot, batch, seats, short)
+    figures = {SHORT: float(len(short)), IMPOSSIBLE: float(len(waiting) - len(short))}
+    certificate = Certificate(cost.node_usd, cost.node_bound_usd(plan.bound_usd), plan.rung, seconds, figures=figures)
     return whole.joined(Plan(certificates={CERTIFICATE: certificate}))
+
+
+def _seats_in(snapshot: Snapshot, plan: Plan) -> Seats:
+    """Placements of a plan's binds, without devices."""
+    pods, nodes = snapshot.pods.names, snapshot.nodes.names
+    binds = [action for action in plan.actions if isinstance(action, Bind)]
+    rows = [(pods.row(action.pod), nodes.row(action.node)) for action in binds]
+    known = [(row, node) for row, node in rows if row is not None and node is not None]
+    row, node = np.array(known, dtype=np.int64).reshape(-1, 2).T
+    return Seats(row, node, np.zeros(len(row), dtype=np.int64))

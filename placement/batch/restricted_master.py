@@ -17,7 +17,8 @@ from placement.batch.problem import Batch
 from placement.batch.rounding import deal_patterns
 
 POLISH_GAP = 2e-3
-"""Relative distance from the optimum of the known patterns at which the tree search stops."""
+"""Distance from the optimum of the known patterns at which the tree search stops, as a fraction of the plan's price of
+nodes."""
 
 
 def polished(batch: Batch, free: Free, found: SearchResult, best: Table, *, most_nodes: int, tries: int) -> Table:
@@ -70,7 +71,7 @@ def _whole_numbers(batch: Batch, columns: Columns, best: Table, start: IntArray,
         ),
         whole=True,
         most_nodes=most_nodes,
-        gap=POLISH_GAP,
+        gap=POLISH_GAP * best.node_usd / max(best.usd_per_hour, 1e-9),
     )
     program.start_from(np.concatenate([start, best.left]).astype(np.float64))
     return np.round(program.values[:count]).astype(np.int64) if program.solve() else None

@@ -89,10 +89,7 @@ def seats_of(plan: BatchPlan) -> list[Seat]:
 
 def cheapest(snapshot: Snapshot, batch: Batch) -> float:
     """The least that any plan costs, found by trying every node for every pod (gangs are not looked at)."""
-    pods = snapshot.pods
-    number = {shape: c for c, shape in enumerate(batch.shapes)}
-    waiting = [number[pods.shapes[int(pods.shape[row])]] for row in pods.pending.tolist()]
-    waiting.sort()
+    waiting = np.repeat(np.arange(len(batch.shapes)), batch.pods).tolist()
     free = snapshot.free()
     start = tuple(
         (int(free.cpu_milli[n]), tuple(int(m) for m in free.gpu_milli[n])) for n in range(len(snapshot.nodes))

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.plan_check import wrongs
+from cluster.actions import Bind
 from cluster.arrays import IntArray
 from cluster.snapshot import Snapshot
 from controller.brain.inline import InlineBrain
@@ -17,6 +18,10 @@ from placement.batch.lp.columns import Memory
 from placement.batch.lp.pricing import PricingTask, price_pool
 from placement.batch.problem import Batch
 from placement.batch.problem_builder import batch_of
+from placement.engine.packer import Packer
+from placement.engine.policy import Knowledge
+from placement.packing.planner import pack
+from placement.policies import policy_named
 from tests.properties.batches import batches, cheapest, seats_of, tiny_batches
 
 RUNGS: tuple[Rung, ...] = ("best-fit", "relaxation", "columns", "polish")
@@ -36,20 +41,31 @@ def test_every_stage_makes_feasible_plans(rung: Rung, seen: Snapshot) -> None:
 @given(tiny_batches())
 def test_nothing_is_cheaper_than_what_is_proven(seen: Snapshot) -> None:
     """Against every assignment there is; and what is planned costs what it is said to, never less than the cheapest."""
-    best = cheapest(seen, batch_of(seen))
-
     for rung in RUNGS:
         plan = plan_batch(seen, Memory(), BatchSettings(), rung=rung)
+        best = cheapest(seen, batch_of(seen, among=plan.startable))
         assert plan.bound_usd <= best + 1e-6
         assert plan.usd_per_hour >= best - 1e-6
+
+
+@settings(max_examples=60)
+@given(batches())
+def test_a_pod_that_packing_starts_in_free_resources_is_part_of_the_batch(seen: Snapshot) -> None:
+    """No pod is ruled out that another planner, which knows nothing of the rules, finds a place for."""
+    plan = plan_batch(seen, Memory(), BatchSettings(), rung="best-fit")
+
+    packed = pack(seen, Packer.of(seen, policy_named("bestfit", Knowledge(seen))), preempt=False)
+
+    started = [action.pod for action in packed.actions if isinstance(action, Bind)]
+    assert all(plan.startable[seen.pods.names.row(name)] for name in started)
 
 
 @settings(max_examples=60)
 @given(tiny_batches())
 def test_columns_find_the_cheapest_plan_of_tiny_batches_nearly_always(seen: Snapshot) -> None:
     """Never more than one node dearer: rounding may miss one."""
-    batch = batch_of(seen)
     plan = plan_batch(seen, Memory(), BatchSettings(), rung="polish")
+    batch = batch_of(seen, among=plan.startable)
 
     assert plan.usd_per_hour <= cheapest(seen, batch) + float(batch.node_usd.max()) + 1e-6
 

@@ -38,7 +38,8 @@ class Effort:
     rounds: int = 30
     """Maximum rounds of pricing."""
     enough: float = 2.5e-3
-    """Relative distance between the program and the bound at which it stops. Chosen: rounding costs twice as much."""
+    """Distance between the program and the bound at which it stops, as a fraction of the program's price of nodes.
+    Chosen: rounding costs twice as much."""
     dives: int = 1
     """Number of dives, each a way of rounding."""
     last_nodes: int = 3
@@ -87,7 +88,7 @@ def search(
     bound, best, proofs = known_bound(batch, relaxation, memory.proofs)
     most = most_in_patterns(batch)
     rounds = 0
-    while rounds < effort.rounds and usd - bound > effort.enough * usd:
+    while rounds < effort.rounds and usd - bound > effort.enough * (usd - left_out @ batch.left_out_usd):
         tried = prices.pod_usd if best is None else SMOOTHING * best + (1 - SMOOTHING) * prices.pod_usd
         pattern, ceiling = _priced(batch, tried, most, pools, pricers, min(LOOSEST, 0.1 * (usd - bound) / usd))
         rounds += 1

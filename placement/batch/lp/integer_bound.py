@@ -20,19 +20,19 @@ MOST_CUTS = 4
 MOST_NODES = 50
 """Nodes of the tree search. Chosen: the root proves nearly all of it, on 1,000 pods and 100 nodes in 0.1 to 0.8 s."""
 GAP = 1e-4
-"""Relative distance at which the tree search stops."""
+"""Distance at which the tree search stops, as a fraction of a plan's price of nodes."""
 SLACK = 1e-5
 """Fraction that is subtracted from the bound: the solver keeps to rows and whole numbers within 1e-6."""
 
 
-def whole_bound(batch: Batch, relaxation: Relaxed, proofs: Sequence[Proof]) -> float:
+def whole_bound(batch: Batch, relaxation: Relaxed, proofs: Sequence[Proof], node_usd: float) -> float:
     """Lower bound on the price per hour of every plan in dollars, by whole nodes and pods; 0 where none was proven.
 
-    proofs: for this problem or a similar one.
+    proofs: for this problem or a similar one. node_usd: price of the nodes in the best known plan.
     """
-    proven = in_whole_numbers(
-        batch, [_cut(batch, relaxation, proof) for proof in proofs[:MOST_CUTS]], most_nodes=MOST_NODES, gap=GAP
-    )
+    cuts = [_cut(batch, relaxation, proof) for proof in proofs[:MOST_CUTS]]
+    gap = GAP * min(1.0, node_usd / max(relaxation.bound_usd, 1e-9))
+    proven = in_whole_numbers(batch, cuts, most_nodes=MOST_NODES, gap=gap)
     return max(0.0, proven * (1 - SLACK)) if np.isfinite(proven) else 0.0
 
 
