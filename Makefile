@@ -79,6 +79,10 @@ bench-mix: $(READY) ## The mix: cost, proof and time beside the textbook model (
 	$(BIN)/python -m benchmarks.mix --profiles $(DATA)/serving/synthetic_llama2_7b_4gpu.json \
 	  --workloads short,long,mixed --slos 40ms,120ms --rates 1,2,4,8,16,32 --slice-factor 8 --json
 
+.PHONY: bench-mix-exact
+bench-mix-exact: $(READY) ## The mix: plans of 400 random fleets with services beside an exact model with seats
+	$(BIN)/python -m benchmarks.mix_exact --instances 400 --seed 1
+
 .PHONY: bench-serving
 bench-serving: $(READY) ## The mix under replay: requests in time with our routing, and at random
 	$(BIN)/python -m benchmarks.mix --profiles $(DATA)/serving/synthetic_llama2_7b_4gpu.json --rates 8,32 --replay --json

@@ -1,0 +1,179 @@
+"""Plans of random fleets with services beside an exact model of the mix: `python -m benchmarks.mix_exact --help`.
+
+The plan is what `tonnage plan -f` makes of the same manifests. It must serve the same services, at a cost within the
+gap that it states, above a bound that is below the optimum, and every instance must have a node.
+"""
+
+import io
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import click
+
+from benchmarks.mix_instances import Manifest, Switches, random_manifests
+from benchmarks.mix_oracle import Counts, Exact, Fleet, fleet_of, have_seats, solve_exactly
+from cli.inputs.planning import decider
+from cluster.plans import Plan
+from cluster.pods import PENDING
+from cluster.snapshot import Snapshot
+from controller.objects.manifests import read_manifests
+from controller.settings import OperatorSettings, settings_from
+from controller.snapshot.from_manifests import snapshot_from
+
+TOLERANCE = 1e-4
+"""Relative; the solvers of both sides work to 1e-6."""
+GAP = 0.001
+"""Gap at which the planner stops (`MixSettings.gap`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One fleet: its plan beside its optimum."""
+
+    seed: int
+    services: int
+    served: int
+    objective: float
+    exact: float
+    gap: float
+    """As the plan states it."""
+    seconds: float
+    """Of the processor, for the plan."""
+    disagreements: tuple[str, ...]
+
+
+def compare(seed: int, switches: Switches, *, deadline_s: float | None = None) -> Comparison:
+    """The fleet of that seed."""
+    manifests = random_manifests(seed, switches)
+    settings = settings_from({} if deadline_s is None else {"plan_deadline_s": deadline_s})
+    began_s = time.process_time()
+    snapshot, plan = planned(manifests, settings)
+    seconds = time.process_time() - began_s
+    fleet = fleet_of(manifests, is_spot_a_place=switches.spot_nodes)
+    exact = solve_exactly(fleet, change_price=settings.change_price_per_hour)
+    certificate = plan.certificates.get("mix")
+    return Comparison(
+        seed=seed,
+        services=len(fleet.services),
+        served=len(exact.served),
+        objective=certificate.objective if certificate else 0.0,
+        exact=exact.objective,
+        gap=certificate.gap if certificate else 0.0,
+        seconds=seconds,
+        disagreements=tuple(disagreements(fleet, snapshot, plan, exact)),
+    )
+
+
+def planned(manifests: Sequence[Manifest], settings: OperatorSettings) -> tuple[Snapshot, Plan]:
+    """What `tonnage plan -f` makes of these manifests."""
+    text = io.StringIO(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)}))
+    snapshot = snapshot_from(read_manifests(["-"], text)).snapshot
+    return snapshot, decider(settings)(snapshot)
+
+
+def disagreements(fleet: Fleet, snapshot: Snapshot, plan: Plan, exact: Exact) -> Iterator[str]:
+    """Differences between a plan and the optimum, in words."""
+    served = {each.service for each in plan.services if each.refusal is None}
+    if served != set(exact.served):
+        refused = [f"{p.service} ({p.refusal.code})" for p in plan.services if p.refusal is not None]
+        yield f"refuses {', '.join(refused) or 'none'}; the exact model serves {', '.join(exact.served) or 'none'}"
+        return
+    certificate = plan.certificates.get("mix")
+    if certificate is not None:
+        slack = TOLERANCE * max(1.0, exact.objective)
+        if certificate.objective < exact.objective - slack:
+            yield f"costs {certificate.objective:.4f}, less than the optimum {exact.objective:.4f}"
+        if certificate.bound > exact.objective + slack:
+            yield f"claims a bound of {certificate.bound:.4f}, above the optimum {exact.objective:.4f}"
+        if certificate.objective > max(exact.objective / (1 - max(certificate.gap, GAP)), 0) + slack:
+            yield f"costs {certificate.objective:.4f}, beyond its gap of the optimum {exact.objective:.4f}"
+    if fleet.nodes:
+        yield from _seats_missing(fleet, snapshot, plan)
+    if not have_seats(fleet, counts_of(fleet, plan)):
+        yield "sells instances that have no seats in any arrangement, or that do not serve the demand"
+
+
+def counts_of(fleet: Fleet, plan: Plan) -> Counts:
+    """Instances of every served service, by GPU type and width."""
+    width = {(s.name, o.gpu_type): o.width for s in fleet.services for o in s.offers}
+    return {
+        each.service: {(name, width[each.service, name]): count for name, count in each.instances.items()}
+        for each in plan.services
+        if each.refusal is None
+    }
+
+
+def _seats_missing(fleet: Fleet, snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+    """Instances that the plan itself leaves without a node, and nodes that it fills beyond what they have."""
+    pods = snapshot.after(plan.actions).pods
+    seated = Counter[tuple[str, str]]()
+    used = Counter[str]()
+    for row, owner in enumerate(pods.owner):
+        if owner and pods.node[row] != PENDING:
+            shape = pods.shapes[pods.shape[row]]
+            seated[owner, shape.gpu_types[0]] += 1
+            used[snapshot.nodes.names[int(pods.node[row])]] += shape.gpus
+    for each in plan.services:
+        for name, count in each.instances.items():
+            if each.refusal is None and seated[each.service, name] != count:
+                yield f"{each.service}: {count} x {name} sold, {seated[each.service, name]} seated"
+    for node in fleet.nodes:
+        if used[node.name] > node.gpus:
+            yield f"{node.name}: {used[node.name]} devices of {node.gpus} used"
+
+
+@click.command(help=__doc__)
+@click.option(
+    "--instances", type=click.IntRange(min=1), default=400, show_default=True, help="Number of random fleets."
+)
+@click.option("--seed", default=1, show_default=True, help="Seed of the first; the others follow.")
+@click.option(
+    "--deadline", "deadline_s", type=float, help="Work of each plan, in nominal seconds. [default: the operator's]"
+)
+@click.option("--selectors/--no-selectors", default=False, help="Services that keep to some of the nodes.")
+@click.option("--resources/--no-resources", default=False, help="Instances that request CPU and memory.")
+@click.option("--widths/--no-widths", default=False, help="Several widths of one GPU type at one SLO.")
+@click.option("--spot-nodes/--no-spot-nodes", default=False, help="Nodes labelled spot and on-demand.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line on stdout; the summary on stderr.")
+def main(
+    instances: int,
+    seed: int,
+    deadline_s: float | None,
+    *,
+    selectors: bool,
+    resources: bool,
+    widths: bool,
+    spot_nodes: bool,
+    as_json: bool,
+) -> None:
+    switches = Switches(selectors=selectors, resources=resources, widths=widths, spot_nodes=spot_nodes)
+    found = []
+    for number in range(seed, seed + instances):
+        each = compare(number, switches, deadline_s=deadline_s)
+        found.append(each)
+        if as_json:
+            click.echo(json.dumps({name: getattr(each, name) for name in Comparison.__slots__}))
+        for words in each.disagreements:
+            click.echo(f"seed {number}: {words}", err=True)
+    click.echo(_summary(found), err=as_json)
+    sys.exit(1 if any(each.disagreements for each in found) else 0)
+
+
+def _summary(found: Sequence[Comparison]) -> str:
+    agree = sum(not each.disagreements for each in found)
+    services, refused = sum(each.services for each in found), sum(each.services - each.served for each in found)
+    gaps = [each.gap for each in found]
+    many = sum(gap > GAP for gap in gaps)
+    seconds = sum(each.seconds for each in found) / len(found)
+    return (
+        f"{agree} of {len(found)} plans agree with the exact model ({services} services, {refused} refused by both); "
+        f"{many} state a gap above {GAP:.1%}, at most {max(gaps):.1%}; {seconds:.2f} CPU s a plan"
+    )
+
+
+if __name__ == "__main__":
+    main()
