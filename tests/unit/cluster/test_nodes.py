@@ -69,3 +69,36 @@ def test_all_nodes_at_once_are_as_eligible_as_each_by_itself(
         ready and meets_terms(labels, shape) and tolerates_all(tuple(taints), tolerations)
         for labels, taints, ready in fleet
     ]
+
+
+@pytest.mark.parametrize(
+    ("effect", "kept_away"), [("NoSchedule", True), ("NoExecute", True), ("PreferNoSchedule", False)]
+)
+def test_every_taint_but_a_preference_keeps_pods_away(effect: str, *, kept_away: bool) -> None:
+    assert tolerates_all((Taint("spot", "yes", effect),), ()) is not kept_away
+
+
+def test_a_toleration_of_one_effect_tolerates_no_other() -> None:
+    toleration = Toleration("spot", "Exists", effect="NoSchedule")
+
+    assert tolerates_all((Taint("spot", "yes", "NoSchedule"),), (toleration,))
+    assert not tolerates_all((Taint("spot", "yes", "NoExecute"),), (toleration,))
+
+
+def test_a_toleration_of_a_value_tolerates_no_other() -> None:
+    assert tolerates_all((Taint("spot", "yes"),), (Toleration("spot", "Equal", "yes"),))
+    assert not tolerates_all((Taint("spot", "yes"),), (Toleration("spot", "Equal", "no"),))
+
+
+def test_terms_are_alternatives_and_each_is_met_whole() -> None:
+    zone_a, ssd = Requirement("zone", "In", ("a",)), Requirement("disk", "In", ("ssd",))
+    asked = PodShape(node_terms=((zone_a, ssd), (Requirement("zone", "In", ("b",)),)))
+
+    assert meets_terms({"zone": "b"}, asked)
+    assert meets_terms({"zone": "a", "disk": "ssd"}, asked)
+    assert not meets_terms({"zone": "a", "disk": "hdd"}, asked)
+
+
+def test_not_in_and_does_not_exist_hold_where_the_label_is_missing() -> None:
+    assert meets({}, Requirement("zone", "NotIn", ("a",)))
+    assert meets({}, Requirement("zone", "DoesNotExist"))

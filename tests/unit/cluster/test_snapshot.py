@@ -69,3 +69,29 @@ def test_a_selector_and_a_gpu_model_narrow_the_nodes() -> None:
     assert eligible_nodes(shape(gpus=1, gpu_types=["A100"]), seen.nodes, names).tolist() == [True, False, False]
     assert eligible_nodes(shape(selector={"zone": "z1"}), seen.nodes, names).tolist() == [False, True, False]
     assert np.all(eligible_nodes(shape(memory_bytes=GIB), seen.nodes, names))
+
+
+def test_scaling_down_removes_pending_instances_first_and_then_the_newest() -> None:
+    one = {"owner": "ns/chat", "gpu_types": ["A100"]}
+    service = ModelService("ns/chat", "m", None, Slo(0.04))
+    seen = world(
+        [node("a", gpus=4)],
+        [
+            pod("waits", 1, **one),
+            pod("old", 1, on="a", devices=(0,), **one),
+            pod("new", 1, on="a", devices=(1,), **one),
+            pod("waits-too", 1, **one),
+        ],
+        services=[service],
+    )
+
+    left = [list(seen.after([Scale("ns/chat", {"A100": count})]).pods.names) for count in (2, 1)]
+
+    assert left == [["old", "new"], ["old"]]
+
+
+def test_memory_and_cpu_of_running_pods_are_not_free() -> None:
+    seen = world([node("a", cpu_milli=8000, memory_bytes=8 * GIB)], [pod("p", on="a"), pod("q")])
+
+    assert seen.free().cpu_milli.tolist() == [7000]
+    assert seen.free().memory_bytes.tolist() == [7 * GIB]

@@ -1,6 +1,6 @@
 """Carrying out a plan in a world where actions fail."""
 
-from cluster.actions import Action, Bind, Evict
+from cluster.actions import Action, Bind, Evict, Move
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
 from controller.apply import carry_out
@@ -54,3 +54,39 @@ def test_a_gang_that_breaks_half_way_is_left_for_the_next_cycle_to_complete() ->
 
     assert seats(simulated.observe()) == {"p": 0, "q": -1, "r": 0}, "nothing that runs was stopped"
     assert [(u.step.action, u.reason.code) for u in outcome.undone] == [(second, "ActionFailed")]
+
+
+def test_a_gang_is_not_begun_when_one_of_its_members_must_be_skipped() -> None:
+    evict, member, other = Evict("p", "a"), Bind("q", "a", (0,)), Bind("r", "b", (0,))
+    seen = world([node("a", gpus=1), node("b", gpus=1)], [pod("p", 1, on="a", devices=(0,)), pod("q", 1), pod("r", 1)])
+    simulated = SimulatedWorld(seen, failing(evict))
+
+    plan = Plan(phases=(Phase("make room", steps(evict)), Phase("start g", steps(member, other), whole=True)))
+    outcome = carry_out(simulated, plan)
+
+    assert not outcome.done
+    assert seats(simulated.observe()) == {"p": 0, "q": -1, "r": -1}
+    assert [(u.step.action, u.reason.code) for u in outcome.undone[1:]] == [(member, "Skipped"), (other, "NotWhole")]
+
+
+def test_the_other_pods_of_a_phase_start_when_one_of_them_must_be_skipped() -> None:
+    evict, bind, other = Evict("p", "a"), Bind("q", "a", (0,)), Bind("r", "b", (0,))
+    seen = world([node("a", gpus=1), node("b", gpus=1)], [pod("p", 1, on="a", devices=(0,)), pod("q", 1), pod("r", 1)])
+    simulated = SimulatedWorld(seen, failing(evict))
+
+    outcome = carry_out(simulated, Plan(phases=(Phase("room", steps(evict)), Phase("start", steps(bind, other)))))
+
+    assert [step.action for step in outcome.done] == [other]
+
+
+def test_nothing_is_put_on_either_node_of_a_move_that_failed() -> None:
+    move = Move("p", "a", "b", (0,))
+    to_source, to_target, elsewhere = Bind("q", "a", (1,)), Bind("r", "b", (1,)), Bind("s", "c", (0,))
+    nodes = [node(name, gpus=2) for name in "abc"]
+    seen = world(nodes, [pod("p", 1, on="a", devices=(0,)), *(pod(name, 1) for name in "qrs")])
+    simulated = SimulatedWorld(seen, failing(move))
+
+    binds = Phase("start", steps(to_source, to_target, elsewhere))
+    outcome = carry_out(simulated, Plan(phases=(Phase("move", steps(move)), binds)))
+
+    assert [step.action for step in outcome.done] == [elsewhere]

@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from cluster.errors import ActionError
+from controller.dra.objects import MAX_RESERVATIONS
 from controller.dra.rewriting import DEVICE_TAINT, FITS_LABEL, NODE_LABEL
 from controller.dra.translation import ClaimTranslation
 from controller.kube.cluster_view import SeenPod
@@ -348,3 +349,63 @@ def sizes(known: ClaimTranslation) -> dict[str, int]:
     parts = (known, known.known, known._feasibility)
     held = {f"{type(part).__name__}.{name}": value for part in parts for name, value in vars(part).items()}
     return {name: len(value) for name, value in held.items() if isinstance(value, dict | set)}
+
+
+def test_a_claim_that_is_allocated_on_another_node_is_not_allocated_again() -> None:
+    held = claim("c", on=("b", ("gpu-0",)), reserved_for=["q"])
+    known = book(node("a"), slice_on("a", devices(8)), node("b"), slice_on("b", devices(8)), held, pod("p", "c"))
+    known.settle()
+
+    with pytest.raises(ActionError, match="is allocated on b"):
+        known.writes(seen("p"), "a", (), STAMP)
+
+
+def test_devices_of_a_pods_first_claim_are_not_given_to_its_second() -> None:
+    known = book(node("a"), slice_on("a", devices(8)), claim("c"), claim("d"), pod("p", "c", "d"))
+    known.settle()
+
+    writes = known.writes(seen("p"), "a", (2, 5), STAMP)
+    given = [
+        each["device"]
+        for write in writes
+        if write.body and "status" in write.body
+        for each in write.body["status"]["allocation"]["devices"]["results"]
+    ]
+
+    assert given == ["gpu-2", "gpu-5"]
+    with pytest.raises(ActionError, match="holds it already"):
+        known.writes(seen("p"), "a", (3, 3), STAMP)
+
+
+def test_a_pod_waits_while_its_claim_is_being_deleted() -> None:
+    ending = claim("c")
+    ending = replace(ending, metadata=replace(ending.metadata, deletion_timestamp="2026-03-01T12:00:00Z"))
+    known = book(node("a"), slice_on("a", devices(8)), ending, pod("p", "c"))
+
+    assert gpus(pod_of(known, "p")) == 0
+    assert "being deleted" in known.reasons["ns/p"].words
+
+
+def test_a_withheld_device_is_not_allocated_even_when_a_plan_chose_it() -> None:
+    odd = device("gpu-1", taints=[{"key": "driver/broken", "effect": "NoExecute"}])
+    known = book(node("a"), slice_on("a", [device("gpu-0"), odd]), claim("c"), pod("p", "c"))
+    known.settle()
+
+    with pytest.raises(ActionError, match="tainted"):
+        known.writes(seen("p"), "a", (1,), STAMP)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_claim_serves_as_many_pods_as_kubernetes_allows_and_no_more(more: int) -> None:
+    names = [f"p{n}" for n in range(MAX_RESERVATIONS - 1 + more)]
+    held = claim("c", on=("a", ("gpu-0",)), reserved_for=names)
+    known = book(node("a"), slice_on("a", devices(8)), held, pod("late", "c"))
+    known.settle()
+
+    if more:
+        with pytest.raises(ActionError, match="the maximum"):
+            known.writes(seen("late"), "a", (), STAMP)
+    else:
+        _, reserve = known.writes(seen("late"), "a", (), STAMP)
+        assert reserve.body is not None
+        assert len(reserve.body["status"]["reservedFor"]) == MAX_RESERVATIONS == 256

@@ -44,3 +44,19 @@ class FakeWriter:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+
+class SilentWriter(FakeWriter):
+    """Takes every write and never answers."""
+
+    async def write(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = JSON,
+    ) -> bytes:
+        self.sent.append(Write(method, path, body, content_type, query or {}))
+        await asyncio.Event().wait()
+        raise AssertionError("no event ends this wait")

@@ -6,9 +6,12 @@ from collections.abc import Callable
 import pytest
 
 from cluster.errors import ActionError
+from controller.kube.errors import KubeWriteError
+from controller.kube.lease import LeaseTimes
 from controller.kube.sender import Applier, Job, NotLeadingError, may_have_happened
 from controller.kube.write import Write
-from tests.unit.controller.kube.fake_writer import FakeWriter, refused
+from tests.clock import run_in_no_time
+from tests.unit.controller.kube.fake_writer import FakeWriter, SilentWriter, refused
 
 
 def job(about: str, path: str = "/x") -> Job:
@@ -120,3 +123,15 @@ def test_a_write_that_rests_on_an_answer_without_a_version_is_not_sent() -> None
 
     assert isinstance(answers[1], ActionError)
     assert len(writer.sent) == 1
+
+
+def test_a_write_without_an_answer_is_given_up_before_another_process_may_lead() -> None:
+    """A Lease lasts 15 s and a leader writes for 10 s after it last renewed: 5 s remain for a write in flight."""
+    writer = SilentWriter()
+
+    answer, took_s = run_in_no_time(Applier(writer, lambda: True).send_one(Write("POST", "/x")))
+
+    times = LeaseTimes()
+    assert isinstance(answer, KubeWriteError)
+    assert may_have_happened(answer)
+    assert took_s < times.duration_s - times.renew_deadline_s

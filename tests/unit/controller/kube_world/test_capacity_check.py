@@ -34,6 +34,8 @@ def test_a_bind_that_fits_is_let_through() -> None:
         (Bind("waits", "ghost", (1,)), "node ghost does not exist"),
         (Bind("waits", "closed", (0,)), "cordoned"),
         (Evict("waits", "a"), "but on no node"),
+        (Evict("runs", "closed"), "does not run on closed, but on a"),
+        (Evict("ghost", "a"), "pod ghost does not exist"),
         (Scale("ghost", {"A100": 1}), "service ghost does not exist"),
     ],
     ids=str,

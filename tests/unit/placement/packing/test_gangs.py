@@ -6,6 +6,7 @@ from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from placement.engine.packer import Packer
+from placement.packing.draft import effective_priority
 from placement.packing.planner import pack
 from placement.policies.best_fit import BestFit
 from tests.builders.fleet import Node, Pod, node, pod, world

@@ -1,0 +1,146 @@
+"""Leader election on an API server: how long a leader may write, and under which precondition it holds the Lease."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from cluster.errors import ActionError
+from controller.kube.errors import KubeReadError, KubeWriteError, Refusal
+from controller.kube.leader_election import ROUND_TIMEOUT_S, Leadership
+from controller.kube.request import JSON
+from tests.clock import HandClock, run_in_no_time
+
+MISSING = KubeReadError("reading", Refusal(404, "NotFound", "no such Lease"))
+
+
+@dataclass
+class LeaseServer:
+    """API server with one Lease, which it replaces only under the version that it has, as a real one."""
+
+    stored: dict[str, Any] | None = None
+    version: int = 0
+    sent: list[tuple[str, str, Mapping[str, Any]]] = field(default_factory=list)
+    on_write: Callable[[], None] = lambda: None
+    """Called while a write is under way."""
+
+    async def read(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
+        if self.stored is None:
+            raise MISSING
+        return json.dumps(self.stored).encode()
+
+    async def write(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = JSON,
+    ) -> bytes:
+        assert body is not None
+        self.sent.append((method, path, body))
+        self.on_write()
+        asked = body["metadata"].get("resourceVersion")
+        if asked is not None and asked != str(self.version):
+            raise KubeWriteError(f"{method} {path}", Refusal(409, "Conflict", "it was modified"))
+        self.version += 1
+        self.stored = {**body, "metadata": {**body["metadata"], "resourceVersion": str(self.version)}}
+        return json.dumps(self.stored).encode()
+
+
+def candidate(server: LeaseServer, clock: HandClock, identity: str = "a") -> Leadership:
+    return Leadership(
+        server, namespace="ns", name="tonnage", identity=identity, clock=clock, wall_clock=lambda: 1.7e9 + clock.now_s
+    )
+
+
+def test_a_leader_counts_its_renewal_from_when_it_was_sent_not_from_the_answer() -> None:
+    """Others count from when the Lease changed, which may be just after the request was sent."""
+    clock = HandClock(100.0)
+    server = LeaseServer(on_write=lambda: clock.__setattr__("now_s", clock.now_s + 3.0))
+    leader = candidate(server, clock)
+
+    asyncio.run(leader.round())
+
+    clock.now_s = 109.9
+    assert leader.may_write()
+    clock.now_s = 110.0
+    assert not leader.may_write(), "10 s after 100 s, when it was sent, although it was answered at 103 s"
+
+
+def test_a_lease_is_replaced_only_as_it_was_read() -> None:
+    clock, server = HandClock(), LeaseServer()
+    leader, other = candidate(server, clock), candidate(server, clock, "b")
+    asyncio.run(leader.round())
+    asyncio.run(other.round())
+    clock.now_s = 20.0
+    server.on_write = lambda: setattr(server, "version", 7)  # a third candidate writes it in between
+
+    with pytest.raises(ActionError, match="modified"):
+        asyncio.run(other.round())
+
+    method, path, body = server.sent[-1]
+    assert (method, path) == ("PUT", "/apis/coordination.k8s.io/v1/namespaces/ns/leases/tonnage")
+    assert body["metadata"]["resourceVersion"] == "1"
+    assert not other.may_write()
+
+
+def test_a_process_that_releases_the_lease_stops_writing_before_the_answer_comes() -> None:
+    clock, server = HandClock(), LeaseServer()
+    leader = candidate(server, clock)
+    asyncio.run(leader.round())
+    assert leader.may_write()
+    seen: list[bool] = []
+    server.on_write = lambda: seen.append(leader.may_write())
+
+    asyncio.run(leader.release())
+
+    assert seen == [False]
+    assert server.stored is not None
+    assert server.stored["spec"]["holderIdentity"] == ""
+
+
+def test_a_release_that_fails_still_ends_the_writing() -> None:
+    clock, server = HandClock(), LeaseServer()
+    leader = candidate(server, clock)
+    asyncio.run(leader.round())
+    server.on_write = lambda: setattr(server, "version", 9)
+
+    asyncio.run(leader.release())
+
+    assert not leader.may_write()
+
+
+def test_a_takeover_is_a_new_epoch_and_the_former_leader_sees_it() -> None:
+    clock, server = HandClock(), LeaseServer()
+    leader, other = candidate(server, clock), candidate(server, clock, "b")
+    asyncio.run(leader.round())
+    asyncio.run(other.round())
+    clock.now_s = 15.0
+
+    asyncio.run(other.round())
+    asyncio.run(leader.round())
+
+    assert (other.may_write(), other.epoch) == (True, leader.epoch)
+    assert other.epoch == 1
+    assert not leader.may_write()
+
+
+def test_a_renewal_without_an_answer_ends_before_the_leader_must_stop() -> None:
+    clock, server = HandClock(), LeaseServer()
+    leader = candidate(server, clock)
+    asyncio.run(leader.round())
+
+    async def never(*_: object) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    server.write = never  # type: ignore[method-assign, assignment]
+    with pytest.raises(ActionError, match="no answer"):
+        run_in_no_time(leader.round(), clock)
+
+    assert clock.now_s == pytest.approx(ROUND_TIMEOUT_S)
+    assert leader.may_write()
