@@ -27,7 +27,7 @@ def sweep_options(command: Command) -> Command:
             "--ray",
             default="",
             metavar="ADDRESS|embedded",
-            help="Run on the Ray cluster at HOST:PORT, or start Ray on this machine. [default: processes]",
+            help="Run on this node's Ray cluster, by its head's HOST:PORT, or on a new Ray here. [default: processes]",
         ),
         click.option("--jobs", type=click.IntRange(min=1), help="Parallel runs on this machine. [default: its cores]"),
     ):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.chaos_nodes import parents, tree_of
 from cluster.errors import ConfigError, Mistake
 from simulator.sweep.on_ray import OnRay
 from simulator.sweep.runner import Progress, Run, Swept, runs_of, sweep
@@ -82,6 +83,31 @@ def test_a_killed_driver_goes_on_where_it_was(tmp_path: Path) -> None:
     assert f"{len(kept)} replays were kept" in second.stderr
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     assert [len(policy["seeds"]) for policy in json.loads(second.stdout)["policies"]] == [12, 12]
+
+
+def test_a_lost_head_leaves_the_results_so_far(tmp_path: Path) -> None:
+    results = tmp_path / "runs"
+    command = (
+        *(sys.executable, "-m", "cli.main", "simulate", "placement", "--generate", "60", "--policies", "bestfit,fgd"),
+        *("--seeds", "1-400", "--jobs", "2", "--ray", "embedded", "--results", str(results), "-o", "json"),
+    )
+    # Ray's own limit for a head that comes back, 60 s by default.
+    environment = {**os.environ, "RAY_gcs_rpc_server_reconnect_timeout_s": "2"}
+    with subprocess.Popen(  # noqa: S603
+        command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as sweeping:
+        until(lambda: len(list(results.glob("*.npz"))) >= 3, "three runs are done", PATIENCE_S)
+        started = tree_of(sweeping.pid)[1:]
+        (head,) = (pid for pid in started if b"gcs_server" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        os.kill(head, signal.SIGKILL)
+        stdout, stderr = sweeping.communicate(timeout=PATIENCE_S)
+
+    done = sum(len(policy["seeds"]) for policy in json.loads(stdout)["policies"])
+    assert sweeping.returncode == 1
+    assert 3 <= done < 800, "the kill came after the last run: nothing was shown"
+    assert f"{done} of 800 replays done" in stderr
+    assert "repeat the command to resume" in stderr
+    until(lambda: not set(started) & parents().keys(), "its processes are gone")
 
 
 def _started(command: Sequence[str]) -> subprocess.Popen[bytes]:

@@ -24,17 +24,21 @@ TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
 @contextmanager
-def joined(address: str, *, cores: int, object_store_bytes: int = OBJECT_STORE_BYTES) -> Iterator[Any]:
+def joined(
+    address: str, *, cores: int, object_store_bytes: int = OBJECT_STORE_BYTES, folder: str = ""
+) -> Iterator[Any]:
     """The `ray` module, connected to a temporary Ray with this many cores (`embedded`), or to the cluster at `address`.
 
     A temporary Ray listens with a private token, keeps its files in a folder that is deleted with it, and writes
     nothing to the home directory. A cluster is joined with the token in RAY_AUTH_TOKEN or in the file named by
     RAY_AUTH_TOKEN_PATH, and without a token only where RAY_AUTH_MODE is `disabled`. Raises ConfigError when that fails.
+
+    folder: short path of an existing folder for the files of a temporary Ray; empty: a new one.
     """
     if find_spec("ray") is None:
         raise ConfigError(Mistake("ray", "is not installed", "pip install 'ray>=2.60,<3', or leave --ray out"))
     if address == EMBEDDED:
-        with _own(cores, object_store_bytes) as own:
+        with _own(cores, object_store_bytes, folder) as own:
             yield own
         return
     _require_token(address)
@@ -54,9 +58,9 @@ def joined(address: str, *, cores: int, object_store_bytes: int = OBJECT_STORE_B
 
 
 @contextmanager
-def _own(cores: int, object_store_bytes: int) -> Iterator[Any]:
+def _own(cores: int, object_store_bytes: int, folder: str) -> Iterator[Any]:
     # Socket paths have a limit of 107 bytes, so the folder is as near to the root as possible.
-    folder = tempfile.mkdtemp(prefix="tonnage-ray-", dir="/tmp")
+    folder = folder or tempfile.mkdtemp(prefix="tonnage-ray-", dir="/tmp")
     before = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", *TOKEN_VARIABLES, "RAY_USAGE_STATS_ENABLED")}
     os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=_own_token(), RAY_USAGE_STATS_ENABLED="0")
     os.environ.pop("RAY_AUTH_TOKEN_PATH", None)
