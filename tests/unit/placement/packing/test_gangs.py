@@ -126,3 +126,31 @@ def test_a_waiting_gang_that_loses_its_running_member_to_a_more_important_pod_wa
 
     assert plan.actions == (Evict("launcher", "a"), Bind("urgent", "a", tuple(range(8))))
     assert [u.workload for u in plan.unplaced] == ["Gang/train"]
+
+
+def test_a_gang_that_runs_in_part_is_completed_where_it_runs_even_where_another_domain_fits_tighter() -> None:
+    gang = Gang("g", min_members=2, within=RACK)
+    running = pod("g-0", 1, gang="g", on="x1", devices=(0,))
+    seen = world([racked("x1", "x", 8), racked("y1", "y", 1)], [running, pod("g-1", 1, gang="g")], [gang])
+
+    (bind,) = packed(seen).actions
+
+    assert isinstance(bind, Bind)
+    assert bind.node == "x1"
+
+
+def test_the_start_of_a_gang_is_a_phase_that_is_done_whole_or_not_at_all() -> None:
+    seen = world([node("a", gpus=4)], [*members("g", 2, gpus=1), pod("p", gpus=1)], [Gang("g", min_members=2)])
+
+    assert {phase.name: phase.whole for phase in packed(seen).phases} == {"start g": True, "start pods": False}
+
+
+def test_a_gang_is_as_important_as_its_most_important_member() -> None:
+    """Else the first member would preempt the others of its own gang, and they it, cycle after cycle."""
+    gang = Gang("g", min_members=2)
+    running = [pod(f"g-{n}", 1, gang="g", on="a", devices=(n,)) for n in range(2)]
+    late = pod("g-2", 1, gang="g", priority=10)
+    seen = world([node("a", gpus=2)], [*running, late, pod("other", 1, priority=5)], [gang])
+
+    assert packed(seen).actions == ()
+    assert effective_priority(seen).tolist() == [10, 10, 10, 5]
