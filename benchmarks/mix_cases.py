@@ -121,7 +121,7 @@ def _answer_fields(outcome: Outcome, answer: MixAnswer) -> dict[str, Any]:
         "gap": answer.certificate.gap,
         "seconds": round(outcome.seconds, 4),
         "solver": answer.certificate.solver,
-        "instances": {o.gpu_type: n for o, n in zip(need.offers, mix.instances.tolist(), strict=True)},
+        "instances": {o.instance_type.name: n for o, n in zip(need.offers, mix.instances.tolist(), strict=True)},
         "fluid_cost_per_hour": round(answer.fluid_cost_per_hour, 6),
         "single_type": single_type_of(need, outcome.question),
         "headroom": "auto" if need.headroom_share is None else need.headroom_share,

@@ -20,6 +20,7 @@ from cli.inputs.planning import decider
 from cluster.plans import Plan
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
+from cluster.workloads import InstanceType
 from controller.objects.manifests import read_manifests
 from controller.settings import OperatorSettings, settings_from
 from controller.snapshot.from_manifests import snapshot_from
@@ -93,15 +94,14 @@ def disagreements(fleet: Fleet, snapshot: Snapshot, plan: Plan, exact: Exact) ->
             yield f"costs {certificate.objective:.4f}, beyond its gap of the optimum {exact.objective:.4f}"
     if fleet.nodes:
         yield from _seats_missing(fleet, snapshot, plan)
-    if not have_seats(fleet, counts_of(fleet, plan)):
+    if not have_seats(fleet, counts_of(plan)):
         yield "sells instances that have no seats in any arrangement, or that do not serve the demand"
 
 
-def counts_of(fleet: Fleet, plan: Plan) -> Counts:
+def counts_of(plan: Plan) -> Counts:
     """Instances of every served service, by GPU type and width."""
-    width = {(s.name, o.gpu_type): o.width for s in fleet.services for o in s.offers}
     return {
-        each.service: {(name, width[each.service, name]): count for name, count in each.instances.items()}
+        each.service: {(kind.gpu_type, kind.gpus): count for kind, count in each.instances.items()}
         for each in plan.services
         if each.refusal is None
     }
@@ -110,12 +110,12 @@ def counts_of(fleet: Fleet, plan: Plan) -> Counts:
 def _seats_missing(fleet: Fleet, snapshot: Snapshot, plan: Plan) -> Iterator[str]:
     """Instances that the plan itself leaves without a node, and nodes that it fills beyond what they have."""
     pods = snapshot.after(plan.actions).pods
-    seated = Counter[tuple[str, str]]()
+    seated = Counter[tuple[str, InstanceType]]()
     used = Counter[str]()
     for row, owner in enumerate(pods.owner):
         if owner and pods.node[row] != PENDING:
             shape = pods.shapes[pods.shape[row]]
-            seated[owner, shape.gpu_types[0]] += 1
+            seated[owner, InstanceType(shape.gpu_types[0], shape.gpus)] += 1
             used[snapshot.nodes.names[int(pods.node[row])]] += shape.gpus
     for each in plan.services:
         for name, count in each.instances.items():

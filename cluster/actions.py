@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from cluster.claims import released
 from cluster.scaling import scaled
 from cluster.snapshot import Draft
+from cluster.workloads import InstanceType
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +84,10 @@ class Action(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Scale(Action):
-    """Sets the number of a service's instances on each GPU type; types not listed stay unchanged."""
+    """Sets the number of a service's instances of each type; types not listed stay unchanged."""
 
     service: str
-    instances: Mapping[str, int]
+    instances: Mapping[InstanceType, int]
 
     attempt: ClassVar[str] = "Scaling"
     done: ClassVar[str] = "Scaled"
@@ -95,6 +96,9 @@ class Scale(Action):
     @property
     def subject(self) -> str:
         return f"ModelService/{self.service}"
+
+    def values(self) -> dict[str, Any]:
+        return {"service": self.service, "instances": {each.name: count for each, count in self.instances.items()}}
 
     @property
     def sentence(self) -> str:

@@ -7,6 +7,7 @@ from typing import Literal
 from cluster.actions import Action
 from cluster.arrays import FloatArray
 from cluster.demand import LengthGrid
+from cluster.workloads import InstanceType
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,21 +110,21 @@ def worse_cut(*cuts: CutShort) -> CutShort:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Routing:
-    """Fraction of each bucket's requests for each GPU type. The mix meets its SLO only with this routing."""
+    """Fraction of each bucket's requests for each instance type. The mix meets its SLO only with this routing."""
 
     grid: LengthGrid
-    gpu_types: tuple[str, ...]
+    instance_types: tuple[InstanceType, ...]
     weight: FloatArray
-    """Shape (inputs, outputs, gpu types), 0 to 1; sums to 1 over the types where the bucket has demand, else to 0."""
+    """Shape (inputs, outputs, instance types), 0 to 1; sums to 1 over types where the bucket has demand, else 0."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ServicePlan:
-    """Mix of a service: instances per GPU type, their cost, and the routing of requests to them."""
+    """Mix of a service: instances per instance type, their cost, and the routing of requests to them."""
 
     service: str
-    instances: Mapping[str, int]
-    """GPU type → instances. Empty when refused."""
+    instances: Mapping[InstanceType, int]
+    """Empty when refused."""
     cost_per_hour: float
     routing: Routing | None
     certificate: Certificate | None

@@ -9,42 +9,39 @@ from cluster.arrays import Names
 from cluster.errors import ActionError
 from cluster.pods import PENDING, PodTable
 from cluster.snapshot import Snapshot
-from cluster.workloads import ModelService
+from cluster.workloads import InstanceType, ModelService, PodShape
 
 
-def scaled(snapshot: Snapshot, name: str, instances: Mapping[str, int]) -> Snapshot:
+def scaled(snapshot: Snapshot, name: str, instances: Mapping[InstanceType, int]) -> Snapshot:
     """The snapshot with the wanted instances of a service: new ones are pending, the last in table order are removed.
 
     Pending instances are removed before running ones, so that scaling down disturbs as little as possible.
-    instances: by GPU type. Raises ActionError when there is no service `name`.
+    Raises ActionError when there is no service `name`.
     """
     service = next((s for s in snapshot.services if s.name == name), None)
     if service is None:
         raise ActionError(f"scaling {name}: there is no such service; observe again")
-    for gpu_type, wanted in instances.items():
-        snapshot = _with_instances(snapshot, service, gpu_type, wanted)
+    for instance_type, wanted in instances.items():
+        snapshot = _with_instances(snapshot, service, instance_type, wanted)
     replicas = {**(service.replicas or {}), **instances}
     now = replace(service, replicas=replicas, scaled_at_s=snapshot.at_s)
     return replace(snapshot, services=tuple(now if s.name == name else s for s in snapshot.services))
 
 
-def _with_instances(snapshot: Snapshot, service: ModelService, gpu_type: str, wanted: int) -> Snapshot:
+def _with_instances(snapshot: Snapshot, service: ModelService, instance_type: InstanceType, wanted: int) -> Snapshot:
     pods = snapshot.pods
-    prefix = f"{service.name}-{gpu_type.lower()}-"
-    mine = service_pods(pods, service.name, gpu_type)
+    prefix = f"{service.name}-{instance_type.name.lower()}-"
+    mine = service_pods(pods, service.name, instance_type)
     if len(mine) > wanted:
         goers = sorted(mine, key=lambda row: (pods.node[row] == PENDING, row), reverse=True)[: len(mine) - wanted]
         return replace(snapshot, pods=without_pods(pods, goers))
     free_names = (name for n in range(len(pods) + wanted) if (name := f"{prefix}{n}") not in pods.names)
     new = [next(free_names) for _ in range(wanted - len(mine))]
-    width = next(
-        (p.gpus_per_instance for p in snapshot.profiles if (p.model, p.gpu_type) == (service.model, gpu_type)), 1
-    )
     count = len(new)
     fresh_pods = PodTable(
         names=Names(new),
         shape=np.zeros(count, dtype=np.int64),
-        shapes=(service.instance_shape(gpu_type, width),),
+        shapes=(service.instance_shape(instance_type),),
         node=np.full(count, PENDING),
         devices=np.zeros(count, dtype=np.int64),
         priority=np.full(count, service.priority),
@@ -55,13 +52,15 @@ def _with_instances(snapshot: Snapshot, service: ModelService, gpu_type: str, wa
     return replace(snapshot, pods=pods.plus(fresh_pods))
 
 
-def service_pods(pods: PodTable, service: str, gpu_type: str) -> list[int]:
-    """Rows of a service's instances on one GPU type, pending or running, in table order."""
-    return [
-        row
-        for row, owner in enumerate(pods.owner)
-        if owner == service and pods.shapes[pods.shape[row]].gpu_types == (gpu_type,)
-    ]
+def service_pods(pods: PodTable, service: str, instance_type: InstanceType) -> list[int]:
+    """Rows of a service's instances of one type, pending or running, in table order."""
+    types = [instance_type_of(shape) for shape in pods.shapes]
+    return [row for row, owner in enumerate(pods.owner) if owner == service and types[pods.shape[row]] == instance_type]
+
+
+def instance_type_of(shape: PodShape) -> InstanceType | None:
+    """Type of an instance whose pod has this shape; None for a pod that may run on several GPU types, or needs none."""
+    return InstanceType(shape.gpu_types[0], shape.gpus) if len(shape.gpu_types) == 1 else None
 
 
 def without_pods(pods: PodTable, rows: Iterable[int]) -> PodTable:

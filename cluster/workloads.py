@@ -1,6 +1,7 @@
 """Workloads: the requests of a pod, gangs of pods that start together, and the services that pods belong to."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -122,6 +123,38 @@ class Gang:
     priority: int = 0
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class InstanceType:
+    """Hardware of one instance of a service: its GPU type, its width, and the capacity type of its nodes."""
+
+    gpu_type: str
+    gpus: int = 1
+    """Devices of one instance (the degree of its tensor parallelism)."""
+    spot: bool = False
+    """Whether it runs on spot nodes only; otherwise on all others."""
+
+    @property
+    def name(self) -> str:
+        """Name such as `a100`, `a100x4` or `a100x4-spot`, valid as part of the names of Kubernetes objects."""
+        width = f"x{self.gpus}" if self.gpus != 1 else ""
+        return f"{self.gpu_type}{width}{'-spot' if self.spot else ''}"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def instance_type_named(name: str, gpu_types: Collection[str]) -> InstanceType:
+    """Instance type of a name, among these GPU types; a name of none of them is taken for a GPU type's."""
+    if name not in gpu_types and (parts := _INSTANCE_NAME.fullmatch(name)):
+        for gpu_type, width in ((parts[1] + (parts[2] or ""), "1"), (parts[1], parts[3] or "1")):
+            if gpu_type in gpu_types:
+                return InstanceType(gpu_type, int(width), bool(parts[4]))
+    return InstanceType(name)
+
+
+_INSTANCE_NAME = re.compile(r"(.+?)(x([1-9][0-9]?))?(-spot)?")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelService:
     """Model behind an endpoint: its demand, its SLO, and the needs of one instance besides GPUs."""
@@ -143,8 +176,8 @@ class ModelService:
     instance_cpu_milli: int = 0
     instance_memory_bytes: int = 0
     priority: int = 0
-    replicas: Mapping[str, int] | None = None
-    """Instances per GPU type that are requested now; None: never planned."""
+    replicas: Mapping[InstanceType, int] | None = None
+    """Instances per instance type that are requested now; None: never planned."""
     scaled_at_s: float | None = None
     """Instant of the last change of `replicas`; None: unknown, so it holds nothing back."""
     node_terms: Terms = ()
@@ -153,15 +186,15 @@ class ModelService:
     placement_modes: Mapping[str, str] = field(default_factory=dict)
     """Placement mode (see PLACEMENT_MODE_LABEL) of instances per GPU type; a type without an entry: any mode."""
 
-    def instance_shape(self, gpu_type: str, gpus_per_instance: int) -> PodShape:
-        """Request of one instance of this service to a node of that type."""
-        mode = self.placement_modes.get(gpu_type)
+    def instance_shape(self, instance_type: InstanceType) -> PodShape:
+        """Request of one instance of this service to a node."""
+        mode = self.placement_modes.get(instance_type.gpu_type)
         return PodShape(
             cpu_milli=self.instance_cpu_milli,
             memory_bytes=self.instance_memory_bytes,
-            gpus=gpus_per_instance,
+            gpus=instance_type.gpus,
             gpu_milli=WHOLE_GPU_MILLI,
-            gpu_types=(gpu_type,),
+            gpu_types=(instance_type.gpu_type,),
             node_terms=self.node_terms if mode is None else in_placement_mode(self.node_terms, mode),
             tolerations=self.tolerations,
         )

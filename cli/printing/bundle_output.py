@@ -2,6 +2,7 @@
 
 import platform
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,10 +10,11 @@ import msgspec
 import numpy as np
 
 from cli.printing.differences import Document
-from cli.printing.plan_figures import figure, instances, money, reason_document
+from cli.printing.plan_figures import figure, instances, money, named, reason_document
 from cli.printing.tables import table
 from cluster.arrays import Names
 from cluster.plans import Plan, Step
+from cluster.snapshot import Snapshot
 from cluster.version import VERSION
 from controller.recording.bundle import Bundle, RecordedCycle
 from controller.recording.replay import Replayed, key_of, unplaced_of
@@ -41,7 +43,7 @@ def readable_files(bundle: Bundle) -> Iterator[tuple[str, bytes]]:
     cycles = list(bundle.cycles())
     yield DECISIONS, as_json([decided(cycle) for cycle in cycles])
     if cycles:
-        yield SNAPSHOT, as_json(cycles[-1].snapshot)
+        yield SNAPSHOT, as_json(_snapshot_document(cycles[-1].snapshot))
 
 
 def decided(cycle: RecordedCycle) -> Document:
@@ -63,14 +65,14 @@ def decided(cycle: RecordedCycle) -> Document:
         "unplaced": [
             {"workload": each.workload, "reason": reason_document(each.reason)} for each in cycle.guarded.unplaced
         ],
-        "services": {each.service: dict(each.instances) for each in cycle.guarded.services},
+        "services": {each.service: named(each.instances) for each in cycle.guarded.services},
         "cost_per_hour": figure(sum(each.cost_per_hour for each in cycle.guarded.services)),
     }
 
 
 def step_document(step: Step) -> Document:
     """Action with its fields and its reason, as plain data."""
-    fields: Document = msgspec.to_builtins(step.action)
+    fields: Document = msgspec.to_builtins(step.action.values())
     return {"action": type(step.action).__name__, **fields, "reason": reason_document(step.reason)}
 
 
@@ -78,6 +80,19 @@ def as_json(value: Any) -> bytes:
     """Any data as indented JSON, for people; no code reads it back."""
     plain = msgspec.json.encode(value, enc_hook=_plain, order="deterministic")
     return msgspec.json.format(plain, indent=1) + b"\n"
+
+
+def _snapshot_document(snapshot: Snapshot) -> Document:
+    """Fields of a snapshot, with services' replicas by name: JSON has no keys of several fields."""
+    services = [
+        {**_fields(service), "replicas": None if service.replicas is None else named(service.replicas)}
+        for service in snapshot.services
+    ]
+    return {**_fields(snapshot), "services": services}
+
+
+def _fields(value: Any) -> Document:
+    return {each.name: getattr(value, each.name) for each in fields(value)}
 
 
 def _plain(value: Any) -> Any:
@@ -163,7 +178,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     """One line per action, service and unplaced workload, with the codes of the reasons."""
     yield from (f"{_action_words(step)}: {step.reason.code}" for step in plan.steps())
     for service in plan.services:
-        mix = instances(dict(sorted(service.instances.items())))
+        mix = instances(named(service.instances))
         what = service.refusal.code if service.refusal else f"{mix}, ${money(service.cost_per_hour)} per hour"
         yield f"service {service.service}: {what}"
     yield from (f"unplaced {each.workload}: {each.reason.code}" for each in plan.unplaced)
@@ -176,7 +191,7 @@ def _words(step: Step) -> str:
 
 def _action_words(step: Step) -> str:
     kind, about = key_of(step.action)
-    fields = msgspec.to_builtins(step.action)
+    fields = msgspec.to_builtins(step.action.values())
     rest = ", ".join(f"{name} {_brief(value)}" for name, value in list(fields.items())[1:])
     return f"{kind} {about} ({rest})"
 

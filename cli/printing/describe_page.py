@@ -8,6 +8,7 @@ from cli.printing.ages import since
 from cli.printing.columns import columns
 from cli.printing.event_rows import HEADERS, in_order, row
 from cli.printing.object_output import yaml_text
+from cluster.workloads import InstanceType
 from controller.api.labels import API_VERSION, CHOSEN_NODE_ANNOTATION, DEVICES_ANNOTATION
 from controller.kube_world.deployments import GPU_TYPE_LABEL
 from controller.report.events import REPORTER
@@ -131,7 +132,7 @@ def _routing(routing: Mapping[str, Any] | None) -> str:
             shares = [float(each["share"][i][j]) for each in weights]
             if any(shares):
                 rows.append((f"≤ {prompt}", f"≤ {answer}", *(f"{100 * s:.4g} %" if s else "-" for s in shares)))
-    return columns(("INPUT TOKENS", "OUTPUT TOKENS", *(each["gpuType"] for each in weights)), rows)
+    return columns(("INPUT TOKENS", "OUTPUT TOKENS", *(_instance_type(each) for each in weights)), rows)
 
 
 def _gang(obj: Object) -> Iterator[str]:
@@ -178,6 +179,12 @@ def _pod(obj: Object) -> Iterator[str]:
             ("Priority", str(spec.get("priority", 0))),
         ]
     )
+
+
+def _instance_type(weights: Object) -> str:
+    """Name of the instance type of a routing table."""
+    width = int(weights.get("gpusPerInstance", 1))
+    return InstanceType(weights["gpuType"], width, weights.get("capacityType") == "spot").name
 
 
 def _placements(related: Related) -> Iterator[str]:

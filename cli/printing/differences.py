@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cli.printing.object_output import yaml_text
-from cli.printing.plan_figures import figure, gap_words, instances, money, reason_document
+from cli.printing.plan_figures import figure, gap_words, instances, money, named, reason_document
 from controller.queries.plan_diff import OtherChange, PlanDiff, PodChange, ServiceChange
 
 Document = dict[str, Any]
@@ -40,7 +40,7 @@ def _service(change: ServiceChange) -> Iterator[str]:
         yield f"! ModelService/{change.service}: {change.reason.words if change.reason else 'no plan'}"
         return
     yield (
-        f"~ ModelService/{change.service}: {instances(dict(change.before))} → {instances(dict(change.after))}, "
+        f"~ ModelService/{change.service}: {instances(change.before)} → {instances(change.after)}, "
         f"${money(change.cost_before)} → ${money(change.cost_after)} per hour{_gap(change)}"
     )
     if change.reason:
@@ -89,8 +89,8 @@ def document(diff: PlanDiff) -> Document:
         "services": [
             {
                 "name": each.service,
-                "before": dict(each.before),
-                "after": dict(each.after),
+                "before": named(each.before),
+                "after": named(each.after),
                 "cost_per_hour_before": figure(each.cost_before),
                 "cost_per_hour_after": figure(each.cost_after),
                 "gap": figure(each.gap),
@@ -171,6 +171,6 @@ def change_lines(before: PlanDiff, after: PlanDiff) -> Iterator[str]:
 def _service_change(was: ServiceChange | None, now: ServiceChange) -> str:
     if now.is_refused:
         return f"! ModelService/{now.service}: {now.reason.words if now.reason else 'no plan'}"
-    sign, mix = ("+", "new") if was is None else ("~", instances(dict(was.after)))
+    sign, mix = ("+", "new") if was is None else ("~", instances(was.after))
     cost = f"${money(was.cost_after if was else 0.0)} → ${money(now.cost_after)} per hour{_gap(now)}"
-    return f"{sign} ModelService/{now.service}: {mix} → {instances(dict(now.after))}, {cost}"
+    return f"{sign} ModelService/{now.service}: {mix} → {instances(now.after)}, {cost}"

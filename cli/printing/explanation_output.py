@@ -7,7 +7,7 @@ import click
 import numpy as np
 
 from cli.printing.documents import written
-from cli.printing.plan_figures import figure, gap_words, instances, money, reason_document, routes
+from cli.printing.plan_figures import figure, gap_words, instances, money, named, reason_document, routes
 from cli.printing.tables import Row, table
 from cluster.pods import device_numbers
 from cluster.workloads import PodShape
@@ -48,7 +48,7 @@ def _service(why: ServiceWhy) -> Document:
         "model": service.model,
         "tpot_ms": figure(service.slo.tpot_s * 1000),
         "requests_per_second": None if service.demand is None else figure(service.demand.rate_per_s),
-        "instances": dict(sorted(plan.instances.items())),
+        "instances": named(plan.instances),
         "cost_per_hour": figure(plan.cost_per_hour),
         "bound": figure(plan.certificate.bound) if plan.certificate else None,
         "gap": figure(plan.certificate.gap) if plan.certificate else None,
@@ -142,10 +142,12 @@ def _service_tables(why: ServiceWhy) -> Iterator[str]:
         return
     gap = gap_words(plan.certificate.gap if plan.certificate else None)
     cost = f"${money(plan.cost_per_hour)} per hour" + (f" ({gap})" if gap else "")
-    yield f"{instances(dict(sorted(plan.instances.items())))} for {cost}\n"
+    yield f"{instances(named(plan.instances))} for {cost}\n"
     yield table(("WHY", ""), ((note.code, note.words) for note in plan.notes))
     if plan.routing is not None:
-        types = [name for n, name in enumerate(plan.routing.gpu_types) if np.any(plan.routing.weight[:, :, n] > 0)]
+        types = [
+            each.name for n, each in enumerate(plan.routing.instance_types) if np.any(plan.routing.weight[:, :, n] > 0)
+        ]
         rows = (
             (
                 f"≤ {route['input_tokens']}",

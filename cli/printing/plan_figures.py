@@ -1,12 +1,13 @@
 """Figures of a plan in print: numbers, money, instances, reasons and routes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
 from cluster.plans import Reason, ServicePlan
+from cluster.workloads import InstanceType
 
 Document = dict[str, Any]
 
@@ -19,12 +20,12 @@ def figure(value: float | None) -> float | None:
 
 
 def routes(service: ServicePlan) -> Iterator[Document]:
-    """One entry per bucket with demand: its largest lengths, and each GPU type's fraction of the requests."""
+    """One entry per bucket with demand: its largest lengths, and each instance type's fraction of the requests."""
     routing = service.routing
     if routing is None:
         return
     for i, j in np.argwhere(routing.weight.sum(axis=2) > 0).tolist():
-        shares = zip(routing.gpu_types, routing.weight[i, j].tolist(), strict=True)
+        shares = zip(map(str, routing.instance_types), routing.weight[i, j].tolist(), strict=True)
         yield {
             "input_tokens": routing.grid.input_tokens[i],
             "output_tokens": routing.grid.output_tokens[j],
@@ -37,8 +38,13 @@ def reason_document(reason: Reason) -> Document:
     return {"code": reason.code, "words": reason.words, "figures": figures}
 
 
-def instances(counts: dict[str, int]) -> str:
-    """Instances by GPU type, such as `3 × a10g + 1 × a100`."""
+def named(counts: Mapping[InstanceType, int]) -> dict[str, int]:
+    """Instances by the names of their types, sorted."""
+    return {each.name: count for each, count in sorted(counts.items())}
+
+
+def instances(counts: Mapping[InstanceType, int] | Mapping[str, int]) -> str:
+    """Instances by instance type, such as `3 × a10g + 1 × a100`."""
     return " + ".join(f"{count} × {name}" for name, count in counts.items() if count) or "none"
 
 

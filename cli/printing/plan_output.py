@@ -7,7 +7,7 @@ import click
 
 from cli.inputs.planning import Planned
 from cli.printing.documents import written
-from cli.printing.plan_figures import Document, figure, gap_words, instances, money, reason_document, routes
+from cli.printing.plan_figures import Document, figure, gap_words, instances, money, named, reason_document, routes
 from cli.printing.tables import Row, table
 from cluster.actions import ACTIONS, Action
 from cluster.plans import Certificate, Plan, ServicePlan, Step
@@ -100,7 +100,7 @@ def _service(service: ServicePlan, *, timings: bool) -> Document:  # passed on f
     certificate = service.certificate
     return {
         "name": service.service,
-        "instances": dict(sorted(service.instances.items())),
+        "instances": named(service.instances),
         "cost_per_hour": figure(service.cost_per_hour),
         **(_certificate(certificate, timings=timings) if certificate else NO_CERTIFICATE),
         "routing": list(routes(service)),
@@ -140,7 +140,7 @@ def _plain(value: Any) -> Any:
         case tuple():
             return [_plain(each) for each in value]
         case Mapping():
-            return {name: _plain(each) for name, each in sorted(value.items())}
+            return {str(name): _plain(each) for name, each in sorted(value.items())}
         case float():
             return figure(value)
     return value

@@ -119,11 +119,13 @@ def _usage(usage: "Usage") -> Document:
 
 
 def _service(service: "ServiceUsage") -> Document:
+    from cli.printing.plan_figures import named
+
     return {
         "name": service.name,
         "model": service.model,
-        "wanted": dict(sorted(service.wanted.items())),
-        "running": dict(sorted(service.running.items())),
+        "wanted": named(service.wanted),
+        "running": named(service.running),
         "cost_per_hour": _figure(service.cost_per_hour),
     }
 

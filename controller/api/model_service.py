@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
+from cluster.hardware import MAX_GPUS_PER_NODE
 from controller.api.conditions import ObservedStatus
 from controller.api.fields import (
     DnsLabel,
@@ -141,37 +142,45 @@ class ModelServiceSpec(Strict):
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
-PerGPUType = Annotated[dict[str, Count], Field(max_length=64)]
+PerInstanceType = Annotated[dict[str, Count], Field(max_length=64)]
 
 
 class RoutingWeights(StatusPart):
-    """Fraction of each bucket's requests that goes to one GPU type."""
+    """Fraction of each bucket's requests that goes to the instances of one type."""
 
     gpu_type: ObjectName = Field(description="Name of the GPUType.")
+    gpus_per_instance: int = Field(default=1, ge=1, le=MAX_GPUS_PER_NODE, description="GPUs of one instance.")
+    capacity_type: Literal["on-demand", "spot"] = Field(
+        default="on-demand", description="Capacity type of the instances' nodes."
+    )
     share: Annotated[ListOf[Annotated[ListOf[Share], Field(max_length=64)]], Field(max_length=64)] = Field(
         description="Fraction of the requests of each bucket, 0 to 1; rows follow inputTokens, columns outputTokens."
     )
 
 
 class RoutingStatus(StatusPart):
-    """Routing weights of requests over GPU types. The mix meets its SLO only if the gateway uses them."""
+    """Routing weights of requests over instance types. The mix meets its SLO only if the gateway uses them."""
 
     input_tokens: Edges = Field(description="Upper edges of the input length buckets, tokens.")
     output_tokens: Edges = Field(description="Upper edges of the output length buckets, tokens.")
-    weights: Annotated[ListOf[RoutingWeights], Field(max_length=64), keyed_by("gpuType")] = Field(
-        description="One table per GPU type; over all types they sum to 1 where a bucket has demand, else to 0."
+    weights: Annotated[
+        ListOf[RoutingWeights], Field(max_length=64), keyed_by("gpuType", "gpusPerInstance", "capacityType")
+    ] = Field(
+        description="One table per instance type; over all types they sum to 1 where a bucket has demand, else to 0."
     )
 
 
 class ModelServiceStatus(ObservedStatus):
     """State of the service. Conditions: Accepted, Planned (a mix exists), Ready (all instances run), Degraded."""
 
-    replicas: PerGPUType | None = Field(
-        default=None, description="Wanted instances per GPUType; absent: never planned."
+    replicas: PerInstanceType | None = Field(
+        default=None,
+        description="Wanted instances per instance type: GPUType, `x` and GPUs per instance if not 1, `-spot` if "
+        "on spot nodes; absent: never planned.",
     )
-    running: PerGPUType | None = Field(default=None, description="Running instances per GPUType.")
-    wanted_instances: int | None = Field(default=None, ge=0, description="Wanted instances of all GPU types.")
-    running_instances: int | None = Field(default=None, ge=0, description="Running instances of all GPU types.")
+    running: PerInstanceType | None = Field(default=None, description="Running instances per instance type.")
+    wanted_instances: int | None = Field(default=None, ge=0, description="Wanted instances of all types.")
+    running_instances: int | None = Field(default=None, ge=0, description="Running instances of all types.")
     last_scale_time: Instant | None = Field(default=None, description="When replicas last changed.")
     cost_per_hour: NumberFromZero | None = Field(
         default=None, description="Cost of the wanted instances, dollars per hour."
@@ -182,7 +191,7 @@ class ModelServiceStatus(ObservedStatus):
     gap: NumberFromZero | None = Field(
         default=None, description="(costPerHour - boundPerHour) / costPerHour; 0: proven to be the cheapest mix."
     )
-    routing: RoutingStatus | None = Field(default=None, description="Routing weights of requests over GPU types.")
+    routing: RoutingStatus | None = Field(default=None, description="Routing weights of requests over instance types.")
 
 
 class ModelService(Strict):
@@ -273,7 +282,7 @@ KIND = Kind(
         Column("Running", ".status.runningInstances", "integer", "Running instances."),
         Column("$/h", ".status.costPerHour", "number", "Cost of the wanted instances, dollars per hour."),
         condition("Ready", "Whether all instances run as planned."),
-        Column("Mix", ".status.replicas", "string", "Wanted instances by GPUType.", is_wide=True),
+        Column("Mix", ".status.replicas", "string", "Wanted instances by instance type.", is_wide=True),
         Column("Gap", ".status.gap", "number", "Fraction by which the cost may exceed the minimum.", is_wide=True),
         reason("Ready"),
         AGE,

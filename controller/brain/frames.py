@@ -18,12 +18,15 @@ from cluster.actions import ACTIONS, Action
 from cluster.arrays import Names
 from cluster.plans import Certificate, Finding, Phase, Plan, Reason, Refused, ServicePlan, Step, Unplaced
 from cluster.snapshot import Snapshot
+from cluster.workloads import InstanceType
 
-FORM = 2
+FORM = 3
 """Version of the format, raised whenever an older reader could misread a new frame."""
 OLDEST = 1
 """Oldest version that is still read: support bundles keep frames across versions. A field that was added since has a
 default; raise this where one cannot."""
+LAST_BY_GPU_TYPE = 2
+"""Last version in which instances were counted by GPU type, instead of by instance type."""
 MARK = b"TNGF"
 ALIGNED = 64
 """Alignment of columns, in bytes: a cache line."""
@@ -156,9 +159,29 @@ def _read(kind: type[T], frame: Buffer) -> T:
         raise NotImplementedError(f"frames hold no {wanted}")
 
     try:
-        return msgspec.msgpack.Decoder(kind, dec_hook=inside).decode(view[16 : 16 + length])
+        head = view[16 : 16 + length]
+        if int.from_bytes(view[4:8], "little") <= LAST_BY_GPU_TYPE:
+            head = memoryview(_with_instance_types(head))
+        return msgspec.msgpack.Decoder(kind, dec_hook=inside).decode(head)
     except (msgspec.MsgspecError, TypeError, ValueError) as error:
         raise FrameError(f"the frame cannot be read: {error}") from error
+
+
+def _with_instance_types(head: Buffer) -> bytes:
+    """Head of a frame by GPU types, with instance types of one device in their place."""
+
+    def upgraded(value: Any, name: str = "") -> Any:
+        if isinstance(value, list):
+            return [upgraded(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        if name in ("instances", "replicas"):
+            return {InstanceType(gpu_type): count for gpu_type, count in value.items()}
+        if name == "routing":
+            value["instance_types"] = [InstanceType(gpu_type) for gpu_type in value.pop("gpu_types")]
+        return {key: upgraded(each, key) for key, each in value.items()}
+
+    return msgspec.msgpack.encode(upgraded(msgspec.msgpack.decode(head)))
 
 
 def _column(column: _Column, columns: memoryview) -> np.ndarray[Any, Any]:

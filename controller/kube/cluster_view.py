@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from cluster.plans import Reason
 from cluster.snapshot import Snapshot
+from cluster.workloads import InstanceType
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class SeenDeployment:
 
     service: str
     """`namespace/name` of the ModelService."""
-    gpu_type: str
+    instance_type: InstanceType
     replicas: int
     content: str
     """Content hash from `kube_world.deployments.content_of` at the time of writing."""

@@ -8,6 +8,7 @@ import msgspec
 
 from cluster.plans import Reason
 from cluster.snapshot import Snapshot
+from cluster.workloads import InstanceType
 from controller.api.gang import KIND as GANG
 from controller.api.gpu_type import KIND as GPU_TYPE
 from controller.api.gpu_type import NodeLabel
@@ -19,13 +20,19 @@ from controller.api.pod import KIND as POD
 from controller.kube.cache import Cache, Resource
 from controller.kube.cluster_view import SeenClaim, SeenDeployment, SeenGpuType, SeenPod, SeenService
 from controller.kube.structs import Meta, OwnObject, Pod, PodMeta, Slim
-from controller.kube_world.deployments import CONTENT_ANNOTATION, GPU_TYPE_LABEL
+from controller.kube_world.deployments import CONTENT_ANNOTATION, GPU_TYPE_LABEL, GPUS_LABEL
 from controller.placers.pools import requested_mode
 
 
 class _DeploymentLabels(Slim, frozen=True, rename=None):
     service: str = msgspec.field(default="", name=SERVICE_LABEL)
     gpu_type: str = msgspec.field(default="", name=GPU_TYPE_LABEL)
+    gpus: str = msgspec.field(default="1", name=GPUS_LABEL)
+
+    @property
+    def instance_type(self) -> InstanceType:
+        """Instance type in the labels; one device where the number is unreadable, as anyone may write labels."""
+        return InstanceType(self.gpu_type, int(self.gpus) if is_device_number(self.gpus) else 1)
 
 
 class _DeploymentAnnotations(Slim, frozen=True, rename=None):
@@ -140,7 +147,7 @@ class CachedView:
             meta = each.metadata
             if not meta.deletion_timestamp:
                 service = f"{meta.namespace}/{meta.labels.service}"
-                yield SeenDeployment(service, meta.labels.gpu_type, each.spec.replicas, meta.annotations.content)
+                yield SeenDeployment(service, meta.labels.instance_type, each.spec.replicas, meta.annotations.content)
 
 
 def is_ours(pod: Pod) -> bool:

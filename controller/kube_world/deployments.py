@@ -1,4 +1,4 @@
-"""Deployments of a ModelService, one for each GPU type of its mix, as data."""
+"""Deployments of a ModelService, one for each instance type of its mix, as data."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from cluster.workloads import ModelService
+from cluster.workloads import InstanceType, ModelService
 from controller.api.labels import API_VERSION, EPOCH_ANNOTATION, PLACEMENT_GATE, SCHEDULER_NAME, SERVICE_LABEL
 from controller.dra.objects import API as RESOURCE_API
 from controller.kube.cluster_view import SeenGpuType, SeenService
@@ -18,6 +18,8 @@ FIELD_MANAGER = "tonnage"
 CLAIM_NAME = "gpus"
 """Name of the claim of an instance's pods, and of its single request."""
 GPU_TYPE_LABEL = "tonnage.dev/gpu-type"
+GPUS_LABEL = "tonnage.dev/gpus-per-instance"
+"""Label with the number of devices of one instance, where it is not 1."""
 CONTENT_ANNOTATION = "tonnage.dev/content"
 """Annotation on a Deployment: hash by `content_of`, so that an unchanged one is not written again."""
 LONGEST_NAME = 52
@@ -27,13 +29,11 @@ label value (63), and pods up to 17."""
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """Specification of one instance of a service on one GPU type."""
+    """Specification of one instance of a service."""
 
     service: ModelService
     seen: SeenService
-    gpu_type: str
-    gpus: int
-    """Number of devices of one instance."""
+    instance_type: InstanceType
     recognised: SeenGpuType
     placer: str
     """How pods are placed on nodes of this type: `bind`, `dra` or `gate`."""
@@ -41,12 +41,12 @@ class Instance:
     """DeviceClass of its devices; required for mode dra."""
 
 
-def deployment_name(service: str, gpu_type: str) -> str:
-    """Name such as `chat-a100`; long names are truncated and made unique by a hash.
+def deployment_name(service: str, instance_type: InstanceType) -> str:
+    """Name such as `chat-a100` or `chat-a100x4`; long names are truncated and made unique by a hash.
 
     service: name without the namespace.
     """
-    name = f"{service}-{gpu_type.lower()}"
+    name = f"{service}-{instance_type.name.lower()}"
     if len(name) <= LONGEST_NAME:
         return name
     return f"{name[: LONGEST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
@@ -63,7 +63,7 @@ def deployment_writes(instance: Instance, replicas: int, epoch: int) -> list[Wri
 
 def _deployment_write(instance: Instance, replicas: int, epoch: int) -> Write:
     namespace, _, service = instance.service.name.partition("/")
-    name = deployment_name(service, instance.gpu_type)
+    name = deployment_name(service, instance.instance_type)
     annotations = {CONTENT_ANNOTATION: content_of(instance), EPOCH_ANNOTATION: str(epoch)}
     body = {
         "apiVersion": "apps/v1",
@@ -103,12 +103,16 @@ def _claim_template_write(instance: Instance, epoch: int) -> Write:
 
 def _claim_spec(instance: Instance) -> dict[str, Any]:
     """Claim of whole devices of one class. The node determines their GPU type."""
-    exactly = {"deviceClassName": instance.device_class, "allocationMode": "ExactCount", "count": instance.gpus}
+    exactly = {
+        "deviceClassName": instance.device_class,
+        "allocationMode": "ExactCount",
+        "count": instance.instance_type.gpus,
+    }
     return {"devices": {"requests": [{"name": CLAIM_NAME, "exactly": exactly}]}}
 
 
 def _claim_template_name(instance: Instance) -> str:
-    name = deployment_name(instance.service.name.partition("/")[2], instance.gpu_type)
+    name = deployment_name(instance.service.name.partition("/")[2], instance.instance_type)
     content = msgspec.json.encode(_claim_spec(instance), order="sorted")
     return f"{name}-{hashlib.sha256(content).hexdigest()[:8]}"
 
@@ -121,7 +125,8 @@ def content_of(instance: Instance) -> str:
 
 def _labels(instance: Instance) -> dict[str, str]:
     service = instance.service.name.partition("/")[2]
-    return {SERVICE_LABEL: service, GPU_TYPE_LABEL: instance.gpu_type}
+    width = {GPUS_LABEL: str(instance.instance_type.gpus)} if instance.instance_type.gpus != 1 else {}
+    return {SERVICE_LABEL: service, GPU_TYPE_LABEL: instance.instance_type.gpu_type, **width}
 
 
 def _owner(instance: Instance) -> dict[str, Any]:
@@ -172,8 +177,8 @@ def _with_resources(instance: Instance, container: Mapping[str, Any]) -> dict[st
     if instance.placer == "dra":
         own["claims"] = [*(c for c in resources.get("claims", []) if c.get("name") != CLAIM_NAME), {"name": CLAIM_NAME}]
     else:
-        limits[instance.recognised.resource] = str(instance.gpus)
-        requests[instance.recognised.resource] = str(instance.gpus)
+        limits[instance.recognised.resource] = str(instance.instance_type.gpus)
+        requests[instance.recognised.resource] = str(instance.instance_type.gpus)
     if instance.service.instance_cpu_milli:
         requests.setdefault("cpu", f"{instance.service.instance_cpu_milli}m")
     if instance.service.instance_memory_bytes:

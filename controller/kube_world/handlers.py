@@ -112,13 +112,15 @@ def _deployments(desk: Desk, scale: Scale, snapshot: Snapshot) -> list[Write]:
     if seen.template is None:
         raise ActionError(f"scaling {scale.service}: it has no spec.template to create pods from; it is only planned")
     writes: list[Write] = []
-    for gpu_type, replicas in scale.instances.items():
-        instance = desk.instances.instance(snapshot, scale.service, gpu_type)
+    for instance_type, replicas in scale.instances.items():
+        instance = desk.instances.instance(snapshot, scale.service, instance_type)
         if instance is None:
-            raise ActionError(f"scaling {scale.service}: GPU type {gpu_type} is unknown")
+            raise ActionError(f"scaling {scale.service}: GPU type {instance_type.gpu_type} is unknown")
         if instance.placer == "dra" and not instance.device_class:
             resource = instance.recognised.resource
-            raise ActionError(f"scaling {scale.service}: no driver in dra_drivers offers {resource} of {gpu_type}")
+            raise ActionError(
+                f"scaling {scale.service}: no driver in dra_drivers offers {resource} of {instance_type.gpu_type}"
+            )
         writes += deployment_writes(instance, replicas, desk.epoch())
     return writes
 

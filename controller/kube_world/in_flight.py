@@ -6,6 +6,7 @@ from dataclasses import replace
 from cluster.actions import Bind
 from cluster.scaling import without_pods
 from cluster.snapshot import Snapshot
+from cluster.workloads import InstanceType
 from controller.kube.cluster_view import SeenDeployment, SeenPod
 
 
@@ -38,25 +39,25 @@ def with_issued_binds(
 def with_deployed(
     snapshot: Snapshot,
     deployments: Iterable[SeenDeployment],
-    content: Callable[[str, str], str | None],
+    content: Callable[[str, InstanceType], str | None],
     scaled_at_s: Callable[[str], float | None],
 ) -> Snapshot:
     """The snapshot with each service's replicas read from its Deployments.
 
     A Deployment that is missing, or whose content differs from its service's present specification, counts as 0
     replicas, so that the plan writes it again.
-    content: hash that the Deployment of (service, GPU type) should have; None if the service has no template.
+    content: hash that the Deployment of (service, instance type) should have; None if the service has no template.
     scaled_at_s: when a service's replicas last changed, seconds since the epoch.
     """
-    replicas: dict[str, dict[str, int]] = {}
+    replicas: dict[str, dict[InstanceType, int]] = {}
     for each in deployments:
-        if each.content == content(each.service, each.gpu_type):
-            replicas.setdefault(each.service, {})[each.gpu_type] = each.replicas
+        if each.content == content(each.service, each.instance_type):
+            replicas.setdefault(each.service, {})[each.instance_type] = each.replicas
     services = tuple(
         replace(s, replicas=_sorted(replicas.get(s.name)), scaled_at_s=scaled_at_s(s.name)) for s in snapshot.services
     )
     return replace(snapshot, services=services)
 
 
-def _sorted(replicas: Mapping[str, int] | None) -> dict[str, int] | None:
+def _sorted(replicas: Mapping[InstanceType, int] | None) -> dict[InstanceType, int] | None:
     return dict(sorted(replicas.items())) if replicas else None

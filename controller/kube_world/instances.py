@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 from cluster.snapshot import Snapshot
+from cluster.workloads import InstanceType
 from controller.kube.cluster_view import ClusterView, SeenDeployment
 from controller.kube_world.deployments import Instance, content_of
 from controller.placers.pool_affinity import DeployedInstances, ModesOfServices, PlacementModes
 
 
 class Instances:
-    """Specification of one instance of a service per GPU type, from the last observation of the cluster."""
+    """Specification of one instance of a service per instance type, from the last observation of the cluster."""
 
     def __init__(self, sightings: ClusterView, modes: PlacementModes, device_classes: Mapping[str, str]) -> None:
         """device_classes: DeviceClass for pools of mode dra, by extended resource name."""
@@ -26,37 +27,39 @@ class Instances:
 
     def _deployed(self, snapshot: Snapshot, deployments: Sequence[SeenDeployment]) -> DeployedInstances:
         """Instances in Deployments made for a placement mode; a Deployment scaled to none counts as one."""
-        of_service = {(each.service, each.gpu_type): each for each in deployments}
+        of_type: dict[tuple[str, str], list[SeenDeployment]] = {}
+        for each in deployments:
+            of_type.setdefault((each.service, each.instance_type.gpu_type), []).append(each)
 
         def instances(service: str, gpu_type: str, mode: str) -> int:
-            each = of_service.get((service, gpu_type))
-            return 1 + each.replicas if each and each.content == self._content(snapshot, service, gpu_type, mode) else 0
+            return sum(
+                1 + each.replicas
+                for each in of_type.get((service, gpu_type), ())
+                if each.content == self._content(snapshot, service, each.instance_type, mode)
+            )
 
         return instances
 
-    def content(self, snapshot: Snapshot, service: str, gpu_type: str) -> str | None:
-        """Content hash that a service's Deployment on a GPU type should have; None if the instance is unknown."""
-        return self._content(snapshot, service, gpu_type, self._mode(service, gpu_type))
+    def content(self, snapshot: Snapshot, service: str, instance_type: InstanceType) -> str | None:
+        """Content hash that a service's Deployment of a type should have; None if the instance is unknown."""
+        return self._content(snapshot, service, instance_type, self._mode(service, instance_type.gpu_type))
 
-    def instance(self, snapshot: Snapshot, service: str, gpu_type: str) -> Instance | None:
-        """Instance on a GPU type, with the last observed placement mode; None without template, type or mode."""
-        return self._instance(snapshot, service, gpu_type, self._mode(service, gpu_type))
+    def instance(self, snapshot: Snapshot, service: str, instance_type: InstanceType) -> Instance | None:
+        """Instance of a type, with the last observed placement mode; None without template, GPU type or mode."""
+        return self._instance(snapshot, service, instance_type, self._mode(service, instance_type.gpu_type))
 
     def _mode(self, service: str, gpu_type: str) -> str:
         return self._of_services.get(service, {}).get(gpu_type, "")
 
-    def _content(self, snapshot: Snapshot, service: str, gpu_type: str, mode: str) -> str | None:
-        instance = self._instance(snapshot, service, gpu_type, mode)
+    def _content(self, snapshot: Snapshot, service: str, instance_type: InstanceType, mode: str) -> str | None:
+        instance = self._instance(snapshot, service, instance_type, mode)
         return content_of(instance) if instance else None
 
-    def _instance(self, snapshot: Snapshot, service: str, gpu_type: str, mode: str) -> Instance | None:
-        """Instance on a GPU type, to be placed in this mode."""
+    def _instance(self, snapshot: Snapshot, service: str, instance_type: InstanceType, mode: str) -> Instance | None:
+        """Instance of a type, to be placed in this mode."""
         known = next((each for each in snapshot.services if each.name == service), None)
-        seen, recognised = self._sightings.service(service), self._sightings.gpu_type(gpu_type)
+        seen, recognised = self._sightings.service(service), self._sightings.gpu_type(instance_type.gpu_type)
         if known is None or seen is None or recognised is None or seen.template is None or not mode:
             return None
-        gpus = next(
-            (p.gpus_per_instance for p in snapshot.profiles if (p.model, p.gpu_type) == (known.model, gpu_type)), 1
-        )
         device_class = self._device_classes.get(recognised.resource, "")
-        return Instance(known, seen, gpu_type, gpus, recognised, mode, device_class)
+        return Instance(known, seen, instance_type, recognised, mode, device_class)

@@ -113,8 +113,8 @@ SERVICES = (
     Metric(
         "tonnage_service_instances",
         "gauge",
-        "Instances of a service by GPU type and state: wanted (by the plan), running.",
-        ("model_service", "gpu_type", "state"),
+        "Instances of a service by instance type and state: wanted (by the plan), running.",
+        ("model_service", "instance_type", "state"),
     ),
     Metric(
         "tonnage_service_unplanned",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from cluster.plans import Plan, Reason, ServicePlan
 from cluster.snapshot import Snapshot
-from cluster.workloads import ModelService
+from cluster.workloads import InstanceType, ModelService
 from controller.deciders.awaiting_pods import AWAITS_POD
 
 
@@ -14,9 +14,9 @@ class ServiceChange:
     """Instances and cost of one service, now and after the plan."""
 
     service: str
-    before: Mapping[str, int]
-    after: Mapping[str, int]
-    """Instances by GPU type after the plan; equal to `before` when the service was refused."""
+    before: Mapping[InstanceType, int]
+    after: Mapping[InstanceType, int]
+    """Instances by instance type after the plan; equal to `before` when the service was refused."""
     cost_before: float
     """US dollars per hour, as `cost_after`."""
     cost_after: float
@@ -95,11 +95,10 @@ def plan_diff(snapshot: Snapshot, plan: Plan) -> PlanDiff:
     )
 
 
-def cost_per_hour(snapshot: Snapshot, service: ModelService, instances: Mapping[str, int]) -> float:
-    """Cost of these instances by GPU type, US dollars per hour; a type that no longer exists costs nothing."""
-    widths = {p.gpu_type: p.gpus_per_instance for p in snapshot.profiles if p.model == service.model}
+def cost_per_hour(snapshot: Snapshot, service: ModelService, instances: Mapping[InstanceType, int]) -> float:
+    """Cost of these instances, US dollars per hour; a type that no longer exists costs nothing."""
     prices = {gpu_type.name: gpu_type.price(spot=service.spot) for gpu_type in snapshot.gpu_types}
-    return sum(prices.get(name, 0.0) * widths.get(name, 1) * count for name, count in instances.items())
+    return sum(prices.get(each.gpu_type, 0.0) * each.gpus * count for each, count in instances.items())
 
 
 def _service(snapshot: Snapshot, service: ModelService, planned: ServicePlan | None, plan: Plan) -> ServiceChange:
@@ -119,7 +118,7 @@ def _service(snapshot: Snapshot, service: ModelService, planned: ServicePlan | N
     )
 
 
-def _present(counts: Mapping[str, int]) -> dict[str, int]:
+def _present(counts: Mapping[InstanceType, int]) -> dict[InstanceType, int]:
     return {name: count for name, count in sorted(counts.items()) if count}
 
 

@@ -8,7 +8,9 @@ import numpy as np
 
 from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.pods import PENDING
+from cluster.scaling import instance_type_of
 from cluster.snapshot import Snapshot
+from cluster.workloads import InstanceType
 from controller.placers.pools import Pool
 from controller.queries.plan_diff import cost_per_hour
 from controller.report.fleet_metrics import stranded_devices
@@ -56,9 +58,9 @@ class ServiceUsage:
 
     name: str
     model: str
-    wanted: Mapping[str, int]
-    """Desired instances by GPU type."""
-    running: Mapping[str, int]
+    wanted: Mapping[InstanceType, int]
+    """Desired instances by instance type."""
+    running: Mapping[InstanceType, int]
     cost_per_hour: float
     """Cost of the desired instances, US dollars per hour."""
 
@@ -141,16 +143,17 @@ def total(usages: Iterable[Usage]) -> Usage:
 
 def of_services(now: Snapshot) -> tuple[ServiceUsage, ...]:
     """Usage by service: desired and running instances."""
-    running: dict[str, dict[str, int]] = {}
+    running: dict[str, dict[InstanceType, int]] = {}
+    types = [instance_type_of(shape) for shape in now.pods.shapes]
     for row in np.flatnonzero(now.pods.node != PENDING).tolist():
-        types = now.pods.shapes[now.pods.shape[row]].gpu_types
-        if now.pods.owner[row] and len(types) == 1:
+        instance_type = types[now.pods.shape[row]]
+        if now.pods.owner[row] and instance_type:
             counts = running.setdefault(now.pods.owner[row], {})
-            counts[types[0]] = counts.get(types[0], 0) + 1
+            counts[instance_type] = counts.get(instance_type, 0) + 1
     return tuple(_services(now, running))
 
 
-def _services(now: Snapshot, running: Mapping[str, Mapping[str, int]]) -> Iterator[ServiceUsage]:
+def _services(now: Snapshot, running: Mapping[str, Mapping[InstanceType, int]]) -> Iterator[ServiceUsage]:
     for service in now.services:
         wanted = {name: count for name, count in (service.replicas or {}).items() if count}
         cost = cost_per_hour(now, service, wanted)

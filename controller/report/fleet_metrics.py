@@ -9,6 +9,7 @@ from cluster.arrays import FloatArray
 from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.plans import Certificate, Finding, Unplaced
 from cluster.pods import PENDING
+from cluster.scaling import instance_type_of
 from cluster.snapshot import Snapshot
 from controller.cycle import Cycle
 from controller.metrics.registry import Sample
@@ -148,16 +149,17 @@ def _services(cycle: Cycle, now: Snapshot) -> Iterator[Sample]:
 
 
 def _instances(cycle: Cycle, now: Snapshot) -> Iterator[Sample]:
-    """Wanted and running instances. A GPU type that left the mix has 0 wanted until its last instance is gone."""
+    """Wanted and running instances. An instance type that left the mix has 0 wanted until its last instance is gone."""
     pods = now.pods
+    types = [instance_type_of(shape) for shape in pods.shapes]
     running = Counter(
-        (owner, pods.shapes[shape].gpu_types[0])
+        (owner, instance_type.name)
         for owner, shape, node in zip(pods.owner, pods.shape.tolist(), pods.node.tolist(), strict=True)
-        if owner and node != PENDING and len(pods.shapes[shape].gpu_types) == 1
+        if owner and node != PENDING and (instance_type := types[shape])
     )
-    wanted = {(p.service, name): count for p in cycle.plan.services for name, count in p.instances.items()}
-    for service, gpu_type in sorted({*running, *wanted}):
-        pair = (service, gpu_type)
+    wanted = {(p.service, each.name): count for p in cycle.plan.services for each, count in p.instances.items()}
+    for pair in sorted({*running, *wanted}):
+        service = pair[0]
         if pair in wanted or any(p.service == service and p.refusal is None for p in cycle.plan.services):
             yield Sample("tonnage_service_instances", (*pair, "wanted"), wanted.get(pair, 0))
         yield Sample("tonnage_service_instances", (*pair, "running"), running[pair])

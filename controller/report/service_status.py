@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cluster.plans import Reason, Routing, ServicePlan
+from cluster.workloads import InstanceType
 from controller.api.conditions import ACCEPTED, DEGRADED, PLANNED, READY, ConditionStatus, set_condition
 from controller.api.model_service import ModelServiceStatus, RoutingStatus, RoutingWeights, status_from
 from controller.ports import PLANNED_LOCALLY
@@ -22,10 +23,10 @@ class ServiceFacts:
 
     generation: int
     """metadata.generation for which the plan was made."""
-    asked: Mapping[str, int]
-    """Desired instances of its Deployments by GPU type."""
-    running: Mapping[str, int]
-    """Running instances by GPU type."""
+    asked: Mapping[InstanceType, int]
+    """Desired instances of its Deployments by instance type."""
+    running: Mapping[InstanceType, int]
+    """Running instances by instance type."""
     makes_pods: bool
     """Whether it has a template; without one Tonnage does not run it."""
     undone: Reason | None
@@ -38,8 +39,8 @@ def status_after(before: Mapping[str, Any], plan: ServicePlan, facts: ServiceFac
     at_s: now, seconds since the epoch.
     """
     old = status_from(before)
-    asked = {name: count for name, count in sorted(facts.asked.items()) if count}
-    running = {name: count for name, count in sorted(facts.running.items()) if count}
+    asked = _by_name(facts.asked)
+    running = _by_name(facts.running)
     conditions = old.conditions
     for kind, (status, reason) in _claims(plan, asked, running, facts).items():
         conditions = set_condition(
@@ -61,6 +62,10 @@ def status_after(before: Mapping[str, Any], plan: ServicePlan, facts: ServiceFac
         else round(max(0.0, 1 - bound / plan.cost_per_hour) if plan.cost_per_hour else 0.0, DIGITS),
         routing=_routing(plan.routing) if plan.routing else None,
     ).plain()
+
+
+def _by_name(instances: Mapping[InstanceType, int]) -> dict[str, int]:
+    return {each.name: count for each, count in sorted(instances.items()) if count}
 
 
 def _bound(old: ModelServiceStatus, plan: ServicePlan, facts: ServiceFacts) -> float | None:
@@ -103,7 +108,7 @@ def _found(plan: ServicePlan) -> Reason:
 
 
 def _mix_words(plan: ServicePlan) -> str:
-    mix = ", ".join(f"{count} × {name}" for name, count in sorted(plan.instances.items())) or "no instance"
+    mix = ", ".join(f"{count} × {each}" for each, count in sorted(plan.instances.items())) or "no instance"
     return f"{mix} at {plan.cost_per_hour:.2f} $/h"
 
 
@@ -114,7 +119,7 @@ def _ready(plan: ServicePlan, asked: Mapping[str, int], running: Mapping[str, in
         return "False", Reason("PlannedOnly", "it has no spec.template to create pods from: it is only planned")
     if facts.undone:
         return "False", facts.undone
-    wanted = {name: count for name, count in plan.instances.items() if count}
+    wanted = _by_name(plan.instances)
     if dict(asked) != wanted:
         return "False", Reason("Scaling", f"{_sum(asked)} instances are requested, {_sum(wanted)} planned")
     if any(running.get(name, 0) < count for name, count in wanted.items()):
@@ -141,9 +146,10 @@ def _routing(routing: Routing) -> RoutingStatus:
         output_tokens=tuple(routing.grid.output_tokens),
         weights=tuple(
             RoutingWeights(
-                gpu_type=name,
+                gpu_type=each.gpu_type,
+                gpus_per_instance=each.gpus,
                 share=tuple(tuple(round(float(x), DIGITS) for x in row) for row in routing.weight[:, :, number]),
             )
-            for number, name in enumerate(routing.gpu_types)
+            for number, each in enumerate(routing.instance_types)
         ),
     )

@@ -9,7 +9,9 @@ import structlog
 from cluster.errors import ActionError
 from cluster.plans import Plan, Reason, ServicePlan
 from cluster.pods import PENDING
+from cluster.scaling import instance_type_of
 from cluster.snapshot import Snapshot
+from cluster.workloads import InstanceType
 from controller.api.kind import Kind
 from controller.api.model_service import KIND as SERVICE
 from controller.kube.cluster_view import ClusterView, SeenService
@@ -80,14 +82,15 @@ def status_write(kind: Kind, name: str, uid: str, status: Mapping[str, Any]) -> 
     )
 
 
-def running_instances(snapshot: Snapshot, is_running: Callable[[str], bool]) -> Mapping[str, Counter[str]]:
-    """Number of running instances by service and GPU type."""
-    found: dict[str, Counter[str]] = {}
+def running_instances(snapshot: Snapshot, is_running: Callable[[str], bool]) -> Mapping[str, Counter[InstanceType]]:
+    """Number of running instances by service and instance type."""
+    found: dict[str, Counter[InstanceType]] = {}
     pods = snapshot.pods
+    types = [instance_type_of(shape) for shape in pods.shapes]
     for row, owner in enumerate(pods.owner):
-        types = pods.shapes[pods.shape[row]].gpu_types
-        if owner and len(types) == 1 and pods.node[row] != PENDING and is_running(pods.names[row]):
-            found.setdefault(owner, Counter())[types[0]] += 1
+        instance_type = types[pods.shape[row]]
+        if owner and instance_type and pods.node[row] != PENDING and is_running(pods.names[row]):
+            found.setdefault(owner, Counter())[instance_type] += 1
     return found
 
 

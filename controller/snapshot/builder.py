@@ -149,7 +149,7 @@ class SnapshotBuilder:
             self._own_kinds = _OwnKinds(
                 types,
                 profiles,
-                tuple(service_from(read) for read in services),
+                tuple(service_from(read, types.names) for read in services),
                 frozenset(self._own[model_service.KIND]),
                 self.own(gang.KIND),
                 findings,

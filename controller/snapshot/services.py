@@ -1,7 +1,7 @@
 """Services and throughput profiles from their objects, and the cross-checks between them."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +10,8 @@ from msgspec import ValidationError
 from cluster.arrays import column
 from cluster.demand import Demand, LengthGrid, Slo, ThroughputProfile
 from cluster.pods import PodTable
+from cluster.scaling import instance_type_of
+from cluster.workloads import InstanceType, instance_type_named
 from cluster.workloads import ModelService as Service
 from controller.api import model_profile as profile_kind
 from controller.api import quantity
@@ -57,7 +59,7 @@ def _profile(obj: ModelProfile, table: profile_kind.ThroughputTable) -> Throughp
     )
 
 
-def service_from(read: Read[ModelService]) -> Service:
+def service_from(read: Read[ModelService], gpu_types: Collection[str]) -> Service:
     """Service of a valid object, with the replicas in its status; None where the status has none."""
     spec = read.object.spec
     replicas = read.object.status.replicas
@@ -75,10 +77,14 @@ def service_from(read: Read[ModelService]) -> Service:
         instance_cpu_milli=quantity.milli(spec.instance.cpu),
         instance_memory_bytes=quantity.whole(spec.instance.memory),
         priority=spec.priority,
-        replicas=None if replicas is None else dict(sorted(replicas.items())),
+        replicas=None if replicas is None else _by_type(replicas, gpu_types),
         node_terms=terms_of(constraints, lambda *_: None),
         tolerations=tolerations_of(constraints),
     )
+
+
+def _by_type(replicas: Mapping[str, int], gpu_types: Collection[str]) -> dict[InstanceType, int]:
+    return {instance_type_named(name, gpu_types): count for name, count in sorted(replicas.items())}
 
 
 def node_constraints_of(read: Read[ModelService]) -> NodeConstraints:
@@ -90,14 +96,15 @@ def node_constraints_of(read: Read[ModelService]) -> NodeConstraints:
 def with_instances_counted(services: Sequence[Service], pods: PodTable) -> tuple[Service, ...]:
     """Services with existing instances as `replicas` where the status has none; None when there are no instances."""
     uncounted = {service.name for service in services if service.replicas is None}
-    counted = Counter[tuple[str, str]]()
+    counted = Counter[tuple[str, InstanceType]]()
+    types = [instance_type_of(shape) for shape in pods.shapes]
     for row, owner in enumerate(pods.owner) if uncounted else ():
-        types = pods.shapes[pods.shape[row]].gpu_types
-        if owner in uncounted and len(types) == 1:
-            counted[owner, types[0]] += 1
-    found: dict[str, dict[str, int]] = {}
-    for (name, gpu_type), count in sorted(counted.items()):
-        found.setdefault(name, {})[gpu_type] = count
+        instance_type = types[pods.shape[row]]
+        if owner in uncounted and instance_type:
+            counted[owner, instance_type] += 1
+    found: dict[str, dict[InstanceType, int]] = {}
+    for (name, instance_type), count in sorted(counted.items()):
+        found.setdefault(name, {})[instance_type] = count
     return tuple(replace(s, replicas=found[s.name]) if s.name in found else s for s in services)
 
 

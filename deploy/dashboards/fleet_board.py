@@ -20,7 +20,7 @@ ALLOCATED = fleet("tonnage_gpus", "gpu_type", where='gpu_type=~"$gpu_type", stat
 STRANDED = fleet("tonnage_gpus", "gpu_type", where='gpu_type=~"$gpu_type", state="stranded"')
 OF_SERVICE = 'model_service=~"$model_service"'
 
-INSTANCES = fleet("tonnage_service_instances", "model_service", "gpu_type", "state", where=OF_SERVICE)
+INSTANCES = fleet("tonnage_service_instances", "model_service", "instance_type", "state", where=OF_SERVICE)
 ALLOCATED_ONLY = 'state="allocated"'
 
 FLEET = Board(

@@ -1,7 +1,7 @@
 """Mix decider: the present number of instances of each GPU type for each model service."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +10,7 @@ from cluster.actions import Scale
 from cluster.errors import Mistake
 from cluster.plans import Certificate, Phase, Plan, Reason, Routing, ServicePlan, Step, worse_cut
 from cluster.snapshot import Snapshot
-from cluster.workloads import ModelService
+from cluster.workloads import InstanceType, ModelService
 from placement.budget import Budget
 from placement.mix.feasibility import is_feasible
 from placement.mix.heuristics import best_single_type, greedy_mix, stock_after
@@ -229,7 +229,7 @@ def _service_plan(need: Need, mix: Mix, answer: MixAnswer, notes: tuple[Reason, 
     counts = zip(need.offers, mix.instances.tolist(), strict=True)
     return ServicePlan(
         service=need.service,
-        instances={offer.gpu_type: count for offer, count in counts if count},
+        instances={offer.instance_type: count for offer, count in counts if count},
         cost_per_hour=mix_cost(need, mix),
         routing=routing_of(need, mix),
         certificate=_own_certificate(need, mix, answer),
@@ -238,12 +238,12 @@ def _service_plan(need: Need, mix: Mix, answer: MixAnswer, notes: tuple[Reason, 
 
 
 def routing_of(need: Need, mix: Mix) -> Routing:
-    """Fraction of each bucket's requests for each GPU type."""
+    """Fraction of each bucket's requests for each instance type."""
     weight = np.zeros((*need.grid.shape, len(need.offers)))
     for cell, share in zip(need.cells, mix.share, strict=True):
         weight[cell] = share
     weight.setflags(write=False)
-    return Routing(need.grid, tuple(offer.gpu_type for offer in need.offers), weight)
+    return Routing(need.grid, tuple(offer.instance_type for offer in need.offers), weight)
 
 
 def _own_certificate(need: Need, mix: Mix, answer: MixAnswer) -> Certificate:
@@ -266,14 +266,22 @@ def _joined(answers: list[MixAnswer]) -> Certificate:
     )
 
 
+def _in_order(types: Iterable[InstanceType], snapshot: Snapshot) -> list[InstanceType]:
+    return sorted(types, key=lambda each: (snapshot.gpu_type_names.index(each.gpu_type), each))
+
+
 def _step(snapshot: Snapshot, service: ModelService, plan: ServicePlan) -> Step | None:
     """Change from the requested instances to the plan; None where there is nothing to change."""
     if plan.refusal is not None:
         return None
-    now: Mapping[str, int] = service.replicas or {}
-    profiled = {profile.gpu_type for profile in snapshot.profiles if profile.model == service.model}
+    now: Mapping[InstanceType, int] = service.replicas or {}
+    profiled = {
+        InstanceType(profile.gpu_type, profile.gpus_per_instance)
+        for profile in snapshot.profiles
+        if profile.model == service.model and profile.gpu_type in snapshot.gpu_type_names
+    }
     # A type without a profile is never scaled, not even to zero: the throughput of its instances is unknown.
-    wanted = {name: plan.instances.get(name, 0) for name in snapshot.gpu_type_names if name in profiled}
+    wanted = {each: plan.instances.get(each, 0) for each in _in_order(profiled, snapshot)}
     changed = {name: count for name, count in wanted.items() if count != now.get(name, 0)}
     if not changed:
         return None

@@ -10,15 +10,14 @@ from dataclasses import dataclass, field
 from cluster.arrays import FloatArray, IntArray
 from cluster.demand import LengthGrid, Slo
 from cluster.plans import Certificate
+from cluster.workloads import InstanceType
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offer:
-    """One way to serve a need: instances of one GPU type."""
+    """One way to serve a need: instances of one type."""
 
-    gpu_type: str
-    gpus: int
-    """Devices that one instance holds."""
+    instance_type: InstanceType
     price_per_hour: float
     """Price of one instance and hour in dollars, all its devices included."""
     load: FloatArray
@@ -28,6 +27,15 @@ class Offer:
     """Shape (buckets,): variance of those busy instances (`placement.mix.headroom`); 0 where the load is inf."""
     within: tuple[str, ...] = ()
     """Stocks that its instances use besides that of its GPU type: nodes that not every service may use."""
+
+    @property
+    def gpu_type(self) -> str:
+        return self.instance_type.gpu_type
+
+    @property
+    def gpus(self) -> int:
+        """Devices that one instance holds."""
+        return self.instance_type.gpus
 
     @property
     def stocks(self) -> tuple[str, ...]:
@@ -51,11 +59,11 @@ class Need:
     headroom_share: float | None = None
     """As in `ModelService`."""
     priority: int = 0
-    running: Mapping[str, int] | None = None
-    """Instances per GPU type now; None: never planned."""
+    running: Mapping[InstanceType, int] | None = None
+    """Instances per instance type now; None: never planned."""
 
     def running_count(self, offer: Offer) -> int:
-        return (self.running or {}).get(offer.gpu_type, 0)
+        return (self.running or {}).get(offer.instance_type, 0)
 
 
 @dataclass(frozen=True, slots=True)

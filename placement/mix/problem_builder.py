@@ -12,7 +12,7 @@ from cluster.nodes import eligible_nodes
 from cluster.plans import Reason
 from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
-from cluster.workloads import ModelService, PodShape
+from cluster.workloads import InstanceType, ModelService, PodShape
 from placement.mix.headroom import in_flight_at_slo
 from placement.mix.problem import Need, Offer, Stock
 
@@ -83,7 +83,7 @@ def offer_of(
     load = np.divide(rate_per_s, requests_per_s, out=np.full(len(cells), np.inf), where=can)
     variance = np.divide(load, held, out=np.zeros(len(cells)), where=can)
     width = profile.gpus_per_instance
-    return Offer(profile.gpu_type, width, price_per_hour * width, load, variance)
+    return Offer(InstanceType(profile.gpu_type, width), price_per_hour * width, load, variance)
 
 
 def stock_of(snapshot: Snapshot, services: Iterable[ModelService], widths: Iterable[int]) -> dict[str, Stock]:
@@ -191,4 +191,4 @@ def _whole_devices(snapshot: Snapshot, allowed: BoolArray, owners: Set[str]) -> 
 
 def _one_device(service: ModelService, gpu_type: str) -> PodShape:
     """Shape of an instance with only the properties that decide where it may run."""
-    return replace(service.instance_shape(gpu_type, 1), cpu_milli=0, memory_bytes=0)
+    return replace(service.instance_shape(InstanceType(gpu_type)), cpu_milli=0, memory_bytes=0)

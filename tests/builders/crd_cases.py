@@ -90,7 +90,7 @@ FULL: Mapping[str, Object] = {
             "routing": {
                 "inputTokens": [100],
                 "outputTokens": [10],
-                "weights": [{"gpuType": "a100", "share": [[1]]}],
+                "weights": [{"gpuType": "a100", "gpusPerInstance": 1, "capacityType": "on-demand", "share": [[1]]}],
             },
         },
     ),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cluster.demand import Demand, LengthGrid, Slo, ThroughputProfile
-from cluster.workloads import ModelService
+from cluster.workloads import InstanceType, ModelService
 from placement.budget import Budget
 from placement.mix.optimizer import answer_mix, work_of
 from placement.mix.problem import MixAnswer, MixQuestion, Need, Stock
@@ -20,6 +20,11 @@ WORKED_EXAMPLE = {
     "A100": (3.67, ((20, 20), (40, 20))),
 }
 """Price and requests/s per bucket. With 30 requests/s over ((0.2, 0.1), (0.5, 0.2)) the cheapest mix is $6.70."""
+
+
+def of_types(counts: Mapping[str, int]) -> dict[InstanceType, int]:
+    """Instances of one device, given by GPU type."""
+    return {InstanceType(gpu_type): count for gpu_type, count in counts.items()}
 
 
 def grid(rows: int, columns: int) -> LengthGrid:

@@ -8,7 +8,7 @@ from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.ports import Outcome
 from tests.builders.fleet import node, pod, world
-from tests.builders.mix import profile, service
+from tests.builders.mix import of_types, profile, service
 from tests.contracts.stage import Start
 
 
@@ -70,9 +70,9 @@ def test_a_bind_is_observed_at_once(start: Start) -> None:
 def test_scaling_brings_pending_instances_and_takes_them_away(start: Start) -> None:
     stage = start(small())
 
-    stage.world.apply([Scale("ns/chat", {"a100": 2})])
+    stage.world.apply([Scale("ns/chat", of_types({"a100": 2}))])
     grown = stage.settled()
-    stage.world.apply([Scale("ns/chat", {"a100": 0})])
+    stage.world.apply([Scale("ns/chat", of_types({"a100": 0}))])
 
     assert sum(owner == "ns/chat" for owner in grown.pods.owner) == 2
     assert seats(stage.settled()) == seats(small())
@@ -91,7 +91,7 @@ def test_scaling_brings_pending_instances_and_takes_them_away(start: Start) -> N
         Evict("ns/waits", "a"),
         Evict("ns/runs", "b"),
         Move("ns/runs", "b", "a", (1,)),
-        Scale("ns/ghost", {"a100": 1}),
+        Scale("ns/ghost", of_types({"a100": 1})),
     ],
     ids=str,
 )

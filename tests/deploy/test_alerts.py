@@ -47,7 +47,7 @@ def replicas(a: Series, b: Series) -> dict[str, Series]:
 
 PLANS = "tonnage_brain_plans_total"
 CYCLES, ACTIONS, REQUESTS = "tonnage_cycles_total", "tonnage_actions_total", "tonnage_api_requests_total"
-INSTANCES = 'tonnage_service_instances{job="t", model_service="ns/chat", gpu_type="A100"'
+INSTANCES = 'tonnage_service_instances{job="t", model_service="ns/chat", instance_type="A100"'
 
 ROW = 'job="t", power_domain="row"'
 IN_ROW = {"job": "t", "power_domain": "row"}

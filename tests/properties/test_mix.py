@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from benchmarks.textbook_mix import solve_textbook
 from cluster.plans import Reason
-from cluster.workloads import ModelService, Requirement
+from cluster.workloads import InstanceType, ModelService, Requirement
 from placement.budget import stopped
 from placement.mix.feasibility import violations
 from placement.mix.heuristics import best_single_type
@@ -178,7 +178,9 @@ def test_instances_of_services_kept_to_some_nodes_all_find_a_device(data: Any) -
 
     plan = plan_mix(snapshot, ample(), MixSettings(explain=False))
 
-    wanted = [s for s, p in zip(services, plan.services, strict=True) for _ in range(p.instances.get("A100", 0))]
+    wanted = [
+        s for s, p in zip(services, plan.services, strict=True) for _ in range(p.instances.get(InstanceType("A100"), 0))
+    ]
     devices = [each.labels["zone"] for each in nodes for _ in range(each.gpus)]
     assert _matched(wanted, devices) == len(wanted)
     refused = [s for s, p in zip(services, plan.services, strict=True) if p.refusal]

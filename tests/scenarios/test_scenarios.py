@@ -11,6 +11,7 @@ import pytest
 from msgspec import ValidationError
 
 from cli.inputs.bundles import brain_with
+from cli.printing.plan_figures import named
 from cluster.actions import Bind, Evict, Move, Scale
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
@@ -76,9 +77,9 @@ def misses(expected: Expected, snapshot: Snapshot, plan: Plan) -> Iterator[str]:
             yield f"{', '.join(pods)} are on {label} {sorted(map(str, values))}"
     unplaced = {each.workload: each.reason.code for each in plan.unplaced}
     yield from _differ("unplaced", {_workload(key): code for key, code in expected.unplaced.items()}, unplaced)
-    planned = {each.service: dict(each.instances) for each in plan.services if each.refusal is None}
+    planned = {each.service: named(each.instances) for each in plan.services if each.refusal is None}
     yield from _differ("planned", _by_name(expected.planned), planned)
-    scaled = {a.service: dict(a.instances) for a in plan.actions if isinstance(a, Scale)}
+    scaled = {a.service: named(a.instances) for a in plan.actions if isinstance(a, Scale)}
     yield from _differ("scaled", _by_name(expected.scaled), scaled)
     unserved = {each.service: each.refusal.code for each in plan.services if each.refusal is not None}
     yield from _differ("unserved", _by_name(expected.unserved), unserved)

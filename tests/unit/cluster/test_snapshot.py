@@ -10,6 +10,7 @@ from cluster.errors import ActionError
 from cluster.nodes import Taint, eligible_nodes
 from cluster.workloads import ModelService, Toleration
 from tests.builders.fleet import GIB, node, pod, shape, world
+from tests.builders.mix import of_types
 
 
 def test_free_is_what_bound_pods_leave_on_each_device() -> None:
@@ -39,7 +40,7 @@ def test_a_pod_that_a_scale_adds_can_be_bound_by_the_next_action() -> None:
     service = ModelService("default/chat", "m", Demand(1.0, grid, column([[1.0]], np.float64)), Slo(0.04))
     seen = world([node("a", gpus=1)], services=[service])
 
-    later = seen.after([Scale("default/chat", {"A100": 1}), Bind("default/chat-a100-0", "a", (0,))])
+    later = seen.after([Scale("default/chat", of_types({"A100": 1})), Bind("default/chat-a100-0", "a", (0,))])
 
     assert list(later.pods.names) == ["default/chat-a100-0"]
     assert later.pods.node.tolist() == [0]

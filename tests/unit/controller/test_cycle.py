@@ -16,7 +16,7 @@ from controller.ports import Outcome
 from simulator.world import Fault, SimulatedWorld
 from tests.builders.arbitrary_fleets import fleets
 from tests.builders.fleet import Pod, node, pod, world
-from tests.builders.mix import profile, service
+from tests.builders.mix import of_types, profile, service
 from tests.clock import ticking
 
 
@@ -40,7 +40,7 @@ def test_a_service_gets_its_instances_and_they_get_nodes_in_one_cycle() -> None:
     (first,) = cycles(serving(), 1)
 
     assert [type(action) for action in first.plan.actions] == [Scale, Bind, Bind, Bind]
-    assert first.plan.services[0].instances == {"A100": 2}
+    assert first.plan.services[0].instances == of_types({"A100": 2})
     assert not first.plan.refused
     assert not first.outcome.undone
 

@@ -13,6 +13,7 @@ from cluster.workloads import Gang, IdleClaim
 from controller import guard as guard_module
 from controller.guard import Limits, guard
 from tests.builders.fleet import node, pod, world
+from tests.builders.mix import of_types
 
 WHY = Reason("Test", "because")
 
@@ -149,7 +150,7 @@ def test_stale_evidence_is_not_acted_on() -> None:
 
 
 def test_an_unknown_service_is_not_scaled() -> None:
-    assert refusals(world([node("a")]), Scale("ghost", {"A100": 1})) == ["NotFound"]
+    assert refusals(world([node("a")]), Scale("ghost", of_types({"A100": 1}))) == ["NotFound"]
 
 
 def test_every_code_of_the_guard_is_foreseen() -> None:

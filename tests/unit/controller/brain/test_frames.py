@@ -13,7 +13,7 @@ from cluster.demand import Demand, LengthGrid, Slo, ThroughputProfile
 from cluster.nodes import Taint
 from cluster.plans import Certificate, Finding, Phase, Plan, Reason, Refused, Routing, ServicePlan, Step, Unplaced
 from cluster.snapshot import Snapshot
-from cluster.workloads import Gang, ModelService, Toleration
+from cluster.workloads import Gang, InstanceType, ModelService, Toleration
 from controller.brain.frames import (
     FORM,
     OLDEST,
@@ -24,7 +24,7 @@ from controller.brain.frames import (
     snapshot_from_frame,
 )
 from tests.builders.fleet import node, pod, world
-from tests.builders.mix import profile, service
+from tests.builders.mix import of_types, profile, service
 from tests.builders.power import Device, row_of
 from tests.builders.snapshot_content import plain
 
@@ -38,19 +38,20 @@ devices = st.lists(st.integers(0, 15), max_size=3, unique=True).map(tuple)
 reasons = st.builds(Reason, texts, texts, st.dictionaries(texts, numbers, max_size=2))
 certificates = st.builds(Certificate, numbers, numbers, texts, numbers)
 shares = st.lists(st.floats(0, 1), min_size=4, max_size=4)
-routings = shares.map(lambda s: Routing(GRID, ("a", "b"), np.array(s).reshape(2, 1, 2)))
+routings = shares.map(lambda s: Routing(GRID, (InstanceType("a"), InstanceType("b")), np.array(s).reshape(2, 1, 2)))
+instance_types = st.builds(InstanceType, texts, st.integers(1, 16), st.booleans())
 actions = st.one_of(
     st.builds(Bind, texts, texts, devices),
     st.builds(Evict, texts, texts),
     st.builds(Move, texts, texts, texts, devices),
-    st.builds(Scale, texts, st.dictionaries(texts, counts, max_size=2)),
+    st.builds(Scale, texts, st.dictionaries(instance_types, counts, max_size=2)),
 )
 steps = st.builds(Step, actions, reasons)
 few_steps = st.lists(steps, max_size=3).map(tuple)
 service_plans = st.builds(
     ServicePlan,
     service=texts,
-    instances=st.dictionaries(texts, counts, max_size=2),
+    instances=st.dictionaries(instance_types, counts, max_size=2),
     cost_per_hour=numbers,
     routing=st.none() | routings,
     certificate=st.none() | certificates,
@@ -88,7 +89,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         for i in range(draw(st.integers(0, 4)))
     ]
     demand = Demand(draw(numbers), GRID, column([[0.5], [0.5]], np.float64))
-    replicas = draw(st.none() | st.dictionaries(texts, counts, max_size=2))
+    replicas = draw(st.none() | st.dictionaries(instance_types, counts, max_size=2))
     services = [
         ModelService("default/s", "m", draw(st.none() | st.just(demand)), Slo(draw(numbers)), replicas=replicas)
     ]
@@ -154,13 +155,13 @@ def full_plan() -> Plan:
     """A plan in which no field is empty."""
     grid = LengthGrid((100, 200), (50,))
     certificate = Certificate(10.0, 9.5, "highs", 0.1, "work")
-    routing = Routing(grid, ("A100", "L4"), np.array([[[0.5, 0.5]], [[1.0, 0.0]]]))
-    service = ServicePlan("d/s", {"A100": 2}, 7.0, routing, certificate, (WHY,), Reason("No", "not now"))
+    routing = Routing(grid, (InstanceType("A100"), InstanceType("L4")), np.array([[[0.5, 0.5]], [[1.0, 0.0]]]))
+    service = ServicePlan("d/s", of_types({"A100": 2}), 7.0, routing, certificate, (WHY,), Reason("No", "not now"))
     steps = (
         Step(Bind("d/p", "n", (0, 3)), WHY),
         Step(Evict("d/q", "n"), WHY),
         Step(Move("d/r", "n", "m", (1,)), WHY),
-        Step(Scale("d/s", {"A100": 2}), WHY),
+        Step(Scale("d/s", of_types({"A100": 2})), WHY),
     )
     return Plan(
         phases=(Phase("one", steps, whole=True), Phase("two", steps[:1])),

@@ -7,6 +7,7 @@ from cluster.errors import ActionError
 from controller.kube_world.capacity_check import Account
 from controller.kube_world.handlers import HANDLERS
 from tests.builders.fleet import node, pod, world
+from tests.builders.mix import of_types
 
 
 def account() -> Account:
@@ -36,7 +37,7 @@ def test_a_bind_that_fits_is_let_through() -> None:
         (Evict("waits", "a"), "but on no node"),
         (Evict("runs", "closed"), "does not run on closed, but on a"),
         (Evict("ghost", "a"), "pod ghost does not exist"),
-        (Scale("ghost", {"A100": 1}), "service ghost does not exist"),
+        (Scale("ghost", of_types({"A100": 1})), "service ghost does not exist"),
     ],
     ids=str,
 )

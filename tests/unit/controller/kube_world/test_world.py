@@ -7,12 +7,13 @@ from cluster.errors import ActionError
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
+from cluster.workloads import InstanceType
 from controller.deciders.awaiting_pods import without_pods_to_come
 from controller.kube.cluster_view import SeenDeployment, SeenPod, SeenService
 from controller.kube.write import Write
 from controller.kube_world.deployments import Instance, content_of, deployment_name
 from tests.builders.fleet import node, pod, world
-from tests.builders.mix import profile, service
+from tests.builders.mix import of_types, profile, service
 from tests.clock import HandClock
 from tests.unit.controller.kube.fake_cluster_view import A100, FakeClusterView, fake_view, kubernetes
 from tests.unit.controller.kube.fake_writer import FakeWriter, refused
@@ -146,13 +147,13 @@ def with_template(sightings: FakeClusterView) -> FakeClusterView:
 
 def chat_on_a100(sightings: FakeClusterView) -> Instance:
     seen = sightings.services["ns/chat"]
-    return Instance(sightings.now.services[0], seen, "A100", 1, A100, "bind")
+    return Instance(sightings.now.services[0], seen, InstanceType("A100"), A100, "bind")
 
 
 def test_a_scale_is_one_deployment_for_each_gpu_type_owned_by_its_service() -> None:
     writer = FakeWriter()
 
-    assert kubernetes(with_template(small()), writer).apply([Scale("ns/chat", {"A100": 2})]) == [None]
+    assert kubernetes(with_template(small()), writer).apply([Scale("ns/chat", of_types({"A100": 2}))]) == [None]
 
     (write,) = writer.sent
     assert write.body is not None
@@ -165,7 +166,7 @@ def test_a_scale_is_one_deployment_for_each_gpu_type_owned_by_its_service() -> N
 
 
 def test_a_service_without_a_template_is_only_planned() -> None:
-    (answer,) = kubernetes(small(), FakeWriter()).apply([Scale("ns/chat", {"A100": 2})])
+    (answer,) = kubernetes(small(), FakeWriter()).apply([Scale("ns/chat", of_types({"A100": 2}))])
 
     assert isinstance(answer, ActionError)
     assert "spec.template" in str(answer)
@@ -174,20 +175,20 @@ def test_a_service_without_a_template_is_only_planned() -> None:
 def test_a_service_asks_for_what_its_deployments_ask_for() -> None:
     sightings = with_template(small())
     content = content_of(chat_on_a100(sightings))
-    sightings.deployed = (SeenDeployment("ns/chat", "A100", 3, content),)
+    sightings.deployed = (SeenDeployment("ns/chat", InstanceType("A100"), 3, content),)
 
-    assert kubernetes(sightings, FakeWriter()).observe().services[0].replicas == {"A100": 3}
+    assert kubernetes(sightings, FakeWriter()).observe().services[0].replicas == of_types({"A100": 3})
 
 
 def test_a_deployment_that_is_not_as_its_service_says_asks_for_nothing_and_is_written_anew() -> None:
     sightings = with_template(small())
-    sightings.deployed = (SeenDeployment("ns/chat", "A100", 3, "of an older template"),)
+    sightings.deployed = (SeenDeployment("ns/chat", InstanceType("A100"), 3, "of an older template"),)
 
     assert kubernetes(sightings, FakeWriter()).observe().services[0].replicas is None
 
 
 def test_long_names_stay_apart() -> None:
-    one, two = deployment_name("x" * 60 + "1", "a100"), deployment_name("x" * 60 + "2", "a100")
+    one, two = (deployment_name("x" * 60 + end, InstanceType("a100")) for end in "12")
 
     assert one != two
     assert len(one) == len(two) == 52
@@ -227,7 +228,7 @@ def test_a_service_counts_as_scaled_before_its_status_is_seen() -> None:
     sightings.now = replace(sightings.now, at_s=1000.0)
     cluster = kubernetes(sightings, FakeWriter())
 
-    cluster.apply([Scale("ns/chat", {"A100": 2})])
+    cluster.apply([Scale("ns/chat", of_types({"A100": 2}))])
 
     assert cluster.observe().services[0].scaled_at_s == 1000.0
 
@@ -235,7 +236,7 @@ def test_a_service_counts_as_scaled_before_its_status_is_seen() -> None:
 def test_a_service_whose_scaling_was_refused_does_not_count_as_scaled() -> None:
     cluster = kubernetes(with_template(small()), FakeWriter(lambda _: refused(403)))
 
-    cluster.apply([Scale("ns/chat", {"A100": 2})])
+    cluster.apply([Scale("ns/chat", of_types({"A100": 2}))])
 
     assert cluster.observe().services[0].scaled_at_s is None
 
@@ -246,7 +247,7 @@ def test_instances_of_a_dra_pool_get_their_devices_by_a_claim_of_a_template_of_t
         with_template(small()), writer, placer="dra", device_classes={"nvidia.com/gpu": "gpu.nvidia.com"}
     )
 
-    assert cluster.apply([Scale("ns/chat", {"A100": 2})]) == [None]
+    assert cluster.apply([Scale("ns/chat", of_types({"A100": 2}))]) == [None]
 
     template, deployment = writer.sent
     assert template.body is not None
@@ -262,6 +263,8 @@ def test_instances_of_a_dra_pool_get_their_devices_by_a_claim_of_a_template_of_t
 
 
 def test_a_service_on_a_dra_pool_whose_driver_nobody_names_is_not_scaled() -> None:
-    (answer,) = kubernetes(with_template(small()), FakeWriter(), placer="dra").apply([Scale("ns/chat", {"A100": 2})])
+    (answer,) = kubernetes(with_template(small()), FakeWriter(), placer="dra").apply(
+        [Scale("ns/chat", of_types({"A100": 2}))]
+    )
 
     assert "dra_drivers" in str(answer)

@@ -7,7 +7,7 @@ from cluster.actions import Bind, Scale
 from cluster.cordon import cordoned
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
-from cluster.workloads import ModelService, Requirement
+from cluster.workloads import InstanceType, ModelService, Requirement
 from controller.api.labels import PLACEMENT_GATE
 from controller.deciders.awaiting_pods import without_pods_to_come
 from controller.deciders.decisions import Decisions
@@ -18,7 +18,7 @@ from controller.placers.pool_affinity import DeployedInstances, PlacementModes
 from controller.placers.pools import Pool
 from placement.mix.problem_builder import stock_of
 from tests.builders.fleet import Node, node, pod, world
-from tests.builders.mix import profile, service, still
+from tests.builders.mix import of_types, profile, service, still
 from tests.unit.controller.kube.fake_cluster_view import A100, FakeClusterView, fake_view, kubernetes
 from tests.unit.controller.kube.fake_writer import FakeWriter
 
@@ -152,14 +152,14 @@ def test_every_step_of_a_plan_over_pools_of_several_placement_modes_can_be_writt
     sightings, writer = with_a_service(4.0), FakeWriter()
     cluster = kubernetes(sightings, writer, pools=POOLS)
     scale = decide(cluster.observe(), Decisions(policy="bestfit"), deadline_s=10, clock=still)
-    assert [each for each in scale.actions if isinstance(each, Scale)] == [Scale("ns/chat", {"A100": 4})]
+    assert [each for each in scale.actions if isinstance(each, Scale)] == [Scale("ns/chat", of_types({"A100": 4}))]
 
     # Its Deployment makes the pods: gated, because most devices are in the pool of that placement mode.
     sightings.now = replace(sightings.now, pods=sightings.now.after(scale.actions[:1]).pods)
     assert set(sightings.now.pods.node.tolist()) == {PENDING}
     sightings.pods = {n: SeenPod(n, f"u-{n}", "1", gates=(PLACEMENT_GATE,)) for n in sightings.now.pods.names}
-    made = Instance(sightings.now.services[0], sightings.services["ns/chat"], "A100", 1, A100, "gate")
-    sightings.deployed = (SeenDeployment("ns/chat", "A100", 4, content_of(made)),)
+    made = Instance(sightings.now.services[0], sightings.services["ns/chat"], InstanceType("A100"), A100, "gate")
+    sightings.deployed = (SeenDeployment("ns/chat", InstanceType("A100"), 4, content_of(made)),)
     seen = cluster.observe()
     plan = without_pods_to_come(seen, decide(seen, Decisions(policy="bestfit"), deadline_s=10, clock=still))
 

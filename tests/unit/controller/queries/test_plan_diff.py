@@ -5,13 +5,13 @@ from cluster.plans import Phase, Plan, Reason, ServicePlan, Step, Unplaced
 from controller.deciders.awaiting_pods import AWAITS_POD
 from controller.queries.plan_diff import plan_diff
 from tests.builders.fleet import node, pod, world
-from tests.builders.mix import service
+from tests.builders.mix import of_types, service
 
 WHY = Reason("Because", "it is so")
 NOW = world(
     [node("a", gpus=8), node("b", gpus=8)],
     [pod("ns/runs", gpus=1, on="a", devices=(0,)), pod("ns/waits", gpus=1)],
-    services=[service("ns/s", replicas={"A100": 2, "L4": 0})],
+    services=[service("ns/s", replicas=of_types({"A100": 2, "L4": 0}))],
     prices={"A100": 3.0, "L4": 1.0},
 )
 
@@ -21,15 +21,15 @@ def planned(*actions: Bind | Evict | Move | Scale, **rest: object) -> Plan:
 
 
 def mix(refusal: Reason | None = None, **instances: int) -> ServicePlan:
-    return ServicePlan("ns/s", instances, 0.0, None, None, refusal=refusal)
+    return ServicePlan("ns/s", of_types(instances), 0.0, None, None, refusal=refusal)
 
 
 def test_a_service_shows_instances_and_dollars_before_and_after() -> None:
     """2 A100 at 3 $/h become 4 L4 at 1 $/h."""
-    diff = plan_diff(NOW, planned(Scale("ns/s", {"A100": 0, "L4": 4}), services=(mix(A100=0, L4=4),)))
+    diff = plan_diff(NOW, planned(Scale("ns/s", of_types({"A100": 0, "L4": 4})), services=(mix(A100=0, L4=4),)))
 
     (change,) = diff.services
-    assert (change.before, change.after) == ({"A100": 2}, {"L4": 4})
+    assert (change.before, change.after) == (of_types({"A100": 2}), of_types({"L4": 4}))
     assert (diff.cost_before, diff.cost_after) == (6.0, 4.0)
     assert change.reason == WHY
 

@@ -21,6 +21,7 @@ from controller.recording.ring import recording_of
 from controller.recording.shown_settings import settings_from, shown
 from controller.settings import OperatorSettings
 from tests.builders.fleet import node, pod, world
+from tests.builders.mix import of_types
 
 WHY = Reason("LeastCost", "for a reason")
 
@@ -182,9 +183,9 @@ def test_a_replay_tells_what_is_added_removed_and_changed() -> None:
     recorded = plan_of(Bind("d/p", "a", (0,)), Evict("d/q", "a"))
     (kept,) = one_cycle(recorded).cycles()
 
-    result = compared(kept, plan_of(Bind("d/p", "a", (1,)), Scale("d/s", {"A100": 1})))
+    result = compared(kept, plan_of(Bind("d/p", "a", (1,)), Scale("d/s", of_types({"A100": 1}))))
 
-    assert [step.action for step in result.added] == [Scale("d/s", {"A100": 1})]
+    assert [step.action for step in result.added] == [Scale("d/s", of_types({"A100": 1}))]
     assert [step.action for step in result.removed] == [Evict("d/q", "a")]
     assert [(both.before.action, both.after.action) for both in result.changed] == [
         (Bind("d/p", "a", (0,)), Bind("d/p", "a", (1,)))

@@ -176,7 +176,7 @@ def test_a_service_tells_its_cost_its_proof_and_its_instances() -> None:
     assert value(meter, "tonnage_service_cost_dollars_per_hour", model_service="ns/chat") == 4.0
     assert value(meter, "tonnage_service_cost_gap_ratio", model_service="ns/chat") == 0.0
     for state in ("wanted", "running"):
-        labels = {"model_service": "ns/chat", "gpu_type": "A100", "state": state}
+        labels = {"model_service": "ns/chat", "instance_type": "A100", "state": state}
         assert value(meter, "tonnage_service_instances", **labels) == 2
     assert value(meter, "tonnage_service_unplanned", model_service="ns/odd", reason="DemandUnknown") == 1
 

@@ -8,6 +8,7 @@ from cluster.workloads import Gang
 from controller.ports import Outcome, Undone
 from controller.report.decisions import decisions_of, gangs_of
 from tests.builders.fleet import node, pod, world
+from tests.builders.mix import of_types
 
 WHY = Reason("LeastCost", "least cost")
 GANG_OF = gangs_of(
@@ -75,7 +76,12 @@ def test_what_has_no_place_is_told_of_but_for_pods_that_do_not_exist_yet() -> No
         (Evict("ns/p", "a"), "Preempted", "Preempted", "from a; Preempted: why"),
         (Evict("ns/p", "a"), "NotBound", "Evicted", "from a; NotBound: why"),
         (Move("ns/p", "a", "b", (1,)), "EmptiesNode", "Moved", "from a to b, devices [1]; EmptiesNode: why"),
-        (Scale("ns/s", {"L4": 2, "A100": 0}), "CheapestMix", "Scaled", "to 0 × A100, 2 × L4; CheapestMix: why"),
+        (
+            Scale("ns/s", of_types({"L4": 2, "A100": 0})),
+            "CheapestMix",
+            "Scaled",
+            "to 0 × A100, 2 × L4; CheapestMix: why",
+        ),
     ],
     ids=str,
 )

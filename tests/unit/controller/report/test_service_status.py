@@ -10,9 +10,12 @@ from cluster.plans import Certificate, Reason, ServicePlan
 from controller.kube_world.last_scaled import scaled_at_s
 from controller.ports import PLANNED_LOCALLY
 from controller.report.service_status import ServiceFacts, status_after
+from tests.builders.mix import of_types
 
-PLAN = ServicePlan("ns/chat", {"a100": 2}, 6.0, None, Certificate(6.0, 5.0, "HiGHS", 0.1))
-FACTS = ServiceFacts(generation=3, asked={"a100": 2}, running={"a100": 2}, makes_pods=True, undone=None)
+PLAN = ServicePlan("ns/chat", of_types({"a100": 2}), 6.0, None, Certificate(6.0, 5.0, "HiGHS", 0.1))
+FACTS = ServiceFacts(
+    generation=3, asked=of_types({"a100": 2}), running=of_types({"a100": 2}), makes_pods=True, undone=None
+)
 REFUSED = replace(PLAN, instances={}, refusal=Reason("NoProfile", "nobody measured it"))
 
 
@@ -38,9 +41,9 @@ def test_a_service_is_ready_when_all_instances_of_its_mix_run() -> None:
 @pytest.mark.parametrize(
     ("facts", "reason"),
     [
-        (replace(FACTS, running={"a100": 1}), "InstancesMissing"),
-        (replace(FACTS, asked={"a100": 1}), "Scaling"),
-        (replace(FACTS, asked={"a100": 2, "l4": 1}), "Scaling"),
+        (replace(FACTS, running=of_types({"a100": 1})), "InstancesMissing"),
+        (replace(FACTS, asked=of_types({"a100": 1})), "Scaling"),
+        (replace(FACTS, asked=of_types({"a100": 2, "l4": 1})), "Scaling"),
         (replace(FACTS, makes_pods=False), "PlannedOnly"),
         (replace(FACTS, undone=Reason("ActionFailed", "409")), "ActionFailed"),
     ],
@@ -75,7 +78,7 @@ def test_a_proof_is_not_given_up_for_a_weaker_one() -> None:
 def test_the_time_of_scaling_moves_only_with_the_replicas() -> None:
     first = said()
     same = status_after(first, PLAN, replace(FACTS, running={}), 2_000_000.0)
-    other = status_after(first, PLAN, replace(FACTS, asked={"a100": 3}), 2_000_000.0)
+    other = status_after(first, PLAN, replace(FACTS, asked=of_types({"a100": 3})), 2_000_000.0)
 
     assert (scaled_at_s(same), scaled_at_s(other)) == (1_000_000.0, 2_000_000.0)
 

@@ -8,10 +8,11 @@ import pytest
 from cluster.errors import ConfigError
 from cluster.nodes import eligible_nodes
 from cluster.pods import PENDING, device_numbers
-from cluster.workloads import PodShape, Requirement, Toleration, is_pinned, without_pin
+from cluster.workloads import InstanceType, PodShape, Requirement, Toleration, is_pinned, without_pin
 from controller.snapshot.from_manifests import Observed
 from tests.builders.fleet import GIB
 from tests.builders.manifests import Object, gang, gpu_type, having, node, observed, pod, profile, service
+from tests.builders.mix import of_types
 
 MILLI = "tonnage.dev/gpu-milli"
 TYPES = "tonnage.dev/gpu-types"
@@ -155,7 +156,7 @@ def test_a_template_keeps_the_instances_of_its_service_to_the_nodes_that_it_name
 
     (seen,) = observed(tmp_path, gpu_type(), templated(**spec)).snapshot.services
 
-    shape = seen.instance_shape("a100", 1)
+    shape = seen.instance_shape(InstanceType("a100"))
     assert shape.node_terms == ((Requirement("pool", "In", ("fast",)), Requirement("zone", "In", ("a", "b"))),)
     assert shape.tolerations == (Toleration("gpu", "Exists"),)
 
@@ -166,7 +167,7 @@ def test_a_template_may_name_its_nodes_as_a_daemon_set_does(tmp_path: Path) -> N
 
     snapshot = observed(tmp_path, gpu_type(), node("n1"), node("n2"), templated(affinity=affinity)).snapshot
 
-    shape = snapshot.services[0].instance_shape("a100", 1)
+    shape = snapshot.services[0].instance_shape(InstanceType("a100"))
     assert eligible_nodes(shape, snapshot.nodes, snapshot.gpu_type_names).tolist() == [True, False]
 
 
@@ -246,7 +247,7 @@ def test_instances_that_run_count_as_replicas(tmp_path: Path) -> None:
     mine = {"labels": {"tonnage.dev/service": "chat"}, "annotations": {TYPES: "a100"}}
     seen = observed(tmp_path, gpu_type(), node(), service(), pod("chat-a100-0", 1, on="n1", **mine)).snapshot  # type: ignore[arg-type]
 
-    assert seen.services[0].replicas == {"a100": 1}
+    assert seen.services[0].replicas == of_types({"a100": 1})
     assert seen.pods.owner == ("default/chat",)
     assert seen.pods.movable.tolist() == [True]
 

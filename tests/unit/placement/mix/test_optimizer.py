@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from cluster.plans import Reason
+from cluster.workloads import InstanceType
 from placement.mix.feasibility import violations
 from placement.mix.optimizer import answer_mix
 from placement.mix.problem import Stock
 from placement.mix.search import shortage
-from tests.builders.mix import WORKED_EXAMPLE, ample, answered, counts, need, nothing, question
+from tests.builders.mix import WORKED_EXAMPLE, ample, answered, counts, need, nothing, of_types, question
 
 SHARE = ((0.2, 0.1), (0.5, 0.2))
 
@@ -76,7 +77,7 @@ def test_services_that_share_a_stock_are_solved_together() -> None:
 def test_an_instance_of_several_gpus_needs_them_on_one_node() -> None:
     # 16 devices in all, but only one node has 8 free: the second instance has nowhere to be.
     wide = need({"H100": (8.0, ((1,),))}, 2, ((1,),), slice_factor=2)
-    wide = replace(wide, offers=(replace(wide.offers[0], gpus=8),))
+    wide = replace(wide, offers=(replace(wide.offers[0], instance_type=InstanceType("H100", 8)),))
     scattered = replace(question(wide), stock={"H100": Stock(16, {8: 1})})
     gathered = replace(question(wide), stock={"H100": Stock(16, {8: 2})})
 
@@ -97,7 +98,7 @@ def test_a_fixed_headroom_leaves_that_share_of_every_instance_free() -> None:
 def test_a_change_happens_only_where_it_saves_more_than_its_price() -> None:
     # Two "old" cost 2 × 1.2 = 2.4, two "new" 2.0. Moving changes four instances.
     offers = {"old": (1.2, ((1,),)), "new": (1.0, ((1,),))}
-    running = need(offers, 2, ((1,),), slice_factor=2, running={"old": 2})
+    running = need(offers, 2, ((1,),), slice_factor=2, running=of_types({"old": 2}))
 
     cheap = question(running, change_price_per_hour=0.05)
     dear = question(running, change_price_per_hour=0.15)
@@ -110,7 +111,7 @@ def test_among_equals_what_runs_stays() -> None:
     offers = {"a": (1.0, ((1,),)), "b": (1.0, ((1,),))}
 
     for running in ({"a": 2}, {"b": 2}, {"a": 1, "b": 1}):
-        asked = question(need(offers, 2, ((1,),), slice_factor=2, running=running))
+        asked = question(need(offers, 2, ((1,),), slice_factor=2, running=of_types(running)))
         assert {n: c for n, c in counts(answered(asked), asked).items() if c} == running
 
 

@@ -13,11 +13,11 @@ from cluster.hardware import GpuType
 from cluster.plans import Plan, ServicePlan
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
-from cluster.workloads import ModelService
+from cluster.workloads import InstanceType, ModelService
 from placement.mix.planner import MixSettings, plan_mix
 from placement.mix.problem_builder import stock_of
 from tests.builders.fleet import Node, node, pod, world
-from tests.builders.mix import ample, demand, grid, nothing, profile, service
+from tests.builders.mix import ample, demand, grid, nothing, of_types, profile, service
 
 
 def fleet(
@@ -53,14 +53,14 @@ def test_a_new_service_is_scaled_and_routed_with_a_certificate() -> None:
     plan = planned(replace(snapshot, gpu_types=(snapshot.gpu_types[0], GpuType("H100", 1, 3.0))))
 
     # 1 request/s of each bucket: the long one must go to H100 (fills it), the short one goes to the cheap A100.
-    assert plan.actions == (Scale("ns/chat", {"A100": 1, "H100": 1}),)
+    assert plan.actions == (Scale("ns/chat", of_types({"A100": 1, "H100": 1})),)
     answer = only(plan)
     assert answer.cost_per_hour == pytest.approx(4.0)
     assert answer.certificate is not None
     assert answer.certificate.gap == 0.0
     assert plan.certificates["mix"].objective == pytest.approx(4.0)
     assert answer.routing is not None
-    assert answer.routing.gpu_types == ("A100", "H100")
+    assert answer.routing.instance_types == (InstanceType("A100"), InstanceType("H100"))
     assert answer.routing.weight.tolist() == [[[1.0, 0.0], [0.0, 1.0]]]
 
 
@@ -80,7 +80,7 @@ def test_in_a_world_that_obeys_the_second_plan_changes_nothing() -> None:
 
 
 def test_demand_that_nobody_measured_is_not_zero() -> None:
-    snapshot = fleet([service(demand=None, replicas={"A100": 3})], [profile("A100", ((1,),))])
+    snapshot = fleet([service(demand=None, replicas=of_types({"A100": 3}))], [profile("A100", ((1,),))])
 
     plan = planned(snapshot)
 
@@ -91,17 +91,17 @@ def test_demand_that_nobody_measured_is_not_zero() -> None:
 
 
 def test_measured_demand_of_zero_needs_no_instances() -> None:
-    snapshot = fleet([service(rate=0.0, replicas={"A100": 3})], [profile("A100", ((1,),))])
+    snapshot = fleet([service(rate=0.0, replicas=of_types({"A100": 3}))], [profile("A100", ((1,),))])
 
-    assert planned(snapshot).actions == (Scale("ns/chat", {"A100": 0}),)
+    assert planned(snapshot).actions == (Scale("ns/chat", of_types({"A100": 0})),)
 
 
 def test_a_type_without_a_profile_is_never_used_and_never_scaled() -> None:
     snapshot = fleet(
-        [service(rate=1.0, replicas={"T4": 2})], [profile("A100", ((1,),))], prices={"T4": 0.1, "A100": 9.0}
+        [service(rate=1.0, replicas=of_types({"T4": 2}))], [profile("A100", ((1,),))], prices={"T4": 0.1, "A100": 9.0}
     )
 
-    assert planned(snapshot).actions == (Scale("ns/chat", {"A100": 1}),)
+    assert planned(snapshot).actions == (Scale("ns/chat", of_types({"A100": 1})),)
 
 
 def test_a_model_without_a_profile_at_its_slo_is_refused() -> None:
@@ -116,7 +116,7 @@ def test_a_model_without_a_profile_at_its_slo_is_refused() -> None:
 def test_a_profile_of_a_tighter_slo_serves_a_looser_promise() -> None:
     snapshot = fleet([service()], [profile("A100", ((1,),), tpot_s=0.05), profile("A100", ((9,),), tpot_s=0.2)])
 
-    assert only(planned(snapshot)).instances == {"A100": 1}
+    assert only(planned(snapshot)).instances == of_types({"A100": 1})
 
 
 def test_a_bucket_beyond_the_profiles_table_is_refused_by_name() -> None:
@@ -135,7 +135,7 @@ def test_a_bucket_takes_the_throughput_of_the_next_larger_one_in_the_profile() -
     odd = replace(grid(1, 1), input_tokens=(150,))
     snapshot = fleet([service(demand=demand(1.0, on=odd))], [profile("A100", ((9,), (0.5,)))])
 
-    assert only(planned(snapshot)).instances == {"A100": 2}
+    assert only(planned(snapshot)).instances == of_types({"A100": 2})
 
 
 def test_bad_input_refuses_the_service_and_leaves_its_neighbours_alone() -> None:
@@ -147,7 +147,7 @@ def test_bad_input_refuses_the_service_and_leaves_its_neighbours_alone() -> None
     assert first.refusal is not None
     assert first.refusal.code == "BadInput"
     assert "request rate nan" in first.refusal.words
-    assert second.instances == {"A100": 1}
+    assert second.instances == of_types({"A100": 1})
 
 
 def test_a_bad_profile_refuses_the_services_of_its_model_alone() -> None:
@@ -158,7 +158,7 @@ def test_a_bad_profile_refuses_the_services_of_its_model_alone() -> None:
 
     assert first.refusal is not None
     assert "throughput at input ≤ 100, output ≤ 50 tokens is -1.0" in first.refusal.words
-    assert second.instances == {"A100": 1}
+    assert second.instances == of_types({"A100": 1})
 
 
 def test_without_work_for_the_solver_every_service_is_still_planned_within_the_stock() -> None:
@@ -173,7 +173,7 @@ def test_without_work_for_the_solver_every_service_is_still_planned_within_the_s
 
     assert all(s.refusal is None for s in plan.services)
     for name, count in {"A100": 12, "H100": 8}.items():
-        assert sum(s.instances.get(name, 0) for s in plan.services) <= count
+        assert sum(s.instances.get(InstanceType(name), 0) for s in plan.services) <= count
 
 
 def test_two_services_of_one_name_are_both_refused() -> None:
@@ -194,9 +194,11 @@ def test_spot_prices_count_only_for_services_that_take_them() -> None:
 
 def test_a_service_keeps_to_the_types_it_allows() -> None:
     profiles = [profile("A100", ((1,),)), profile("H100", ((1,),))]
-    snapshot = fleet([service(gpu_types=("H100",), replicas={"A100": 1})], profiles, prices={"A100": 1.0, "H100": 9.0})
+    snapshot = fleet(
+        [service(gpu_types=("H100",), replicas=of_types({"A100": 1}))], profiles, prices={"A100": 1.0, "H100": 9.0}
+    )
 
-    assert planned(snapshot).actions == (Scale("ns/chat", {"A100": 0, "H100": 1}),)
+    assert planned(snapshot).actions == (Scale("ns/chat", of_types({"A100": 0, "H100": 1})),)
 
 
 def test_what_the_stock_does_not_hold_for_all_goes_by_priority() -> None:
@@ -208,7 +210,7 @@ def test_what_the_stock_does_not_hold_for_all_goes_by_priority() -> None:
     assert first.refusal is not None
     assert first.refusal.code == "InventoryShort"
     assert dict(first.refusal.figures) == {"A100": 1.0}
-    assert second.instances == {"A100": 2}
+    assert second.instances == of_types({"A100": 2})
 
 
 def test_stock_is_what_schedulable_nodes_have_free_and_what_the_services_hold() -> None:
@@ -287,7 +289,7 @@ def test_a_wide_instance_costs_all_its_gpus_and_needs_them_on_one_node() -> None
     short = fleet([service(rate=4.0)], [wide], nodes)
 
     # 7 devices, but b's third stands alone: 2 + 1 instances of two.
-    assert only(planned(fits)).instances == {"A100": 3}
+    assert only(planned(fits)).instances == {InstanceType("A100", 2): 3}
     assert only(planned(fits)).cost_per_hour == pytest.approx(6.0)
     refusal = only(planned(short)).refusal
     assert refusal is not None

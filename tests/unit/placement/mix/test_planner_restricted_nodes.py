@@ -1,5 +1,6 @@
 """The mix where services are restricted to some of the nodes: the stock of each, alone and together with others."""
 
+from cli.printing.plan_figures import named
 from cluster.actions import Scale
 from cluster.nodes import Taint
 from cluster.plans import Plan
@@ -7,7 +8,7 @@ from cluster.snapshot import Snapshot
 from cluster.workloads import ModelService, Requirement, Toleration
 from placement.mix.planner import plan_mix
 from tests.builders.fleet import Node, node, pod, world
-from tests.builders.mix import ample, profile, service
+from tests.builders.mix import ample, of_types, profile, service
 
 
 def zoned(name: str, rate: float, *zones: str, **rest: object) -> ModelService:
@@ -29,7 +30,7 @@ def planned(snapshot: Snapshot) -> Plan:
 
 
 def scaled(plan: Plan) -> dict[str, dict[str, int]]:
-    return {each.service: dict(each.instances) for each in plan.actions if isinstance(each, Scale)}
+    return {each.service: named(each.instances) for each in plan.actions if isinstance(each, Scale)}
 
 
 def refusals(plan: Plan) -> dict[str, str]:
@@ -107,7 +108,7 @@ def test_the_note_on_a_stock_that_binds_names_the_nodes() -> None:
     plan = planned(snapshot)
     (mine,) = [each for each in plan.services if each.service == "ns/x"]
 
-    assert mine.instances == {"A100": 1, "H100": 1}
+    assert mine.instances == of_types({"A100": 1, "H100": 1})
     assert [note.words for note in mine.notes if note.code == "StockBinds"] == [
         "all 1 A100 on nodes for ns/x are used; 1 more would save 3.00 $/h"
     ]

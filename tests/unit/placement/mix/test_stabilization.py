@@ -8,15 +8,16 @@ import pytest
 from cluster.actions import Scale
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
+from cluster.workloads import InstanceType
 from placement.mix.planner import plan_mix
 from placement.mix.stabilization import held
 from tests.builders.fleet import node, world
-from tests.builders.mix import ample, profile, service
+from tests.builders.mix import ample, of_types, profile, service
 
 
 def fleet(rate: float, replicas: Mapping[str, int], scaled_at_s: float | None, at_s: float = 1000.0) -> Snapshot:
     """A100s serve 10 requests/s for 3 $/h, L4s 2 requests/s for 1 $/h."""
-    wanted = service("ns/chat", rate=rate, replicas=replicas, scaled_at_s=scaled_at_s)
+    wanted = service("ns/chat", rate=rate, replicas=of_types(replicas), scaled_at_s=scaled_at_s)
     nodes = [node("a", gpus=8, gpu_type="A100"), node("l", gpus=8, gpu_type="L4")]
     profiles = [profile("A100", [[10.0]]), profile("L4", [[2.0]])]
     return world(nodes, services=[wanted], profiles=profiles, prices={"A100": 3.0, "L4": 1.0}, at_s=at_s)
@@ -30,16 +31,19 @@ def planned(snapshot: Snapshot, hold_s: float = 300.0) -> Plan:
 def test_a_cheaper_mix_waits_until_the_hold_is_over() -> None:
     # 4 requests/s need two L4s (2 $/h); one A100 (3 $/h) serves them, too.
     assert planned(fleet(4.0, {"A100": 1}, scaled_at_s=701.0)).actions == ()
-    assert planned(fleet(4.0, {"A100": 1}, scaled_at_s=700.0)).actions == (Scale("ns/chat", {"A100": 0, "L4": 2}),)
+    assert planned(fleet(4.0, {"A100": 1}, scaled_at_s=700.0)).actions == (
+        Scale("ns/chat", of_types({"A100": 0, "L4": 2})),
+    )
 
 
 def test_what_is_held_says_what_runs_and_how_to_route_to_it() -> None:
     (chat,) = planned(fleet(4.0, {"A100": 1}, scaled_at_s=999.0)).services
 
-    assert chat.instances == {"A100": 1}
+    assert chat.instances == of_types({"A100": 1})
     assert chat.cost_per_hour == pytest.approx(3.0)
     assert chat.routing is not None
-    assert dict(zip(chat.routing.gpu_types, chat.routing.weight[0, 0], strict=True))["A100"] == pytest.approx(1.0)
+    weights = dict(zip(chat.routing.instance_types, chat.routing.weight[0, 0], strict=True))
+    assert weights[InstanceType("A100")] == pytest.approx(1.0)
     assert chat.notes[0].code == "Held"
 
 

@@ -8,7 +8,7 @@ import pytest
 from cluster.demand import LengthGrid
 from placement.mix.validation import mix_mistakes
 from tests.builders.fleet import world
-from tests.builders.mix import demand, profile, service
+from tests.builders.mix import demand, of_types, profile, service
 
 GOOD = world([], services=[service()], profiles=[profile("A100", ((1,),))], prices={"A100": 1.0})
 
@@ -72,7 +72,7 @@ def test_bucket_edges_rise() -> None:
 
 
 def test_all_mistakes_are_reported_at_once() -> None:
-    wrong = service(headroom_share=1.0, slice_factor=0, replicas={"A100": -1})
+    wrong = service(headroom_share=1.0, slice_factor=0, replicas=of_types({"A100": -1}))
     negative = replace(GOOD.gpu_types[0], inventory=-1)
 
     assert len(said(services=(wrong,), gpu_types=(negative,)).splitlines()) == 4
