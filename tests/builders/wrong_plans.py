@@ -14,6 +14,7 @@ from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, IdleClaim, ModelService
 from tests.builders.fleet import GIB, Node, Pod, node, pod, world
+from tests.builders.mix import of_types
 from tests.builders.power import Device, Domain, power_table
 
 WHY = Reason("Test", "because")
@@ -92,7 +93,7 @@ def sound(chance: Random) -> tuple[Content, Plan]:
         nodes, pods, (Gang("gang", members),), (IdleClaim("claim", ("claimant",), 0.0, "holder"),), ("service",)
     )
     phases = [
-        phase("scale", Scale("service", {"A100": chance.randint(0, 3)})),
+        phase("scale", Scale("service", of_types({"A100": chance.randint(0, 3)}))),
         phase("release", ReleaseClaim("claim"), Bind("taker", "claimed", (last,))),
         phase("make room", Evict("victim", "room"), Bind("heir", "room", (0,))),
         phase("move", Move("mover", "old", "new", tuple(range(gpus)))),
@@ -242,9 +243,9 @@ BREAKERS: Mapping[type[Action], Mapping[str, Callable[[Random], Wrong]]] = {
         **{f"moves a pod to {rule}": partial(_move, make) for rule, make in SEATS.items()},
     },
     Scale: {
-        "scales a service that does not exist": _alone(Scale("ghost", {"A100": 1}), "NotFound"),
+        "scales a service that does not exist": _alone(Scale("ghost", of_types({"A100": 1})), "NotFound"),
         "scales a service below zero": lambda chance: Wrong(
-            Scale("other", {"A100": 1, "H100": -chance.randint(1, 9)}),
+            Scale("other", of_types({"A100": 1, "H100": -chance.randint(1, 9)})),
             "NegativeInstances",
             Content(services=("other",)),
         ),

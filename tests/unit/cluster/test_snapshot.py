@@ -86,7 +86,7 @@ def test_scaling_down_removes_pending_instances_first_and_then_the_newest() -> N
         services=[service],
     )
 
-    left = [list(seen.after([Scale("ns/chat", {"A100": count})]).pods.names) for count in (2, 1)]
+    left = [list(seen.after([Scale("ns/chat", of_types({"A100": count}))]).pods.names) for count in (2, 1)]
 
     assert left == [["old", "new"], ["old"]]
 
