@@ -83,7 +83,8 @@ class Packer:
         self._version = policy.version
         self._all = np.arange(len(nodes), dtype=np.int64)
         self._keys = lru_cache(maxsize=4096)(lambda shape: (policy.rating_key(shape), filters_of(shape)))
-        self._eligible = lru_cache(maxsize=512)(NodeFilter(nodes, gpu_type_names).eligible)
+        self.filter = NodeFilter(nodes, gpu_type_names)
+        self._eligible = lru_cache(maxsize=512)(self.filter.eligible)
 
     @classmethod
     def of(cls, snapshot: Snapshot, policy: Policy, rank: IntArray | None = None) -> "Packer":
