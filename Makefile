@@ -119,6 +119,7 @@ bench-observe: $(READY) ## Seeing a live cluster: time per look, memory of what 
 .PHONY: bench-brain
 bench-brain: $(READY) ## The brain on Ray: handing over, memory, start, time to a plan; 200 plans beside inline's
 	$(BIN)/python -m benchmarks.brain
+	$(BIN)/python -m benchmarks.fallback
 
 .PHONY: chaos
 chaos: $(READY) ## Kill and freeze the brain, its planners, nodes and head while it plans; recovery times (4 minutes)

@@ -21,7 +21,7 @@ from cluster.snapshot import Snapshot
 from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch
 from placement.batch.lp.columns import Memory
 from placement.batch.problem_builder import batch_of
-from placement.batch.proposal import proposed
+from placement.batch.proposal import proposed, reason_of
 
 PODS_PER_NODE = 10
 CHURN_SHARE = 0.02
@@ -92,7 +92,7 @@ def measured(
     first = with_batch(fleet(pods // PODS_PER_NODE, asks), pods, seed, asks)
     haste_s, hasty = _timed(first, Memory(), "best-fit", times=7)
     cold_s, cold = _timed(first, Memory(), "columns")
-    as_plan_s, _ = timed(lambda: proposed(first, cold.seats, cold))
+    as_plan_s, _ = timed(lambda: proposed(first, cold.seats, reason_of(cold)))
     warm_s, gaps, seen, memory = [], [], first, cold.memory
     for turn in range(churns):
         seen = churned(seen, CHURN_SHARE, 1000 * seed + turn, asks)

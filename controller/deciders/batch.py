@@ -6,14 +6,17 @@ from dataclasses import replace
 import numpy as np
 
 from cluster.plans import Plan
+from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.deciders.memory import Memory
+from placement.batch.deal_by_priority import dealt_by_priority
+from placement.batch.gang_topology import all_seats
 from placement.batch.headroom import within_headroom
 from placement.batch.ladder import BatchSettings, plan_batch, seated
-from placement.batch.proposal import certified, proposed, seats_to_keep
+from placement.batch.proposal import DEALT_BY_PRIORITY, certified, proposed, reason_of, seats_to_keep
 from placement.budget import Budget
 from placement.engine.packer import Packer
-from placement.packing.planner import pack
+from placement.packing.planner import NO_TURN, pack
 
 
 def pack_batch(
@@ -39,8 +42,25 @@ def pack_batch(
     powered, without = within_headroom(snapshot, plan.seats)
     plan = replace(plan, seats=powered, waiting=np.union1d(plan.waiting, without))
     seats = seats_to_keep(snapshot, plan, preempt=preempt)
-    whole = proposed(snapshot, seats, plan)
+    whole = proposed(snapshot, seats, reason_of(plan))
     after = seated(snapshot, seats)
     if len(after.pods.pending):
-        whole = whole.joined(pack(after, packer(after), budget, preempt=preempt))
+        packed = pack(after, packer(after), budget, preempt=preempt)
+        whole = whole.joined(_with_unserved(after, packed, settings))
     return certified(snapshot, whole, plan, settings.price, budget.clock() - began_s)
+
+
+def _with_unserved(snapshot: Snapshot, packed: Plan, settings: BatchSettings) -> Plan:
+    """The plan of packing, with placements for the pods that its budget had no turn for."""
+    no_turn = {reason.code for reason in NO_TURN.values()}
+    unserved = {each.workload for each in packed.unplaced if each.reason.code in no_turn}
+    if not unserved:
+        return packed
+    pods, after = snapshot.pods, snapshot.after(packed.actions)
+    labels = [f"Gang/{snapshot.gangs[gang].name}" if gang >= 0 else "" for gang in pods.gang.tolist()]
+    waits = [(gang or f"Pod/{name}") in unserved for gang, name in zip(labels, pods.names, strict=True)]
+    among = np.array(waits, dtype=np.bool_) & (after.pods.node == PENDING) & (pods.node == PENDING)
+    seats = all_seats(tuple(dealt_by_priority(after, among, settings)))
+    served = {labels[row] or f"Pod/{pods.names[row]}" for row in seats.row.tolist()}
+    unplaced = tuple(each for each in packed.unplaced if each.workload not in served)
+    return replace(packed, unplaced=unplaced).joined(proposed(after, seats, DEALT_BY_PRIORITY))

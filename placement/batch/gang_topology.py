@@ -47,13 +47,18 @@ def gangs_with_a_place(snapshot: Snapshot, among: BoolArray) -> list[int]:
     pods = snapshot.pods
     waiting = np.unique(pods.gang[among & (pods.gang >= 0)]).tolist()
     bound = [g for g in waiting if snapshot.gangs[g].within or snapshot.gangs[g].prefer_within]
-    return sorted(bound, key=lambda g: (-gang_priority(snapshot, g), -int((pods.gang == g).sum()), g))
+    priority = gang_priorities(snapshot)
+    members = np.bincount(pods.gang[pods.gang >= 0], minlength=len(snapshot.gangs))
+    return sorted(bound, key=lambda g: (-int(priority[g]), -int(members[g]), g))
 
 
-def gang_priority(snapshot: Snapshot, gang: int) -> int:
-    """Priority of a gang: that of its most important member, or its own."""
-    wanted = snapshot.gangs[gang].priority
-    return max(wanted, int(snapshot.pods.priority[snapshot.pods.gang == gang].max(initial=wanted)))
+def gang_priorities(snapshot: Snapshot) -> IntArray:
+    """Priority of each gang: that of its most important member, or its own. Shape (gangs,)."""
+    pods = snapshot.pods
+    priority = np.array([gang.priority for gang in snapshot.gangs], dtype=np.int64)
+    members = pods.gang >= 0
+    np.maximum.at(priority, pods.gang[members], pods.priority[members])
+    return priority
 
 
 def seat_near(snapshot: Snapshot, batch: Batch, table: Table, gangs: Sequence[int], among: BoolArray) -> Seats:

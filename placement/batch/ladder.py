@@ -141,15 +141,17 @@ def plan_batch(
     settings: BatchSettings,
     *,
     rung: Rung | None = None,
+    among: BoolArray | None = None,
     dealt: Pools = one_pool,
     pricers: Pricers = price_in_turn,
 ) -> BatchPlan:
     """Cheapest placements for all pending pods that can start, in dollars per hour.
 
-    rung: the highest stage to run; None: the one that fits `settings.within_s`. dealt: kinds that are priced together;
+    rung: the highest stage to run; None: the one that fits `settings.within_s`. among: the pods to plan for, shape
+    (pods,); None: all that are pending. dealt: kinds that are priced together;
     their division changes the work of each worker, not the result.
     """
-    batch, startable = _question(snapshot, settings.price)
+    batch, startable = _question(snapshot, settings.price, among)
     if not len(batch.shapes):
         return BatchPlan(no_seats(), snapshot.pods.pending, startable, PlanCost(0.0, 0.0), 0.0, "best-fit", 0, memory)
     highest = rung or rung_for(batch, settings.within_s)
@@ -225,9 +227,11 @@ def _columns_of(batch: Batch, tables: Sequence[Table]) -> Columns:
     return distinct(np.concatenate(patterns), np.concatenate(kinds))
 
 
-def _question(snapshot: Snapshot, price: HostPrice) -> tuple[Batch, BoolArray]:
+def _question(snapshot: Snapshot, price: HostPrice, among: BoolArray | None) -> tuple[Batch, BoolArray]:
     """Problem of the pending pods that some plan could start, and these pods, shape (pods,)."""
     complete = complete_gangs(snapshot)
+    if among is not None:
+        complete &= among
     batch = batch_of(snapshot, price, complete)
     startable = startable_pods(snapshot, batch, complete)
     return batch if (startable == complete).all() else batch_of(snapshot, price, startable), startable

@@ -6,7 +6,7 @@ from cluster.arrays import BoolArray, IntArray
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from placement.batch.assignment_table import Table
-from placement.batch.gang_topology import Seats, all_seats, gang_priority
+from placement.batch.gang_topology import Seats, all_seats, gang_priorities
 
 
 def seat_pods(snapshot: Snapshot, table: Table, among: BoolArray) -> Seats:
@@ -41,7 +41,8 @@ def _chosen(snapshot: Snapshot, table: Table, rows: IntArray, classes: IntArray)
     gang = pods.gang[rows]
     running = np.bincount(pods.gang[(pods.gang >= 0) & (pods.node != PENDING)], minlength=len(snapshot.gangs))
     members = {g: np.flatnonzero(gang == g) for g in np.unique(gang[gang >= 0]).tolist()}
-    rank = {g: gang_priority(snapshot, g) for g in members}
+    priority = gang_priorities(snapshot)
+    rank = {g: int(priority[g]) for g in members}
     single = np.flatnonzero(gang < 0)
     seated = np.zeros(len(rows), dtype=np.bool_)
     levels = sorted({*rank.values(), *np.unique(pods.priority[rows[single]]).tolist()}, reverse=True)

@@ -55,14 +55,23 @@ def _could_start(snapshot: Snapshot, rows: IntArray, *, preempt: bool) -> IntArr
     return np.array([pods.shapes[pods.shape[row]] in starts for row in rows.tolist()], dtype=np.bool_)
 
 
-def proposed(snapshot: Snapshot, seats: Seats, plan: BatchPlan) -> Plan:
-    """Binds of these placements, each gang's as a whole phase."""
-    pods, names = snapshot.pods, snapshot.nodes.names
-    reason = Reason(
+DEALT_BY_PRIORITY = Reason(
+    "DealtByPriority", "best fit among the pods of its priority: the work for pods one by one was used up"
+)
+
+
+def reason_of(plan: BatchPlan) -> Reason:
+    """Reason of every placement of a batch."""
+    return Reason(
         "LeastBatchCost",
         f"part of the cheapest known plan for all pending pods (planner stage {plan.rung})",
         {"usd_per_hour": plan.cost.node_usd, "bound_usd_per_hour": plan.cost.node_bound_usd(plan.bound_usd)},
     )
+
+
+def proposed(snapshot: Snapshot, seats: Seats, reason: Reason) -> Plan:
+    """Binds of these placements, each gang's as a whole phase."""
+    pods, names = snapshot.pods, snapshot.nodes.names
     order = np.argsort(seats.row, kind="stable")
     gangs: dict[int, list[Step]] = {}
     singles: list[Step] = []

@@ -36,11 +36,18 @@ def startable_pods(snapshot: Snapshot, batch: Batch, among: BoolArray) -> BoolAr
     fits: BoolArray = among & possible[_classes(snapshot, batch)[snapshot.pods.shape]]
     whole = fits.copy()
     places = _Places(snapshot, batch)
-    for gang in np.unique(snapshot.pods.gang[among & (snapshot.pods.gang >= 0)]).tolist():
-        members = snapshot.pods.gang == gang
-        if not places.hold(gang, members, fits & members):
-            whole &= ~members
+    for gang, members in members_of_gangs(snapshot, np.unique(snapshot.pods.gang[among])):
+        if not places.hold(gang, members, members[fits[members]]):
+            whole[members] = False
     return whole
+
+
+def members_of_gangs(snapshot: Snapshot, gangs: IntArray) -> Iterator[tuple[int, IntArray]]:
+    """(gang, rows of its members in table order) for each of these gangs; -1 is none."""
+    order = np.argsort(snapshot.pods.gang, kind="stable")
+    sorted_gangs = snapshot.pods.gang[order]
+    for gang in gangs[gangs >= 0].tolist():
+        yield gang, order[slice(*np.searchsorted(sorted_gangs, (gang, gang + 1)))]
 
 
 def _classes(snapshot: Snapshot, batch: Batch) -> IntArray:
@@ -71,10 +78,14 @@ class _Places:
         self._copies: dict[int, IntArray] = {}
         self._answers: dict[object, bool] = {}
 
-    def hold(self, gang: int, members: BoolArray, fitting: BoolArray) -> bool:
-        """Whether the gang's fitting members are enough, and some domain might hold as many as must start."""
+    def hold(self, gang: int, members: IntArray, fitting: IntArray) -> bool:
+        """Whether the gang's fitting members are enough, and some domain might hold as many as must start.
+
+        members, fitting: rows of pods.
+        """
         wanted, pods = self.snapshot.gangs[gang], self.snapshot.pods
-        running = pods.node[members & (pods.node != PENDING)]
+        running = pods.node[members]
+        running = running[running != PENDING]
         need = max(1, wanted.min_members - len(running))
         counts = np.bincount(self.class_of[pods.shape[fitting]], minlength=len(self.batch.shapes))
         number = self._numbers(wanted.within)

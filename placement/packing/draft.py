@@ -90,11 +90,10 @@ def effective_priority(snapshot: Snapshot) -> IntArray:
     Otherwise a gang could preempt its own members, and be preempted by them, without end. Shape (pods,).
     """
     pods = snapshot.pods
-    priority = pods.priority.copy()
-    for index, gang in enumerate(snapshot.gangs):
-        members = pods.gang == index
-        priority[members] = max(gang.priority, int(pods.priority[members].max(initial=gang.priority)))
-    return priority
+    of_gang = np.array([*(gang.priority for gang in snapshot.gangs), 0], dtype=np.int64)
+    members = pods.gang >= 0
+    np.maximum.at(of_gang, pods.gang[members], pods.priority[members])
+    return np.where(members, of_gang[pods.gang], pods.priority)
 
 
 def members_running(draft: Draft, gang: int) -> list[int]:

@@ -6,15 +6,17 @@ from dataclasses import dataclass
 
 import pytest
 
+from benchmarks.plan_cases import fleet, odd_asks, with_batch
 from cluster.actions import Bind
 from cluster.snapshot import Snapshot
 from controller.brain.circuit_breaker import FAILURES
 from controller.brain.fake_brain import FakeBrain, Mood
 from controller.brain.inline import InlineBrain
-from controller.brain.remote import RayBrain
+from controller.brain.remote import LATE_S, RayBrain, late_decisions
 from controller.brain.session import SILENT_S
 from controller.brain.supervisor import PATIENCE_S, Link
 from controller.deciders.decisions import Decisions
+from controller.deciders.pipeline import PlanRequest, planned
 from controller.ports import PLANNED_LOCALLY
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
@@ -268,3 +270,13 @@ def test_a_replica_that_stands_by_keeps_no_brain(bench: Bench) -> None:
     bench.is_up()
     assert bench.peer.opened == 2
     assert not bench.brain.standing.losses
+
+
+def test_a_plan_past_the_deadline_places_every_pod_that_fits() -> None:
+    """1,500 pods on 2,000 nodes: one by one, half a second of work examines nodes for some hundreds of them."""
+    asks = odd_asks(1)
+    waiting = with_batch(fleet(2000, asks), 1500, 1, asks)
+
+    plan = planned(waiting, PlanRequest(late_decisions(Decisions()), LATE_S, clock=lambda: 0.0))
+
+    assert binds(plan) == 1500
