@@ -1,7 +1,8 @@
 """The node agent keeps its devices within a lease, and at their floor without one, whatever else fails."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 from nodeagent.agent import Agent
 from nodeagent.rules import AgentRules
 from nodeagent.state_file import read_record
+from power.devices.backend import DeviceError, DeviceReading
 from power.devices.fake_devices import FakeDevice, FakeDevices
 from power.leases.messages import Keys, Lease, Refusal, Report, node_secret, opened, sealed
 from tests.clock import HandClock
+from tests.until import until_async
 
 FLEET = b"a secret of the fleet, long enough"
 KEYS = Keys("k", {"k": node_secret(FLEET, "n1")})
@@ -406,5 +409,84 @@ def test_out_of_band_no_burst_is_used_whatever_the_lease_allows(tmp_path: Path) 
             report = await node.passes(1.0)
 
         assert {limit_w for _, limit_w in node.devices.orders} == {350.0, 400.0}
+
+    lived(story)
+
+
+def test_a_lease_that_ends_ends_a_burst_without_a_look_at_the_devices(tmp_path: Path) -> None:
+    async def story() -> None:
+        node = Node(tmp_path, gpu(wants_w=lambda _: 100.0))
+        await node.agent.start()
+        report = await node.looks()
+        for _ in range(400):
+            node.agent.hear(node.lease(report, {"g": 400.0}, burst_j={"g": 500.0}))
+            report = await node.passes(1.0)
+        bursting_w = node.devices.orders[-1][1]
+        node.clock.now_s += 11.0
+
+        await node.agent.turn(looks=False)
+
+        assert bursting_w == 700.0
+        assert node.devices.orders[-1] == ("g", 250.0)
+
+    lived(story)
+
+
+def test_the_agent_acts_when_its_lease_ends_not_at_its_next_look(tmp_path: Path) -> None:
+    async def story() -> None:
+        clock, device, said = asyncio.get_running_loop().time, gpu(), list[bytes]()
+        agent = Agent(
+            *("n1", "life", "boot", FakeDevices([device], clock), tmp_path / "record", AgentRules(period_s=3600.0)),
+            *(clock, lambda: KEYS, said.append),
+        )
+        stop = asyncio.Event()
+        await agent.start()
+        running = asyncio.create_task(agent.run(stop))
+        await until_async(lambda: bool(said), "the first report")
+        report = opened(Report, said[-1], KEYS, "n1")
+        assert isinstance(report, Report)
+        about = {"node": "n1", "life": "life", "echo_s": report.sent_s, "epoch": 1, "sequence": 1, "issued_s": 5.0}
+        ends_s = clock() - report.sent_s + 0.5
+        lease = Lease(**about, for_s=ends_s, caps_w={"g": 600.0}, safe_w={"g": 250.0})  # type: ignore[arg-type]
+
+        agent.hear(sealed(lease, KEYS, "n1"))
+        await until_async(lambda: device.enforced_w(clock()) == 600.0, "the lease is in force")
+        await until_async(lambda: device.enforced_w(clock()) == 250.0, "the floor", within_s=10.0)
+
+        stop.set()
+        await running
+        agent.close()
+
+    lived(story)
+
+
+class Unreadable(RecordingDevices):
+    """Devices that take every limit, and cannot be read any more from some moment on."""
+
+    is_readable = True
+
+    def read(self) -> Mapping[str, DeviceReading | DeviceError]:
+        found = super().read()
+        if self.is_readable:
+            return found
+        return {uuid: replace(each, limit_w=None) for uuid, each in found.items() if isinstance(each, DeviceReading)}
+
+
+def test_a_limit_that_was_not_read_back_is_not_restored(tmp_path: Path) -> None:
+    async def story() -> None:
+        node = Node(tmp_path, gpu())
+        devices = node.devices = Unreadable([gpu()], node.clock)
+        rules = AgentRules(period_s=0.01, restore_s=0.02)
+        node.agent = Agent(
+            *("n1", "life-1", "boot-1", devices, tmp_path / "record", rules, node.clock, lambda: KEYS),
+            node.said.append,
+        )
+        await node.agent.start()
+        await node.looks()
+        devices.is_readable = False
+
+        await node.agent.restore()
+
+        assert {uuid: each.limit_w for uuid, each in read_record(tmp_path / "record").previous.items()} == {"g": 700.0}
 
     lived(story)

@@ -244,3 +244,28 @@ def test_the_nodes_name_comes_from_outside_the_file(tmp_path: Path) -> None:
     path.write_text("node: other\n")
 
     assert read_settings(path, "n1").node == "n1"
+
+
+class Backlog:
+    """A connection of which so many bytes are still to be sent, with what is written on it."""
+
+    def __init__(self, waiting: int) -> None:
+        self.waiting, self.written = waiting, list[bytes]()
+        self.transport = self
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+
+@pytest.mark.parametrize(("waiting", "is_sent"), [(0, True), (1, False)])
+def test_a_report_is_dropped_while_an_older_one_waits_to_be_sent(waiting: int, *, is_sent: bool) -> None:
+    """Reports of a stalled connection would arrive in a burst, minutes old, and fill the memory meanwhile."""
+    link, line = Link("n1", "127.0.0.1", 1, lambda _: None, chance()), Backlog(waiting)
+    link._writer = line  # type: ignore[assignment]
+
+    link.say(b"report")
+
+    assert line.written == ([framed(b"report")] if is_sent else [])

@@ -177,3 +177,53 @@ def test_two_nodes_do_not_knock_at_the_same_moment() -> None:
 
     assert rests[0] != rests[1]
     assert all(10.0 <= rest <= 12.5 for rest in rests)
+
+
+def test_a_higher_limit_counts_while_its_request_is_under_way() -> None:
+    """It may be in force before the answer arrives."""
+    far = Far()
+    far.bmc.limits_w["GPU_0"] = 300.0
+    far.passes(5.0)
+    far.passes(50.0)
+    counted: list[float | None] = []
+    far.bmc.on_patch = lambda: counted.append(far.limit_w())
+
+    far.band.set_limit("uuid-GPU_0", 600.0)
+    far.band.send_due()
+
+    assert counted == [600.0]
+
+
+def test_a_reading_from_before_a_limit_was_set_says_nothing_about_it() -> None:
+    """It was under way while the limit was set, and is delivered afterwards."""
+    far = Far()
+    far.bmc.limits_w["GPU_0"] = 300.0
+    far.passes(5.0)
+    far.passes(50.0)
+    far.band.set_limit("uuid-GPU_0", 600.0)
+    far.band.send_due()
+
+    far.bmc.limits_w["GPU_0"] = 300.0
+    far.band.poll()  # at the instant of the answer: read no later than that
+    far.bmc.limits_w["GPU_0"] = 600.0
+    far.clock.now_s += 41.0
+
+    far.band.poll()
+    assert far.limit_w() == 600.0
+    assert far.patches() == 1
+    far.band.send_due()
+    assert far.patches() == 1, "it is set already"
+
+
+def test_limits_are_lowered_before_others_are_raised() -> None:
+    """Each request takes seconds; until it is answered the power that is to be raised is still drawn elsewhere."""
+    far = Far()
+    far.bmc.limits_w["GPU_0"] = 300.0
+    far.passes(5.0)
+    far.band.set_limit("uuid-GPU_0", 600.0)
+    far.band.set_limit("uuid-GPU_1", 400.0)
+
+    far.band.send_due()
+
+    patched = [path.split("/")[-2] for method, path in far.bmc.asked if method == "PATCH"]
+    assert patched == ["GPU_1", "GPU_0"]

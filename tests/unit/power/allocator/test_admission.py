@@ -79,3 +79,29 @@ def test_the_low_class_gives_first_and_what_that_costs_is_said() -> None:
     assert tightest(allocator, state).tolist() == [0, 0]  # the row, the only limit
     # about 220 of 400 W while computing prompts
     assert 0.4 < speed_at(allocator, 1, 2, float(state.book.cap_w[1]), float(state.need_w[1])) < 0.7
+
+
+def test_other_loads_of_a_domain_count_beside_the_floors() -> None:
+    objections = objections_to_floors(tree_of(row_of(PAIR, 400.0, other_w=30.0)))
+
+    assert objections["row"].figures["over_w"] == 30.0
+
+
+def test_a_device_that_opted_out_is_admitted_at_its_highest_limit() -> None:
+    pair = [replace(PAIR[0], managed=False), PAIR[1]]
+
+    assert objections_to_floors(tree_of(row_of(pair, 590.0)))["row"].figures["over_w"] == 10.0  # 400 + 200
+    assert objections_to_floors(tree_of(row_of(pair, 600.0))) == {}
+
+
+def test_the_measured_spike_is_left_free() -> None:
+    allocator, state = after(1000.0, (300.0, 250.0))
+    rises = replace(state, spikes=replace(state.spikes, spike_w=np.array([70.0])))
+
+    assert headroom_w(allocator, rises)["row"] == 380.0
+
+
+def test_metered_power_that_no_device_accounts_for_is_not_free() -> None:
+    allocator, state = after(1000.0, (300.0, 250.0))
+
+    assert headroom_w(allocator, state, np.array([100.0]))["row"] == 350.0

@@ -171,3 +171,16 @@ def test_where_all_needs_fit_the_short_way_grants_what_pouring_would(seed: int) 
     assert short_w is None or short_w == pytest.approx(poured_w)
     needed_w = float((1.03 * np.where(phase == PHASE_IDLE, 100.0 + need_w - 200.0, need_w)).sum())
     assert (short_w is None) == (needed_w > float(room_w[0] - 100.0))
+
+
+def test_who_claims_a_limit_that_no_device_has_is_found_by_what_it_draws() -> None:
+    """Its lease counts no higher than the limit without any lease, however high a limit it reports."""
+    account, burst_j = fresh_account(), burst_of(tree(), 1.0)
+    found: BoolArray = np.zeros(4, dtype=np.bool_)
+    for at_s in np.arange(0.0, 120.0, 2.0):
+        seen = readings(float(at_s), np.array([700.0, LEASE_W, LEASE_W, LEASE_W]))
+        lies = replace(seen, cap_w=np.array([10_000.0, LEASE_W, LEASE_W, LEASE_W]))
+        account, now = counted(account, tree(), RULES, burst_j, lies)
+        found |= now
+
+    assert found.tolist() == [True, False, False, False]

@@ -1,6 +1,6 @@
 """A BMC as a state machine: two accelerators, entity tags, limits taken or ignored, and silence."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,8 @@ class FakeBmc:
     ignores_limits: bool = False
     """Answers 204 and changes nothing."""
     asked: list[tuple[str, str]] = field(default_factory=list)
+    on_patch: Callable[[], None] = lambda: None
+    """Called when a limit has been taken, before it is answered."""
 
     def __call__(
         self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
@@ -43,6 +45,7 @@ class FakeBmc:
         if not self.ignores_limits:
             self.limits_w[path.split("/")[-2]] = float(wanted)
         self.etag += 1
+        self.on_patch()
         return 204, {}, None
 
     def _resource(self, path: str) -> Any:

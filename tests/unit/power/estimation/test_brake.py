@@ -141,3 +141,29 @@ def test_all_whom_leases_hold_back_together_burst_no_further_than_fits_in_watts(
     assert float((to_w - 200.0).sum()) == pytest.approx(40.0)
     assert to_w[:5] == pytest.approx([208.0] * 5)
     assert (to_w[5:] == 200.0).all()
+
+
+def test_a_brake_is_assumed_only_on_the_row_that_was_full() -> None:
+    """Devices of both rows draw far less than usual; only the first row was full."""
+    rows = [Domain(name, 1500.0, kind="row") for name in ("full", "half")]
+    nodes = [Domain(f"n{n}", feeds={"full" if n < 5 else "half": 1.0}, kind="node") for n in range(COUNT)]
+    two = tree_of(power_table(rows + nodes, [Device(f"g{n}", f"n{n}") for n in range(COUNT)]))
+    braked_w, budget_w = np.full(COUNT, BRAKED_W), np.full(2, 1500.0)
+
+    def seen(before: Braking, draw_w: FloatArray, drawn_w: FloatArray, now_s: float) -> Braking:
+        return watched(
+            before,
+            two,
+            draw_w=draw_w,
+            at_work_w=np.full(COUNT, LEASE_W),
+            drawn_w=drawn_w,
+            budget_w=budget_w,
+            let_go_s=6.0,
+            now_s=now_s,
+        )
+
+    before = seen(no_brake(two), np.full(COUNT, LEASE_W), np.array([1500.0, 800.0]), 100.0)
+    after = seen(before, braked_w, np.array([600.0, 600.0]), 110.0)
+
+    assert after.holding.tolist() == [True, False]
+    assert after.under.tolist() == after.slowed.tolist() == [True] * 5 + [False] * 5

@@ -1,6 +1,6 @@
 """Grants in transit: what may still be held, and which devices are late since when."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -92,3 +92,52 @@ def test_who_was_lowered_and_keeps_it_may_hold_no_more_than_the_newest_grant() -
 
     assert world.book.settled
     assert world.book.ceiling_w[0] == world.book.cap_w[0]
+
+
+def lowered() -> Book:
+    """One device that had 400 W, was granted 300 W with number 5, and has confirmed nothing since."""
+    leases = PowerLeases(np.array([400.0]), np.array([400.0]), np.array([4]), np.array([NEVER_S]))
+    yes = np.array([True])
+    book = confirmed(first_book(leases), np.array([4]), yes, yes)
+    return granted(book, np.array([300.0]), np.array([False]), yes, 100.0)
+
+
+def ceiling_w(book: Book, heard: int, *, obeys: bool, keeps: bool) -> float:
+    made = confirmed(book, np.array([heard]), np.array([obeys]), np.array([keeps]))
+    return float(made.ceiling_w[0])
+
+
+def test_a_grant_is_confirmed_by_a_device_that_has_heard_it_and_obeys_it() -> None:
+    book = lowered()
+
+    assert ceiling_w(book, 5, obeys=True, keeps=True) == 300.0
+    assert ceiling_w(book, 4, obeys=True, keeps=True) == 400.0, "it may draw little and raise itself again"
+    assert ceiling_w(book, 5, obeys=False, keeps=False) == 400.0, "its agent has heard it, the device does not keep it"
+
+
+def test_a_device_that_keeps_to_less_without_having_heard_the_grant_may_hold_an_older_one() -> None:
+    """The mark is the first grant that is not yet obeyed: only when it was heard, older grants no longer matter."""
+    yes = np.array([True])
+    twice = granted(lowered(), np.array([250.0]), np.array([False]), yes, 102.0)
+
+    assert ceiling_w(twice, 4, obeys=False, keeps=True) == 400.0
+    assert ceiling_w(twice, 5, obeys=False, keeps=True) == 300.0
+
+
+def test_a_confirmation_never_raises_a_ceiling() -> None:
+    book = replace(lowered(), ceiling_w=np.array([280.0]))
+
+    assert ceiling_w(book, 5, obeys=True, keeps=True) == 280.0
+    assert ceiling_w(book, 5, obeys=False, keeps=True) == 280.0
+
+
+def test_a_grant_that_was_sent_counts_at_once_and_a_lower_one_does_not_lower_the_ceiling() -> None:
+    assert lowered().ceiling_w.tolist() == [400.0]
+    raised = granted(lowered(), np.array([500.0]), np.array([False]), np.array([True]), 101.0)
+    assert raised.ceiling_w.tolist() == [500.0]
+
+
+def test_every_grant_has_a_higher_number() -> None:
+    book = granted(lowered(), np.array([350.0]), np.array([False]), np.array([True]), 101.0)
+
+    assert book.sequence.tolist() == [6]

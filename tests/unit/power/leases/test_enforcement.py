@@ -3,7 +3,15 @@
 import pytest
 
 from power.devices.backend import DeviceReading
-from power.leases.enforcement import mean_draw_w, reading_before
+from power.leases.enforcement import (
+    Bursting,
+    bursting_after,
+    is_in_force,
+    limits_to_set_w,
+    mean_draw_w,
+    orders,
+    reading_before,
+)
 
 
 def reading(at_s: float, energy_j: float | None, draw_w: float = 650.0) -> DeviceReading:
@@ -40,3 +48,36 @@ def test_means_are_taken_over_a_second_however_often_anybody_looks() -> None:
     assert reading_before(looks, 12.4, 1.0) == "look 2"
     assert reading_before(looks[:1], 10.5, 1.0) == "look 0"
     assert reading_before([], 10.0, 1.0) is None
+
+
+def test_a_device_that_was_not_read_is_not_in_force() -> None:
+    assert is_in_force({"a": 300.0}, {"a": 300.0})
+    assert not is_in_force({"a": 300.0, "b": 300.0}, {"a": 300.0})
+    assert not is_in_force({"a": 300.0}, {"a": 302.0})
+
+
+def test_a_device_new_to_bursts_starts_without_credit_and_earns_it() -> None:
+    """Else a restarted agent, or a renewed lease, would give every burst once more."""
+    after = bursting_after(Bursting(), {"a": 100.0}, {"a": 300.0}, {"a": 900.0}, for_s=10.0, credit_back_s=300.0)
+
+    assert after.credit_j == {"a": pytest.approx(30.0)}  # 900 J in 300 s
+    assert after.now == {"a": False}
+
+
+def test_a_device_whose_draw_is_unknown_has_spent_its_credit() -> None:
+    before = Bursting({"a": 900.0}, {"a": True})
+
+    assert bursting_after(before, {}, {"a": 300.0}, {"a": 900.0}, for_s=1.0) == Bursting({"a": 0.0}, {"a": False})
+
+
+def test_only_a_device_that_may_burst_is_set_above_its_lease() -> None:
+    lease_w, highest_w = {"a": 300.0, "b": 300.0}, {"a": 700.0, "b": 700.0}
+
+    assert limits_to_set_w(lease_w, highest_w, Bursting({}, {"a": True, "b": False})) == {"a": 700.0, "b": 300.0}
+
+
+def test_a_device_that_was_not_read_is_set_with_those_that_are_lowered() -> None:
+    lower, higher = orders({"a": 500.0, "b": 300.0, "c": 600.0}, {"b": 400.0, "c": 200.0}, {"c": 200.0})
+
+    assert [order.uuid for order in lower] == ["a", "b"]
+    assert [order.uuid for order in higher] == ["c"]

@@ -94,3 +94,26 @@ def test_a_device_that_no_lease_names_keeps_the_limit_that_was_found() -> None:
     two = replace(HOLDER, devices={**HOLDER.devices, "kept": DeviceLimits(100.0, 400.0, 200.0, 380.0)})
 
     assert limits(leased(two), 101.0)["kept"] == 380.0
+
+
+def test_a_late_copy_of_a_lease_does_not_shorten_it() -> None:
+    renewed = leased(leased(), replace(LEASE, echo_s=105.0), now_s=106.0)
+
+    late = leased(renewed, LEASE, now_s=107.0)
+
+    assert limits(late, 114.9) == {"g1": 300.0}
+
+
+def test_a_lease_of_a_new_epoch_ends_as_it_says_though_the_one_before_lasted_longer() -> None:
+    long = leased(lease=replace(LEASE, for_s=60.0))
+
+    assert limits(leased(long, replace(LEASE, epoch=4, sequence=0)), 111.0) == {"g1": 200.0}
+
+
+def test_the_instant_of_issue_is_on_the_clock_of_the_controller_that_issued_it() -> None:
+    """Reports name it, and the controller derives the age of readings from it."""
+    older = leased(leased(), replace(LEASE, issued_s=4000.0))
+    other = leased(leased(), replace(LEASE, epoch=4, sequence=0, issued_s=10.0))
+
+    assert older.issued_s == 5000.0, "the newest of one controller"
+    assert other.issued_s == 10.0, "another controller's clock may have started later"
