@@ -24,14 +24,19 @@ def decide(share: Snapshot, turn: Turn) -> Plan:
         return Plan()
     if turn.budget.left_s <= 0:
         return Plan(cut_short=(OUT_OF_TIME,))
+    seen = _without_moving_twice(turn.before, share)
     if decisions.planner == "columns":
-        return Plan(phases=_consolidation(turn.before, share, decisions))
-    return Plan(phases=defragmented(share, packer_for(share, decisions), decisions.move_price, decisions.move_share))
+        return Plan(phases=_consolidation(seen, decisions))
+    return Plan(phases=defragmented(seen, packer_for(seen, decisions), decisions.move_price, decisions.move_share))
 
 
-def _consolidation(before: Snapshot, share: Snapshot, decisions: Decisions) -> tuple[Phase, ...]:
-    """Moves that empty nodes. Pods that this plan starts stay where they are."""
-    stays = share.pods.node == before.pods.node
-    seen = replace(share, pods=replace(share.pods, movable=share.pods.movable & stays))
+def _without_moving_twice(before: Snapshot, share: Snapshot) -> Snapshot:
+    """The share in which pods that this plan starts, or restarts on other devices, stay where it puts them."""
+    stays = (share.pods.node == before.pods.node) & (share.pods.devices == before.pods.devices)
+    return replace(share, pods=replace(share.pods, movable=share.pods.movable & stays))
+
+
+def _consolidation(share: Snapshot, decisions: Decisions) -> tuple[Phase, ...]:
+    """Moves that empty nodes."""
     most = int(decisions.move_share * int((share.pods.node != PENDING).sum()))
-    return consolidated(seen, decisions.move_price, decisions.batch.price, most_moves=most)
+    return consolidated(share, decisions.move_price, decisions.batch.price, most_moves=most)
