@@ -24,6 +24,8 @@ LIST: Any = {
         ("{.items[-1].metadata.name}", "b"),
         ("{.items[0:1].metadata.name}", "a"),
         ("{.items[5].metadata.name}", ""),
+        ("{.items[2].metadata.name}", ""),
+        ("{.items[-3].metadata.name}", ""),
         ("{.nothing}", ""),
         ("names: {.items[*].metadata.name}!", "names: a b!"),
         ('{range .items[*]}{.metadata.name}{"\\t"}{.n}{"\\n"}{end}', "a\t1\nb\t2.5\n"),

@@ -280,3 +280,17 @@ def test_a_plan_past_the_deadline_places_every_pod_that_fits() -> None:
     plan = planned(waiting, PlanRequest(late_decisions(Decisions()), LATE_S, clock=lambda: 0.0))
 
     assert binds(plan) == 1500
+
+
+def test_a_trial_that_is_answered_late_does_not_bring_trust_back(bench: Bench) -> None:
+    bench.is_up()
+    bench.fails("mute")
+    bench.peer.mood = "late"
+    bench.brain.plan(seen(), SHORT_S)  # the trial, for which nothing waits
+    until(lambda: len(bench.peer.asked) == 1, "the trial has arrived")
+
+    bench.clock.ahead_s += 10 * SHORT_S
+    bench.peer.let_go.set()
+
+    until(lambda: bench.brain.standing.late == 1, "the late answer came")
+    assert not bench.brain.standing.trusted

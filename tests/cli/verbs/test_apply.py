@@ -1,0 +1,89 @@
+"""`apply`: a client dry run sends nothing, conflicts are not forced unasked, and the exit status tells of refusals."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from cli.inputs.manifest_objects import Manifest, manifests_in
+from cli.main import tonnage
+from cli.verbs.apply import _apply_all
+from controller.kube.errors import Refusal
+from tests.cli.verbs.fake_cluster import FakeConnection, Sent
+
+PATH = "/api/v1/namespaces/ns/configmaps/c"
+CONFLICT = Refusal(409, "Conflict", "Apply failed with 1 conflict")
+
+
+def config(name: str = "c", **metadata: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, **metadata}, "data": {"k": "v"}}
+
+
+@pytest.fixture
+def manifests(tmp_path: Path) -> tuple[Manifest, ...]:
+    (tmp_path / "m.yaml").write_text(yaml.safe_dump_all([config()]), encoding="utf-8")
+    return manifests_in([str(tmp_path / "m.yaml")])
+
+
+def applied(
+    connection: FakeConnection, manifests: tuple[Manifest, ...], dry_run: str = "none", *, force: bool = False
+) -> bool:
+    return asyncio.run(_apply_all(connection.cluster, manifests, None, dry_run, "name", force=force))
+
+
+def test_a_client_dry_run_sends_nothing(manifests: tuple[Manifest, ...]) -> None:
+    connection = FakeConnection()
+
+    assert applied(connection, manifests, "client")
+    assert connection.sent == []
+
+
+def test_a_server_dry_run_stores_nothing(manifests: tuple[Manifest, ...]) -> None:
+    connection = FakeConnection()
+
+    assert applied(connection, manifests, "server")
+    assert [each.query["dryRun"] for each in connection.sent] == ["All"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_fields_of_other_owners_are_taken_over_only_when_asked(manifests: tuple[Manifest, ...], *, force: bool) -> None:
+    connection = FakeConnection()
+
+    assert applied(connection, manifests, force=force)
+    (write,) = connection.sent
+    assert (write.method, write.path) == ("PATCH", PATH)
+    assert write.query.get("force") == ("true" if force else None)
+    assert "dryRun" not in write.query
+
+
+def test_a_refused_manifest_fails_the_verb_and_the_others_are_applied(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text(yaml.safe_dump_all([config("q"), config("c")]), encoding="utf-8")
+
+    def answer(write: Sent) -> Refusal | None:
+        return CONFLICT if write.path.endswith("/q") else None
+
+    connection = FakeConnection(answer=answer)
+
+    assert not applied(connection, manifests_in([str(tmp_path / "m.yaml")]))
+    assert [each.path.rsplit("/", 1)[-1] for each in connection.sent] == ["q", "c"]
+
+
+def test_a_manifest_of_another_namespace_than_the_options_is_an_error_before_anything_is_sent(tmp_path: Path) -> None:
+    manifest = tmp_path / "m.yaml"
+    manifest.write_text(yaml.safe_dump(config(namespace="elsewhere")), encoding="utf-8")
+    connection = FakeConnection()
+
+    with pytest.raises(Exception, match="is in namespace elsewhere, but -n is ns"):
+        asyncio.run(_apply_all(connection.cluster, manifests_in([str(manifest)]), "ns", "none", "name", force=False))
+
+    assert connection.sent == []
+
+
+def test_a_manifest_without_objects_is_wrong_use(tmp_path: Path) -> None:
+    result = CliRunner().invoke(tonnage, ["apply", "-f", str(tmp_path)])
+
+    assert result.exit_code == 2
+    assert "contains no" in result.stderr
