@@ -45,13 +45,17 @@ def with_deployed(
     """The snapshot with each service's replicas read from its Deployments.
 
     A Deployment that is missing, or whose content differs from its service's present specification, counts as 0
-    replicas, so that the plan writes it again.
+    replicas, so that the plan writes it again; except where no profile has its width any more, so that the plan scales
+    it to 0.
     content: hash that the Deployment of (service, instance type) should have; None if the service has no template.
     scaled_at_s: when a service's replicas last changed, seconds since the epoch.
     """
     replicas: dict[str, dict[InstanceType, int]] = {}
+    models = {service.name: service.model for service in snapshot.services}
+    profiled = {(each.model, each.gpu_type, each.gpus_per_instance) for each in snapshot.profiles}
     for each in deployments:
-        if each.content == content(each.service, each.instance_type):
+        width = models.get(each.service, ""), each.instance_type.gpu_type, each.instance_type.gpus
+        if width not in profiled or each.content == content(each.service, each.instance_type):
             replicas.setdefault(each.service, {})[each.instance_type] = each.replicas
     services = tuple(
         replace(s, replicas=_sorted(replicas.get(s.name)), scaled_at_s=scaled_at_s(s.name)) for s in snapshot.services

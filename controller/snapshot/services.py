@@ -29,7 +29,7 @@ def profiles_from(
     read: Sequence[Read[ModelProfile]], types: TypeIndex, findings: Findings
 ) -> tuple[ThroughputProfile, ...]:
     """One profile per table of each ModelProfile, without those that contradict the GPU types or an earlier profile."""
-    seen: dict[tuple[str, str, float], Read[ModelProfile]] = {}
+    seen: dict[tuple[str, str, int, float], Read[ModelProfile]] = {}
     made = []
     for each in read:
         spec = each.object.spec
@@ -37,12 +37,18 @@ def profiles_from(
             problem = f"there is no GPUType {spec.gpu_type!r}"
             findings.mistake(each.mistake(("spec", "gpuType"), problem, meant(spec.gpu_type, types.names)))
             continue
+        instance_type = InstanceType(spec.gpu_type, spec.gpus_per_instance)
+        names = {instance_type.name, replace(instance_type, spot=True).name} - {spec.gpu_type}
+        if taken := sorted(names & set(types.names)):
+            problem = f"its instances are called {taken[0]}, and so is a GPUType"
+            findings.mistake(each.mistake(("spec", "gpusPerInstance"), problem, "rename that GPUType"))
+            continue
         for n, table in enumerate(spec.throughput):
-            other = seen.setdefault((spec.model, spec.gpu_type, table.slo.tpot), each)
+            other = seen.setdefault((spec.model, spec.gpu_type, spec.gpus_per_instance, table.slo.tpot), each)
             if other is each:
                 made.append(_profile(each.object, table))
             else:
-                problem = f"{spec.model} on {spec.gpu_type} at this SLO is already in {other.subject}"
+                problem = f"{spec.model} on {instance_type} at this SLO is already in {other.subject}"
                 findings.mistake(each.mistake(("spec", "throughput", n, "slo"), problem, "keep one of them"))
     return tuple(made)
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from placement.mix.headroom import room_needed
-from placement.mix.problem import Mix, MixQuestion, Need, pool_load
+from placement.mix.problem import Mix, MixQuestion, Need, pool_load, serves_any
 
 TOLERANCE = 1e-6
 """Tolerance for instances, slices and fractions: solvers work to 1e-7 (HiGHS, feasibility), and errors add up."""
@@ -42,7 +42,9 @@ def _room_violations(need: Need, mix: Mix) -> list[str]:
         load, variance = pool_load(offer, mix.share[:, g])
         room = room_needed(load, variance, need.headroom_share)
         if not room <= mix.instances[g] + TOLERANCE * max(1.0, room):
-            wrong.append(f"{mix.instances[g]} instances on {offer.gpu_type} where {room:.3f} are needed")
+            wrong.append(f"{mix.instances[g]} instances on {offer.instance_type} where {room:.3f} are needed")
+        elif not mix.instances[g] and serves_any(offer, mix.share[:, g]):
+            wrong.append(f"requests are routed to {offer.instance_type}, which has no instance")
     return wrong
 
 

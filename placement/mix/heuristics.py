@@ -11,7 +11,7 @@ import numpy as np
 from cluster.arrays import FloatArray, IntArray
 from placement.mix.feasibility import TOLERANCE
 from placement.mix.headroom import burst_room, room_needed
-from placement.mix.problem import Mix, MixQuestion, Need, Stock, mix_cost, pool_load
+from placement.mix.problem import Mix, MixQuestion, Need, Stock, mix_cost, pool_load, serves_any
 
 
 def start_mixes(question: MixQuestion) -> tuple[Mix, ...] | None:
@@ -109,7 +109,8 @@ def whole_slices(need: Need, mix: Mix) -> Mix:
 def instances_for(need: Need, share: FloatArray) -> IntArray:
     """Fewest instances that hold these fractions, shape (offers,)."""
     rooms = (room_needed(*pool_load(offer, share[:, g]), need.headroom_share) for g, offer in enumerate(need.offers))
-    return np.array([math.ceil(room - TOLERANCE) for room in rooms], dtype=np.int64)
+    fewest = [int(serves_any(offer, share[:, g])) for g, offer in enumerate(need.offers)]
+    return np.maximum([math.ceil(room - TOLERANCE) for room in rooms], fewest, dtype=np.int64)
 
 
 def in_stock(need: Need, instances: IntArray, stock: Mapping[str, Stock]) -> bool:

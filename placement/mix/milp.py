@@ -20,6 +20,7 @@ Objective
     min Σ price_kg·y_kg + change·Σ moved_kg               or, to find the shortage, min Σ price_m·short_m
 Constraints
     Σ_g n_kbg = f_k                                                        every bucket is served
+    n_kbg ≤ f_k·y_kg                                                       where a slice's load is within tolerances
     Σ_b n_kbg/f_k·load_kbg ≤ (1 − h_k)·y_kg                                a fixed headroom, or
     Σ_b n_kbg/f_k·load_kbg + Σ_t (slope_t·v_kgt + room_t·u_kgt) ≤ y_kg     headroom for bursts, with
     Σ_b n_kbg/f_k·variance_kbg = Σ_t v_kgt,   low_t·u_kgt ≤ v_kgt ≤ high_t·u_kgt,   Σ_t u_kgt ≤ 1
@@ -36,6 +37,9 @@ import pulp
 
 from placement.mix.headroom import RANGES, TANGENTS
 from placement.mix.problem import Mix, MixQuestion, Need, Offer
+
+TINY_LOAD = 1e-4
+"""Instances: a slice of less load could pass a solver's tolerance (1e-6, with a margin of 100) without an instance."""
 
 Pools = Mapping[tuple[int, int], pulp.LpVariable]
 """By need and offer."""
@@ -119,6 +123,8 @@ def _serve_every_bucket(problem: pulp.LpProblem, need: Need, k: int, n: Slices) 
 def _keep_room(problem: pulp.LpProblem, need: Need, offer: Offer, kg: tuple[int, int], y: Pools, n: Slices) -> None:
     k, g = kg
     served = np.flatnonzero(np.isfinite(offer.load)).tolist()
+    for b in np.flatnonzero((offer.load > 0) & (offer.load <= TINY_LOAD * slices(need))).tolist():
+        problem += n[k, b, g] <= slices(need) * y[kg]
     load = pulp.LpAffineExpression([(n[k, b, g], float(offer.load[b]) / slices(need)) for b in served])
     if need.headroom_share is not None:
         problem += load <= (1 - need.headroom_share) * y[kg]
@@ -172,5 +178,8 @@ def _mix_from(need: Need, k: int, model: MixModel) -> Mix:
             if (k, b, g) in model.n:
                 share[b, g] = model.n[k, b, g].value()
     share[share < 1e-7] = 0.0
+    # A fraction whose load is within the solver's tolerance needs no instance, so it goes with the rest of its bucket.
+    lost = (share > 0) & (instances == 0)
+    share[lost & (share * ~lost).any(axis=1, keepdims=True)] = 0.0
     share /= share.sum(axis=1, keepdims=True)
     return Mix(instances, share)

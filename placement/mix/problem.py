@@ -132,6 +132,11 @@ def objective_of(question: MixQuestion, mixes: tuple[Mix, ...]) -> float:
     return total_cost(question, mixes) + question.change_price_per_hour * changed
 
 
+def serves_any(offer: Offer, share: FloatArray) -> bool:
+    """Whether requests are routed to an offer's pool by these bucket fractions, shape (buckets,)."""
+    return bool((offer.load[share > 0] > 0).any())
+
+
 def pool_load(offer: Offer, share: FloatArray) -> tuple[float, float]:
     """Load and variance of an offer's pool under these bucket fractions, shape (buckets,).
 

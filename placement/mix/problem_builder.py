@@ -47,15 +47,21 @@ def need_of(service: ModelService, snapshot: Snapshot, *, slo_s: float | None = 
 
 
 def _usable_profiles(service: ModelService, snapshot: Snapshot, promise_s: float) -> list[ThroughputProfile]:
-    """Loosest profile per allowed GPU type that still meets the SLO: a tighter one meets it as well."""
-    best: dict[str, ThroughputProfile] = {}
+    """Loosest profile per allowed GPU type and width that still meets the SLO: a tighter one meets it as well.
+
+    Widths are offers side by side, so cost chooses the degree of tensor parallelism.
+    """
+    best: dict[InstanceType, ThroughputProfile] = {}
     for profile in snapshot.profiles:
         allowed = not service.gpu_types or profile.gpu_type in service.gpu_types
         if profile.model == service.model and allowed and profile.slo.tpot_s <= promise_s * (1 + 1e-9):
-            known = best.get(profile.gpu_type)
+            instance_type = InstanceType(profile.gpu_type, profile.gpus_per_instance)
+            known = best.get(instance_type)
             if known is None or known.slo.tpot_s < profile.slo.tpot_s:
-                best[profile.gpu_type] = profile
-    return [best[name] for name in snapshot.gpu_type_names if name in best]
+                best[instance_type] = profile
+    order = {name: number for number, name in enumerate(snapshot.gpu_type_names)}
+    known_types = (each for each in best if each.gpu_type in order)
+    return [best[each] for each in sorted(known_types, key=lambda each: (order[each.gpu_type], each))]
 
 
 def offer_of(

@@ -12,7 +12,7 @@ from cluster.demand import Demand, LengthGrid, ThroughputProfile
 from cluster.errors import Mistake
 from cluster.hardware import GpuType
 from cluster.snapshot import Snapshot
-from cluster.workloads import ModelService
+from cluster.workloads import InstanceType, ModelService
 
 HISTOGRAM_TOLERANCE = 1e-4
 """Tolerance of a length histogram's sum around 1: ten times the rounding error of 100 buckets with 6 digits."""
@@ -105,4 +105,5 @@ def _duplicates(place: str, names: Iterable[str]) -> Iterator[Mistake]:
 
 
 def _profile_place(profile: ThroughputProfile) -> str:
-    return f"profile of {profile.model} on {profile.gpu_type} at {profile.slo.label}"
+    instance_type = InstanceType(profile.gpu_type, profile.gpus_per_instance)
+    return f"profile of {profile.model} on {instance_type} at {profile.slo.label}"

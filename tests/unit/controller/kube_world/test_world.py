@@ -268,3 +268,26 @@ def test_a_service_on_a_dra_pool_whose_driver_nobody_names_is_not_scaled() -> No
     )
 
     assert "dra_drivers" in str(answer)
+
+
+def test_a_deployment_asks_for_the_devices_of_its_instance_type() -> None:
+    writer = FakeWriter()
+    sightings = with_template(small())
+
+    kubernetes(sightings, writer).apply([Scale("ns/chat", {InstanceType("A100"): 1, InstanceType("A100", 4): 2})])
+
+    one, four = writer.sent
+    assert one.body is not None
+    assert four.body is not None
+    assert one.path.endswith("/chat-a100")
+    assert four.path.endswith("/chat-a100x4")
+    assert one.body["spec"]["selector"]["matchLabels"] != four.body["spec"]["selector"]["matchLabels"]
+    assert four.body["spec"]["selector"]["matchLabels"]["tonnage.dev/gpus-per-instance"] == "4"
+    assert four.body["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "4"
+
+
+def test_a_deployment_of_a_width_without_a_profile_counts_until_it_is_scaled_to_none() -> None:
+    sightings = with_template(small())
+    sightings.deployed = (SeenDeployment("ns/chat", InstanceType("A100", 4), 3, "of an older version"),)
+
+    assert kubernetes(sightings, FakeWriter()).observe().services[0].replicas == {InstanceType("A100", 4): 3}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cluster.actions import Scale
-from cluster.demand import ThroughputProfile
+from cluster.demand import Slo, ThroughputProfile
 from cluster.hardware import GpuType
 from cluster.plans import Plan, ServicePlan
 from cluster.pods import PENDING
@@ -302,3 +302,61 @@ def test_planned_instances_exist_as_pending_pods_after_the_plan() -> None:
     after = snapshot.after(planned(snapshot).actions)
 
     assert np.count_nonzero(after.pods.node == PENDING) == 2
+
+
+def test_a_bucket_that_is_almost_never_asked_for_has_an_instance_that_serves_it() -> None:
+    """Of 0.1 requests/s 0.003 % are long: 3e-6 requests/s, on a type that serves 10/s. It needs one instance all the
+    same."""
+    profiles = [profile("L4", ((1,), (0,))), profile("H100", ((20,), (10,)))]
+    rare = service(rate=0.1, share=((1 - 3e-5,), (3e-5,)), headroom_share=0.1)
+
+    (chat,) = planned(fleet([rare], profiles, prices={"L4": 1.0, "H100": 4.0})).services
+
+    # The H100 alone serves all of it for $4; an L4 beside it would be $5.
+    assert chat.instances == of_types({"H100": 1})
+    assert chat.certificate is not None
+    assert chat.certificate.gap == 0.0
+
+
+def test_no_share_is_routed_to_a_type_without_instances() -> None:
+    profiles = [profile("L4", ((1,), (0,))), profile("H100", ((20,), (10,)))]
+    for split in (False, True):
+        rare = service(rate=8.0, share=((1 - 1e-7,), (1e-7,)), continuous_split=split)
+
+        (chat,) = planned(fleet([rare], profiles, prices={"L4": 0.1, "H100": 4.0})).services
+
+        assert chat.routing is not None
+        for number, each in enumerate(chat.routing.instance_types):
+            assert chat.instances.get(each, 0) or not chat.routing.weight[:, :, number].any()
+
+
+def test_the_width_of_instances_is_what_the_slo_asks_for() -> None:
+    """One GPU meets 100 ms, four together 20 ms."""
+    profiles = [
+        profile("H100", ((10,),), tpot_s=0.1),
+        profile("H100", ((30,),), tpot_s=0.02, gpus_per_instance=4),
+    ]
+    fast = service(slo=Slo(0.02))
+    snapshot = fleet([fast], profiles, [node("a", gpus=8, gpu_type="H100")], prices={"H100": 4.0})
+
+    plan = planned(snapshot)
+
+    assert only(plan).instances == {InstanceType("H100", 4): 1}
+    assert only(plan).cost_per_hour == pytest.approx(16.0)
+    pods = snapshot.after(plan.actions).pods
+    assert [pods.shapes[shape].gpus for shape in pods.shape] == [4]
+
+
+def test_cost_chooses_among_widths_that_meet_the_same_slo() -> None:
+    """An instance of 4 GPUs serves 5 requests/s for the price of four that serve 1 each."""
+    profiles = [profile("H100", ((1,),)), profile("H100", ((5,),), gpus_per_instance=4)]
+
+    for rate, cheapest in ((5.0, {InstanceType("H100", 4): 1}), (2.0, {InstanceType("H100"): 2})):
+        assert only(planned(fleet([service(rate=rate)], profiles))).instances == cheapest
+
+
+def test_instances_of_a_width_that_is_no_longer_profiled_are_replaced() -> None:
+    profiles = [profile("H100", ((5,),), gpus_per_instance=4)]
+    snapshot = fleet([service(replicas=of_types({"H100": 3}))], profiles)
+
+    assert planned(snapshot).actions == (Scale("ns/chat", {InstanceType("H100"): 0, InstanceType("H100", 4): 1}),)
