@@ -1,6 +1,7 @@
 """Array types for the columns of the hot tables, and the name table beside them."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any, overload
 
 import numpy as np
@@ -36,9 +37,16 @@ class Names(Sequence[str]):
 
     def row(self, name: str) -> int | None:
         """Row of `name`; None when there is none. The first call builds the index."""
+        return self._index().get(name)
+
+    def rows(self, names: Iterable[str]) -> IntArray:
+        """Row of each of these names; -1 where there is none."""
+        return np.fromiter(map(self._index().get, names, repeat(-1)), dtype=np.int64)
+
+    def _index(self) -> dict[str, int]:
         if self._rows is None:
             self._rows = {known: row for row, known in enumerate(self._names)}
-        return self._rows.get(name)
+        return self._rows
 
     def plus(self, more: Iterable[str]) -> "Names":
         return Names((*self._names, *more))

@@ -34,6 +34,14 @@ def shares_of(snapshot: Snapshot, at_most: int) -> tuple[Snapshot, ...]:
     return tuple(_only(snapshot, of_node == n, of_pod == n) for n in range(int(share.max()) + 1))
 
 
+def share_like(snapshot: Snapshot, share: Snapshot) -> Snapshot:
+    """Nodes of the snapshot that the share has, with the pods on them and those of the share that wait."""
+    with_node = share.nodes.names.rows(snapshot.nodes.names) >= 0
+    waits_there = share.pods.names.rows(snapshot.pods.names) >= 0
+    on_node = np.append(with_node, False)[snapshot.pods.node]
+    return _only(snapshot, with_node, np.where(snapshot.pods.node == PENDING, waits_there, on_node))
+
+
 def _parts(snapshot: Snapshot) -> tuple[IntArray, IntArray]:
     """Number of the indivisible part of each node and each pod; -1 for pods that no node may take."""
     pods = snapshot.pods
@@ -135,7 +143,7 @@ class _Joined:
 
 
 def _gathered(node_part: IntArray, pod_part: IntArray, at_most: int) -> IntArray:
-    """Shard of each part: the largest part first, each to the shard with least work."""
+    """Shard of each part, assigned from the largest part on, each to the shard with least work."""
     count = int(node_part.max()) + 1
     work = np.bincount(node_part, minlength=count) + np.bincount(pod_part[pod_part >= 0], minlength=count)
     has = np.zeros(min(at_most, count))
@@ -143,7 +151,19 @@ def _gathered(node_part: IntArray, pod_part: IntArray, at_most: int) -> IntArray
     for part in sorted(range(count), key=lambda n: (-work[n], n)):
         share[part] = int(np.argmin(has))
         has[share[part]] += work[part]
-    return share
+    return _numbered_by_node(share, node_part)
+
+
+def _numbered_by_node(share: IntArray, node_part: IntArray) -> IntArray:
+    """The same shards in the order of their first nodes: a shard keeps its number when pods come and go.
+
+    What is learned of a shard is kept under its number.
+    """
+    _, first, number = np.unique(share[node_part], return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(first))
+    named = np.full(int(share.max()) + 1, 0, dtype=np.int64)
+    named[share[node_part]] = rank[number.reshape(-1)]
+    return named[share]
 
 
 def _only(snapshot: Snapshot, with_node: BoolArray, with_pod: BoolArray) -> Snapshot:

@@ -19,7 +19,7 @@ class InlineBrain:
     decisions: Decisions
     clock: Clock
     warmth: Warmth = field(default_factory=Warmth)
-    """Memory of batch planning, kept from one plan to the next."""
+    """Planner memory, kept from one plan to the next."""
     background: Background = field(default_factory=no_background)
     sections: Sections = SECTIONS
 

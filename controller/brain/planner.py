@@ -15,12 +15,12 @@ from controller.deciders.registry import SECTIONS
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Planner without state that matters: a replacement of a lost one only starts cold."""
+    """Planner whose state may be lost: a replacement starts cold, and learns first from the pods that are present."""
 
     decisions: Decisions
     clock: Clock = time.monotonic
     warmth: Warmth = field(default_factory=Warmth)
-    """Memory of batch planning; without it a planner takes longer, and its plans cost about the same."""
+    """Planner memory; without it a planner takes longer, and its plans cost about the same."""
 
     def plan(self, frame: Buffer, deadline_s: float) -> bytes:
         """The frame of the planners' section of the plan, for the snapshot in `frame`."""

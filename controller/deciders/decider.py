@@ -24,6 +24,8 @@ class Turn:
     before: Snapshot
     """Cluster, or share of it, before the decider's stage: any difference from it was started or stopped by this
     plan."""
+    observed: Snapshot
+    """Cluster, or share of it, as it was observed: without anything of this plan, to learn from."""
 
 
 Decide = Callable[[Snapshot, Turn], Plan]

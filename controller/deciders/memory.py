@@ -1,12 +1,49 @@
-"""Planner memory, kept from one plan to the next for speed alone.
+"""Planner memory, kept from one plan to the next.
 
-The facts that decisions depend on are in the snapshot. The memory is plain data, to be pickled, copied or lost: two
-planners that received the same snapshots from the same start make the same plans.
+The facts that decisions depend on are in the snapshot. The memory holds what makes plans quick, and what the packing
+policy learned of the pods that arrive; it lives and ends with its process. Two planners that received the same
+snapshots from the same start make the same plans, and one that starts later learns first from the pods that it finds.
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 
+from cluster.snapshot import Snapshot
+from controller.deciders.decisions import Decisions
+from controller.deciders.slow_work import SlowWorker
 from placement.batch.lp.columns import Memory as Columns
+from placement.engine.live_packer import LivePacker
+from placement.engine.packer import Packer
+from placement.policies import policy_named
+
+WAIT_SHARE = 0.5
+"""Largest fraction of the remaining time for which a plan waits for new prices: the rest is for packing."""
+
+
+@dataclass(slots=True)
+class PackingMemory:
+    """Packing policy of one share of the cluster, with the thread that makes its prices."""
+
+    packer: LivePacker
+    worker: SlowWorker = field(default_factory=SlowWorker)
+
+    @classmethod
+    def under(cls, decisions: Decisions) -> "PackingMemory":
+        """Empty memory for the packing policy of these decisions."""
+        return cls(LivePacker(partial(policy_named, decisions.policy), decisions.seed))
+
+    def packer_for(self, snapshot: Snapshot, left_s: float) -> tuple[Packer, bool]:
+        """The packing engine for a snapshot, and whether the prices that it should use were ready in time.
+
+        left_s: time until the deadline.
+        """
+        in_time = self.worker.finish(WAIT_SHARE * left_s)
+        return self.packer.packer(snapshot), in_time
+
+    def rest(self) -> None:
+        """Starts the slow work that is due, after a plan."""
+        if not self.worker.is_busy and (work := self.packer.slow_work()):
+            self.worker.begin(work)
 
 
 @dataclass(slots=True)
@@ -15,6 +52,18 @@ class Memory:
 
     columns: Columns = field(default_factory=Columns)
     """Columns that batch planning priced: the next batch starts from them."""
+    packing: PackingMemory | None = None
+
+    def packing_under(self, decisions: Decisions) -> PackingMemory:
+        """Memory of the packing policy, empty at first. A memory belongs to one planner, and so to one policy."""
+        if self.packing is None:
+            self.packing = PackingMemory.under(decisions)
+        return self.packing
+
+    def rest(self) -> None:
+        """Uses the time between two plans."""
+        if self.packing is not None:
+            self.packing.rest()
 
 
 @dataclass(slots=True)
@@ -25,3 +74,8 @@ class Warmth:
 
     def memory(self, share: int) -> Memory:
         return self.of_share.setdefault(share, Memory())
+
+    def rest(self) -> None:
+        """Uses the time between two plans, for all shares."""
+        for memory in self.of_share.values():
+            memory.rest()

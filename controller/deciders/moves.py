@@ -7,7 +7,6 @@ from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from controller.deciders.decider import Turn
 from controller.deciders.decisions import Decisions
-from controller.deciders.packing import packer_for
 from placement.batch.consolidation import consolidated
 from placement.moves.defragmentation import defragmented
 
@@ -27,7 +26,8 @@ def decide(share: Snapshot, turn: Turn) -> Plan:
     seen = _without_moving_twice(turn.before, share)
     if decisions.planner == "columns":
         return Plan(phases=_consolidation(seen, decisions))
-    return Plan(phases=defragmented(seen, packer_for(seen, decisions), decisions.move_price, decisions.move_share))
+    packer, _ = turn.memory.packing_under(decisions).packer_for(seen, turn.budget.left_s)
+    return Plan(phases=defragmented(seen, packer, decisions.move_price, decisions.move_share))
 
 
 def _without_moving_twice(before: Snapshot, share: Snapshot) -> Snapshot:

@@ -11,7 +11,7 @@ from controller.deciders.decisions import Decisions
 from controller.deciders.memory import Memory, Warmth
 from controller.deciders.registry import SECTIONS, Sections, Stage
 from placement.budget import Budget
-from placement.partition import shares_of
+from placement.partition import share_like, shares_of
 
 Adopt = Callable[[BackgroundDecider, Snapshot, Plan], Plan]
 """Function that returns the part of a background decider's proposal that joins the plan, for the observed cluster and
@@ -55,7 +55,7 @@ def decide(
     """The plan for a snapshot by all deciders except the background ones.
 
     The decisions set the amount of work. deadline_s: when time ends it, as the last resort; the plan then reports that.
-    warmth: what batch planning keeps from one call to the next; None: every call starts cold. Raises ConfigError for an
+    warmth: planner memory, kept from one call to the next; None: every call starts cold. Raises ConfigError for an
     unknown policy.
     """
     asked = PlanRequest(decisions, deadline_s, clock, Warmth() if warmth is None else warmth)
@@ -87,7 +87,8 @@ def _walked(entries: Sequence[Entry], observed: Snapshot, plan: Plan, decisions:
             case BackgroundDecider():
                 more = adopt(entry, observed, plan)
             case Decider():
-                more = entry.decide(now, Turn(decisions, Budget(entry.work_of(decisions.within_s)), Memory(), observed))
+                budget = Budget(entry.work_of(decisions.within_s))
+                more = entry.decide(now, Turn(decisions, budget, Memory(), observed, observed))
         plan, now = plan.joined(more), _after(now, more)
     return plan
 
@@ -115,15 +116,24 @@ def stage_plans(
     """
     seen = _after(snapshot, so_far)
     if stage.scope == "cluster":
-        return [_stage_plan(stage, seen, asked, number=0, portion=1.0)]
+        return [_stage_plan(stage, seen, asked, observed=snapshot, number=0, portion=1.0)]
     if not len(seen.nodes):
         return []  # The plan only decides what to rent: there is no fleet to pack, and no pod lacks a place in it.
     shares = shares_of(seen, asked.decisions.shares)
-    portions = _portions(shares)
-    return [
-        _stage_plan(stage, share, asked, number=number, portion=portions[number])
+    portions, parts_seen = _portions(shares), _as_observed(snapshot, shares)
+    plans = [
+        _stage_plan(stage, share, asked, observed=parts_seen[number], number=number, portion=portions[number])
         for number, share in list(enumerate(shares))[part::parts]
     ]
+    asked.warmth.rest()
+    return plans
+
+
+def _as_observed(snapshot: Snapshot, shares: Sequence[Snapshot]) -> Sequence[Snapshot]:
+    """The same shares of the observed cluster: without the pods that this plan adds, and with those that it removes."""
+    if len(shares) == 1:
+        return (snapshot,)
+    return tuple(share_like(snapshot, share) for share in shares)
 
 
 def _portions(shares: Sequence[Snapshot]) -> list[float]:
@@ -132,11 +142,14 @@ def _portions(shares: Sequence[Snapshot]) -> list[float]:
     return [max(1, count) / max(1, sum(waiting)) for count in waiting]
 
 
-def _stage_plan(stage: Stage, seen: Snapshot, asked: PlanRequest, *, number: int, portion: float) -> Plan:
+def _stage_plan(
+    stage: Stage, seen: Snapshot, asked: PlanRequest, *, observed: Snapshot, number: int, portion: float
+) -> Plan:
     """The plan by the deciders of a stage, one after another. number: of the share, for its memory."""
     plan, now = Plan(), seen
     for decider in stage.deciders:
-        turn = Turn(asked.decisions, asked.budget(decider, seen, portion), asked.warmth.memory(number), seen)
+        budget = asked.budget(decider, seen, portion)
+        turn = Turn(asked.decisions, budget, asked.warmth.memory(number), seen, observed)
         more = decider.decide(now, turn)
         plan, now = plan.joined(more), _after(now, more)
     return plan

@@ -88,6 +88,15 @@ class Policy(Protocol):
         """
         return None
 
+    @property
+    def is_cold(self) -> bool:
+        """Whether its slow work was never done, and is due: what it decides without it is much worse."""
+        return False
+
+    def fleet_changed(self, fleet: Snapshot) -> None:
+        """Records that nodes or GPU types are others from now on."""
+        return
+
     def upkeep(self, ledger: Ledger) -> None:
         """Does the slow work that is due in this call, for callers that decide nothing meanwhile."""
         work = self.slow_work(ledger)
@@ -121,3 +130,5 @@ class Knowledge:
     """Sample of the pods that will come (a trace, yesterday's arrivals). Empty: the policy learns as they arrive."""
     seed: int = 0
     """Seed of every random draw that the policy makes."""
+    present: tuple[PodShape, ...] = ()
+    """Pods that are there at the start, pending or running: the first evidence of a policy that learns."""

@@ -23,15 +23,17 @@ POLICIES: Mapping[str, Callable[[Knowledge], Policy]] = {
     "bestfit": lambda _: BestFit(),
     "fgd": lambda known: _fgd(known),
     "tonnage": lambda known: BidPrice(
-        _kinds(known), shares_of(known.expected) if known.expected else None, seed=known.seed
+        _kinds(known), shares_of(known.expected) if known.expected else None, seed=known.seed, present=known.present
     ),
-    "tonnage-learning": lambda known: BidPrice(_kinds(known), seed=known.seed),
+    "tonnage-learning": lambda known: BidPrice(_kinds(known), seed=known.seed, present=known.present),
 }
 
 
 def _fgd(known: Knowledge) -> Fgd:
     names = known.fleet.gpu_type_names
-    return Fgd(Fragmentation(typical_pods(known.expected), names)) if known.expected else LearningFgd(names)
+    if known.expected:
+        return Fgd(Fragmentation(typical_pods(known.expected), names))
+    return LearningFgd(names, known.present)
 
 
 def _kinds(known: Knowledge) -> FleetKinds:

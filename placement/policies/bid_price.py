@@ -22,7 +22,7 @@ from placement.policies.fgd import Fgd
 from placement.policies.fragmentation import Fragmentation, PodMix
 from placement.prices.arrival_mix import ArrivalMix
 from placement.prices.bid_settings import BidSettings
-from placement.prices.node_kinds import FleetKinds
+from placement.prices.node_kinds import FleetKinds, changed_share, kinds_of
 from placement.prices.pod_classes import ClassShares, class_of
 from placement.prices.price_book import PriceBook, idle_gpus_by_type, prices_for
 from placement.prices.turnover import Turnover
@@ -32,6 +32,10 @@ FIRST_PRICES_PODS = 64
 detected change of the mix."""
 PRICES_EVERY_PODS = 4_096
 """Maximum arrivals between two computations of prices."""
+
+FLEET_STEP = 0.05
+"""Fraction of the GPUs that come, go or change before prices are computed again. Chosen: prices are means over demands
+of 100 to 110 % of the fleet, so a twentieth of it is within what they cover."""
 
 TURNOVER_STEP = 0.15
 """Change of the turnover above which prices are computed again."""
@@ -51,8 +55,13 @@ class BidPrice(Policy):
         expected: ClassShares | None = None,
         settings: BidSettings | None = None,
         seed: int = 0,
+        present: Iterable[PodShape] = (),
     ) -> None:
-        """expected: future demand, where known; nothing is then learned. seed: of the demands that are priced."""
+        """expected: future demand, where known; nothing is then learned. seed: of the demands that are priced.
+
+        present: pods that are there at the start. Prices from them are due at once, since a policy that waited for
+        arrivals would know nothing of a full fleet.
+        """
         self.version = 0
         self.settings = settings or BidSettings()
         self.kinds = kinds
@@ -61,6 +70,9 @@ class BidPrice(Policy):
         self.book: PriceBook | None = None
         self._seed = seed
         self._known_shares = expected
+        self.mix.start_from(*map(class_of, present))
+        self._is_due = bool(self.mix.shares().classes)
+        self._priced_kinds = kinds
         self._priced_turnover = 0.0
         self._priced_pods, self._priced_turns, self._evidence_pods = 0, 0, 0.0
         self._scarcity_price: FloatArray | None = None
@@ -85,9 +97,25 @@ class BidPrice(Policy):
     def begin(self, snapshot: Snapshot) -> None:
         self._scarcity_price = None
 
+    def fleet_changed(self, fleet: Snapshot) -> None:
+        renumbered = fleet.gpu_type_names != self.kinds.gpu_type_names
+        self.kinds = kinds_of(fleet.nodes, fleet.gpu_type_names)
+        if renumbered or self.book is None:
+            self._fallback = _fgd(self.mix.shares(), self.kinds)
+            self.version += 1
+        if renumbered and self.book is not None:  # prices of other GPU types are of no use
+            self.book, self._is_due = None, True
+        self._is_due |= self.book is not None and changed_share(self._priced_kinds, self.kinds) > FLEET_STEP
+
+    @property
+    def is_cold(self) -> bool:
+        return self.book is None and self.wants_prices
+
     @property
     def wants_prices(self) -> bool:
         """Whether enough has changed since the last prices that new ones are due."""
+        if self._is_due:
+            return True
         if abs(self.turnover.share - self._priced_turnover) > TURNOVER_STEP and self.book is not None:
             return True
         if self._known_shares is not None:
@@ -112,12 +140,14 @@ class BidPrice(Policy):
     def new_prices(self) -> Callable[[], PriceBook]:
         """Function that computes prices for the present knowledge; it uses nothing else, in whatever thread it runs."""
         shares = self.mix.shares() if self._known_shares is None else self._known_shares
-        self._priced_turnover = self.turnover.share
+        self._is_due, self._priced_kinds, self._priced_turnover = False, self.kinds, self.turnover.share
         self._priced_pods, self._priced_turns, self._evidence_pods = self.mix.pods, self.mix.turns, shares.pods
         return partial(prices_for, shares, self.kinds, self.settings.at_turnover(self.turnover.share), self._seed)
 
     def reprice(self, book: PriceBook) -> None:
-        """Uses this price book from now on."""
+        """Uses this price book from now on, unless the GPU types changed while it was made."""
+        if book.kinds.gpu_type_names != self.kinds.gpu_type_names:
+            return
         self.book = book
         self._scarcity_price = None
         self.version += 1

@@ -1,10 +1,12 @@
 """FGD, fragmentation gradient descent: the node whose expected fragment grows least."""
 
 from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 
 from cluster.arrays import FloatArray, IntArray
+from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
 from placement.engine.ledger import Ledger
 from placement.engine.policy import Policy, Rated
@@ -42,19 +44,31 @@ class Fgd(Policy):
 class LearningFgd(Fgd):
     """FGD over past arrivals: it counts the classes again whenever the number of arrivals has doubled."""
 
-    def __init__(self, gpu_type_names: tuple[str, ...]) -> None:
-        super().__init__(Fragmentation(typical_pods(()), gpu_type_names))
+    def __init__(self, gpu_type_names: tuple[str, ...], present: Iterable[PodShape] = ()) -> None:
+        """present: pods that are there at the start."""
         self._gpu_type_names = gpu_type_names
-        self._arrived: Counter[PodShape] = Counter()
-        self._pods = 0
+        self._arrived = Counter(map(class_of, present))
+        self._pods = self._arrived.total()
+        super().__init__(self._learned())
 
     def arrived(self, *shapes: PodShape) -> None:
         before = self._pods
         self._pods += len(shapes)
         self._arrived.update(map(class_of, shapes))
         if self._pods.bit_length() > before.bit_length():  # at 1, 2, 4, 8 ... pods
-            self._fragment = Fragmentation(typical_pods(self._arrived.elements()), self._gpu_type_names)
-            self.version += 1
+            self._learn()
+
+    def fleet_changed(self, fleet: Snapshot) -> None:
+        if fleet.gpu_type_names != self._gpu_type_names:
+            self._gpu_type_names = fleet.gpu_type_names
+            self._learn()
+
+    def _learn(self) -> None:
+        self._fragment = self._learned()
+        self.version += 1
+
+    def _learned(self) -> Fragmentation:
+        return Fragmentation(typical_pods(self._arrived.elements()), self._gpu_type_names)
 
 
 def gradient_points(growth_milli: FloatArray) -> FloatArray:

@@ -43,6 +43,10 @@ class ArrivalMix:
         self.turns = 0
         """Number of detected changes of the mix."""
 
+    def start_from(self, *classes: PodClass) -> None:
+        """Takes pods that are there at the start for a first sample of those that will come."""
+        self._before = {c: float(count) for c, count in Counter(classes).items()}
+
     def arrived(self, *classes: PodClass) -> None:
         """Counts pods that were to be placed, one class each, whether or not they found a place."""
         self._window.update(classes)

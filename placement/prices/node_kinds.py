@@ -70,6 +70,19 @@ def kinds_of(nodes: NodeTable, gpu_type_names: tuple[str, ...]) -> FleetKinds:
     )
 
 
+def changed_share(before: FleetKinds, now: FleetKinds) -> float:
+    """GPUs of nodes that came, went or changed, as a fraction of all GPUs now."""
+    was, is_now = _gpus_by_kind(before), _gpus_by_kind(now)
+    changed = sum(abs(was.get(kind, 0) - is_now.get(kind, 0)) for kind in was.keys() | is_now.keys())
+    return changed / max(now.capacity_gpus, 1)
+
+
+def _gpus_by_kind(kinds: FleetKinds) -> dict[tuple[int, int, int], int]:
+    """GPUs of all nodes with a GPU type, a number of GPUs and an amount of CPU."""
+    keys = zip(kinds.gpu_type.tolist(), kinds.gpus.tolist(), kinds.cpu_milli.tolist(), strict=True)
+    return dict(zip(keys, kinds.total_gpus.tolist(), strict=True))
+
+
 def allowed_types(classes: Sequence[PodClass], gpu_type_names: Sequence[str]) -> BoolArray:
     """Whether a class may use a GPU type. Shape (classes, GPU types)."""
     return np.array(

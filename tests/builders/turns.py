@@ -11,7 +11,7 @@ from placement.budget import Budget
 
 
 def turn(before: Snapshot, decisions: Decisions | None = None) -> Turn:
-    return Turn(decisions or Decisions(), Budget(math.inf), Memory(), before)
+    return Turn(decisions or Decisions(), Budget(math.inf), Memory(), before, before)
 
 
 def asked(decide: Decide, seen: Snapshot, decisions: Decisions | None = None, plan: Plan | None = None) -> Plan:

@@ -1,0 +1,104 @@
+"""Population: the pods and nodes of a snapshot, as far as arrivals and departures are to be told from the next one.
+
+A snapshot knows a pod by its name alone. So a pod that is evicted and waits again, and one that a StatefulSet starts
+again under the same name, go on being the same pod. One that its owner starts again under another name departs and
+arrives.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster.arrays import BoolArray, IntArray, Names
+from cluster.pods import PENDING
+from cluster.snapshot import Snapshot
+from cluster.workloads import PodShape
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Population:
+    """Pods and nodes at one instant. Refers to no column of its snapshot, so that the frame behind it can be freed."""
+
+    pods: Names
+    shape: IntArray
+    """Shape (pods,), index into `shapes`."""
+    shapes: tuple[PodShape, ...]
+    node: IntArray
+    """Shape (pods,): index into `nodes`, or PENDING."""
+    nodes: Names
+    gpu_type_names: tuple[str, ...]
+    capacity: IntArray
+    """Shape (3, nodes): GPU type, GPUs and CPU of each node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Pods that arrived and departed between two populations, in table order."""
+
+    arrived: tuple[PodShape, ...] = ()
+    """Pods that were not there before, waiting or running; a pod that waits through many plans arrives once."""
+    departed: tuple[PodShape, ...] = ()
+    """Pods that ran before and are gone. A pod that is gone without having run only ceased to wait."""
+
+
+def population_of(snapshot: Snapshot) -> Population:
+    nodes, pods = snapshot.nodes, snapshot.pods
+    return Population(
+        pods=pods.names,
+        shape=pods.shape.copy(),
+        shapes=pods.shapes,
+        node=pods.node.copy(),
+        nodes=nodes.names,
+        gpu_type_names=snapshot.gpu_type_names,
+        capacity=np.stack([nodes.gpu_type, nodes.gpus, nodes.cpu_milli]),
+    )
+
+
+def changes_between(before: Population, now: Population) -> Changes:
+    """Arrivals and departures. A pod of other requests under the same name is another pod.
+
+    Pods on nodes that joined or left do neither: such nodes went from one share of the cluster to another, or brought
+    and took their pods with them.
+    """
+    # 10,000 pods, none of them new: 1 ms.
+    unchanged = before.pods == now.pods and before.shapes == now.shapes and np.array_equal(before.shape, now.shape)
+    if unchanged:
+        return Changes()
+    row = before.pods.rows(now.pods)
+    is_same = (
+        (row >= 0) & (_shape_before(before, now)[now.shape] == before.shape[row]) if len(before.pods) else row >= 0
+    )
+    arrived = ~is_same & _on_node_of(before, now)
+    stayed = np.zeros(len(before.pods), dtype=np.bool_)
+    stayed[row[is_same]] = True
+    departed = ~stayed & (before.node != PENDING) & _on_node_of(now, before)
+    return Changes(_shapes(now, arrived), _shapes(before, departed))
+
+
+def is_other_fleet(before: Population, now: Population) -> bool:
+    """Whether most nodes are others than before: the cluster was divided otherwise, and this is another share of it."""
+    if before.nodes == now.nodes:
+        return False
+    common = int((before.nodes.rows(now.nodes) >= 0).sum())
+    return 2 * common < max(len(before.nodes), len(now.nodes))
+
+
+def has_other_nodes(before: Population, now: Population) -> bool:
+    """Whether nodes or GPU types changed in a way that matters to prices."""
+    return before.gpu_type_names != now.gpu_type_names or not np.array_equal(before.capacity, now.capacity)
+
+
+def _shape_before(before: Population, now: Population) -> IntArray:
+    """Index in the shapes of `before` for each shape of `now`; -1 for shapes that it does not have."""
+    number = {shape: index for index, shape in enumerate(before.shapes)}
+    return np.array([number.get(shape, -1) for shape in now.shapes], dtype=np.int64)
+
+
+def _on_node_of(other: Population, mine: Population) -> BoolArray:
+    """Whether each pod waits or has a node that `other` has as well. Shape (pods of mine,)."""
+    shared: BoolArray = np.append(other.nodes.rows(mine.nodes) >= 0, True)  # the last entry is the result for PENDING
+    return shared[mine.node]
+
+
+def _shapes(population: Population, rows: BoolArray) -> tuple[PodShape, ...]:
+    return tuple(population.shapes[index] for index in population.shape[rows].tolist())
