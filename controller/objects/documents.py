@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any, TextIO
@@ -28,10 +28,12 @@ class Document:
     """Path of the object in its document, when that is a list of objects."""
     tree: Any = None
     """YAML nodes of the whole document, which have line numbers; None for JSON."""
+    first_line: int = 0
+    """Line where a JSON document after the first begins; 0 for the others."""
 
     def place(self, subject: str = "", path: Path = ()) -> str:
         """Place for an error message: `fleet.yaml, document 2 (line 14), GPUType/a100, spec.memory`."""
-        line = _line(self.tree, (*self.within, *path))
+        line = _line(self.tree, (*self.within, *path)) or self.first_line
         parts = (
             f"{self.file}, document {self.number}" + (f" (line {line})" if line else ""),
             subject or dotted(self.within),
@@ -113,7 +115,45 @@ def _from_text(name: str, text: str) -> Iterator[Document | Mistake]:
 
 
 def _from_json(name: str, text: str) -> Iterator[Document | Mistake]:
-    repeated: list[str] = []
+    """Documents of a stream that begins with JSON, read as kubectl does.
+
+    JSON values follow each other directly or after `---`. From the first document that is not JSON on, the stream is
+    YAML, which may begin with `{` as well.
+    """
+    number, line, counted, at = 0, 1, 0, _after(_SPACE, text, 0)
+    while at < len(text):
+        line, counted = line + text.count("\n", counted, at), at
+        repeated: list[str] = []
+        try:
+            content, end = json.JSONDecoder(object_pairs_hook=_noting(repeated)).raw_decode(text, at)
+        except json.JSONDecodeError as error:
+            yield from _from_yaml_or_json(name, text, (line, at), number, error)
+            return
+        number += 1
+        yield from (
+            Mistake(f"{name}, document {number}", f"the key {key!r} appears twice in one object", "keep one of them")
+            for key in repeated
+        )
+        if not repeated:
+            yield Document(name, number, content, first_line=line if number > 1 else 0)
+        at = _after(_SPACE, text, _after(_SEPARATOR, text, _after(_SPACE, text, end)))
+
+
+_SPACE = re.compile(r"\s*")
+_SEPARATOR = re.compile(r"---[ \t\r]*(?:#.*)?(?:\n|$)")
+"""Line between two documents, without content of its own."""
+_JSON_OBJECT = re.compile(r"""\{\s*(?:"|\}|$)""")
+"""Start of an object in JSON; in YAML, names mostly have no quotes."""
+
+
+def _after(pattern: re.Pattern[str], text: str, at: int) -> int:
+    """Position after the pattern, or the same position where it does not match."""
+    found = pattern.match(text, at)
+    return found.end() if found else at
+
+
+def _noting(repeated: list[str]) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+    """Constructor of objects that notes their repeated keys."""
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(items)
@@ -122,20 +162,34 @@ def _from_json(name: str, text: str) -> Iterator[Document | Mistake]:
             repeated.extend(key for key in made if keys.count(key) > 1)
         return made
 
-    try:
-        content = json.loads(text, object_pairs_hook=pairs)
-    except json.JSONDecodeError as error:
+    return pairs
+
+
+def _from_yaml_or_json(
+    name: str, text: str, start: tuple[int, int], before: int, error: json.JSONDecodeError
+) -> Iterator[Document | Mistake]:
+    """Documents from a position on, as YAML; the error of JSON, where they are none and look like JSON.
+
+    start: line and position. before: number of documents before it.
+    """
+    line, at = start
+    column = at - (text.rfind("\n", 0, at) + 1)
+    in_place = "\n" * (line - 1) + " " * column + text[at:]  # lines and columns stay those of the file
+    found = list(_from_yaml(name, in_place, before))
+    is_yaml = not any(isinstance(each, Mistake) and each.problem.startswith(NOT_YAML) for each in found)
+    if is_yaml or not (_JSON_OBJECT.match(text, at) or name.endswith(".json")):
+        yield from found
+    else:
         yield Mistake(f"{name}, line {error.lineno}, column {error.colno}", f"is not JSON: {error.msg}")
-        return
-    for key in repeated:
-        yield Mistake(f"{name}, document 1", f"the key {key!r} appears twice in one object", "keep one of them")
-    if not repeated:
-        yield Document(name, 1, content)
 
 
-def _from_yaml(name: str, text: str) -> Iterator[Document | Mistake]:
+NOT_YAML = "is not YAML"
+
+
+def _from_yaml(name: str, text: str, before: int = 0) -> Iterator[Document | Mistake]:
+    """Documents of YAML text. before: number of the file's documents before it."""
     loader = _Loader(text)
-    number = 0
+    number = before
     try:
         while loader.check_node():
             number += 1
@@ -148,7 +202,7 @@ def _from_yaml(name: str, text: str) -> Iterator[Document | Mistake]:
     except yaml.YAMLError as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        yield Mistake(f"{name}, document {max(number, 1)}{where}", f"is not YAML: {problem}")
+        yield Mistake(f"{name}, document {max(number, 1)}{where}", f"{NOT_YAML}: {problem}")
     finally:
         loader.dispose()
 
