@@ -34,6 +34,7 @@ def there() -> SimulatedWorld:
         Bind("waits", "a", (0,)),
         Bind("wants-half", "a", (1,)),
         Bind("waits", "a", (5,)),
+        Bind("waits", "b", (9,)),
         Bind("wide", "b", (0,)),
         Bind("busy", "a"),
         Bind("big", "a"),

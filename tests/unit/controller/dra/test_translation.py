@@ -409,3 +409,14 @@ def test_a_claim_serves_as_many_pods_as_kubernetes_allows_and_no_more(more: int)
         _, reserve = known.writes(seen("late"), "a", (), STAMP)
         assert reserve.body is not None
         assert len(reserve.body["status"]["reservedFor"]) == MAX_RESERVATIONS == 256
+
+
+def test_a_device_that_does_not_satisfy_its_request_is_not_allocated() -> None:
+    wants = claim("c", request(1, "gpus", f"device.attributes['{DRIVER}'].productName == 'H100'"))
+    both = [device("gpu-0"), device("gpu-1", product="L4")]
+    known = book(node("a"), slice_on("a", both), wants, pod("p", "c"))
+    known.settle()
+
+    with pytest.raises(ActionError, match="does not satisfy"):
+        known.writes(seen("p"), "a", (1,), STAMP)
+    assert known.writes(seen("p"), "a", (0,), STAMP)

@@ -154,3 +154,17 @@ def test_a_gang_is_as_important_as_its_most_important_member() -> None:
 
     assert packed(seen).actions == ()
     assert effective_priority(seen).tolist() == [10, 10, 10, 5]
+
+
+def test_a_gang_that_falls_below_its_minimum_restarts_whole_also_where_a_member_keeps_its_seat() -> None:
+    """`boss` needs rack x, so it stops g-0, which goes to rack z. g-1 gets its own seat again, and must restart."""
+    gang = Gang("g", min_members=2)
+    running = [pod(f"g-{i}", 4, gang="g", on=f"{rack}1", devices=(0, 1, 2, 3)) for i, rack in enumerate("xy")]
+    boss = pod("boss", 4, priority=10, selector={RACK: "x"})
+
+    plan = packed(world([racked(f"{rack}1", rack, 4) for rack in "xyz"], [*running, boss], [gang]))
+
+    assert {a.pod for a in plan.actions if isinstance(a, Evict)} == {"g-0", "g-1"}
+    seats = {a.pod: a.node for a in plan.actions if isinstance(a, Bind)}
+    assert seats["boss"] == "x1"
+    assert {seats["g-0"], seats["g-1"]} == {"y1", "z1"}
