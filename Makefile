@@ -40,6 +40,10 @@ test: $(READY) ## Run all tests (those that need public data or the control plan
 # A module has a server or a namespace of its own, so modules run side by side.
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/controlplane
 
+.PHONY: mutation
+mutation: $(READY) ## Break every rule of the safety code alone: the fast tests must notice 95 % (minutes)
+	$(BIN)/python -m tests.mutation --jobs $(JOBS)
+
 .PHONY: controlplane
 controlplane: $(READY) ## Build the real control plane that tests and `tonnage controlplane` run (minutes, once)
 	$(BIN)/python -m simulator.controlplane

@@ -5,11 +5,13 @@ import signal
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 # No deadline for single examples: a busy machine is not a failure.
 settings.register_profile("tonnage", deadline=None, print_blob=True)
 settings.register_profile("long", deadline=None, print_blob=True, max_examples=10_000)
+# One failure is enough to notice a mutation, and each run of `make mutation` tries the same examples.
+settings.register_profile("mutation", deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate))
 settings.load_profile("tonnage")
 
 # A shell starts what it puts into the background deaf to Ctrl-C, and children with it: tests that press it would wait.

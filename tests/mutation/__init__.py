@@ -1,0 +1,1 @@
+"""Mutations of the safety code: one for each rule, which a fast test must notice (`make mutation`)."""
