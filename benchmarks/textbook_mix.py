@@ -44,7 +44,7 @@ def solve_textbook(question: MixQuestion, *, limit_s: float, clock: Callable[[],
         load = pulp.lpSum(float(offer.load[b]) / parts * x[b, s, h] for b, s, h in x if h == g)
         model += load <= (1 - (need.headroom_share or 0.0)) * y[g]
         if offer.gpu_type in question.stock:
-            model += y[g] <= question.stock[offer.gpu_type].holds(offer.gpus)
+            model += y[g] <= question.stock[offer.gpu_type].holds(offer.footprint)
     model.solve(cbc(msg=False, timeLimit=limit_s))
     seconds = clock() - began
     # CBC reports "optimal" even when it stopped at the time limit; sol_status distinguishes the two.

@@ -4,6 +4,7 @@ import numpy as np
 
 from placement.mix.headroom import room_needed
 from placement.mix.problem import Mix, MixQuestion, Need, pool_load, serves_any
+from placement.mix.seats import groups_of, seats_of
 
 TOLERANCE = 1e-6
 """Tolerance for instances, slices and fractions: solvers work to 1e-7 (HiGHS, feasibility), and errors add up."""
@@ -49,19 +50,13 @@ def _room_violations(need: Need, mix: Mix) -> list[str]:
 
 
 def _stock_violations(question: MixQuestion, mixes: tuple[Mix, ...]) -> list[str]:
+    if seats_of(question, mixes) is not None:
+        return []
+    groups = groups_of(question.needs, mixes)
     wrong = []
     for name, stock in question.stock.items():
-        users = [
-            (int(count), offer.gpus)
-            for need, mix in zip(question.needs, mixes, strict=True)
-            for count, offer in zip(mix.instances, need.offers, strict=True)
-            if name in offer.stocks
-        ]
-        spent = sum(count * gpus for count, gpus in users)
-        if spent > stock.gpus:
+        users = {group: count for group, count in groups.items() if name in group.stocks}
+        spent = sum(count * group.footprint.gpus for group, count in users.items())
+        if spent > stock.gpus and all(group.stocks == (name,) for group in users):
             wrong.append(f"{spent} {name} are used, but only {stock.gpus} exist")
-        for width, slots in stock.slots.items():
-            wide = sum(count * (gpus // width) for count, gpus in users)
-            if wide > slots:
-                wrong.append(f"{wide} instances of {width} {name} are requested, but only {slots} fit on single nodes")
-    return wrong
+    return wrong or ["the stock has no seats for all instances together"]

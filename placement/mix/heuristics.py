@@ -11,7 +11,8 @@ import numpy as np
 from cluster.arrays import FloatArray, IntArray
 from placement.mix.feasibility import TOLERANCE
 from placement.mix.headroom import burst_room, room_needed
-from placement.mix.problem import Mix, MixQuestion, Need, Stock, mix_cost, pool_load, serves_any
+from placement.mix.problem import Mix, MixQuestion, Need, Offer, mix_cost, pool_load, serves_any
+from placement.seating.stock import Stock
 
 
 def start_mixes(question: MixQuestion) -> tuple[Mix, ...] | None:
@@ -114,22 +115,27 @@ def instances_for(need: Need, share: FloatArray) -> IntArray:
 
 
 def in_stock(need: Need, instances: IntArray, stock: Mapping[str, Stock]) -> bool:
-    return all(
-        int(count) <= stock[name].holds(offer.gpus)
-        for count, offer in zip(instances, need.offers, strict=True)
-        for name in offer.stocks
-        if name in stock
-    )
+    """Whether each offer's instances would fit the stock without the others'."""
+    return all(int(count) <= seats_left(offer, stock) for count, offer in zip(instances, need.offers, strict=True))
+
+
+def seats_left(offer: Offer, stock: Mapping[str, Stock]) -> float:
+    """Instances of an offer that the stock would hold without others; infinite where it has no limit."""
+    if any(name not in stock for name in offer.stocks):
+        return math.inf
+    return sum(stock[name].holds(offer.footprint) for name in offer.stocks)
 
 
 def stock_after(stock: Mapping[str, Stock], need: Need, mix: Mix) -> dict[str, Stock]:
-    """Stock that remains after this mix."""
+    """Stock that remains after this mix, whose instances go where others want to go least."""
     left = dict(stock)
     for count, offer in zip(mix.instances.tolist(), need.offers, strict=True):
-        for name in left.keys() & offer.stocks:
-            old = left[name]
-            slots = {width: slots - count * (offer.gpus // width) for width, slots in old.slots.items()}
-            left[name] = Stock(old.gpus - count * offer.gpus, slots)
+        limited = [name for name in offer.stocks if name in left]
+        for name in limited:
+            is_last = name == limited[-1]
+            taken = count if is_last or count < 0 else min(count, left[name].holds(offer.footprint))
+            left[name] = left[name].minus(offer.footprint, taken)
+            count -= taken
     return left
 
 
@@ -163,9 +169,9 @@ class _Pools:
     def slices_that_fit(self, b: int, g: int, wanted: int, parts: int, stock: Mapping[str, Stock]) -> int:
         """Adds as many of the wanted slices as the stock can hold on this offer. Returns their number."""
         offer = self.need.offers[g]
-        limits = [stock[name].holds(offer.gpus) for name in offer.stocks if name in stock]
+        most = seats_left(offer, stock)
         fits = wanted
-        while limits and fits and self.room_left(b, g, fits / parts, min(limits)) < 0:
+        while math.isfinite(most) and fits and self.room_left(b, g, fits / parts, int(most)) < 0:
             fits -= 1
         self.add(b, g, fits / parts)
         return fits

@@ -14,7 +14,8 @@ from cluster.arrays import FloatArray
 from placement.mix.feasibility import TOLERANCE
 from placement.mix.headroom import room_needed
 from placement.mix.heuristics import in_stock, stock_after
-from placement.mix.problem import Mix, MixQuestion, Need, Stock, pool_load
+from placement.mix.problem import Mix, MixQuestion, Need, pool_load
+from placement.seating.stock import Stock
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,6 @@ Data
     f_k       slices per bucket (1 where any split is allowed)
     load_kbg  instances of g that the whole of bucket b keeps busy;  variance_kbg  the variance of that
     price_kg  dollars per hour of an instance;  gpus_kg  its devices;  h_k  fixed headroom fraction
-    stock_m   devices of GPU type m, or of those of its nodes that only some services may use;
-              slots_mw  instances w devices wide that m's nodes hold
     slope_t, room_t   the headroom curve's tangents;  low_t, high_t  between which variances t is the lowest
     was_kg    running instances;  change  price of a change, dollars per hour
 Variables
@@ -24,8 +22,7 @@ Constraints
     Σ_b n_kbg/f_k·load_kbg ≤ (1 − h_k)·y_kg                                a fixed headroom, or
     Σ_b n_kbg/f_k·load_kbg + Σ_t (slope_t·v_kgt + room_t·u_kgt) ≤ y_kg     headroom for bursts, with
     Σ_b n_kbg/f_k·variance_kbg = Σ_t v_kgt,   low_t·u_kgt ≤ v_kgt ≤ high_t·u_kgt,   Σ_t u_kgt ≤ 1
-    Σ gpus_kg·y_kg ≤ stock_m (+ short_m)                                   over all needs that take from it, per stock
-    Σ w·⌊gpus_kg/w⌋·y_kg ≤ w·slots_mw (+ short_m)                          wide instances do not span nodes
+    the y_kg have seats in the stocks that they may use                    `placement.seating.model`
     moved_kg ≥ ±(y_kg − was_kg)
 """
 
@@ -37,6 +34,7 @@ import pulp
 
 from placement.mix.headroom import RANGES, TANGENTS
 from placement.mix.problem import Mix, MixQuestion, Need, Offer
+from placement.seating.model import Group, Seats, add_seats
 
 TINY_LOAD = 1e-4
 """Instances: a slice of less load could pass a solver's tolerance (1e-6, with a margin of 100) without an instance."""
@@ -53,6 +51,7 @@ class MixModel:
     y: Pools
     n: Slices
     short: Mapping[str, pulp.LpVariable]
+    seats: Seats
 
 
 def build_model(question: MixQuestion, *, whole_slices: bool, ask_what_is_short: bool = False) -> MixModel:
@@ -81,8 +80,8 @@ def build_model(question: MixQuestion, *, whole_slices: bool, ask_what_is_short:
         _serve_every_bucket(problem, need, k, n)
         for g, offer in enumerate(need.offers):
             _keep_room(problem, need, offer, (k, g), y, n)
-    _stay_in_stock(problem, question, y, short if ask_what_is_short else {})
-    return MixModel(problem, y, n, short)
+    seats = add_seats(problem, question.stock, _instances(question, y), short if ask_what_is_short else {})
+    return MixModel(problem, y, n, short, seats)
 
 
 def slices(need: Need) -> int:
@@ -144,23 +143,12 @@ def _keep_room(problem: pulp.LpProblem, need: Need, offer: Offer, kg: tuple[int,
     problem += load + room <= y[kg]
 
 
-def _stay_in_stock(
-    problem: pulp.LpProblem, question: MixQuestion, y: Pools, short: Mapping[str, pulp.LpVariable]
-) -> None:
-    for name, stock in question.stock.items():
-        users = [
-            (y[k, g], offer.gpus)
-            for k, need in enumerate(question.needs)
-            for g, offer in enumerate(need.offers)
-            if name in offer.stocks
-        ]
-        if not users:
-            continue
-        problem += pulp.LpAffineExpression(users) <= stock.gpus + short.get(name, 0)
-        for width, slots in stock.slots.items():
-            wide = [(count, width * (gpus // width)) for count, gpus in users if gpus >= width]
-            if wide:
-                problem += pulp.LpAffineExpression(wide) <= width * slots + short.get(name, 0)
+def _instances(question: MixQuestion, y: Pools) -> dict[Group, pulp.LpAffineExpression]:
+    """Instances by the group of their offer."""
+    found: dict[Group, list[tuple[pulp.LpVariable, int]]] = {}
+    for (k, g), count in y.items():
+        found.setdefault(question.needs[k].offers[g].group, []).append((count, 1))
+    return {group: pulp.LpAffineExpression(terms) for group, terms in found.items()}
 
 
 def mixes_from(question: MixQuestion, model: MixModel) -> tuple[Mix, ...]:

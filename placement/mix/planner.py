@@ -15,11 +15,13 @@ from placement.budget import Budget
 from placement.mix.feasibility import is_feasible
 from placement.mix.heuristics import best_single_type, greedy_mix, stock_after
 from placement.mix.optimizer import answer_mix, concluded, first_unserved
-from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, Stock, mix_cost
-from placement.mix.problem_builder import need_of, stock_of, with_narrower_stock
+from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost
+from placement.mix.problem_builder import need_of
 from placement.mix.search import SearchState, Terms, begun, certain_shortage, search
 from placement.mix.sensitivity import explain
+from placement.mix.stock_builder import stocked
 from placement.mix.validation import gpu_type_mistakes, profile_mistakes, service_mistakes
+from placement.seating.stock import Stock
 
 EXPLAINING_SHARE = 0.2
 """Fraction of the work that is reserved for explanations, where they are wanted; they also use the work that the
@@ -103,14 +105,7 @@ def _bad_input(mistakes: tuple[Mistake, ...]) -> Reason:
 
 
 def _question(snapshot: Snapshot, needs: list[Need], settings: MixSettings) -> MixQuestion:
-    names = {need.service for need in needs}
-    stock = stock_of(
-        snapshot,
-        [service for service in snapshot.services if service.name in names],
-        (offer.gpus for need in needs for offer in need.offers),
-    )
-    used = {offer.gpu_type for need in needs for offer in need.offers}
-    told, stock = with_narrower_stock(snapshot, needs, {name: stock[name] for name in stock if name in used})
+    told, stock = stocked(snapshot, needs)
     return MixQuestion(
         needs=told,
         stock=stock,

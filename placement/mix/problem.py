@@ -11,6 +11,9 @@ from cluster.arrays import FloatArray, IntArray
 from cluster.demand import LengthGrid, Slo
 from cluster.plans import Certificate
 from cluster.workloads import InstanceType
+from placement.seating.footprint import Footprint
+from placement.seating.model import Group
+from placement.seating.stock import Stock
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,8 +28,12 @@ class Offer:
     here."""
     variance: FloatArray
     """Shape (buckets,): variance of those busy instances (`placement.mix.headroom`); 0 where the load is inf."""
-    within: tuple[str, ...] = ()
-    """Stocks that its instances use besides that of its GPU type: nodes that not every service may use."""
+    cpu_milli: int = 0
+    """CPU of one instance on its node, thousandths of a core."""
+    memory_bytes: int = 0
+    """Main memory of one instance on its node."""
+    places: tuple[str, ...] = ()
+    """Stocks that its instances may use, the least wanted by others first; empty: that of its GPU type."""
 
     @property
     def gpu_type(self) -> str:
@@ -39,7 +46,17 @@ class Offer:
 
     @property
     def stocks(self) -> tuple[str, ...]:
-        return (self.gpu_type, *self.within)
+        """Stocks that its instances may use: each of them uses one."""
+        return self.places or (self.gpu_type,)
+
+    @property
+    def footprint(self) -> Footprint:
+        return Footprint(self.gpus, self.cpu_milli, self.memory_bytes)
+
+    @property
+    def group(self) -> Group:
+        """Instances that are interchangeable where seats are counted."""
+        return Group(self.stocks, self.footprint)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,28 +83,20 @@ class Need:
         return (self.running or {}).get(offer.instance_type, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Stock:
-    """Available devices of one GPU type, or of those on some of its nodes."""
-
-    gpus: int
-    slots: Mapping[int, int] = field(default_factory=dict)
-    """Instance width in devices → number of instances of that width on single nodes; missing: only `gpus` counts."""
-
-    def holds(self, width: int) -> int:
-        """Instances of that width that would fit without others."""
-        return min(self.gpus // width, self.slots.get(width, self.gpus))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class MixQuestion:
     needs: tuple[Need, ...]
     stock: Mapping[str, Stock] = field(default_factory=dict)
-    """Devices by GPU type, and by the other names in `Offer.within`; unlimited where missing."""
+    """Devices by the names in `Offer.stocks`; unlimited where missing."""
     change_price_per_hour: float = 0.0
     """Dollars per hour that starting or stopping one instance must save to pay off."""
     per_instance: bool = False
     """Whether each slice must be served by one instance (sessions stick to it), and not only by one GPU type."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether bounds of the model are bounds of the question: not where a stock counts with larger instances."""
+        return all(stock.is_exact for stock in self.stock.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,20 +1,17 @@
-"""Builder of the mix problem from a snapshot: the need of each service, and the available devices."""
+"""Builder of the mix problem from a snapshot: the need of each service."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.arrays import FloatArray
 from cluster.demand import LengthGrid, ThroughputProfile
-from cluster.hardware import WHOLE_GPU_MILLI
-from cluster.nodes import eligible_nodes
 from cluster.plans import Reason
-from cluster.pods import PENDING, device_numbers
 from cluster.snapshot import Snapshot
-from cluster.workloads import InstanceType, ModelService, PodShape
+from cluster.workloads import InstanceType, ModelService
 from placement.mix.headroom import in_flight_at_slo
-from placement.mix.problem import Need, Offer, Stock
+from placement.mix.problem import Need, Offer
 
 
 def need_of(service: ModelService, snapshot: Snapshot, *, slo_s: float | None = None) -> Need | Reason:
@@ -38,7 +35,14 @@ def need_of(service: ModelService, snapshot: Snapshot, *, slo_s: float | None = 
         grid=demand.grid,
         cells=cells,
         rate_per_s=rate,
-        offers=tuple(offer_of(profile, prices[profile.gpu_type], demand.grid, cells, rate) for profile in profiles),
+        offers=tuple(
+            replace(
+                offer_of(profile, prices[profile.gpu_type], demand.grid, cells, rate),
+                cpu_milli=service.instance_cpu_milli,
+                memory_bytes=service.instance_memory_bytes,
+            )
+            for profile in profiles
+        ),
         slice_factor=None if service.continuous_split else service.slice_factor,
         headroom_share=service.headroom_share,
         priority=service.priority,
@@ -90,111 +94,3 @@ def offer_of(
     variance = np.divide(load, held, out=np.zeros(len(cells)), where=can)
     width = profile.gpus_per_instance
     return Offer(InstanceType(profile.gpu_type, width), price_per_hour * width, load, variance)
-
-
-def stock_of(snapshot: Snapshot, services: Iterable[ModelService], widths: Iterable[int]) -> dict[str, Stock]:
-    """Devices per GPU type that these services may use together.
-
-    With nodes: the whole free devices of the nodes that may take their instances, and the devices that their own
-    instances hold wherever they run. Without nodes: the types' inventory.
-    """
-    if not len(snapshot.nodes):
-        return {t.name: Stock(t.inventory) for t in snapshot.gpu_types if t.inventory is not None}
-    widths = sorted({width for width in widths if width > 1})
-    services = tuple(services)
-    anywhere = np.zeros(len(snapshot.nodes), dtype=bool)
-    for mask in _allowed(snapshot, services).values():
-        anywhere |= mask
-    devices = _whole_devices(snapshot, anywhere, {service.name for service in services})
-    return {name: _stock(snapshot, name, devices, widths) for name in snapshot.gpu_type_names}
-
-
-def with_narrower_stock(
-    snapshot: Snapshot, needs: Sequence[Need], stock: Mapping[str, Stock]
-) -> tuple[tuple[Need, ...], dict[str, Stock]]:
-    """Needs and their stock per GPU type, with further stocks for nodes that not all of them may use.
-
-    Where services are restricted to different nodes of a type, they cannot together use all of it. Each set of nodes to
-    which some of them are restricted is therefore a stock of its own, and so is each union of such sets. With instances
-    of one device that is exact (Hall's theorem), unless there are too many unions: then the sets alone bound it.
-    """
-    asking = {need.service for need in needs}
-    services = tuple(service for service in snapshot.services if service.name in asking)
-    if not len(snapshot.nodes) or len({(each.node_terms, each.tolerations) for each in services}) < 2:
-        return tuple(needs), dict(stock)
-    widths = sorted({offer.gpus for need in needs for offer in need.offers if offer.gpus > 1})
-    masks = _allowed(snapshot, services)
-    found = dict(stock)
-    within: dict[tuple[str, str], list[str]] = {}
-    for name in stock:
-        users = [need.service for need in needs if any(offer.gpu_type == name for offer in need.offers)]
-        of_users = {user: frozenset(np.flatnonzero(masks[user, name]).tolist()) for user in users}
-        for rows in _narrower(set(of_users.values())):
-            owners = [user for user in users if of_users[user] <= rows]
-            narrow = f"{name} on nodes for {', '.join(owners)}"
-            there = np.zeros(len(snapshot.nodes), dtype=bool)
-            there[list(rows)] = True
-            found[narrow] = _stock(snapshot, name, _whole_devices(snapshot, there, set(owners)), widths)
-            for owner in owners:
-                within.setdefault((owner, name), []).append(narrow)
-    restricted = (
-        replace(
-            need,
-            offers=tuple(
-                replace(offer, within=tuple(within.get((need.service, offer.gpu_type), ()))) for offer in need.offers
-            ),
-        )
-        for need in needs
-    )
-    return tuple(restricted), found
-
-
-_MOST_UNIONS = 64
-"""Maximum stocks per GPU type; beyond it unions of sets of nodes are left out."""
-
-
-def _narrower(sets: Set[frozenset[int]]) -> list[frozenset[int]]:
-    """Sets and their unions, except the union of all, which is the stock of the type. In a fixed order."""
-    everything = frozenset[int]().union(*sets)
-    found = set(sets)
-    for one in sorted(sets, key=sorted):
-        found |= {one | other for other in found}
-        if len(found) > _MOST_UNIONS:
-            found = set(sets)
-            break
-    return sorted(found - {everything}, key=sorted)
-
-
-def _allowed(snapshot: Snapshot, services: Iterable[ModelService]) -> dict[tuple[str, str], BoolArray]:
-    """Shape (nodes,) by service and GPU type: nodes where instances may run, whatever is free there."""
-    of_shapes: dict[PodShape, BoolArray] = {}
-    found = {}
-    for service in services:
-        for name in snapshot.gpu_type_names:
-            shape = _one_device(service, name)
-            if shape not in of_shapes:
-                of_shapes[shape] = eligible_nodes(shape, snapshot.nodes, snapshot.gpu_type_names)
-            found[service.name, name] = of_shapes[shape]
-    return found
-
-
-def _stock(snapshot: Snapshot, gpu_type: str, devices: IntArray, widths: Sequence[int]) -> Stock:
-    """Stock of one type, from devices per node, shape (nodes,)."""
-    counts = devices[snapshot.nodes.gpu_type == snapshot.gpu_type_names.index(gpu_type)]
-    return Stock(int(counts.sum()), {width: int((counts // width).sum()) for width in widths})
-
-
-def _whole_devices(snapshot: Snapshot, allowed: BoolArray, owners: Set[str]) -> IntArray:
-    """Whole devices per node, shape (nodes,): free where that is allowed, or held by instances of the owners."""
-    pods = snapshot.pods
-    milli = np.where(allowed[:, None], snapshot.free().gpu_milli, 0)
-    for row in np.flatnonzero(pods.node != PENDING):
-        if pods.owner[row] in owners:
-            for device in device_numbers(int(pods.devices[row])):
-                milli[pods.node[row], device] += pods.shapes[pods.shape[row]].gpu_milli
-    return np.asarray((milli >= WHOLE_GPU_MILLI).sum(axis=1))
-
-
-def _one_device(service: ModelService, gpu_type: str) -> PodShape:
-    """Shape of an instance with only the properties that decide where it may run."""
-    return replace(service.instance_shape(InstanceType(gpu_type)), cpu_milli=0, memory_bytes=0)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pulp
 
 from cluster.arrays import IntArray
 from cluster.plans import CutShort, Reason, worse_cut
@@ -18,6 +19,7 @@ from placement.mix.heuristics import price_bound, start_mixes, whole_slices
 from placement.mix.milp import MixModel, build_model, mixes_from
 from placement.mix.problem import Mix, MixQuestion, Need, objective_of
 from placement.mix.pulp_solver import Solved, solve
+from placement.mix.seats import Crowd, crowd_at
 
 Mixes = tuple[Mix, ...]
 """One mix per need."""
@@ -214,7 +216,7 @@ def _with(question: MixQuestion, found: SearchState, solved: Solved, mixes: Mixe
     return replace(
         found,
         candidates=found.candidates + fresh,
-        bound=max(found.bound, solved.bound),
+        bound=max(found.bound, solved.bound) if question.is_exact else found.bound,
         solver=found.solver if solved.solver == "none" else solved.solver,
         cut_short=worse_cut(found.cut_short, solved.cut_short),
     )
@@ -243,10 +245,15 @@ def _missing(
     if not solved.has_answer:
         return None
     values = {name: float(variable.value() or 0) for name, variable in model.short.items()}
-    missing = {name: math.ceil(value - 1e-4) for name, value in values.items() if value > 1e-4}
-    if not missing:
+    seats = {where: float(pulp.value(count) or 0) for where, count in model.seats.items()}
+    short: dict[Crowd, float] = {}
+    for name in (name for name, value in values.items() if value > 1e-4):
+        crowd = crowd_at(question, seats, name)
+        short[crowd] = short.get(crowd, 0.0) + values[name]
+    if not short:
         return None
-    words = ", ".join(f"{count} more {name} (of {question.stock[name].gpus})" for name, count in missing.items())
+    missing = {crowd.name: math.ceil(value - 1e-4) for crowd, value in short.items()}
+    words = ", ".join(f"{missing[crowd.name]} more {crowd.name} (of {crowd.gpus})" for crowd in short)
     least = "at least " if fractions else ""
     return Reason(
         "InventoryShort",

@@ -14,8 +14,10 @@ from placement.mix.headroom import room_needed
 from placement.mix.heuristics import best_single_type, stock_after
 from placement.mix.instance_packing import fit_into_instances
 from placement.mix.optimizer import answer_mix
-from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, Offer, Stock, mix_cost, pool_load, total_cost
+from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost, pool_load, total_cost
 from placement.mix.problem_builder import need_of
+from placement.mix.seats import crowd_at, seats_of
+from placement.seating.stock import Stock
 
 CENT = 0.005
 """Dollars per hour below which a difference is not worth a sentence."""
@@ -96,39 +98,23 @@ def _whole_slices(question: MixQuestion, answer: MixAnswer) -> Iterator[Reason]:
 
 def _stock(question: MixQuestion, answer: MixAnswer, resolve: Resolve) -> Iterator[Reason]:
     """Savings from the next instance's devices of each exhausted type."""
+    seats = seats_of(question, answer.mixes) or {}
     left = dict(question.stock)
-    for need, mix in zip(question.needs, answer.mixes, strict=True):
-        left = stock_after(left, need, mix)
-    for name in question.stock:
-        widths = {offer.gpus for offer in _takers(question, name)}
-        width = min(widths, default=0)
-        if not width or left[name].holds(width):
+    for (group, name), count in seats.items():
+        left[name] = left[name].minus(group.footprint, count)
+    for crowd, at in {crowd_at(question, seats, name): name for name in [*question.stock][::-1]}.items():
+        takers = [offer for need in question.needs for offer in need.offers if at in offer.stocks]
+        smallest = min((offer.footprint for offer in takers), default=None)
+        if smallest is None or any(left[name].holds(smallest) for name in crowd.stocks):
             continue
-        richer = resolve(replace(question, stock={**question.stock, **_more(question, name, width)}))
+        richer = resolve(replace(question, stock={**question.stock, at: question.stock[at].plus(smallest.gpus)}))
         if richer is not None:
-            gpus = question.stock[name].gpus
             saved = max(0.0, answer.cost_per_hour - richer.cost_per_hour)
             yield Reason(
                 "StockBinds",
-                f"all {gpus} {name} are used; {width} more would save {saved:.2f} $/h",
-                {"gpus": float(gpus), "saved_per_hour": saved},
+                f"all {crowd.gpus} {crowd.name} are used; {smallest.gpus} more would save {saved:.2f} $/h",
+                {"gpus": float(crowd.gpus), "saved_per_hour": saved},
             )
-
-
-def _takers(question: MixQuestion, stock: str) -> list[Offer]:
-    return [offer for need in question.needs for offer in need.offers if stock in offer.stocks]
-
-
-def _more(question: MixQuestion, name: str, devices: int) -> dict[str, Stock]:
-    """Stock with `devices` more devices, and every stock that they would then belong to as well."""
-    holding = [other for other in question.stock if all(other in offer.stocks for offer in _takers(question, name))]
-    return {
-        other: Stock(
-            question.stock[other].gpus + devices,
-            {wide: count + devices // wide for wide, count in question.stock[other].slots.items()},
-        )
-        for other in holding
-    }
 
 
 def _stock_for(question: MixQuestion, answer: MixAnswer, need: Need) -> dict[str, Stock]:

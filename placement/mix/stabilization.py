@@ -12,8 +12,9 @@ from cluster.workloads import ModelService
 from placement.budget import Budget
 from placement.mix.optimizer import answer_mix
 from placement.mix.planner import routing_of
-from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, Stock, mix_cost
+from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost
 from placement.mix.problem_builder import need_of
+from placement.seating.stock import Stock
 
 OUT_OF_TIME = Reason("HoldOutOfTime", "time ran out before it was known whether the running instances could stay")
 
@@ -59,7 +60,8 @@ def _present_plan(snapshot: Snapshot, service: ModelService, before: ServicePlan
     if not isinstance(need, Need) or not service.replicas:
         return None
     have = np.array([need.running_count(offer) for offer in need.offers], dtype=np.int64)
-    stock = {o.gpu_type: Stock(int(n) * o.gpus) for n, o in zip(have, need.offers, strict=True)}
+    stock = {o.instance_type.name: Stock(int(n) * o.gpus) for n, o in zip(have, need.offers, strict=True)}
+    need = replace(need, offers=tuple(replace(o, places=(o.instance_type.name,)) for o in need.offers))
     answer = answer_mix(MixQuestion((need,), stock=stock), budget)
     if not isinstance(answer, MixAnswer):
         return None

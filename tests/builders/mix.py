@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 
 from cluster.demand import Demand, LengthGrid, Slo, ThroughputProfile
+from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType, ModelService
 from placement.budget import Budget
 from placement.mix.optimizer import answer_mix, work_of
-from placement.mix.problem import MixAnswer, MixQuestion, Need, Stock
-from placement.mix.problem_builder import offer_of
+from placement.mix.problem import MixAnswer, MixQuestion, Need
+from placement.mix.problem_builder import need_of, offer_of
+from placement.mix.stock_builder import stocked
+from placement.seating.stock import Stock
 
 Table = Sequence[Sequence[float]]
 
@@ -104,3 +107,12 @@ def hard_need(seed: int, name: str = "ns/hard") -> Need:
     offers = {f"t{g}": (round(rng.uniform(0.7, 8), 3), rng.uniform(0.5, 6, (4, 4)).round(2).tolist()) for g in range(4)}
     wanted: Table = (share / share.sum()).tolist()
     return replace(need(offers, 40.0, wanted, slice_factor=8, headroom_share=None), service=name)
+
+
+def seats(snapshot: Snapshot, instance_type: InstanceType) -> int:
+    """Instances of a type that the nodes hold for the first service, without others."""
+    need = need_of(snapshot.services[0], snapshot)
+    assert isinstance(need, Need)
+    (stocked_need,), stock = stocked(snapshot, [need])
+    (offer,) = (each for each in stocked_need.offers if each.instance_type == instance_type)
+    return sum(stock[name].holds(offer.footprint) for name in offer.stocks)

@@ -16,9 +16,8 @@ from controller.kube.cluster_view import SeenDeployment, SeenPod, SeenService
 from controller.kube_world.deployments import Instance, content_of
 from controller.placers.pool_affinity import DeployedInstances, PlacementModes
 from controller.placers.pools import Pool
-from placement.mix.problem_builder import stock_of
 from tests.builders.fleet import Node, node, pod, world
-from tests.builders.mix import of_types, profile, service, still
+from tests.builders.mix import of_types, profile, seats, service, still
 from tests.unit.controller.kube.fake_cluster_view import A100, FakeClusterView, fake_view, kubernetes
 from tests.unit.controller.kube.fake_writer import FakeWriter
 
@@ -123,9 +122,9 @@ def test_a_type_whose_nodes_are_all_gone_for_now_keeps_its_placement_mode() -> N
 def test_the_mix_is_offered_only_devices_of_the_placement_mode_of_its_instances() -> None:
     fleet = world([of_pool("a", 2, "bind"), of_pool("b", 8, "gate")], services=[service("ns/chat")])
 
-    seen = restricted(fleet, {})
+    seen = restricted(replace(fleet, profiles=(profile("A100", [[1.0]]),)), {})
 
-    assert stock_of(seen, seen.services, ())["A100"].gpus == 8
+    assert seats(seen, InstanceType("A100")) == 8
 
 
 # A cluster that does what is written
@@ -225,6 +224,6 @@ def test_the_deployed_mode_of_a_restricted_service_does_not_bind_the_others() ->
 def test_the_mix_of_a_restricted_service_is_offered_only_its_nodes_of_its_placement_mode() -> None:
     fleet = world([of_pool("a", 2, "bind"), of_pool("b", 8, "gate")], services=[restricted_service("y", pool="bind")])
 
-    seen = restricted(fleet, {})
+    seen = restricted(replace(fleet, profiles=(profile("A100", [[1.0]]),)), {})
 
-    assert stock_of(seen, seen.services, ())["A100"].gpus == 2
+    assert seats(seen, InstanceType("A100")) == 2

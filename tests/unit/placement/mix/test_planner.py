@@ -15,9 +15,8 @@ from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType, ModelService
 from placement.mix.planner import MixSettings, plan_mix
-from placement.mix.problem_builder import stock_of
 from tests.builders.fleet import Node, node, pod, world
-from tests.builders.mix import ample, demand, grid, nothing, of_types, profile, service
+from tests.builders.mix import ample, demand, grid, nothing, of_types, profile, seats, service
 
 
 def fleet(
@@ -226,14 +225,13 @@ def test_stock_is_what_schedulable_nodes_have_free_and_what_the_services_hold() 
         pod("c", 1, on="cordoned", devices=(0,), owner="ns/chat"),
         pod("d", 1, on="shared", devices=(0,), gpu_milli=300),
     ]
-    snapshot = fleet([service()], [profile("A100", ((1,),))], nodes, pods=pods, prices={"A100": 1.0, "H100": 1.0})
-
-    stock = stock_of(snapshot, snapshot.services, [1, 2])
+    profiles = [profile("A100", ((1,),)), profile("A100", ((1,),), gpus_per_instance=2), profile("H100", ((1,),))]
+    snapshot = fleet([service()], profiles, nodes, pods=pods, prices={"A100": 1.0, "H100": 1.0})
 
     # open: 4 - b = 3; cordoned: only its own c = 1; shared: the device that d leaves whole = 1.
-    assert stock["A100"].gpus == 5
-    assert stock["A100"].slots == {2: 1}
-    assert stock["H100"].gpus == 8
+    assert seats(snapshot, InstanceType("A100")) == 5
+    assert seats(snapshot, InstanceType("A100", 2)) == 1
+    assert seats(snapshot, InstanceType("H100")) == 8
 
 
 def test_notes_say_what_binds_and_what_the_next_gpu_or_a_looser_slo_would_save() -> None:
