@@ -1,5 +1,8 @@
 """Draft of a packing: the node and devices of every pod while the plan is made, with rollback of every attempt."""
 
+from functools import cached_property
+from itertools import pairwise
+
 import numpy as np
 
 from cluster.arrays import BoolArray, IntArray
@@ -7,6 +10,13 @@ from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from cluster.workloads import PodShape
 from placement.engine.packer import Choice, Packer
+from placement.packing.reclaimable import Reclaimable
+
+Kind = tuple[int, str]
+"""Shape and owner of a pod. Where one pod of a kind does not fit, no other of its kind does."""
+PLACES_PER_POD = 300
+"""Fixed price of a pod, in examined places, beside the nodes that are rated for it. Measured as `WORK_PER_S`
+(placement/packing/planner.py)."""
 
 
 class Draft:
@@ -23,7 +33,21 @@ class Draft:
         self.priority = effective_priority(snapshot)
         self.choices: dict[int, Choice] = {}
         """Choice for each pod that this draft placed, as the reason of its placement."""
+        self.work = 0
+        """Work so far, in examined places: nodes that the packer had to rate for a pod because they had changed since
+        the last pod of its shape, as if its cache had been empty before this plan. So the count is the same whatever
+        the packer has seen. Other steps count as the places that could be examined in their time."""
+        self.victims: dict[tuple[int, int, int], tuple[int, tuple[int, ...]]] = {}
+        """Victims of a preemption, by shape, priority and node, with the change of the node after which they were found
+        (`placement/packing/preemption.py`)."""
         self._journal: list[tuple[int, int, int]] = []
+        self._changes = 0
+        self._examined_at: dict[int, int] = {}
+        self._changed_at = [0] * len(snapshot.nodes)
+        self._domains: dict[str, IntArray] = {}
+        self._on: list[set[int]] | None = None
+        """Rows on each node, from the first time that they are needed."""
+        self._reclaimable: Reclaimable | None = None
 
     @property
     def mark(self) -> int:
@@ -32,14 +56,61 @@ class Draft:
     def shape(self, row: int) -> PodShape:
         return self.snapshot.pods.shapes[int(self.snapshot.pods.shape[row])]
 
+    def kind(self, row: int) -> Kind:
+        return int(self.snapshot.pods.shape[row]), self.snapshot.pods.owner[row]
+
+    def domain(self, label: str) -> IntArray:
+        """Topology domain of each node under a label, as `NodeTable.domain`; do not write to it."""
+        if label not in self._domains:
+            self._domains[label] = self.snapshot.nodes.domain(label)
+        return self._domains[label]
+
+    def members(self, gang: int) -> list[int]:
+        """Rows of a gang's members, placed or not, ascending."""
+        return self._members[gang]
+
+    @cached_property
+    def _members(self) -> list[list[int]]:
+        gang = self.snapshot.pods.gang
+        order = np.argsort(gang, kind="stable")
+        edges = np.searchsorted(gang[order], np.arange(len(self.snapshot.gangs) + 1)).tolist()
+        return [order[start:end].tolist() for start, end in pairwise(edges)]
+
+    def pods_on(self, node: int) -> list[int]:
+        """Rows of the pods that are placed on a node, ascending."""
+        if self._on is None:
+            self._on = [set() for _ in self._changed_at]
+            placed = np.flatnonzero(self.node != PENDING)
+            for row, where in zip(placed.tolist(), self.node[placed].tolist(), strict=True):
+                self._on[where].add(row)
+        return sorted(self._on[node])
+
+    def changed_at(self, node: int) -> int:
+        """Number of the last change of a node; 0 for none."""
+        return self._changed_at[node]
+
+    def reclaimable(self, below: int) -> Reclaimable:
+        """What the pods below this priority hold."""
+        if self._reclaimable is None or self._reclaimable.below != below:
+            pods, ledger = self.snapshot.pods, self.packer.ledger
+            self._reclaimable = Reclaimable(pods, self.node, self.devices, self.priority, below, ledger)
+        return self._reclaimable
+
     def seat(self, row: int, within: BoolArray | None = None) -> bool:
         """Places a pending pod on the best node and devices (among the nodes of `within`). False when none fits."""
+        self._examine(int(self.snapshot.pods.shape[row]))
         choice = self.packer.choose(self.shape(row), within, self.snapshot.pods.owner[row])
         if choice is None:
             return False
         self.choices[row] = choice
         self._set(row, choice.node, choice.devices)
         return True
+
+    def _examine(self, shape: int) -> None:
+        before = self._examined_at.get(shape)
+        count = len(self._changed_at)
+        self.work += PLACES_PER_POD + (count if before is None else min(count, self._changes - before))
+        self._examined_at[shape] = self._changes
 
     def unseat(self, row: int) -> None:
         self._set(row, PENDING, 0)
@@ -63,11 +134,12 @@ class Draft:
         """
         before = self.snapshot.pods
         differs = (self.node != before.node) | (self.devices != before.devices)
-        for index, gang in enumerate(self.snapshot.gangs):
-            ran = (before.gang == index) & (before.node != PENDING)
-            if (ran & differs).any() and (ran & ~differs).sum() < gang.min_members:
-                differs |= ran
-        leave = np.flatnonzero(differs & (before.node != PENDING))
+        ran = before.node != PENDING
+        for gang in sorted({int(g) for g in before.gang[ran & differs]} - {-1}):
+            rows = [row for row in self.members(gang) if ran[row]]
+            if len(rows) - int(differs[rows].sum()) < self.snapshot.gangs[gang].min_members:
+                differs[rows] = True
+        leave = np.flatnonzero(differs & ran)
         start = np.flatnonzero(differs & (self.node != PENDING))
         return leave.tolist(), start.tolist()
 
@@ -77,11 +149,22 @@ class Draft:
 
     def _charge(self, row: int, node: int, devices: int) -> None:
         shape, owner = self.shape(row), self.snapshot.pods.owner[row]
-        if self.node[row] != PENDING:
-            self.packer.remove(shape, int(self.node[row]), int(self.devices[row]), owner)
+        was, held = int(self.node[row]), int(self.devices[row])
+        if was != PENDING:
+            self.packer.remove(shape, was, held, owner)
+            self._note(row, shape, was, held, -1)
         if node != PENDING:
             self.packer.place(shape, Choice(node, devices, cost=0.0), owner)
+            self._note(row, shape, node, devices, 1)
         self.node[row], self.devices[row] = node, devices
+
+    def _note(self, row: int, shape: PodShape, node: int, devices: int, sign: int) -> None:
+        self._changes += 1
+        self._changed_at[node] = self._changes
+        if self._on is not None:
+            (self._on[node].add if sign > 0 else self._on[node].discard)(row)
+        if self._reclaimable is not None:
+            self._reclaimable.charge(shape, int(self.priority[row]), node, devices, sign)
 
 
 def effective_priority(snapshot: Snapshot) -> IntArray:
@@ -98,5 +181,4 @@ def effective_priority(snapshot: Snapshot) -> IntArray:
 
 def members_running(draft: Draft, gang: int) -> list[int]:
     """Rows of a gang's members that are placed in the draft."""
-    rows: list[int] = np.flatnonzero((draft.snapshot.pods.gang == gang) & (draft.node != PENDING)).tolist()
-    return rows
+    return [row for row in draft.members(gang) if draft.node[row] != PENDING]

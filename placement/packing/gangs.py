@@ -1,47 +1,124 @@
 """Placement of gangs: all members in as few topology domains as required, or none."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from cluster.arrays import BoolArray, IntArray
 from cluster.workloads import PodShape
-from placement.packing.draft import Draft, members_running
+from placement.packing.draft import Draft, Kind, members_running
 from placement.packing.pending_units import Unit
 
-Seat = Callable[[int, BoolArray | None], bool]
-"""Places one pod, in free resources or by preemption. Returns whether it did."""
+Place = Callable[[int, BoolArray | None], bool]
+"""Places one pod, among the nodes of the mask. Returns whether it did."""
+
+MOST_COPIES = 1 << 20
+"""Number of pods that stands for any number of them, where a shape requests nothing that a node could lack."""
+PLACES_PER_COUNT = 500
+"""Price of counting the pods of one shape that all nodes hold, in examined places."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Way to place one pod: in free resources, or by preemption."""
+
+    place: Place
+    below: int | None = None
+    """Priority below which pods may be stopped; None: free resources only."""
 
 
 def seat_unit(draft: Draft, unit: Unit, seat: Seat) -> bool:
-    """Places at least `unit.need` of the unit's pods, or none. A gang's other pods follow as far as they fit."""
+    """Places at least `unit.need` of the unit's pods, or none. A gang's other pods follow as far as they fit.
+
+    Topology domains that cannot hold that many, by a count that is never too low, are not tried.
+    """
     if unit.gang < 0:
-        return seat(unit.rows[0], None)
-    wanted = draft.snapshot.gangs[unit.gang]
+        return seat.place(unit.rows[0], None)
+    wanted, rooms = draft.snapshot.gangs[unit.gang], Rooms(draft, unit.rows, seat.below)
     if wanted.within is None:
-        return _seat_near(draft, unit, seat, None, wanted.prefer_within)
-    domain = draft.snapshot.nodes.domain(wanted.within)
-    for value in _domains_to_try(draft, unit, domain):
-        if _seat_near(draft, unit, seat, domain == value, wanted.prefer_within):
-            return True
-    return False
+        everywhere = np.zeros(len(draft.snapshot.nodes), dtype=np.int64)
+        return bool(rooms.may_hold(everywhere, unit.need).any()) and _seat_near(draft, unit, seat, None)
+    domain = draft.domain(wanted.within)
+    values = _domains_to_try(draft, unit, rooms, domain)
+    return any(_seat_near(draft, unit, seat, domain == value) for value in values)
 
 
-def _seat_near(draft: Draft, unit: Unit, seat: Seat, allowed: BoolArray | None, prefer: str | None) -> bool:
-    """Places a gang inside `allowed`, in as few domains of the label `prefer` as can be found."""
-    mark = draft.mark
+class Rooms:
+    """Number of a gang's pods that topology domains hold, counted node by node once for all domains."""
+
+    def __init__(self, draft: Draft, rows: Sequence[int], below: int | None) -> None:
+        """below: counts as if all pods below this priority were stopped; None: in free resources."""
+        self._shapes = [draft.shape(row) for row in rows]
+        self._kinds = Counter(self._shapes)
+        draft.work += PLACES_PER_COUNT * len(self._kinds)
+        ledger = draft.packer.ledger
+        free = ledger.cpu_milli, ledger.memory_bytes, ledger.gpu_milli
+        self._reach = free if below is None else draft.reclaimable(below).free()
+        self._open = {shape: draft.packer.eligible(shape) for shape in self._kinds}
+        self._copies = {shape: _copies(shape, *free) * self._open[shape] for shape in self._kinds}
+        self._most = self._copies
+        if below is not None:
+            self._most = {shape: _copies(shape, *self._reach) * self._open[shape] for shape in self._kinds}
+
+    def free(self, domain: IntArray) -> IntArray:
+        """Pods that fit now: exact for equal pods, a guess for unequal ones. Shape (domains,).
+
+        domain: shape (nodes,), the domain of each node; -1 for none.
+        """
+        most: IntArray = np.max([_sums(copies, domain) for copies in self._copies.values()], axis=0)
+        return most
+
+    def most(self, domain: IntArray) -> IntArray:
+        """Pods that fit at most, after any preemption; never too low. Shape (domains,)."""
+        parts = [np.minimum(_sums(self._most[shape], domain), count) for shape, count in self._kinds.items()]
+        total: IntArray = np.sum(parts, axis=0)
+        return total
+
+    def may_hold(self, domain: IntArray, need: int) -> BoolArray:
+        """Domains that may hold so many of the pods, after any preemption; the others certainly cannot."""
+        may: BoolArray = self.most(domain) >= need
+        if len(self._kinds) > 1:  # pods of several shapes need the sum of what they request
+            eligible = np.any(list(self._open.values()), axis=0)
+            cpu_milli, memory_bytes, gpu_milli = self._reach
+            for free, asked in (
+                (cpu_milli, [shape.cpu_milli for shape in self._shapes]),
+                (memory_bytes, [shape.memory_bytes for shape in self._shapes]),
+                (gpu_milli.sum(axis=1), [shape.total_gpu_milli for shape in self._shapes]),
+            ):
+                may &= _sums(np.maximum(free, 0) * eligible, domain) >= sum(sorted(asked)[:need])
+        return may
+
+
+def _sums(copies: IntArray, domain: IntArray) -> IntArray:
+    inside = domain >= 0
+    count = int(domain.max(initial=-1)) + 1
+    return np.bincount(domain[inside], copies[inside], count).astype(np.int64)
+
+
+def _seat_near(draft: Draft, unit: Unit, seat: Seat, allowed: BoolArray | None) -> bool:
+    """Places a gang inside `allowed`, in as few domains of its preferred label as can be found."""
+    mark, prefer = draft.mark, draft.snapshot.gangs[unit.gang].prefer_within
     if prefer is None:
-        placed = _seat_each(unit.rows, seat, allowed)
+        placed = len(unit.rows) - len(_left_of(draft, unit.rows, seat, allowed))
     else:
-        placed = _seat_in_few(draft, unit, seat, allowed, draft.snapshot.nodes.domain(prefer))
+        placed = _seat_in_few(draft, unit, seat, allowed, draft.domain(prefer))
     if placed >= unit.need:
         return True
     draft.roll_back(mark)
     return False
 
 
-def _seat_each(rows: Sequence[int], seat: Seat, allowed: BoolArray | None) -> int:
-    return sum(seat(row, allowed) for row in rows)
+def _left_of(draft: Draft, rows: Sequence[int], seat: Seat, allowed: BoolArray | None) -> list[int]:
+    """Places each of these pods that fits; returns those that do not."""
+    left, futile = list[int](), set[Kind]()
+    for row in rows:
+        kind = draft.kind(row)
+        if kind in futile or not seat.place(row, allowed):
+            futile.add(kind)  # room only shrinks while a gang is placed
+            left.append(row)
+    return left
 
 
 def _seat_in_few(draft: Draft, unit: Unit, seat: Seat, allowed: BoolArray | None, domain: IntArray) -> int:
@@ -50,44 +127,48 @@ def _seat_in_few(draft: Draft, unit: Unit, seat: Seat, allowed: BoolArray | None
     For equal pods, the roomiest-first order needs the fewest possible domains.
     """
     everywhere = np.ones(len(domain), dtype=bool) if allowed is None else allowed
-    left = list(unit.rows)
-    values = [int(v) for v in np.unique(domain[everywhere & (domain >= 0)])]
-    while left and values:
-        room = {value: _room(draft, left, everywhere & (domain == value)) for value in values}
-        enough = [value for value in values if room[value] >= len(left)]
-        best = min(enough, key=lambda v: (room[v], v)) if enough else max(values, key=lambda v: (room[v], -v))
-        values.remove(best)
-        left = [row for row in left if not seat(row, everywhere & (domain == best))]
-    return len(unit.rows) - len(left) + _seat_each(left, seat, everywhere & (domain < 0))
+    inside, left = np.where(everywhere, domain, -1), list(unit.rows)
+    shapes: set[PodShape] = set()
+    while left:
+        if shapes != (shapes := {draft.shape(row) for row in left}):
+            # Pods are placed in one domain at a time, which is then done: the others keep their room.
+            rooms = Rooms(draft, left, seat.below)
+            room, most = rooms.free(inside), rooms.most(inside)
+        if not most.any():
+            break
+        enough = np.flatnonzero((room >= len(left)) & (most > 0))
+        best = int(enough[room[enough].argmin()] if len(enough) else np.where(most > 0, room, -1).argmax())
+        left = _left_of(draft, left, seat, inside == best)
+        inside = np.where(inside == best, -1, inside)
+        room[best] = most[best] = 0
+    outside = _left_of(draft, left, seat, everywhere & (domain < 0)) if left else []
+    return len(unit.rows) - len(outside)
 
 
-def _domains_to_try(draft: Draft, unit: Unit, domain: IntArray) -> list[int]:
-    """Values of the required label: the tightest that may suffice first, those that cannot suffice last.
+def _domains_to_try(draft: Draft, unit: Unit, rooms: Rooms, domain: IntArray) -> list[int]:
+    """Values of the required label that may hold the gang: in free resources the tightest that suffices first.
 
-    A gang that runs in part must stay in the domain where it runs.
+    By preemption the roomiest first, where least must be stopped. A gang that runs in part must stay in the domain
+    where it runs.
     """
+    room, can = rooms.free(domain), rooms.may_hold(domain, unit.need)
     running = members_running(draft, unit.gang)
     if running:
-        return sorted({int(domain[draft.node[row]]) for row in running} - {-1})[:1]
-    values = [int(v) for v in np.unique(domain[domain >= 0])]
-    room = {value: _room(draft, unit.rows, domain == value) for value in values}
-    return sorted(values, key=lambda v: (room[v] < unit.need, room[v], v))
+        here = sorted({int(domain[draft.node[row]]) for row in running} - {-1})[:1]
+        return [value for value in here if can[value]]
+    values = np.flatnonzero(can)
+    free = room[values]
+    order: list[int] = values[np.lexsort((values, np.where(free < unit.need, -free, free), free < unit.need))].tolist()
+    return order
 
 
-def _room(draft: Draft, rows: Sequence[int], nodes: BoolArray) -> int:
-    """Number of these pods that these nodes hold: exact for equal pods, an upper bound for unequal ones."""
-    shapes = {draft.shape(row) for row in rows}
-    return max(int(_copies(draft, shape)[nodes].sum()) for shape in shapes)
-
-
-def _copies(draft: Draft, shape: PodShape) -> IntArray:
-    """Number of pods of one shape that each node has resources for now. Shape (nodes,)."""
-    ledger = draft.packer.ledger
-    copies = np.full(len(ledger.cpu_milli), np.iinfo(np.int64).max)
+def _copies(shape: PodShape, cpu_milli: IntArray, memory_bytes: IntArray, gpu_milli: IntArray) -> IntArray:
+    """Number of pods of one shape that each node has these resources for, an upper bound. Shape (nodes,)."""
+    copies = np.full(len(cpu_milli), MOST_COPIES)
     if shape.cpu_milli:
-        copies = np.minimum(copies, ledger.cpu_milli // shape.cpu_milli)
+        copies = np.minimum(copies, cpu_milli // shape.cpu_milli)
     if shape.memory_bytes:
-        copies = np.minimum(copies, ledger.memory_bytes // shape.memory_bytes)
+        copies = np.minimum(copies, memory_bytes // shape.memory_bytes)
     if shape.gpus:
-        copies = np.minimum(copies, (ledger.gpu_milli // shape.gpu_milli).sum(axis=1) // shape.gpus)
-    return np.where(draft.packer.eligible(shape), np.clip(copies, 0, 1 << 20), 0)
+        copies = np.minimum(copies, (gpu_milli // shape.gpu_milli).sum(axis=1) // shape.gpus)
+    return np.asarray(np.maximum(copies, 0), dtype=np.int64)

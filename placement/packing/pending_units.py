@@ -36,12 +36,14 @@ class Queue:
     looks at what is pending then (`as_of_now`).
     """
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: Draft, units: Iterable[Unit] = ()) -> None:
         self._draft = draft
         self._entries: list[tuple[tuple[int, int, int, int], int, Unit]] = []
         self._numbers = count()
         """Decides between entries of equal order, since units themselves have none."""
         self._gangs: set[int] = set()
+        for unit in units:
+            self.add(unit)
 
     def add(self, unit: Unit) -> None:
         if unit.gang in self._gangs:
@@ -103,8 +105,8 @@ def order_of_service(draft: Draft, unit: Unit) -> tuple[int, int, int, int]:
 
 def gang_units(draft: Draft, gang: int) -> list[Unit]:
     """Pending part of a gang: one unit while the gang is below its minimum, pod by pod once it runs."""
-    pods, wanted = draft.snapshot.pods, draft.snapshot.gangs[gang]
-    rows = np.flatnonzero((pods.gang == gang) & (draft.node == PENDING)).tolist()
+    wanted = draft.snapshot.gangs[gang]
+    rows = [row for row in draft.members(gang) if draft.node[row] == PENDING]
     if not rows:
         return []
     rows.sort(key=lambda row: (-draft.shape(row).total_gpu_milli, -draft.shape(row).cpu_milli, row))

@@ -1,33 +1,41 @@
 """Preemption: the node where stopping the least important pods frees the resources for a more important one."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from cluster.arrays import BoolArray, IntArray
+from cluster.arrays import BoolArray
 from cluster.hardware import WHOLE_GPU_MILLI
-from cluster.pods import PENDING, device_numbers
+from cluster.pods import device_numbers
 from cluster.workloads import PodShape
 from placement.packing.draft import Draft, members_running
 
-CANDIDATES = 64
-"""Nodes that are examined in detail, those with least to stop first. Chosen: the tenth best is rarely better."""
+CANDIDATES = 16
+"""Nodes that are examined in detail, those that lose least first. Chosen: their order is already that of the price,
+but for devices and sizes of single pods."""
+PLACES_PER_SEARCH = 1_500
+"""Price of a search for victims, in examined places, beside the nodes that are examined in detail."""
+PLACES_PER_CLEARING = 200
+"""Price of a node that is examined in detail."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clearing:
     """Price of preempting some pods on a node."""
 
-    highest_priority: int
-    gpu_milli: int
-    count: int
+    losses: tuple[tuple[int, int, int], ...]
+    """What is lost at each priority of the victims, the highest first: the priority, thousandths of GPUs, pods."""
     node: int
     victims: tuple[int, ...]
 
     @property
-    def price(self) -> tuple[int, int, int, int]:
-        """Sort key: importance of the victims, then GPU lost, then number of pods; the node's row decides ties."""
-        return (self.highest_priority, self.gpu_milli, self.count, self.node)
+    def price(self) -> tuple[tuple[tuple[int, int, int], ...], int]:
+        """Sort key: the importance of the victims, level by level; the node's row decides ties.
+
+        So no pod is stopped where a less important one would do. Its preemption would stop that one afterwards.
+        """
+        return (self.losses, self.node)
 
 
 def seat_by_preemption(draft: Draft, row: int, priority: int, within: BoolArray | None) -> bool:
@@ -48,81 +56,101 @@ def seat_by_preemption(draft: Draft, row: int, priority: int, within: BoolArray 
 
 def cheapest_clearing(draft: Draft, row: int, priority: int, within: BoolArray | None) -> Clearing | None:
     """Cheapest preemption that frees a node for this pod; None when no victims suffice anywhere."""
-    shape = draft.shape(row)
-    lower = np.flatnonzero((draft.node != PENDING) & (draft.priority < priority))
-    if not len(lower):
-        return None
-    clearings = (_clearing_on(draft, shape, int(node), lower) for node in _candidates(draft, shape, lower, within))
+    nodes = _candidates(draft, draft.shape(row), priority, within)
+    draft.work += PLACES_PER_SEARCH
+    clearings = (_clearing_on(draft, row, node, priority) for node in nodes)
     return min((one for one in clearings if one is not None), key=lambda one: one.price, default=None)
 
 
-def _candidates(draft: Draft, shape: PodShape, lower: IntArray, within: BoolArray | None) -> IntArray:
-    """Nodes where the pod's sums would fit without all pods of lower priority; those with least to stop first."""
-    pods, ledger = draft.snapshot.pods, draft.packer.ledger
-    where = draft.node[lower]
-    ask = np.array([(s.cpu_milli, s.memory_bytes, s.total_gpu_milli) for s in pods.shapes], dtype=np.int64)
-    freed = np.zeros((len(ledger.cpu_milli), 3), dtype=np.int64)
-    np.add.at(freed, where, ask[pods.shape[lower]])
-    fits = draft.packer.eligible(shape) & (np.bincount(where, minlength=len(freed)) > 0)
-    fits &= ledger.cpu_milli + freed[:, 0] >= shape.cpu_milli
-    fits &= ledger.memory_bytes + freed[:, 1] >= shape.memory_bytes
-    fits &= ledger.gpu_milli.sum(axis=1) + freed[:, 2] >= shape.total_gpu_milli
+def _candidates(draft: Draft, shape: PodShape, priority: int, within: BoolArray | None) -> list[int]:
+    """Nodes where the pod would fit without the pods of lower priority; those that lose least first."""
+    lower, found = draft.reclaimable(priority), list[int]()
+    allowed = draft.packer.eligible(shape)
     if within is not None:
-        fits &= within
-    nodes = np.flatnonzero(fits)
-    return nodes[np.argsort(freed[nodes, 2], kind="stable")][:CANDIDATES]
+        allowed = allowed & within
+    if not lower.bands or not (allowed & lower.fits(shape, lower.bands - 1)).any():
+        return found
+    for band in range(lower.bands):
+        nodes = np.flatnonzero(allowed & lower.fits(shape, band))
+        found += nodes[np.lexsort(lower.losses(shape, band, nodes))].tolist()
+        if len(found) >= CANDIDATES:
+            break
+        allowed = allowed.copy()
+        allowed[nodes] = False
+    return found[:CANDIDATES]
 
 
-def _clearing_on(draft: Draft, shape: PodShape, node: int, lower: IntArray) -> Clearing | None:
-    """Cheapest victims on a node: all lower pods at first, then the most important are spared while the pod fits."""
+def _clearing_on(draft: Draft, row: int, node: int, priority: int) -> Clearing | None:
+    """Cheapest preemption on a node for this pod; remembered while the node does not change."""
+    key = (draft.kind(row)[0], priority, node)
+    if draft.packer.power is None and (known := draft.victims.get(key)) and known[0] == draft.changed_at(node):
+        victims = known[1]
+    else:
+        draft.work += PLACES_PER_CLEARING
+        victims = _victims_on(draft, draft.shape(row), node, priority)
+        draft.victims[key] = (draft.changed_at(node), victims)
+    if not victims:  # it would have been placed without preemption, had its policy taken the devices counted here
+        return None
+    stopped = _with_gang_mates(draft, victims)
+    return Clearing(_losses(draft, stopped), node, tuple(stopped))
+
+
+def _losses(draft: Draft, victims: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
+    lost: dict[int, tuple[int, int]] = {}
+    for row in victims:
+        gpu_milli, count = lost.get(level := int(draft.priority[row]), (0, 0))
+        lost[level] = (gpu_milli + draft.shape(row).total_gpu_milli, count + 1)
+    return tuple((level, *lost[level]) for level in sorted(lost, reverse=True))
+
+
+def _victims_on(draft: Draft, shape: PodShape, node: int, priority: int) -> tuple[int, ...]:
+    """Least important pods of a node that suffice: all lower pods at first, then the most important are spared."""
     ledger, floors = draft.packer.ledger, draft.packer.floors
-    cpu, memory, gpu = int(ledger.cpu_milli[node]), int(ledger.memory_bytes[node]), ledger.gpu_milli[node].copy()
-    there = [int(row) for row in lower[draft.node[lower] == node]]
+    cpu, memory, gpu = int(ledger.cpu_milli[node]), int(ledger.memory_bytes[node]), ledger.gpu_milli[node].tolist()
+    width = int(ledger.gpus[node])
+    there = [row for row in draft.pods_on(node) if draft.priority[row] < priority]
 
     def charge(row: int, sign: int) -> None:
         nonlocal cpu, memory
         own = draft.shape(row)
         cpu -= sign * own.cpu_milli
         memory -= sign * own.memory_bytes
-        gpu[list(device_numbers(int(draft.devices[row])))] -= sign * own.gpu_milli
+        for device in device_numbers(int(draft.devices[row])):
+            gpu[device] -= sign * own.gpu_milli
 
     def fits() -> bool:
         if cpu < shape.cpu_milli or memory < shape.memory_bytes:
             return False
         if not shape.gpus:
             return True
-        enough_gpu = int((gpu >= shape.gpu_milli).sum()) >= shape.gpus
-        return enough_gpu and (floors is None or floors.bears(node, _held_with(shape, gpu[: int(ledger.gpus[node])])))
+        if sum(free >= shape.gpu_milli for free in gpu) < shape.gpus:
+            return False
+        return floors is None or floors.bears(node, _held_with(shape, gpu[:width]))
 
     for row in there:
         charge(row, -1)
     if not fits():
-        return None
+        return ()
     victims = []
     for row in sorted(there, key=lambda r: (-draft.priority[r], -draft.shape(r).total_gpu_milli, r)):
         charge(row, 1)
         if not fits():
             charge(row, -1)
             victims.append(row)
-    if not victims:  # it would have been placed without preemption, had its policy taken the devices counted here
-        return None
-    victims = _with_gang_mates(draft, victims)
-    lost = sum(draft.shape(row).total_gpu_milli for row in victims)
-    highest = max(int(draft.priority[row]) for row in victims)
-    return Clearing(highest, lost, len(victims), node, tuple(victims))
+    return tuple(victims)
 
 
-def _held_with(shape: PodShape, gpu: IntArray) -> int:
+def _held_with(shape: PodShape, gpu: Sequence[int]) -> int:
     """Allocated devices of a node with the pod there; it shares allocated devices as far as it can.
 
-    gpu: shape (node's GPUs,), thousandths left of each.
+    gpu: thousandths left of each of the node's GPUs.
     """
-    in_use = gpu < WHOLE_GPU_MILLI
-    shared = int((in_use & (gpu >= shape.gpu_milli)).sum())
-    return int(in_use.sum()) + max(0, shape.gpus - shared)
+    in_use = [free for free in gpu if free < WHOLE_GPU_MILLI]
+    shared = sum(free >= shape.gpu_milli for free in in_use)
+    return len(in_use) + max(0, shape.gpus - shared)
 
 
-def _with_gang_mates(draft: Draft, victims: list[int]) -> list[int]:
+def _with_gang_mates(draft: Draft, victims: Sequence[int]) -> list[int]:
     """Victims with the rest of every gang that would fall below its minimum, since the rest would only wait."""
     pods, gone = draft.snapshot.pods, set(victims)
     for gang in sorted({int(pods.gang[row]) for row in victims} - {-1}):

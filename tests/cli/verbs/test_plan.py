@@ -12,6 +12,7 @@ from cli.main import tonnage
 from tests.builders.manifests import Object, gang, gpu_type, having, node, pod, profile, service, written
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
+A100 = {"nvidia.com/gpu.product": "A100"}
 CPU_OF_POD = "spec.containers.0.resources.requests.cpu"
 
 
@@ -42,6 +43,23 @@ def test_a_gang_whose_running_member_makes_room_for_a_more_important_pod_stops_n
 
     assert [each["pod"] for each in plan["evictions"]] == ["default/launcher"]
     assert [each["pod"] for each in plan["placements"]] == ["default/urgent"]
+
+
+def test_gangs_that_cannot_fit_keep_no_pod_behind_them_waiting(tmp_path: Path) -> None:
+    """1,000 nodes with 7 free GPUs each; 20 gangs need 8 on one node, and are served first."""
+    fleet: list[Object] = [gpu_type()]
+    for n in range(1000):
+        fleet.append(having(node(f"n{n}"), "metadata.labels", {"kubernetes.io/hostname": f"n{n}"} | A100))
+        fleet.append(pod(f"runs-{n}", 1, on=f"n{n}", phase="Running", priority=100))
+    for n in range(20):
+        fleet.append(gang(f"g{n}", 8, topology={"within": "kubernetes.io/hostname"}))
+        fleet += [pod(f"g{n}-{m}", 1, labels={"tonnage.dev/gang": f"g{n}"}, priority=10) for m in range(8)]
+    fleet += [pod(f"single-{n}", 1) for n in range(100)]
+
+    plan = planned(tmp_path, *fleet)
+
+    assert len(plan["placements"]) == 100
+    assert {each["reason"]["code"] for each in plan["unplaced"]} == {"GangHeldBack"}
 
 
 def test_a_service_gets_its_instances_its_routing_and_their_places(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from placement.budget import Budget
 from placement.engine.packer import Packer
-from placement.packing.planner import PLACES_PER_POD, pack
+from placement.packing.draft import PLACES_PER_POD
+from placement.packing.planner import pack
 from placement.policies.best_fit import BestFit
 from tests.builders.fleet import node, pod, world
 
