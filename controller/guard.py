@@ -11,12 +11,14 @@ from cluster.plans import Phase, Plan, Reason, Refused, Step
 from cluster.pods import PENDING, device_mask
 from cluster.power_floors import PowerFloors, held_devices
 from cluster.snapshot import Snapshot
+from cluster.workloads import InstanceType
 
 REASONS = (
     "AlreadyBound",
     "ClaimInUse",
     "GangNotWhole",
     "NegativeInstances",
+    "NoInstanceLeft",
     "NoPowerHeadroom",
     "NotEligible",
     "NotFound",
@@ -25,6 +27,7 @@ REASONS = (
     "OverCapacity",
     "StaleEvidence",
     "TooManyEvictions",
+    "TooManyInstances",
     "UnknownAction",
     "WrongDevices",
 )
@@ -146,7 +149,35 @@ def _objection_to_scale(guarded: Guarded, scale: Scale) -> Reason | None:
         return why
     if any(count < 0 for count in scale.instances.values()):
         return Reason("NegativeInstances", f"{dict(scale.instances)} contains a negative number")
+    snapshot = guarded.snapshot
+    service = next(each for each in snapshot.services if each.name == scale.service)
+    now = service.replicas or {}
+    for instance_type, count in scale.instances.items():
+        most = most_instances(snapshot, instance_type)
+        if count > max(most, now.get(instance_type, 0)):
+            words = f"{count} instances of {instance_type} are wanted, and the fleet holds at most {most}"
+            return Reason("TooManyInstances", words, {"wanted": float(count), "most": float(most)})
+    has_demand = service.demand is not None and service.demand.rate_per_s > 0
+    if has_demand and any(now.values()) and not any({**now, **scale.instances}.values()):
+        return Reason("NoInstanceLeft", f"{scale.service} has demand, and would lose its last instance")
     return None
+
+
+MOST_PODS = 150_000
+"""Instances of a service where neither nodes nor an inventory limit them. Source: Kubernetes documentation,
+"Considerations for large clusters"."""
+
+
+def most_instances(snapshot: Snapshot, instance_type: InstanceType) -> int:
+    """Number of instances of one type that a fleet without any other pod would hold; cordoned nodes count."""
+    width = instance_type.gpus
+    if width < 1 or instance_type.gpu_type not in snapshot.gpu_type_names:
+        return 0
+    number = snapshot.gpu_type_names.index(instance_type.gpu_type)
+    if len(snapshot.nodes):
+        return int((snapshot.nodes.gpus[snapshot.nodes.gpu_type == number] // width).sum())
+    inventory = snapshot.gpu_types[number].inventory
+    return MOST_PODS if inventory is None else inventory // width
 
 
 Objection = Callable[[Guarded, Any], Reason | None]
@@ -168,7 +199,7 @@ def guard(
     """The plan without the steps that must not be applied; those are in `refused`, each with its reason.
 
     Checks every step against the cluster after the steps before it: existence, eligibility, capacity of every device,
-    whole gangs, the limit on evictions, and the age of the observations.
+    whole gangs, instances that the fleet can hold, the limit on evictions, and the age of the observations.
     """
     guarded = Guarded(snapshot, limits)
     phases: list[Phase] = []

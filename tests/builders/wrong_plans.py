@@ -32,6 +32,8 @@ class Content:
     gangs: tuple[Gang, ...] = ()
     claims: tuple[IdleClaim, ...] = ()
     services: tuple[str, ...] = ()
+    runs_one: frozenset[str] = frozenset()
+    """Services that have one instance."""
     tight: frozenset[str] = frozenset()
     """Nodes whose power domain lacks a watt to start one more device."""
 
@@ -42,6 +44,7 @@ class Content:
             self.gangs + other.gangs,
             self.claims + other.claims,
             self.services + other.services,
+            self.runs_one | other.runs_one,
             self.tight | other.tight,
         )
 
@@ -49,7 +52,11 @@ class Content:
     def snapshot(self) -> Snapshot:
         grid = LengthGrid((100,), (100,))
         demand = Demand(1.0, grid, column([[1.0]], "float64"))
-        services = [ModelService(name, "m", demand, Slo(0.04)) for name in self.services]
+        one = of_types({"A100": 1})
+        services = [
+            ModelService(name, "m", demand, Slo(0.04), replicas=one if name in self.runs_one else None)
+            for name in self.services
+        ]
         made = world(self.nodes, self.pods, self.gangs, services)
         domains = [Domain("ample", 1e7, kind="row"), Domain("tight", 1e7, kind="row")]
         domains += [Domain(n.name, feeds={"tight" if n.name in self.tight else "ample": 1.0}) for n in self.nodes]
@@ -248,6 +255,19 @@ BREAKERS: Mapping[type[Action], Mapping[str, Callable[[Random], Wrong]]] = {
             Scale("other", of_types({"A100": 1, "H100": -chance.randint(1, 9)})),
             "NegativeInstances",
             Content(services=("other",)),
+        ),
+        "scales a service beyond the fleet": lambda chance: Wrong(
+            Scale("other", of_types({"A100": 10 ** chance.randint(4, 18)})),
+            "TooManyInstances",
+            Content(services=("other",)),
+        ),
+        "scales a service to a GPU type that the fleet does not have": _alone(
+            Scale("other", of_types({"TPU": 1})), "TooManyInstances", Content(services=("other",))
+        ),
+        "takes the last instance of a service with demand": _alone(
+            Scale("busy", of_types({"A100": 0})),
+            "NoInstanceLeft",
+            Content(services=("busy",), runs_one=frozenset({"busy"})),
         ),
     },
     ReleaseClaim: {

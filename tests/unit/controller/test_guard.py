@@ -5,15 +5,17 @@ import inspect
 from dataclasses import replace
 from itertools import chain
 
+import pytest
+
 from cluster import occupancy
 from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, Scale
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
-from cluster.workloads import Gang, IdleClaim
+from cluster.workloads import Gang, IdleClaim, InstanceType
 from controller import guard as guard_module
-from controller.guard import Limits, guard
-from tests.builders.fleet import Pod, node, pod, world
-from tests.builders.mix import of_types
+from controller.guard import MOST_PODS, Limits, guard
+from tests.builders.fleet import Node, Pod, node, pod, world
+from tests.builders.mix import of_types, service
 from tests.builders.power import Device, Domain, power_table
 
 WHY = Reason("Test", "because")
@@ -184,3 +186,50 @@ def test_every_code_of_the_guard_is_foreseen() -> None:
     }
 
     assert codes == set(guard_module.REASONS)
+
+
+SERVED = service("ns/s", 1.0, ((1.0,),))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "inventory", "most"),
+    [
+        ([node("a", 8), node("b", 7), node("c", 8, gpu_type="H100"), node("d", 8, schedulable=False)], None, 5),
+        ([], 9, 2),
+        ([], None, MOST_PODS),
+    ],
+)
+def test_a_service_gets_no_more_instances_than_the_fleet_holds(
+    nodes: list[Node], inventory: int | None, most: int
+) -> None:
+    """Instances of four GPUs: two on `a`, one on `b`, two on the cordoned `d`, which may come back."""
+    seen = world(nodes, services=[SERVED], prices={"A100": 1.0})
+    seen = replace(seen, gpu_types=tuple(replace(each, inventory=inventory) for each in seen.gpu_types))
+
+    assert refusals(seen, Scale("ns/s", {InstanceType("A100", 4): most})) == []
+    assert refusals(seen, Scale("ns/s", {InstanceType("A100", 4): most + 1})) == ["TooManyInstances"]
+
+
+def test_a_service_may_shrink_that_has_more_instances_than_the_fleet_holds() -> None:
+    seen = world([node("a", 2)], services=[replace(SERVED, replicas=of_types({"A100": 9}))])
+
+    assert refusals(seen, Scale("ns/s", of_types({"A100": 8}))) == []
+    assert refusals(seen, Scale("ns/s", of_types({"A100": 10}))) == ["TooManyInstances"]
+
+
+@pytest.mark.parametrize(
+    ("rate_per_s", "instances", "codes"),
+    [
+        (1.0, {"A100": 0, "L4": 0}, ["NoInstanceLeft"]),
+        (1.0, {"A100": 0}, []),  # the other type's instance stays
+        (1.0, {"A100": 0, "L4": 2}, []),
+        (0.0, {"A100": 0, "L4": 0}, []),
+    ],
+)
+def test_a_service_with_demand_keeps_an_instance(
+    rate_per_s: float, instances: dict[str, int], codes: list[str]
+) -> None:
+    has = replace(service("ns/s", rate_per_s, ((1.0,),)), replicas=of_types({"A100": 1, "L4": 1}))
+    seen = world([node("a", 8), node("b", 8, gpu_type="L4")], services=[has])
+
+    assert refusals(seen, Scale("ns/s", of_types(instances))) == codes
