@@ -10,6 +10,7 @@ from cluster.pods import PENDING
 from placement.budget import Budget
 from placement.packing.draft import PLACES_PER_POD, Draft, members_running
 from placement.packing.gangs import Seat, seat_unit
+from placement.packing.instance_seats import seat_instances_together
 from placement.packing.pending_units import Queue, Unit, as_of_now, units_of
 from placement.packing.preemption import PLACES_PER_SEARCH, seat_by_preemption
 
@@ -44,6 +45,8 @@ class Service:
         """Keys of pods that cannot be placed (`_alike`), kept from one pass to the next."""
         self._futile_gangs = set[Hashable]()
         """The same for gangs, in one pass: their placement is a heuristic, which may succeed after others took room."""
+        self._together = set[int]()
+        """Priorities whose instances had their turn together."""
         self._useless_most = MOST_SHARE * budget.work
         self._useless = 0.0
         """Work of gangs that were not placed."""
@@ -59,6 +62,9 @@ class Service:
             if not self._budget.allows_more():
                 behind = (each for each in (unit, *queue.waiting(), *late.waiting()) if self._may_fit(each))
                 return Served(seated, self._budget.cut_short, rows_of((*behind, *cut)))
+            seated += self._seat_instances(unit)
+            if self._draft.node[unit.rows[0]] != PENDING:
+                continue
             mark = self._draft.mark
             attempt = Attempt(self._draft, self._own_budget(unit, is_late=is_late))
             if attempt.seat(unit, preempt=self._preempt):
@@ -73,6 +79,17 @@ class Service:
                     late.add(unit)
             self._requeue(queue, self._draft.unseated_since(mark))
         return Served(seated, "work" if cut else "", rows_of(cut))
+
+    def _seat_instances(self, unit: Unit) -> int:
+        """Places the pending instances of the unit's priority together, once, where one by one would not do.
+
+        Returns the number of placed ones.
+        """
+        is_instance = unit.gang < 0 and bool(self._draft.snapshot.pods.owner[unit.rows[0]])
+        if not is_instance or unit.priority in self._together:
+            return 0
+        self._together.add(unit.priority)
+        return seat_instances_together(self._draft, unit.priority, self._budget)
 
     def _turns(self, queue: Queue, late: Queue) -> Iterator[tuple[Unit, bool]]:
         """Units as they are when their turn comes, and whether it is the second one; none that cannot be placed."""
