@@ -141,6 +141,11 @@ bench-binding: $(READY) ## Binding side by side with kube-scheduler, and 10,000 
 bench-operator: $(READY) ## The operator as the chart installs it: gap and cost of its first cycles (a real API server)
 	$(BIN)/python -m benchmarks.operator
 
+.PHONY: bench-operator-churn
+bench-operator-churn: $(READY) ## The operator as the chart installs it while openb's pods arrive and leave (half an hour)
+	$(BIN)/python -m benchmarks.operator.churn --nodes $(DATA)/openb/openb_node_list_gpu_node.csv \
+		--pods $(DATA)/openb/openb_pod_list_default.csv
+
 .PHONY: bench-faults
 bench-faults: $(READY) ## Faults on a real API server: pods lost, devices given twice, time to converge (a quarter of an hour)
 	$(BIN)/python -m tests.controlplane.faults
