@@ -57,6 +57,7 @@ def population_of(snapshot: Snapshot) -> Population:
 def changes_between(before: Population, now: Population) -> Changes:
     """Arrivals and departures. A pod of other requests under the same name is another pod.
 
+    One of other constraints is the same: the placement mode `gate` restricts a pod to its node when it places it.
     Pods on nodes that joined or left do neither: such nodes went from one share of the cluster to another, or brought
     and took their pods with them.
     """
@@ -65,9 +66,8 @@ def changes_between(before: Population, now: Population) -> Changes:
     if unchanged:
         return Changes()
     row = before.pods.rows(now.pods)
-    is_same = (
-        (row >= 0) & (_shape_before(before, now)[now.shape] == before.shape[row]) if len(before.pods) else row >= 0
-    )
+    is_same = row >= 0
+    is_same[is_same] = (_requests(now)[is_same] == _requests(before)[row[is_same]]).all(axis=1)
     arrived = ~is_same & _on_node_of(before, now)
     stayed = np.zeros(len(before.pods), dtype=np.bool_)
     stayed[row[is_same]] = True
@@ -88,10 +88,10 @@ def has_other_nodes(before: Population, now: Population) -> bool:
     return before.gpu_type_names != now.gpu_type_names or not np.array_equal(before.capacity, now.capacity)
 
 
-def _shape_before(before: Population, now: Population) -> IntArray:
-    """Index in the shapes of `before` for each shape of `now`; -1 for shapes that it does not have."""
-    number = {shape: index for index, shape in enumerate(before.shapes)}
-    return np.array([number.get(shape, -1) for shape in now.shapes], dtype=np.int64)
+def _requests(of: Population) -> IntArray:
+    """Requests of each pod: CPU, memory, GPUs and thousandths of each. Shape (pods, 4)."""
+    asks = [(shape.cpu_milli, shape.memory_bytes, shape.gpus, shape.gpu_milli) for shape in of.shapes]
+    return np.array(asks, dtype=np.int64).reshape(-1, 4)[of.shape]
 
 
 def _on_node_of(other: Population, mine: Population) -> BoolArray:

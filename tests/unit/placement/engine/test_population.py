@@ -50,6 +50,13 @@ def test_a_pod_of_other_requests_under_a_known_name_is_another_pod() -> None:
     assert changes(before, now) == Changes(arrived=(shape(4),), departed=(shape(1),))
 
 
+def test_a_pod_that_is_restricted_to_its_node_when_it_is_placed_arrives_once() -> None:
+    waits = pod("p", gpus=1)
+    runs = pod("p", gpus=1, selector={"kubernetes.io/hostname": "a"}, on="a", devices=(0,))
+
+    assert changes([waits], [runs]) == Changes()
+
+
 def test_pods_of_nodes_that_joined_or_left_neither_arrive_nor_depart() -> None:
     before = [pod("with-b", gpus=1, on="b", devices=(0,))]
     now = [pod("with-c", gpus=2, on="c", devices=(0, 1))]
