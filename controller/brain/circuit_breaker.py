@@ -19,18 +19,32 @@ class CircuitBreaker:
     """Circuit breaker: counts failures in a row; while it is open, requests are trials whose answers no plan waits for.
 
     A trial costs a controller that plans locally nothing, so the first plan within its deadline closes the breaker.
+    After a plan that could not be used it stays open until the brain is replaced: the plan of a trial is not read.
     """
 
     failures: int = 0
     distrusted_since_s: float | None = None
+    is_rejected: bool = False
+    """Whether a plan of this brain could not be used."""
 
     @property
     def is_open(self) -> bool:
         """Whether the breaker is open: no plan waits for the brain."""
         return self.distrusted_since_s is not None
 
+    def reset(self) -> None:
+        """Trusts a new brain."""
+        self.failures, self.distrusted_since_s, self.is_rejected = 0, None, False
+
     def succeeded(self) -> None:
-        self.failures, self.distrusted_since_s = 0, None
+        if not self.is_rejected:
+            self.reset()
+
+    def rejected(self, at_s: float) -> None:
+        """Opens the breaker because of a plan that came in time and could not be used."""
+        self.is_rejected = True
+        if self.distrusted_since_s is None:
+            self.distrusted_since_s = at_s
 
     def failed(self, at_s: float) -> None:
         self.failures += 1

@@ -2,22 +2,24 @@
 
 import socket
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Event, Thread
 from typing import Literal
 
-from cluster.actions import Bind
+from cluster.actions import Action, Bind, Scale
 from cluster.plans import Phase, Plan, Reason, Step
+from cluster.snapshot import Snapshot
 from cluster.version import VERSION
+from cluster.workloads import InstanceType
 from controller.brain.background_frames import proposal_over
-from controller.brain.frames import plan_frame
+from controller.brain.frames import plan_frame, snapshot_from_frame
 from controller.brain.planner import Planner
 from controller.brain.wire import (
     Answer,
     Ask,
     Begin,
+    Failed,
     Message,
     Ping,
     Pong,
@@ -28,13 +30,28 @@ from controller.brain.wire import (
     WireError,
     receive,
     send,
+    written,
 )
 from controller.deciders.registry import proposers_of
 
-Mood = Literal["well", "late", "mute", "wrong_request", "wrong_epoch", "garbage", "dead", "strange"]
+Mood = Literal[
+    "well",
+    "late",
+    "mute",
+    "wrong_request",
+    "wrong_epoch",
+    "garbage",
+    "dead",
+    "strange",
+    "no_text",
+    "infeasible",
+    "absurd",
+]
 """Behaviour of the fake brain. well: plans. late: plans, and answers when `let_go` is set. mute: reads but sends
 nothing, as a frozen process. wrong_...: answers another request. garbage: sends an invalid message. dead: closes the
-stream when a plan is requested. strange: plans for a pod and a node that do not exist."""
+stream when a plan is requested. strange: plans for a pod and a node that do not exist. no_text: sends a message with a
+byte that is no UTF-8. infeasible: starts every pod on the first node, on devices that it does not have. absurd: scales
+every service to 10^10 instances."""
 LONG_S = 30.0
 
 
@@ -80,14 +97,17 @@ class FakeBrain:
                     send(stream, Pong(message.number, 1, 0, (1,)))
                 elif isinstance(message, Ask):
                     self.asked.append(message)
-                    self._answer(message, body, planner, lambda m, b: send(stream, m, b))
+                    self._answer(message, body, planner, stream)
                     for each in proposers:
                         memory = self.remembered.get(each.name, b"")
                         send(stream, Thinks(each.name), proposal_over(each, body, memory, LONG_S))
                 elif isinstance(message, Remember):
                     self.remembered[message.slot] = bytes(body)
 
-    def _answer(self, ask: Ask, frame: bytearray, planner: Planner, say: Callable[[Message, bytes], None]) -> None:
+    def _answer(self, ask: Ask, frame: bytearray, planner: Planner, stream: socket.socket) -> None:
+        def say(message: Message, body: bytes) -> None:
+            send(stream, message, body)
+
         match self.mood:
             case "dead":
                 raise EOFError("fails as requested")
@@ -98,9 +118,27 @@ class FakeBrain:
                 unknown = Step(Bind("d/nobody", "nowhere"), Reason("LeastCost", "made up"))
                 say(Answer(ask.request, ask.epoch, 0.0), plan_frame(Plan(phases=(Phase("start", (unknown,)),))))
                 return
+            case "no_text":
+                sound = bytes(written(Failed(ask.request, ask.epoch, "busy", "why"))[0])
+                stream.sendall(sound.replace(b"why", b"w\xffy"))
+                return
+            case "infeasible" | "absurd":
+                say(Answer(ask.request, ask.epoch, 0.0), plan_frame(_wrong(self.mood, snapshot_from_frame(frame))))
+                return
             case "late":
                 self.let_go.wait(30.0)
                 self.let_go.clear()
         request = ask.request - (self.mood == "wrong_request")
         epoch = ask.epoch - (self.mood == "wrong_epoch")
         say(Answer(request, epoch, 0.0), planner.plan(frame, ask.deadline_s))
+
+
+def _wrong(mood: Mood, seen: Snapshot) -> Plan:
+    if mood == "absurd":
+        actions: list[Action] = [
+            Scale(each.name, {InstanceType(seen.gpu_type_names[0]): 10**10}) for each in seen.services
+        ]
+    else:
+        actions = [Bind(name, seen.nodes.names[0], (99,)) for name in seen.pods.names]
+    steps = tuple(Step(action, Reason("LeastCost", "made up")) for action in actions)
+    return Plan(phases=(Phase("start", steps),))

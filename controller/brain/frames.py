@@ -35,6 +35,11 @@ Buffer = bytes | bytearray | memoryview
 T = TypeVar("T")
 
 
+UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, RecursionError)
+"""Errors of decoding invalid bytes: besides msgspec's own, text that is no UTF-8, numbers beyond 64 bits, and values
+that nest too deep."""
+
+
 class FrameError(ValueError):
     """Error for bytes that are no frame, or a frame of another version of Tonnage."""
 
@@ -115,7 +120,9 @@ def plan_from_frame(frame: Buffer, kinds: Sequence[type[Action]] = ACTIONS) -> P
             findings=read.findings,
             cut_short=read.cut_short,
         )
-    except msgspec.MsgspecError as error:
+    except FrameError:
+        raise
+    except UNREADABLE as error:
         raise FrameError(f"the plan cannot be read: {error}") from error
 
 
@@ -163,7 +170,7 @@ def _read(kind: type[T], frame: Buffer) -> T:
         if int.from_bytes(view[4:8], "little") <= LAST_BY_GPU_TYPE:
             head = memoryview(_with_instance_types(head))
         return msgspec.msgpack.Decoder(kind, dec_hook=inside).decode(head)
-    except (msgspec.MsgspecError, TypeError, ValueError) as error:
+    except UNREADABLE as error:
         raise FrameError(f"the frame cannot be read: {error}") from error
 
 

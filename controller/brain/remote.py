@@ -5,14 +5,16 @@ deadline pass, a heuristic plans at once. This file does not import Ray; a separ
 (controller/brain/on_ray/process.py).
 """
 
+import math
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import structlog
 
+from cluster.actions import Scale
 from cluster.clock import Clock
-from cluster.errors import ActionError
 from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
 from controller.brain.frames import FrameError, plan_from_frame, snapshot_frame
@@ -23,6 +25,7 @@ from controller.deciders.decisions import Decisions
 from controller.deciders.memory import Warmth
 from controller.deciders.pipeline import PlanRequest, planned, whole_plan
 from controller.deciders.registry import SECTIONS, Sections, proposers_of
+from controller.guard import Limits, guard
 from controller.ports import PLANNED_LOCALLY
 
 log = structlog.get_logger(__name__)
@@ -115,13 +118,12 @@ class RayBrain:
         reply = self.link.ask(frame, self.epoch(), deadline_s - self.counts.handover_s)
         if not reply.plan:
             return Reason(reply.reason, reply.words)
-        try:
-            plan = plan_from_frame(reply.plan)
-            snapshot.after(plan.actions)
-        except (FrameError, ActionError, ValueError) as error:
-            return Reason("garbled", str(error))
+        found = usable(snapshot, reply.plan)
+        if isinstance(found, Reason):
+            self.link.reject(found.words)
+            return found
         self.counts.plans["ray"] += 1
-        return plan
+        return found
 
     def _locally(self, snapshot: Snapshot, why: Reason, left_s: float) -> Plan:
         """The plan by this process. left_s: time until the deadline, not positive when it has passed."""
@@ -141,6 +143,31 @@ class RayBrain:
         return _with_note(
             plan, Reason(PLANNED_LOCALLY, "planned by the controller itself while the brain is not available")
         )
+
+
+NO_LIMITS = Limits(max_evictions_share=1.0, max_evictions_floor=sys.maxsize, max_age_s=math.inf)
+"""Limits that refuse no step of a sound plan: those of the operator also cut sound ones."""
+MOST_REFUSED = 0.5
+"""Fraction of a plan's steps that the guard may refuse before the whole plan is distrusted. A sound plan has none; with
+fewer, the guard takes out what is wrong."""
+
+
+def usable(snapshot: Snapshot, frame: bytes) -> Plan | Reason:
+    """The plan in a brain's frame without the steps that the guard refuses, or the reason why it cannot be used."""
+    try:
+        plan = plan_from_frame(frame)
+    except FrameError as error:
+        return Reason("garbled", str(error))
+    scaled = [action.service for action in plan.actions if isinstance(action, Scale)]
+    if len(set(scaled)) < len(scaled):
+        return Reason("garbled", "the plan scales a service twice")
+    checked = guard(snapshot, replace(plan, refused=()), NO_LIMITS)
+    steps, refused = sum(1 for _ in plan.steps()), [each.reason for each in checked.refused]
+    if len(refused) <= MOST_REFUSED * steps:
+        return checked
+    # A plan for objects of another snapshot is no plan for this one.
+    code = "garbled" if all(why.code == "NotFound" for why in refused) else "infeasible"
+    return Reason(code, f"the guard refuses {len(refused)} of its {steps} steps: {refused[0].words}")
 
 
 def late_decisions(decisions: Decisions) -> Decisions:

@@ -44,7 +44,8 @@ class BrainState:
     starts: int = 0
     """Number of processes started, or of servers connected to."""
     losses: Counter[str] = field(default_factory=Counter)
-    """Lost brains by reason: `ended`, `silent`, `useless`, `unready`, `refused`, `unreachable`, `garbled`."""
+    """Lost brains by reason: `ended`, `silent`, `useless`, `unready`, `refused`, `unreachable`, `garbled`,
+    `broken`."""
     why: str = UNWANTED
     """Explanation why it is not up, in words."""
     planners_up: int = 0

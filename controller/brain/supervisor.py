@@ -46,6 +46,8 @@ PATIENCE_S = 10.0
 """Seconds after the circuit breaker opened until a brain that still runs is replaced."""
 TICK_S = 0.25
 IDLE_S = 3600.0
+CLOSE_S = 10.0
+"""Seconds for the link's thread to end its brain; then the brain is killed without it."""
 
 
 class Link:
@@ -84,7 +86,7 @@ class Link:
                 return Reply(reason=self._standing.state, words=self._standing.why)
             if self._breaker.is_open:
                 self._begin_trial(frame, epoch, deadline_s)
-                return Reply(reason="distrusted", words="its last plans missed their deadlines; it is on trial")
+                return Reply(reason="distrusted", words="its last plans were late or unusable; it is on trial")
             asked = self._send_request(frame, epoch, deadline_s)
             self._changed.wait_for(lambda: self._reply is not None or self._open is not asked, deadline_s)
             reply, self._reply = self._reply, None
@@ -93,6 +95,12 @@ class Link:
                 self._breaker.failed(self._clock())
             self._open = None
             return reply or Reply(reason="lost", words=self._standing.why or "the brain was lost while it planned")
+
+    def reject(self, words: str) -> None:
+        """Distrusts the brain that gave the last plan, because that plan cannot be used; it is replaced soon."""
+        log.warning("the brain's plan cannot be used", why=words)
+        with self._changed:
+            self._breaker.rejected(self._clock())
 
     def outcomes(self) -> list[SlotOutcome]:
         """New outcomes of slots since the last call: the newest of each slot, each returned once."""
@@ -120,7 +128,9 @@ class Link:
         with self._changed:
             self._ends = True
         self._poke()
-        self._thread.join(10.0)
+        self._thread.join(CLOSE_S)
+        if self._thread.is_alive():
+            self.peer.close(kindly=False)
 
     def _begin_trial(self, frame: bytes, epoch: int, deadline_s: float) -> None:
         """Sends a trial request, unless one is under way. Its plan within the deadline closes the circuit breaker."""
@@ -146,11 +156,22 @@ class Link:
         try:
             while not self._ends:
                 if self._is_wanted():
-                    self._live_once()
+                    self._live_through_anything()
                 self._wait(self._retries.wait_s() if self._is_wanted() else IDLE_S)
         finally:
+            if self._stream is not None:
+                self._let_go(kindly=False)
             self._wake.close()
             self._woken.close()
+
+    def _live_through_anything(self) -> None:
+        """Runs one brain. Without this thread there would be no brain ever again, so no error may end it."""
+        began_s = self._clock()
+        try:
+            self._live_once()
+        except Exception as error:
+            log.exception("the link to the brain failed")
+            self._lose("broken", f"{type(error).__name__}: {error}", began_s)
 
     def _live_once(self) -> None:
         """Runs one brain, from its start to its end."""
@@ -208,7 +229,7 @@ class Link:
     def _hear(self, message: Message, body: bytes, life: BrainSession) -> None:
         match message:
             case Ready():
-                self._breaker.succeeded()
+                self._breaker.reset()
                 took_s = self._clock() - life.began_s
                 life.up_at_s = self._clock()
                 log.info("the brain is up", ray=message.ray, planners=message.planners, took_s=round(took_s, 1))
@@ -256,7 +277,7 @@ class Link:
         """Raises BrainLost when the brain is of no use."""
         now_s = self._clock()
         if life.up_at_s is not None and self._breaker.is_lost(now_s, PATIENCE_S):
-            raise BrainLost("useless", f"no plan met its deadline for {PATIENCE_S:.0f} s")
+            raise BrainLost("useless", f"no plan met its deadline and could be used for {PATIENCE_S:.0f} s")
         life.check(now_s)
 
     def _lose(self, reason: str, words: str, began_s: float) -> None:
@@ -271,7 +292,7 @@ class Link:
             self._standing = replace(self._standing, **changes, planners_up=0, planner_processes=(), slots_up=())  # type: ignore[arg-type]
             self._open = self._reply = None
             self._to_send.clear()
-            self._breaker.succeeded()
+            self._breaker.reset()
             self._changed.notify_all()
 
     def _let_go(self, *, kindly: bool) -> None:

@@ -13,6 +13,7 @@ from hashlib import sha256
 
 import msgspec
 
+from controller.brain.frames import UNREADABLE
 from controller.deciders.decisions import Decisions
 
 PROTOCOL = 2
@@ -177,7 +178,7 @@ def _lengths(start: bytes | bytearray) -> tuple[int, int]:
 def _message(head: bytes) -> Message:
     try:
         message: Message = _decode(head)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise WireError(f"the message cannot be read: {error}") from error
     return message
 

@@ -28,8 +28,8 @@ ROLLBACKS = ("GangTakenBack", "NotBound")
 """Codes of the reasons for rollbacks (controller/deciders/gang_rollback.py, controller/deciders/gate_timeout.py)."""
 
 PLANNERS = ("ray", "local")
-FALLBACKS = ("away", "starting", "distrusted", "deadline", "lost")
-LOSSES = ("unreachable", "ended", "garbled", "refused", "unready", "useless", "silent")
+FALLBACKS = ("away", "starting", "distrusted", "deadline", "lost", "garbled", "infeasible")
+LOSSES = ("unreachable", "ended", "garbled", "refused", "unready", "useless", "silent", "broken")
 """Usual label values of the brain's counters, which are initialised to 0 even without a brain."""
 BACKGROUND_DECIDERS, PROPOSERS = ("polish",), ("ray", "local")
 NO_PROPOSAL = ("deadline", "error", "garbled", "lost", "queue_full", "silent", "stuck", "unborn")

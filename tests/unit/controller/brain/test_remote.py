@@ -1,18 +1,23 @@
 """Brain on Ray as the control loop sees it: a plan by the deadline, whatever happens to the brain process."""
 
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from benchmarks.plan_cases import fleet, odd_asks, with_batch
 from cluster.actions import Bind
+from cluster.plans import Reason
 from cluster.snapshot import Snapshot
 from controller.brain.circuit_breaker import FAILURES
 from controller.brain.fake_brain import FakeBrain, Mood
+from controller.brain.frames import plan_frame
 from controller.brain.inline import InlineBrain
-from controller.brain.remote import LATE_S, RayBrain, late_decisions
+from controller.brain.remote import LATE_S, RayBrain, late_decisions, usable
 from controller.brain.session import SILENT_S
 from controller.brain.supervisor import PATIENCE_S, Link
 from controller.deciders.decisions import Decisions
@@ -91,12 +96,13 @@ def test_while_there_is_no_brain_the_plan_is_made_here_and_says_so(bench: Bench)
     assert bench.brain.counts.plans["local"] == 2
 
 
-def test_while_there_is_no_brain_a_plan_has_all_of_its_work_and_its_own_policy(bench: Bench) -> None:
+def test_while_there_is_no_brain_a_plan_has_all_of_its_work_and_its_own_policy() -> None:
     """Also while the first brain starts, which is when an operator makes its first plans."""
-    bench.peer.is_reachable = False
-    until(lambda: bench.brain.standing.state == "away", "it is away")
-
-    plan = bench.brain.plan(seen(), Decisions().within_s)
+    link = Link(FakeBrain(is_reachable=False), Decisions(), lambda: 0.0)
+    try:
+        plan = RayBrain(link, Decisions(), time.monotonic, lambda: 1).plan(seen(), Decisions().within_s)
+    finally:
+        link.close()
 
     here = InlineBrain(Decisions(), time.monotonic).plan(seen(), Decisions().within_s)
     assert plain(plan.phases) == plain(here.phases)
@@ -111,6 +117,81 @@ def test_a_plan_for_what_does_not_exist_is_not_used_and_one_is_made_here(bench: 
 
     assert binds(plan) >= 2
     assert bench.brain.counts.fallbacks == {"garbled": 1}
+
+
+@pytest.mark.parametrize("mood", ["infeasible", "absurd"])
+def test_a_brain_whose_plan_the_guard_would_refuse_is_distrusted_and_replaced(bench: Bench, mood: Mood) -> None:
+    bench.is_up()
+    bench.peer.mood = mood
+
+    plans = [bench.brain.plan(seen(), LONG_S) for _ in range(3)]
+
+    here = InlineBrain(Decisions(), time.monotonic).plan(seen(), LONG_S)
+    assert [plain(plan.phases) for plan in plans] == [plain(here.phases)] * 3
+    assert bench.brain.counts.plans == {"local": 3}
+    assert bench.brain.counts.fallbacks == {"infeasible": 1, "distrusted": 2}
+    assert not bench.brain.standing.trusted
+    bench.peer.mood = "well"
+    bench.clock.ahead_s += PATIENCE_S
+    until(lambda: bench.peer.opened == 2 and bench.brain.standing.trusted, "another brain has come")
+    until(lambda: bench.brain.plan(seen(), LONG_S) and bench.brain.counts.plans["ray"], "it is asked")
+
+
+def test_a_message_that_is_no_text_ends_the_brain_and_not_the_link(bench: Bench) -> None:
+    bench.is_up()
+    bench.peer.mood = "no_text"
+
+    plan = bench.brain.plan(seen(), LONG_S)
+
+    assert binds(plan) >= 2
+    assert bench.brain.counts.fallbacks == {"lost": 1}
+    bench.peer.mood = "well"
+    until(lambda: bench.peer.opened == 2 and bench.brain.standing.state == "up", "another brain has come")
+    bench.brain.plan(seen(), LONG_S)
+    assert bench.brain.counts.plans["ray"] == 1
+    assert bench.brain.standing.losses == {"garbled": 1}
+
+
+class Stumbles(FakeBrain):
+    """A brain whose first opening fails in a way that nobody foresaw."""
+
+    def open(self) -> socket.socket:
+        if not self.closed:
+            raise ValueError("an address without a port")
+        return super().open()
+
+
+def test_no_error_ends_the_link() -> None:
+    peer = Stumbles()
+    link = Link(peer, Decisions(), lambda: 0.0)
+    link.want(wanted=True)
+    try:
+        until(lambda: link.standing.state == "up", "the brain is up")
+        assert link.standing.losses == {"broken": 1}
+    finally:
+        link.close()
+
+
+SOUND = plan_frame(InlineBrain(Decisions(), time.monotonic).plan(seen(), LONG_S))
+
+
+@given(
+    changes=st.lists(st.tuples(st.integers(0, len(SOUND) - 1), st.integers(0, 255)), min_size=1, max_size=4),
+    is_cut_off=st.booleans(),
+)
+@settings(max_examples=1_000, deadline=None)
+def test_a_plan_with_other_bytes_is_used_or_not_and_never_raises(
+    *, changes: list[tuple[int, int]], is_cut_off: bool
+) -> None:
+    frame = bytearray(SOUND)
+    for at, byte in changes:
+        frame[at] = byte
+    if is_cut_off:
+        del frame[changes[0][0] :]
+
+    found = usable(seen(), bytes(frame))
+
+    assert isinstance(found, Reason) or seen().after(found.actions).at_s == 0.0
 
 
 def test_a_brain_that_dies_over_a_request_costs_no_time(bench: Bench) -> None:

@@ -1,11 +1,28 @@
 """Messages between controller and brain: whole, in order, bounded, and only from an end that knows the secret."""
 
 import socket
+from contextlib import suppress
 from threading import Thread
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from controller.brain.wire import LARGEST_BODY, LARGEST_HEAD, Inbox, Ping, WireError, prove, receive, send, written
+from controller.brain.wire import (
+    LARGEST_BODY,
+    LARGEST_HEAD,
+    Failed,
+    Inbox,
+    Ping,
+    Pong,
+    Ready,
+    Thinks,
+    WireError,
+    prove,
+    receive,
+    send,
+    written,
+)
 
 
 def test_messages_are_read_whole_however_they_arrive() -> None:
@@ -33,6 +50,32 @@ def test_a_message_that_is_too_long_is_refused_before_it_is_read(head: int, body
 def test_what_is_no_message_is_refused() -> None:
     with pytest.raises(WireError, match="cannot be read"):
         list(Inbox().feed((1).to_bytes(4, "little") + (0).to_bytes(8, "little") + b"x"))
+
+
+SOUND = b"".join(
+    bytes(piece)
+    for message in (Ready("1", "2", 1, 1, 0.0, (1,)), Failed(1, 1, "busy", "words"), Thinks("polish"), Pong(1))
+    for piece in written(message)
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, len(SOUND) - 1), st.integers(0, 255)), min_size=1, max_size=4))
+@settings(max_examples=1_000, deadline=None)
+def test_messages_with_other_bytes_are_read_or_refused(changes: list[tuple[int, int]]) -> None:
+    data = bytearray(SOUND)
+    for at, byte in changes:
+        data[at] = byte
+
+    with suppress(WireError):
+        for message, body in Inbox().feed(data):
+            assert written(message, body)
+
+
+def test_a_head_that_nests_too_deep_is_refused() -> None:
+    head = b"\x91" * 100_000 + b"\x00"
+
+    with pytest.raises(WireError, match="cannot be read"):
+        list(Inbox().feed(len(head).to_bytes(4, "little") + bytes(8) + head))
 
 
 @pytest.mark.parametrize(("theirs", "is_proven"), [(b"secret", True), (b"guessed", False)])
