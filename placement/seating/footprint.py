@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 
 from cluster.workloads import PodShape
 
@@ -39,22 +40,27 @@ def footprint_of(shape: PodShape) -> Footprint:
 
 Pattern = tuple[int, ...]
 """Numbers of instances of each footprint that one node holds together."""
+_Filling = tuple[Pattern, Footprint]
+"""A pattern, and what it leaves free."""
+
+
+MOST_FILLINGS = 20_000
+"""Fillings of one node that are looked at. Chosen: 50 ms."""
 
 
 @lru_cache(maxsize=65_536)
-def patterns_of(room: Footprint, footprints: tuple[Footprint, ...]) -> tuple[Pattern, ...]:
-    """Maximal patterns of a node: no further instance fits beside them, and none is part of another."""
-    found = [*_filled(room, footprints)]
-    return tuple(p for p in found if not any(p != q and all(a <= b for a, b in zip(p, q, strict=True)) for q in found))
+def patterns_of(room: Footprint, footprints: tuple[Footprint, ...]) -> tuple[Pattern, ...] | None:
+    """Maximal patterns of a node: no further instance fits beside them. None where there are too many fillings."""
+    found = list(islice(_filled(room, footprints), MOST_FILLINGS + 1))
+    return None if len(found) > MOST_FILLINGS else tuple(pattern for pattern, _ in found)
 
 
-def _filled(room: Footprint, footprints: Sequence[Footprint]) -> Iterator[Pattern]:
-    """Every number of the first footprints, with as many of the last as then fit."""
+def _filled(room: Footprint, footprints: Sequence[Footprint], before: Sequence[Footprint] = ()) -> Iterator[_Filling]:
+    """Every filling of a room to which none of the footprints before and no further one can be added."""
     first, *rest = footprints
-    most = first.times_in(room)
-    if not rest:
-        yield (most,)
-        return
-    for count in range(most, -1, -1):
-        for others in _filled(room.minus(first, count), rest):
-            yield (count, *others)
+    for count in range(first.times_in(room), -1, -1):
+        left = room.minus(first, count)
+        if rest:
+            yield from (((count, *others), last) for others, last in _filled(left, rest, (*before, first)))
+        elif not any(each.times_in(left) for each in (*before, first)):
+            yield (count,), left

@@ -1,9 +1,10 @@
 """Stock: the nodes that the same instances may use, or an inventory of devices, with what it holds together."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from math import gcd
 
 from placement.seating.footprint import Footprint, Pattern, patterns_of
 
@@ -41,7 +42,7 @@ class Stock:
         """Maximal patterns of a node → number of such nodes."""
         found = Counter[tuple[Pattern, ...]]()
         for room, count in self.rooms:
-            found[patterns_of(room, self.footprints)] += count
+            found[patterns_of(room, self.footprints) or ()] += count
         return tuple(found.items())
 
     def plus(self, devices: int) -> "Stock":
@@ -95,8 +96,8 @@ def stock_of_nodes(rooms: Iterable[Footprint], footprints: Iterable[Footprint]) 
     With one footprint, the number of instances per node decides. With several, their widths do, where each width
     divides the next and neither CPU nor memory can bind. Otherwise every node holds one of its patterns.
     """
-    nodes = Counter(room for room in rooms if room.gpus > 0)
     asked = tuple(sorted(set(footprints)))
+    nodes = Counter(_usable(room, asked) for room in rooms if room.gpus > 0)
     gpus = sum(room.gpus * count for room, count in nodes.items())
     widths = sorted({each.gpus for each in asked})
     if len(asked) == 1 or _widths_decide(nodes, asked, widths):
@@ -107,7 +108,7 @@ def stock_of_nodes(rooms: Iterable[Footprint], footprints: Iterable[Footprint]) 
         }
         return Stock(gpus, {width: count for width, count in slots.items() if width > 1 or count < gpus})
     stock = Stock(gpus, rooms=tuple(sorted(nodes.items())), footprints=asked)
-    if len(asked) <= 6 and sum(len(patterns) for patterns, _ in stock.kinds) <= MOST_PATTERNS:
+    if _has_few_patterns(stock):
         return stock
     largest = tuple(
         Footprint(
@@ -118,6 +119,34 @@ def stock_of_nodes(rooms: Iterable[Footprint], footprints: Iterable[Footprint]) 
         for width in widths
     )
     return replace(stock, footprints=largest, is_exact=False)
+
+
+def _usable(room: Footprint, asked: Sequence[Footprint]) -> Footprint:
+    """What instances of these footprints can use of a room: rooms that hold the same are then mostly equal."""
+    return Footprint(
+        room.gpus,
+        _usable_amount(room.cpu_milli, room.gpus, [(each.cpu_milli, each.gpus) for each in asked]),
+        _usable_amount(room.memory_bytes, room.gpus, [(each.memory_bytes, each.gpus) for each in asked]),
+    )
+
+
+def _usable_amount(free: int, gpus: int, asked: Sequence[tuple[int, int]]) -> int:
+    """Free amount, at most what the devices can make use of, in steps of the requests' greatest common divisor."""
+    most = max(-(-amount * gpus // width) for amount, width in asked)
+    step = gcd(*(amount for amount, _ in asked)) or 1
+    return max(0, min(free, most)) // step * step if free < most else most
+
+
+def _has_few_patterns(stock: Stock) -> bool:
+    found = set()
+    for room, _ in stock.rooms:
+        patterns = patterns_of(room, stock.footprints)
+        if patterns is None:
+            return False
+        found.add(patterns)
+        if sum(map(len, found)) > MOST_PATTERNS:
+            return False
+    return True
 
 
 def _widths_decide(nodes: Iterable[Footprint], asked: Iterable[Footprint], widths: list[int]) -> bool:
