@@ -146,24 +146,31 @@ def test_a_gang_is_never_started_in_part_even_when_nobody_marked_the_phase() -> 
 
 
 def powered(headroom_w: float, *pods: Pod) -> Snapshot:
-    """A node of three GPUs; each that starts to work takes 140 W, its floor of 200 W less the 60 W that it draws."""
-    table = power_table(
-        [Domain("row", 5000.0), Domain("a", feeds={"row": 1.0})], [Device(f"g{n}", "a") for n in range(3)]
-    )
-    return replace(world([node("a", gpus=3)], pods), power=replace(table, headroom_w={"row": headroom_w}))
+    """Three nodes with a GPU each in one row; one that starts to work takes 140 W, its floor less what it draws."""
+    domains = [Domain("row", 5000.0), *(Domain(name, feeds={"row": 1.0}) for name in "abc")]
+    table = power_table(domains, [Device(f"g-{name}", name) for name in "abc"])
+    seen = world([node(name, gpus=1) for name in "abc"], pods)
+    return replace(seen, power=replace(table, headroom_w={"row": headroom_w}))
 
 
 def test_power_that_one_step_takes_is_not_given_to_the_next() -> None:
     seen = powered(280.0, *(pod(name, gpus=1) for name in "pqr"))
 
-    assert refusals(seen, *(Bind(name, "a", (n,)) for n, name in enumerate("pqr"))) == ["NoPowerHeadroom"]
+    assert refusals(seen, Bind("p", "a", (0,)), Bind("q", "b", (0,)), Bind("r", "c", (0,))) == ["NoPowerHeadroom"]
 
 
 def test_power_that_a_stopped_pod_gives_back_may_be_taken_in_the_same_plan() -> None:
     seen = powered(140.0, pod("p", gpus=1, on="a", devices=(0,)), pod("q", gpus=1))
 
-    assert refusals(seen, Evict("p", "a"), Bind("q", "a", (1,))) == []
-    assert refusals(seen, Bind("q", "a", (1,))) == ["NoPowerHeadroom"]
+    assert refusals(seen, Evict("p", "a"), Bind("q", "b", (0,))) == []
+    assert refusals(seen, Bind("q", "b", (0,))) == ["NoPowerHeadroom"]
+
+
+def test_power_that_a_struck_phase_took_is_free_again() -> None:
+    seen = powered(140.0, pod("p", gpus=1), pod("q", gpus=1))
+    struck = plan(Bind("p", "a", (0,)), Bind("ghost", "b"), whole=True)
+
+    assert guard(seen, struck.joined(plan(Bind("q", "b", (0,)))), Limits()).actions == (Bind("q", "b", (0,)),)
 
 
 def test_stale_evidence_is_not_acted_on() -> None:
