@@ -5,6 +5,7 @@ import io
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -73,6 +74,7 @@ def mutated(mutation: Mutation, source: str) -> str:
     return source[: found[0].start] + mutation.new + source[found[0].end :]
 
 
+@cache
 def _tokens(source: str) -> list[tuple[str, Span]]:
     """Tokens without layout, and without the commas that only formatting adds."""
     starts = _line_starts(source)
