@@ -28,6 +28,21 @@ def seeds(_context: click.Context, parameter: click.Parameter, value: str) -> tu
     return tuple(dict.fromkeys(found))
 
 
+def fractions(_context: click.Context, parameter: click.Parameter, value: str) -> tuple[float, ...]:
+    """Positive numbers of `0.9,1.05`."""
+    found: list[float] = []
+    for part in words(_context, parameter, value):
+        try:
+            found.append(float(part))
+        except ValueError as error:
+            raise click.BadParameter(f"{part!r} is not a number such as 0.9", param=parameter) from error
+        if not 0 < found[-1] < float("inf"):
+            raise click.BadParameter(f"{part!r} is not positive and finite", param=parameter)
+    if not found:
+        raise click.BadParameter(f"{value!r} contains no number", param=parameter)
+    return tuple(found)
+
+
 def words(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
     """Words separated by commas, each once."""
     return tuple(dict.fromkeys(word.strip() for word in value.split(",") if word.strip()))

@@ -86,7 +86,7 @@ def main(
         jobs=jobs,
     )
     reference = read_published(published) if published else {}
-    check(setup, policies)
+    check_inputs(nodes, pods, policies)
     runs = runs_of([name for name, _ in setup.traces], policies, seeds)
     swept = sweep(runs, partial(play, setup=setup), way=Processes(jobs), on_done=_tell)
     records = [record for _, record in swept.done]
@@ -100,7 +100,7 @@ def main(
         sys.exit(1)
 
 
-def check(setup: Setup, policies: Sequence[str]) -> None:
+def check_inputs(nodes: Path, pods: Sequence[Path], policies: Sequence[str]) -> None:
     """Raises ConfigError with the errors of policies and of all files, before the first run."""
     known = ", ".join(POLICIES)
     mistakes = [
@@ -108,9 +108,9 @@ def check(setup: Setup, policies: Sequence[str]) -> None:
         for name in policies
         if name not in POLICIES
     ]
-    for _, path in setup.traces:
+    for path in pods:
         try:
-            read_trace(setup.nodes, path)
+            read_trace(nodes, path)
         except ConfigError as error:
             mistakes.extend(error.mistakes)
     if mistakes:
