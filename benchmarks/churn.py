@@ -37,7 +37,7 @@ from simulator.sweep.runner import Processes, Progress, sweep
     help="Policies; the last is compared with each of the others.",
 )
 @click.option("--stays", type=click.Choice(tuple(STAYS)), default="exponential", help="Distribution of stays.")
-@click.option("--warm-up", type=click.FloatRange(0), default=1.0, help="Mean stays before the measurement.")
+@click.option("--warm-up", type=click.FloatRange(0), default=3.0, help="Mean stays before the measurement.")
 @click.option("--measured", type=click.FloatRange(0, min_open=True), default=2.0, help="Mean stays that are averaged.")
 @click.option(
     "--seeds", callback=arguments.seeds, default="42-45", help="Seeds of arrivals, stays, order of equal nodes, policy."
