@@ -2,8 +2,8 @@
 
 The worth of a node's free resources is what they could still host at the prices of a linear program over the expected
 demand. Two smaller terms count what could be hosted of each class alone, and expected fragments. GPU types that picky
-pods will need cost a surcharge. The expected demand is given, or learned from arrivals. Without prices the policy is
-FGD.
+pods will need cost a surcharge. The expected demand is given, or learned from arrivals: the first pod is enough for
+prices, which few observations make cautious.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,8 +18,6 @@ from cluster.workloads import PodShape
 from placement.engine.ledger import Ledger
 from placement.engine.policy import Adopt, Policy, Rated, SlowWork
 from placement.policies.device_candidates import options
-from placement.policies.fgd import Fgd
-from placement.policies.fragmentation import Fragmentation, PodMix
 from placement.prices.arrival_mix import ArrivalMix
 from placement.prices.bid_settings import BidSettings
 from placement.prices.node_kinds import FleetKinds, changed_share, kinds_of
@@ -27,11 +25,9 @@ from placement.prices.pod_classes import ClassShares, class_of
 from placement.prices.price_book import PriceBook, idle_gpus_by_type, prices_for
 from placement.prices.turnover import Turnover
 
-FIRST_PRICES_PODS = 64
-"""Arrivals before the first prices. New prices follow whenever the number of arrivals has doubled, and at once after a
-detected change of the mix."""
 PRICES_EVERY_PODS = 4_096
-"""Maximum arrivals between two computations of prices."""
+"""Maximum arrivals between two computations of prices. Until then they are computed whenever the number of arrivals has
+doubled, from the first pod on, and at once after a detected change of the mix."""
 
 FLEET_STEP = 0.05
 """Fraction of the GPUs that come, go or change before prices are computed again. Chosen: prices are means over demands
@@ -40,12 +36,9 @@ of 100 to 110 % of the fleet, so a twentieth of it is within what they cover."""
 TURNOVER_STEP = 0.15
 """Change of the turnover above which prices are computed again."""
 
-_ROOMY_CPU_MILLI = 128_000.0
-_ROOMY_GPU_MILLI = 8_000.0
-
 
 class BidPrice(Policy):
-    """Rates nodes by a price book; until it has one, by FGD over past arrivals."""
+    """Rates nodes by a price book. Before the first pod it knows no demand, and keeps load together."""
 
     name = "tonnage"
 
@@ -67,29 +60,22 @@ class BidPrice(Policy):
         self.kinds = kinds
         self.mix = ArrivalMix()
         self.turnover = Turnover()
-        self.book: PriceBook | None = None
         self._seed = seed
+        self._scarcity_every = max(1, kinds.capacity_gpus // self.settings.gpus_per_scarcity_update)
         self._known_shares = expected
-        self.mix.start_from(*map(class_of, present))
-        self._is_due = bool(self.mix.shares().classes)
         self._priced_kinds = kinds
         self._priced_turnover = 0.0
         self._priced_pods, self._priced_turns, self._evidence_pods = 0, 0, 0.0
         self._scarcity_price: FloatArray | None = None
         self._scarcity_price_age = 0
-        self._fallback = _fgd(self.mix.shares(), kinds)
-        if expected is not None:
-            self.reprice(self.new_prices()())
+        self.book: PriceBook = self.new_prices()()
+        self.mix.start_from(*map(class_of, present))
+        self._is_due = bool(self.mix.shares().classes) and expected is None
 
     def arrived(self, *shapes: PodShape) -> None:
         self.turnover.arrived(len(shapes))
-        if self._known_shares is not None:
-            return
-        before = self.mix.pods
-        self.mix.arrived(*map(class_of, shapes))
-        if self.book is None and self.mix.pods.bit_length() > before.bit_length():  # at 1, 2, 4, 8 ... pods
-            self._fallback = _fgd(self.mix.shares(), self.kinds)
-            self.version += 1
+        if self._known_shares is None:
+            self.mix.arrived(*map(class_of, shapes))
 
     def departed(self, *shapes: PodShape) -> None:
         self.turnover.departed(len(shapes))
@@ -100,28 +86,25 @@ class BidPrice(Policy):
     def fleet_changed(self, fleet: Snapshot) -> None:
         renumbered = fleet.gpu_type_names != self.kinds.gpu_type_names
         self.kinds = kinds_of(fleet.nodes, fleet.gpu_type_names)
-        if renumbered or self.book is None:
-            self._fallback = _fgd(self.mix.shares(), self.kinds)
-            self.version += 1
-        if renumbered and self.book is not None:  # prices of other GPU types are of no use
-            self.book, self._is_due = None, True
-        self._is_due |= self.book is not None and changed_share(self._priced_kinds, self.kinds) > FLEET_STEP
+        if renumbered:  # prices of other GPU types are of no use
+            self.reprice(prices_for(ArrivalMix().shares(), self.kinds, self.settings, self._seed))
+        self._is_due |= renumbered or changed_share(self._priced_kinds, self.kinds) > FLEET_STEP
 
     @property
     def is_cold(self) -> bool:
-        return self.book is None and self.wants_prices
+        return not self.book.shares.classes and self.wants_prices
 
     @property
     def wants_prices(self) -> bool:
         """Whether enough has changed since the last prices that new ones are due."""
         if self._is_due:
             return True
-        if abs(self.turnover.share - self._priced_turnover) > TURNOVER_STEP and self.book is not None:
+        if abs(self.turnover.share - self._priced_turnover) > TURNOVER_STEP:
             return True
         if self._known_shares is not None:
             return False
         fresh = self.mix.pods - self._priced_pods
-        due = min(max(FIRST_PRICES_PODS, self._evidence_pods), PRICES_EVERY_PODS)
+        due = min(max(1, self._evidence_pods), PRICES_EVERY_PODS)
         return fresh >= due or self.mix.turns > self._priced_turns
 
     def slow_work(self, ledger: Ledger) -> SlowWork | None:
@@ -153,27 +136,23 @@ class BidPrice(Policy):
         self.version += 1
 
     def rate(self, shape: PodShape, ledger: Ledger, nodes: IntArray) -> Rated:
-        if self.book is None:
-            return self._fallback.rate(shape, ledger, nodes)
         return _rated(self.book, shape, ledger, nodes)
 
     def worth(self, ledger: Ledger, nodes: IntArray) -> FloatArray | None:
-        if self.book is None:
+        if not self.book.shares.classes:
             return None
         return self.book.memo.of(ledger.gpu_type[nodes], ledger.cpu_milli[nodes], ledger.gpu_milli[nodes])
 
     def surcharge(self, shape: PodShape, ledger: Ledger) -> FloatArray | None:
-        if self.book is None or not shape.gpus or not len(self.book.picky_demand):
+        if not shape.gpus or not len(self.book.picky_demand):
             return None
-        if self._scarcity_price is None or self._scarcity_price_age >= self.settings.scarcity_every:
+        if self._scarcity_price is None or self._scarcity_price_age >= self._scarcity_every:
             self._scarcity_price, self._scarcity_price_age = _scarcity_price(self.book, ledger), 0
         self._scarcity_price_age += 1
         return self._scarcity_price * (shape.total_gpu_milli / WHOLE_GPU_MILLI)
 
     def terms(self, shape: PodShape, ledger: Ledger, node: int) -> dict[str, float]:
         """Weighted parts of the cost, which add up to it, in GPUs of worth."""
-        if self.book is None:
-            return dict(self._fallback.terms(shape, ledger, node))
         key, here, settings = self.rating_key(shape), np.array([node]), self.book.state_worth.settings
         ways = options(key, ledger, here)
         rated = _rated(self.book, key, ledger, here)
@@ -207,14 +186,14 @@ def _rated(book: PriceBook, shape: PodShape, ledger: Ledger, nodes: IntArray) ->
     lost = ways.losses(book.memo, ledger, nodes)
     gpu_after = left.sum(axis=1)[ways.node] - shape.total_gpu_milli
     settings = book.state_worth.settings
-    cost = lost + _looseness(settings, ways.cpu_milli, gpu_after)
+    cost = lost + _looseness(settings, book.kinds, ways.cpu_milli, gpu_after)
     if not shape.gpus:
         cost += settings.gpu_node_cost * (ledger.gpus[nodes] > 0)[ways.node]
     return ways.cheapest(cost)
 
 
-def _looseness(settings: BidSettings, cpu_milli: IntArray, gpu_milli: IntArray) -> FloatArray:
-    cpu, gpu = cpu_milli / _ROOMY_CPU_MILLI, gpu_milli / _ROOMY_GPU_MILLI
+def _looseness(settings: BidSettings, kinds: FleetKinds, cpu_milli: IntArray, gpu_milli: IntArray) -> FloatArray:
+    cpu, gpu = cpu_milli / kinds.widest_cpu_milli, gpu_milli / (WHOLE_GPU_MILLI * kinds.widest_gpus)
     return settings.tightness_weight * (settings.tightness_cpu_share * cpu + (1 - settings.tightness_cpu_share) * gpu)
 
 
@@ -229,12 +208,3 @@ def _scarcity_price(book: PriceBook, ledger: Ledger) -> FloatArray:
         scarcity - settings.scarcity_free, 0.0, settings.scarcity_most
     )
     return price
-
-
-def _fgd(shares: ClassShares, kinds: FleetKinds) -> Fgd:
-    mix = PodMix(tuple(_shapes(shares)), shares.share)
-    return Fgd(Fragmentation(mix, kinds.gpu_type_names))
-
-
-def _shapes(shares: ClassShares) -> Iterable[PodShape]:
-    return (PodShape(c.cpu_milli, 0, c.gpus, c.gpu_milli, c.gpu_types) for c in shares.classes)

@@ -23,7 +23,7 @@ class BidSettings:
     filling_turnover: float = 0.1
     """Departures per arrival up to which a fleet counts as filling up; above, the weight rises in proportion."""
     tightness_weight: float = 0.00019
-    """Weight of the resources that stay free on the node, CPU and GPU each as a fraction of the roomiest openb node. A
+    """Weight of the resources that stay free on the node, CPU and GPU each as a fraction of the fleet's largest node. A
     tie-break that keeps load together."""
     tightness_cpu_share: float = 0.6
     """Fraction of that tie-break that looks at CPU rather than at GPU."""
@@ -43,9 +43,11 @@ class BidSettings:
     """Minimum demand that is foreseen, as a fraction of the fleet: pods keep coming to a full one."""
     doubt: float = 3.0
     """Standard deviations by which the demand of picky pods is taken higher than observed. A type that is kept free in
-    vain can still be used later; one that is given away too early cannot be recovered."""
-    scarcity_every: int = 50
-    """Decisions between two updates of the idle GPUs of each type: a fleet's idle GPUs change slowly."""
+    vain can still be used later; one that is given away too early cannot be recovered. Three also make the rule of
+    three: a type that none of n pods was picky about may still be wanted by 3 / n of them."""
+    gpus_per_scarcity_update: int = 124
+    """GPUs of the fleet per decision between two updates of the idle GPUs of each type: 50 decisions on openb, each one
+    on a fleet of 16 nodes. What a decision changes is small in a large fleet alone."""
     draws: int = 10
     """Linear programs per price book. One alone costs a point of allocation where types are requested by name."""
     least_load: float = 1.0

@@ -39,6 +39,16 @@ class FleetKinds:
         """Devices of the whole fleet."""
         return int(self.total_gpus.sum())
 
+    @property
+    def widest_cpu_milli(self) -> int:
+        """CPU of the largest node with GPUs; 1 in a fleet without any."""
+        return int(self.cpu_milli.max(initial=1))
+
+    @property
+    def widest_gpus(self) -> int:
+        """Devices of the widest node; 1 in a fleet without any."""
+        return int(self.gpus.max(initial=1))
+
 
 MOST_KINDS = 48
 """Number of kinds above which kinds are merged: the linear programs stay under a second, and a merged bound is still a

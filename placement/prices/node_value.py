@@ -20,8 +20,9 @@ from cluster.hardware import WHOLE_GPU_MILLI
 from placement.prices.node_kinds import FleetKinds, allowed_types
 from placement.prices.pod_classes import ClassShares
 
-CPU_STEP_MILLI = 400
-"""Step of CPU. Finer steps value CPU no better on openb and cost time in proportion."""
+CPU_STEPS = 320
+"""Steps of CPU on the fleet's largest node, 0.4 cores each on openb. Finer steps value CPU no better there and cost
+time in proportion."""
 
 MOST_VECTORS = 12_000
 """Values in one generation of the memo: 12,000 vectors of up to 320 steps in single precision are 15 MB."""
@@ -43,6 +44,7 @@ class NodeValues:
     """Cache of V of node states. One per price book, within which prices never change."""
 
     def __init__(self, shares: ClassShares, worth: FloatArray, kinds: FleetKinds) -> None:
+        self._step_milli = cpu_step_milli(kinds)
         self._steps = _steps_per_type(kinds)
         self._level_of = _levels(shares)
         self._shared = _shared_gpu_values(shares, worth, kinds, self._level_of, int(self._steps.max(initial=1)))
@@ -62,7 +64,7 @@ class NodeValues:
         idle = (gpu_milli >= WHOLE_GPU_MILLI).sum(axis=1)
         partly = np.where(gpu_milli >= WHOLE_GPU_MILLI, 0, np.maximum(gpu_milli, 0))
         level = np.sort(self._level_of[partly], axis=1)
-        step = np.maximum(cpu_milli, 0) // CPU_STEP_MILLI
+        step = np.maximum(cpu_milli, 0) // self._step_milli
         found = np.zeros(len(gpu_type))
         for row, (kind, whole) in enumerate(zip(gpu_type.tolist(), idle.tolist(), strict=True)):
             if kind >= 0:
@@ -98,7 +100,12 @@ def _steps_per_type(kinds: FleetKinds) -> IntArray:
     """Length of the tables of each GPU type: one entry per CPU step of its largest node, and one for none."""
     most = np.zeros(len(kinds.gpu_type_names), dtype=np.int64)
     np.maximum.at(most, kinds.gpu_type, kinds.cpu_milli)
-    return most // CPU_STEP_MILLI + 1
+    return most // cpu_step_milli(kinds) + 1
+
+
+def cpu_step_milli(kinds: FleetKinds) -> int:
+    """Step of CPU on a fleet."""
+    return -(-kinds.widest_cpu_milli // CPU_STEPS)
 
 
 def _levels(shares: ClassShares) -> IntArray:
@@ -114,8 +121,8 @@ def _levels(shares: ClassShares) -> IntArray:
     return np.cumsum(reachable) - 1
 
 
-def _cpu_steps(cpu_milli: int) -> int:
-    return -(-cpu_milli // CPU_STEP_MILLI)
+def _cpu_steps(cpu_milli: int, kinds: FleetKinds) -> int:
+    return -(-cpu_milli // cpu_step_milli(kinds))
 
 
 def _shared_gpu_values(
@@ -128,7 +135,7 @@ def _shared_gpu_values(
     offers = [
         (
             c.gpu_milli,
-            _cpu_steps(-(-c.cpu_milli // c.gpus)),
+            _cpu_steps(-(-c.cpu_milli // c.gpus), kinds),
             np.where(allowed[row], worth[row] / c.gpus, _NEVER)[:, None],
         )
         for row, c in enumerate(shares.classes)
@@ -154,7 +161,7 @@ def _idle_gpu_values(
     for kind, length in enumerate(steps.tolist()):
         widest = int(kinds.gpus[kinds.gpu_type == kind].max(initial=0))
         whole = [
-            (c.gpus, _cpu_steps(c.cpu_milli), worth[row])
+            (c.gpus, _cpu_steps(c.cpu_milli, kinds), worth[row])
             for row, c in enumerate(shares.classes)
             if c.gpu_milli == WHOLE_GPU_MILLI and 0 < c.gpus <= widest and allowed[row, kind] and worth[row] > 0
         ]

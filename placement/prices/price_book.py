@@ -4,6 +4,7 @@
 book when it is ready, and decides with the old one until then.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,7 +55,11 @@ class PriceBook:
     memo: StateMemo
     """Cache of `state_worth`."""
     picky_types: FloatArray
-    """Shape (picky classes, GPU types): 1 where a class that may not use every type may use this one, else 0."""
+    """Shape (picky classes, GPU types): 1 where a class that may not use every type may use this one, else 0.
+
+    Where fractions were observed and are not known, one more class for each type in the fleet stands for the pods that
+    may be picky about it although none was so far.
+    """
     picky_demand: FloatArray
     """Shape (picky classes,): GPUs that such a class requests per GPU that arrives."""
     picky_variance: FloatArray
@@ -84,20 +89,37 @@ def prices_for(shares: ClassShares, kinds: FleetKinds, settings: BidSettings | N
     state_worth = StateWorth(
         NodeValues(shares, class_worth, kinds), expectation_of(shares, kinds.gpu_type_names), settings
     )
-    mean = max(shares.mean_gpu_demand, 1e-9)
-    allowed = allowed_types(shares.classes, kinds.gpu_type_names)
-    present = np.isin(np.arange(len(kinds.gpu_type_names)), kinds.gpu_type)
-    picky = np.array([bool(c.gpus) for c in shares.classes], dtype=np.bool_) & (~allowed & present).any(axis=1)
+    picky_types, picky_demand, picky_variance = _picky(shares, kinds)
     return PriceBook(
         shares=shares,
         kinds=kinds,
         class_worth=class_worth,
         state_worth=state_worth,
         memo=StateMemo(state_worth.of_states),
-        picky_types=(allowed[picky] & present).astype(np.float64),
-        picky_demand=(shares.share * shares.gpu_demand)[picky] / mean,
-        # Counts are Poisson: the variance of a fraction is the fraction over the number of observed pods.
-        picky_variance=(shares.share * shares.gpu_demand**2)[picky] / mean**2 / shares.pods,
+        picky_types=picky_types,
+        picky_demand=picky_demand,
+        picky_variance=picky_variance,
+    )
+
+
+def _picky(shares: ClassShares, kinds: FleetKinds) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Types, demand and its variance of the classes that may not use every type: see `PriceBook`."""
+    mean = max(shares.mean_gpu_demand, 1e-9)
+    allowed = allowed_types(shares.classes, kinds.gpu_type_names)
+    present = np.isin(np.arange(len(kinds.gpu_type_names)), kinds.gpu_type)
+    picky = np.array([bool(c.gpus) for c in shares.classes], dtype=np.bool_) & (~allowed & present).any(axis=1)
+    types = (allowed[picky] & present).astype(np.float64)
+    demand = (shares.share * shares.gpu_demand)[picky] / mean
+    if math.isinf(shares.pods) or not shares.classes or present.sum() < 2:
+        return types, demand, np.zeros(len(demand))
+    # Counts are Poisson: the variance of a fraction is the fraction over the number of observed pods. Where the count
+    # is 0, one pod's fraction counts as the deviation, and as many deviations as `doubt` as the upper end.
+    variance = (shares.share * shares.gpu_demand**2)[picky] / mean**2 / shares.pods
+    unseen = np.eye(len(present))[present]
+    return (
+        np.vstack([types, unseen]),
+        np.append(demand, np.zeros(len(unseen))),
+        np.append(variance, np.full(len(unseen), shares.pods**-2.0)),
     )
 
 

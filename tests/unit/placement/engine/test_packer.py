@@ -48,9 +48,11 @@ def chosen_afresh(packer: Packer, asked: PodShape) -> Choice | None:
     nodes = np.flatnonzero(packer.feasible(asked))
     if not len(nodes):
         return None
-    rated = policy.rate(policy.rating_key(asked), ledger, nodes)
-    best = min(range(len(nodes)), key=lambda n: (rated.cost[n], nodes[n]))
-    return Choice(int(nodes[best]), int(rated.devices[best]), float(rated.cost[best]))
+    rated, surcharge = policy.rate(policy.rating_key(asked), ledger, nodes), policy.surcharge(asked, ledger)
+    extra = np.zeros(len(nodes)) if surcharge is None else np.append(surcharge, 0.0)[ledger.gpu_type[nodes]]
+    cost = rated.cost + extra
+    best = min(range(len(nodes)), key=lambda n: (cost[n], nodes[n]))
+    return Choice(int(nodes[best]), int(rated.devices[best]), float(cost[best]))
 
 
 deeds = st.lists(st.tuples(st.integers(0, len(SHAPES) - 1), st.booleans(), st.integers(0, 100)), max_size=60)

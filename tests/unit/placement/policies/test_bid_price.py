@@ -3,13 +3,10 @@
 import numpy as np
 import pytest
 
-from cluster.arrays import IntArray
 from cluster.snapshot import Snapshot
 from placement.engine.ledger import Ledger
 from placement.engine.packer import Choice, Packer
-from placement.policies.bid_price import FIRST_PRICES_PODS, BidPrice
-from placement.policies.fgd import Fgd
-from placement.policies.fragmentation import Fragmentation, typical_pods
+from placement.policies.bid_price import BidPrice
 from placement.prices.bid_settings import BidSettings
 from placement.prices.node_kinds import kinds_of
 from placement.prices.pod_classes import ClassShares, class_of, shares_from, shares_of
@@ -65,25 +62,24 @@ def test_nothing_that_fits_is_refused() -> None:
     assert chosen(engine, shape(1, 810, cpu_milli=100)) == "a"
 
 
-def test_without_prices_it_is_fgd_over_what_has_arrived() -> None:
-    seen = world(
-        [node("a", gpus=4, cpu_milli=20_000), node("b", gpus=2), node("c", gpus=1)],
-        [pod("r", 1, gpu_milli=500, cpu_milli=4000, on="b", devices=(1,))],
-    )
-    learning = policy(seen)
-    arrivals = [HALF, WHOLE, HALF, HALF]
-    for asked in arrivals:
-        learning.arrived(asked)
-    fgd = Fgd(Fragmentation(typical_pods(arrivals, cover=1.0), seen.gpu_type_names))
-    everywhere: IntArray = np.arange(3)
+def test_before_the_first_pod_load_is_kept_together() -> None:
+    fleet = [node("idle", gpus=4, cpu_milli=64_000), node("used", gpus=4, cpu_milli=64_000)]
+    running = pod("running", 1, cpu_milli=8000, on="used", devices=(0,))
 
-    ours, theirs = (p.rate(HALF, Ledger.of(seen), everywhere) for p in (learning, fgd))
-
-    assert ours.cost.tolist() == theirs.cost.tolist()
-    assert ours.devices.tolist() == theirs.devices.tolist()
+    assert chosen(packer(world(fleet, [running])), WHOLE) == "used"
 
 
-def test_prices_come_first_after_a_few_pods_and_then_whenever_knowledge_doubled() -> None:
+def test_the_first_pod_teaches_what_to_keep_free() -> None:
+    fleet = [node("idle", gpus=1), node("shared", gpus=1)]
+    running = pod("running", 1, gpu_milli=500, cpu_milli=4000, on="shared", devices=(0,))
+    engine = packer(world(fleet, [running]))
+    engine.policy.arrived(WHOLE)
+    engine.policy.upkeep(engine.ledger)
+
+    assert chosen(engine, HALF) == "shared"
+
+
+def test_prices_come_with_the_first_pod_and_then_whenever_knowledge_doubled() -> None:
     seen = world([node("a", gpus=4)])
     learning, priced_at = policy(seen), []
     for number in range(1, 600):
@@ -92,7 +88,7 @@ def test_prices_come_first_after_a_few_pods_and_then_whenever_knowledge_doubled(
             priced_at.append(number)
             learning.upkeep(Ledger.of(seen))
 
-    assert priced_at == [FIRST_PRICES_PODS * 2**n for n in range(4)]
+    assert priced_at == [2**n for n in range(10)]
 
 
 def test_a_new_book_makes_the_engine_ask_again() -> None:
@@ -124,7 +120,6 @@ def test_with_a_given_mix_nothing_is_learned() -> None:
         told.arrived(HALF)
 
     assert not told.wants_prices
-    assert told.book is not None
     assert told.book.shares.classes == (class_of(WHOLE),)
 
 
@@ -148,9 +143,22 @@ def test_few_observations_make_a_type_look_scarcer() -> None:
     kinds = [(class_of(WHOLE), 8.0), (class_of(shape(1, cpu_milli=8000, gpu_types=("T4",))), 8.0)]
     seen = book(fleet, shares_from(kinds, pods=16))
 
-    # Likely 1.5 as above; the share 0.5 has variance 0.5 / 16, so 6 GPUs over 2 idle: 3 * sqrt(1 / 32) = 0.530 a
-    # deviation, and three of them count.
-    assert seen.scarcity(np.array([4.0, 2.0]), 6.0) == pytest.approx([0, 1.5 + 3 * 0.5303], abs=1e-3)
+    # Likely 1.5 as above. The share 0.5 of T4 has variance 0.5 / 16, to which the square of 1 / 16 is added for pods
+    # that may want it and were not seen yet: 6 GPUs over 2 idle are 3 * sqrt(0.03516) = 0.5625 a deviation, and three
+    # count. G2 has the second part alone: three times 6 / 4 * 1 / 16.
+    assert seen.scarcity(np.array([4.0, 2.0]), 6.0) == pytest.approx([0.28125, 1.5 + 3 * 0.5625], abs=1e-3)
+
+
+def test_a_type_that_no_pod_asked_for_yet_is_scarce_while_few_pods_were_seen() -> None:
+    fleet = [node("scarce", gpus=1, gpu_type="T4"), *(node(f"n{i}", gpus=4, gpu_type="G2") for i in range(3))]
+    kinds = kinds_of(world(fleet).nodes, ("G2", "T4"))
+    few, many, known = (prices_for(shares_from([(class_of(WHOLE), 1.0)], pods), kinds) for pods in (4, 4000, np.inf))
+    idle = np.array([12.0, 1.0])
+
+    # Rule of three: 13 GPUs of which up to 3 / 4 may be picky about the one T4: 13 * 0.75 / 1.
+    assert few.scarcity(idle, 13.0)[1] == pytest.approx(9.75)
+    assert many.scarcity(idle, 13.0)[1] == pytest.approx(0.00975)
+    assert known.scarcity(idle, 13.0)[1] == 0.0
 
 
 def test_an_explanation_names_what_is_lost_and_adds_up_to_the_cost() -> None:
