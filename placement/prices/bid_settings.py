@@ -21,7 +21,12 @@ class BidSettings:
     place only where fragments are kept small. FGD, which looks at fragments alone, is hard to beat there. Origin:
     0.03, 0.3 and 3 tried on generated fleets with departures."""
     filling_turnover: float = 0.1
-    """Departures per arrival up to which a fleet counts as filling up; above, the weight rises in proportion."""
+    """Departures per arrival up to which a fleet counts as filling up; above, weights change in proportion."""
+    fragments_by_gpus: float = 0.0
+    """Part of F that weighs classes by the GPUs that they request, not by their pods, in a fleet that fills up."""
+    churning_fragments_by_gpus: float = 0.5
+    """The same part in a fleet where as many pods leave as arrive. Below capacity hardly any but the widest pods are
+    refused there. Origin: 0, 0.5 and 1 tried on openb: 0 refuses such pods at load 0.9, and 1 gains less at load 1."""
     tightness_weight: float = 0.00019
     """Weight of the resources that stay free on the node, CPU and GPU each as a fraction of the fleet's largest node. A
     tie-break that keeps load together."""
@@ -58,5 +63,12 @@ class BidSettings:
     def at_turnover(self, departures_per_arrival: float) -> "BidSettings":
         """These settings for a fleet with that turnover."""
         churn = max(0.0, departures_per_arrival - self.filling_turnover) / (1 - self.filling_turnover)
-        weight = self.fragment_weight + churn * (self.churning_fragment_weight - self.fragment_weight)
-        return replace(self, fragment_weight=weight)
+        return replace(
+            self,
+            fragment_weight=_between(self.fragment_weight, self.churning_fragment_weight, churn),
+            fragments_by_gpus=_between(self.fragments_by_gpus, self.churning_fragments_by_gpus, churn),
+        )
+
+
+def _between(filling: float, churning: float, churn: float) -> float:
+    return filling + churn * (churning - filling)

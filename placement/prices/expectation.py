@@ -1,9 +1,11 @@
 """Value of free resources to the expected pods: fragments that they cannot use, and GPUs that they could.
 
-Both are sums over the expected classes m with fractions p_m, for one node:
+Both are sums over the expected classes m, for one node. p_m: fraction of the pods; q_m: fraction of the requested GPUs;
+b: between 0 and 1.
 
-F = Σ p_m · idle GPU that m cannot use there (all of it where m does not fit, or requests no GPU; else the remainders
-    that are smaller than its demand per GPU). Source: FGD, USENIX ATC'23, definition of the expected fragment.
+F = Σ ((1 - b) p_m + b q_m) · idle GPU that m cannot use there (all of it where m does not fit, or requests no GPU; else
+    the remainders that are smaller than its demand per GPU). Source: FGD, USENIX ATC'23, definition of the expected
+    fragment, which is that of b = 0. With b = 1 a class counts by its GPUs: a refused pod of eight costs eight.
 H = Σ p_m · GPUs that pods of class m alone could still get there.
 """
 
@@ -22,7 +24,9 @@ class Expectation:
     """Classes as columns for array arithmetic; classes that differ only in their allowed types share a column."""
 
     share: FloatArray
-    """Shape (GPU types, columns): fraction of the pods that are of this column and may use this type."""
+    """Shape (GPU types, columns): fraction of the pods that are of this column and may use this type, for H."""
+    fragment_share: FloatArray
+    """Shape (GPU types, columns): the weights of F, likewise."""
     cpu_milli: IntArray
     """Shape (columns,)."""
     ask: IntArray
@@ -47,9 +51,9 @@ class Expectation:
         copies = (free // size).sum(axis=2) // self.gpus[:, None]
         cpu = np.maximum(cpu_milli, 0)
         fits = ((enough >= self.gpus[:, None])[self.ask] & (self.cpu_milli[:, None] <= cpu)).astype(np.float64)
-        by_type = np.vstack([self.share, np.zeros(self.share.shape[1])])  # type -1, no GPU: the appended zero
-        share = by_type[gpu_type].T
-        usable = (fits * share * (idle - remainder)[self.ask]).sum(axis=0)
+        none = np.zeros((1, self.share.shape[1]))  # type -1, no GPU: the appended zero
+        share, weight = (np.vstack([of, none])[gpu_type].T for of in (self.share, self.fragment_share))
+        usable = (fits * weight * (idle - remainder)[self.ask]).sum(axis=0)
         by_cpu = cpu // np.maximum(self.cpu_milli, 1)[:, None]
         pods = np.minimum(by_cpu, copies[self.ask])
         size_gpus = (self.gpus * self.gpu_milli)[self.ask] / WHOLE_GPU_MILLI
@@ -57,8 +61,8 @@ class Expectation:
         return (idle - usable) / WHOLE_GPU_MILLI, hostable
 
 
-def expectation_of(shares: ClassShares, gpu_type_names: tuple[str, ...]) -> Expectation:
-    """Columns for a mix.
+def expectation_of(shares: ClassShares, gpu_type_names: tuple[str, ...], by_gpus: float = 0.0) -> Expectation:
+    """Columns for a mix. by_gpus: b above.
 
     Classes without GPUs have none: to them all idle GPU is a fragment, and nothing is hostable.
     """
@@ -69,8 +73,11 @@ def expectation_of(shares: ClassShares, gpu_type_names: tuple[str, ...]) -> Expe
     ).reshape(-1, 3)
     columns, column_of = np.unique(key, axis=0, return_inverse=True)
     asks, ask = np.unique(columns[:, 1:], axis=0, return_inverse=True)
-    share = np.zeros((len(gpu_type_names), len(columns)))
+    of_gpus = shares.share * shares.gpu_demand / max(shares.mean_gpu_demand, 1e-300)
+    weights = (1 - by_gpus) * shares.share + by_gpus * of_gpus
+    share, fragment_share = np.zeros((2, len(gpu_type_names), len(columns)))
     allowed = allowed_types([shares.classes[row] for row in rows], gpu_type_names)
     for row, column, types in zip(rows, column_of.reshape(-1).tolist(), allowed, strict=True):
         share[types, column] += shares.share[row]
-    return Expectation(share, columns[:, 0], ask.reshape(-1), asks[:, 0], asks[:, 1])
+        fragment_share[types, column] += weights[row]
+    return Expectation(share, fragment_share, columns[:, 0], ask.reshape(-1), asks[:, 0], asks[:, 1])

@@ -86,9 +86,8 @@ def prices_for(shares: ClassShares, kinds: FleetKinds, settings: BidSettings | N
     """
     settings = settings or BidSettings()
     class_worth = worth_of(shares, kinds, settings, seed)
-    state_worth = StateWorth(
-        NodeValues(shares, class_worth, kinds), expectation_of(shares, kinds.gpu_type_names), settings
-    )
+    expectation = expectation_of(shares, kinds.gpu_type_names, settings.fragments_by_gpus)
+    state_worth = StateWorth(NodeValues(shares, class_worth, kinds), expectation, settings)
     picky_types, picky_demand, picky_variance = _picky(shares, kinds)
     return PriceBook(
         shares=shares,

@@ -113,6 +113,16 @@ def test_a_pod_that_is_tried_in_many_places_is_no_departure() -> None:
     assert learning.turnover.share == 0.0
 
 
+def test_fragments_of_wide_pods_weigh_more_where_pods_leave() -> None:
+    settings = BidSettings()
+    filling, half, churning = (settings.at_turnover(share) for share in (0.1, 0.55, 1.0))
+
+    assert filling == settings
+    assert churning.fragment_weight == settings.churning_fragment_weight
+    assert churning.fragments_by_gpus == settings.churning_fragments_by_gpus
+    assert filling.fragments_by_gpus < half.fragments_by_gpus < churning.fragments_by_gpus
+
+
 def test_with_a_given_mix_nothing_is_learned() -> None:
     seen = world([node("a", gpus=4)])
     told = policy(seen, shares_of([WHOLE]))

@@ -42,3 +42,17 @@ def test_fragments_are_those_of_fgd_over_all_classes() -> None:
     fragment, _ = expectation_of(MIX, ("A100", "L4")).fragment_and_hostable(*states)
 
     assert fragment == pytest.approx(fgd.of_states(*states) / 1000)
+
+
+def test_counted_by_gpus_a_wide_pod_weighs_as_many_times_as_it_has_gpus() -> None:
+    # A100 with 9 cores, devices 1000, 1000, 400: 2.4 idle, of which 0.5 GPU (share 0.4) and 2 GPUs (0.3) can use 2
+    # each, and L4 only (0.2) none. Of 0.4 * 0.5 + 0.3 * 2 + 0.2 * 0.3 = 0.86 GPUs a pod, those two request 0.8.
+    state = (np.array([0]), np.array([9000]), np.array([[1000, 1000, 400]]))
+
+    by_pods, by_gpus, half = (
+        expectation_of(MIX, ("A100", "L4"), part).fragment_and_hostable(*state)[0] for part in (0.0, 1.0, 0.5)
+    )
+
+    assert by_pods == pytest.approx([2.4 - 0.7 * 2])
+    assert by_gpus == pytest.approx([2.4 - 0.8 / 0.86 * 2])
+    assert half == pytest.approx((by_pods + by_gpus) / 2)
