@@ -19,6 +19,7 @@ from benchmarks.mix_oracle import Counts, Exact, Fleet, fleet_of, have_seats, so
 from cli.inputs.planning import decider
 from cluster.plans import Plan
 from cluster.pods import PENDING
+from cluster.scaling import instance_type_of
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
 from controller.objects.manifests import read_manifests
@@ -54,7 +55,7 @@ def compare(seed: int, switches: Switches, *, deadline_s: float | None = None) -
     began_s = time.process_time()
     snapshot, plan = planned(manifests, settings)
     seconds = time.process_time() - began_s
-    fleet = fleet_of(manifests, is_spot_a_place=switches.spot_nodes)
+    fleet = fleet_of(manifests)
     exact = solve_exactly(fleet, change_price=settings.change_price_per_hour)
     certificate = plan.certificates.get("mix")
     return Comparison(
@@ -99,12 +100,12 @@ def disagreements(fleet: Fleet, snapshot: Snapshot, plan: Plan, exact: Exact) ->
 
 
 def counts_of(plan: Plan) -> Counts:
-    """Instances of every served service, by GPU type and width."""
-    return {
-        each.service: {(kind.gpu_type, kind.gpus): count for kind, count in each.instances.items()}
-        for each in plan.services
-        if each.refusal is None
-    }
+    """Instances of every served service, by GPU type and width, on nodes of any capacity type."""
+    counts: dict[str, Counter[tuple[str, int]]] = {p.service: Counter() for p in plan.services if p.refusal is None}
+    for each in plan.services:
+        for kind, count in each.instances.items():
+            counts[each.service][kind.gpu_type, kind.gpus] += count
+    return counts
 
 
 def _seats_missing(fleet: Fleet, snapshot: Snapshot, plan: Plan) -> Iterator[str]:
@@ -115,7 +116,9 @@ def _seats_missing(fleet: Fleet, snapshot: Snapshot, plan: Plan) -> Iterator[str
     for row, owner in enumerate(pods.owner):
         if owner and pods.node[row] != PENDING:
             shape = pods.shapes[pods.shape[row]]
-            seated[owner, InstanceType(shape.gpu_types[0], shape.gpus)] += 1
+            kind = instance_type_of(shape)
+            assert kind is not None, f"{owner} may run on several GPU types"  # noqa: S101 - no such manifest is made
+            seated[owner, kind] += 1
             used[snapshot.nodes.names[int(pods.node[row])]] += shape.gpus
     for each in plan.services:
         for name, count in each.instances.items():

@@ -67,8 +67,6 @@ class Fleet:
     prices: Mapping[str, Mapping[str, float]]
     """GPU type → `onDemand` and perhaps `spot`."""
     inventory: Mapping[str, int] = field(default_factory=dict)
-    is_spot_a_place: bool = False
-    """Whether nodes have a capacity type, so that the spot price is paid on spot nodes alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,7 @@ class Exact:
 # Reading
 
 
-def fleet_of(manifests: Sequence[Manifest], *, is_spot_a_place: bool = False) -> Fleet:
+def fleet_of(manifests: Sequence[Manifest]) -> Fleet:
     """The fleet that these manifests describe."""
     of: dict[str, list[Manifest]] = {}
     for each in manifests:
@@ -102,7 +100,6 @@ def fleet_of(manifests: Sequence[Manifest], *, is_spot_a_place: bool = False) ->
         nodes=nodes,
         prices={name: spec["pricePerHour"] for name, spec in types.items()},
         inventory=limits,
-        is_spot_a_place=is_spot_a_place,
     )
 
 
@@ -247,7 +244,7 @@ def price_on(fleet: Fleet, service: Service, offer: Offer, node: Node | None) ->
     """Dollars per hour of one instance there; None where the service may not pay for such a node."""
     prices, may_spot = fleet.prices[offer.gpu_type], service.spec.get("spot", False)
     pays_spot = may_spot
-    if fleet.is_spot_a_place and node is not None:
+    if node is not None:
         if _is_spot(node) and not may_spot:
             return None
         pays_spot = _is_spot(node)
@@ -414,7 +411,7 @@ def _capacities(fleet: Fleet, pools: Sequence[_Pool]) -> Iterator[pulp.LpConstra
 def _dollars(fleet: Fleet, model: _Model, served: set[str], change_price: float) -> pulp.LpAffineExpression:
     problem, nodes = model.problem, {node.name: node for node in fleet.nodes}
     dollars = []
-    changes: dict[tuple[str, str], list[_Pool]] = {}
+    changes: dict[tuple[str, str, int], list[_Pool]] = {}
     for pool in model.pools:
         if pool.service.name not in served:
             continue
@@ -422,7 +419,7 @@ def _dollars(fleet: Fleet, model: _Model, served: set[str], change_price: float)
             price = price_on(fleet, pool.service, pool.offer, nodes.get(name))
             dollars.append((price or fleet.prices[pool.offer.gpu_type]["onDemand"] * pool.offer.width) * seats)
         if pool.service.running:
-            changes.setdefault((pool.service.name, pool.offer.gpu_type), []).append(pool)
+            changes.setdefault((pool.service.name, pool.offer.gpu_type, pool.offer.width), []).append(pool)
     for n, together in enumerate(changes.values()):
         changed = problem.add_variable(f"changed{n}", 0)
         difference = pulp.lpSum(pool.count for pool in together) - sum(pool.running for pool in together)

@@ -9,7 +9,7 @@ from cluster.arrays import Names
 from cluster.errors import ActionError
 from cluster.pods import PENDING, PodTable
 from cluster.snapshot import Snapshot
-from cluster.workloads import InstanceType, ModelService, PodShape
+from cluster.workloads import InstanceType, ModelService, PodShape, requires_spot
 
 
 def scaled(snapshot: Snapshot, name: str, instances: Mapping[InstanceType, int]) -> Snapshot:
@@ -60,7 +60,9 @@ def service_pods(pods: PodTable, service: str, instance_type: InstanceType) -> l
 
 def instance_type_of(shape: PodShape) -> InstanceType | None:
     """Type of an instance whose pod has this shape; None for a pod that may run on several GPU types, or needs none."""
-    return InstanceType(shape.gpu_types[0], shape.gpus) if len(shape.gpu_types) == 1 else None
+    if len(shape.gpu_types) != 1:
+        return None
+    return InstanceType(shape.gpu_types[0], shape.gpus, requires_spot(shape.node_terms))
 
 
 def without_pods(pods: PodTable, rows: Iterable[int]) -> PodTable:

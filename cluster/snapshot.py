@@ -13,7 +13,7 @@ from cluster.hardware import WHOLE_GPU_MILLI, GpuType
 from cluster.nodes import NodeTable
 from cluster.pods import PENDING, PodTable, device_mask
 from cluster.power import PowerTable
-from cluster.workloads import Gang, IdleClaim, LeftOut, ModelService
+from cluster.workloads import Gang, IdleClaim, InstanceType, LeftOut, ModelService
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +58,15 @@ class Snapshot:
     @property
     def gpu_type_names(self) -> tuple[str, ...]:
         return tuple(gpu_type.name for gpu_type in self.gpu_types)
+
+    def price_per_hour(self, service: ModelService, instance_type: InstanceType) -> float:
+        """Price of one instance and hour in dollars; 0 for a GPU type that no longer exists.
+
+        On nodes, the node's capacity type decides. Without nodes, everything could still be rented.
+        """
+        spot = instance_type.spot or (service.spot and not len(self.nodes))
+        known = next((each for each in self.gpu_types if each.name == instance_type.gpu_type), None)
+        return known.price(spot=spot) * instance_type.gpus if known else 0.0
 
     def age_s(self, part: str) -> float:
         """Age of the last observation of a part, seconds."""

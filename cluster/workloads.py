@@ -62,6 +62,34 @@ def in_placement_mode(terms: Terms, mode: str) -> Terms:
     return tuple((*term, wanted) for term in terms or ((),))
 
 
+SPOT_LABELS = {
+    "tonnage.dev/capacity-type": "spot",
+    "karpenter.sh/capacity-type": "spot",
+    "cloud.google.com/gke-spot": "true",
+    "eks.amazonaws.com/capacityType": "SPOT",
+    "kubernetes.azure.com/scalesetpriority": "spot",
+}
+"""Label → its value on spot nodes, which the provider may take away: our own, for fleets with other labels, then those
+of Karpenter, GKE, EKS and AKS (their documentation of node labels)."""
+_ON_SPOT: Terms = tuple((Requirement(key, "In", (value,)),) for key, value in SPOT_LABELS.items())
+_OFF_SPOT: Terms = (tuple(Requirement(key, "NotIn", (value,)) for key, value in SPOT_LABELS.items()),)
+
+
+def is_spot(labels: Mapping[str, str]) -> bool:
+    """Whether a node with these labels is a spot node."""
+    return any(labels.get(key) == value for key, value in SPOT_LABELS.items())
+
+
+def on_capacity(terms: Terms, *, spot: bool) -> Terms:
+    """The same alternatives, on spot nodes only, or on all other nodes only."""
+    return tuple((*term, *more) for term in terms or ((),) for more in (_ON_SPOT if spot else _OFF_SPOT))
+
+
+def requires_spot(terms: Terms) -> bool:
+    """Whether every alternative is restricted to spot nodes."""
+    return bool(terms) and all(any((each,) in _ON_SPOT for each in term) for term in terms)
+
+
 @dataclass(frozen=True, slots=True)
 class PodShape:
     """Properties of a pod that decide where it may run. Pods of one shape are interchangeable to the packer."""
@@ -170,6 +198,7 @@ class ModelService:
     gpu_types: tuple[str, ...] = ()
     """GPU types it may use; empty: all that have a profile."""
     spot: bool = False
+    """Whether it may use spot nodes besides the others; without nodes: whether it pays spot prices."""
     continuous_split: bool = False
     """Whether a bucket's load may be split in any proportion, instead of in `slice_factor` equal parts."""
     slice_factor: int = 8
@@ -187,14 +216,18 @@ class ModelService:
     """Placement mode (see PLACEMENT_MODE_LABEL) of instances per GPU type; a type without an entry: any mode."""
 
     def instance_shape(self, instance_type: InstanceType) -> PodShape:
-        """Request of one instance of this service to a node."""
+        """Request of one instance of this service to a node.
+
+        Where the service may use spot nodes, its instance types divide them from the others.
+        """
         mode = self.placement_modes.get(instance_type.gpu_type)
+        terms = on_capacity(self.node_terms, spot=instance_type.spot) if self.spot else self.node_terms
         return PodShape(
             cpu_milli=self.instance_cpu_milli,
             memory_bytes=self.instance_memory_bytes,
             gpus=instance_type.gpus,
             gpu_milli=WHOLE_GPU_MILLI,
             gpu_types=(instance_type.gpu_type,),
-            node_terms=self.node_terms if mode is None else in_placement_mode(self.node_terms, mode),
+            node_terms=terms if mode is None else in_placement_mode(terms, mode),
             tolerations=self.tolerations,
         )

@@ -148,7 +148,7 @@ def _objection_to_scale(guarded: Guarded, scale: Scale) -> Reason | None:
     if why := guarded.seats.objection_to_scale(scale.service):
         return why
     if any(count < 0 for count in scale.instances.values()):
-        return Reason("NegativeInstances", f"{dict(scale.instances)} contains a negative number")
+        return Reason("NegativeInstances", f"{scale.values()['instances']} contains a negative number")
     snapshot = guarded.snapshot
     service = next(each for each in snapshot.services if each.name == scale.service)
     now = service.replicas or {}

@@ -110,7 +110,13 @@ class ModelServiceSpec(Strict):
         max_length=64,
         description="GPUTypes the service may use; empty: all that have a profile of the model.",
     )
-    spot: bool = Field(default=False, description="Whether spot GPUs, at their spot price, may be used.")
+    spot: bool = Field(
+        default=False,
+        description=(
+            "Whether instances may run on spot nodes, at the spot price, besides on-demand nodes; false: on on-demand "
+            "nodes alone. Without nodes: whether GPUs cost their spot price."
+        ),
+    )
     headroom: Annotated[float, Field(ge=0, lt=1)] | None = Field(
         default=None,
         description=(

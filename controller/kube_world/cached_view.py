@@ -20,7 +20,7 @@ from controller.api.pod import KIND as POD
 from controller.kube.cache import Cache, Resource
 from controller.kube.cluster_view import SeenClaim, SeenDeployment, SeenGpuType, SeenPod, SeenService
 from controller.kube.structs import Meta, OwnObject, Pod, PodMeta, Slim
-from controller.kube_world.deployments import CONTENT_ANNOTATION, GPU_TYPE_LABEL, GPUS_LABEL
+from controller.kube_world.deployments import CAPACITY_LABEL, CONTENT_ANNOTATION, GPU_TYPE_LABEL, GPUS_LABEL
 from controller.placers.pools import requested_mode
 
 
@@ -28,11 +28,14 @@ class _DeploymentLabels(Slim, frozen=True, rename=None):
     service: str = msgspec.field(default="", name=SERVICE_LABEL)
     gpu_type: str = msgspec.field(default="", name=GPU_TYPE_LABEL)
     gpus: str = msgspec.field(default="1", name=GPUS_LABEL)
+    capacity: str = msgspec.field(default="", name=CAPACITY_LABEL)
 
     @property
     def instance_type(self) -> InstanceType:
         """Instance type in the labels; one device where the number is unreadable, as anyone may write labels."""
-        return InstanceType(self.gpu_type, int(self.gpus) if is_device_number(self.gpus) else 1)
+        return InstanceType(
+            self.gpu_type, int(self.gpus) if is_device_number(self.gpus) else 1, self.capacity == "spot"
+        )
 
 
 class _DeploymentAnnotations(Slim, frozen=True, rename=None):

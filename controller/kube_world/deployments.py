@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from cluster.workloads import InstanceType, ModelService
+from cluster.workloads import InstanceType, ModelService, Requirement, on_capacity
 from controller.api.labels import API_VERSION, EPOCH_ANNOTATION, PLACEMENT_GATE, SCHEDULER_NAME, SERVICE_LABEL
 from controller.dra.objects import API as RESOURCE_API
 from controller.kube.cluster_view import SeenGpuType, SeenService
@@ -20,6 +20,8 @@ CLAIM_NAME = "gpus"
 GPU_TYPE_LABEL = "tonnage.dev/gpu-type"
 GPUS_LABEL = "tonnage.dev/gpus-per-instance"
 """Label with the number of devices of one instance, where it is not 1."""
+CAPACITY_LABEL = "tonnage.dev/capacity-type"
+"""Label with the capacity type of an instance's nodes, where it is `spot`."""
 CONTENT_ANNOTATION = "tonnage.dev/content"
 """Annotation on a Deployment: hash by `content_of`, so that an unchanged one is not written again."""
 LONGEST_NAME = 52
@@ -42,7 +44,7 @@ class Instance:
 
 
 def deployment_name(service: str, instance_type: InstanceType) -> str:
-    """Name such as `chat-a100` or `chat-a100x4`; long names are truncated and made unique by a hash.
+    """Name such as `chat-a100` or `chat-a100x4-spot`; long names are truncated and made unique by a hash.
 
     service: name without the namespace.
     """
@@ -126,7 +128,8 @@ def content_of(instance: Instance) -> str:
 def _labels(instance: Instance) -> dict[str, str]:
     service = instance.service.name.partition("/")[2]
     width = {GPUS_LABEL: str(instance.instance_type.gpus)} if instance.instance_type.gpus != 1 else {}
-    return {SERVICE_LABEL: service, GPU_TYPE_LABEL: instance.instance_type.gpu_type, **width}
+    capacity = {CAPACITY_LABEL: "spot"} if instance.instance_type.spot else {}
+    return {SERVICE_LABEL: service, GPU_TYPE_LABEL: instance.instance_type.gpu_type, **width, **capacity}
 
 
 def _owner(instance: Instance) -> dict[str, Any]:
@@ -155,7 +158,7 @@ def _template(instance: Instance) -> dict[str, Any]:
     metadata, spec = _dict(written.get("metadata")), dict(_dict(written.get("spec")))
     first, *others = spec["containers"]
     spec["containers"] = [_with_resources(instance, first), *others]
-    spec["affinity"] = _affinity(_dict(spec.get("affinity")), instance.recognised)
+    spec["affinity"] = _affinity(_dict(spec.get("affinity")), instance)
     if instance.placer == "dra":
         claim = {"name": CLAIM_NAME, "resourceClaimTemplateName": _claim_template_name(instance)}
         spec["resourceClaims"] = [*(c for c in spec.get("resourceClaims", []) if c.get("name") != CLAIM_NAME), claim]
@@ -186,15 +189,28 @@ def _with_resources(instance: Instance, container: Mapping[str, Any]) -> dict[st
     return {**container, "resources": {**resources, "limits": limits, "requests": requests, **own}}
 
 
-def _affinity(written: Mapping[str, Any], recognised: SeenGpuType) -> dict[str, Any]:
-    """Node affinity for this GPU type, added to every alternative of the template's affinity."""
+def _affinity(written: Mapping[str, Any], instance: Instance) -> dict[str, Any]:
+    """Node affinity for this GPU type, added to every alternative of the template's affinity.
+
+    A service that may use spot nodes has Deployments for both capacity types, each with its own affinity.
+    """
+    recognised = instance.recognised
     wanted = {"key": recognised.label, "operator": "In", "values": list(recognised.values)}
+    capacity = on_capacity((), spot=instance.instance_type.spot) if instance.service.spot else ((),)
     node = dict(_dict(written.get("nodeAffinity")))
     required = _dict(node.get("requiredDuringSchedulingIgnoredDuringExecution"))
     terms: Sequence[Any] = required.get("nodeSelectorTerms") or [{}]
-    narrowed = [{**term, "matchExpressions": [*term.get("matchExpressions", []), wanted]} for term in terms]
+    narrowed = [
+        {**term, "matchExpressions": [*term.get("matchExpressions", []), wanted, *map(_match_expression, more)]}
+        for term in terms
+        for more in capacity
+    ]
     node["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": narrowed}
     return {**written, "nodeAffinity": node}
+
+
+def _match_expression(requirement: Requirement) -> dict[str, Any]:
+    return {"key": requirement.key, "operator": requirement.operator, "values": list(requirement.values)}
 
 
 def _dict(value: object) -> Mapping[str, Any]:

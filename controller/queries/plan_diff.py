@@ -97,8 +97,7 @@ def plan_diff(snapshot: Snapshot, plan: Plan) -> PlanDiff:
 
 def cost_per_hour(snapshot: Snapshot, service: ModelService, instances: Mapping[InstanceType, int]) -> float:
     """Cost of these instances, US dollars per hour; a type that no longer exists costs nothing."""
-    prices = {gpu_type.name: gpu_type.price(spot=service.spot) for gpu_type in snapshot.gpu_types}
-    return sum(prices.get(each.gpu_type, 0.0) * each.gpus * count for each, count in instances.items())
+    return sum(snapshot.price_per_hour(service, each) * count for each, count in instances.items())
 
 
 def _service(snapshot: Snapshot, service: ModelService, planned: ServicePlan | None, plan: Plan) -> ServiceChange:

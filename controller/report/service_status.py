@@ -148,6 +148,7 @@ def _routing(routing: Routing) -> RoutingStatus:
             RoutingWeights(
                 gpu_type=each.gpu_type,
                 gpus_per_instance=each.gpus,
+                capacity_type="spot" if each.spot else "on-demand",
                 share=tuple(tuple(round(float(x), DIGITS) for x in row) for row in routing.weight[:, :, number]),
             )
             for number, each in enumerate(routing.instance_types)

@@ -23,6 +23,7 @@ from controller.api.kind import Kind
 from controller.kube.structs import Node, Pod
 from controller.objects.findings import Findings
 from controller.objects.read import Read
+from controller.snapshot.capacity import with_instances_off_spot
 from controller.snapshot.node_affinity import matches_node_names
 from controller.snapshot.nodes import NodeRow, TypeIndex, node_row, node_table, types_from
 from controller.snapshot.pod_table import Dangling, PodColumns, PodView
@@ -129,6 +130,7 @@ class SnapshotBuilder:
             profiles=own.profiles,
             observed_at_s=observed_at_s or {},
         )
+        snapshot = with_instances_off_spot(snapshot)
         for add_fact in self._facts:
             snapshot = add_fact(snapshot, self.own)
         return BuiltSnapshot(snapshot, tuple(self._mistakes(own, view)), view.dangling)

@@ -277,7 +277,8 @@ def _step(snapshot: Snapshot, service: ModelService, plan: ServicePlan) -> Step 
     }
     # A GPU type without a profile is never scaled, not even to zero: the throughput of its instances is unknown. A
     # width without a profile, on a GPU type that has one, was replaced by another width.
-    profiled |= {each for each in now if each.gpu_type in {known.gpu_type for known in profiled}}
+    gpu_types = {each.gpu_type for each in profiled}
+    profiled |= plan.instances.keys() | {each for each in now if each.gpu_type in gpu_types}
     wanted = {each: plan.instances.get(each, 0) for each in _in_order(profiled, snapshot)}
     changed = {name: count for name, count in wanted.items() if count != now.get(name, 0)}
     if not changed:

@@ -9,7 +9,7 @@ from cluster.arrays import FloatArray
 from cluster.demand import LengthGrid, ThroughputProfile
 from cluster.plans import Reason
 from cluster.snapshot import Snapshot
-from cluster.workloads import InstanceType, ModelService
+from cluster.workloads import InstanceType, ModelService, is_spot
 from placement.mix.headroom import in_flight_at_slo
 from placement.mix.problem import Need, Offer
 
@@ -22,7 +22,7 @@ def need_of(service: ModelService, snapshot: Snapshot, *, slo_s: float | None = 
     if service.demand is None:
         return Reason("DemandUnknown", f"{service.name}: no demand was measured; the running instances stay")
     promise = service.slo.tpot_s if slo_s is None else slo_s
-    prices = {gpu_type.name: gpu_type.price(spot=service.spot) for gpu_type in snapshot.gpu_types}
+    has_spot = any(map(is_spot, snapshot.nodes.labels))
     profiles = _usable_profiles(service, snapshot, promise)
     if not profiles:
         return Reason("NoProfile", f"{service.name}: no profile of {service.model} at {promise * 1000:g}ms or tighter")
@@ -37,17 +37,25 @@ def need_of(service: ModelService, snapshot: Snapshot, *, slo_s: float | None = 
         rate_per_s=rate,
         offers=tuple(
             replace(
-                offer_of(profile, prices[profile.gpu_type], demand.grid, cells, rate),
+                offer_of(profile, snapshot.price_per_hour(service, each) / each.gpus, demand.grid, cells, rate),
+                instance_type=each,
                 cpu_milli=service.instance_cpu_milli,
                 memory_bytes=service.instance_memory_bytes,
             )
             for profile in profiles
+            for each in _instance_types(service, profile, has_spot=has_spot)
         ),
         slice_factor=None if service.continuous_split else service.slice_factor,
         headroom_share=service.headroom_share,
         priority=service.priority,
         running=service.replicas,
     )
+
+
+def _instance_types(service: ModelService, profile: ThroughputProfile, *, has_spot: bool) -> list[InstanceType]:
+    """Instance types of a profile: on demand and, where the service may use spot nodes and there are some, on spot."""
+    spots = (False, True) if service.spot and has_spot else (False,)
+    return [InstanceType(profile.gpu_type, profile.gpus_per_instance, spot) for spot in spots]
 
 
 def _usable_profiles(service: ModelService, snapshot: Snapshot, promise_s: float) -> list[ThroughputProfile]:

@@ -63,7 +63,7 @@ def _loads(need: Need, mix: Mix) -> Iterator[Reason]:
             room = room_needed(load, variance, need.headroom_share)
             yield Reason(
                 "PoolLoad",
-                f"{count} × {offer.gpu_type}: {load / count:.0%} busy, {room / count:.0%} with headroom",
+                f"{count} × {offer.instance_type}: {load / count:.0%} busy, {room / count:.0%} with headroom",
                 {"busy_share": load / count, "filled_share": room / count, "instances": float(count)},
             )
 
@@ -74,7 +74,7 @@ def _single_type(question: MixQuestion, need: Need, mix: Mix) -> Iterator[Reason
         yield Reason("NoSingleType", "no single GPU type could serve all of it")
     elif need.cells:
         saved = mix_cost(need, single) - mix_cost(need, mix)
-        name = need.offers[int(single.instances.argmax())].gpu_type
+        name = need.offers[int(single.instances.argmax())].instance_type
         yield Reason(
             "SingleType",
             f"the cheapest single type, {name}, would cost {saved:.2f} $/h more",

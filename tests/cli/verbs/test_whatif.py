@@ -27,7 +27,7 @@ def test_every_combination_is_planned_once_and_today_comes_first() -> None:
         (1.0, {"a100": 3.0}),
         (2.0, {"a100": 3.0}),
     ]
-    assert record["scenarios"][0]["services_per_hour"] == pytest.approx(44.72)
+    assert record["scenarios"][0]["services_per_hour"] == pytest.approx(60.12)
 
 
 def test_the_table_and_the_report_say_the_same(tmp_path: Path) -> None:

@@ -291,3 +291,25 @@ def test_a_deployment_of_a_width_without_a_profile_counts_until_it_is_scaled_to_
     sightings.deployed = (SeenDeployment("ns/chat", InstanceType("A100", 4), 3, "of an older version"),)
 
     assert kubernetes(sightings, FakeWriter()).observe().services[0].replicas == {InstanceType("A100", 4): 3}
+
+
+def test_a_service_that_may_use_spot_nodes_has_a_deployment_for_each_capacity_type() -> None:
+    writer, sightings = FakeWriter(), with_template(small())
+    sightings.now = replace(sightings.now, services=tuple(replace(s, spot=True) for s in sightings.now.services))
+
+    kubernetes(sightings, writer).apply(
+        [Scale("ns/chat", {InstanceType("A100"): 1, InstanceType("A100", spot=True): 2})]
+    )
+
+    def terms(number: int) -> list[list[tuple[str, str]]]:
+        body = writer.sent[number].body
+        assert body is not None
+        affinity = body["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+        found = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+        return [[(each["key"], each["operator"]) for each in term["matchExpressions"]] for term in found]
+
+    assert [write.path.rpartition("/")[2] for write in writer.sent] == ["chat-a100", "chat-a100-spot"]
+    assert len(terms(0)) == 1
+    assert ("karpenter.sh/capacity-type", "NotIn") in terms(0)[0]
+    assert len(terms(1)) == 5
+    assert any(("cloud.google.com/gke-spot", "In") in term for term in terms(1))
