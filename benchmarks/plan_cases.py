@@ -124,7 +124,7 @@ def fleet(nodes: int, asks: Sequence[Ask] = ASKS, servers: Sequence[Server] = SE
             labels=tuple({RACK: f"rack-{row // RACK_NODES:03d}"} for row in range(nodes)),
             taints=((),) * nodes,
         ),
-        pods=_pods(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), shapes, ()),
+        pods=pending_pods(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), shapes, ()),
     )
 
 
@@ -135,7 +135,7 @@ def with_batch(empty: Snapshot, pods: int, seed: int, asks: Sequence[Ask] = ASKS
     shape = chance.choice(len(asks), size=pods, p=weight / weight.sum())
     gang, gangs = _gangs(shape, [ask.gpu_milli == WHOLE_GPU_MILLI for ask in asks], chance)
     names = Names(f"batch/pod-{row:06d}" for row in range(pods))
-    return replace(empty, pods=_pods(shape, gang, tuple(_shape(ask) for ask in asks), names), gangs=gangs)
+    return replace(empty, pods=pending_pods(shape, gang, tuple(_shape(ask) for ask in asks), names), gangs=gangs)
 
 
 def with_pods(seen: Snapshot, shape: PodShape, count: int) -> Snapshot:
@@ -144,7 +144,7 @@ def with_pods(seen: Snapshot, shape: PodShape, count: int) -> Snapshot:
     names = Names((*pods.names, *(f"batch/more-{number:06d}" for number in range(count))))
     row = np.append(pods.shape, np.full(count, len(pods.shapes)))
     gang = np.append(pods.gang, np.full(count, -1))
-    return replace(seen, pods=_pods(row, gang, (*pods.shapes, shape), names))
+    return replace(seen, pods=pending_pods(row, gang, (*pods.shapes, shape), names))
 
 
 def churned(seen: Snapshot, share: float, seed: int, asks: Sequence[Ask] = ASKS) -> Snapshot:
@@ -165,7 +165,7 @@ def churned(seen: Snapshot, share: float, seed: int, asks: Sequence[Ask] = ASKS)
     gang = np.append(number[seen.pods.gang[kept]], np.where(fresh.pods.gang >= 0, fresh.pods.gang + len(keep_gang), -1))
     names = Names((*(seen.pods.names[int(r)] for r in rows[kept]), *(f"{n}-{seed}" for n in fresh.pods.names)))
     shape = np.append(seen.pods.shape[kept], fresh.pods.shape)
-    return replace(seen, pods=_pods(shape, gang, seen.pods.shapes, names), gangs=gangs)
+    return replace(seen, pods=pending_pods(shape, gang, seen.pods.shapes, names), gangs=gangs)
 
 
 def _shape(ask: Ask) -> PodShape:
@@ -189,7 +189,8 @@ def _gangs(shape: IntArray, whole: Sequence[bool], chance: np.random.Generator) 
     return gang, tuple(gangs)
 
 
-def _pods(shape: IntArray, gang: IntArray, shapes: tuple[PodShape, ...], names: Sequence[str]) -> PodTable:
+def pending_pods(shape: IntArray, gang: IntArray, shapes: tuple[PodShape, ...], names: Sequence[str]) -> PodTable:
+    """Pending pods of one priority, by shape and gang (-1: none)."""
     count = len(shape)
     return PodTable(
         names=names if isinstance(names, Names) else Names(names),

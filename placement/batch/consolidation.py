@@ -101,7 +101,7 @@ def _emptied(snapshot: Snapshot, node: int, usd: float, price: MovePrice, host: 
     table.fit_all(elsewhere)
     if table.left.any():
         return None
-    seats = seat_pods(pending, table, among)
+    seats, _ = seat_pods(pending, table, among)
     if len(within_headroom(pending, seats)[1]):
         return None
     return Emptied(node, seats, saving, cost)

@@ -5,8 +5,10 @@
 3. column generation, warm from the planner's memory, rounded to whole nodes;
 4. polish: a tree search over the known patterns, from the best plan; for small pools, and for the background.
 
-The best plan of all stages counts. The highest stage (`rung`) is chosen beforehand, from the size of the problem and
-the deadline, never by a clock during planning. The same snapshot, memory and stage give the same plan on every machine.
+The best plan of all stages counts, compared as pods are placed in the end: gangs whole, what they cannot use dealt to
+others. A longer deadline compares all plans of a shorter one, so it never makes a worse plan. The highest stage
+(`rung`) is chosen beforehand, from the size of the problem and the deadline, never by a clock during planning. The same
+snapshot, memory and stage give the same plan on every machine.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,12 +17,12 @@ from typing import Literal
 
 import numpy as np
 
-from cluster.arrays import BoolArray, IntArray
-from cluster.snapshot import Snapshot
+from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.snapshot import Free, Snapshot
 from placement.batch.assignment_table import Table, deal_by_best_fit
 from placement.batch.gang_topology import Seats, all_seats, gangs_with_a_place, no_seats, seat_near
 from placement.batch.local_search import improved
-from placement.batch.lp.column_generation import Effort, SearchResult, known_bound, search
+from placement.batch.lp.column_generation import Effort, SearchResult, known_bound, rounds_at_most, search
 from placement.batch.lp.columns import Columns, Memory, distinct, remembered
 from placement.batch.lp.integer_bound import whole_bound
 from placement.batch.lp.pricing import Pricers, price_in_turn
@@ -40,13 +42,20 @@ MOST_CELLS = 8_000
 """Classes times kinds up to which columns are generated: 25 x 9 takes a second from a cold start, and grows with
 both."""
 
-SECONDS_PER_KIND = 0.015
-"""Time to price one kind of node once on a core of 2026, with two dozen classes (docs/planning.md). It only
-translates a deadline into rounds of work."""
+SECONDS_PER_KIND = 0.010
+USUAL_CLASSES = 24
+"""CPU time to price one kind of node once on a core of 2026 with this number of classes; it grows with the root of the
+number. Measured: 7 ms with 24 classes, 6 to 20 ms with 113 to 131. Only to translate a deadline into rounds of work."""
 
 SMALL_POOL_NODES = 200
 """Number of idle nodes up to which a pool is small: one node is a percent of the cost, so patterns are sought to the
 end."""
+
+SMALL_FLEET_NODES = 2_000
+"""Number of nodes, idle or in use, up to which a pool counts as small: every trial deals pods to all of them."""
+
+TRIED_NODES = 200_000
+"""Trials of the local search times the nodes of the fleet, at most. Measured: 0.2 s on 500 nodes."""
 
 PROVEN_ENOUGH = 1e-3
 """Gap (`PlanCost.gap`) that needs no better bound: small pools are proven in whole nodes where it is larger."""
@@ -55,7 +64,8 @@ RELAXATION_S = 0.1
 """Shortest deadline with time for the relaxation, which takes some milliseconds."""
 
 POLISH_S = 5.0
-"""Shortest deadline with time to polish small pools: the tree search takes seconds. Only to choose the stage."""
+"""Shortest deadline with time to polish small pools: the tree search takes 0.1 to 2 s, most of it at its root. Only to
+choose the stage; with the operator's default of 2 s it never runs."""
 
 
 Pools = Callable[[Batch], Sequence[IntArray]]
@@ -74,7 +84,7 @@ class BatchSettings:
     effort: Effort = field(default_factory=Effort)
     """Work limits of column generation."""
     small_effort: Effort = field(
-        default_factory=lambda: Effort(rounds=60, enough=1e-4, dives=8, last_nodes=20, tries=400)
+        default_factory=lambda: Effort(enough=1e-4, dives=8, checkpoint_dives=2, last_nodes=20, tries=400)
     )
     """The same in small pools."""
     polish_nodes: int = 100
@@ -122,7 +132,8 @@ def rounds_for(batch: Batch, within_s: float) -> int:
     """Rounds of pricing that usually fit into half of that time; the next plan continues where this one stopped."""
     if not batch.kinds:
         return 0
-    return int(within_s / 2 / (SECONDS_PER_KIND * len(batch.kinds)))
+    round_s = SECONDS_PER_KIND * len(batch.kinds) * max(1.0, len(batch.shapes) / USUAL_CLASSES) ** 0.5
+    return int(within_s / 2 / round_s)
 
 
 def one_pool(batch: Batch) -> Sequence[IntArray]:
@@ -132,7 +143,17 @@ def one_pool(batch: Batch) -> Sequence[IntArray]:
 
 def is_small(batch: Batch) -> bool:
     """Whether a pool is small enough to be planned to the end."""
-    return int(batch.kind_nodes.sum()) <= SMALL_POOL_NODES
+    return int(batch.kind_nodes.sum()) <= SMALL_POOL_NODES and len(batch.kind) <= SMALL_FLEET_NODES
+
+
+def effort_for(batch: Batch, settings: BatchSettings) -> Effort:
+    """Work limits for a problem: of its size, and of the time."""
+    effort = settings.small_effort if is_small(batch) else settings.effort
+    return replace(
+        effort,
+        rounds=min(effort.rounds, rounds_at_most(rounds_for(batch, settings.within_s))),
+        tries=min(effort.tries, max(1, TRIED_NODES // max(1, len(batch.kind)))),
+    )
 
 
 def plan_batch(
@@ -148,8 +169,8 @@ def plan_batch(
     """Cheapest placements for all pending pods that can start, in dollars per hour.
 
     rung: the highest stage to run; None: the one that fits `settings.within_s`. among: the pods to plan for, shape
-    (pods,); None: all that are pending. dealt: kinds that are priced together;
-    their division changes the work of each worker, not the result.
+    (pods,); None: all that are pending. dealt: kinds that are priced together; their division changes the work of each
+    worker, not the result.
     """
     batch, startable = _question(snapshot, settings.price, among)
     if not len(batch.shapes):
@@ -159,10 +180,9 @@ def plan_batch(
     among = startable & ~np.isin(snapshot.pods.gang, gangs)
     rest = seated(snapshot, near) if gangs else snapshot
     asked = batch_of(rest, settings.price, among) if gangs else batch
-    effort = settings.small_effort if is_small(asked) else settings.effort
-    effort = replace(effort, rounds=min(effort.rounds, max(1, rounds_for(asked, settings.within_s))))
-    table, relaxation, found = _best_of_stages(asked, rest, memory, settings, effort, highest, dealt, pricers)
-    seats = all_seats([near, seat_pods(rest, table, among)])
+    stages = _Stages(asked, rest, among, rest.free(), effort_for(asked, settings))
+    best, relaxation, found = _best_of_stages(stages, memory, settings, highest, dealt, pricers)
+    seats = all_seats([near, best.seats])
     waiting = np.setdiff1d(snapshot.pods.pending, seats.row)
     bound, kept = 0.0, memory
     if relaxation:
@@ -186,34 +206,70 @@ def plan_batch(
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Candidate:
+    """Table of some stage, with its placements of pods: gangs whole, spare resources dealt again."""
+
+    table: Table
+    seats: Seats
+    cost: PlanCost
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stages:
+    """Work of the stages of one plan."""
+
+    batch: Batch
+    snapshot: Snapshot
+    among: BoolArray
+    """Pods of the batch, shape (pods,)."""
+    free: Free
+    effort: Effort
+
+    def seated(self, table: Table) -> _Candidate:
+        """The candidate of a table. Two tables that leave out equally much may differ in the gangs that start whole."""
+        seats, filled = seat_pods(self.snapshot, table, self.among)
+        return _Candidate(table, seats, PlanCost(filled.left_out_usd, filled.node_usd))
+
+    def best(self, best: _Candidate, table: Table, pod_usd: FloatArray) -> _Candidate:
+        """Best of the candidate so far, of this table, and of the table improved under these prices."""
+        better = improved(table, pod_usd, self.effort.tries)
+        for each in (table,) if better is table else (table, better):
+            candidate = self.seated(each)
+            if candidate.cost.rank <= best.cost.rank:
+                best = candidate
+        return best
+
+
 def _best_of_stages(
-    batch: Batch,
-    snapshot: Snapshot,
+    stages: _Stages,
     memory: Memory,
     settings: BatchSettings,
-    effort: Effort,
     highest: Rung,
     dealt: Pools,
     pricers: Pricers,
-) -> tuple[Table, Relaxed | None, SearchResult | None]:
-    """Best table of the stages up to the highest, with their results."""
-    free = snapshot.free()
-    tables = [deal_by_best_fit(batch, free)]
+) -> tuple[_Candidate, Relaxed | None, SearchResult | None]:
+    """Best candidate of the stages up to the highest, with their results.
+
+    Whatever a shorter deadline would have compared is compared here too.
+    """
+    batch, effort = stages.batch, stages.effort
+    dealt_first = deal_by_best_fit(batch, stages.free)
+    best = stages.seated(dealt_first)
     if highest == "best-fit" or not len(batch.shapes):
-        return tables[0], None, None
+        return best, None, None
     relaxation = relaxed(batch)
-    if highest == "relaxation" or not memory.columns:  # a remembered start is better than targets
-        tables.append(deal_by_targets(batch, free, relaxation))
-    found = None
-    if highest in ("columns", "polish"):
-        start = _columns_of(batch, tables)
-        found = search(batch, start, relaxation, memory, dealt(batch), pricers, effort)
-        tables.append(rounded(batch, free, found, effort))
-    best = min(reversed(tables), key=lambda table: table.usd_per_hour)
-    prices = found.prices.pod_usd if found else relaxation.prices.pod_usd
-    best = improved(best, prices, effort.tries)
-    if found and highest == "polish":
-        best = polished(batch, free, found, best, most_nodes=settings.polish_nodes, tries=effort.tries)
+    tables = [dealt_first, deal_by_targets(batch, stages.free, relaxation)]
+    for table in tables:
+        best = stages.best(best, table, relaxation.prices.pod_usd)
+    if highest == "relaxation":
+        return best, relaxation, None
+    for found in search(batch, _columns_of(batch, tables), relaxation, memory, dealt(batch), pricers, effort):
+        best = stages.best(best, rounded(batch, stages.free, found, effort), found.prices.pod_usd)
+    # A search that more time would continue has another best plan then, and polishing that may lead elsewhere.
+    if highest == "polish" and found.is_last:
+        table = polished(batch, stages.free, found, best.table, most_nodes=settings.polish_nodes, tries=effort.tries)
+        best = stages.best(best, table, found.prices.pod_usd)
     return best, relaxation, found
 
 

@@ -23,7 +23,7 @@ def rounded(batch: Batch, free: Free, found: SearchResult, effort: Effort) -> Ta
     """
     whole = np.floor(found.nodes + WHOLE).astype(np.int64)
     best = None
-    for first in range(effort.dives):
+    for first in range(effort.dives if found.is_last else effort.checkpoint_dives):
         steps = _dive(batch, found, whole, first)
         for without in range(min(effort.last_nodes, len(steps)) + 1):
             kept = steps[: len(steps) - without]

@@ -9,7 +9,7 @@ of kinds into pools.
 Source of the smoothing of prices: Wentges, International Transactions in Operational Research 4 (1997).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -35,13 +35,14 @@ LOOSEST = 5e-3
 class Effort:
     """Limits on the work of a search, in counts: the same work on every machine."""
 
-    rounds: int = 30
+    rounds: int = 50
     """Maximum rounds of pricing."""
     enough: float = 2.5e-3
     """Distance between the program and the bound at which it stops, as a fraction of the program's price of nodes.
     Chosen: rounding costs twice as much."""
     dives: int = 1
-    """Number of dives, each a way of rounding."""
+    """Number of dives, each a way of rounding. Checkpoints before the last get `checkpoint_dives` of them."""
+    checkpoint_dives: int = 1
     last_nodes: int = 3
     """Number of a dive's last nodes that are also tried without: their pods may fit beside the others."""
     tries: int = 20
@@ -67,6 +68,18 @@ class SearchResult:
     proofs: tuple[Proof, ...]
     """Proofs, the best first."""
     rounds: int
+    is_last: bool
+    """Whether no round would follow with more time."""
+
+
+CHECKPOINTS = (1, 3, 8, 20, 50)
+"""Rounds after which the search shows what it has. A search with more rounds passes the same checkpoints, so the best
+of their plans never gets worse with more time."""
+
+
+def rounds_at_most(most: float) -> int:
+    """Last checkpoint within that many rounds; at least one round."""
+    return max((rounds for rounds in CHECKPOINTS if rounds <= most), default=1)
 
 
 def search(
@@ -77,18 +90,31 @@ def search(
     pools: Sequence[IntArray],
     pricers: Pricers,
     effort: Effort,
-) -> SearchResult:
+) -> Iterator[SearchResult]:
     """Generates columns until the program is within `effort.enough` of the bound, or the work is used up.
 
-    start: patterns to begin with. pools: the kinds of each pool. The memory's proofs count from the beginning.
+    Returns its state at each checkpoint, and at the end. start: patterns to begin with. pools: the kinds of each pool.
+    The memory's proofs count from the beginning.
     """
     columns = recalled(memory, batch).plus(start.pattern, start.kind)
     master = Master(batch, columns)
     nodes, in_group, left_out, usd, prices = master.solve()
     bound, best, proofs = known_bound(batch, relaxation, memory.proofs)
     most = most_in_patterns(batch)
-    rounds = 0
-    while rounds < effort.rounds and usd - bound > effort.enough * (usd - left_out @ batch.left_out_usd):
+    rounds, shown = 0, -1
+
+    def state(*, is_last: bool = False) -> SearchResult:
+        # Read when it is called, so the variables of the search are its present ones.
+        return SearchResult(columns, nodes, in_group, left_out, usd, min(bound, usd), prices, proofs, rounds, is_last)
+
+    def is_near() -> bool:
+        return bool(usd - bound <= effort.enough * (usd - left_out @ batch.left_out_usd))
+
+    is_last = effort.rounds >= CHECKPOINTS[-1]
+    while rounds < effort.rounds and not is_near():
+        if rounds in CHECKPOINTS and rounds > shown:
+            shown = rounds
+            yield state()
         tried = prices.pod_usd if best is None else SMOOTHING * best + (1 - SMOOTHING) * prices.pod_usd
         pattern, ceiling = _priced(batch, tried, most, pools, pricers, min(LOOSEST, 0.1 * (usd - bound) / usd))
         rounds += 1
@@ -101,13 +127,14 @@ def search(
         grown = columns.plus(pattern, np.arange(len(batch.kinds)))
         if len(grown) == len(columns):
             if best is None or tried is prices.pod_usd:
-                break  # The program's own prices give nothing new: this is its optimum over all patterns.
+                is_last = True  # The program's own prices give nothing new: this is its optimum over all patterns.
+                break
             best = None
             continue
         master.add(Columns(grown.pattern[len(columns) :], grown.kind[len(columns) :]))
         columns = grown
         nodes, in_group, left_out, usd, prices = master.solve()
-    return SearchResult(columns, nodes, in_group, left_out, usd, min(bound, usd), prices, proofs, rounds)
+    yield state(is_last=is_last or is_near())
 
 
 def most_in_patterns(batch: Batch) -> IntArray:

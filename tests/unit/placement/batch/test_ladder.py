@@ -10,7 +10,8 @@ from controller.brain.inline import InlineBrain
 from controller.deciders.decisions import Decisions
 from controller.deciders.memory import Warmth
 from controller.deciders.pipeline import decide
-from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch, rung_for
+from placement.batch.ladder import BatchPlan, BatchSettings, Rung, plan_batch, rounds_for, rung_for
+from placement.batch.lp.column_generation import rounds_at_most
 from placement.batch.lp.columns import Memory
 from placement.batch.problem_builder import SYSTEM_PRIORITY, batch_of
 from placement.moves.defragmentation import MovePrice
@@ -180,13 +181,26 @@ def test_what_is_remembered_spares_the_search_after_a_little_churn() -> None:
 
 def test_the_deadline_decides_the_stage() -> None:
     batch = batch_of(world([node("a", gpus=2)], [pod("p", gpus=1)]))
-    # Ten kinds take 0.15 s a round, and half of 0.2 s is 0.1 s.
-    many = batch_of(world([node(f"n{i}", gpus=1 + i) for i in range(10)], [pod("p", gpus=1)]))
+    # One kind takes 0.01 s a round, eleven take 0.11 s; half of the time is for columns.
+    many = batch_of(world([node(f"n{i}", gpus=1 + i) for i in range(11)], [pod("p", gpus=1)]))
 
-    assert rung_for(batch, 0.02) == "best-fit"
+    assert rung_for(batch, 0.01) == "best-fit"
     assert rung_for(many, 0.2) == "relaxation"
     assert rung_for(batch, 1.0) == "columns"
     assert rung_for(batch, 20.0) == "polish"
+
+
+def test_many_classes_of_pods_get_fewer_rounds_in_the_same_time() -> None:
+    nodes = [node(f"n{i}", gpus=4) for i in range(4)]
+    few, many = (batch_of(world(nodes, [pod(f"p{i}", cpu_milli=100 + i) for i in range(n)])) for n in (24, 96))
+
+    assert (rounds_for(few, 2.0), rounds_for(many, 2.0)) == (100, 50)  # four times the classes, twice the time
+
+
+def test_a_longer_deadline_compares_the_plans_of_a_shorter_one() -> None:
+    rounds = [rounds_at_most(most) for most in (0, 1, 2, 7, 8, 49, 1000)]
+
+    assert rounds == [1, 1, 1, 3, 8, 20, 50]
 
 
 def test_moves_empty_nodes_but_never_move_what_the_plan_starts() -> None:
