@@ -28,7 +28,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Steps that may be applied concurrently; a phase starts after the one before it is done."""
+    """Steps that may be applied concurrently; a phase starts after the one before it is done.
+
+    A whole phase may stop pods and start others in their place: stops come first.
+    """
 
     name: str
     steps: tuple[Step, ...]

@@ -20,8 +20,8 @@ def without_pods_to_come(snapshot: Snapshot, plan: Plan) -> Plan:
     """The plan without binds of pods that do not exist yet: their owner has to create them first.
 
     Deciders plan on instances as soon as a Scale asks for them, under made-up names. Nothing is evicted for them
-    either: the plan does not record which eviction makes room for which pod, so all evictions of the phase wait for the
-    next cycle.
+    either: a whole phase that starts one of them waits with all its steps. Outside whole phases the plan does not
+    record which eviction makes room for which pod, so all of those wait for the next cycle.
     """
 
     def is_to_come(step: Step) -> bool:
@@ -32,7 +32,10 @@ def without_pods_to_come(snapshot: Snapshot, plan: Plan) -> Plan:
         return plan
     phases = []
     for phase in plan.phases:
-        kept = tuple(step for step in phase.steps if not is_to_come(step) and not isinstance(step.action, Evict))
+        if phase.whole:
+            kept = () if any(map(is_to_come, phase.steps)) else phase.steps
+        else:
+            kept = tuple(step for step in phase.steps if not is_to_come(step) and not isinstance(step.action, Evict))
         if kept:
             phases.append(Phase(phase.name, kept, phase.whole))
     why = Reason(AWAITS_POD, "it was asked for in this cycle; it is placed as soon as its owner has made it")

@@ -115,6 +115,11 @@ class Draft:
     def unseat(self, row: int) -> None:
         self._set(row, PENDING, 0)
 
+    def reseat(self, row: int) -> None:
+        """Places a pod where it runs in the snapshot. The caller has checked that it fits there now."""
+        pods = self.snapshot.pods
+        self._set(row, int(pods.node[row]), int(pods.devices[row]))
+
     def roll_back(self, mark: int) -> None:
         """Restores the state at that mark."""
         while len(self._journal) > mark:

@@ -4,16 +4,16 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from cluster.actions import Bind, Evict
-from cluster.plans import CutShort, Phase, Plan, Reason, Step, Unplaced
-from cluster.pods import device_numbers
+from cluster.plans import CutShort, Plan, Reason, Unplaced
 from cluster.snapshot import Snapshot
 from placement.budget import Budget
 from placement.engine.packer import Packer
 from placement.packing.draft import Draft
 from placement.packing.pending_units import Unit, pending_units
+from placement.packing.phases import phases_of
 from placement.packing.reasons import Reasons
 from placement.packing.service import Served, Service
+from placement.packing.sparing import spare_victims
 
 WORK_PER_S = 2_000_000.0
 """Places examined per second of the deadline, as `Draft.work` counts them. Measured on a core of 2026 with the policy
@@ -44,49 +44,18 @@ def pack(snapshot: Snapshot, packer: Packer, budget: Budget | None = None, *, pr
     service, turn, had_turn = Service(draft, budget, preempt=preempt), Served(1), frozenset[int]()
     while left and turn.seated and not turn.ended:  # again: evictions may free more than they must
         turn = service.serve(left)
+        spare_victims(draft)
         turn = replace(turn, unserved=turn.unserved - had_turn)
         had_turn |= {row for unit in left for row in unit.rows}
         left = pending_units(draft)
     return Plan(
-        phases=_phases(draft),
+        phases=phases_of(draft),
         unplaced=tuple(_unplaced(draft, left, turn)),
         cut_short=(OUT_OF_TIME,) if turn.ended == "time" else (),
     )
 
 
 OUT_OF_TIME = Reason("PackingOutOfTime", "the deadline passed before the work of placing pods was done")
-
-
-def _phases(draft: Draft) -> tuple[Phase, ...]:
-    """Phases of the plan: evictions first, since binds need what they free; then whole gangs; then single pods."""
-    snapshot = draft.snapshot
-    leave, start = draft.changed()
-    gangs = sorted({int(snapshot.pods.gang[row]) for row in start} - {-1})
-    singles = [row for row in start if snapshot.pods.gang[row] < 0]
-    phases = [Phase("make room", tuple(_evict(draft, row) for row in leave))]
-    for gang in gangs:
-        rows = [row for row in start if snapshot.pods.gang[row] == gang]
-        phases.append(Phase(f"start {snapshot.gangs[gang].name}", tuple(_bind(draft, row) for row in rows), whole=True))
-    phases.append(Phase("start pods", tuple(_bind(draft, row) for row in singles)))
-    return tuple(phase for phase in phases if phase.steps)
-
-
-def _evict(draft: Draft, row: int) -> Step:
-    snapshot = draft.snapshot
-    action = Evict(snapshot.pods.names[row], snapshot.nodes.names[int(snapshot.pods.node[row])])
-    priority = int(draft.priority[row])
-    words = "makes room for a pod of higher priority"
-    return Step(action, Reason("Preempted", words, {"priority": priority}))
-
-
-def _bind(draft: Draft, row: int) -> Step:
-    snapshot = draft.snapshot
-    node = snapshot.nodes.names[int(draft.node[row])]
-    action = Bind(snapshot.pods.names[row], node, device_numbers(int(draft.devices[row])))
-    policy = draft.packer.policy.name
-    if row not in draft.choices:
-        return Step(action, Reason("SameSeat", "restarts in the same place, because its gang restarts as a whole"))
-    return Step(action, Reason("LeastCost", f"least cost under {policy}", {"cost": draft.choices[row].cost}))
 
 
 def _unplaced(draft: Draft, units: list[Unit], turn: Served) -> Iterator[Unplaced]:

@@ -1,5 +1,7 @@
 """What always holds when pending pods and gangs are packed, for arbitrary clusters."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -89,6 +91,27 @@ def test_preemption_among_gangs_that_run_in_part_starts_no_other_in_part(seen: S
     for index, gang in enumerate(seen.gangs):
         before, after = (set(np.flatnonzero((s.pods.gang == index) & (s.pods.node != PENDING))) for s in (busy, later))
         assert len(after) >= gang.min_members or after <= before, f"{gang} ran with {before}, now with {after}"
+
+
+@settings(max_examples=200)
+@given(fleets(), st.integers(0, 2**32 - 1), st.integers(0, 6))
+def test_whatever_the_limit_on_evictions_no_pod_is_stopped_for_nothing(seen: Snapshot, seed: int, most: int) -> None:
+    busy = with_importance_shuffled(with_pods_lost(seen.after(packed(seen).actions), seed), seed)
+
+    checked = guard(busy, packed(busy), Limits(max_evictions_share=0.0, max_evictions_floor=most))
+    later = busy.after(checked.actions)
+
+    assert_fits(later)
+    stopped = [row for row in range(len(busy.pods)) if later.pods.node[row] == PENDING != busy.pods.node[row]]
+    assert len(stopped) <= most
+    for row in stopped:
+        gang = int(busy.pods.gang[row])
+        mates = [r for r in stopped if busy.pods.gang[r] == gang] if gang >= 0 else [row]
+        node, devices = later.pods.node.copy(), later.pods.devices.copy()
+        node[mates], devices[mates] = busy.pods.node[mates], busy.pods.devices[mates]
+        back = replace(later, pods=replace(later.pods, node=node, devices=devices)).free()
+        free = np.column_stack([back.cpu_milli, back.memory_bytes, back.gpu_milli])
+        assert (free < 0).any(), f"{busy.pods.names[row]} was stopped, and nothing took its place"
 
 
 def seats_by_importance(seen: Snapshot) -> list[int]:

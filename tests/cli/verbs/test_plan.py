@@ -62,6 +62,23 @@ def test_gangs_that_cannot_fit_keep_no_pod_behind_them_waiting(tmp_path: Path) -
     assert {each["reason"]["code"] for each in plan["unplaced"]} == {"GangHeldBack"}
 
 
+def test_where_few_pods_may_be_stopped_some_urgent_pods_start_and_none_is_stopped_for_nothing(tmp_path: Path) -> None:
+    """32 running pods, of which a plan stops ten at most: one urgent pod of eight GPUs starts, where eight are stopped.
+
+    Names are in no order of nodes.
+    """
+    fleet = [gpu_type(), *(node(f"n{n}") for n in range(4))]
+    fleet += [pod(f"low-{n * 7 % 32}", 1, on=f"n{n // 8}", phase="Running") for n in range(32)]
+    fleet += [pod(f"urgent-{n}", 8, priority=100) for n in range(2)]
+
+    plan = planned(tmp_path, *fleet)
+
+    (start,) = plan["placements"]
+    assert {each["node"] for each in plan["evictions"]} == {start["node"]}
+    assert len(plan["evictions"]) == 8
+    assert all(start["pod"] in each["reason"]["words"] for each in plan["evictions"])
+
+
 def test_a_service_gets_its_instances_its_routing_and_their_places(tmp_path: Path) -> None:
     exact = service(headroom=0.0, gpuTypes=["a100"])
 

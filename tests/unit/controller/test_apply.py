@@ -90,3 +90,37 @@ def test_nothing_is_put_on_either_node_of_a_move_that_failed() -> None:
     outcome = carry_out(simulated, Plan(phases=(Phase("move", steps(move)), binds)))
 
     assert [step.action for step in outcome.done] == [elsewhere]
+
+
+def test_pods_stopped_on_a_node_for_others_need_not_wait_for_a_bind_that_failed_there() -> None:
+    """Where stopped pods hold their devices until they are gone, the bind of `p` fails in the cycle that stops `x`."""
+    first, waits, second = Evict("x", "a"), Bind("p", "a", (0,)), Evict("y", "a")
+    pods = [pod("x", 1, on="a", devices=(0,)), pod("y", 1, on="a", devices=(1,)), pod("p", 1), pod("q", 1)]
+    simulated = SimulatedWorld(world([node("a", gpus=2)], pods), failing(waits))
+
+    phases = (Phase("for p", steps(first, waits), whole=True), Phase("for q", steps(second), whole=True))
+    outcome = carry_out(simulated, Plan(phases=phases))
+
+    assert [step.action for step in outcome.done] == [first, second]
+
+
+def test_a_gang_waits_whole_where_what_was_stopped_for_a_member_still_holds_its_devices() -> None:
+    stop, waits, free = Evict("x", "a"), Bind("p", "a", (0,)), Bind("q", "b", (0,))
+    pods = [pod("x", 1, on="a", devices=(0,)), pod("p", 1), pod("q", 1)]
+    simulated = SimulatedWorld(world([node("a", gpus=1), node("b", gpus=1)], pods), failing(waits))
+
+    outcome = carry_out(simulated, Plan(phases=(Phase("make room for g", steps(stop, free, waits), whole=True),)))
+
+    assert [step.action for step in outcome.done] == [stop]
+    assert [(u.step.action, u.reason.code) for u in outcome.undone] == [(waits, "ActionFailed"), (free, "NotWhole")]
+
+
+def test_where_a_pod_cannot_be_stopped_the_unit_that_it_makes_room_for_does_not_start() -> None:
+    stop, start = Evict("x", "a"), Bind("p", "a", (1,))
+    pods = [pod("x", 1, on="a", devices=(0,)), pod("p", 1)]
+    simulated = SimulatedWorld(world([node("a", gpus=2)], pods), failing(stop))
+
+    outcome = carry_out(simulated, Plan(phases=(Phase("make room for p", steps(stop, start), whole=True),)))
+
+    assert not outcome.done
+    assert [u.reason.code for u in outcome.undone] == ["ActionFailed", "NotWhole"]

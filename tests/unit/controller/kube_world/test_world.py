@@ -209,6 +209,18 @@ def test_pods_that_do_not_exist_yet_are_not_bound_and_nothing_is_stopped_for_the
     assert [(u.workload, u.reason.code) for u in kept.unplaced] == [("Pod/ns/chat-a100-0", "AwaitsPod")]
 
 
+def test_what_is_stopped_for_a_pod_that_does_not_exist_yet_goes_on_and_other_stops_do_not_wait() -> None:
+    why = Reason("Test", "")
+    to_come = Phase(
+        "for chat", (Step(Evict("ns/a", "a"), why), Step(Bind("ns/chat-a100-0", "a", (0,)), why)), whole=True
+    )
+    other = Phase("for waits", (Step(Evict("ns/runs", "a"), why), Step(Bind("ns/waits", "a", (1,)), why)), whole=True)
+
+    kept = without_pods_to_come(small().now, Plan((to_come, other)))
+
+    assert kept.phases == (other,)
+
+
 def test_a_bind_of_which_a_claim_was_written_holds_its_devices_though_the_binding_was_refused() -> None:
     sightings = small()
     sightings.pods["ns/waits"] = replace(sightings.pods["ns/waits"], has_claims=True)
