@@ -61,7 +61,6 @@ class BidPrice(Policy):
         self.mix = ArrivalMix()
         self.turnover = Turnover()
         self._seed = seed
-        self._scarcity_every = max(1, kinds.capacity_gpus // self.settings.gpus_per_scarcity_update)
         self._known_shares = expected
         self._priced_kinds = kinds
         self._priced_turnover = 0.0
@@ -150,6 +149,11 @@ class BidPrice(Policy):
             self._scarcity_price, self._scarcity_price_age = _scarcity_price(self.book, ledger), 0
         self._scarcity_price_age += 1
         return self._scarcity_price * (shape.total_gpu_milli / WHOLE_GPU_MILLI)
+
+    @property
+    def _scarcity_every(self) -> int:
+        """Decisions between two updates of the scarcity price."""
+        return self.kinds.capacity_gpus // self.settings.gpus_per_scarcity_update
 
     def terms(self, shape: PodShape, ledger: Ledger, node: int) -> dict[str, float]:
         """Weighted parts of the cost, which add up to it, in GPUs of worth."""
