@@ -33,6 +33,8 @@ class PodTable:
     """Service (`namespace/name`) that an instance belongs to, or "" ."""
     movable: BoolArray
     """Whether the pod may be evicted and started elsewhere: its owner restarts it, and it has no local state."""
+    never_preempts: BoolArray | None = None
+    """Whether no pod may be stopped for this one, whatever their priorities; None: for none of them."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -56,7 +58,22 @@ class PodTable:
             gang=np.append(self.gang, more.gang),
             owner=self.owner + more.owner,
             movable=np.append(self.movable, more.movable),
+            never_preempts=_joined(self, more),
         )
+
+    def never_preempt_at(self, rows: IntArray) -> BoolArray | None:
+        """Column `never_preempts` of these rows, for a table of them."""
+        return None if self.never_preempts is None else self.never_preempts[rows]
+
+
+def _joined(first: PodTable, second: PodTable) -> BoolArray | None:
+    """Column `never_preempts` of both tables."""
+    if first.never_preempts is None and second.never_preempts is None:
+        return None
+    columns = [
+        np.zeros(len(t), dtype=np.bool_) if t.never_preempts is None else t.never_preempts for t in (first, second)
+    ]
+    return np.concatenate(columns)
 
 
 def device_mask(devices: Sequence[int]) -> int:

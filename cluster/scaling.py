@@ -79,4 +79,5 @@ def without_pods(pods: PodTable, rows: Iterable[int]) -> PodTable:
         gang=pods.gang[keep],
         owner=tuple(pods.owner[row] for row in keep),
         movable=pods.movable[keep],
+        never_preempts=pods.never_preempt_at(keep),
     )

@@ -185,6 +185,7 @@ def _only(snapshot: Snapshot, with_node: BoolArray, with_pod: BoolArray) -> Snap
         gang=new_gang[pods.gang[kept]],
         owner=tuple(pods.owner[int(row)] for row in kept),
         movable=pods.movable[kept],
+        never_preempts=pods.never_preempt_at(kept),
     )
     return replace(
         snapshot,

@@ -81,6 +81,7 @@ class PodSpec(Loose):
     topology_spread_constraints: ListOf[SpreadConstraint] = ()
     priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None = None
     priority_class_name: str = ""
+    preemption_policy: Literal["PreemptLowerPriority", "Never"] = "PreemptLowerPriority"
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
     scheduling_gates: ListOf[SchedulingGate] = ()

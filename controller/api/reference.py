@@ -84,6 +84,7 @@ POD = {
         "as in Kubernetes; a `priorityClassName` without `priority` counts as 0, with a note, except for the system's "
         "own classes"
     ),
+    "`spec.preemptionPolicy: Never`": "no pod is stopped for it, whatever their priorities",
     "`spec.nodeName`": "the node on which it runs",
     "`status.phase`": "`Succeeded` and `Failed` pods use no resources",
     f"label `{labels.GANG_LABEL}`": "the Gang of which it is a member, in the same namespace",

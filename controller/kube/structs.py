@@ -153,6 +153,7 @@ class PodSpec(NodeConstraints, frozen=True):
     topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
     priority: int | None = None
     priority_class_name: str = ""
+    preemption_policy: str = ""
     node_name: str = ""
     scheduler_name: str = "default-scheduler"
     scheduling_gates: tuple[SchedulingGate, ...] = ()

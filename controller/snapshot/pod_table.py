@@ -25,7 +25,9 @@ from controller.snapshot.pods import REMARKS, PodRow
 
 Key = TypeVar("Key", bound=Hashable)
 
-SHAPE, NODE, GANG, OWNER, PRIORITY, DEVICES, MOVABLE, FAULTY, FOREIGN, BY_NAME = range(10)
+CELLS = 11
+"""Number of rows of the matrix of cells."""
+SHAPE, NODE, GANG, OWNER, PRIORITY, DEVICES, MOVABLE, FAULTY, FOREIGN, BY_NAME, NEVER_PREEMPTS = range(CELLS)
 """Rows of the matrix of cells, which has one column per pod."""
 
 NOWHERE = -2
@@ -89,7 +91,7 @@ class PodColumns:
         self._rows: dict[str, PodRow] = {}
         self._reads: dict[str, Read[Pod]] = {}
         self._names: list[str] = []
-        self._cells: IntArray = np.zeros((10, 0), dtype=np.int64)
+        self._cells: IntArray = np.zeros((CELLS, 0), dtype=np.int64)
         self._changed: set[str] = set()
         self._shapes: Numbers[PodShape | None] = Numbers(None)
         self._texts: Numbers[str] = Numbers("")
@@ -166,7 +168,7 @@ class PodColumns:
         new = [name for name in alive if self._row(name) is None]
         if new:
             places = [bisect_left(self._names, name) for name in new]
-            self._cells = np.insert(self._cells, places, np.zeros((10, len(new)), dtype=np.int64), axis=1)
+            self._cells = np.insert(self._cells, places, np.zeros((CELLS, len(new)), dtype=np.int64), axis=1)
             self._names = sorted([*self._names, *new])
         if alive:
             rows = [bisect_left(self._names, name) for name in alive]
@@ -191,6 +193,7 @@ class PodColumns:
             bool(row.mistakes),
             not row.node and not self._is_ours(read.object),
             row.matches_node_names,
+            row.never_preempts,
         )
 
     def _assign_devices(self, nodes: NodeTable) -> tuple[Mistake, ...]:
@@ -243,6 +246,7 @@ class PodColumns:
             gang=column(gang[kept], np.int64),
             owner=tuple([texts[n] for n in cells[OWNER].tolist()]),
             movable=column(cells[MOVABLE] != 0, np.bool_),
+            never_preempts=column(cells[NEVER_PREEMPTS] != 0, np.bool_) if cells[NEVER_PREEMPTS].any() else None,
         )
 
     def _own_mistakes(self, is_faulty: BoolArray) -> tuple[Mistake, ...]:

@@ -45,6 +45,8 @@ class PodRow:
     priority: int
     movable: bool
     matches_node_names: bool
+    never_preempts: bool = False
+    """Whether no pod may be stopped for this one."""
     remarks: tuple[tuple[str, str], ...] = ()
     """Notes as (code in REMARKS, text for the placeholder in its words)."""
     mistakes: tuple[Mistake, ...] = ()
@@ -63,6 +65,7 @@ def pod_row(read: Read[Pod], types: TypeIndex) -> PodRow:
         priority=_priority(pod),
         movable=_movable(read, owner, findings),
         matches_node_names=matches_node_names(shape.node_terms),
+        never_preempts=pod.spec.preemption_policy == "Never",
         remarks=_remarks(pod, ask, shape),
         mistakes=tuple(findings.mistakes),
     )

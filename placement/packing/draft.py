@@ -12,8 +12,8 @@ from cluster.workloads import PodShape
 from placement.engine.packer import Choice, Packer
 from placement.packing.reclaimable import Reclaimable
 
-Kind = tuple[int, str]
-"""Shape and owner of a pod. Where one pod of a kind does not fit, no other of its kind does."""
+Kind = tuple[int, str, bool]
+"""Shape and owner of a pod, and whether it may preempt. Where one pod of a kind does not fit, no other of it does."""
 PLACES_PER_POD = 300
 """Fixed price of a pod, in examined places, beside the nodes that are rated for it. Measured as `WORK_PER_S`
 (placement/packing/planner.py)."""
@@ -57,7 +57,12 @@ class Draft:
         return self.snapshot.pods.shapes[int(self.snapshot.pods.shape[row])]
 
     def kind(self, row: int) -> Kind:
-        return int(self.snapshot.pods.shape[row]), self.snapshot.pods.owner[row]
+        return int(self.snapshot.pods.shape[row]), self.snapshot.pods.owner[row], self.may_preempt(row)
+
+    def may_preempt(self, row: int) -> bool:
+        """Whether pods of lower priority may be stopped for a pod."""
+        never = self.snapshot.pods.never_preempts
+        return never is None or not never[row]
 
     def domain(self, label: str) -> IntArray:
         """Topology domain of each node under a label, as `NodeTable.domain`; do not write to it."""

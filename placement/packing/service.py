@@ -159,7 +159,8 @@ class Attempt:
         return self._may_go_on() and self._draft.seat(row, within)
 
     def _by_preemption(self, row: int, within: BoolArray | None) -> bool:
-        return seat_by_preemption(self._draft, row, int(self._draft.priority[row]), within)
+        priority = int(self._draft.priority[row])
+        return self._draft.may_preempt(row) and seat_by_preemption(self._draft, row, priority, within)
 
     def _in_either(self, row: int, within: BoolArray | None) -> bool:
         return self._in_free_resources(row, within) or (not self.was_cut and self._by_preemption(row, within))
@@ -177,8 +178,10 @@ class Attempt:
 
 
 def has_victims(draft: Draft, unit: Unit) -> bool:
-    """Whether any pod of lower priority runs."""
-    return bool(((draft.node != PENDING) & (draft.priority < unit.priority)).any())
+    """Whether any pod of lower priority runs, and the unit may preempt."""
+    return any(map(draft.may_preempt, unit.rows)) and bool(
+        ((draft.node != PENDING) & (draft.priority < unit.priority)).any()
+    )
 
 
 def rows_of(units: Iterable[Unit]) -> frozenset[int]:

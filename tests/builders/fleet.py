@@ -38,6 +38,7 @@ class Pod:
     gang: str = ""
     owner: str = ""
     movable: bool = False
+    never_preempts: bool = False
 
 
 def node(name: str, gpus: int = 0, gpu_type: str = "A100", **rest: object) -> Node:
@@ -67,7 +68,7 @@ def shape(
 
 def pod(name: str, gpus: int = 0, *, on: str | None = None, devices: tuple[int, ...] = (), **rest: object) -> Pod:
     """A pod by what it asks; `on` a node with `devices` when it runs already."""
-    about = {key: rest.pop(key) for key in ("priority", "gang", "owner", "movable") if key in rest}
+    about = {key: rest.pop(key) for key in ("priority", "gang", "owner", "movable", "never_preempts") if key in rest}
     return Pod(name, shape(gpus, **rest), node=on, devices=devices, **about)  # type: ignore[arg-type]
 
 
@@ -114,6 +115,7 @@ def world(
             gang=column((gang_names.index(p.gang) if p.gang else -1 for p in pods), np.int64),
             owner=tuple(p.owner for p in pods),
             movable=column((p.movable for p in pods), np.bool_),
+            never_preempts=column(never, np.bool_) if any(never := [p.never_preempts for p in pods]) else None,
         ),
         gangs=tuple(gangs),
         services=tuple(services),

@@ -79,6 +79,15 @@ def test_where_few_pods_may_be_stopped_some_urgent_pods_start_and_none_is_stoppe
     assert all(start["pod"] in each["reason"]["words"] for each in plan["evictions"])
 
 
+def test_no_pod_is_stopped_for_one_whose_preemption_policy_forbids_it(tmp_path: Path) -> None:
+    busy = pod("low", 8, on="n1", phase="Running")
+
+    plan = planned(tmp_path, gpu_type(), node(), busy, pod("patient", 8, priority=100, preemptionPolicy="Never"))
+
+    assert plan["evictions"] == plan["placements"] == []
+    assert [each["workload"] for each in plan["unplaced"]] == ["Pod/default/patient"]
+
+
 def test_a_service_gets_its_instances_its_routing_and_their_places(tmp_path: Path) -> None:
     exact = service(headroom=0.0, gpuTypes=["a100"])
 

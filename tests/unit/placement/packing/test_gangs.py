@@ -115,6 +115,25 @@ def test_a_gang_that_preemption_cannot_help_preempts_no_pod() -> None:
     assert packed(seen).actions == ()
 
 
+def test_a_pod_that_never_preempts_waits_although_less_important_ones_run() -> None:
+    busy = pod("low", 1, on="a", devices=(0,))
+    seen = world([node("a", gpus=1)], [busy, pod("patient", 1, priority=100, never_preempts=True)])
+
+    plan = packed(seen)
+
+    assert plan.actions == ()
+    assert [u.workload for u in plan.unplaced] == ["Pod/patient"]
+
+
+def test_a_pod_that_never_preempts_holds_up_none_of_its_shape_that_does() -> None:
+    busy = pod("low", 1, on="a", devices=(0,))
+    waits = [pod("patient", 1, priority=100, never_preempts=True), pod("urgent", 1, priority=100)]
+
+    plan = packed(world([node("a", gpus=1)], [busy, *waits]))
+
+    assert plan.actions == (Evict("low", "a"), Bind("urgent", "a", (0,)))
+
+
 def test_a_waiting_gang_that_loses_its_running_member_to_a_more_important_pod_waits_whole() -> None:
     """`urgent` needs all CPU of the only node, which the launcher of the gang has; its worker waits already."""
     gang = Gang("train", min_members=2)
