@@ -43,6 +43,7 @@ from simulator.controlplane.server import down, up
 from simulator.openb.generator import MIB, generate, trace_of
 from simulator.openb.trace_reader import read_trace
 from simulator.packing.arrivals import gpu_milli_of
+from simulator.packing.churn import Churn, ChurningStream, churning_stream, mean_allocation_pct
 from simulator.packing.operated import operated
 from simulator.packing.replay import Conditions, replay
 
@@ -54,36 +55,13 @@ BATCH_WITHIN_S = 120.0
 Object = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Stream:
-    """Arrivals in steady state: first the pods that run in the mean, with the rest of their stays, then new ones."""
-
-    pods: IntArray
-    """Indices into `trace.pods.shapes`."""
-    stay: IntArray
-    """Number of further arrivals after which each pod leaves."""
-    first: int
-    """Number of pods at the start; none of them leaves before all have arrived."""
-
-
-def stream_of(trace: Snapshot, load: float, mean_stays: float, seed: int) -> Stream:
-    """Pods drawn from the trace with exponential stays. load: GPUs that they request at a time, fraction of all."""
-    chance = np.random.default_rng(seed)
-    _, gpu_milli = gpu_milli_of(trace.pods)
-    mean_milli = float(gpu_milli[trace.pods.shape].mean())
-    running = round(load * 1000 * float(trace.nodes.gpus.sum()) / mean_milli)
-    pods = chance.choice(trace.pods.shape, running + round(mean_stays * running))
-    stay = np.ceil(chance.exponential(running, len(pods))).astype(np.int64)
-    stay[:running] += np.arange(running, 0, -1)  # an exponential stay is as long again at any moment
-    return Stream(pods, stay, running)
-
-
 @click.command(context_settings={"show_default": True})
 @click.option("--nodes", type=click.Path(path_type=Path), help="Fleet, CSV in the openb format; default: generated.")
 @click.option("--pods", type=click.Path(path_type=Path), help="Pods to draw from, CSV in the openb format.")
 @click.option("--fleet", type=click.IntRange(1), default=1213, help="Nodes of the generated fleet.")
 @click.option("--load", type=click.FloatRange(0, min_open=True), default=1.0, help="Offered load; 1: all GPUs.")
-@click.option("--measured", type=click.FloatRange(0, min_open=True), default=0.5, help="Mean stays after the fill.")
+@click.option("--warm-up", type=click.FloatRange(0), default=0.0, help="Mean stays before the measurement.")
+@click.option("--measured", type=click.FloatRange(0, min_open=True), default=0.5, help="Mean stays that are averaged.")
 @click.option("--batch", type=click.IntRange(1), default=100, help="Arrivals at a time.")
 @click.option(
     "--placer", type=click.Choice(("gate", "bind")), default="gate", help="Placement mode; the chart's: gate."
@@ -96,6 +74,7 @@ def main(
     pods: Path | None,
     fleet: int,
     load: float,
+    warm_up: float,
     measured: float,
     batch: int,
     placer: str,
@@ -104,11 +83,11 @@ def main(
 ) -> None:
     """Fills a fleet on a control plane of its own, then lets pods leave and as many arrive; nothing is retried.
 
-    The allocation is averaged over the batches after the fill. A pod that has no place a few cycles after it arrived is
+    The allocation is averaged over batches after the warm-up. A pod that has no place a few cycles after it arrived is
     deleted, as a replay drops it.
     """
     trace = read_trace(nodes, pods) if nodes and pods else trace_of(generate(fleet, seed=seed), {})
-    stream = stream_of(trace, load, measured, seed)
+    stream = churning_stream(trace, seed, Churn(load, "exponential", warm_up, measured))
     records: list[Mapping[str, object]] = []
     try:
         allocated_pct = _on_a_server(trace, stream, batch, placer)
@@ -122,20 +101,18 @@ def main(
         write_lines(json_to, records)
 
 
-def compared(trace: Snapshot, stream: Stream, batch: int, seed: int) -> Iterable[tuple[str, float]]:
+def compared(trace: Snapshot, stream: ChurningStream, batch: int, seed: int) -> Iterable[tuple[str, float]]:
     """Mean allocation of the loop in this process, and of the replay of its policy alone, percent."""
-    requested = gpu_milli_of(trace.pods)[1][stream.pods]
-    from_pct = 100.0 * float(requested[: stream.first].sum()) / (1000.0 * float(trace.nodes.gpus.sum()))
     brain = InlineBrain(Decisions(awaits_pods=True), stopped)
     loop = operated(trace, stream.pods, brain, stopped, per_cycle=batch, stay=stream.stay)
-    yield "loop in process", loop.mean_allocation_pct(from_pct)
+    yield "loop in process", loop.mean_allocation_pct(stream.measured_from_pct)
     policy = policy_named("tonnage-learning", Knowledge(trace, seed=seed))
     packer = Packer.of(trace, policy, content_rank(trace, seed))
-    curve = replay(trace, stream.pods, packer, stopped, seed, Conditions(stay=stream.stay)).curve
-    yield "replay", float(curve.allocation_pct[curve.arrived_pct > from_pct].mean())
+    played = replay(trace, stream.pods, packer, stopped, seed, Conditions(stay=stream.stay))
+    yield "replay", mean_allocation_pct(played, stream)
 
 
-def _on_a_server(trace: Snapshot, stream: Stream, batch: int, placer: str) -> float:
+def _on_a_server(trace: Snapshot, stream: ChurningStream, batch: int, placer: str) -> float:
     programs = control_plane_programs(progress_on(sys.stderr))
     with tempfile.TemporaryDirectory(prefix="tonnage-churn-", ignore_cleanup_errors=True) as path:
         folder, manifests = Folder(Path(path) / "server"), Path(path) / "nodes.yaml"
@@ -229,9 +206,10 @@ class _Cluster:
         return sum(shape.total_gpu_milli for shape in self.running.values())
 
 
-async def _churn(site: Site, trace: Snapshot, stream: Stream, batch: int, placer: str) -> float:
+async def _churn(site: Site, trace: Snapshot, stream: ChurningStream, batch: int, placer: str) -> float:
     """Mean allocation over the batches after the fill, percent of the fleet's GPUs."""
     capacity_milli, readings = 1000 * int(trace.nodes.gpus.sum()), []
+    requested_milli = np.cumsum(gpu_milli_of(trace.pods)[1][stream.pods])
     async with _api(site) as api:
         cluster = _Cluster(api, trace, placer)
         for first in range(0, len(stream.pods), batch):
@@ -243,7 +221,7 @@ async def _churn(site: Site, trace: Snapshot, stream: Stream, batch: int, placer
                     cluster.leaving.setdefault(max(n + int(stream.stay[n]), positions[-1] + 1), []).append(_name(n))
             allocated_pct = 100.0 * cluster.gpu_milli / capacity_milli
             click.echo(f"{positions[-1] + 1}/{len(stream.pods)}: {allocated_pct:.2f} %", err=True)
-            if first >= stream.first:
+            if 100.0 * requested_milli[positions[-1]] >= stream.measured_from_pct * capacity_milli:
                 readings.append(allocated_pct)
     return float(np.mean(readings))
 

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 
 from benchmarks.binding_pods import gpu_type_objects
-from benchmarks.operator.churn import node_objects, pod_of, stream_of
+from benchmarks.operator.churn import node_objects, pod_of
 from controller.objects.manifests import read_manifests
 from controller.snapshot.from_manifests import snapshot_from
 from simulator.openb.generator import generate, trace_of
@@ -34,19 +33,3 @@ def test_the_objects_of_the_server_are_the_fleet_and_the_pods_of_the_trace(tmp_p
         found = seen.pods.shapes[seen.pods.shape[row]]
         assert (found.gpus, found.gpu_milli, found.cpu_milli) == (shape.gpus, shape.gpu_milli, shape.cpu_milli)
         assert found.gpu_types == tuple(sorted(kind.lower() for kind in shape.gpu_types))
-
-
-def test_the_pods_that_run_at_a_time_request_the_load() -> None:
-    stream = stream_of(TRACE, load=0.5, mean_stays=40.0, seed=1)
-    gpus = np.array([shape.total_gpu_milli for shape in TRACE.pods.shapes])[stream.pods] / 1000
-    arrives = np.arange(len(stream.pods))
-
-    requested = [float(gpus[(arrives <= at) & (arrives + stream.stay > at)].sum()) for at in arrives[stream.first :]]
-
-    assert np.mean(requested) == pytest.approx(0.5 * TRACE.nodes.gpus.sum(), rel=0.1)
-
-
-def test_no_pod_leaves_before_the_fleet_is_filled() -> None:
-    stream = stream_of(TRACE, load=0.5, mean_stays=1.0, seed=1)
-
-    assert ((np.arange(len(stream.pods)) + stream.stay)[: stream.first] >= stream.first).all()
