@@ -20,6 +20,8 @@ POOLS = ("train", "serve", "batch")
 RACK = "topology.tonnage.dev/rack"
 GRID = LengthGrid((200, 2000), (100, 500))
 BATCH = Taint("tonnage.dev/batch")
+DAEMON_PRIORITY = 2_000_001_000
+"""Priority class system-node-critical."""
 
 
 def random_cluster(seed: int) -> Snapshot:
@@ -31,7 +33,7 @@ def random_cluster(seed: int) -> Snapshot:
     empty = _cluster(rng)
     earlier = decide(empty, Decisions(policy="bestfit", shares=1), deadline_s=60.0, clock=lambda: 0.0)
     placed = empty.after(earlier.actions)
-    stays = (rng.random(len(placed.pods)) < 0.6) | (empty.pods.node != PENDING)
+    stays = (rng.random(len(placed.pods)) < 0.6) | (placed.pods.priority >= DAEMON_PRIORITY)
     node = np.where(stays, placed.pods.node, PENDING)
     pods = replace(placed.pods, node=node, devices=np.where(stays, placed.pods.devices, 0))
     return replace(placed, pods=pods, at_s=float(seed))
@@ -96,7 +98,7 @@ def _daemon_pods(nodes: NodeTable) -> PodTable:
         shapes=(pinned,),
         node=np.arange(count),
         devices=np.zeros(count, dtype=np.int64),
-        priority=np.full(count, 2_000_001_000),
+        priority=np.full(count, DAEMON_PRIORITY),
         gang=np.full(count, -1),
         owner=("",) * count,
         movable=np.zeros(count, dtype=np.bool_),

@@ -194,7 +194,8 @@ BRAIN = (
     Metric(
         "tonnage_brain_fallbacks_total",
         "counter",
-        "Plans made locally, by reason: away, starting, deadline, distrusted (too many were late), lost, busy, ...",
+        "Plans made locally, by reason: away, starting, deadline, distrusted (too many were late, or one was unusable),"
+        " infeasible (the guard refuses most of it), lost, busy, ...",
         ("reason",),
     ),
     Metric(
