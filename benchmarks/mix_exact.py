@@ -72,9 +72,14 @@ def compare(seed: int, switches: Switches, *, deadline_s: float | None = None) -
 
 def planned(manifests: Sequence[Manifest], settings: OperatorSettings) -> tuple[Snapshot, Plan]:
     """What `tonnage plan -f` makes of these manifests."""
-    text = io.StringIO(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)}))
-    snapshot = snapshot_from(read_manifests(["-"], text)).snapshot
+    snapshot = observed(manifests)
     return snapshot, decider(settings)(snapshot)
+
+
+def observed(manifests: Sequence[Manifest]) -> Snapshot:
+    """Snapshot of the cluster that these manifests describe."""
+    text = io.StringIO(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)}))
+    return snapshot_from(read_manifests(["-"], text)).snapshot
 
 
 def disagreements(fleet: Fleet, snapshot: Snapshot, plan: Plan, exact: Exact) -> Iterator[str]:

@@ -167,7 +167,7 @@ def _offers(spec: Manifest, profiles: Sequence[Manifest]) -> Iterator[Offer]:
     best: dict[tuple[str, int], tuple[float, Manifest, Manifest]] = {}
     for profile in profiles:
         for table in profile["throughput"]:
-            tpot, kind = _seconds(table["slo"]["tpot"]), (profile["gpuType"], profile["gpusPerInstance"])
+            tpot, kind = _seconds(table["slo"]["tpot"]), (profile["gpuType"], profile.get("gpusPerInstance", 1))
             if tpot <= within and (kind not in best or tpot > best[kind][0]):
                 best[kind] = (tpot, profile, table)
     for (gpu_type, width), (tpot, profile, table) in best.items():
@@ -285,7 +285,7 @@ class _Model:
 
 
 def solve_exactly(fleet: Fleet, *, change_price: float = 0.0, limit_s: float | None = None) -> Exact:
-    """Who is served and at which least objective. limit_s: for each of its two solves; None: until proven."""
+    """Served services, and the least objective for them. limit_s: of each of the two solves; None: until proven."""
     model = _model(fleet)
     order = [service.name for service in fleet.services]
     weights = {name: 2.0 ** (len(order) - 1 - n) for n, name in enumerate(order)}
@@ -298,6 +298,15 @@ def solve_exactly(fleet: Fleet, *, change_price: float = 0.0, limit_s: float | N
     proven_cost, bound = _solve(model.problem, limit_s)
     objective = float(pulp.value(model.problem.objective) or 0.0)
     return Exact(served, objective, is_proven and proven_cost, bound)
+
+
+def room_for(service: Service, load: float, variance: float) -> float:
+    """Instances, in fractions, that hold such a pool with its headroom."""
+    share = service.spec.get("headroom")
+    if share is not None:
+        return load / (1 - float(share))
+    lines = (Z_TIMES_ROOT_IDLE / (2 * at) * variance + Z_TIMES_ROOT_IDLE * at / 2 for at in CONTACTS)
+    return load + min(lines) if load > 0 else 0.0
 
 
 def _solve(problem: pulp.LpProblem, limit_s: float | None) -> tuple[bool, float]:
@@ -383,6 +392,7 @@ def _room(problem: pulp.LpProblem, pool: _Pool, name: str) -> None:
     # A pool without any line is empty.
     for x in pool.slices.values():
         problem += x <= factor * pulp.lpSum(lines)
+        problem += x <= factor * count
 
 
 def _keep(problem: pulp.LpProblem, pool: _Pool, served: pulp.LpVariable, name: str) -> None:
