@@ -80,7 +80,7 @@ def build_model(question: MixQuestion, *, whole_slices: bool, ask_what_is_short:
         _serve_every_bucket(problem, need, k, n)
         for g, offer in enumerate(need.offers):
             _keep_room(problem, need, offer, (k, g), y, n)
-    seats = add_seats(problem, question.stock, _instances(question, y), short if ask_what_is_short else {})
+    seats = add_seats(problem, question.stock, groups_of_pools(question, y), short if ask_what_is_short else {})
     return MixModel(problem, y, n, short, seats)
 
 
@@ -143,7 +143,7 @@ def _keep_room(problem: pulp.LpProblem, need: Need, offer: Offer, kg: tuple[int,
     problem += load + room <= y[kg]
 
 
-def _instances(question: MixQuestion, y: Pools) -> dict[Group, pulp.LpAffineExpression]:
+def groups_of_pools(question: MixQuestion, y: Pools) -> dict[Group, pulp.LpAffineExpression]:
     """Instances by the group of their offer."""
     found: dict[Group, list[tuple[pulp.LpVariable, int]]] = {}
     for (k, g), count in y.items():

@@ -12,21 +12,20 @@ from cluster.plans import Certificate, Phase, Plan, Reason, Routing, ServicePlan
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType, ModelService
 from placement.budget import Budget
+from placement.mix.admission import Answered, answer_shared
 from placement.mix.feasibility import is_feasible
-from placement.mix.heuristics import best_single_type, greedy_mix, stock_after
-from placement.mix.optimizer import answer_mix, concluded, first_unserved
+from placement.mix.optimizer import concluded, first_unserved
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost
 from placement.mix.problem_builder import need_of
-from placement.mix.search import SearchState, Terms, begun, certain_shortage, search
+from placement.mix.search import SearchState, Terms, begun, search
 from placement.mix.sensitivity import explain
 from placement.mix.stock_builder import stocked
 from placement.mix.validation import gpu_type_mistakes, profile_mistakes, service_mistakes
-from placement.seating.stock import Stock
 
 EXPLAINING_SHARE = 0.2
 """Fraction of the work that is reserved for explanations, where they are wanted; they also use the work that the
 solutions leave. Chosen: an explanation solves two or three problems as hard as the original."""
-TOGETHER_SHARE = 0.5
+TOGETHER_SHARE = 0.75
 """Fraction of the work that is reserved, where services share a stock, until it is known whether the stock holds all
 their solutions. It then goes to the widest gaps, or else to one solution for all of them. Chosen."""
 
@@ -104,7 +103,7 @@ def _bad_input(mistakes: tuple[Mistake, ...]) -> Reason:
     return Reason("BadInput", "; ".join(str(mistake) for mistake in mistakes))
 
 
-def _question(snapshot: Snapshot, needs: list[Need], settings: MixSettings) -> MixQuestion:
+def _question(snapshot: Snapshot, needs: Sequence[Need], settings: MixSettings) -> MixQuestion:
     told, stock = stocked(snapshot, needs)
     return MixQuestion(
         needs=told,
@@ -112,14 +111,6 @@ def _question(snapshot: Snapshot, needs: list[Need], settings: MixSettings) -> M
         change_price_per_hour=settings.change_price_per_hour,
         per_instance=settings.per_instance,
     )
-
-
-Answered = tuple[MixQuestion, MixAnswer]
-
-ADMISSION_GAP = 0.05
-"""Relative gap of a mix that only proves that the services fit; the final solution is sought afterwards."""
-ADMISSION_SHARE = 0.25
-"""Fraction of the remaining work for such a mix, so that later services get their turn as well."""
 
 
 def _answer_by_priority(
@@ -131,18 +122,8 @@ def _answer_by_priority(
     answers = {n.service: a for n, a in zip(needs, apart, strict=True) if isinstance(a, MixAnswer)}
     if _fit_together(everything, apart):
         return [(replace(everything, needs=(need,)), answers[need.service]) for need in everything.needs], {}
-    wishes = {name: answer.mixes[0] for name, answer in answers.items()}
-    admitted, refusals = _admit(snapshot, needs, wishes, settings, budget)
-    if not admitted:
-        return [], refusals
-    question = _question(snapshot, [need for need, _ in admitted], settings)
-    known = tuple(mix for _, mix in admitted)
-    proven = [answers[need.service].certificate.bound for need in question.needs if need.service in answers]
-    bound = math.fsum(proven) if len(proven) == len(question.needs) else -math.inf
-    answer = answer_mix(question, budget, gap=settings.gap, known=known, bound=bound)
-    if isinstance(answer, Reason):
-        return [], refusals | {need.service: answer for need in question.needs}
-    return [(question, answer)], refusals
+    known = {name: answer.mixes for name, answer in answers.items()}
+    return answer_shared(lambda some: _question(snapshot, some, settings), needs, known, budget, Terms(settings.gap))
 
 
 def _answer_separately(everything: MixQuestion, settings: MixSettings, budget: Budget) -> list[MixAnswer | Reason]:
@@ -179,41 +160,6 @@ def _fit_together(everything: MixQuestion, apart: Sequence[MixAnswer | Reason]) 
     """Whether there is a solution for every need and the stock holds them all."""
     mixes = [answer.mixes[0] for answer in apart if isinstance(answer, MixAnswer)]
     return len(mixes) == len(apart) and is_feasible(everything, tuple(mixes))
-
-
-def _admit(
-    snapshot: Snapshot,
-    needs: list[Need],
-    wishes: Mapping[str, Mix],
-    settings: MixSettings,
-    budget: Budget,
-) -> tuple[list[tuple[Need, Mix]], dict[str, Reason]]:
-    """Needs that the stock holds together, each with a feasible mix, and reasons for the others; by priority.
-
-    A need takes its own solution or a greedy mix from the stock that earlier needs have left. Only where both fail is
-    it solved together with the earlier ones, which may free devices.
-    """
-    admitted: list[tuple[Need, Mix]] = []
-    refusals: dict[str, Reason] = {}
-    for need in sorted(needs, key=lambda need: -need.priority):
-        question = _question(snapshot, [*(known for known, _ in admitted), need], settings)
-        *others, asking = question.needs
-        before = tuple(mix for _, mix in admitted)
-        left: Mapping[str, Stock] = question.stock
-        for known, mix in zip(others, before, strict=True):
-            left = stock_after(left, known, mix)
-        tries = (wishes.get(need.service), greedy_mix(asking, left), best_single_type(asking, left))
-        fitting = next((m for m in tries if m is not None and is_feasible(question, (*before, m))), None)
-        if fitting is not None:
-            admitted.append((need, fitting))
-            continue
-        short = certain_shortage(question, budget)
-        answer = short or answer_mix(question, budget.part(ADMISSION_SHARE), gap=ADMISSION_GAP)
-        if isinstance(answer, MixAnswer):
-            admitted = list(zip(question.needs, answer.mixes, strict=True))
-        else:
-            refusals[need.service] = answer
-    return admitted, refusals
 
 
 def _refused(name: str, reason: Reason) -> ServicePlan:

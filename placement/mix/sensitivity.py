@@ -39,7 +39,9 @@ def explain(
         found = answer_mix(changed, budget.part(QUESTION_SHARE)) if budget.allows_more() else None
         return found if isinstance(found, MixAnswer) and not found.certificate.cut_short else None
 
-    for reason in (*_whole_slices(question, answer), *_stock(question, answer, resolve)):
+    # Where the search for the answer itself was cut short, that for a question as large would be as well.
+    stock = () if answer.certificate.cut_short else _stock(question, answer, resolve)
+    for reason in (*_whole_slices(question, answer), *stock):
         for need in question.needs:
             notes[need.service].append(reason)
     for need, mix in zip(question.needs, answer.mixes, strict=True):

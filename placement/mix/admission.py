@@ -1,0 +1,234 @@
+"""Services that a stock may not hold together: which are served, and with which mixes.
+
+Services are admitted in order: higher priority first, and among equals the first; none is given up for later ones.
+Mixes are chosen from columns of each service (`placement.mix.columns`), which is far faster than one model for all. The
+joint model has the last word where columns do not suffice: it proves that a service does not fit, and closes the gap.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cluster.plans import Reason
+from placement.budget import Budget
+from placement.mix.columns import Chosen, ColumnPool, Prices, choose, column_prices, fill, generate, resolve, start
+from placement.mix.heuristics import best_single_type, greedy_mix, stock_after
+from placement.mix.optimizer import answer_mix
+from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need
+from placement.mix.search import Terms, certain_shortage
+
+Ask = Callable[[Sequence[Need]], MixQuestion]
+"""Question of some of the needs, with the stock that they may use."""
+Answered = tuple[MixQuestion, MixAnswer]
+
+MOST_ROUNDS = 12
+"""Rounds of columns. Chosen: later ones add little, and the joint model needs the work as well."""
+SMOOTHING = 0.5
+"""Step from the last prices towards those of the columns. Chosen; at 0.3 and 0.7 results are alike."""
+COLUMN_SHARE = 0.9
+"""Fraction of the work for columns. Chosen: with 12 services the joint model rarely finds more."""
+ROOT_FACTOR = 15
+"""Work of the joint model before its tree search, as a multiple of that of its relaxation. Measured: 12 services with
+five types take 20 to 60 times as much for 50 nodes; it is not begun where the work does not suffice."""
+JOINT_SHARE = 0.5
+"""Fraction of the work for the joint model where it is small: it is exact, and fast for a few services."""
+TOGETHER = 3
+"""Services that are solved together to make room for one of them. Chosen: few are solved fast."""
+TOGETHER_NODES = 20
+"""Nodes of the tree search for them. Chosen."""
+ONE_MORE_SHARE = 0.25
+"""Fraction of the remaining work for a proof that one more service does not fit, so that later ones get their turn."""
+ONE_MORE_GAP = 0.05
+"""Relative gap of mixes that only show that the services fit."""
+
+UNDECIDED = Reason(
+    "WorkUsedUp",
+    "no mix was found beside the services before it with this deadline's work, and none was ruled out; a longer "
+    "deadline allows more work",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Admission:
+    """State of an admission."""
+
+    pool: ColumnPool
+    chosen: Chosen
+
+    @property
+    def served(self) -> list[int]:
+        return [k for k, column in enumerate(self.chosen) if column is not None]
+
+    @property
+    def objective(self) -> float:
+        return sum(column.objective for column in self.chosen if column is not None)
+
+    def missing(self, refusals: Mapping[str, Reason]) -> int | None:
+        """First need in the order of admission that is neither served nor refused."""
+        for k in self.pool.order:
+            if self.chosen[k] is None and self.pool.question.needs[k].service not in refusals:
+                return k
+        return None
+
+
+def answer_shared(
+    ask: Ask, needs: Sequence[Need], known: Mapping[str, Sequence[Mix]], budget: Budget, terms: Terms
+) -> tuple[list[Answered], dict[str, Reason]]:
+    """Mixes of all needs that the stock holds together, and reasons for the others.
+
+    known: mixes of some needs, by service.
+    """
+    pool = _pool_of(ask(needs), known)
+    before = budget.work
+    prices = start(pool, budget, terms)
+    root_work = ROOT_FACTOR * (before - budget.work)
+    if prices is not None and root_work <= JOINT_SHARE * budget.work:
+        answer = answer_mix(pool.question, budget.part(JOINT_SHARE), gap=terms.gap)
+        if isinstance(answer, MixAnswer):
+            if not answer.certificate.cut_short:
+                return [(pool.question, answer)], {}
+            for row, mix in enumerate(answer.mixes):
+                pool.add(row, mix)
+    admission = _with_columns(pool, prices, budget.part(COLUMN_SHARE), terms)
+    refusals: dict[str, Reason] = {}
+    while (k := admission.missing(refusals)) is not None:
+        found = _one_more(ask, admission, k, root_work, budget)
+        if isinstance(found, Reason):
+            refusals[pool.question.needs[k].service] = found
+        else:
+            admission = _with_mixes(admission, found, budget, terms)
+    return _answered(ask, admission, refusals, root_work, budget, terms)
+
+
+def _pool_of(question: MixQuestion, known: Mapping[str, Sequence[Mix]]) -> ColumnPool:
+    """Columns that need no solver: known mixes, single types, and greedy mixes of what earlier needs leave."""
+    pool = ColumnPool(question)
+    left = dict(question.stock)
+    for k in pool.order:
+        need = question.needs[k]
+        for mix in known.get(need.service, ()):
+            pool.add(k, mix)
+        options = [greedy_mix(need, left), best_single_type(need, left)]
+        fitting = [mix for mix in options if mix is not None]
+        for mix in fitting:
+            pool.add(k, mix)
+        if fitting:
+            left = stock_after(left, need, fitting[0])
+    return pool
+
+
+def _with_columns(pool: ColumnPool, prices: Prices | None, budget: Budget, terms: Terms) -> _Admission:
+    """Choice from columns that are generated round by round, until the gap is closed or no round finds another."""
+    best = _filled(_Admission(pool, choose(pool, budget, terms)), budget, terms)
+    for _ in range(MOST_ROUNDS):
+        if _is_good(best, terms) or not budget.allows_more():
+            break
+        if pool.proofs or prices is None:
+            target = column_prices(pool, budget, terms)
+            if target is None:
+                break
+            prices = target if prices is None else prices.towards(target, SMOOTHING)
+        added = generate(pool, prices, budget, terms)
+        best = _filled(_better(best, _Admission(pool, choose(pool, budget, terms))), budget, terms)
+        missing = best.missing({})
+        if missing is not None and budget.allows_more() and _make_room(best, missing, budget, terms):
+            best = _better(best, _Admission(pool, choose(pool, budget, terms)))
+            added += 1
+        if not added:
+            break
+    return best
+
+
+def _filled(admission: _Admission, budget: Budget, terms: Terms) -> _Admission:
+    """The choice with what greedy mixes of the remaining stock improve."""
+    if not fill(admission.pool, admission.chosen):
+        return admission
+    return _better(admission, _Admission(admission.pool, choose(admission.pool, budget, terms)))
+
+
+def _is_good(admission: _Admission, terms: Terms) -> bool:
+    everything = range(len(admission.chosen))
+    is_whole = len(admission.served) == len(admission.chosen)
+    return is_whole and admission.objective * (1 - terms.gap) <= admission.pool.bound(everything) + 1e-6
+
+
+def _better(before: _Admission, after: _Admission) -> _Admission:
+    """The one that serves more by rank, and else the cheaper one: a search that was cut short may find less."""
+
+    def rank(admission: _Admission) -> tuple[list[bool], float]:
+        return [admission.chosen[k] is None for k in admission.pool.order], admission.objective
+
+    return min(before, after, key=rank)
+
+
+def _make_room(admission: _Admission, k: int, budget: Budget, terms: Terms) -> bool:
+    """Solves need k, which is not served, with those that hold most of what its own columns use."""
+    pool = admission.pool
+    wanted = {
+        name
+        for column in pool.columns[k]
+        for offer, count in zip(pool.question.needs[k].offers, column.mix.instances.tolist(), strict=True)
+        for name in (offer.stocks if count else ())
+    }
+
+    def held(other: int) -> int:
+        column = admission.chosen[other]
+        if column is None:
+            return 0
+        pairs = zip(pool.question.needs[other].offers, column.mix.instances.tolist(), strict=True)
+        return sum(count * offer.gpus for offer, count in pairs if wanted & set(offer.stocks))
+
+    others = sorted(admission.served, key=lambda other: (-held(other), other))
+    start = len(pool.proofs) % max(1, len(others))
+    some = [k, *(others[start:] + others[:start])[: TOGETHER - 1]]
+    return resolve(pool, admission.chosen, some, TOGETHER_NODES, budget, replace(terms, gap=ONE_MORE_GAP))
+
+
+def _one_more(ask: Ask, admission: _Admission, k: int, root_work: float, budget: Budget) -> Mapping[int, Mix] | Reason:
+    """Mixes that serve need k with all that are admitted before it, or the reason why there are none.
+
+    Later needs may have to give way for it, so their mixes do not count.
+    """
+    pool = admission.pool
+    rank = {each: n for n, each in enumerate(pool.order)}
+    some = [each for each in pool.order if rank[each] < rank[k] and admission.chosen[each] is not None] + [k]
+    question = ask([pool.question.needs[each] for each in some])
+    short = certain_shortage(question, budget)
+    if short is None and root_work > budget.work:
+        return UNDECIDED
+    answer = short or answer_mix(question, budget.part(ONE_MORE_SHARE), gap=ONE_MORE_GAP)
+    return dict(zip(some, answer.mixes, strict=True)) if isinstance(answer, MixAnswer) else answer
+
+
+def _with_mixes(admission: _Admission, found: Mapping[int, Mix], budget: Budget, terms: Terms) -> _Admission:
+    """Choice that serves these needs at least."""
+    pool = admission.pool
+    for k, mix in found.items():
+        pool.add(k, mix)
+    return _better(_kept(pool, found), _Admission(pool, choose(pool, budget, terms)))
+
+
+def _kept(pool: ColumnPool, found: Mapping[int, Mix]) -> _Admission:
+    """Choice of exactly these mixes."""
+
+    def column(k: int) -> int | None:
+        counts = found[k].instances.tolist() if k in found else None
+        return next((j for j, each in enumerate(pool.columns[k]) if each.mix.instances.tolist() == counts), None)
+
+    at = [column(k) for k in range(len(pool.columns))]
+    return _Admission(pool, tuple(None if j is None else pool.columns[k][j] for k, j in enumerate(at)))
+
+
+def _answered(
+    ask: Ask, admission: _Admission, refusals: dict[str, Reason], root_work: float, budget: Budget, terms: Terms
+) -> tuple[list[Answered], dict[str, Reason]]:
+    """Final mixes of the admitted needs, by the joint model, from those that are chosen."""
+    pool, served = admission.pool, admission.served
+    if not served:
+        return [], refusals
+    question = ask([pool.question.needs[k] for k in served])
+    mixes = tuple(column.mix for column in admission.chosen if column is not None)
+    enough = budget if root_work <= budget.work else Budget(0.0, budget.clock, budget.over_at_s)
+    answer = answer_mix(question, enough, gap=terms.gap, known=mixes, bound=pool.bound(served))
+    if isinstance(answer, Reason):
+        return [], refusals | {need.service: answer for need in question.needs}
+    return [(question, answer)], refusals

@@ -1,0 +1,37 @@
+"""Column generation: what is chosen is feasible, and its bound lies below every solution."""
+
+import math
+
+from hypothesis import given, settings
+
+from placement.mix.columns import ColumnPool, choose, column_prices, generate, start
+from placement.mix.feasibility import is_feasible
+from placement.mix.optimizer import answer_mix
+from placement.mix.problem import MixAnswer, MixQuestion
+from placement.mix.search import Terms
+from tests.builders.mix import ample
+from tests.properties.test_mix import MANY, questions
+
+
+@settings(MANY, max_examples=25)
+@given(questions(needs=3))
+def test_columns_chosen_together_are_feasible_and_no_solution_is_below_their_bound(asked: MixQuestion) -> None:
+    pool, terms = ColumnPool(asked), Terms()
+    prices = start(pool, ample(), terms)
+    if prices is not None:
+        generate(pool, prices, ample(), terms)
+    target = column_prices(pool, ample(), terms)
+    if target is not None:
+        generate(pool, target if prices is None else prices.towards(target, 0.5), ample(), terms)
+    chosen = choose(pool, ample(), terms)
+    answer = answer_mix(asked, ample())
+
+    mixes = tuple(column.mix for column in chosen if column is not None)
+    if len(mixes) == len(asked.needs):
+        assert is_feasible(asked, mixes)
+        assert isinstance(answer, MixAnswer)
+    if isinstance(answer, MixAnswer):
+        objective = answer.certificate.objective
+        assert pool.bound(range(len(asked.needs))) <= objective + 1e-6 * max(1.0, objective)
+    else:
+        assert not math.isnan(pool.bound(range(len(asked.needs))))

@@ -1,0 +1,26 @@
+"""Services that share a tight stock: what is served, and what is proven."""
+
+import pytest
+
+from benchmarks.mix_exact import observed
+from benchmarks.mix_services import tight_manifests
+from placement.budget import Budget
+from placement.mix.optimizer import work_of
+from placement.mix.planner import MixSettings, plan_mix
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_services_that_a_tight_stock_holds_together_are_all_served(seed: int) -> None:
+    plan = plan_mix(observed(tight_manifests(seed)), Budget(work_of(2)), MixSettings(explain=False))
+
+    assert [each.service for each in plan.services if each.refusal is not None] == []
+    assert plan.certificates["mix"].gap < 0.25
+
+
+def test_the_work_of_a_tight_stock_stays_near_its_budget() -> None:
+    budget = Budget(work_of(2))
+
+    plan_mix(observed(tight_manifests(4)), budget, MixSettings(explain=False))
+
+    # A step that began within the budget may end beyond it; the longest is the relaxation of the joint model.
+    assert budget.work > -0.5 * work_of(2)
