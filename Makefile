@@ -119,6 +119,8 @@ bench-plan: $(READY) ## Batches: cost against the proven bound and time, cold, w
 	$(BIN)/python -m benchmarks.plan --pods 1000,10000,20000 --churns 40
 	$(BIN)/python -m benchmarks.plan --pods 1000,10000 --churns 0 --rivals bfd,cbc,highs
 	$(BIN)/python -m benchmarks.plan --churns 0 --seeds 1-3
+	$(BIN)/python -m benchmarks.plan_unseen --data $(DATA)/openb
+	$(BIN)/python -m benchmarks.plan_growth
 
 .PHONY: bench-observe
 bench-observe: $(READY) ## Seeing a live cluster: time per look, memory of what is kept; 1,000 nodes, 10,000 pods

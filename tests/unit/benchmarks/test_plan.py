@@ -1,6 +1,7 @@
 """The benchmark of batch planning: its cases are what they say, its check finds what is wrong, and it runs."""
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -8,6 +9,8 @@ from click.testing import CliRunner
 from benchmarks.plan import main
 from benchmarks.plan_cases import ASKS, churned, fleet, odd_asks, with_batch
 from benchmarks.plan_check import Seat, usd_per_hour, wrongs
+from benchmarks.plan_heavy_cases import HeavyCase, heavy_batch
+from benchmarks.plan_unseen import main as unseen
 from cluster.workloads import Gang
 from tests.builders.fleet import node, pod, world
 
@@ -79,3 +82,27 @@ def test_a_mix_that_is_none_is_refused() -> None:
 
     assert result.exit_code == 2
     assert "strange" in result.stderr
+
+
+def test_cases_with_heavy_tails_are_whole_and_the_same_for_the_same_seed() -> None:
+    case = HeavyCase(nodes=30, pods=200, classes=15, in_use_share=0.5)
+
+    seen = heavy_batch(case, 5)
+
+    again = heavy_batch(case, 5)
+    assert seen.pods.node.tolist() == again.pods.node.tolist()
+    assert (seen.free().cpu_milli >= 0).all()
+    for number, gang in enumerate(seen.gangs):
+        members = seen.pods.node[seen.pods.gang == number]
+        assert len(members) == gang.min_members
+        assert len({node >= 0 for node in members.tolist()}) == 1, "a gang runs or waits as a whole"
+
+
+def test_unseen_cases_run_and_a_missing_trace_is_reported(tmp_path: Path) -> None:
+    result = CliRunner().invoke(unseen, ["--cases", "in-use-small", "--data", str(tmp_path), "--json"])
+
+    assert result.exit_code == 0, result.output
+    records = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [record["within_s"] for record in records] == [2.0, 20.0]
+    assert all(0 <= record["gap_pct"] <= 100 for record in records)
+    assert "openb's requests are skipped" in result.stderr
