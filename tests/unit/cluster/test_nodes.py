@@ -102,3 +102,12 @@ def test_terms_are_alternatives_and_each_is_met_whole() -> None:
 def test_not_in_and_does_not_exist_hold_where_the_label_is_missing() -> None:
     assert meets({}, Requirement("zone", "NotIn", ("a",)))
     assert meets({}, Requirement("zone", "DoesNotExist"))
+
+
+def test_of_all_nodes_at_once_terms_are_alternatives_and_each_is_met_whole() -> None:
+    zone_a, ssd = Requirement("zone", "In", ("a",)), Requirement("disk", "In", ("ssd",))
+    labels = [{"zone": "a", "disk": "ssd"}, {"zone": "a"}, {"disk": "ssd"}, {"zone": "b"}, {}]
+    nodes = world([node(f"n{n}", labels=each) for n, each in enumerate(labels)]).nodes
+    asked = PodShape(node_terms=((zone_a, ssd), (Requirement("zone", "In", ("b",)),)))
+
+    assert NodeFilter(nodes, ()).eligible(asked).tolist() == [True, False, False, True, False]

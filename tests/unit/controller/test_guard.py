@@ -120,7 +120,7 @@ def test_devices_of_a_claim_whose_release_was_struck_stay_allocated() -> None:
 
 def test_a_struck_phase_is_undone_in_reverse_order_when_it_changed_a_pod_twice() -> None:
     seen = world([node("a", gpus=1)], [pod("p", gpus=1, on="a", devices=(0,)), pod("q", gpus=1)])
-    struck = plan(Evict("p", "a"), Bind("p", "a", (0,)), Evict("p", "a"), Bind("ghost", "a"), whole=True)
+    struck = plan(Evict("p", "a"), Bind("p", "a", (0,)), Bind("ghost", "a"), whole=True)
 
     checked = guard(seen, struck.joined(plan(Bind("q", "a", (0,)))), Limits())
 

@@ -105,6 +105,16 @@ def test_an_eviction_means_the_very_pod_that_was_seen() -> None:
     assert write.body["deleteOptions"] == {"preconditions": {"uid": "uid-ns/runs"}}
 
 
+def test_an_eviction_carries_the_epoch_by_which_the_api_server_knows_an_earlier_leaders() -> None:
+    writer = FakeWriter()
+
+    kubernetes(small(), writer).apply([Evict("ns/runs", "a")])
+
+    (write,) = writer.sent
+    assert write.body is not None
+    assert write.body["metadata"]["annotations"] == {"tonnage.dev/epoch": "3"}
+
+
 def test_a_pod_that_ends_already_is_not_evicted_again() -> None:
     sightings, writer = small(), FakeWriter()
     sightings.pods["ns/runs"] = replace(sightings.pods["ns/runs"], is_ending=True)

@@ -13,6 +13,7 @@ def test_taking_and_giving_back_leaves_what_was_there() -> None:
     ledger.take(asked, 0, (0, 1))
     assert ledger.gpu_milli.tolist() == [[700, 700], [1000, 0]]
     assert ledger.cpu_milli.tolist() == [91_000, 96_000]
+    assert ledger.memory_bytes.tolist() == [511 * GIB, 512 * GIB]
     ledger.give(asked, 0, (0, 1))
 
     assert ledger.gpu_milli.tolist() == [[1000, 1000], [1000, 0]]

@@ -6,7 +6,7 @@ from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang
 from placement.engine.packer import Packer
-from placement.packing.draft import effective_priority
+from placement.packing.draft import Draft, effective_priority
 from placement.packing.planner import pack
 from placement.policies.best_fit import BestFit
 from tests.builders.fleet import Node, Pod, node, pod, world
@@ -187,3 +187,17 @@ def test_a_gang_that_falls_below_its_minimum_restarts_whole_also_where_a_member_
     seats = {a.pod: a.node for a in plan.actions if isinstance(a, Bind)}
     assert seats["boss"] == "x1"
     assert {seats["g-0"], seats["g-1"]} == {"y1", "z1"}
+
+
+def test_what_is_left_of_a_gang_that_falls_below_its_minimum_is_stopped_and_started_again_where_it_was() -> None:
+    gang = Gang("g", min_members=2)
+    running = [pod(f"g-{i}", 1, gang="g", on="a", devices=(i,)) for i in range(3)]
+    seen = world([node("a", gpus=4)], running, [gang])
+
+    one, two = (Draft(seen, Packer.of(seen, BestFit())) for _ in range(2))
+    one.unseat(0)
+    for row in (0, 1):
+        two.unseat(row)
+
+    assert one.changed() == ([0], []), "two of three still run"
+    assert two.changed() == ([0, 1, 2], [2])
