@@ -7,7 +7,6 @@ anything; here each of a hundred is one rule of the domain, run against only the
 """
 
 import argparse
-import os
 import queue
 import re
 import shutil
@@ -21,17 +20,18 @@ from dataclasses import dataclass
 from importlib.util import cache_from_source
 from pathlib import Path
 
+from tests.mutation.forked_pytest import run
 from tests.mutation.mutations import ROOT, Mutation, mutated, mutations, places
 
 LEAST_KILLED = 0.95
 TIMEOUT_S = 300.0
 """A mutation whose tests do not end within this time counts as killed; the slowest sound run takes a tenth of it."""
 PYTEST = (
-    *(sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--tb=line", "-p", "no:cacheprovider"),
+    *("-x", "-q", "--no-header", "--tb=line", "-p", "no:cacheprovider"),
     *("-p", "tests.without_ray", "-p", "_hypothesis_pytestplugin", "--hypothesis-profile=mutation"),
 )
 NO_OTHER_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-"""Hundreds of short runs start faster without them."""
+"""Short runs start faster without them."""
 FAILED, NOTHING_RUN = 1, 5
 """Exit statuses of pytest."""
 
@@ -118,20 +118,7 @@ def _is_reached(tree: Path, mutation: Mutation, source: str) -> bool:
 
 def _pytest(tree: Path, tests: Sequence[str], *more: str, **environment: str) -> tuple[int | None, str]:
     """Its exit status, None when it did not end in time; and the end of what it printed."""
-    variables = os.environ | NO_OTHER_PLUGINS | {"PYTHONPATH": str(tree)} | environment
-    try:
-        ended = subprocess.run(  # noqa: S603
-            [*PYTEST, *more, *tests],
-            cwd=tree,
-            env=variables,
-            timeout=TIMEOUT_S,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return None, ""
-    return ended.returncode, (ended.stdout + ended.stderr)[-2000:]
+    return run(tree, (*PYTEST, *more, *tests), NO_OTHER_PLUGINS | {"PYTHONPATH": str(tree)} | environment, TIMEOUT_S)
 
 
 def main() -> int:
