@@ -38,8 +38,8 @@ def _carry_out_phase(world: World, phase: Phase, failed: set[str]) -> tuple[list
             for step in sound
         ]
     done: list[Step] = []
-    for steps in _stages(sound) if phase.whole else [sound]:
-        if phase.whole and undone:
+    for number, steps in enumerate(_stages(sound) if phase.whole else [sound]):
+        if number and undone:
             words = f"{phase.name} is all or nothing, and one of the steps before it failed"
             undone += [Undone(step, Reason("NotWhole", words)) for step in steps]
             continue

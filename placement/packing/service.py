@@ -178,10 +178,8 @@ class Attempt:
 
 
 def has_victims(draft: Draft, unit: Unit) -> bool:
-    """Whether any pod of lower priority runs, and the unit may preempt."""
-    return any(map(draft.may_preempt, unit.rows)) and bool(
-        ((draft.node != PENDING) & (draft.priority < unit.priority)).any()
-    )
+    """Whether any pod of lower priority runs."""
+    return bool(((draft.node != PENDING) & (draft.priority < unit.priority)).any())
 
 
 def rows_of(units: Iterable[Unit]) -> frozenset[int]:

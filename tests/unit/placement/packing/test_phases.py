@@ -47,6 +47,16 @@ def test_as_many_urgent_pods_start_as_the_limit_on_evictions_allows_and_none_is_
     assert len({each.step.action for each in checked.refused}) == 8 * 9
 
 
+def test_the_limit_on_evictions_is_for_the_most_important_first() -> None:
+    runs = [pod(f"low-{name}", 1, on=name, devices=(0,)) for name in "ab"]
+    waits = [pod("a-mid", 1, priority=10), pod("b-high", 1, priority=20)]
+    seen = world([node("a", gpus=1), node("b", gpus=1)], [*runs, *waits])
+
+    checked = guard(seen, packed(seen), Limits(max_evictions_floor=1))
+
+    assert pods_of(checked, Bind) == {"b-high"}
+
+
 def test_a_unit_that_needs_more_evictions_than_are_allowed_stops_none_and_keeps_no_smaller_one_waiting() -> None:
     runs = [*full("a"), pod("b0", 8, on="b", devices=tuple(range(8)))]
     waits = [pod("wide", 8, priority=20), pod("wide-too", 8, priority=10)]
@@ -126,4 +136,5 @@ def test_members_of_a_gang_that_falls_below_its_minimum_leave_together() -> None
     plan = packed(seen)
 
     assert pods_of(plan, Evict) == {"g-0", "g-1", "g-2"}
+    assert pods_of(plan, Bind) == {"urgent"}
     assert guard(seen, plan, Limits(max_evictions_floor=2)).actions == ()

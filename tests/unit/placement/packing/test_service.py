@@ -124,6 +124,15 @@ def test_a_plan_uses_the_same_work_whatever_its_packer_has_rated_before() -> Non
     assert budgets[0].work == budgets[1].work
 
 
+def test_no_pod_is_stopped_for_an_equally_important_one() -> None:
+    """A less important pod runs elsewhere, so that preemption is tried; but it holds no GPU."""
+    runs = [pod("equal", 1, on="a", devices=(0,), priority=10), pod("less", on="b", priority=1)]
+
+    plan, _ = packed(world([node("a", gpus=1), node("b")], [*runs, pod("waits", 1, priority=10)]), 1e9)
+
+    assert plan.actions == ()
+
+
 def test_no_pod_is_stopped_where_a_less_important_one_would_do() -> None:
     busy = [pod(f"mid-{n}", 1, on=f"n{n}", devices=(0,), priority=5) for n in range(99)]
     least = pod("least", 1, on="n99", devices=(0,), priority=1)

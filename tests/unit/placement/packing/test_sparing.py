@@ -61,6 +61,15 @@ def test_a_gang_that_cannot_stay_whole_leaves_whole() -> None:
     assert draft.node.tolist()[:2] == [PENDING, PENDING]
 
 
+def test_a_gang_that_falls_below_its_minimum_restarts_with_the_members_that_keep_their_place() -> None:
+    runs = [pod(f"g{n}", 1, on=on, devices=(0,), gang="g") for n, on in enumerate("ab")]
+    draft = draft_of(world([node(name, gpus=1) for name in "abc"], runs, [Gang("g", 2)]))
+    draft.unseat(0)
+    assert draft.seat(0, np.array([False, False, True]))
+
+    assert draft.changed() == ([0, 1], [0, 1])
+
+
 def test_the_most_important_victim_has_its_place_back_first() -> None:
     runs = [pod(f"p{n}", 1, gpu_milli=600, on="a", devices=(n,), priority=n) for n in range(2)]
     seen = world([node("a", gpus=2)], [*runs, pod("q", 1, priority=10)])
