@@ -55,3 +55,13 @@ def test_an_instance_without_any_seat_keeps_none_from_the_others() -> None:
 
     assert places(plan) == {"anywhere": "b", "picky": "a"}
     assert [each.workload for each in plan.unplaced] == ["Pod/lost"]
+
+
+def test_instances_of_higher_priority_leave_seats_to_others_where_they_have_seats_elsewhere() -> None:
+    """Two of two GPUs would fill the smaller node first, the only one for the instance of lower priority."""
+    nodes = [node("a", gpus=4, labels={"zone": "a"}), node("b", gpus=6)]
+    pods = [*(instance(f"high-{n}", gpus=2, priority=10) for n in range(2))]
+
+    plan = packed(nodes, [*pods, instance("low", gpus=4, selector={"zone": "a"})])
+
+    assert places(plan) == {"high-0": "b", "high-1": "b", "low": "a"}
