@@ -86,6 +86,13 @@ bench-mix: $(READY) ## The mix: cost, proof and time beside the textbook model (
 .PHONY: bench-mix-exact
 bench-mix-exact: $(READY) ## The mix: plans of 400 random fleets with services beside an exact model with seats
 	$(BIN)/python -m benchmarks.mix_exact --instances 400 --seed 1
+	$(BIN)/python -m benchmarks.mix_exact --instances 400 --seed 1 --selectors --resources --widths --spot-nodes
+
+.PHONY: bench-mix-services
+bench-mix-services: $(READY) ## The mix: 12 services on a stock that barely holds them; 20 services on 1,000 nodes
+	$(BIN)/python -m benchmarks.mix_services --seeds 1-50 --deadline 10
+	$(BIN)/python -m benchmarks.mix_services --seeds 1-50 --deadline 2
+	$(BIN)/python -m benchmarks.mix_services --seeds 1-5 --services 20 --nodes 1000 --cycles 3
 
 .PHONY: bench-serving
 bench-serving: $(READY) ## The mix under replay: requests in time with our routing, and at random
