@@ -142,19 +142,43 @@ def test_grants_go_on_when_the_domains_change() -> None:
         assert after[node].caps_w[f"g-{node}"] == pytest.approx(before[node].caps_w[f"g-{node}"], abs=10.0)
 
 
+def test_what_was_learnt_of_devices_goes_on_when_the_domains_change() -> None:
+    row = fleet("n1", "n2", budget_w=700.0)
+    row.settles("n1", "n2")
+    before = row.term.state
+
+    row.term.changed(tables(710.0))
+    row.turn("n1", "n2")
+
+    assert before is not None
+    assert row.term.state is not None
+    assert row.term.state.started_s == before.started_s, "else it listens and measures from the beginning"
+
+
 def test_numbers_go_on_for_a_node_that_leaves_the_domains_and_comes_back() -> None:
-    """Its agent has seen higher ones in this epoch and would refuse every lease."""
+    """Its agent has seen higher ones in this epoch and would refuse every lease. It comes back to ample power, so that
+    nothing is granted anew.
+    """
     row = fleet("n1", "n2", budget_w=700.0)
     row.settles("n1", "n2")
     last = row.leases["n2"].sequence
     assert last > 0
 
-    row.term.changed(tables(700.0, without="n2"))
-    row.settles("n1", turns=3)
-    row.term.changed(tables(700.0))
+    row.term.changed(tables(2000.0, without="n2"))
+    row.settles("n1")
+    row.term.changed(tables(2000.0))
     back = row.turn("n1", "n2")["n2"]
 
     assert back.sequence >= last
+
+
+def test_a_node_of_which_nothing_is_known_is_not_let_go() -> None:
+    """It is in no table yet, and may be in a domain: only nodes outside all domains are let go."""
+    row = Fleet(PowerTerm(tables(without="n2"), 4, RULES))
+    row.joins("n1", "n2")
+    row.settles("n1")
+
+    assert set(row.turn("n1", "n2")) == {"n1"}
 
 
 def test_every_report_is_answered_once() -> None:

@@ -26,6 +26,10 @@ def test_only_pods_of_lower_priority_are_stopped() -> None:
     )
 
 
+def test_pods_of_equal_priority_are_not_stopped_together_with_lower_ones() -> None:
+    assert planned(runs("equal", 0, 1, priority=5), runs("low", 2, 3), pod("wants", 4, priority=5)) == ()
+
+
 def test_a_pod_of_equal_priority_beside_a_lower_one_is_spared() -> None:
     actions = planned(runs("equal", 0, 1, priority=5), runs("low", 2, 3), pod("wants", 2, priority=5))
 
