@@ -126,7 +126,8 @@ def test_a_plan_uses_the_same_work_whatever_its_packer_has_rated_before() -> Non
 
 def test_no_pod_is_stopped_for_an_equally_important_one() -> None:
     """A less important pod runs elsewhere, so that preemption is tried; but it holds no GPU."""
-    runs = [pod("equal", 1, on="a", devices=(0,), priority=10), pod("less", on="b", priority=1)]
+    equal = pod("equal", 1, on="a", devices=(0,), priority=10, never_preempts=True)  # it would not do the same in turn
+    runs = [equal, pod("less", on="b", priority=1)]
 
     plan, _ = packed(world([node("a", gpus=1), node("b")], [*runs, pod("waits", 1, priority=10)]), 1e9)
 
