@@ -295,7 +295,12 @@ def solve_exactly(fleet: Fleet, *, change_price: float = 0.0, limit_s: float | N
     for name, each in model.served.items():
         each.bounds(int(name in served), int(name in served))
     model.problem.setObjective(_dollars(fleet, model, set(served), change_price))
-    proven_cost, bound = _solve(model.problem, limit_s)
+    try:
+        proven_cost, bound = _solve(model.problem, limit_s)
+    except ArithmeticError:
+        if limit_s is None:
+            raise
+        return Exact(served, math.inf, is_proven=False, bound=-math.inf)
     objective = float(pulp.value(model.problem.objective) or 0.0)
     return Exact(served, objective, is_proven and proven_cost, bound)
 

@@ -212,8 +212,14 @@ def main(
             click.echo(json.dumps(asdict(outcome)))
         if limit_s is not None:
             exact = solve_exactly(fleet_of(manifests), limit_s=limit_s)
-            line = {"seed": seed, "exact": exact.objective, "bound": exact.bound, "served": len(exact.served)}
-            click.echo(json.dumps(line | {"proven": exact.is_proven}))
+            line: dict[str, float] = {
+                "seed": seed,
+                "exact": exact.objective,
+                "bound": exact.bound,
+                "served": len(exact.served),
+            }
+            without = {name: None if math.isinf(n) else n for name, n in line.items()}
+            click.echo(json.dumps(without | {"proven": exact.is_proven}))
 
 
 if __name__ == "__main__":
