@@ -14,6 +14,7 @@ from controller.deciders.slow_work import SlowWorker
 from placement.batch.lp.columns import Memory as Columns
 from placement.engine.live_packer import LivePacker
 from placement.engine.packer import Packer
+from placement.mix.search_memory import SearchMemory
 from placement.policies import policy_named
 
 WAIT_SHARE = 0.5
@@ -53,6 +54,8 @@ class Memory:
     columns: Columns = field(default_factory=Columns)
     """Columns that batch planning priced: the next batch starts from them."""
     packing: PackingMemory | None = None
+    mix: SearchMemory = field(default_factory=SearchMemory)
+    """Searches of the mix, which the next plan goes on with."""
 
     def packing_under(self, decisions: Decisions) -> PackingMemory:
         """Memory of the packing policy, empty at first. A memory belongs to one planner, and so to one policy."""

@@ -19,5 +19,5 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:
     """The cheapest mix of every service, unless its running instances still serve it and were changed recently."""
     budget, decisions = turn.budget, turn.decisions
     for_holding = Budget(HOLD_SHARE * budget.work, budget.clock, budget.over_at_s)
-    mix = plan_mix(snapshot, budget, decisions.mix)
+    mix = plan_mix(snapshot, budget, decisions.mix, turn.memory.mix)
     return held(snapshot, mix, for_holding, hold_s=decisions.hold_s)

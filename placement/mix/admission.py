@@ -15,6 +15,7 @@ from placement.mix.heuristics import best_single_type, greedy_mix, stock_after
 from placement.mix.optimizer import answer_mix
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need
 from placement.mix.search import Terms, certain_shortage
+from placement.mix.search_memory import SearchMemory
 
 Ask = Callable[[Sequence[Need]], MixQuestion]
 """Question of some of the needs, with the stock that they may use."""
@@ -71,16 +72,25 @@ class _Admission:
 
 
 def answer_shared(
-    ask: Ask, needs: Sequence[Need], known: Mapping[str, Sequence[Mix]], budget: Budget, terms: Terms
+    ask: Ask,
+    needs: Sequence[Need],
+    known: Mapping[str, Sequence[Mix]],
+    budget: Budget,
+    terms: Terms,
+    memory: SearchMemory,
 ) -> tuple[list[Answered], dict[str, Reason]]:
     """Mixes of all needs that the stock holds together, and reasons for the others.
 
     known: mixes of some needs, by service.
     """
-    pool = _pool_of(ask(needs), known)
-    before = budget.work
-    prices = start(pool, budget, terms)
-    root_work = ROOT_FACTOR * (before - budget.work)
+    question = ask(needs)
+    pool = memory.pool(question) or _pool_of(question, known)
+    memory.keep_pool(pool)
+    if not pool.is_begun:
+        before, pool.is_begun = budget.work, True
+        pool.prices = start(pool, budget, terms)
+        pool.root_work = ROOT_FACTOR * (before - budget.work)
+    prices, root_work = pool.prices, pool.root_work
     if prices is not None and root_work <= JOINT_SHARE * budget.work:
         answer = answer_mix(pool.question, budget.part(JOINT_SHARE), gap=terms.gap)
         if isinstance(answer, MixAnswer):
@@ -122,11 +132,12 @@ def _with_columns(pool: ColumnPool, prices: Prices | None, budget: Budget, terms
     for _ in range(MOST_ROUNDS):
         if _is_good(best, terms) or not budget.allows_more():
             break
-        if pool.proofs or prices is None:
+        if (pool.proofs and not pool.least) or prices is None:
             target = column_prices(pool, budget, terms)
             if target is None:
                 break
             prices = target if prices is None else prices.towards(target, SMOOTHING)
+        pool.prices = prices
         added = generate(pool, prices, budget, terms)
         best = _filled(_better(best, _Admission(pool, choose(pool, budget, terms))), budget, terms)
         missing = best.missing({})

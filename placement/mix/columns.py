@@ -68,6 +68,14 @@ class ColumnPool:
     question: MixQuestion
     columns: list[list[Column]] = field(default_factory=list)
     proofs: list[Proof] = field(default_factory=list)
+    prices: "Prices | None" = None
+    """Prices of the present round; None before the first."""
+    least: list[float] = field(default_factory=list)
+    """Bounds of the needs that the present round has priced; the limit of work may end it in between."""
+    is_begun: bool = False
+    """Whether the relaxation was tried; where it takes more than a plan's work, the prices are those of columns."""
+    root_work: float = 0.0
+    """Work of the joint model before its tree search, as estimated."""
 
     def __post_init__(self) -> None:
         self.columns = [[] for _ in self.question.needs]
@@ -118,16 +126,19 @@ class Prices:
 
 
 def generate(pool: ColumnPool, prices: Prices, budget: Budget, terms: Terms) -> int:
-    """Adds the cheapest mix of every need at these prices, and a proof to the pool. Returns how many were added."""
+    """Adds the cheapest mix of every need at these prices, and a proof to the pool. Returns how many were added.
+
+    Where the budget ends a round, the next call goes on with it; the prices must then be the same.
+    """
     added = 0
-    least = []
-    for k in range(len(pool.columns)):
+    for k in range(len(pool.least), len(pool.columns)):
         if not budget.allows_more():
             return added
         bound, is_new = _price(pool, k, prices.instance[k], budget, terms)
-        least.append(bound)
+        pool.least.append(bound)
         added += is_new
-    pool.proofs.append(Proof(prices.stock, least))
+    pool.proofs.append(Proof(prices.stock, tuple(pool.least)))
+    pool.least.clear()
     return added
 
 

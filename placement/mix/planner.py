@@ -17,7 +17,8 @@ from placement.mix.feasibility import is_feasible
 from placement.mix.optimizer import concluded, first_unserved
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost
 from placement.mix.problem_builder import need_of
-from placement.mix.search import SearchState, Terms, begun, search
+from placement.mix.search import SearchState, Terms, search
+from placement.mix.search_memory import SearchMemory
 from placement.mix.sensitivity import explain
 from placement.mix.stock_builder import stocked
 from placement.mix.validation import gpu_type_mistakes, profile_mistakes, service_mistakes
@@ -47,16 +48,21 @@ class MixSettings:
     """Whether to compute, by solving again, the savings from one more GPU, a looser SLO or no headroom."""
 
 
-def plan_mix(snapshot: Snapshot, budget: Budget, settings: MixSettings = MixSettings()) -> Plan:
+def plan_mix(
+    snapshot: Snapshot, budget: Budget, settings: MixSettings = MixSettings(), memory: SearchMemory | None = None
+) -> Plan:
     """Instances, routing and reasons for every service of the snapshot, within a budget of solver work.
 
     A service that cannot be planned is refused with a reason, and its instances stay unchanged. Where the stock does
     not hold all services, those of high priority come first, and among equals the first. Nothing is scaled when the
     running instances are right. The plan names what was cut short by time.
+
+    memory: of the plan before, from which searches go on; None: they start anew.
     """
+    memory = SearchMemory() if memory is None else memory
     refusals, needs = _valid_needs(snapshot)
     solving = budget.part(1 - EXPLAINING_SHARE if settings.explain else 1.0)
-    answered, short = _answer_by_priority(snapshot, needs, settings, solving)
+    answered, short = _answer_by_priority(snapshot, needs, settings, solving, memory)
     refusals |= short
     plans = {name: _refused(name, reason) for name, reason in refusals.items()}
     for question, answer in answered:
@@ -114,19 +120,24 @@ def _question(snapshot: Snapshot, needs: Sequence[Need], settings: MixSettings) 
 
 
 def _answer_by_priority(
-    snapshot: Snapshot, needs: list[Need], settings: MixSettings, budget: Budget
+    snapshot: Snapshot, needs: list[Need], settings: MixSettings, budget: Budget, memory: SearchMemory
 ) -> tuple[list[Answered], dict[str, Reason]]:
     """Solutions for as many needs as the stock holds, in order of priority, and reasons for the others."""
     everything = _question(snapshot, needs, settings)
-    apart = _answer_separately(everything, settings, budget)
-    answers = {n.service: a for n, a in zip(needs, apart, strict=True) if isinstance(a, MixAnswer)}
-    if _fit_together(everything, apart):
-        return [(replace(everything, needs=(need,)), answers[need.service]) for need in everything.needs], {}
-    known = {name: answer.mixes for name, answer in answers.items()}
-    return answer_shared(lambda some: _question(snapshot, some, settings), needs, known, budget, Terms(settings.gap))
+    known: dict[str, Sequence[Mix]] = {}
+    if memory.pool(everything) is None:  # otherwise the stock is known not to hold their separate solutions
+        apart = _answer_separately(everything, settings, budget, memory)
+        answers = {n.service: a for n, a in zip(needs, apart, strict=True) if isinstance(a, MixAnswer)}
+        if _fit_together(everything, apart):
+            return [(replace(everything, needs=(need,)), answers[need.service]) for need in everything.needs], {}
+        known = {name: answer.mixes for name, answer in answers.items()}
+    terms = Terms(settings.gap)
+    return answer_shared(lambda some: _question(snapshot, some, settings), needs, known, budget, terms, memory)
 
 
-def _answer_separately(everything: MixQuestion, settings: MixSettings, budget: Budget) -> list[MixAnswer | Reason]:
+def _answer_separately(
+    everything: MixQuestion, settings: MixSettings, budget: Budget, memory: SearchMemory
+) -> list[MixAnswer | Reason]:
     """Solution of each need, as if it had the stock alone.
 
     Many small problems are far easier than a large one, and while the stock holds them all their solutions are the
@@ -134,15 +145,19 @@ def _answer_separately(everything: MixQuestion, settings: MixSettings, budget: B
     """
     questions = [replace(everything, needs=(need,)) for need in everything.needs]
     terms = Terms(settings.gap)
-    found: list[SearchState | Reason] = [begun(question) for question in questions]
-    if not everything.stock or len(questions) < 2:
-        return _concluded(questions, search(questions, found, budget, terms), budget, terms)
-    first = budget.part(1 - TOGETHER_SHARE)
+    found: list[SearchState | Reason] = [memory.begun(question) for question in questions]
+    is_shared = bool(everything.stock) and len(questions) > 1
+    first = budget.part(1 - TOGETHER_SHARE) if is_shared else budget
     found = search(questions, found, first, terms)
+    memory.keep(questions, found)
+    if not is_shared:
+        return _concluded(questions, found, budget, terms)
     answers = _concluded(questions, found, first, terms)
     if not _fit_together(everything, answers) or not any(_is_cut(answer) for answer in answers):
         return answers
-    better = _concluded(questions, search(questions, found, budget, terms), budget, terms)
+    found = search(questions, found, budget, terms)
+    memory.keep(questions, found)
+    better = _concluded(questions, found, budget, terms)
     return better if _fit_together(everything, better) else answers
 
 

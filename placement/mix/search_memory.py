@@ -1,0 +1,96 @@
+"""Search memory: what the last plan found for each question, to go on from where the same question is asked again.
+
+A limit of work ends a search before its gap is closed. Without memory the next plan would repeat it and stop at the
+same gap; with it each plan adds to what is known, and a question that is solved costs nothing more.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from cluster.plans import Reason
+from placement.mix.columns import ColumnPool
+from placement.mix.problem import MixQuestion, Need
+from placement.mix.search import SearchState, begun
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept:
+    """State of one service's search."""
+
+    need: bytes
+    """Digest of its need, and of what else decides the objective."""
+    stock: bytes
+    """Digest of the stock."""
+    state: SearchState
+
+
+@dataclass(slots=True, eq=False)
+class SearchMemory:
+    """Searches of the last plan. Plain data; one that is lost costs work, and no correctness."""
+
+    kept: dict[str, Kept] = field(default_factory=dict)
+    """By service."""
+    shared: tuple[bytes, ColumnPool] | None = None
+    """Digest of the question of services that compete for a stock, and its columns."""
+
+    def begun(self, question: MixQuestion) -> SearchState:
+        """State of the search for a question of one need: the kept one, or a new one that starts from its mixes.
+
+        The kept bound holds for the same stock alone.
+        """
+        (need,) = question.needs
+        kept = self.kept.get(need.service)
+        if kept is None or kept.need != _need_digest(question, need):
+            return begun(question)
+        if kept.stock == _stock_digest(question):
+            return kept.state
+        return begun(question, kept.state.candidates[0] if kept.state.candidates else None)
+
+    def keep(self, questions: Sequence[MixQuestion], found: Sequence[SearchState | Reason]) -> None:
+        """Remembers these searches, and no others. A question without a solution is asked anew."""
+        self.kept = {
+            question.needs[0].service: Kept(_need_digest(question, question.needs[0]), _stock_digest(question), state)
+            for question, state in zip(questions, found, strict=True)
+            if isinstance(state, SearchState)
+        }
+
+    def pool(self, question: MixQuestion) -> ColumnPool | None:
+        """The columns kept for a question of several needs; None where it is another one."""
+        if self.shared is None or self.shared[0] != _digest(question):
+            return None
+        pool = self.shared[1]
+        pool.question = question  # the running instances may have changed
+        return pool
+
+    def keep_pool(self, pool: ColumnPool) -> None:
+        self.shared = _digest(pool.question), pool
+
+
+def _digest(question: MixQuestion) -> bytes:
+    return b"".join((*(_need_digest(question, need) for need in question.needs), _stock_digest(question)))
+
+
+def _need_digest(question: MixQuestion, need: Need) -> bytes:
+    """Digest of everything but the stock that a search depends on."""
+    running = sorted((need.running or {}).items()) if question.change_price_per_hour and need.running else None
+    plain = (
+        need.service,
+        need.slo,
+        need.cells,
+        need.slice_factor,
+        need.headroom_share,
+        need.priority,
+        running,
+        question.change_price_per_hour,
+        question.per_instance,
+        [(o.instance_type, o.price_per_hour, o.cpu_milli, o.memory_bytes, o.places) for o in need.offers],
+    )
+    found = blake2b(repr(plain).encode(), digest_size=16)
+    for column in (need.rate_per_s, *(each for o in need.offers for each in (o.load, o.variance))):
+        found.update(column.tobytes())
+    return found.digest()
+
+
+def _stock_digest(question: MixQuestion) -> bytes:
+    return blake2b(repr(sorted(question.stock.items())).encode(), digest_size=16).digest()

@@ -1,0 +1,87 @@
+"""Searches that go on from plan to plan, where the same question is asked again."""
+
+from dataclasses import replace
+
+from benchmarks.mix_exact import observed
+from benchmarks.operator.many_services import GPUS_PER_NODE, definitions, fleet, services
+from cluster.clock import Clock
+from cluster.plans import Plan
+from cluster.snapshot import Snapshot
+from placement.budget import Budget
+from placement.mix.optimizer import work_of
+from placement.mix.planner import MixSettings, plan_mix
+from placement.mix.search_memory import SearchMemory
+
+SETTINGS = MixSettings(explain=False)
+STOPPED: Clock = lambda: 0.0  # noqa: E731 - no plan here ends by time
+
+
+def cluster(load: float, count: int = 4) -> Snapshot:
+    """Ten nodes of each GPU type. load: fraction of the fleet's dollars that the services need."""
+    nodes = 50
+    return observed([*fleet(nodes), *definitions(), *services(count, nodes * GPUS_PER_NODE, 42, load)])
+
+
+def planned(snapshot: Snapshot, memory: SearchMemory, within_s: float = 0.2) -> tuple[Plan, float]:
+    """The plan, and the work that it took."""
+    budget = Budget(work_of(within_s), STOPPED)
+    before = budget.work
+    return plan_mix(snapshot, budget, SETTINGS, memory), before - budget.work
+
+
+def gap(plan: Plan) -> float:
+    return plan.certificates["mix"].gap
+
+
+def test_plans_of_the_same_question_close_the_gap_and_then_cost_no_work() -> None:
+    snapshot, memory = cluster(load=0.2, count=10), SearchMemory()
+
+    plans = [planned(snapshot, memory, within_s=2.0) for _ in range(4)]
+
+    gaps = [gap(plan) for plan, _ in plans]
+    assert gaps[0] > SETTINGS.gap, "the first plan's work must not suffice, or this test shows nothing"
+    assert gaps == sorted(gaps, reverse=True)
+    assert gaps[-1] <= SETTINGS.gap
+    assert plans[-1][1] == 0.0
+
+
+def test_without_memory_every_plan_stops_at_the_same_gap() -> None:
+    snapshot = cluster(load=0.2)
+
+    assert gap(planned(snapshot, SearchMemory())[0]) == gap(planned(snapshot, SearchMemory())[0]) > SETTINGS.gap
+
+
+def test_another_demand_is_another_question() -> None:
+    snapshot, memory = cluster(load=0.2, count=1), SearchMemory()
+    planned(snapshot, memory, within_s=5.0)
+    (service,) = snapshot.services
+    assert service.demand is not None
+    more = replace(service, demand=replace(service.demand, rate_per_s=1.5 * service.demand.rate_per_s))
+
+    again, _ = planned(replace(snapshot, services=(more,)), memory, within_s=5.0)
+
+    fresh, _ = planned(replace(snapshot, services=(more,)), SearchMemory(), within_s=5.0)
+    assert again.services[0].cost_per_hour == fresh.services[0].cost_per_hour
+
+
+def test_a_bound_that_held_for_another_stock_is_not_used() -> None:
+    """With less stock every mix is dearer; with more it may be cheaper than what was proven before."""
+    small, memory = cluster(load=0.6, count=2), SearchMemory()
+    planned(small, memory, within_s=5.0)
+    large = cluster(load=0.6, count=2)
+    large = replace(large, nodes=observed([*fleet(200), *definitions()]).nodes)
+
+    plan, _ = planned(large, memory, within_s=5.0)
+
+    fresh, _ = planned(large, SearchMemory(), within_s=5.0)
+    certificate = plan.certificates["mix"]
+    assert certificate.bound <= fresh.certificates["mix"].objective + 1e-6
+
+
+def test_services_that_compete_for_a_stock_go_on_with_their_columns() -> None:
+    snapshot, memory = cluster(load=0.6, count=6), SearchMemory()
+
+    gaps = [gap(planned(snapshot, memory, within_s=0.5)[0]) for _ in range(8)]
+
+    assert memory.shared is not None, "they must compete, or this test shows nothing"
+    assert gaps[-1] < gaps[0]
