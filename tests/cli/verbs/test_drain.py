@@ -82,10 +82,16 @@ def test_only_the_pod_that_was_seen_is_evicted_not_another_of_its_name(grace_s: 
     assert write.body["deleteOptions"] == options
 
 
+async def never(_: float) -> None:
+    raise AssertionError("nothing is left to wait for")
+
+
 def test_a_pod_that_was_replaced_meanwhile_is_gone_and_its_successor_stays() -> None:
     made = connection(pod("p"))
     made.objects["/api/v1/namespaces/ns/pods/p"]["metadata"]["uid"] = "uid-of-the-next"
     made.answer = lambda _: Refusal(409, "Conflict", "the UID in the precondition does not match")
 
-    assert asyncio.run(evict_all(made, [NodePod("ns", "p", "uid-p", "leaves", "")], lambda *_: None))  # type: ignore[arg-type]
+    seen = NodePod("ns", "p", "uid-p", "leaves", "")
+
+    assert asyncio.run(evict_all(made, [seen], lambda *_: None, pause=never))  # type: ignore[arg-type]
     assert len(made.sent) == 1
