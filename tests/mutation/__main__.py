@@ -27,11 +27,13 @@ LEAST_KILLED = 0.95
 TIMEOUT_S = 300.0
 """A mutation whose tests do not end within this time counts as killed; the slowest sound run takes a tenth of it."""
 PYTEST = (
-    *("-x", "-q", "--no-header", "--tb=line", "-p", "no:cacheprovider"),
+    *("-x", "-q", "--no-header", "--tb=line", "-p", "no:cacheprovider", "-p", "no:unraisableexception"),
     *("-p", "tests.without_ray", "-p", "_hypothesis_pytestplugin", "--hypothesis-profile=mutation"),
 )
+"""Without the check of what a failed test left open: it ends pytest before it says that the test failed."""
 NO_OTHER_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 """Short runs start faster without them."""
+WORDS = ("killed", "survived", "not run", "error")
 FAILED, NOTHING_RUN = 1, 5
 """Exit statuses of pytest."""
 
@@ -40,8 +42,10 @@ FAILED, NOTHING_RUN = 1, 5
 class Verdict:
     mutation: Mutation
     word: str
-    """`killed`, `survived`, or `not run` when no test runs the line."""
+    """`killed`; `survived`; `not run` when no test runs the line; `error` when pytest itself failed."""
     seconds: float
+    printed: str = ""
+    """End of what pytest printed, where it failed itself."""
 
 
 class Trees:
@@ -55,7 +59,8 @@ class Trees:
     def judge(self, mutation: Mutation) -> Verdict:
         tree, began_s = self._free.get(), time.monotonic()
         try:
-            return Verdict(mutation, _judged(tree, mutation), time.monotonic() - began_s)
+            word, printed = _judged(tree, mutation)
+            return Verdict(mutation, word, time.monotonic() - began_s, printed)
         finally:
             self._free.put(tree)
 
@@ -83,17 +88,15 @@ def _copy(tree: Path) -> Path:
     return tree
 
 
-def _judged(tree: Path, mutation: Mutation) -> str:
+def _judged(tree: Path, mutation: Mutation) -> tuple[str, str]:
     file = tree / mutation.file
     source = file.read_text(encoding="utf-8")
     try:
         _write(file, mutated(mutation, source))
         status, words = _pytest(tree, mutation.tests)
         if status in (0, NOTHING_RUN):
-            return "survived" if _is_reached(tree, mutation, source) else "not run"
-        if status not in (FAILED, None):
-            raise RuntimeError(f"{mutation.file}: {mutation.rule}: pytest ended with {status}: {words}")
-        return "killed"
+            return ("survived" if _is_reached(tree, mutation, source) else "not run"), ""
+        return ("killed", "") if status in (FAILED, None) else ("error", f"pytest ended with {status}: {words}")
     finally:
         _write(file, source)
 
@@ -152,12 +155,12 @@ def _print(verdicts: Sequence[Verdict], seconds: float) -> int:
     words = [verdict.word for verdict in verdicts]
     for verdict in verdicts:
         if verdict.word != "killed":
-            print(_row(verdict))  # noqa: T201
+            print(_row(verdict), verdict.printed)  # noqa: T201
     folders = sorted({_folder(verdict) for verdict in verdicts})
-    print(f"\n{'FOLDER':12} {'KILLED':>8} {'SURVIVED':>8} {'NOT RUN':>8}")  # noqa: T201
+    print(f"\n{'FOLDER':12} {'KILLED':>8} {'SURVIVED':>8} {'NOT RUN':>8} {'ERROR':>8}")  # noqa: T201
     for folder in (*folders, "all"):
         mine = [verdict.word for verdict in verdicts if folder in ("all", _folder(verdict))]
-        print(f"{folder:12} " + " ".join(f"{mine.count(word):8}" for word in ("killed", "survived", "not run")))  # noqa: T201
+        print(f"{folder:12} " + " ".join(f"{mine.count(word):8}" for word in WORDS))  # noqa: T201
     killed = words.count("killed") / len(words) if words else 0.0
     print(f"{killed:.1%} killed in {seconds:.0f} s; at least {LEAST_KILLED:.0%} must be")  # noqa: T201
     return int(killed < LEAST_KILLED)
