@@ -41,7 +41,7 @@ test: $(READY) ## Run all tests (those that need public data or the control plan
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/controlplane
 
 .PHONY: mutation
-mutation: $(READY) ## Break every rule of the safety code alone: the fast tests must notice 95 % (4 minutes)
+mutation: $(READY) ## Break every rule of the safety code alone: the fast tests must notice 95 % (2 minutes)
 	$(BIN)/python -m tests.mutation --jobs $(JOBS)
 
 .PHONY: controlplane
