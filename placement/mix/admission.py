@@ -8,13 +8,28 @@ joint model has the last word where columns do not suffice: it proves that a ser
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from cluster.plans import Reason
 from placement.budget import Budget
-from placement.mix.columns import Chosen, ColumnPool, Prices, choose, column_prices, fill, generate, resolve, start
-from placement.mix.heuristics import best_single_type, greedy_mix, stock_after
+from placement.mix.columns import (
+    Chosen,
+    Column,
+    ColumnPool,
+    Prices,
+    choose,
+    column_prices,
+    fill,
+    first_fit,
+    generate,
+    resolve,
+    start,
+)
+from placement.mix.feasibility import is_feasible
+from placement.mix.heuristics import best_single_type, greedy_mix, running_mix, stock_after
 from placement.mix.optimizer import answer_mix
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need
-from placement.mix.search import Terms, certain_shortage
+from placement.mix.search import Terms, certain_shortage, mixes_on
 from placement.mix.search_memory import SearchMemory
 
 Ask = Callable[[Sequence[Need]], MixQuestion]
@@ -32,6 +47,8 @@ ROOT_FACTOR = 15
 five types take 20 to 60 times as much for 50 nodes; it is not begun where the work does not suffice."""
 JOINT_SHARE = 0.5
 """Fraction of the work for the joint model where it is small: it is exact, and fast for a few services."""
+RUNNING_NODES = 20
+"""Nodes of the tree search for requests on the running instances, where a greedy deal of them does not do. Chosen."""
 TOGETHER = 3
 """Services that are solved together to make room for one of them. Chosen: few are solved fast."""
 TOGETHER_NODES = 20
@@ -84,14 +101,18 @@ def answer_shared(
     known: mixes of some needs, by service.
     """
     question = ask(needs)
-    pool = memory.pool(question) or _pool_of(question, known)
-    memory.keep_pool(pool)
+    pool = memory.pool(question)
+    if pool is None:
+        pool = _pool_of(question, known)
+        _keep_running(pool, budget, terms)
+        memory.seed(pool)
+        memory.keep_pool(pool)
     if not pool.is_begun:
         before, pool.is_begun = budget.work, True
         pool.prices = start(pool, budget, terms)
         pool.root_work = ROOT_FACTOR * (before - budget.work)
     prices, root_work = pool.prices, pool.root_work
-    if prices is not None and root_work <= JOINT_SHARE * budget.work:
+    if prices is not None and root_work <= budget.work:
         answer = answer_mix(pool.question, budget.part(JOINT_SHARE), gap=terms.gap)
         if isinstance(answer, MixAnswer):
             if not answer.certificate.cut_short:
@@ -126,9 +147,27 @@ def _pool_of(question: MixQuestion, known: Mapping[str, Sequence[Mix]]) -> Colum
     return pool
 
 
+def _keep_running(pool: ColumnPool, budget: Budget, terms: Terms) -> None:
+    """Adds the running instances of every need, so that a plan without time for more stops none of them."""
+    chosen: list[Column | None] = []
+    for k, need in enumerate(pool.question.needs):
+        mix = running_mix(need)
+        if mix is None and need.running:
+            counts = np.array([need.running_count(offer) for offer in need.offers], dtype=np.int64)
+            solved = mixes_on(pool.alone(k), (counts,), RUNNING_NODES, budget, terms)
+            mix = None if solved is None else solved[0]
+        chosen.append(None if mix is None else pool.column(k, mix))
+    mixes = tuple(column.mix for column in chosen if column is not None)
+    if len(mixes) == len(chosen) and is_feasible(pool.question, mixes):
+        pool.chosen = tuple(chosen)
+
+
 def _with_columns(pool: ColumnPool, prices: Prices | None, budget: Budget, terms: Terms) -> _Admission:
     """Choice from columns that are generated round by round, until the gap is closed or no round finds another."""
-    best = _filled(_Admission(pool, choose(pool, budget, terms)), budget, terms)
+    best = _Admission(pool, first_fit(pool))
+    if pool.chosen:
+        best = _better(best, _Admission(pool, pool.chosen))
+    best = _filled(_better(best, _Admission(pool, choose(pool, budget, terms))), budget, terms)
     for _ in range(MOST_ROUNDS):
         if _is_good(best, terms) or not budget.allows_more():
             break
@@ -146,6 +185,7 @@ def _with_columns(pool: ColumnPool, prices: Prices | None, budget: Budget, terms
             added += 1
         if not added:
             break
+    pool.chosen = best.chosen
     return best
 
 
@@ -221,12 +261,7 @@ def _with_mixes(admission: _Admission, found: Mapping[int, Mix], budget: Budget,
 def _kept(pool: ColumnPool, found: Mapping[int, Mix]) -> _Admission:
     """Choice of exactly these mixes."""
 
-    def column(k: int) -> int | None:
-        counts = found[k].instances.tolist() if k in found else None
-        return next((j for j, each in enumerate(pool.columns[k]) if each.mix.instances.tolist() == counts), None)
-
-    at = [column(k) for k in range(len(pool.columns))]
-    return _Admission(pool, tuple(None if j is None else pool.columns[k][j] for k, j in enumerate(at)))
+    return _Admission(pool, tuple(pool.known(k, found[k]) if k in found else None for k in range(len(pool.columns))))
 
 
 def _answered(

@@ -72,6 +72,8 @@ class ColumnPool:
     """Prices of the present round; None before the first."""
     least: list[float] = field(default_factory=list)
     """Bounds of the needs that the present round has priced; the limit of work may end it in between."""
+    chosen: "Chosen" = ()
+    """The best choice so far; empty before the first."""
     is_begun: bool = False
     """Whether the relaxation was tried; where it takes more than a plan's work, the prices are those of columns."""
     root_work: float = 0.0
@@ -88,13 +90,22 @@ class ColumnPool:
     def add(self, k: int, mix: Mix) -> bool:
         """Adds a mix of need k, unless it is known or infeasible. Returns whether it was added."""
         alone = self.alone(k)
-        counts = mix.instances.tolist()
-        if any(column.mix.instances.tolist() == counts for column in self.columns[k]):
+        if self.known(k, mix) is not None:
             return False
         if not is_feasible(alone, (mix,)):
             return False
         self.columns[k].append(Column(mix, objective_of(alone, (mix,))))
         return True
+
+    def known(self, k: int, mix: Mix) -> Column | None:
+        """The column of need k with the same instances; None where there is none."""
+        counts = mix.instances.tolist()
+        return next((column for column in self.columns[k] if column.mix.instances.tolist() == counts), None)
+
+    def column(self, k: int, mix: Mix) -> Column | None:
+        """The column of a mix, which is added where it is new; None for one that is infeasible."""
+        self.add(k, mix)
+        return self.known(k, mix)
 
     def alone(self, k: int) -> MixQuestion:
         return replace(self.question, needs=(self.question.needs[k],))
@@ -288,6 +299,19 @@ def choose(pool: ColumnPool, budget: Budget, terms: Terms) -> Chosen:
     if _spent(master.problem, budget, terms, most_nodes=CHOOSING_NODES).has_answer:
         best = _chosen(pool, master)
     return best
+
+
+def first_fit(pool: ColumnPool) -> Chosen:
+    """The cheapest column of each need that the stock still holds, by rank: what there is where no solver has time."""
+    left: Mapping[str, Stock] = pool.question.stock
+    chosen: list[Column | None] = [None] * len(pool.columns)
+    for k in pool.order:
+        alone = replace(pool.alone(k), stock=left)
+        cheapest_first = sorted(pool.columns[k], key=lambda column: column.objective)
+        chosen[k] = next((column for column in cheapest_first if is_feasible(alone, (column.mix,))), None)
+        if (taken := chosen[k]) is not None:
+            left = stock_after(left, pool.question.needs[k], taken.mix)
+    return tuple(chosen)
 
 
 def _chosen(pool: ColumnPool, master: _Master) -> Chosen:

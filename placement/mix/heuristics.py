@@ -5,6 +5,7 @@ They exist from the first moment, so a deadline never leaves a service without a
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -85,6 +86,18 @@ def greedy_mix(need: Need, stock: Mapping[str, Stock]) -> Mix | None:
             return None
     instances = instances_for(need, share)
     return Mix(instances, share) if in_stock(need, instances, stock) else None
+
+
+def running_mix(need: Need) -> Mix | None:
+    """Mix on the instances that run now, if they serve the need with each bucket on the cheapest type in turn."""
+    if not need.running:
+        return None
+    names = [f"running {offer.instance_type}" for offer in need.offers]
+    offers = tuple(replace(offer, places=(name,)) for name, offer in zip(names, need.offers, strict=True))
+    counts = [need.running_count(offer) for offer in need.offers]
+    stock = {n: Stock(c * offer.gpus) for n, c, offer in zip(names, counts, need.offers, strict=True)}
+    found = greedy_mix(replace(need, offers=offers), stock)
+    return None if found is None else Mix(np.array(counts, dtype=np.int64), found.share)
 
 
 def whole_slices(need: Need, mix: Mix) -> Mix:

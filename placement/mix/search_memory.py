@@ -10,6 +10,7 @@ from hashlib import blake2b
 
 from cluster.plans import Reason
 from placement.mix.columns import ColumnPool
+from placement.mix.feasibility import is_feasible
 from placement.mix.problem import MixQuestion, Need
 from placement.mix.search import SearchState, begun
 
@@ -31,8 +32,8 @@ class SearchMemory:
 
     kept: dict[str, Kept] = field(default_factory=dict)
     """By service."""
-    shared: tuple[bytes, ColumnPool] | None = None
-    """Digest of the question of services that compete for a stock, and its columns."""
+    shared: tuple[bytes, bytes, ColumnPool] | None = None
+    """Digests of the needs that compete for a stock, and of that stock, and their columns."""
 
     def begun(self, question: MixQuestion) -> SearchState:
         """State of the search for a question of one need: the kept one, or a new one that starts from its mixes.
@@ -57,18 +58,30 @@ class SearchMemory:
 
     def pool(self, question: MixQuestion) -> ColumnPool | None:
         """The columns kept for a question of several needs; None where it is another one."""
-        if self.shared is None or self.shared[0] != _digest(question):
+        if self.shared is None or self.shared[:2] != (_needs_digest(question), _stock_digest(question)):
             return None
-        pool = self.shared[1]
+        pool = self.shared[2]
         pool.question = question  # the running instances may have changed
         return pool
 
+    def seed(self, pool: ColumnPool) -> None:
+        """Adds the columns kept for the same needs and another stock, and their choice if this stock holds it."""
+        if self.shared is None or self.shared[0] != _needs_digest(pool.question):
+            return
+        old = self.shared[2]
+        for k, columns in enumerate(old.columns):
+            for column in columns:
+                pool.add(k, column.mix)
+        mixes = tuple(column.mix for column in old.chosen if column is not None)
+        if len(mixes) == len(pool.columns) and is_feasible(pool.question, mixes):
+            pool.chosen = old.chosen
+
     def keep_pool(self, pool: ColumnPool) -> None:
-        self.shared = _digest(pool.question), pool
+        self.shared = _needs_digest(pool.question), _stock_digest(pool.question), pool
 
 
-def _digest(question: MixQuestion) -> bytes:
-    return b"".join((*(_need_digest(question, need) for need in question.needs), _stock_digest(question)))
+def _needs_digest(question: MixQuestion) -> bytes:
+    return b"".join(_need_digest(question, need) for need in question.needs)
 
 
 def _need_digest(question: MixQuestion, need: Need) -> bytes:
