@@ -127,7 +127,34 @@ def answer_shared(
             refusals[pool.question.needs[k].service] = found
         else:
             admission = _with_mixes(admission, found, budget, terms)
-    return _answered(ask, admission, refusals, root_work, budget, terms)
+    if not admission.served:
+        return [], refusals
+    answered = _answered(ask, admission, root_work, budget, terms)
+    if not isinstance(answered, Reason):
+        return [answered], refusals
+    if refusals:  # their running instances stay after all, and had counted as free
+        return _one_by_one(ask, [pool.question.needs[k] for k in pool.order], budget, terms)
+    return [], {need.service: answered for need in pool.question.needs}
+
+
+def _one_by_one(
+    ask: Ask, needs: Sequence[Need], budget: Budget, terms: Terms
+) -> tuple[list[Answered], dict[str, Reason]]:
+    """Mixes of as many needs as fit, each asked beside those admitted before it, on the stock of these alone.
+
+    needs: in the order of admission.
+    """
+    admitted: list[Need] = []
+    answered: list[Answered] = []
+    refusals: dict[str, Reason] = {}
+    for need in needs:
+        question = ask([*admitted, need])
+        answer = certain_shortage(question, budget) or answer_mix(question, budget.part(ONE_MORE_SHARE), gap=terms.gap)
+        if isinstance(answer, Reason):
+            refusals[need.service] = answer
+        else:
+            admitted, answered = [*admitted, need], [(question, answer)]
+    return answered, refusals
 
 
 def _pool_of(question: MixQuestion, known: Mapping[str, Sequence[Mix]]) -> ColumnPool:
@@ -264,17 +291,11 @@ def _kept(pool: ColumnPool, found: Mapping[int, Mix]) -> _Admission:
     return _Admission(pool, tuple(pool.known(k, found[k]) if k in found else None for k in range(len(pool.columns))))
 
 
-def _answered(
-    ask: Ask, admission: _Admission, refusals: dict[str, Reason], root_work: float, budget: Budget, terms: Terms
-) -> tuple[list[Answered], dict[str, Reason]]:
+def _answered(ask: Ask, admission: _Admission, root_work: float, budget: Budget, terms: Terms) -> Answered | Reason:
     """Final mixes of the admitted needs, by the joint model, from those that are chosen."""
     pool, served = admission.pool, admission.served
-    if not served:
-        return [], refusals
     question = ask([pool.question.needs[k] for k in served])
     mixes = tuple(column.mix for column in admission.chosen if column is not None)
     enough = budget if root_work <= budget.work else Budget(0.0, budget.clock, budget.over_at_s)
     answer = answer_mix(question, enough, gap=terms.gap, known=mixes, bound=pool.bound(served))
-    if isinstance(answer, Reason):
-        return [], refusals | {need.service: answer for need in question.needs}
-    return [(question, answer)], refusals
+    return answer if isinstance(answer, Reason) else (question, answer)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from benchmarks.mix_exact import observed
+from benchmarks.mix_exact import compare, observed
+from benchmarks.mix_instances import Switches
 from benchmarks.mix_services import tight_manifests
 from placement.budget import Budget
 from placement.mix.optimizer import work_of
@@ -24,3 +25,13 @@ def test_the_work_of_a_tight_stock_stays_near_its_budget() -> None:
 
     # A step that began within the budget may end beyond it; the longest is the relaxation of the joint model.
     assert budget.work > -0.5 * work_of(2)
+
+
+@pytest.mark.parametrize("seed", [159, 391])
+def test_what_refused_services_run_is_not_sold_to_others_and_costs_them_nothing(seed: int) -> None:
+    """Their instances stay. Counted as free, they let a service be admitted that no free node holds; then all were
+    refused, also one that fits (the exact model serves one of four)."""
+    found = compare(seed, Switches(selectors=True, resources=True, widths=True, spot_nodes=True))
+
+    assert found.disagreements == ()
+    assert found.served == 1
