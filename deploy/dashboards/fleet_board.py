@@ -115,7 +115,7 @@ FLEET = Board(
                     (Query(fleet("tonnage_batch_cost_gap_ratio", "rung"), "{{rung}}"),),
                 ),
                 Panel(
-                    "Pods that the last batch left out",
+                    "Pods left out of the last batch",
                     "Short: resources are short beside the other pods. Impossible: no plan could start them beside "
                     "what runs; they are no part of the cost.",
                     COUNT,
