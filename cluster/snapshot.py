@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from cluster.arrays import IntArray
+from cluster.autoscaling import Scaler
 from cluster.demand import ThroughputProfile
 from cluster.errors import ActionError
 from cluster.hardware import WHOLE_GPU_MILLI, GpuType
@@ -52,6 +53,8 @@ class Snapshot:
     """Instant at which a pod's gate was removed, for pods that kube-scheduler has not bound yet; likewise."""
     idle_claims: tuple[IdleClaim, ...] = ()
     """Claims whose devices are unused, because their pods have no node."""
+    scalers: tuple[Scaler, ...] = ()
+    """State of each ScalingPolicy."""
     left_out: tuple[LeftOut, ...] = ()
     """Pending pods that are not in `pods` because they cannot be planned, with the reasons."""
 

@@ -1,0 +1,127 @@
+"""Scalers: what is known of each workload that is scaled by its load, as the autoscaler's decision reads it."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from cluster.forecast import Forecast
+
+ScalingMode = Literal["Off", "Recommend", "ScaleUpOnly", "Auto"]
+"""Off: nothing is computed. Recommend: the decision is reported, and nothing is changed. ScaleUpOnly: replicas are
+added, never removed. Auto: both."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleTarget:
+    """Object that is scaled: a ModelService, or any object with a scale subresource."""
+
+    api_version: str
+    kind: str
+    name: str
+    """`namespace/name`."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingStep:
+    """Largest change in a period, with the meaning of autoscaling/v2 HPAScalingPolicy."""
+
+    kind: Literal["Pods", "Percent"]
+    value: float
+    period_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingRules:
+    """Limits on changes in one direction, with the meaning of autoscaling/v2 HPAScalingRules."""
+
+    stabilization_s: float = 0.0
+    """Seconds over which the most cautious recommendation counts: the highest for scaling down, the lowest for up."""
+    select: Literal["Max", "Min", "Disabled"] = "Max"
+    """Which of the steps' limits counts; Disabled: no change in this direction."""
+    steps: tuple[ScalingStep, ...] = ()
+    """Empty: no limit."""
+    tolerance: float = 0.0
+    """Smallest relative change that is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Behavior:
+    """Limits on changes of the replicas."""
+
+    up: ScalingRules = field(default_factory=ScalingRules)
+    down: ScalingRules = field(default_factory=ScalingRules)
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingObjective:
+    """Costs that the decision weighs against each other."""
+
+    price_per_hour: float = 1.0
+    """Price of one replica and hour, dollars."""
+    miss_cost: float = 99.0
+    """Cost of load that is not served, as a multiple of the price of the capacity that would have served it."""
+    switch_s: float = 0.0
+    """Cost of starting or stopping one replica, in seconds of its price (loading weights, draining streams)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeadTime:
+    """Distribution of the time from ordering a replica to its readiness, as points of equal probability."""
+
+    points_s: tuple[float, ...] = (120.0,)
+    """Rising, seconds; at least one."""
+    samples: int = 0
+    """Number of observed starts that it was learned from; 0: it is an assumption."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Replicas of a target."""
+
+    wanted: int
+    """Number that its spec asks for now."""
+    ready: int
+    """Number that serves now."""
+    ordered_at_s: tuple[float, ...] = ()
+    """Instant of the order of each replica that is wanted and not ready yet, rising; seconds since the epoch. Pending
+    capacity counts once: these are part of `wanted`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scaler:
+    """State of one ScalingPolicy at the instant of a snapshot. Load and capacity have one unit of the policy's own."""
+
+    name: str
+    """`namespace/name` of the ScalingPolicy."""
+    target: ScaleTarget
+    mode: ScalingMode
+    replicas: Replicas | None
+    """None: the target was not observed, and nothing is decided."""
+    min_replicas: int
+    max_replicas: int
+    """Both after schedules."""
+    replica_load: float
+    """Load that one replica serves within the SLO."""
+    objective: ScalingObjective
+    behavior: Behavior
+    load: float | None
+    """Offered load at `observed_at_s`; None: never observed. Missing is not zero."""
+    observed_at_s: float
+    """Instant of the last sample, seconds since the epoch."""
+    max_age_s: float
+    """Age from which the last sample is stale: then nothing is scaled down."""
+    forecast: Forecast | None
+    """Predictive distribution of the load; None: too little history, so only the present load decides."""
+    lead_time: LeadTime
+    recommended: tuple[tuple[float, int], ...] = ()
+    """Earlier recommendations, as (instant, replicas), oldest first, as far back as the longest stabilization."""
+    changes: tuple[tuple[float, int], ...] = ()
+    """Earlier changes, as (instant, change of replicas), oldest first, as far back as the longest period of a step."""
+    capacity_limit: int | None = None
+    """Most replicas that the hardware allows now; None: no such limit is known."""
+    capacity_limited_by: str = ""
+    """What sets `capacity_limit`: `power`, `health`, `stock`, `quota`."""
+    conflict: str = ""
+    """Other autoscaler that owns the target, as `Kind/namespace/name`; empty: none. Then nothing is changed."""

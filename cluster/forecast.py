@@ -1,0 +1,79 @@
+"""Forecast: the predictive distribution of a non-negative quantity, such as offered load, at several leads."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster.arrays import FloatArray
+
+TAIL_FACTOR = 3.0
+"""Largest value that a forecast holds for possible, as a multiple of its highest quantile. One week of samples says
+nothing about levels beyond 0.995, so the tail is that of an exponential distribution, cut off here."""
+_BODY = 64
+_TAIL = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forecast:
+    """Quantiles of a quantity by lead; between levels the quantile function is linear.
+
+    Below the first level it falls linearly to half of the first quantile; above the last one the tail is exponential,
+    as steep as between the last two levels.
+    """
+
+    made_at_s: float
+    """Instant of the last sample that it was made from, seconds since the epoch."""
+    leads_s: FloatArray
+    """Shape (leads,), seconds after `made_at_s`, rising."""
+    levels: FloatArray
+    """Shape (levels,), probabilities, strictly rising, inside (0, 1); at least two."""
+    quantiles: FloatArray
+    """Shape (leads, levels), in the quantity's unit, never negative, non-decreasing along the levels."""
+    model: str = ""
+    """Name of the model that made it."""
+
+    def at(self, lead_s: float) -> FloatArray:
+        """Quantiles at a lead, shape (levels,); linear between two leads, constant before the first and after the
+        last."""
+        leads = self.leads_s
+        if len(leads) == 1:
+            return np.asarray(self.quantiles[0])
+        later = int(np.clip(np.searchsorted(leads, lead_s), 1, len(leads) - 1))
+        before, after = leads[later - 1], leads[later]
+        weight = float(np.clip((lead_s - before) / (after - before), 0.0, 1.0))
+        return np.asarray((1 - weight) * self.quantiles[later - 1] + weight * self.quantiles[later])
+
+    def quantile(self, level: float, lead_s: float) -> float:
+        """Value that the quantity does not exceed at this lead with probability `level`."""
+        return float(_inverse(np.array([level]), self.levels, self.at(lead_s))[0])
+
+    def points(self, lead_s: float) -> tuple[FloatArray, FloatArray]:
+        """The distribution at a lead as values and their probabilities, each of shape (points,), values rising.
+
+        Expectations are sums over them; they are dense in the upper tail, where shortfalls are decided.
+        """
+        return _inverse(_PROBABILITIES, self.levels, self.at(lead_s)), _WEIGHTS
+
+    def expected_excess(self, capacity: FloatArray, lead_s: float) -> FloatArray:
+        """E[(X - capacity)+] for each capacity, shape as `capacity`, in the quantity's unit."""
+        values, weights = self.points(lead_s)
+        return np.asarray(np.maximum(values - np.asarray(capacity)[..., None], 0.0) @ weights)
+
+
+def _grid() -> tuple[FloatArray, FloatArray]:
+    """Midpoints and weights of a partition of (0, 1): even up to 0.9, then in geometric steps towards 1."""
+    edges = np.concatenate([np.linspace(0.0, 0.9, _BODY + 1), 1 - 0.1 * 0.7 ** np.arange(1, _TAIL + 1), [1.0]])
+    return (edges[:-1] + edges[1:]) / 2, np.diff(edges)
+
+
+_PROBABILITIES, _WEIGHTS = _grid()
+
+
+def _inverse(wanted: FloatArray, levels: FloatArray, quantiles: FloatArray) -> FloatArray:
+    """Quantile function at the wanted probabilities, from its values at the levels."""
+    low, high = quantiles[0], quantiles[-1]
+    inside = np.interp(wanted, np.concatenate([[0.0], levels]), np.concatenate([[low / 2], quantiles]))
+    # Exponential tail: from level a to level b its quantile grows by scale × ln((1 - a) / (1 - b)).
+    scale = (high - quantiles[-2]) / np.log((1 - levels[-2]) / (1 - levels[-1]))
+    beyond = high + scale * np.log((1 - levels[-1]) / np.maximum(1 - wanted, 1e-9))
+    return np.asarray(np.where(wanted > levels[-1], np.minimum(beyond, TAIL_FACTOR * high), inside))
