@@ -1,0 +1,1 @@
+"""Replay of autoscaling: load traces against scaling policies."""
