@@ -123,5 +123,9 @@ class Scaler:
     """Most replicas that the hardware allows now; None: no such limit is known."""
     capacity_limited_by: str = ""
     """What sets `capacity_limit`: `power`, `health`, `stock`, `quota`."""
+    scheduled: str = ""
+    """Name of the schedule that sets the bounds now; empty: they are the policy's own."""
+    reactive_target: float = 0.7
+    """Fraction of a replica's load that is aimed at where there is no forecast and the present load alone decides."""
     conflict: str = ""
     """Other autoscaler that owns the target, as `Kind/namespace/name`; empty: none. Then nothing is changed."""

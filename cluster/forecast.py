@@ -35,24 +35,33 @@ class Forecast:
     def at(self, lead_s: float) -> FloatArray:
         """Quantiles at a lead, shape (levels,); linear between two leads, constant before the first and after the
         last."""
+        return np.asarray(self.at_leads(np.array([lead_s]))[0])
+
+    def at_leads(self, leads_s: FloatArray) -> FloatArray:
+        """Quantiles at several leads, shape (leads asked for, levels); between and outside the known ones as `at`."""
         leads = self.leads_s
         if len(leads) == 1:
-            return np.asarray(self.quantiles[0])
-        later = int(np.clip(np.searchsorted(leads, lead_s), 1, len(leads) - 1))
+            return np.repeat(self.quantiles, len(leads_s), axis=0)
+        later = np.clip(np.searchsorted(leads, leads_s), 1, len(leads) - 1)
         before, after = leads[later - 1], leads[later]
-        weight = float(np.clip((lead_s - before) / (after - before), 0.0, 1.0))
+        weight = np.clip((leads_s - before) / (after - before), 0.0, 1.0)[:, None]
         return np.asarray((1 - weight) * self.quantiles[later - 1] + weight * self.quantiles[later])
 
     def quantile(self, level: float, lead_s: float) -> float:
         """Value that the quantity does not exceed at this lead with probability `level`."""
-        return float(_inverse(np.array([level]), self.levels, self.at(lead_s))[0])
+        return float(_inverse(np.array([level]), self.levels, self.at(lead_s)[None, :])[0, 0])
 
     def points(self, lead_s: float) -> tuple[FloatArray, FloatArray]:
         """The distribution at a lead as values and their probabilities, each of shape (points,), values rising.
 
         Expectations are sums over them; they are dense in the upper tail, where shortfalls are decided.
         """
-        return _inverse(_PROBABILITIES, self.levels, self.at(lead_s)), _WEIGHTS
+        values, weights = self.points_at_leads(np.array([lead_s]))
+        return np.asarray(values[0]), weights
+
+    def points_at_leads(self, leads_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The same at several leads: values of shape (leads asked for, points), and the points' probabilities."""
+        return _inverse(_PROBABILITIES, self.levels, self.at_leads(leads_s)), _WEIGHTS
 
     def expected_excess(self, capacity: FloatArray, lead_s: float) -> FloatArray:
         """E[(X - capacity)+] for each capacity, shape as `capacity`, in the quantity's unit."""
@@ -70,10 +79,16 @@ _PROBABILITIES, _WEIGHTS = _grid()
 
 
 def _inverse(wanted: FloatArray, levels: FloatArray, quantiles: FloatArray) -> FloatArray:
-    """Quantile function at the wanted probabilities, from its values at the levels."""
-    low, high = quantiles[0], quantiles[-1]
-    inside = np.interp(wanted, np.concatenate([[0.0], levels]), np.concatenate([[low / 2], quantiles]))
+    """Quantile functions at the wanted probabilities, from their values at the levels.
+
+    quantiles: shape (leads, levels); the result has shape (leads, wanted).
+    """
+    low, high = quantiles[:, :1], quantiles[:, -1:]
+    known, values = np.concatenate([[0.0], levels]), np.concatenate([low / 2, quantiles], axis=1)
+    above = np.clip(np.searchsorted(known, wanted), 1, len(known) - 1)
+    weight = np.minimum((wanted - known[above - 1]) / (known[above] - known[above - 1]), 1.0)
+    inside = (1 - weight) * values[:, above - 1] + weight * values[:, above]
     # Exponential tail: from level a to level b its quantile grows by scale × ln((1 - a) / (1 - b)).
-    scale = (high - quantiles[-2]) / np.log((1 - levels[-2]) / (1 - levels[-1]))
+    scale = (high - quantiles[:, -2:-1]) / np.log((1 - levels[-2]) / (1 - levels[-1]))
     beyond = high + scale * np.log((1 - levels[-1]) / np.maximum(1 - wanted, 1e-9))
     return np.asarray(np.where(wanted > levels[-1], np.minimum(beyond, TAIL_FACTOR * high), inside))

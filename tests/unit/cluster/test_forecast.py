@@ -52,3 +52,12 @@ def test_a_certain_forecast_has_no_tail() -> None:
     forecast = forecast_of([0.0] * 6)
     assert forecast.quantile(0.999, 60.0) == 0.0
     assert forecast.expected_excess(np.array([0.0]), 60.0)[0] == 0.0
+
+
+def test_several_leads_at_once_are_the_leads_one_by_one() -> None:
+    forecast = forecast_of(SPREAD, [2 * each for each in SPREAD])
+    values, weights = forecast.points_at_leads(np.array([0.0, 100.0, 9999.0]))
+    for row, lead_s in enumerate((0.0, 100.0, 9999.0)):
+        one, same_weights = forecast.points(lead_s)
+        assert values[row] == pytest.approx(one)
+        assert weights == pytest.approx(same_weights)
