@@ -1,0 +1,1 @@
+"""Decision: the number of replicas of least expected cost, within the policy's limits."""

@@ -1,0 +1,113 @@
+"""Replicas of one ScalingPolicy: least expected cost first, then the limits in a fixed order."""
+
+import math
+from dataclasses import dataclass, replace
+
+from autoscaler.decision.behavior import stabilized, within_steps
+from autoscaler.decision.expected_cost import CostCurve, Weighing, cost_curve
+from autoscaler.decision.outcome import ExpectedCost, LimitedBy, ScalingDecision
+from autoscaler.decision.wording import reason_of
+from cluster.autoscaling import Replicas, Scaler
+from cluster.plans import Reason
+
+WEIGHING = Weighing()
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """Replicas on their way through the limits."""
+
+    replicas: int
+    limited_by: LimitedBy = "none"
+
+    def to(self, replicas: int, limited_by: LimitedBy) -> "_Draft":
+        """This number of replicas; the limit is named where it changed them."""
+        return self if replicas == self.replicas else _Draft(replicas, limited_by)
+
+
+def decide(scaler: Scaler, at_s: float, weighing: Weighing = WEIGHING) -> ScalingDecision | None:
+    """Decision for this policy at this instant; None where it is off, or its target was not observed."""
+    if scaler.mode == "Off" or scaler.replicas is None:
+        return None
+    stale = is_stale(scaler, at_s)
+    curve = _curve(scaler, scaler.replicas, at_s, weighing)
+    wanted = _wanted(scaler, scaler.replicas, curve, stale=stale, floor=weighing.floor)
+    draft = _within_limits(scaler, scaler.replicas.wanted, wanted, at_s)
+    decision = ScalingDecision(
+        scaler=scaler.name,
+        current=scaler.replicas.wanted,
+        replicas=draft.replicas,
+        recommended=wanted.replicas,
+        load=draft.replicas * scaler.replica_load,
+        quantile=None if curve is None else float(curve.served[min(draft.replicas, len(curve.served) - 1)]),
+        cost=None if curve is None else _cost(curve, draft.replicas),
+        limited_by=draft.limited_by,
+        forecast_used=curve is not None,
+        stale=stale,
+        reason=Reason("", ""),
+    )
+    return replace(decision, reason=reason_of(decision, scaler, at_s))
+
+
+def is_stale(scaler: Scaler, at_s: float) -> bool:
+    """Whether the load was never observed, or its last sample is too old."""
+    return scaler.load is None or at_s - scaler.observed_at_s >= scaler.max_age_s
+
+
+def _curve(scaler: Scaler, replicas: Replicas, at_s: float, weighing: Weighing) -> CostCurve | None:
+    if scaler.forecast is None:
+        return None
+    return cost_curve(scaler, scaler.forecast, replicas.wanted, at_s, weighing)
+
+
+def _wanted(scaler: Scaler, replicas: Replicas, curve: CostCurve | None, *, stale: bool, floor: bool) -> _Draft:
+    """Replicas of least expected cost, at least those that the load offered now needs, and none fewer on stale data."""
+    current = replicas.wanted
+    if curve is not None:
+        draft = _Draft(curve.cheapest)
+    else:
+        draft = _Draft(current if scaler.load is None else _needed(scaler, scaler.load, scaler.reactive_target))
+    if floor and scaler.load is not None:
+        draft = draft.to(max(draft.replicas, _needed(scaler, scaler.load, 1.0)), "load")
+    return draft.to(max(draft.replicas, current), "stale") if stale else draft
+
+
+def _needed(scaler: Scaler, load: float, target: float) -> int:
+    """Replicas that serve this load at this fraction of their capacity."""
+    return math.ceil(load / (scaler.replica_load * target) - 1e-9)
+
+
+def _within_limits(scaler: Scaler, current: int, wanted: _Draft, at_s: float) -> _Draft:
+    """The wanted replicas after every limit, in the order in which autoscaling/v2 applies them; bounds come last."""
+    if current == 0 and scaler.min_replicas > 0:
+        return _Draft(0, "disabled")
+    draft = wanted.to(stabilized(wanted.replicas, current, scaler.behavior, scaler.recommended, at_s), "stabilization")
+    draft = draft.to(within_steps(draft.replicas, current, scaler.behavior, scaler.changes, at_s), "behaviour")
+    if scaler.capacity_limit is not None:
+        held = min(draft.replicas, max(scaler.capacity_limit, current))
+        draft = draft.to(held, _CAPACITY_LIMITS.get(scaler.capacity_limited_by, "stock"))
+    draft = draft.to(min(draft.replicas, scaler.max_replicas), "schedule" if scaler.scheduled else "max")
+    draft = draft.to(max(draft.replicas, scaler.min_replicas), "schedule" if scaler.scheduled else "min")
+    if scaler.mode == "ScaleUpOnly":
+        draft = draft.to(max(draft.replicas, current), "mode")
+    if scaler.conflict and scaler.mode != "Recommend":
+        draft = draft.to(current, "conflict")
+    return draft
+
+
+_CAPACITY_LIMITS: dict[str, LimitedBy] = {"power": "power", "health": "health", "stock": "stock", "quota": "quota"}
+
+
+def _cost(curve: CostCurve, replicas: int) -> ExpectedCost:
+    """Expected cost of these replicas and of their neighbours; beyond the curve each one more costs as much."""
+    return ExpectedCost(
+        chosen=_at(curve, replicas),
+        one_fewer=_at(curve, replicas - 1) if replicas > 0 else None,
+        one_more=_at(curve, replicas + 1),
+    )
+
+
+def _at(curve: CostCurve, replicas: int) -> float:
+    last = len(curve.per_hour) - 1
+    beyond = max(0, replicas - last) * (curve.per_hour[last] - curve.per_hour[last - 1])
+    return float(curve.per_hour[min(replicas, last)] + beyond)
