@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable
 
-from controller.api import gang, gpu_type, model_profile, model_service, node, pod, power_domain
+from controller.api import gang, gpu_type, model_profile, model_service, node, pod, power_domain, scaling_policy
 from controller.api.kind import Kind
 
 KINDS = (
     gpu_type.KIND,
     model_profile.KIND,
     model_service.KIND,
+    scaling_policy.KIND,
     gang.KIND,
     power_domain.KIND,
     node.KIND,

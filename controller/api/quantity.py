@@ -91,4 +91,5 @@ def seconds(written: object) -> float:
 
 def duration(for_s: float) -> str:
     """Text of a duration: `40ms` below a second, `30s` from there on."""
-    return f"{for_s * 1000:g}ms" if for_s < 1 else f"{for_s:g}s"
+    # Without the 12 digits, a fortnight would be written with an exponent, which no duration has.
+    return f"{for_s * 1000:.12g}ms" if for_s < 1 else f"{for_s:.12g}s"

@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from controller.api.quantity import DURATION_PATTERN, duration
 from controller.api.rule import Rule
 
 Schema = dict[str, Any]
@@ -71,6 +72,8 @@ def _converted(raw: Schema, definitions: Schema, inside: tuple[str, ...]) -> Sch
             made["items"] = _converted(node["items"], definitions, inside)
         case "object":
             _convert_object(made, node, definitions, inside)
+    if "default" in made:
+        made["default"] = _as_written(made["default"], made)
     return made
 
 
@@ -114,6 +117,15 @@ def _trim_default(made: Schema) -> None:
         del made["default"]
     else:
         made["default"] = default
+
+
+def _as_written(default: Any, schema: Schema) -> Any:
+    """A default in the form of a manifest: durations as text, not as seconds."""
+    if isinstance(default, dict):
+        fields = schema.get("properties", {})
+        return {key: _as_written(value, fields.get(key, {})) for key, value in default.items()}
+    is_duration = schema.get("pattern") == DURATION_PATTERN and isinstance(default, int | float)
+    return duration(default) if is_duration else default
 
 
 def _without_empty(default: Any) -> Any:

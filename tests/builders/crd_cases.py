@@ -32,6 +32,80 @@ def _object(kind: str, spec: Object, status: Object) -> Object:
     return {"apiVersion": OURS, "kind": kind, "metadata": metadata, "spec": spec, "status": {**OBSERVED, **status}}
 
 
+def _policy(*, source: Object | None = None, objective: Object | None = None) -> Object:
+    """A full ScalingPolicy. Numbers with an order between them are as far apart as they may be, so that each bound can
+    be tried by itself."""
+    return _object(
+        "ScalingPolicy",
+        {
+            "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "minReplicas": 1,
+            "maxReplicas": 100_000,
+            "demand": {
+                "sources": [
+                    source
+                    or {
+                        "role": "load",
+                        "prometheus": {"query": "sum(rate(arrivals[1m]))", "server": "http://prometheus:9090"},
+                        "maxAge": "2m",
+                    }
+                ]
+            },
+            "capacity": {"perReplica": 12.5},
+            "leadTime": {"fixed": "3m", "assumed": "2m"},
+            "objective": {"missCost": 99, "switchSeconds": 60, **(objective or {"replicaHourPrice": 2.5})},
+            "forecast": {"model": "auto", "history": "336h"},
+            "behavior": {
+                "scaleUp": {
+                    "stabilizationWindowSeconds": 0,
+                    "selectPolicy": "Max",
+                    "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}],
+                    "tolerance": 0,
+                },
+                "scaleDown": {
+                    "stabilizationWindowSeconds": 300,
+                    "selectPolicy": "Min",
+                    "policies": [{"type": "Pods", "value": 4, "periodSeconds": 60}],
+                    "tolerance": 0.1,
+                },
+            },
+            "fallback": {"replicas": 6, "after": "10m"},
+            "concurrency": {"tune": True, "min": 1, "max": 100_000, "p95": "2s"},
+            "mode": "Auto",
+            "schedules": [
+                {
+                    "name": "office",
+                    "days": ["Mon"],
+                    "start": "08:00",
+                    "end": "18:30",
+                    "timezone": "Europe/Berlin",
+                    "minReplicas": 0,
+                    "maxReplicas": 100_000,
+                }
+            ],
+        },
+        {
+            "currentReplicas": 3,
+            "desiredReplicas": 4,
+            "recommendedReplicas": 5,
+            "load": 40.5,
+            "loadTime": "2026-03-01T12:00:00Z",
+            "replicaLoad": 12.5,
+            "forecast": {"p50": 41, "p90": 50, "p99": 60.5, "atSeconds": 180, "model": "core"},
+            "leadTime": {"p50": 170, "p95": 200, "samples": 12, "learned": [170.5]},
+            "coverage90": 0.91,
+            "coverage99": 0.99,
+            "skill": 0.12,
+            "chosenQuantile": 0.99,
+            "expectedCost": {"chosen": 12.5, "oneFewer": 14, "oneMore": 15},
+            "limitedBy": "stabilization",
+            "recommendations": [{"time": "2026-03-01T12:00:00Z", "replicas": 5}],
+            "changes": [{"time": "2026-03-01T12:00:00Z", "change": -1}],
+            "lastScaleTime": "2026-03-01T12:00:00Z",
+        },
+    )
+
+
 FULL: Mapping[str, Object] = {
     "GPUType": _object(
         "GPUType",
@@ -135,8 +209,33 @@ FULL: Mapping[str, Object] = {
             ],
         },
     ),
+    "ScalingPolicy": _policy(),
 }
 """One object of each kind with every field in it, every list with one entry."""
+
+OTHERS: Mapping[str, tuple[Object, ...]] = {
+    "ScalingPolicy": (
+        _policy(source={"role": "queue", "customMetric": {"name": "queue_length", "selector": {"model": "m"}}}),
+        _policy(source={"role": "inputTokens", "push": {}, "maxAge": "30s"}),
+        _policy(source={"role": "requests", "prometheus": {"preset": "vllm", "labels": {"model_name": "m"}}}),
+        _policy(objective={"gpuType": "a100", "gpus": 2}),
+    ),
+}
+"""More objects of the kinds of which some fields exclude each other; together with FULL they have every field."""
+
+
+def full_with(kind: str, path: str) -> Object:
+    """The first object of a kind that has a field at this path."""
+    return next(each for each in (FULL[kind], *OTHERS.get(kind, ())) if has(each, path))
+
+
+def has(obj: Any, path: str) -> bool:
+    for part in path.replace("[]", ".[]").split("."):
+        try:
+            obj = next(iter(obj if isinstance(obj, list) else obj.values())) if part == "[]" else obj[part]
+        except (KeyError, StopIteration):
+            return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +302,7 @@ def bound_cases(kind: str) -> Iterator[Case]:
     """A case for every bound in the schema of a kind, worked out from the bound."""
     for path, part in parts(schema_of(kind)):
         if path.split(".")[0] in ("spec", "status"):
-            for about, good, bad, said in _tried(FULL[kind], path, part):
+            for about, good, bad, said in _tried(full_with(kind, path), path, part):
                 yield Case(kind, f"{path} {about}", good, bad, said)
     yield Case(kind, "spec required", FULL[kind], having(FULL[kind], "spec", ...), "Required value")
 
@@ -389,6 +488,51 @@ def _rule_cases() -> Iterator[Case]:
                 having(full, path, "1m30.5s"), having(full, path, bad), "with its unit",
             )  # fmt: skip
     yield from _power_cases(FULL["PowerDomain"])
+    yield from _scaling_cases(FULL["ScalingPolicy"])
+
+
+def _scaling_cases(policy: Object) -> Iterator[Case]:
+    def case(about: str, good: Object, bad: Object, said: str) -> Case:
+        return Case("ScalingPolicy", about, good, bad, said)
+
+    few, source = having(policy, "spec.maxReplicas", 5), "spec.demand.sources[]"
+    yield case(
+        "spec minReplicas is above", having(few, "spec.minReplicas", 5), having(few, "spec.minReplicas", 6), "or raise"
+    )
+    service = having(policy, "spec.target.kind", "ModelService")
+    without = having(policy, "spec.capacity", ...)
+    yield case("spec capacity is required", having(service, "spec.capacity", ...), without, "set capacity.perReplica")
+    both, none = having(policy, f"{source}.push", {}), having(policy, f"{source}.prometheus", ...)
+    about = f"{source} has not exactly one of prometheus"
+    yield case(about, policy, both, "name one source")
+    yield case(f"{about}, none", policy, none, "name one source")
+    preset, query = (
+        having(policy, f"{source}.prometheus.preset", "vllm"),
+        having(policy, f"{source}.prometheus.query", ...),
+    )
+    about = f"{source}.prometheus has not exactly one of preset"
+    yield case(about, policy, preset, "choose a preset or")
+    yield case(f"{about}, none", policy, query, "choose a preset or")
+    priced = having(policy, "spec.objective.gpuType", "a100")
+    yield case("spec.objective has both replicaHourPrice", policy, priced, "keep one of them")
+    narrow = having(policy, "spec.concurrency.max", 5)
+    wrong = having(narrow, "spec.concurrency.min", 6)
+    yield case("spec.concurrency min is above", narrow, wrong, "lower min or raise max")
+    free = having(having(policy, "spec.schedules[].minReplicas", ...), "spec.schedules[].maxReplicas", ...)
+    yield case("spec.schedules[] has neither minReplicas", policy, free, "set the bound")
+    low = having(policy, "spec.schedules[].maxReplicas", 5)
+    good, bad = (having(low, "spec.schedules[].minReplicas", count) for count in (5, 6))
+    yield case("spec.schedules[] minReplicas is above", good, bad, "or raise maxReplicas")
+    for path in (
+        f"{source}.maxAge",
+        "spec.leadTime.fixed",
+        "spec.leadTime.assumed",
+        "spec.forecast.history",
+        "spec.fallback.after",
+        "spec.concurrency.p95",
+    ):
+        about = f"{path} should be a duration"
+        yield case(about, having(policy, path, "1m30.5s"), having(policy, path, "0s"), "with its unit")
 
 
 def _power_cases(domain: Object) -> Iterator[Case]:
@@ -440,6 +584,18 @@ LARGEST: Mapping[str, Object] = {
         [f"type-{n:02}" for n in range(64)],
     ),
     "GPUType": having(FULL["GPUType"], "spec.nodeLabel.values", [f"A{n}" for n in range(32)]),
+    "ScalingPolicy": having(
+        having(
+            FULL["ScalingPolicy"],
+            "spec.demand.sources",
+            [
+                {"role": role, "prometheus": {"query": "q" * 4096}}
+                for role in ("load", "requests", "inputTokens", "outputTokens", "queue")
+            ],
+        ),
+        "spec.schedules",
+        [{"name": f"s{n}", "start": "00:00", "end": "00:00", "minReplicas": 1} for n in range(16)],
+    ),
 }
 """Objects whose lists are as long as they may be, all at once: rules must not become too dear for the API server."""
 

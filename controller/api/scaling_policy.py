@@ -1,0 +1,529 @@
+"""ScalingPolicy: how the replicas of a target follow its load: demand sources, objective, limits and mode."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo
+
+from pydantic import Field
+
+from controller.api.conditions import ObservedStatus
+from controller.api.fields import (
+    DnsLabel,
+    Duration,
+    Instant,
+    ListOf,
+    NumberFromZero,
+    ObjectName,
+    PositiveNumber,
+    StatusPart,
+    Strict,
+    as_set,
+    keyed_by,
+)
+from controller.api.flaw import Flaw, repeat_flaws
+from controller.api.kind import Kind
+from controller.api.metadata import ApiVersion, OwnMeta
+from controller.api.printer_columns import AGE, Column, condition, reason
+from controller.api.rule import Rule
+
+Role = Literal["load", "requests", "inputTokens", "outputTokens", "queue"]
+Preset = Literal["vllm", "sglang", "triton", "dynamo", "gateway"]
+Mode = Literal["Off", "Recommend", "ScaleUpOnly", "Auto"]
+Day = Literal["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
+
+MOST_REPLICAS = 100_000
+"""Upper bound of replicas. Source: Kubernetes supports 150,000 pods in a cluster."""
+TIME_OF_DAY = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
+TIME_ZONE = r"^[A-Za-z][A-Za-z0-9_+/-]{0,63}$"
+
+Replicas = Annotated[int, Field(ge=0, le=MOST_REPLICAS)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+LabelText = Annotated[str, Field(max_length=253)]
+
+
+class Target(Strict):
+    """Object that is scaled, in the namespace of the policy."""
+
+    api_version: str = Field(
+        max_length=128,
+        pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?v[a-z0-9]+$",
+        description="API version of the target (`apps/v1`, `tonnage.dev/v1alpha1`).",
+    )
+    kind: str = Field(
+        pattern=r"^[A-Z][A-Za-z0-9]{0,62}$",
+        description="Kind of the target: ModelService, or any kind with a scale subresource (`Deployment`).",
+    )
+    name: ObjectName = Field(description="Name of the target.")
+
+
+class PrometheusSource(Strict):
+    """Prometheus query of offered load."""
+
+    preset: Preset | None = Field(
+        default=None, description="Ready-made queries for the metric names of this server; instead of query."
+    )
+    query: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=4096,
+        description="PromQL expression with one result: the offered load now. A rate of arrivals, rejected and queued "
+        "ones included; the rate of served requests saturates with the replicas.",
+    )
+    labels: Annotated[dict[str, LabelText], Field(max_length=16)] = Field(
+        default={}, description="Labels of the target's series for a preset; default: the policy's namespace."
+    )
+    server: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^ ]{1,500}$",
+        description="URL of Prometheus; default: that of the operator's settings.",
+    )
+
+
+class CustomMetricSource(Strict):
+    """Metric of the target in the custom metrics API (custom.metrics.k8s.io)."""
+
+    name: str = Field(
+        min_length=1, max_length=253, pattern=r"^[A-Za-z_:/][A-Za-z0-9_:./-]*$", description="Name of the metric."
+    )
+    selector: Annotated[dict[str, LabelText], Field(max_length=16)] = Field(
+        default={}, description="Labels that the metric must have."
+    )
+
+
+class PushSource(Strict):
+    """Samples that a program sends to the operator's push endpoint."""
+
+
+class DemandSource(Strict):
+    """Source of one measured quantity; exactly one of prometheus, customMetric and push."""
+
+    role: Role = Field(
+        default="load",
+        description="Measured quantity. load: offered load in the policy's own unit. requests: requests per second. "
+        "inputTokens, outputTokens: tokens per second. queue: waiting requests.",
+    )
+    prometheus: PrometheusSource | None = Field(default=None, description="Prometheus query.")
+    custom_metric: CustomMetricSource | None = Field(default=None, description="Metric of the custom metrics API.")
+    push: PushSource | None = Field(default=None, description="Samples sent to the operator's push endpoint.")
+    max_age: Duration = Field(
+        default=120.0, description="Age from which the last sample is stale; then nothing is scaled down."
+    )
+
+
+class DemandSources(Strict):
+    """Measured demand of the target."""
+
+    sources: Annotated[ListOf[DemandSource], Field(min_length=1, max_length=5), keyed_by("role")] = Field(
+        description="Sources, one for each role. The first of load, requests, inputTokens, outputTokens and queue that "
+        "is measured is the load; the others are indicators."
+    )
+
+
+class Capacity(Strict):
+    """Capacity of the target's replicas."""
+
+    per_replica: PositiveNumber = Field(
+        description="Load that one replica serves within its SLO, in the unit of the load."
+    )
+
+
+class LeadTimePolicy(Strict):
+    """Time from the order of a replica to its readiness."""
+
+    fixed: Duration | None = Field(
+        default=None, description="Fixed lead time; default: learned from the observed starts of the target's pods."
+    )
+    assumed: Duration = Field(default=120.0, description="Assumed lead time until starts were observed.")
+
+
+class Objective(Strict):
+    """Costs that are weighed against each other."""
+
+    miss_cost: PositiveNumber = Field(
+        default=99.0,
+        description="Cost of load that is not served, as a multiple of the price of the capacity that would have "
+        "served it. 99 aims at serving the load in 99 of 100 cases.",
+    )
+    replica_hour_price: NumberFromZero | None = Field(
+        default=None, description="Price of one replica and hour, dollars; default: that of gpuType, or 1."
+    )
+    gpu_type: ObjectName | None = Field(
+        default=None, description="GPUType whose on-demand price is that of each GPU of a replica."
+    )
+    gpus: int = Field(default=1, ge=1, le=64, description="GPUs of one replica; only with gpuType.")
+    switch_seconds: Annotated[float, Field(ge=0, le=86_400)] = Field(
+        default=0.0, description="Cost of starting or stopping one replica, in seconds of its price."
+    )
+
+
+class ForecastPolicy(Strict):
+    """Forecast of the load."""
+
+    model: Literal["auto", "core", "boosted"] = Field(
+        default="auto",
+        description="core: level and season with conformal residuals. boosted: gradient-boosted quantiles. auto: "
+        "whichever had the smaller loss on this load lately.",
+    )
+    history: Duration = Field(default=14 * 86_400.0, description="Oldest load that is learned from (`336h`).")
+
+
+class BehaviorStep(Strict):
+    """Largest change in a period, as in autoscaling/v2 HPAScalingPolicy."""
+
+    type: Literal["Pods", "Percent"] = Field(description="Whether value is a number of replicas or a percentage.")
+    value: int = Field(ge=1, le=MOST_REPLICAS, description="Largest change within the period.")
+    period_seconds: int = Field(ge=1, le=1800, description="Length of the period, seconds.")
+
+
+class ScalingBehavior(Strict):
+    """Limits on changes in one direction, as in autoscaling/v2 HPAScalingRules."""
+
+    stabilization_window_seconds: int = Field(
+        default=0,
+        ge=0,
+        le=3600,
+        description="Seconds over which the most cautious recommendation counts: the highest for scaling down, the "
+        "lowest for scaling up.",
+    )
+    select_policy: Literal["Max", "Min", "Disabled"] = Field(
+        default="Max", description="Which of the policies' limits counts; Disabled: no change in this direction."
+    )
+    policies: ListOf[BehaviorStep] = Field(
+        default=(), max_length=8, description="Limits on the change in a period; none: no limit."
+    )
+    tolerance: Fraction = Field(default=0.0, description="Smallest relative change that is made.")
+
+
+class PolicyBehavior(Strict):
+    """Limits on changes, with the names and the meaning of autoscaling/v2 HorizontalPodAutoscalerBehavior."""
+
+    scale_up: ScalingBehavior = Field(default=ScalingBehavior(), description="Limits on scaling up.")
+    scale_down: ScalingBehavior = Field(default=ScalingBehavior(), description="Limits on scaling down.")
+
+
+class Fallback(Strict):
+    """Replicas during an outage of the metrics. It only ever adds: an outage never removes a replica."""
+
+    replicas: Replicas = Field(description="Lowest number of replicas while the metrics are missing.")
+    after: Duration = Field(
+        default=600.0, description="Age of the last sample from which it counts, longer than maxAge."
+    )
+
+
+class ConcurrencyPolicy(Strict):
+    """Tuning of the concurrency of each replica (its maximum number of sequences)."""
+
+    tune: bool = Field(default=False, description="Whether the concurrency is tuned; else it is only reported.")
+    min: int = Field(default=1, ge=1, le=100_000, description="Lowest concurrency.")
+    max: int = Field(ge=1, le=100_000, description="Highest concurrency.")
+    p95: Duration = Field(
+        description="Upper bound of the 95th percentile of latency; a change that breaks it is undone."
+    )
+
+
+class Schedule(Strict):
+    """Bounds on the replicas at regular times; they replace those of the spec while they hold."""
+
+    name: DnsLabel = Field(description="Name of the schedule.")
+    days: Annotated[ListOf[Day], as_set()] = Field(
+        default=(), max_length=7, description="Days on which it starts; none: every day."
+    )
+    start: str = Field(pattern=TIME_OF_DAY, description="Start, `HH:MM`.")
+    end: str = Field(pattern=TIME_OF_DAY, description="End, `HH:MM`; not after start: on the following day.")
+    timezone: str = Field(
+        default="UTC",
+        pattern=TIME_ZONE,
+        description="Time zone of start and end, by its IANA name (`Europe/Berlin`); daylight saving is followed.",
+    )
+    min_replicas: Replicas | None = Field(
+        default=None, description="Lowest number of replicas meanwhile; default: unchanged."
+    )
+    max_replicas: Replicas | None = Field(
+        default=None, description="Highest number of replicas meanwhile; default: unchanged."
+    )
+
+
+class ScalingPolicySpec(Strict):
+    target: Target = Field(description="Object that is scaled, in the same namespace.")
+    min_replicas: Replicas = Field(default=1, description="Lowest number of replicas; 0: the target may scale to zero.")
+    max_replicas: int = Field(ge=1, le=MOST_REPLICAS, description="Highest number of replicas.")
+    demand: DemandSources = Field(description="Sources of the measured demand.")
+    capacity: Capacity | None = Field(
+        default=None,
+        description="Capacity of a replica; required except for a ModelService, whose ModelProfiles have it.",
+    )
+    lead_time: LeadTimePolicy = Field(
+        default=LeadTimePolicy(), description="Time from the order of a replica to its readiness."
+    )
+    objective: Objective = Field(default=Objective(), description="Costs that are weighed against each other.")
+    forecast: ForecastPolicy = Field(default=ForecastPolicy(), description="Forecast of the load.")
+    behavior: PolicyBehavior = Field(
+        default=PolicyBehavior(), description="Limits on changes, as in autoscaling/v2; default: none."
+    )
+    fallback: Fallback | None = Field(
+        default=None, description="Replicas during an outage of the metrics; default: those that there are."
+    )
+    concurrency: ConcurrencyPolicy | None = Field(default=None, description="Tuning of each replica's concurrency.")
+    mode: Mode = Field(
+        default="Recommend",
+        description="Off: nothing is computed. Recommend: the decision is reported, and nothing is changed. "
+        "ScaleUpOnly: replicas are added, never removed. Auto: both.",
+    )
+    schedules: Annotated[ListOf[Schedule], Field(max_length=16), keyed_by("name")] = Field(
+        default=(), description="Bounds at regular times. Where several hold, the highest of their bounds count."
+    )
+
+
+class ForecastStatus(StatusPart):
+    """Forecast of the load at the lead time."""
+
+    p50: float = Field(description="Median of the load.")
+    p90: float = Field(description="Load that is exceeded in 1 of 10 cases.")
+    p99: float = Field(description="Load that is exceeded in 1 of 100 cases.")
+    at_seconds: float = Field(ge=0, description="Lead that the forecast is for, seconds.")
+    model: str = Field(default="", max_length=64, description="Model that made it.")
+
+
+class LeadTimeStatus(StatusPart):
+    """Lead time that the decision reckons with."""
+
+    p50: float = Field(ge=0, description="Median, seconds.")
+    p95: float = Field(ge=0, description="95th percentile, seconds.")
+    samples: int = Field(ge=0, le=MOST_REPLICAS, description="Observed starts; 0: the lead time is assumed or fixed.")
+    learned: ListOf[Annotated[float, Field(ge=0)]] = Field(
+        default=(), max_length=32, description="The newest observed lead times, oldest first, seconds."
+    )
+
+
+class ExpectedCost(StatusPart):
+    """Expected cost of a number of replicas: its price, and that of the load expected to be missed."""
+
+    chosen: float = Field(description="Expected cost of the recommended replicas, dollars per hour.")
+    one_fewer: float | None = Field(default=None, description="Expected cost of one replica fewer, dollars per hour.")
+    one_more: float | None = Field(default=None, description="Expected cost of one replica more, dollars per hour.")
+
+
+class Recommendation(StatusPart):
+    """Recommended number of replicas from an instant on."""
+
+    time: Instant = Field(description="When it was first recommended.")
+    replicas: Replicas = Field(description="Recommended replicas.")
+
+
+class ReplicaChange(StatusPart):
+    """Change of the replicas that was made."""
+
+    time: Instant = Field(description="When it was made.")
+    change: int = Field(ge=-MOST_REPLICAS, le=MOST_REPLICAS, description="Replicas added; negative: removed.")
+
+
+class ScalingPolicyStatus(ObservedStatus):
+    """State of the policy. Conditions: Accepted, Ready, MetricsAvailable, ForecastTrusted, ScalingLimited, Conflict."""
+
+    current_replicas: Replicas | None = Field(default=None, description="Replicas that serve now.")
+    desired_replicas: Replicas | None = Field(default=None, description="Replicas that the target's spec asks for.")
+    recommended_replicas: Replicas | None = Field(default=None, description="Replicas that the decision asks for.")
+    load: float | None = Field(default=None, ge=0, description="Last measured load.")
+    load_time: Instant | None = Field(default=None, description="When the load was measured.")
+    replica_load: float | None = Field(default=None, ge=0, description="Load that one replica serves within its SLO.")
+    forecast: ForecastStatus | None = Field(default=None, description="Forecast of the load at the lead time.")
+    lead_time: LeadTimeStatus | None = Field(default=None, description="Lead time that the decision reckons with.")
+    coverage90: Fraction | None = Field(
+        default=None, description="Fraction of past loads within the forecasts' 90 % interval."
+    )
+    coverage99: Fraction | None = Field(
+        default=None, description="Fraction of past loads within the forecasts' 99 % interval."
+    )
+    skill: float | None = Field(
+        default=None, description="1 - loss of the forecasts / loss of naive ones; above 0: better than naive."
+    )
+    chosen_quantile: Fraction | None = Field(
+        default=None, description="Probability that the recommended replicas serve the load at the lead time."
+    )
+    expected_cost: ExpectedCost | None = Field(
+        default=None, description="Expected cost of the recommended replicas, and of one fewer and one more."
+    )
+    limited_by: str | None = Field(
+        default=None, max_length=64, description="What limited the decision; absent: nothing did."
+    )
+    recommendations: ListOf[Recommendation] = Field(
+        default=(), max_length=64, description="Earlier recommendations that stabilization still needs, oldest first."
+    )
+    changes: ListOf[ReplicaChange] = Field(
+        default=(), max_length=64, description="Earlier changes that limits on changes still need, oldest first."
+    )
+    last_scale_time: Instant | None = Field(default=None, description="When the replicas were last changed.")
+
+
+class ScalingPolicy(Strict):
+    """How the replicas of a target follow its load."""
+
+    api_version: ApiVersion
+    kind: Literal["ScalingPolicy"]
+    metadata: OwnMeta
+    spec: ScalingPolicySpec = Field(description="Target, demand, objective, limits and mode.")
+    status: ScalingPolicyStatus = Field(default=ScalingPolicyStatus(), description="Written by Tonnage.")
+
+
+def _bound_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
+    if policy.spec.min_replicas > policy.spec.max_replicas:
+        yield Flaw(("spec",), "minReplicas is above maxReplicas", "lower minReplicas or raise maxReplicas")
+
+
+def _capacity_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
+    if policy.spec.target.kind != "ModelService" and policy.spec.capacity is None:
+        yield Flaw(("spec",), "capacity is required for this target", "set capacity.perReplica to what one serves")
+
+
+def _source_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
+    for n, source in enumerate(policy.spec.demand.sources):
+        if sum(each is not None for each in (source.prometheus, source.custom_metric, source.push)) != 1:
+            yield Flaw(
+                ("spec", "demand", "sources", n),
+                "has not exactly one of prometheus, customMetric and push",
+                "name one source for each role",
+            )
+
+
+def _query_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
+    for n, source in enumerate(policy.spec.demand.sources):
+        if source.prometheus is not None and (source.prometheus.preset is None) == (source.prometheus.query is None):
+            yield Flaw(
+                ("spec", "demand", "sources", n, "prometheus"),
+                "has not exactly one of preset and query",
+                "choose a preset or write a query",
+            )
+
+
+def _price_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
+    objective = policy.spec.objective
+    if objective.replica_hour_price is not None and objective.gpu_type is not None:
+        yield Flaw(("spec", "objective"), "has both replicaHourPrice and gpuType", "keep one of them")
+
+
+def _concurrency_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
+    concurrency = policy.spec.concurrency
+    if concurrency is not None and concurrency.min > concurrency.max:
+        yield Flaw(("spec", "concurrency"), "min is above max", "lower min or raise max")
+
+
+def _of_each_schedule(check: Callable[[Schedule], bool], problem: str, remedy: str) -> Callable[[Any], Iterable[Flaw]]:
+    def flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
+        for n, schedule in enumerate(policy.spec.schedules):
+            if not check(schedule):
+                yield Flaw(("spec", "schedules", n), problem, remedy)
+
+    return flaws
+
+
+def _bounds_something(schedule: Schedule) -> bool:
+    return schedule.min_replicas is not None or schedule.max_replicas is not None
+
+
+def _bounds_in_order(schedule: Schedule) -> bool:
+    low, high = schedule.min_replicas, schedule.max_replicas
+    return low is None or high is None or low <= high
+
+
+def _set_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
+    spec = policy.spec
+    yield from repeat_flaws([each.role for each in spec.demand.sources], ("spec", "demand", "sources"))
+    yield from repeat_flaws([each.name for each in spec.schedules], ("spec", "schedules"))
+    for n, schedule in enumerate(spec.schedules):
+        yield from repeat_flaws(schedule.days, ("spec", "schedules", n, "days"))
+
+
+def _zone_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
+    for n, schedule in enumerate(policy.spec.schedules):
+        try:
+            ZoneInfo(schedule.timezone)
+        except (KeyError, ValueError, OSError):  # unknown, malformed, or a folder of zones
+            yield Flaw(
+                ("spec", "schedules", n, "timezone"),
+                f"{schedule.timezone} is no known time zone",
+                "use an IANA name such as Europe/Berlin",
+            )
+
+
+RULES = (
+    Rule(
+        ("spec",),
+        "(has(self.minReplicas) ? self.minReplicas : 1) <= self.maxReplicas",
+        "minReplicas is above maxReplicas; lower minReplicas or raise maxReplicas",
+        _bound_flaws,
+    ),
+    Rule(
+        ("spec",),
+        "self.target.kind == 'ModelService' || has(self.capacity)",
+        "capacity is required for this target; set capacity.perReplica to what one serves",
+        _capacity_flaws,
+    ),
+    Rule(
+        ("spec", "demand", "sources", "[]"),
+        "[has(self.prometheus), has(self.customMetric), has(self.push)].filter(each, each).size() == 1",
+        "has not exactly one of prometheus, customMetric and push; name one source for each role",
+        _source_flaws,
+    ),
+    Rule(
+        ("spec", "demand", "sources", "[]", "prometheus"),
+        "has(self.preset) != has(self.query)",
+        "has not exactly one of preset and query; choose a preset or write a query",
+        _query_flaws,
+    ),
+    Rule(
+        ("spec", "objective"),
+        "!has(self.replicaHourPrice) || !has(self.gpuType)",
+        "has both replicaHourPrice and gpuType; keep one of them",
+        _price_flaws,
+    ),
+    Rule(
+        ("spec", "concurrency"),
+        "(has(self.min) ? self.min : 1) <= self.max",
+        "min is above max; lower min or raise max",
+        _concurrency_flaws,
+    ),
+    Rule(
+        ("spec", "schedules", "[]"),
+        "has(self.minReplicas) || has(self.maxReplicas)",
+        "has neither minReplicas nor maxReplicas; set the bound that should hold then",
+        _of_each_schedule(
+            _bounds_something, "has neither minReplicas nor maxReplicas", "set the bound that should hold then"
+        ),
+    ),
+    Rule(
+        ("spec", "schedules", "[]"),
+        "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
+        "minReplicas is above maxReplicas; lower minReplicas or raise maxReplicas",
+        _of_each_schedule(
+            _bounds_in_order, "minReplicas is above maxReplicas", "lower minReplicas or raise maxReplicas"
+        ),
+    ),
+)
+
+CHECKS = (_set_flaws, _zone_flaws)
+"""Checks for files only; on the API server the list types enforce the same, except for the names of time zones: the
+condition Accepted reports those."""
+
+KIND = Kind(
+    name="ScalingPolicy",
+    model=ScalingPolicy,
+    plural="scalingpolicies",
+    short_names=("sp",),
+    is_namespaced=True,
+    columns=(
+        Column("Target", ".spec.target.name", "string", "Name of the target."),
+        Column("Mode", ".spec.mode", "string", "Mode of the policy."),
+        Column("Current", ".status.currentReplicas", "integer", "Replicas that serve now."),
+        Column("Desired", ".status.recommendedReplicas", "integer", "Replicas that the decision asks for."),
+        Column("P99", ".status.forecast.p99", "number", "99th percentile of the load at the lead time."),
+        Column("Limited by", ".status.limitedBy", "string", "What limited the decision."),
+        Column("Kind", ".spec.target.kind", "string", "Kind of the target.", is_wide=True),
+        Column("Load", ".status.load", "number", "Last measured load.", is_wide=True),
+        condition("Ready", "Whether the policy decides by fresh metrics, and nothing opposes it."),
+        reason("Ready"),
+        AGE,
+    ),
+    rules=RULES,
+    checks=CHECKS,
+    watched_as="scaling_policies",
+)
