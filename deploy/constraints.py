@@ -14,8 +14,9 @@ FILE = ROOT / "deploy" / "constraints.txt"
 HEAD = "# Made by `make constraints` from the environment that the tests passed in; the image installs exactly these.\n"
 
 
-EXTRAS = ("nvidia",)
-"""Extras in the image: the node agent needs `nvidia` on NVIDIA nodes, and it is small and pure Python."""
+EXTRAS = ("forecast", "nvidia")
+"""Extras in the image: `forecast` for boosted forecasts; the node agent needs `nvidia` on NVIDIA nodes, and it is small
+and pure Python."""
 
 
 def needed() -> list[Requirement]:
