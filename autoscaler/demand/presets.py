@@ -1,0 +1,212 @@
+"""Presets: PromQL of the offered load, and of request lengths, for common inference servers and gateways.
+
+Metric names were read in the servers' sources and documentation; each preset names the versions. In the expressions,
+`$m` stands for the matchers of one service, `$o` for those without the label `model`, `$w` for the window of a rate,
+`$s` for its seconds, and `$l` for the window of request lengths.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Quantity = Literal["requests", "queue", "running", "saturation", "input_mean", "output_mean"]
+"""What one expression measures. requests: offered requests per second. queue, running: requests that wait, and that
+are served. saturation: used fraction of the KV cache. input_mean, output_mean: mean tokens of a request."""
+
+LengthOf = Literal["input", "output"]
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """Expressions for one kind of server."""
+
+    name: str
+    versions: str
+    """Versions whose metric names these are."""
+    expressions: Mapping[Quantity, str]
+    """PromQL by quantity; each has at most one result, without labels."""
+    lengths: Mapping[LengthOf, str] = field(default_factory=dict)
+    """PromQL of the buckets of request lengths, one result per bucket edge (`le`); empty: it has none."""
+    scope: str = 'namespace="{namespace}"'
+    """Matchers that limit every expression to one namespace. `{namespace}`, and names in `required`, are filled in."""
+    required: tuple[str, ...] = ()
+    """Labels that a policy must give, because all services of the namespace would be added up otherwise."""
+    is_offered: bool = True
+    """Whether requests that are rejected or queued count. Otherwise the rate is a lower bound while a queue exists."""
+
+
+def _mean(histogram: str) -> str:
+    return f"sum(rate({histogram}_sum{{$m}}[$l])) / sum(rate({histogram}_count{{$m}}[$l]))"
+
+
+def _buckets(histogram: str, matchers: str = "$m") -> str:
+    return f"sum by (le) (increase({histogram}_bucket{{{matchers}}}[$l]))"
+
+
+def _rate(counter: str, matchers: str = "$m") -> str:
+    return f"sum(rate({counter}{{{matchers}}}[$w]))"
+
+
+def _growth(gauge: str) -> str:
+    """Growth per second. Requests that came equal those that ended, plus those that stayed."""
+    return f"sum(delta({gauge}{{$m}}[$w])) / $s"
+
+
+def _optional(expression: str) -> str:
+    """The expression, and 0 where the server does not have the metric; only as a part of a sum."""
+    return f"({expression} or vector(0))"
+
+
+def _sum(*expressions: str) -> str:
+    return f"clamp_min({' + '.join(expressions)}, 0)"
+
+
+VLLM = Preset(
+    name="vllm",
+    versions="0.5 and later; rejections since vllm:admission_rejections_total (September 2026)",
+    expressions={
+        # Aborted requests are counted in request_success_total, by finished_reason.
+        "requests": _sum(
+            _rate("vllm:request_success_total"),
+            _growth("vllm:num_requests_running"),
+            _growth("vllm:num_requests_waiting"),
+            _optional(_rate("vllm:admission_rejections_total")),
+        ),
+        "queue": "sum(vllm:num_requests_waiting{$m})",
+        "running": "sum(vllm:num_requests_running{$m})",
+        # Renamed in 0.9.
+        "saturation": "avg(vllm:kv_cache_usage_perc{$m}) or avg(vllm:gpu_cache_usage_perc{$m})",
+        "input_mean": _mean("vllm:request_prompt_tokens"),
+        "output_mean": _mean("vllm:request_generation_tokens"),
+    },
+    lengths={"input": _buckets("vllm:request_prompt_tokens"), "output": _buckets("vllm:request_generation_tokens")},
+)
+
+SGLANG = Preset(
+    name="sglang",
+    versions="0.4 and later, started with --enable-metrics; lengths with --collect-tokens-histogram",
+    expressions={
+        "requests": _sum(
+            _rate("sglang:num_requests_total"), _growth("sglang:num_running_reqs"), _growth("sglang:num_queue_reqs")
+        ),
+        "queue": "sum(sglang:num_queue_reqs{$m})",
+        "running": "sum(sglang:num_running_reqs{$m})",
+        "saturation": "avg(sglang:token_usage{$m})",
+        "input_mean": _mean("sglang:prompt_tokens_histogram"),
+        "output_mean": _mean("sglang:generation_tokens_histogram"),
+    },
+    lengths={
+        "input": _buckets("sglang:prompt_tokens_histogram"),
+        "output": _buckets("sglang:generation_tokens_histogram"),
+    },
+    # A request that is aborted in the queue leaves it without being counted as ended.
+    is_offered=False,
+)
+
+TRITON = Preset(
+    name="triton",
+    versions="24.01 and later; KV cache and lengths with the TensorRT-LLM back end, 25.03 and later",
+    expressions={
+        "requests": _sum(
+            _rate("nv_inference_request_success"),
+            _optional(_rate("nv_inference_request_failure")),  # rejected ones among them
+            _optional(_growth("nv_inference_pending_request_count")),
+        ),
+        "queue": "sum(nv_inference_pending_request_count{$m})",
+        # The models inside an ensemble have other names than the one that is called.
+        "saturation": 'avg(nv_trt_llm_kv_cache_block_metrics{$o,kv_cache_block_type="fraction"})',
+        "input_mean": "sum(rate(nv_llm_input_token_len_sum{$o}[$l])) / sum(rate(nv_llm_input_token_len_count{$o}[$l]))",
+        "output_mean": "sum(rate(nv_llm_output_token_len_sum{$o}[$l])) "
+        "/ sum(rate(nv_llm_output_token_len_count{$o}[$l]))",
+    },
+    lengths={
+        "input": _buckets("nv_llm_input_token_len", "$o"),
+        "output": _buckets("nv_llm_output_token_len", "$o"),
+    },
+    # The models of an ensemble each count the same request.
+    required=("model",),
+)
+
+DYNAMO = Preset(
+    name="dynamo",
+    versions="0.7 and later; dynamo_frontend_requests_started_total since 1.4",
+    expressions={
+        "requests": f"{_rate('dynamo_frontend_requests_started_total')} or "
+        + _sum(_rate("dynamo_frontend_requests_total"), _growth("dynamo_frontend_inflight_requests")),
+        # Before 1.4 there is only the number of requests that have no first token yet.
+        "queue": "sum(dynamo_frontend_router_queue_pending_requests{$m}) or sum(dynamo_frontend_queued_requests{$m})",
+        "running": "sum(dynamo_frontend_inflight_requests{$m})",
+        "input_mean": _mean("dynamo_frontend_input_sequence_tokens"),
+        "output_mean": _mean("dynamo_frontend_output_sequence_tokens"),
+    },
+    lengths={
+        "input": _buckets("dynamo_frontend_input_sequence_tokens"),
+        "output": _buckets("dynamo_frontend_output_sequence_tokens"),
+    },
+)
+
+INFERENCE_GATEWAY = Preset(
+    name="inferenceGateway",
+    versions="Gateway API Inference Extension 1.0 and later, llm-d router; queue with flow control",
+    expressions={
+        # A request is counted when it is scheduled: neither when it waits nor when it is shed.
+        "requests": _sum(
+            _rate("inference_objective_request_total"),
+            _optional(
+                _rate("inference_objective_request_error_total", '$m,error_code="InferencePoolResourceExhausted"')
+            ),
+            _optional(_growth("inference_extension_flow_control_queue_size")),
+        ),
+        "queue": "sum(inference_extension_flow_control_queue_size{$m})",
+        "running": "sum(inference_objective_running_requests{$m})",
+        "input_mean": _mean("inference_objective_input_tokens"),
+        "output_mean": _mean("inference_objective_output_tokens"),
+    },
+    lengths={
+        "input": _buckets("inference_objective_input_tokens"),
+        "output": _buckets("inference_objective_output_tokens"),
+    },
+)
+
+ISTIO = Preset(
+    name="istio",
+    versions="1.5 and later",
+    # The client's proxy also counts requests that no server received.
+    expressions={"requests": _rate("istio_requests_total", '$m,reporter="source"')},
+    scope='destination_service_namespace="{namespace}",destination_service_name="{service}"',
+    required=("service",),
+)
+
+ENVOY_GATEWAY = Preset(
+    name="envoyGateway",
+    versions="Envoy Gateway 1.0 and later",
+    expressions={
+        "requests": "clamp_min("
+        + _rate("envoy_cluster_upstream_rq_total")
+        + f" - {_optional(_rate('envoy_cluster_upstream_rq_retry'))}"
+        + f" + {_optional(_rate('envoy_cluster_upstream_rq_pending_overflow'))}"
+        + f" + {_optional(_rate('envoy_cluster_upstream_cx_none_healthy'))}, 0)",
+        "queue": "sum(envoy_cluster_upstream_rq_pending_active{$m})",
+        "running": "sum(envoy_cluster_upstream_rq_active{$m})",
+    },
+    scope='envoy_cluster_name=~"httproute/{namespace}/{httproute}/rule/[0-9]+"',
+    required=("httproute",),
+)
+
+RAY_SERVE = Preset(
+    name="rayServe",
+    versions="Ray 2.10 and later",
+    expressions={
+        "requests": f"{_rate('ray_serve_num_router_requests_total')} or {_rate('ray_serve_num_router_requests')}",
+        "queue": "sum(ray_serve_deployment_queued_queries{$m})",
+        "running": "sum(ray_serve_num_ongoing_requests_at_replicas{$m})",
+    },
+    # Every deployment of an application counts the requests that it receives from another one.
+    required=("deployment",),
+    # The router does not count requests beyond max_queued_requests.
+    is_offered=False,
+)
+
+PRESETS: Mapping[str, Preset] = {
+    preset.name: preset for preset in (VLLM, SGLANG, TRITON, DYNAMO, INFERENCE_GATEWAY, ISTIO, ENVOY_GATEWAY, RAY_SERVE)
+}
