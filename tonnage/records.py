@@ -1,0 +1,196 @@
+"""Record format of the recorder: fixed records of 32 bytes, little-endian, in frames of one header and its records.
+
+A frame is one datagram. Nothing in it is a pointer, a length-prefixed text or a pickle, so a reader needs no trust in
+its sender: `checked` accepts a datagram whole or not at all. Readers with numpy view it through `FIELDS`.
+"""
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+
+VERSION = 1
+MAGIC = 0xF7
+RECORD_BYTES = 32
+FRAME_RECORDS = 1000
+"""Most records of a frame: 32 kB, well under the 208 kB that Linux lets a datagram of a Unix socket have by default."""
+
+FIELDS = (
+    ("kind", "<u1"),
+    ("op", "<u1"),
+    ("group", "<u2"),
+    ("seq", "<u4"),
+    ("at_ns", "<i8"),
+    ("for_ns", "<i8"),
+    ("step", "<u4"),
+    ("peer", "<u2"),
+    ("size", "<u1"),
+    ("phase", "<u1"),
+)
+"""Names and numpy formats of a record's fields, in order; the table of `Kind` states their meaning."""
+_RECORD = struct.Struct("<BBHIqqIHBB")
+_HEADER = struct.Struct("<BBHIqqII")
+NO_PEER = 0xFFFF
+_U4 = 0xFFFFFFFF
+_I8_MAX = (1 << 63) - 1
+
+
+class Kind(IntEnum):
+    """Meaning of a record.
+
+    | kind | op | group | seq | at_ns | for_ns | step | peer | size | phase |
+    |---|---|---|---|---|---|---|---|---|---|
+    | OPERATION (finished) | `Op` | group | of the operation | enter | exit - enter | step | index in group | size class | before it |
+    | BEAT | - | operations in flight | of the beat | now | since the last exit | step | - | - | now |
+    | IN_FLIGHT (after its BEAT) | `Op` | group | of the operation | enter | age | step | index in group | size class | now |
+    | ERROR | `Op` | group | of the operation | when raised | since its enter | step | index in group | `Failure` | now |
+    | END | - | - | - | now | - | step | - | - | now |
+    | MEMBER | `Role` | group | own index | group key | - | members | - | - | - |
+    | PLACE | - | - | pipeline stage | replica | - | ranks in the job | - | - | - |
+
+    Instants are nanoseconds of the sender's monotonic clock. A header has MAGIC, VERSION, number of records, rank, now,
+    wall clock minus monotonic clock, incarnation of the job, and records dropped since the recorder started.
+    """  # noqa: E501
+
+    OPERATION = 1
+    BEAT = 2
+    IN_FLIGHT = 3
+    ERROR = 4
+    END = 5
+    MEMBER = 6
+    PLACE = 7
+
+
+class Op(IntEnum):
+    """Operation of a process group."""
+
+    OTHER = 0
+    ALL_REDUCE = 1
+    ALL_GATHER = 2
+    REDUCE_SCATTER = 3
+    BROADCAST = 4
+    REDUCE = 5
+    ALL_TO_ALL = 6
+    BARRIER = 7
+    GATHER = 8
+    SCATTER = 9
+    SEND = 10
+    RECEIVE = 11
+
+
+class Phase(IntEnum):
+    """What a rank does between operations."""
+
+    COMPUTE = 0
+    CHECKPOINT = 1
+    EVALUATION = 2
+    COMPILE = 3
+
+
+class Role(IntEnum):
+    """Purpose of a process group."""
+
+    OTHER = 0
+    WORLD = 1
+    TENSOR = 2
+    DATA = 3
+    PIPELINE = 4
+    EXPERT = 5
+
+
+class Failure(IntEnum):
+    """Class of an error that ended an operation."""
+
+    OTHER = 0
+    CONNECTION = 1
+    TIMEOUT = 2
+    OWN = 3
+    """An exception of the rank itself, in no operation."""
+
+
+def packed(
+    kind: int,
+    *,
+    op: int = 0,
+    group: int = 0,
+    seq: int = 0,
+    at_ns: int = 0,
+    for_ns: int = 0,
+    step: int = 0,
+    peer: int = NO_PEER,
+    size: int = 0,
+    phase: int = 0,
+) -> bytes:
+    """One record; numbers too large for their field are cut to its width."""
+    return _RECORD.pack(
+        kind & 0xFF,
+        op & 0xFF,
+        group & 0xFFFF,
+        seq & _U4,
+        at_ns,
+        min(max(for_ns, 0), _I8_MAX),
+        step & _U4,
+        peer & 0xFFFF,
+        size & 0xFF,
+        phase & 0xFF,
+    )
+
+
+def unpacked(record: bytes) -> dict[str, int]:
+    """Fields of one record by name."""
+    return dict(zip((name for name, _ in FIELDS), _RECORD.unpack(record), strict=True))
+
+
+def header(count: int, *, rank: int, at_ns: int, wall_minus_ns: int, incarnation: int, dropped: int) -> bytes:
+    """Header of a frame of `count` records."""
+    return _HEADER.pack(MAGIC, VERSION, count, rank & _U4, at_ns, wall_minus_ns, incarnation & _U4, min(dropped, _U4))
+
+
+def frame(
+    records: Sequence[bytes], *, rank: int, at_ns: int, wall_minus_ns: int, incarnation: int, dropped: int
+) -> bytes:
+    """Datagram of at most FRAME_RECORDS records with their header."""
+    head = header(
+        len(records), rank=rank, at_ns=at_ns, wall_minus_ns=wall_minus_ns, incarnation=incarnation, dropped=dropped
+    )
+    return head + b"".join(records)
+
+
+def checked(datagram: bytes) -> str:
+    """Reason why a datagram is no frame of this version; empty when it is one."""
+    if len(datagram) < RECORD_BYTES or len(datagram) % RECORD_BYTES:
+        return f"{len(datagram)} bytes are not whole records"
+    magic, version, count = struct.unpack_from("<BBH", datagram)
+    if magic != MAGIC:
+        return "no header"
+    if version != VERSION:
+        return f"version {version}, not {VERSION}"
+    if count > FRAME_RECORDS or count * RECORD_BYTES + RECORD_BYTES != len(datagram):
+        return f"{count} records announced in {len(datagram)} bytes"
+    kinds = datagram[RECORD_BYTES::RECORD_BYTES]
+    if kinds and not (min(kinds) >= Kind.OPERATION and max(kinds) <= Kind.PLACE):
+        return "a record of unknown kind"
+    return ""
+
+
+def size_class(size_bytes: int) -> int:
+    """Size in eighths of a doubling: 0 for nothing, 1 for one byte, 161 for 1 MiB; 9 % apart."""
+    return min(255, 1 + round(8 * _log2(size_bytes))) if size_bytes > 0 else 0
+
+
+def _log2(number: int) -> float:
+    whole = number.bit_length() - 1
+    part = number / (1 << whole)
+    log = 0.0
+    for place in (0.5, 0.25, 0.125, 0.0625):  # four bits suffice for eighths and need no import of math
+        part *= part
+        if part >= 2:
+            part /= 2
+            log += place
+    return whole + log
+
+
+def group_key(name: str, ranks: Sequence[int]) -> int:
+    """Key of a process group that all its members compute alike, so that no rank needs to send the members."""
+    text = name + ":" + ",".join(map(str, ranks))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
