@@ -33,6 +33,7 @@ demo: $(READY) ## Plan the example fleet, then let the controller run it for a d
 .PHONY: test
 test: $(READY) ## Run all tests (those that need public data or the control plane skip with a reason without it)
 	@$(BIN)/python -m simulator.controlplane >/dev/null || echo "no control plane: tests that need it are skipped" >&2
+	@$(BIN)/python -m simulator.kernel >/dev/null || echo "no guest kernel: tests that need it are skipped" >&2
 	$(BIN)/python -m pytest -p tests.without_ray -n $(JOBS) --dist worksteal tests/unit
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/controlplane --ignore tests/unit --ignore tests/ray
 # Where Ray's native part ends a driver, its last words must not stay in a capture that ends with it.

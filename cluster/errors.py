@@ -39,6 +39,10 @@ class BuildError(ControlPlaneError):
     """Programs of the local control plane are not available on this machine: tests that need them are skipped."""
 
 
+class GuestError(TonnageError):
+    """A guest with a real kernel cannot be had on this machine, or ended: tests that need it are skipped, or fail."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mistake:
     """One error in the input: its place, the problem and a remedy."""

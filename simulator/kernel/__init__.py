@@ -1,0 +1,1 @@
+"""Real Linux kernel without privileges: User-Mode Linux, fetched once, booted in seconds for tests and benchmarks."""

