@@ -1,0 +1,80 @@
+"""Online conformal calibration: each model's own errors, by lead, are the shape of its distribution.
+
+A model states a centre and two scales (below, above) per lead. The quantiles of its last errors, each divided by the
+scale that was stated with it, times the present scale, are the distribution: whatever a model assumes, the coverage of
+the last day is the one that was asked for.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autoscaler.forecast.grid import LEVELS
+from cluster.arrays import FloatArray
+
+WINDOW = 1440
+"""Errors per model and lead that make the distribution: a day at a minute."""
+MIN_ERRORS = 30
+"""Errors below which a lead has no distribution."""
+_EVERY = 10
+"""Samples after which the quantiles of a full window are computed again; those of a smaller window sooner."""
+CENTRE, BELOW, ABOVE = 0, 1, 2
+"""Places in the last axis of a statement: centre, scale below it, scale above it."""
+
+
+class Calibration:
+    """Windows of standardised errors and their quantiles: the state of one series."""
+
+    __slots__ = ("_since", "_taken", "_windows", "quantiles")
+
+    def __init__(self, leads: int, models: int) -> None:
+        self._windows: NDArray[np.float32] = np.full((leads, models, WINDOW), np.nan, dtype=np.float32)
+        self._taken = self._since = 0
+        self.quantiles: FloatArray = np.full((leads, models, len(LEVELS)), np.nan)
+        """Quantiles of the standardised errors, shape (leads, models, levels)."""
+
+    def learn(self, errors: FloatArray) -> None:
+        """Takes the standardised errors of one sample, shape (leads, models); NaN where there is none."""
+        self._windows[..., self._taken % WINDOW] = errors
+        self._taken += 1
+        self._since += 1
+        if self._since >= min(_EVERY, 1 + self._taken // (4 * MIN_ERRORS)):
+            self._take_quantiles()
+
+    def restore(self, errors: FloatArray) -> None:
+        """State after these errors, shape (samples, leads, models), oldest first."""
+        kept = errors[-WINDOW:]
+        self._windows[..., : len(kept)] = np.moveaxis(kept, 0, -1)
+        self._taken = len(kept)
+        self._take_quantiles()
+
+    def _take_quantiles(self) -> None:
+        self._since = 0
+        self.quantiles = conformal_quantiles(self._windows[..., : min(self._taken, WINDOW)])
+
+
+def conformal_quantiles(errors: NDArray[np.float32]) -> FloatArray:
+    """Quantiles at LEVELS along the last axis, by the rank of a value that is yet to come: level × (count + 1).
+
+    NaN entries do not count; below MIN_ERRORS entries all quantiles are NaN.
+    """
+    ordered = np.sort(errors, axis=-1)  # NaN last
+    count = (~np.isnan(ordered)).sum(-1)[..., None]
+    highest = np.maximum(count - 1, 0)
+    rank = np.clip(LEVELS * (count + 1) - 1, 0, highest)
+    low = rank.astype(np.int64)
+    if not ordered.shape[-1]:
+        return np.full(rank.shape, np.nan)
+    below = np.take_along_axis(ordered, low, -1)
+    above = np.take_along_axis(ordered, np.minimum(low + 1, highest), -1)
+    return np.where(count >= MIN_ERRORS, below + (rank - low) * (above - below), np.nan)
+
+
+def standardised(error: FloatArray, stated: FloatArray) -> FloatArray:
+    """Errors in units of the scale on their side. stated: the errors' shape and 3."""
+    return np.asarray(error / np.where(error < 0, stated[..., BELOW], stated[..., ABOVE]))
+
+
+def spread(stated: FloatArray, quantiles: FloatArray) -> FloatArray:
+    """Distribution in root scale, shape (..., levels), of statements (..., 3) and quantiles (..., levels) of errors."""
+    scale = np.where(quantiles < 0, stated[..., BELOW, None], stated[..., ABOVE, None])
+    return np.asarray(stated[..., CENTRE, None] + quantiles * scale)

@@ -1,0 +1,159 @@
+"""Linear forecast: the numpy core. Level, trend and season by ridge regression, and a scale that follows recent errors.
+
+For each lead, the change from the last sample is linear in `features.design`, and the logarithm of the error's size
+in `features.scale_design`. How far the season is trusted, how fast levels follow and how errors cluster is learned by
+the coefficients, per series and lead. Everything is in root scale (grid.py), divided by the series' own root level.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from autoscaler.forecast.features import (
+    ERROR_WEIGHTS,
+    SCALE_COLUMNS,
+    WEIGHTS,
+    design,
+    scale_design,
+)
+from autoscaler.forecast.grid import lead_steps, to_root
+from autoscaler.forecast.season import Season, seasons
+from autoscaler.forecast.smoothing import smoothed
+from autoscaler.series.regular import Series
+from autoscaler.series.saturation import informative
+from cluster.arrays import BoolArray, FloatArray, IntArray
+
+MIN_POINTS = 240
+"""Samples below which nothing is fitted: four hours at a minute."""
+_RIDGE = 1e-3
+_FLOOR_FRACTION = 0.1
+"""Smallest scale, as a fraction of the mean size of the errors that were fitted."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearFit:
+    """What a fit learns of one series: about 3 kB."""
+
+    root: float
+    """Typical root of the series, its unit of scale."""
+    season: Season
+    """In units of `root`."""
+    leads: IntArray
+    weights: FloatArray
+    """Shape (leads, COLUMNS)."""
+    scale_weights: FloatArray
+    """Shape (leads, SCALE_COLUMNS)."""
+    floor: FloatArray
+    """Shape (leads,), smallest scale."""
+    cap: FloatArray
+    """Shape (leads,), largest scale: the largest error that was fitted."""
+
+    def centre(self, columns: FloatArray, last: FloatArray) -> FloatArray:
+        """Shape (..., leads). columns: of `design`; last: shape (...), the last sample."""
+        return np.asarray(last[..., None] + np.einsum("...lc,lc->...l", columns, self.weights))
+
+    def scale(self, centre: FloatArray, errors: FloatArray) -> FloatArray:
+        """Typical size of the error, shape (..., leads)."""
+        columns = scale_design(centre, errors, self.floor)
+        size = np.einsum("...lc,lc->...l", columns, self.scale_weights)
+        return np.asarray(np.exp(np.clip(size, np.log(self.floor), np.log(self.cap))))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Course:
+    """Linear forecasts of a whole history: row t holds what was forecast at point t. In units of the fit's root."""
+
+    roots: FloatArray
+    """Shape (points,); NaN where nothing was measured."""
+    levels: FloatArray
+    season_levels: FloatArray
+    """Both (points, weights)."""
+    season_ahead: FloatArray
+    centre: FloatArray
+    scale: FloatArray
+    """All (points, leads)."""
+    errors: FloatArray
+    """Shape (points, leads, error weights)."""
+
+
+def fit_linear(series: Series) -> LinearFit | None:
+    """Fit of a history; None where it is too short or all zero."""
+    values = informative(series)
+    known = ~np.isnan(values)
+    if known.sum() < MIN_POINTS or not values[known].max() > 0:
+        return None
+    root = float(np.sqrt(values[known].mean()))
+    roots, leads = to_root(values) / root, lead_steps(series.step_s)
+    season, of_other_days = seasons(roots, series.at_s, series.step_s)
+    day = ((series.at_s - series.start_s) // 86_400.0).astype(np.int64)
+    parts = _parts(roots, series, leads, of_other_days, day)
+    columns = design(*parts)
+    ahead = _ahead(roots, leads)
+    usable = known & (np.arange(len(roots)) >= min(len(roots) // 4, 360))
+    weights = np.stack([_ridge(columns[:, n], ahead[:, n] - roots, usable) for n in range(len(leads))])
+    fit = LinearFit(
+        root, season, leads, weights, np.zeros((len(leads), SCALE_COLUMNS)), np.ones(len(leads)), np.ones(len(leads))
+    )
+    return _with_scale(fit, fit.centre(columns, parts[0][:, 0]), roots, ahead, usable)
+
+
+def course(fit: LinearFit, series: Series) -> Course:
+    """Linear forecasts at every point of a history."""
+    roots = to_root(informative(series)) / fit.root
+    levels, season_levels, season_ahead = _parts(roots, series, fit.leads, fit.season, None)
+    centre = fit.centre(design(levels, season_levels, season_ahead), levels[:, 0])
+    errors = smoothed_errors(roots, centre, fit.leads)
+    return Course(roots, levels, season_levels, season_ahead, centre, fit.scale(centre, errors), errors)
+
+
+def smoothed_errors(roots: FloatArray, centre: FloatArray, leads: IntArray) -> FloatArray:
+    """Smoothed sizes of the errors that are known at each point, shape (points, leads, error weights)."""
+    size = np.full_like(centre, np.nan)
+    for n, lead in enumerate(leads.tolist()):
+        size[lead:, n] = np.abs(roots[lead:] - np.where(np.isnan(roots[:-lead]), np.nan, centre[:-lead, n]))
+    return np.nan_to_num(smoothed(size, ERROR_WEIGHTS))
+
+
+def _parts(
+    roots: FloatArray, series: Series, leads: IntArray, season: Season, day: IntArray | None
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    at_s = series.at_s
+    now = np.where(np.isnan(roots), np.nan, season.at(at_s, day))
+    levels = np.nan_to_num(smoothed(np.stack([roots, now], -1), WEIGHTS))
+    later = at_s[:, None] + leads * series.step_s
+    ahead = season.at(later, None if day is None else np.broadcast_to(day[:, None], later.shape))
+    return levels[:, 0], levels[:, 1], ahead
+
+
+def _ahead(roots: FloatArray, leads: IntArray) -> FloatArray:
+    """Values that come `lead` points later, shape (points, leads); NaN where they are not known."""
+    ahead = np.full((len(roots), len(leads)), np.nan)
+    for n, lead in enumerate(leads.tolist()):
+        ahead[:-lead, n] = roots[lead:]
+    return ahead
+
+
+def _ridge(columns: FloatArray, target: FloatArray, usable: BoolArray) -> FloatArray:
+    """Ridge regression in units of each column's deviation; zero where too little is known."""
+    rows = usable & ~np.isnan(target)
+    if rows.sum() < 4 * columns.shape[1]:
+        return np.zeros(columns.shape[1])
+    used, wanted = columns[rows], target[rows]
+    size = np.sqrt((used**2).mean(0))
+    size[size < 1e-9] = 1.0
+    used = used / size
+    gram = used.T @ used + _RIDGE * len(used) * np.eye(used.shape[1])
+    return np.asarray(np.linalg.solve(gram, used.T @ wanted) / size)
+
+
+def _with_scale(
+    fit: LinearFit, centre: FloatArray, roots: FloatArray, ahead: FloatArray, usable: BoolArray
+) -> LinearFit:
+    errors = smoothed_errors(roots, centre, fit.leads)
+    size = np.where(usable[:, None], np.abs(ahead - centre), np.nan)
+    floor = np.maximum(_FLOOR_FRACTION * np.nan_to_num(np.nanmean(size, 0), nan=1.0), 1e-6)
+    cap = np.maximum(np.nan_to_num(np.nanmax(size, 0), nan=1.0), 2 * floor)
+    columns = scale_design(centre, errors, floor)
+    target = np.log(np.maximum(size, floor))
+    weights = np.stack([_ridge(columns[:, n], target[:, n], usable) for n in range(len(fit.leads))])
+    return LinearFit(fit.root, fit.season, fit.leads, fit.weights, weights, floor, cap)

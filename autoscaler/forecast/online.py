@@ -1,0 +1,165 @@
+"""Online forecaster of one series: takes samples, and gives out the forecast of the model that is trusted."""
+
+from typing import Protocol
+
+import numpy as np
+
+from autoscaler.forecast.calibration import CENTRE, WINDOW, Calibration, spread, standardised
+from autoscaler.forecast.fits import Fit
+from autoscaler.forecast.grid import LEVELS, from_root, lead_steps
+from autoscaler.forecast.lead_ring import LeadRing, due
+from autoscaler.forecast.skill import INTERVALS, SCORED, Scores, Skill
+from autoscaler.forecast.staleness import FRESH_STEPS, aged
+from autoscaler.forecast.states import EWMA_WEIGHT, Linear, Smoothed, State
+from autoscaler.series.buffer import CAPACITY, SeriesBuffer
+from autoscaler.series.regular import Series
+from autoscaler.series.saturation import informative
+from cluster.arrays import FloatArray, IntArray
+from cluster.forecast import Forecast
+
+_SETTLING = 1500
+"""Samples before the window of errors from which a state is restored: the slowest level forgets within 1,000."""
+
+
+class Forecaster(Protocol):
+    """Forecaster of one series."""
+
+    def observe(self, at_s: float, value: float, *, is_censored: bool = False) -> bool:
+        """Takes a sample; False where it is no news: missing, duplicate, out of order, or an uninformative bound."""
+        ...
+
+    def forecast(self, now_s: float | None = None) -> Forecast | None:
+        """Predictive distribution; None while there is too little history."""
+        ...
+
+
+class OnlineForecaster:
+    """Rival models side by side, each calibrated by its own errors; at each lead the one with the least loss is
+    trusted.
+
+    Without a fit, the rivals are the naive forecast and an EWMA. Adopting a fit adds its models.
+    """
+
+    __slots__ = (
+        "_calibration",
+        "_given",
+        "_last_root",
+        "_leads",
+        "_made_at_s",
+        "_now",
+        "_scores",
+        "_stated",
+        "_states",
+        "history",
+    )
+
+    def __init__(self, step_s: float, capacity: int = CAPACITY) -> None:
+        self.history = SeriesBuffer(step_s, capacity)
+        """Samples that were taken; fits read them."""
+        self._leads = lead_steps(step_s)
+        self._states: dict[str, State] = {}
+        self._last_root = self._made_at_s = 0.0
+        self._now: FloatArray | None = None
+        """Quantiles in root scale after the last sample, shape (leads, levels)."""
+        self._begin({})
+
+    @classmethod
+    def of(cls, series: Series, fit: Fit | None = None, capacity: int = CAPACITY) -> "OnlineForecaster":
+        """Forecaster as it is after a history."""
+        made = cls(series.step_s, capacity)
+        made.history = SeriesBuffer.of(series, capacity)
+        made.adopt(fit)
+        return made
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return tuple(self._states)
+
+    @property
+    def skill(self) -> Skill:
+        return self._scores.skill(self.models)
+
+    def adopt(self, fit: Fit | None) -> None:
+        """Takes a fit in place of the one before, and computes the state from the history. About 10 ms."""
+        before, trusted = self.models, self._scores.trusted
+        self._begin({} if fit is None else {"core": Linear(fit.linear, self.history.step_s)})
+        places = [self.models.index(name) if name in self._states else 0 for name in before]
+        self._restore(np.array(places)[trusted])
+
+    def observe(self, at_s: float, value: float, *, is_censored: bool = False) -> bool:
+        slot = self.history.add(at_s, value, is_censored=is_censored)
+        root = float(np.sqrt(value)) if slot is not None else 0.0
+        if slot is None or (is_censored and root < self._last_root):
+            return False
+        self._last_root, self._made_at_s = root, at_s
+        stated, given = self._stated.advance(slot), self._given.advance(slot)
+        errors = root - stated[..., CENTRE]
+        self._scores.add(root, spread(stated, self._calibration.quantiles[..., SCORED]), given)
+        known = np.where(errors < 0, np.nan, errors) if is_censored else errors
+        self._calibration.learn(standardised(known, stated))
+        self._state(self.history.instant_of(slot), value, errors)
+        return True
+
+    def forecast(self, now_s: float | None = None) -> Forecast | None:
+        """Predictive distribution for the instants that lie a lead after now.
+
+        Its leads count from the last sample, so they begin at its age: the distribution at an instant is at lead
+        `instant - made_at_s`, whatever the age. The older the last sample, the wider the distribution.
+        """
+        if self._now is None:
+            return None
+        usable = ~np.isnan(self._now).any(-1)
+        if not usable.any():
+            return None
+        leads_s = self._leads[usable].astype(np.float64) * self.history.step_s
+        age_s = 0.0 if now_s is None else max(now_s - self._made_at_s, 0.0)
+        quantiles = from_root(self._now[usable])
+        if age_s >= FRESH_STEPS * self.history.step_s:
+            quantiles = aged(quantiles, leads_s, age_s)
+        return Forecast(self._made_at_s, leads_s + age_s, LEVELS, quantiles, self._scores.most_trusted(self.models))
+
+    def _begin(self, fitted: dict[str, State]) -> None:
+        leads = len(self._leads)
+        self._states = {"naive": Smoothed(1.0, leads), "ewma": Smoothed(EWMA_WEIGHT, leads), **fitted}
+        self._calibration = Calibration(leads, len(self._states))
+        self._scores = Scores(len(self._states), leads)
+        self._stated = LeadRing(self._leads, (len(self._states), 3))
+        self._given = LeadRing(self._leads, (len(INTERVALS),))
+
+    def _state(self, at_s: float, value: float, errors: FloatArray) -> None:
+        """The models learn the sample and state; errors: shape (leads, models)."""
+        statement = np.stack(
+            [state.learn(at_s, value, errors[:, n]) for n, state in enumerate(self._states.values())], axis=1
+        )
+        self._stated.state(statement)
+        self._give_out(statement)
+
+    def _give_out(self, statement: FloatArray) -> None:
+        self._now = self._trusted_spread(statement)
+        self._given.state(self._now[:, INTERVALS])
+
+    def _trusted_spread(self, statement: FloatArray) -> FloatArray:
+        leads, trusted = np.arange(len(self._leads)), self._scores.trusted
+        return spread(statement[leads, trusted], self._calibration.quantiles[leads, trusted])
+
+    def _restore(self, trusted: IntArray) -> None:
+        """State from the history: statements at all its points, the errors that they had, the losses of those.
+
+        trusted: shape (leads,), places of the models that were trusted before.
+        """
+        series = self.history.last(WINDOW + _SETTLING)
+        values = informative(series)
+        known = np.flatnonzero(~np.isnan(values))
+        if not len(known):
+            return
+        statements = np.stack([state.restore(series) for state in self._states.values()], axis=2)
+        roots, stated = np.sqrt(values), due(statements, self._leads)
+        errors = roots[:, None, None] - stated[..., CENTRE]
+        errors[series.is_censored[:, None, None] & (errors < 0)] = np.nan
+        self._calibration.restore(standardised(errors, stated)[known])
+        scored = spread(stated[known], self._calibration.quantiles[..., SCORED])
+        self._scores.restore(roots[known], scored, trusted)
+        self._stated.restore(statements, self.history.newest_slot)
+        self._given.advance(self.history.newest_slot)
+        self._last_root, self._made_at_s = float(roots[known[-1]]), float(series.at_s[known[-1]])
+        self._now = self._trusted_spread(statements[known[-1]])

@@ -1,0 +1,96 @@
+"""Online states of the models: what a model remembers between two samples, and what it states after each."""
+
+from typing import Protocol
+
+import numpy as np
+
+from autoscaler.forecast.features import ERROR_WEIGHTS, WEIGHTS, design
+from autoscaler.forecast.linear import LinearFit, course
+from autoscaler.forecast.smoothing import smoothed
+from autoscaler.series.regular import Series
+from autoscaler.series.saturation import informative
+from cluster.arrays import FloatArray
+
+EWMA_WEIGHT = 0.3
+
+
+class State(Protocol):
+    """One model on one series, in root scale (grid.py)."""
+
+    def learn(self, at_s: float, value: float, errors: FloatArray) -> FloatArray:
+        """Takes a sample; returns the statement (calibration.py) after it, shape (leads, 3).
+
+        errors: shape (leads,), root of the value less the model's own centre for it; NaN where there was none.
+        """
+        ...
+
+    def restore(self, series: Series) -> FloatArray:
+        """State after a history; the statements at its points, shape (points, leads, 3), NaN at gaps."""
+        ...
+
+
+class Smoothed:
+    """Exponentially weighted mean; with weight 1 it is the naive forecast, the last value.
+
+    Both are rivals that need no fit. Their scale is 1: in root scale the spread of arrivals is even.
+    """
+
+    __slots__ = ("_leads", "_mean", "_weight")
+
+    def __init__(self, weight: float, leads: int) -> None:
+        self._weight, self._leads = weight, leads
+        self._mean: float | None = None
+
+    def learn(self, at_s: float, value: float, errors: FloatArray) -> FloatArray:  # noqa: ARG002
+        self._mean = value if self._mean is None else self._mean + self._weight * (value - self._mean)
+        return self._statement(np.array(self._mean))
+
+    def restore(self, series: Series) -> FloatArray:
+        values = informative(series)
+        means = smoothed(values, np.array([self._weight]))[:, 0]
+        self._mean = None if np.isnan(means[-1]) else float(means[-1])
+        means[np.isnan(values)] = np.nan
+        return self._statement(means)
+
+    def _statement(self, mean: FloatArray) -> FloatArray:
+        stated = np.ones((*mean.shape, self._leads, 3))
+        stated[..., 0] = np.sqrt(mean)[..., None]
+        return stated
+
+
+class Linear:
+    """The numpy core (linear.py)."""
+
+    __slots__ = ("_errors", "_fit", "_levels", "_step_s")
+
+    def __init__(self, fit: LinearFit, step_s: float) -> None:
+        self._fit, self._step_s = fit, step_s
+        self._levels: FloatArray | None = None
+        """Shape (2, weights): of the series, of its season."""
+        self._errors = np.zeros((len(fit.leads), len(ERROR_WEIGHTS)))
+
+    def learn(self, at_s: float, value: float, errors: FloatArray) -> FloatArray:
+        fit = self._fit
+        instants = np.concatenate([[at_s], at_s + fit.leads * self._step_s])
+        season = fit.season.at(instants)
+        now = np.array([[np.sqrt(value) / fit.root], [season[0]]])
+        self._levels = np.repeat(now, len(WEIGHTS), 1) if self._levels is None else self._smooth(now)
+        size = np.abs(errors)[:, None] / fit.root
+        self._errors += np.where(np.isnan(size), 0.0, ERROR_WEIGHTS * (size - self._errors))
+        centre = fit.centre(design(self._levels[0], self._levels[1], season[1:]), self._levels[0, 0])
+        return self._statement(centre, fit.scale(centre, self._errors))
+
+    def restore(self, series: Series) -> FloatArray:
+        past = course(self._fit, series)
+        self._levels = np.stack([past.levels[-1], past.season_levels[-1]])
+        self._errors = past.errors[-1].copy()
+        stated = self._statement(past.centre, past.scale)
+        stated[np.isnan(past.roots)] = np.nan
+        return stated
+
+    def _smooth(self, now: FloatArray) -> FloatArray:
+        assert self._levels is not None  # noqa: S101 (the caller has looked)
+        return np.asarray(self._levels + WEIGHTS * (now - self._levels))
+
+    def _statement(self, centre: FloatArray, scale: FloatArray) -> FloatArray:
+        return np.asarray(np.stack([centre, scale, scale], -1) * self._fit.root)

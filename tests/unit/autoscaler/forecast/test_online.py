@@ -1,0 +1,159 @@
+import numpy as np
+import pytest
+
+from autoscaler.forecast.fits import fit
+from autoscaler.forecast.grid import LEVELS
+from autoscaler.forecast.online import OnlineForecaster
+from autoscaler.series.regular import Series, regular
+from cluster.arrays import FloatArray
+from simulator.scaling.traces import generated_trace
+
+MINUTE_S = 60.0
+MEDIAN, LOW, HIGH = 8, 0, len(LEVELS) - 1
+
+
+def history(days: int, seed: int = 1) -> FloatArray:
+    return generated_trace(seed, days).values
+
+
+def after(values: FloatArray, *, with_fit: bool = False) -> OnlineForecaster:
+    series = regular(0.0, MINUTE_S, values)
+    return OnlineForecaster.of(series, fit(series) if with_fit else None)
+
+
+def test_nothing_is_forecast_after_too_little_history() -> None:
+    forecaster = OnlineForecaster(MINUTE_S)
+    assert forecaster.forecast() is None
+    for n in range(20):
+        forecaster.observe(n * MINUTE_S, 5.0)
+    assert forecaster.forecast() is None
+
+
+def test_without_a_fit_there_are_forecasts_within_the_first_hour() -> None:
+    forecaster = OnlineForecaster(MINUTE_S)
+    for n, value in enumerate(history(1)[:61]):
+        forecaster.observe(n * MINUTE_S, value)
+    forecast = forecaster.forecast()
+    assert forecast is not None
+    assert forecast.leads_s.tolist() == [60, 120, 180, 300, 420, 600, 900, 1800]
+    assert forecast.model in {"naive", "ewma"}
+
+
+def test_a_forecaster_restored_from_a_history_goes_on_as_the_one_that_saw_it() -> None:
+    values = history(4)
+    learned = fit(regular(0.0, MINUTE_S, values[: 3 * 1440]))
+    restored = OnlineForecaster.of(regular(0.0, MINUTE_S, values[: 3 * 1440 + 600]), learned)
+    seen = OnlineForecaster.of(regular(0.0, MINUTE_S, values[: 3 * 1440]), learned)
+    for n in range(3 * 1440, 4 * 1440):
+        seen.observe(n * MINUTE_S, values[n])
+        if n >= 3 * 1440 + 600:
+            restored.observe(n * MINUTE_S, values[n])
+    one, other = seen.forecast(), restored.forecast()
+    assert one is not None
+    assert other is not None
+    # Levels that are older than the history it was restored from, and the refresh of quantiles, differ a little.
+    np.testing.assert_allclose(one.quantiles, other.quantiles, rtol=0.02)
+
+
+def test_the_core_is_trusted_where_it_wins() -> None:
+    forecaster = after(history(4, seed=3), with_fit=True)
+    assert forecaster.skill.trusted == "core"
+    assert forecaster.skill.relative_loss["core"] < forecaster.skill.relative_loss["naive"] == 1.0
+
+
+def test_a_model_that_loses_is_demoted_and_may_return() -> None:
+    values = history(3, seed=3)
+    chance = np.random.default_rng(2)
+    forecaster = after(values, with_fit=True)
+    assert forecaster.skill.trusted == "core"
+    # Levels that jump every quarter of an hour: nothing that was learned before helps.
+    jumps = np.repeat(chance.uniform(200.0, 4000.0, 192), 15)
+    for n, value in enumerate(jumps):
+        forecaster.observe((len(values) + n) * MINUTE_S, value)
+    assert forecaster.skill.trusted != "core"
+    for n, value in enumerate(history(3, seed=3)):
+        forecaster.observe((len(values) + len(jumps) + n) * MINUTE_S, value)
+    assert forecaster.skill.trusted == "core"
+
+
+@pytest.mark.parametrize("value", [float("nan"), 0.0, -5.0, float("inf")])
+def test_missing_samples_and_zero_gaps_never_enter_the_model(value: float) -> None:
+    values = history(2)
+    clean, dirty = after(values, with_fit=True), after(values, with_fit=True)
+    for n in range(10):
+        assert not dirty.observe((len(values) + n) * MINUTE_S, value)
+    one, other = clean.forecast(), dirty.forecast()
+    assert one is not None
+    assert other is not None
+    np.testing.assert_array_equal(one.quantiles, other.quantiles)
+    assert one.made_at_s == other.made_at_s
+
+
+def test_duplicates_and_samples_out_of_order_change_nothing() -> None:
+    values = history(2)
+    clean, dirty = after(values[:2000], with_fit=True), after(values[:2000], with_fit=True)
+    for n in range(2000, 2100):
+        clean.observe(n * MINUTE_S, values[n])
+        dirty.observe(n * MINUTE_S, values[n])
+        assert not dirty.observe(n * MINUTE_S + 1.0, 10 * values[n])
+        assert not dirty.observe((n - 7) * MINUTE_S, 0.1 * values[n])
+    one, other = clean.forecast(), dirty.forecast()
+    assert one is not None
+    assert other is not None
+    np.testing.assert_array_equal(one.quantiles, other.quantiles)
+
+
+def test_the_interval_widens_with_the_age_of_the_last_sample() -> None:
+    values = history(3)
+    forecaster = after(values, with_fit=True)
+    last_s = (len(values) - 1) * MINUTE_S
+    for lead_s in (60.0, 300.0, 900.0):
+        ahead = []
+        for age_s in np.arange(0.0, 7200.0, 60.0):
+            forecast = forecaster.forecast(last_s + age_s)
+            assert forecast is not None
+            ahead.append(forecast.at(age_s + lead_s))
+        rounding = 1e-9 * values.max()
+        assert (np.diff([each[HIGH] for each in ahead]) >= -rounding).all()
+        assert (np.diff([each[LOW] for each in ahead]) <= rounding).all()
+
+
+def test_a_saturated_sample_below_the_last_value_says_nothing_and_one_above_it_does() -> None:
+    values = history(2)
+    forecaster = after(values, with_fit=True)
+    end = len(values)
+    assert not forecaster.observe(end * MINUTE_S, 0.5 * values[-1], is_censored=True)
+    assert forecaster.observe((end + 1) * MINUTE_S, 1.5 * values[-1], is_censored=True)
+
+
+def inside_after_step(factor: float, lead: int, seed: int) -> FloatArray:
+    """Whether each of the samples from an hour after a level shift on lay inside its interval at 99 percent."""
+    values = history(5, seed)
+    shift = 4 * 1440
+    shifted = np.concatenate([values[:shift], factor * values[shift:]])
+    forecaster = after(shifted[:shift], with_fit=True)
+    inside, given = [], {}
+    for n in range(shift, shift + 300):
+        forecaster.observe(n * MINUTE_S, shifted[n])
+        forecast = forecaster.forecast()
+        assert forecast is not None
+        given[n + lead] = forecast.at(lead * MINUTE_S)
+        if n in given:
+            inside.append(given[n][LOW] <= shifted[n] <= given[n][HIGH])
+    return np.array(inside[60:], dtype=float)
+
+
+@pytest.mark.parametrize("lead", [1, 5, 10])
+def test_an_hour_after_the_level_doubled_the_coverage_at_99_is_back(lead: int) -> None:
+    assert np.mean([inside_after_step(2.0, lead, seed).mean() for seed in (1, 2, 3)]) >= 0.97
+
+
+@pytest.mark.parametrize("step_s", [10.0, 300.0, 600.0, 1800.0])
+def test_other_steps_than_a_minute_are_forecast_too(step_s: float) -> None:
+    trace = generated_trace(seed=3, days=14 if step_s > 10 else 1, step_s=step_s)
+    series = Series(0.0, step_s, trace.values.astype(np.float32), np.zeros(len(trace.values), dtype=np.bool_))
+    forecast = OnlineForecaster.of(series, fit(series)).forecast()
+    assert forecast is not None
+    assert forecast.leads_s[0] == step_s
+    assert forecast.leads_s[-1] >= 1800.0
+    assert (np.diff(forecast.quantiles, axis=1) >= 0).all()
