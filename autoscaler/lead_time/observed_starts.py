@@ -1,0 +1,95 @@
+"""Observed starts of replicas and the distribution of their lead time.
+
+A start that is still pending is censored: it takes at least its age. Leaving it out would make a fleet that starts ever
+more slowly look fast, as only quick starts are finished. The estimate is that of Kaplan and Meier (1958), with the
+assumption that stands in before there are enough starts as a few observations of its own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cluster.arrays import BoolArray, FloatArray
+from cluster.autoscaling import LeadTime
+
+ANY_TYPE = ""
+"""Key of starts whose GPU type is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimes:
+    """Latest finished starts of one GPU type."""
+
+    took_s: tuple[float, ...] = ()
+    """Seconds from order to ready, oldest first, at most `Memory.most`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeadTimeModel:
+    """How a lead time is estimated."""
+
+    assumed_s: tuple[float, ...] = (60.0, 90.0, 120.0, 180.0, 300.0)
+    """Lead times that are assumed before any start was observed, seconds, with equal probability: a container whose
+    image is there to a large model loaded over the network (llm-d issue 1433: 52 to 110 s; aibrix issue 1418)."""
+    assumed_weight: float = 5.0
+    """Number of observed starts that the assumption counts for. Chosen: after 50 it has less than a tenth."""
+    most: int = 200
+    """Most starts that are remembered by GPU type; older ones are forgotten."""
+    points: int = 20
+    """Points of the distribution."""
+
+
+MODEL = LeadTimeModel()
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedStarts:
+    """Finished starts by GPU type."""
+
+    by_type: Mapping[str, StartTimes] = field(default_factory=dict)
+
+    def plus(self, took_s: Sequence[float], gpu_type: str = ANY_TYPE, most: int = MODEL.most) -> "ObservedStarts":
+        """With these finished starts, in order; impossible durations (negative, not finite) are left out."""
+        known = self.by_type.get(gpu_type, StartTimes()).took_s
+        valid = tuple(float(each) for each in took_s if np.isfinite(each) and each >= 0)
+        return ObservedStarts({**self.by_type, gpu_type: StartTimes((*known, *valid)[-most:])})
+
+    def lead_time(
+        self, pending_s: Sequence[float] = (), gpu_type: str = ANY_TYPE, model: LeadTimeModel = MODEL
+    ) -> LeadTime:
+        """Distribution of the lead time of a start now. pending_s: ages of starts that are not ready yet."""
+        return lead_time_of(self.by_type.get(gpu_type, StartTimes()).took_s, pending_s, model)
+
+
+def lead_time_of(took_s: Sequence[float], pending_s: Sequence[float], model: LeadTimeModel = MODEL) -> LeadTime:
+    """Distribution of the lead time, from finished starts and the ages of pending ones."""
+    latest = np.asarray(took_s, dtype=np.float64)[-model.most :]
+    oldest_pending = np.sort(np.asarray(pending_s, dtype=np.float64))[-model.most :]
+    assumed = np.asarray(model.assumed_s, dtype=np.float64)
+    times = np.concatenate([latest, assumed, oldest_pending])
+    weights = np.concatenate(
+        [
+            np.ones(len(latest)),
+            np.full(len(assumed), model.assumed_weight / len(assumed)),
+            np.ones(len(oldest_pending)),
+        ]
+    )
+    finished = np.arange(len(times)) < len(latest) + len(assumed)
+    at_s, survival = _survival(times, weights, finished)
+    return LeadTime(tuple(_quantiles(at_s, survival, model.points).tolist()), len(latest))
+
+
+def _survival(times: FloatArray, weights: FloatArray, finished: BoolArray) -> tuple[FloatArray, FloatArray]:
+    """Kaplan-Meier estimate: probability to take longer than each instant, which rise; censored ones come last."""
+    order = np.lexsort((~finished, times))
+    times, weights, finished = times[order], weights[order], finished[order]
+    at_risk = weights[::-1].cumsum()[::-1]
+    return np.asarray(times), np.asarray(np.cumprod(np.where(finished, 1 - weights / at_risk, 1.0)), dtype=np.float64)
+
+
+def _quantiles(at_s: FloatArray, survival: FloatArray, points: int) -> FloatArray:
+    """Midpoint quantiles; what is left beyond the last finished start lies at the oldest observation."""
+    probabilities = (np.arange(points) + 0.5) / points
+    reached = np.searchsorted(1 - survival, probabilities - 1e-12)
+    return np.asarray(at_s[np.minimum(reached, len(at_s) - 1)])
