@@ -1,0 +1,1 @@
+"""Peers: the rules of other autoscalers, on the same facts, for comparison in the replay."""

@@ -1,0 +1,230 @@
+"""Replay of a load trace under a scaling policy: replicas step by step, and what they cost beside perfect foresight.
+
+Conventions: the load of a step is known at its instant; a replica ordered at an instant serves the steps from that
+instant plus its lead time on, and is billed from its order until it is stopped. The scale is 40 replicas at the 99.5th
+percentile of the training days.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autoscaler.lead_time.observed_starts import ObservedStarts, lead_time_of
+from autoscaler.peers.bounds import oracle_replicas
+from autoscaler.peers.recommendation import Recommendation
+from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.autoscaling import Behavior, LeadTime, Scaler, ScaleTarget, ScalingObjective, ScalingRules
+from cluster.errors import ConfigError, Mistake
+from cluster.forecast import Forecast
+from simulator.scaling.fleet import Fleet, Leads
+from simulator.scaling.traces import DAY_S, LoadTrace
+
+Policy = Callable[[Scaler, float], Recommendation]
+Outlook = Callable[[int], Forecast | None]
+"""Forecast of the load in replicas from the samples up to a step of the replay."""
+
+PEAK_REPLICAS = 40
+_PEAK_LEVEL = 0.995
+MISS_COST = 99.0
+"""Cost of load that is missed, in the price of the capacity that would have served it: J = ratio + 99 × shortfall."""
+TRAINED_STARTS = 50
+"""Starts that were observed in the training days, so that the learned lead time does not begin with its assumption."""
+_MEMORY_S = 3600.0
+DEFAULT_BEHAVIOR = Behavior(down=ScalingRules(stabilization_s=600.0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scenario:
+    """Load of one service over the days that are replayed."""
+
+    trace: str
+    step_s: float
+    start_s: float
+    load: FloatArray
+    """Shape (steps,), in replicas; NaN where the trace has no value."""
+    trained: FloatArray
+    """Load of the training days before them, likewise."""
+    unit: float
+    """Load of one replica in the trace's unit."""
+
+    @property
+    def demand(self) -> FloatArray:
+        """Load with gaps bridged by straight lines: what the oracle serves and what is billed against it."""
+        return _bridged(self.load)
+
+    @property
+    def observed(self) -> BoolArray:
+        return np.isfinite(self.load)
+
+
+def scenario_of(trace: LoadTrace, train_days: int = 7, days: int = 7) -> Scenario:
+    """The days after the training days. A short trace is trained on the first four sevenths of it.
+
+    Raises ConfigError for a trace with less than two days, or without load.
+    """
+    per_day = round(DAY_S / trace.step_s)
+    whole_days = len(trace.values) // per_day
+    train = train_days if whole_days > train_days else max(1, whole_days * 4 // 7)
+    if whole_days < 2:
+        raise ConfigError(Mistake(trace.name, f"has {len(trace.values)} steps", "two days are the least"))
+    trained = trace.values[: train * per_day]
+    load = trace.values[train * per_day : (train + days) * per_day]
+    unit = float(np.nanquantile(trained, _PEAK_LEVEL)) / PEAK_REPLICAS if np.isfinite(trained).any() else 0.0
+    if not unit > 0 or not np.isfinite(load).any():
+        raise ConfigError(Mistake(trace.name, "has no load in its training days or after them"))
+    start_s = trace.start_s + train * DAY_S
+    return Scenario(trace.name, trace.step_s, start_s, load / unit, trained / unit, unit)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySettings:
+    """Facts of the simulated target."""
+
+    objective: ScalingObjective = field(default_factory=ScalingObjective)
+    behavior: Behavior = DEFAULT_BEHAVIOR
+    min_replicas: int = 1
+    learned_lead: bool = True
+    """Whether the lead time is learned from the starts of the replay; otherwise it stays the assumption."""
+    seed: int = 0
+    """Seed of random lead times."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplayRun:
+    """Replicas of a policy over the steps of a scenario."""
+
+    wanted: IntArray
+    """Shape (steps,): replicas that are billed."""
+    ready: IntArray
+    """Shape (steps,): replicas that serve."""
+
+
+def replay(
+    scenario: Scenario, policy: Policy, leads: Leads, outlook: Outlook, settings: ReplaySettings | None = None
+) -> ReplayRun:
+    """Let a policy scale the service step by step."""
+    settings = settings or ReplaySettings()
+    service = _Service(scenario, leads, settings)
+    steps = len(scenario.load)
+    wanted, ready = np.zeros(steps, dtype=np.int64), np.zeros(steps, dtype=np.int64)
+    for step in range(steps):
+        service.decide(step, policy, outlook(step))
+        wanted[step], ready[step] = service.fleet.wanted, service.fleet.ready
+    return ReplayRun(wanted, ready)
+
+
+class _Service:
+    """State of the simulated service: its replicas, what was observed of its load and its starts, and its memory."""
+
+    def __init__(self, scenario: Scenario, leads: Leads, settings: ReplaySettings) -> None:
+        self._scenario, self._settings = scenario, settings
+        drawn = leads.drawn(settings.seed)
+        self._starts = ObservedStarts().plus([drawn() for _ in range(TRAINED_STARTS)])
+        first = scenario.demand[0]
+        self.fleet = Fleet(max(settings.min_replicas, int(np.ceil(first / 0.7))), drawn)
+        self._load, self._observed_at_s = float(scenario.trained[np.isfinite(scenario.trained)][-1]), 0.0
+        self._recommended: deque[tuple[float, int]] = deque()
+        self._changes: deque[tuple[float, int]] = deque()
+        self._lead: tuple[int, LeadTime] | None = None
+
+    def decide(self, step: int, policy: Policy, forecast: Forecast | None) -> None:
+        at_s = self._scenario.start_s + step * self._scenario.step_s
+        if took_s := self.fleet.reach(at_s):
+            self._starts, self._lead = self._starts.plus(took_s), None
+        if np.isfinite(load := float(self._scenario.load[step])):
+            self._load, self._observed_at_s = load, at_s
+        answer = policy(self._scaler(at_s, forecast), at_s)
+        _remember(self._recommended, at_s, answer.recommended)
+        if change := answer.replicas - self.fleet.wanted:
+            _remember(self._changes, at_s, change)
+        self.fleet.scale(answer.replicas, at_s)
+
+    def _scaler(self, at_s: float, forecast: Forecast | None) -> Scaler:
+        return Scaler(
+            name="replay",
+            target=_TARGET,
+            mode="Auto",
+            replicas=self.fleet.replicas(),
+            min_replicas=self._settings.min_replicas,
+            max_replicas=25 * PEAK_REPLICAS,
+            replica_load=1.0,
+            objective=self._settings.objective,
+            behavior=self._settings.behavior,
+            load=self._load,
+            observed_at_s=self._observed_at_s,
+            max_age_s=3 * self._scenario.step_s,
+            forecast=forecast,
+            lead_time=self._lead_time(at_s),
+            recommended=tuple(self._recommended),
+            changes=tuple(self._changes),
+        )
+
+    def _lead_time(self, at_s: float) -> LeadTime:
+        """Learned or assumed distribution; estimated again when a start has finished, and every five minutes."""
+        if not self._settings.learned_lead:
+            return _ASSUMED
+        if self._lead is None or self._lead[0] != int(at_s // 300.0):
+            pending_s = [at_s - ordered for ordered in self.fleet.replicas().ordered_at_s]
+            self._lead = (int(at_s // 300.0), self._starts.lead_time(pending_s))
+        return self._lead[1]
+
+
+_TARGET = ScaleTarget("apps/v1", "Deployment", "simulated/replay")
+_ASSUMED = lead_time_of((), ())
+
+
+def _remember(events: deque[tuple[float, int]], at_s: float, number: int) -> None:
+    events.append((at_s, number))
+    while events[0][0] <= at_s - _MEMORY_S:
+        events.popleft()
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Cost and quality of a run, beside perfect foresight with the same lead time."""
+
+    gpu_hours_ratio: float
+    """Replica-hours from order to stop, over those of the oracle."""
+    shortfall_ratio: float
+    """Load that no ready replica served, in replica-hours, over the oracle's replica-hours."""
+    violation_minutes_pct: float
+    """Percent of the observed steps with more load than ready capacity."""
+    direction_changes_per_day: float
+
+    @property
+    def j(self) -> float:
+        """Expected cost in units of the oracle's."""
+        return self.gpu_hours_ratio + MISS_COST * self.shortfall_ratio
+
+
+def score(scenario: Scenario, run: ReplayRun, lead_s: float) -> Score:
+    """Score of a run. Load that was not observed is not missed."""
+    oracle = oracle_replicas(scenario.demand, round(lead_s / scenario.step_s)).sum()
+    missed = np.where(scenario.observed, np.maximum(scenario.demand - run.ready, 0.0), 0.0)
+    days = len(scenario.load) * scenario.step_s / DAY_S
+    return Score(
+        gpu_hours_ratio=float(run.wanted.sum() / oracle),
+        shortfall_ratio=float(missed.sum() / oracle),
+        violation_minutes_pct=float(100.0 * (missed > 1e-9).sum() / scenario.observed.sum()),
+        direction_changes_per_day=direction_changes(run.wanted) / days,
+    )
+
+
+def direction_changes(replicas: IntArray) -> int:
+    """Number of times that replicas rise after they fell last, or fall after they rose last."""
+    signs = np.sign(np.diff(replicas))
+    signs = signs[signs != 0]
+    return int((signs[1:] != signs[:-1]).sum())
+
+
+def oracle_run(scenario: Scenario, lead_s: float) -> ReplayRun:
+    """Run of perfect foresight: everything is ready when it is needed."""
+    wanted = oracle_replicas(scenario.demand, round(lead_s / scenario.step_s))
+    return ReplayRun(wanted, wanted)
+
+
+def _bridged(load: FloatArray) -> FloatArray:
+    known = np.isfinite(load)
+    return np.asarray(np.interp(np.arange(len(load)), np.flatnonzero(known), load[known]))
