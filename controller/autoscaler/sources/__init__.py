@@ -1,0 +1,1 @@
+"""Sources of measured demand: Prometheus, the custom metrics API, and the push endpoint."""

@@ -1,0 +1,156 @@
+"""Presets, queries and failures against a real Prometheus that scrapes fake vLLM servers."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from autoscaler.demand.lengths import demand_from, lengths_from, shares_of
+from autoscaler.demand.loads import Load, load_from, quantities
+from autoscaler.demand.presets import VLLM
+from autoscaler.demand.promql import QUANTITY, Windows, combined, lengths_query, service_of
+from cluster.demand import LengthGrid
+from cluster.errors import BuildError
+from controller.autoscaler.sources.prometheus import PrometheusAccess, PrometheusClient
+from controller.autoscaler.sources.prometheus_answer import SourceError
+from simulator.controlplane.binaries.prometheus import prometheus_program
+from tests.builders.fake_vllm import MODEL, FakeVllm, MetricsServer
+from tests.builders.live_prometheus import LivePrometheus, Scraped
+from tests.until import until
+
+pytestmark = pytest.mark.controlplane
+T = TypeVar("T")
+WINDOWS = Windows(rate_s=5.0, lengths_s=30.0)
+MAX_AGE_S = 5.0
+ROLES = ("requests", "inputTokens", "outputTokens", "queue")
+
+
+@dataclass
+class Stage:
+    """Fake servers in two namespaces, and the Prometheus that scrapes them."""
+
+    ours: FakeVllm
+    theirs: FakeVllm
+    prometheus: LivePrometheus
+
+    def ask(self, work: Callable[[PrometheusClient], Coroutine[Any, Any, T]]) -> T:
+        async def scenario() -> T:
+            client = PrometheusClient(PrometheusAccess(self.prometheus.url), time.monotonic)
+            try:
+                return await work(client)
+            finally:
+                await client.close()
+
+        return asyncio.run(scenario())
+
+    def load(self, namespace: str = "team-a") -> Load:
+        service = service_of(VLLM, namespace, {"model_name": MODEL})
+        query = combined(VLLM, service, quantities(VLLM, ROLES), WINDOWS)
+        series = self.ask(lambda client: client.now(query, namespace, time.time(), MAX_AGE_S))
+        measured = {each.labels[QUANTITY]: each.points[-1][1] for each in series if each.points}
+        return load_from(VLLM, ROLES, measured)  # type: ignore[arg-type]
+
+    def requests_per_s(self) -> float:
+        return self.load().values.get("requests", -1.0)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    try:
+        program = prometheus_program()
+    except BuildError as error:
+        pytest.skip(f"no Prometheus: {error}")
+    fakes = (FakeVllm(time.monotonic, offered_per_s=4.0), FakeVllm(time.monotonic, offered_per_s=40.0, old_names=True))
+    servers = [MetricsServer(fake) for fake in fakes]
+    targets = [
+        Scraped(server.port, {"namespace": namespace, "pod": "p"})
+        for server, namespace in zip(servers, ("team-a", "team-b"), strict=True)
+    ]
+    prometheus = LivePrometheus(program, tmp_path, targets)
+    prometheus.start()
+    yield Stage(*fakes, prometheus)
+    prometheus.kill()
+    for server in servers:
+        server.close()
+
+
+def _near(value: float, expected: float) -> bool:
+    return abs(value - expected) <= 0.1 * expected
+
+
+def test_the_preset_measures_what_is_offered_and_its_lengths(stage: Stage) -> None:
+    until(lambda: _near(stage.requests_per_s(), 4.0), "4 requests per second are measured")
+
+    # Prompts: 0.75 × 200 + 0.25 × 1000 = 400 tokens; outputs: 0.5 × 50 + 0.5 × 100 = 75.
+    load = stage.load()
+    assert load.values["inputTokens"] == pytest.approx(400 * load.values["requests"])
+    assert load.values["outputTokens"] == pytest.approx(75 * load.values["requests"])
+    assert load.values["queue"] == 0
+    # Nine times the capacity of 10 per second is offered from now on: the queue grows, and the load shows it.
+    stage.ours.change(offered_per_s=90.0)
+    until(lambda: _near(stage.requests_per_s(), 90.0), "queued requests are part of the load")
+    assert stage.load().values["queue"] > 0
+    # A restart loses the counters and the queue, and no rate is negative or huge.
+    stage.ours.change(offered_per_s=4.0)
+    stage.ours.restart()
+    until(lambda: _near(stage.requests_per_s(), 4.0), "the rate after a restart", within_s=30)
+
+
+def test_no_namespace_sees_the_load_of_another(stage: Stage) -> None:
+    stage.theirs.change(capacity_per_s=100.0)
+    until(lambda: _near(stage.requests_per_s(), 4.0), "4 requests per second are measured")
+    until(lambda: _near(stage.load("team-b").values.get("requests", 0.0), 40.0), "those of the other namespace")
+    assert stage.load("team-c").values == {}
+
+
+def test_histograms_become_a_demand_on_the_grid_of_a_profile(stage: Stage) -> None:
+    stage.ours.change(offered_per_s=9.0)
+    service = service_of(VLLM, "team-a", {})
+
+    def shares() -> Any:
+        found = []
+        for which in ("input", "output"):
+            query = lengths_query(VLLM, service, which, WINDOWS)
+            series = stage.ask(lambda client, query=query: client.now(query, "team-a", time.time(), MAX_AGE_S))
+            buckets = {each.labels["le"]: each.points[-1][1] for each in series if each.points}
+            if not buckets:
+                return None
+            found.append(lengths_from(buckets))
+        return shares_of(*found)
+
+    grid, share = until(shares, "30 requests were served", within_s=30)
+    demand = demand_from(9.0, grid, share, LengthGrid((200, 1000, 4000), (100, 500)))
+
+    # Prompts of 200 tokens lie in the bucket up to 200, those of 1000 in the one up to 1000; outputs up to 100.
+    assert demand.share[:, 0] == pytest.approx([0.75, 0.25, 0.0], abs=0.02)
+    assert demand.share[:, 1] == pytest.approx([0.0, 0.0, 0.0])
+    assert demand.share.sum() == pytest.approx(1)
+
+
+def test_metrics_that_stop_are_missing_and_not_zero(stage: Stage) -> None:
+    until(lambda: _near(stage.requests_per_s(), 4.0), "4 requests per second are measured")
+    stage.ours.is_gone = True
+
+    until(lambda: stage.load().values == {}, "a server that cannot be scraped has no load", within_s=30)
+
+
+def test_a_killed_prometheus_is_an_error_and_keeps_the_history(stage: Stage) -> None:
+    until(lambda: _near(stage.requests_per_s(), 4.0), "4 requests per second are measured")
+    stage.prometheus.kill()
+    killed_at_s = time.time()
+    with pytest.raises(SourceError) as caught:
+        stage.load()
+    assert caught.value.code == "PrometheusUnreachable"
+
+    stage.prometheus.start()
+    query = combined(VLLM, service_of(VLLM, "team-a", {}), ["requests"], WINDOWS)
+    series = stage.ask(lambda client: client.over(query, "team-a", killed_at_s - 60, killed_at_s, 1.0, MAX_AGE_S))
+
+    assert len(series) == 1
+    assert len(series[0].points) >= 3
+    assert all(at_s <= killed_at_s for at_s, _ in series[0].points)
+    assert _near(series[0].points[-1][1], 4.0)
