@@ -16,7 +16,7 @@ are served. saturation: used fraction of the KV cache. input_mean, output_mean: 
 LengthOf = Literal["input", "output"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Preset:
     """Expressions for one kind of server."""
 

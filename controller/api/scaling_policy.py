@@ -27,7 +27,7 @@ from controller.api.printer_columns import AGE, Column, condition, reason
 from controller.api.rule import Rule
 
 Role = Literal["load", "requests", "inputTokens", "outputTokens", "queue"]
-Preset = Literal["vllm", "sglang", "triton", "dynamo", "gateway"]
+Preset = Literal["vllm", "sglang", "triton", "dynamo", "inferenceGateway", "istio", "envoyGateway", "rayServe"]
 Mode = Literal["Off", "Recommend", "ScaleUpOnly", "Auto"]
 Day = Literal["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
 
@@ -70,12 +70,12 @@ class PrometheusSource(Strict):
         "ones included; the rate of served requests saturates with the replicas.",
     )
     labels: Annotated[dict[str, LabelText], Field(max_length=16)] = Field(
-        default={}, description="Labels of the target's series for a preset; default: the policy's namespace."
+        default={}, description="Labels of the target's series for a preset, beside the policy's namespace."
     )
     server: str | None = Field(
         default=None,
         pattern=r"^https?://[^ ]{1,500}$",
-        description="URL of Prometheus; default: that of the operator's settings.",
+        description="URL of Prometheus, among those of the operator's settings; default: the first of them.",
     )
 
 

@@ -4,7 +4,7 @@ Sources write in the event loop of the Kubernetes connection; planning reads in 
 replaced whole, so a reader never sees half of an update.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Literal
@@ -121,6 +121,13 @@ class Measured:
             is_newer = newest is None or at_s > newest.at_s
             samples = {**known.newest, role: sample} if is_newer else known.newest
             self._of[policy] = replace(known, newest=samples, failures=failures)
+
+    def put_history(self, policy: str, role: Role, samples: Sequence[Sample]) -> None:
+        """Adds older samples, at once: a history has tens of thousands. They join the history only."""
+        with self._lock:
+            waiting = self._waiting.setdefault((policy, role), [])
+            waiting.extend(sample for sample in samples if 0 <= sample.value < float("inf"))
+            del waiting[:-MOST_WAITING]
 
     def put_failure(self, policy: str, role: Role, at_s: float, code: str, words: str) -> None:
         """Notes that a reading failed. The last samples stay, with their age."""

@@ -57,7 +57,7 @@ class PrometheusClient:
     async def now(self, query: str, namespace: str, at_s: float, max_age_s: float) -> tuple[Series, ...]:
         """Results of a query at an instant, without values older than `max_age_s`. Raises SourceError."""
         # Prometheus otherwise repeats a gauge for five minutes after its server has gone away.
-        form = {"query": query, "time": f"{at_s:.3f}", "lookback_delta": f"{max_age_s:g}s"}
+        form = {"query": query, "time": f"{at_s:.3f}", "lookback_delta": _duration(max_age_s)}
         return series_in(await self._answer("query", form, namespace))
 
     async def over(
@@ -68,8 +68,8 @@ class PrometheusClient:
             "query": query,
             "start": f"{start_s:.3f}",
             "end": f"{end_s:.3f}",
-            "step": f"{step_s:g}",
-            "lookback_delta": f"{max_age_s:g}s",
+            "step": _duration(step_s),
+            "lookback_delta": _duration(max_age_s),
         }
         return series_in(await self._answer("query_range", form, namespace))
 
@@ -77,7 +77,7 @@ class PrometheusClient:
         """Body of the answer to a query."""
         access = self._access
         parameters = {access.namespace_parameter: namespace} if access.namespace_parameter else {}
-        sent = {**form, "timeout": f"{access.timeout_s:g}s", "partial_response": "false"}
+        sent = {**form, "timeout": _duration(access.timeout_s), "partial_response": "false"}
         async with self._turns.turn(namespace):
             try:
                 async with self._session.post(
@@ -117,3 +117,7 @@ class PrometheusClient:
             self._token = Path(self._access.token_file).read_text(encoding="utf-8").strip()
             self._token_at_s = self._clock()
         return self._token
+
+
+def _duration(length_s: float) -> str:
+    return f"{round(length_s * 1000)}ms"

@@ -59,7 +59,7 @@ def test_a_query_names_its_instant_and_how_old_a_value_may_be() -> None:
         form = await request.post()
         assert form["query"] == "up"
         assert form["time"] == "1000.000"
-        assert form["lookback_delta"] == "60s"
+        assert form["lookback_delta"] == "60000ms"
         return web.Response(body=EMPTY)
 
     assert _asked(respond)[0].path == "/api/v1/query"
