@@ -2,12 +2,13 @@
 
 Sets         n = 0 … N replicas; leads l of equal probability (order → ready)
 Data         c replicas wanted now; p price of a replica and hour; κ miss cost; X(l) load after l, in replicas
-             θ = (mean lead + switch) / SPREAD_S: a start is billed from its order, before it serves
-             δ = switch / SPREAD_S
+             θ = (mean lead + switch) / spread: a start is billed from its order, before it serves
+             δ = switch / spread (keep and spread: Weighing)
 Objective    min over n of p × [n + κ × miss(n) + θ × (n - c)+ + δ × (c - n)+]
              miss(n) = Σ over i ≥ n of m(i), the expected load on the i-th replica while it is missing:
              i ≥ c (not ordered yet): mean over l of E[clip(X(l) - i, 0, 1)], as an order changes nothing sooner
-             i < c (would be stopped): the highest within mean lead + KEEP_S, as it could not be back sooner
+             i < c (would be stopped): the same over the time until mean lead + keep, as it could not be back sooner,
+             or that after a start, if higher
 m falls with i, so the cost is convex in n. With one lead and θ = δ = 0 it is the newsvendor: n at the quantile
 κ / (1 + κ) where the price of one more, 1, counts against κ + 1 (Arrow, Harris and Marschak 1951). The two stages, a
 predictive distribution and then a decision on all of it, are those of HARMONY (arXiv 2408.01000).
@@ -21,7 +22,6 @@ from cluster.arrays import FloatArray
 from cluster.autoscaling import Scaler
 from cluster.forecast import Forecast
 
-HOUR_S = 3600.0
 _MOST = 20_000
 """Most replicas that are weighed; no target has more."""
 
@@ -33,8 +33,9 @@ class Weighing:
     spread_s: float = 600.0
     """Time over which the cost of a start or stop is spread: the shortest time that a new replica is expected to
     serve. Chosen: 300 to 1200 s give the same J within 1 % (docs/autoscaler.md)."""
-    keep_s: float = 300.0
-    """Time after the lead during which a replica that would be needed again is kept. Chosen likewise."""
+    keep_s: float | None = 300.0
+    """Time after the lead until which the need for present replicas is looked at. Chosen likewise. None: it is judged
+    after the lead alone, as if a stopped replica could be back at once."""
     starts_cost: bool = True
     """Whether the time from order to ready is counted as the cost of a start."""
     lead_points: int = 8
@@ -63,15 +64,17 @@ def cost_curve(scaler: Scaler, forecast: Forecast, current: int, at_s: float, we
     """Expected cost of every number of replicas that could be the cheapest, and one beyond."""
     leads_s = _grouped(np.asarray(scaler.lead_time.points_s, dtype=np.float64), weighing.lead_points)
     lead_s = float(leads_s.mean())
-    soon_s = np.linspace(0.0, lead_s + weighing.keep_s, weighing.keep_points + 1)[1:]
+    soon_s = leads_s
+    if weighing.keep_s is not None:
+        soon_s = np.linspace(0.0, lead_s + weighing.keep_s, weighing.keep_points + 1)[1:]
     age_s = max(0.0, at_s - forecast.made_at_s)
     values, weights = widened_points(forecast, np.concatenate([leads_s, soon_s]) + age_s)
     values = values / scaler.replica_load
     replicas: FloatArray = np.arange(_candidates(values, scaler, current), dtype=np.float64)
     ready, chances = _mixed(values[: len(leads_s)], weights)
     excess = _excess(ready, chances, replicas)
-    stopped = np.array([_missing(_excess(row, weights, replicas)) for row in values[len(leads_s) :]]).max(axis=0)
-    missing = np.where(replicas[:-1] < current, np.maximum(stopped, _missing(excess)), _missing(excess))
+    until_back = _missing(_excess(*_mixed(values[len(leads_s) :], weights), replicas))
+    missing = np.where(replicas[:-1] < current, np.maximum(until_back, _missing(excess)), _missing(excess))
     miss = np.append(missing[::-1].cumsum()[::-1], 0.0) + excess[-1]
     costs = replicas + scaler.objective.miss_cost * miss + _switching(scaler, replicas - current, lead_s, weighing)
     return CostCurve(np.asarray(scaler.objective.price_per_hour * costs), _served(ready, chances, replicas))

@@ -15,7 +15,7 @@ from autoscaler.lead_time.observed_starts import ObservedStarts, lead_time_of
 from autoscaler.peers.bounds import oracle_replicas
 from autoscaler.peers.recommendation import Recommendation
 from cluster.arrays import BoolArray, FloatArray, IntArray
-from cluster.autoscaling import Behavior, LeadTime, Scaler, ScaleTarget, ScalingObjective, ScalingRules
+from cluster.autoscaling import Behavior, LeadTime, Scaler, ScaleTarget, ScalingObjective
 from cluster.errors import ConfigError, Mistake
 from cluster.forecast import Forecast
 from simulator.scaling.fleet import Fleet, Leads
@@ -32,7 +32,6 @@ MISS_COST = 99.0
 TRAINED_STARTS = 50
 """Starts that were observed in the training days, so that the learned lead time does not begin with its assumption."""
 _MEMORY_S = 3600.0
-DEFAULT_BEHAVIOR = Behavior(down=ScalingRules(stabilization_s=600.0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +82,7 @@ class ReplaySettings:
     """Facts of the simulated target."""
 
     objective: ScalingObjective = field(default_factory=ScalingObjective)
-    behavior: Behavior = DEFAULT_BEHAVIOR
+    behavior: Behavior = field(default_factory=Behavior)
     min_replicas: int = 1
     learned_lead: bool = True
     """Whether the lead time is learned from the starts of the replay; otherwise it stays the assumption."""

@@ -11,6 +11,7 @@ from autoscaler.decision.behavior import within_steps
 from autoscaler.decision.decide import decide
 from autoscaler.decision.outcome import ScalingDecision
 from cluster.autoscaling import (
+    UNLIMITED,
     Behavior,
     LeadTime,
     Replicas,
@@ -90,7 +91,7 @@ def decided(one: Scaler) -> ScalingDecision:
 
 def without_limits(one: Scaler) -> Scaler:
     return replace(
-        one, behavior=Behavior(), min_replicas=0, max_replicas=10_000, capacity_limit=None, observed_at_s=NOW_S
+        one, behavior=UNLIMITED, min_replicas=0, max_replicas=10_000, capacity_limit=None, observed_at_s=NOW_S
     )
 
 

@@ -1,0 +1,58 @@
+"""Ablations of the autoscaler: J without each of its mechanisms, on the same load and lead times."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from autoscaler.decision.decide import WEIGHING
+from autoscaler.decision.expected_cost import Weighing
+from cluster.autoscaling import UNLIMITED
+from simulator.scaling.fleet import Leads
+from simulator.scaling.outlook import forecasts_of, outlook_of
+from simulator.scaling.policies import TONNAGE, Tonnage
+from simulator.scaling.replay import Outlook, ReplaySettings, Scenario, replay, score
+from simulator.scaling.study import Record, Replayed, record_of
+
+SPREAD = 0.5
+"""Deviation of the logarithm of the random lead times on which the mechanisms of lead times are measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """The autoscaler with one mechanism taken out."""
+
+    weighing: Weighing = WEIGHING
+    settings: ReplaySettings = field(default_factory=ReplaySettings)
+    forecasts: str = "whole"
+    random_leads: bool = False
+
+
+VARIANTS: Mapping[str, Variant] = {
+    "nothing": Variant(),
+    "switching cost": Variant(replace(WEIGHING, starts_cost=False)),
+    "reactive floor": Variant(replace(WEIGHING, floor=False)),
+    "cost of a return": Variant(replace(WEIGHING, keep_s=None)),
+    "stabilization": Variant(settings=ReplaySettings(behavior=UNLIMITED)),
+    "nothing, random leads": Variant(random_leads=True),
+    "learned lead time": Variant(settings=ReplaySettings(learned_lead=False), random_leads=True),
+    "lead time's spread": Variant(replace(WEIGHING, lead_points=1), random_leads=True),
+}
+
+FORECASTS: Mapping[str, Callable[[Scenario], Outlook]] = {
+    "whole": lambda scenario: outlook_of(forecasts_of(scenario)),
+}
+
+
+def ablated(scenario: Scenario, all_leads: Sequence[Leads]) -> Iterator[Record]:
+    """Records of every variant and lead time."""
+    outlooks = {name: make(scenario) for name, make in FORECASTS.items()}
+    for leads in all_leads:
+        for name, variant in VARIANTS.items():
+            drawn = Leads.lognormal(leads.mean_s, SPREAD) if variant.random_leads else leads
+            run = replay(
+                scenario, Tonnage(weighing=variant.weighing), drawn, outlooks[variant.forecasts], variant.settings
+            )
+            result = Replayed(TONNAGE, None, run, score(scenario, run, drawn.mean_s))
+            yield record_of(scenario, leads, result) | {
+                "without": name.partition(",")[0],
+                "leads": "random" if variant.random_leads else "fixed",
+            }

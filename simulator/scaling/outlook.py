@@ -1,0 +1,41 @@
+"""Forecasts of a replay: what the forecaster says at each step, from the samples up to it alone."""
+
+from collections.abc import Callable, Iterator
+
+from autoscaler.forecast.fits import Fit, fit
+from autoscaler.forecast.online import OnlineForecaster
+from autoscaler.series.regular import Series, regular
+from cluster.forecast import Forecast
+from simulator.scaling.replay import Outlook, Scenario
+from simulator.scaling.traces import DAY_S
+
+REFIT_S = DAY_S / 4
+"""Time from one fit to the next; in the operator fits run in the background."""
+
+
+def forecasts_of(
+    scenario: Scenario, *, fitted: Callable[[Series], Fit | None] = fit, refit_s: float = REFIT_S
+) -> tuple[Forecast | None, ...]:
+    """Forecast at each step of a scenario, after the training days and with fits at intervals.
+
+    At a gap there is no new sample: the forecast is that of the last one, wider with its age.
+    """
+    trained = regular(scenario.start_s - len(scenario.trained) * scenario.step_s, scenario.step_s, scenario.trained)
+    forecaster = OnlineForecaster.of(trained, fitted(trained))
+    return tuple(_rolling(forecaster, scenario, fitted, refit_s))
+
+
+def _rolling(
+    forecaster: OnlineForecaster, scenario: Scenario, fitted: Callable[[Series], Fit | None], refit_s: float
+) -> Iterator[Forecast | None]:
+    refit_steps = max(1, round(refit_s / scenario.step_s))
+    for step, load in enumerate(scenario.load.tolist()):
+        at_s = scenario.start_s + step * scenario.step_s
+        forecaster.observe(at_s, load)
+        if step and step % refit_steps == 0:
+            forecaster.adopt(fitted(forecaster.history.whole()))
+        yield forecaster.forecast(at_s)
+
+
+def outlook_of(forecasts: tuple[Forecast | None, ...]) -> Outlook:
+    return lambda step: forecasts[step]
