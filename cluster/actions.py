@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, fields
 from typing import Any, ClassVar
 
+from cluster.autoscaling import ScaleTarget
 from cluster.claims import released
-from cluster.scaling import scaled
+from cluster.scaling import resized, scaled
 from cluster.snapshot import Draft
 from cluster.workloads import InstanceType
 
@@ -237,10 +238,45 @@ class ReleaseClaim(Action):
         return (self.claim,)
 
 
+@dataclass(frozen=True, slots=True)
+class SetReplicas(Action):
+    """Sets the replicas of a ScalingPolicy's target through its scale subresource."""
+
+    policy: str
+    """`namespace/name` of the ScalingPolicy."""
+    target: ScaleTarget
+    replicas: int
+    was: int
+    """Replicas that the decision was made for: with any other number, nothing is written."""
+
+    attempt: ClassVar[str] = "Scaling"
+    done: ClassVar[str] = "Scaled"
+    section: ClassVar[str] = "targets"
+    columns: ClassVar[tuple[str, ...]] = ("TARGET", "REPLICAS")
+
+    @property
+    def subject(self) -> str:
+        return f"ScalingPolicy/{self.policy}"
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.target} from {self.was} to {self.replicas} replicas"
+
+    def after(self, draft: Draft) -> None:
+        draft.rewrite(lambda snapshot: resized(snapshot, self.policy, self.replicas))
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return str(self.target), f"{self.was} → {self.replicas}"
+
+    def values(self) -> dict[str, Any]:
+        return {"policy": self.policy, "target": str(self.target), "replicas": self.replicas, "was": self.was}
+
+
 PREEMPTED = "Preempted"
 """Reason code of an eviction that makes room for higher priority."""
 
-ACTIONS: tuple[type[Action], ...] = (Scale, Evict, Move, Bind, ReleaseClaim)
+ACTIONS: tuple[type[Action], ...] = (Scale, SetReplicas, Evict, Move, Bind, ReleaseClaim)
 """All actions, in the order in which `tonnage plan` prints them."""
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from cluster.demand import Demand
 from cluster.forecast import Forecast
 
 ScalingMode = Literal["Off", "Recommend", "ScaleUpOnly", "Auto"]
@@ -18,6 +19,8 @@ class ScaleTarget:
     kind: str
     name: str
     """`namespace/name`."""
+    plural: str = ""
+    """Resource name in paths (`deployments`), by the API server's discovery; empty: not known, or not needed."""
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.name}"
@@ -96,6 +99,8 @@ class Replicas:
     ordered_at_s: tuple[float, ...] = ()
     """Instant of the order of each replica that is wanted and not ready yet, rising; seconds since the epoch. Pending
     capacity counts once: these are part of `wanted`."""
+    observed_at_s: float = 0.0
+    """Instant at which `wanted` was read, seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,5 +141,10 @@ class Scaler:
     """Name of the schedule that sets the bounds now; empty: they are the policy's own."""
     reactive_target: float = 0.7
     """Fraction of a replica's load that is aimed at where there is no forecast and the present load alone decides."""
+    demand: Demand | None = None
+    """Measured demand of a ModelService: the load as its rate, in requests per second, and the request lengths. None
+    for other targets, and where no lengths are known."""
+    problem: str = ""
+    """Why nothing can be decided, as `Code: words`; empty: nothing is known to prevent it."""
     conflict: str = ""
     """Other autoscaler that owns the target, as `Kind/namespace/name`; empty: none. Then nothing is changed."""

@@ -47,6 +47,15 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class ExpectedDemand:
+    """Demand that a service is planned for instead of the one in its spec: a measured one, at a chosen quantile."""
+
+    service: str
+    """`namespace/name`."""
+    demand: Demand
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ThroughputProfile:
     """Throughput that one instance of a model sustains on one GPU type within an SLO.
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from cluster.actions import Action
 from cluster.arrays import FloatArray
-from cluster.demand import LengthGrid
+from cluster.demand import ExpectedDemand, LengthGrid
 from cluster.workloads import InstanceType
 
 
@@ -149,6 +149,8 @@ class Plan:
     """Certificates of the whole plan, by the part that they certify: `mix`, `gpu_packing`."""
     findings: tuple[Finding, ...] = ()
     """Findings of all deciders, in the deciders' order; they change nothing."""
+    expected: tuple[ExpectedDemand, ...] = ()
+    """Demands that later deciders plan services for, instead of those in their specs."""
     cut_short: tuple[Reason, ...] = ()
     """Parts that the time limit ended early. Empty: the same input gives the same plan on every machine."""
 
@@ -178,5 +180,6 @@ class Plan:
             refused=self.refused + other.refused,
             certificates=certificates,
             findings=self.findings + other.findings,
+            expected=self.expected + other.expected,
             cut_short=self.cut_short + other.cut_short,
         )

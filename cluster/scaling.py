@@ -1,4 +1,4 @@
-"""Scaling of a service in a snapshot: the pods that it gains or loses."""
+"""Scaling in a snapshot: the pods that a service gains or loses, and the replicas of other targets."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from cluster.arrays import Names
+from cluster.demand import ExpectedDemand
 from cluster.errors import ActionError
 from cluster.pods import PENDING, PodTable
 from cluster.snapshot import Snapshot
@@ -81,3 +82,35 @@ def without_pods(pods: PodTable, rows: Iterable[int]) -> PodTable:
         movable=pods.movable[keep],
         never_preempts=pods.never_preempt_at(keep),
     )
+
+
+def with_expected(snapshot: Snapshot, expected: Iterable[ExpectedDemand]) -> Snapshot:
+    """The snapshot with these demands in place of those in the services' specs; unknown services are ignored."""
+    demands = {each.service: each.demand for each in expected}
+    if not demands:
+        return snapshot
+    services = tuple(replace(s, demand=demands[s.name]) if s.name in demands else s for s in snapshot.services)
+    return replace(snapshot, services=services)
+
+
+def resized(snapshot: Snapshot, policy: str, replicas: int, at_s: float | None = None) -> Snapshot:
+    """The snapshot with the wanted replicas of a policy's target. New ones are ordered, the last ordered leave first.
+
+    at_s: instant of the change; by default that of the snapshot. Raises ActionError where the target was not observed.
+    """
+    scaler = next((each for each in snapshot.scalers if each.name == policy), None)
+    if scaler is None or scaler.replicas is None:
+        raise ActionError(f"scaling by {policy}: there is no such policy, or its target was not observed")
+    at_s, before = snapshot.at_s if at_s is None else at_s, scaler.replicas
+    added = replicas - before.wanted
+    if added == 0:
+        return snapshot
+    # Kubernetes removes replicas that are not ready first.
+    ordered = (*before.ordered_at_s, *[at_s] * added) if added > 0 else before.ordered_at_s[:added]
+    ready = min(before.ready, replicas)
+    now = replace(before, wanted=replicas, ready=ready, ordered_at_s=ordered)
+    # To the second, as a status keeps it: a change that is known from there already counts once.
+    change = (float(int(at_s)), added)
+    changes = scaler.changes if change in scaler.changes else (*scaler.changes, change)
+    changed = replace(scaler, replicas=now, changes=changes)
+    return replace(snapshot, scalers=tuple(changed if each is scaler else each for each in snapshot.scalers))

@@ -4,19 +4,25 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, Scale
+from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, Scale, SetReplicas
+from cluster.autoscaling import Scaler
+from cluster.demand import ExpectedDemand
 from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.occupancy import Occupancy
 from cluster.plans import Phase, Plan, Reason, Refused, Step
 from cluster.pods import PENDING, device_mask
 from cluster.power_floors import PowerFloors, held_devices
+from cluster.scaling import with_expected
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
 
 REASONS = (
     "AlreadyBound",
+    "AnotherAutoscaler",
     "ClaimInUse",
     "GangNotWhole",
+    "MetricsStale",
+    "ModeForbids",
     "NegativeInstances",
     "NoInstanceLeft",
     "NoPowerHeadroom",
@@ -24,7 +30,9 @@ REASONS = (
     "NotFound",
     "NotThere",
     "NotWhole",
+    "OutOfBounds",
     "OverCapacity",
+    "ReplicasChanged",
     "StaleEvidence",
     "TooManyEvictions",
     "TooManyInstances",
@@ -163,6 +171,46 @@ def _objection_to_scale(guarded: Guarded, scale: Scale) -> Reason | None:
     return None
 
 
+def _objection_to_set_replicas(guarded: Guarded, action: SetReplicas) -> Reason | None:
+    snapshot = guarded.snapshot
+    scaler = next((each for each in snapshot.scalers if each.name == action.policy), None)
+    if scaler is None or scaler.replicas is None or scaler.target != action.target:
+        return Reason("NotFound", f"no ScalingPolicy {action.policy} with an observed target {action.target}")
+    if scaler.replicas.wanted != action.was:
+        words = f"{action.target} asks for {scaler.replicas.wanted} replicas, not for {action.was} as decided on"
+        return Reason("ReplicasChanged", words, {"wanted": scaler.replicas.wanted, "was": action.was})
+    if why := _objection_to_scaling(scaler, more=action.replicas >= action.was):
+        return why
+    if not scaler.min_replicas <= action.replicas <= scaler.max_replicas:
+        words = f"{action.replicas} replicas are outside {scaler.min_replicas} to {scaler.max_replicas}"
+        return Reason("OutOfBounds", words, {"replicas": action.replicas})
+    is_stale = scaler.load is None or snapshot.at_s - scaler.observed_at_s >= scaler.max_age_s
+    if action.replicas < action.was and is_stale:
+        return Reason("MetricsStale", f"the load of {action.target} is not known now: nothing is scaled down")
+    return None
+
+
+def _objection_to_scaling(scaler: Scaler, *, more: bool) -> Reason | None:
+    """Why a policy may not change its target at all, or not in this direction."""
+    if scaler.conflict:
+        return Reason("AnotherAutoscaler", f"{scaler.conflict} scales {scaler.target}, too")
+    if scaler.mode in ("Off", "Recommend") or (scaler.mode == "ScaleUpOnly" and not more):
+        return Reason("ModeForbids", f"{scaler.name} is in mode {scaler.mode}")
+    return None
+
+
+def permitted(snapshot: Snapshot, expected: tuple[ExpectedDemand, ...]) -> tuple[ExpectedDemand, ...]:
+    """Expected demands that a policy in force stands behind, within its bounds; plans are not trusted."""
+    scalers = {each.target.name: each for each in snapshot.scalers if each.target.kind == "ModelService"}
+    return tuple(each for each in expected if _is_permitted(scalers.get(each.service), each))
+
+
+def _is_permitted(scaler: Scaler | None, expected: ExpectedDemand) -> bool:
+    if scaler is None or _objection_to_scaling(scaler, more=True) is not None:
+        return False
+    return 0 <= expected.demand.rate_per_s <= scaler.max_replicas * scaler.replica_load * (1 + 1e-9)
+
+
 MOST_PODS = 150_000
 """Instances of a service where neither nodes nor an inventory limit them. Source: Kubernetes documentation,
 "Considerations for large clusters"."""
@@ -189,6 +237,7 @@ OBJECTIONS: Mapping[type[Action], Objection] = {
     Move: Guarded.objection_to_move,
     ReleaseClaim: lambda guarded, release: guarded.seats.objection_to_release(release.claim),
     Scale: _objection_to_scale,
+    SetReplicas: _objection_to_set_replicas,
 }
 """Rule of the guard for each action. Actions without a rule are refused."""
 
@@ -201,7 +250,8 @@ def guard(
     Checks every step against the cluster after the steps before it: existence, eligibility, capacity of every device,
     whole gangs, instances that the fleet can hold, the limit on evictions, and the age of the observations.
     """
-    guarded = Guarded(snapshot, limits)
+    expected = permitted(snapshot, plan.expected)
+    guarded = Guarded(with_expected(snapshot, expected), limits)
     phases: list[Phase] = []
     refused: list[Refused] = []
     for phase in plan.phases:
@@ -209,7 +259,7 @@ def guard(
         refused += struck
         if kept:
             phases.append(replace(phase, steps=tuple(kept)))
-    return replace(plan, phases=tuple(phases), refused=plan.refused + tuple(refused))
+    return replace(plan, phases=tuple(phases), refused=plan.refused + tuple(refused), expected=expected)
 
 
 def _phase(

@@ -33,6 +33,9 @@ PLACED_AT_ANNOTATION = "tonnage.dev/placed-at"
 EPOCH_ANNOTATION = "tonnage.dev/epoch"
 """Annotation on every object that a leader wrote: leaseTransitions of its Lease, the epoch."""
 
+EPOCH_MANAGER = "tonnage-epoch-"
+"""Field manager of writes to scale subresources, followed by the epoch: those have no annotations."""
+
 
 def is_device_number(written: str) -> bool:
     """Whether an annotation's text is a plausible device index. Anyone may write annotations: Python raises an error

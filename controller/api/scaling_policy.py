@@ -133,7 +133,10 @@ class LeadTimePolicy(Strict):
     fixed: Duration | None = Field(
         default=None, description="Fixed lead time; default: learned from the observed starts of the target's pods."
     )
-    assumed: Duration = Field(default=120.0, description="Assumed lead time until starts were observed.")
+    assumed: Duration | None = Field(
+        default=None,
+        description="Assumed lead time until enough starts were observed; default: between 1 and 5 minutes.",
+    )
 
 
 class Objective(Strict):
@@ -270,7 +273,9 @@ class ScalingPolicySpec(Strict):
         "ScaleUpOnly: replicas are added, never removed. Auto: both.",
     )
     schedules: Annotated[ListOf[Schedule], Field(max_length=16), keyed_by("name")] = Field(
-        default=(), description="Bounds at regular times. Where several hold, the highest of their bounds count."
+        default=(),
+        description="Bounds at regular times. Where several hold, the highest of their bounds count. minReplicas is "
+        "never raised above maxReplicas.",
     )
 
 

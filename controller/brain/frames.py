@@ -16,6 +16,7 @@ import numpy as np
 
 from cluster.actions import ACTIONS, Action
 from cluster.arrays import Names
+from cluster.demand import ExpectedDemand
 from cluster.plans import Certificate, Finding, Phase, Plan, Reason, Refused, ServicePlan, Step, Unplaced
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
@@ -73,6 +74,7 @@ class _PlanHead:
     certificates: dict[str, Certificate]
     findings: tuple[Finding, ...] = ()
     cut_short: tuple[Reason, ...] = ()
+    expected: tuple[ExpectedDemand, ...] = ()
 
 
 def snapshot_frame(snapshot: Snapshot) -> bytes:
@@ -95,8 +97,8 @@ def plan_frame(plan: Plan) -> bytes:
     phases = tuple(_PhaseHead(p.name, tuple(head(step) for step in p.steps), p.whole) for p in plan.phases)
     refused = tuple((head(each.step), each.reason) for each in plan.refused)
     certificates = dict(plan.certificates)
-    findings, cut_short = plan.findings, plan.cut_short
-    return _frame(_PlanHead(phases, plan.unplaced, plan.services, refused, certificates, findings, cut_short))
+    findings, cut_short, expected = plan.findings, plan.cut_short, plan.expected
+    return _frame(_PlanHead(phases, plan.unplaced, plan.services, refused, certificates, findings, cut_short, expected))
 
 
 def plan_from_frame(frame: Buffer, kinds: Sequence[type[Action]] = ACTIONS) -> Plan:
@@ -119,6 +121,7 @@ def plan_from_frame(frame: Buffer, kinds: Sequence[type[Action]] = ACTIONS) -> P
             certificates=read.certificates,
             findings=read.findings,
             cut_short=read.cut_short,
+            expected=read.expected,
         )
     except FrameError:
         raise

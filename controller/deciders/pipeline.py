@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from cluster.clock import Clock
 from cluster.plans import Plan
+from cluster.scaling import with_expected
 from cluster.snapshot import Snapshot
 from controller.deciders.decider import BackgroundDecider, Decider, Entry, PlanEdit, Turn
 from controller.deciders.decisions import Decisions
@@ -94,7 +95,9 @@ def _walked(entries: Sequence[Entry], observed: Snapshot, plan: Plan, decisions:
 
 
 def _after(snapshot: Snapshot, plan: Plan) -> Snapshot:
-    return snapshot.after(plan.actions) if plan.phases else snapshot
+    """The snapshot as a plan leaves it: after its actions, with the demands that it expects."""
+    seen = with_expected(snapshot, plan.expected)
+    return seen.after(plan.actions) if plan.phases else seen
 
 
 def planned(snapshot: Snapshot, asked: PlanRequest, sections: Sections = SECTIONS) -> Plan:

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Literal
 
 from controller.deciders import (
+    autoscaling,
     awaiting_pods,
     claim_release,
     consolidation,
@@ -25,6 +26,7 @@ from placement.mix.optimizer import work_of as mix_work_of
 from placement.packing.planner import packing_work_of
 
 ORDER: tuple[Entry, ...] = (
+    Decider("autoscaling", autoscaling.decide, "cluster"),
     Decider("replicas", replicas.decide, "cluster", mix_work_of, replicas.TIME_SHARE),
     Decider("packing", packing.decide, "share", packing_work_of),
     Decider("moves", moves.decide, "share"),

@@ -1,7 +1,7 @@
 """Sender of writes: concurrent, in order per object, only while this process leads, and without blind retries."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -116,7 +116,7 @@ class _Answer(Slim, frozen=True):
 
 def _following(write: Write, before: Sent) -> Write:
     """The write with the resourceVersion from the preceding response. Raises ActionError when that has none."""
-    if not write.on_version_of_answer or not isinstance(before, bytes) or write.body is None:
+    if not write.on_version_of_answer or not isinstance(before, bytes) or not isinstance(write.body, Mapping):
         return write
     try:
         version = msgspec.json.decode(before, type=_Answer).metadata.resource_version

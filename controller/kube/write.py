@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
-from controller.kube.request import JSON
+from controller.kube.request import JSON, Body
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class Write:
 
     method: str
     path: str
-    body: Mapping[str, Any] | None = None
+    body: Body | None = None
     content_type: str = JSON
     query: Mapping[str, str] = field(default_factory=dict)
     on_version_of_answer: bool = False
@@ -32,7 +32,7 @@ class Writer(Protocol):
         self,
         method: str,
         path: str,
-        body: Mapping[str, Any] | None = None,
+        body: Body | None = None,
         query: Mapping[str, str] | None = None,
         content_type: str = JSON,
     ) -> bytes:

@@ -8,7 +8,7 @@ devices until it is gone.
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from cluster.actions import Action, Bind
+from cluster.actions import Action, Bind, SetReplicas
 from cluster.errors import ActionError
 from cluster.occupancy import Occupancy
 from cluster.plans import Reason
@@ -51,6 +51,14 @@ class Account:
 
     def check_release(self, claim: str) -> None:
         _refuse(f"releasing claim {claim}", self._seats.objection_to_release(claim))
+
+    def check_set_replicas(self, action: SetReplicas) -> None:
+        scalers = {each.name: each for each in self._seats.snapshot.scalers}
+        scaler = scalers.get(action.policy)
+        wanted = scaler.replicas.wanted if scaler and scaler.replicas else None
+        if wanted != action.was:
+            what = "was not observed" if wanted is None else f"asks for {wanted} replicas"
+            raise ActionError(f"scaling {action.target}: it {what}, not for {action.was}")
 
     def check_scale(self, service: str) -> None:
         _refuse(f"scaling {service}", self._seats.objection_to_scale(service))

@@ -11,7 +11,8 @@ from controller.kube_world.cached_view import CachedView, Deployment, instant_or
 from controller.kube_world.observer import Caches, Observer, settle_heap
 from controller.placers.pools import Pool, pool_mode
 from controller.settings import OperatorSettings
-from controller.snapshot.builder import FACTS, Fact
+from controller.snapshot.builder import FACTS
+from controller.snapshot.fact import Fact
 
 
 def pools_from(settings: OperatorSettings) -> tuple[Pool, ...]:

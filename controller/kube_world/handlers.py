@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, Scale
+from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, Scale, SetReplicas
 from cluster.errors import ActionError
 from cluster.snapshot import Snapshot
-from controller.api.labels import EPOCH_ANNOTATION
+from controller.api.labels import EPOCH_ANNOTATION, EPOCH_MANAGER
 from controller.kube.cluster_view import ClusterView
+from controller.kube.request import JSON_PATCH
 from controller.kube.sender import may_have_happened
 from controller.kube.stamp import Stamp
 from controller.kube.write import Write
@@ -39,6 +40,8 @@ class Desk:
     scaled: dict[str, float] = field(default_factory=dict)
     """When this process last scaled a service, seconds since the epoch. The service's status has this, too, but may
     arrive after the next cycle has begun, which would then change the service again."""
+    resized: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """When this process last set the replicas of a policy's target, and to how many, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +137,15 @@ def _release(desk: Desk, release: ReleaseClaim, _: Snapshot) -> list[Write]:
     return desk.deallocate(release.claim, desk.epoch())
 
 
+def _resize(desk: Desk, action: SetReplicas, _: Snapshot) -> list[Write]:
+    return [resize(action, desk.epoch())]
+
+
+def _settle_resize(desk: Desk, action: SetReplicas, answer: Answer) -> None:
+    if not answer.failed or may_have_happened(answer.failed):
+        desk.resized[action.policy] = (answer.at_s, action.replicas)
+
+
 HANDLERS: Mapping[type[Action], Handler] = {
     Bind: Handler(Account.check_bind, _binding, _begin_bind, _settle_bind),
     Evict: Handler(
@@ -142,6 +154,7 @@ HANDLERS: Mapping[type[Action], Handler] = {
     Move: Handler(lambda account, move: account.check_stop(move.pod, move.from_node), _no_move),
     ReleaseClaim: Handler(lambda account, release: account.check_release(release.claim), _release),
     Scale: Handler(lambda account, scale: account.check_scale(scale.service), _deployments, settle=_settle_scale),
+    SetReplicas: Handler(lambda account, action: account.check_set_replicas(action), _resize, settle=_settle_resize),
 }
 """Handler of each action. Actions without one are refused before anything is written."""
 
@@ -156,3 +169,23 @@ def eviction(name: str, uid: str, epoch: int) -> Write:
         "deleteOptions": {"preconditions": {"uid": uid}},
     }
     return Write("POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", body)
+
+
+def resize(action: SetReplicas, epoch: int) -> Write:
+    """Change of the replicas through the scale subresource, if it still asks for the number decided on.
+
+    The precondition is that number and not the resourceVersion, which each step of a rollout changes. A scale that asks
+    for none has no field `replicas`. The epoch is part of the field manager, because a scale has no annotations.
+    """
+    target = action.target
+    if not target.plural:
+        raise ActionError(f"scaling {target}: its API server resource is not known yet")
+    namespace, _, name = target.name.partition("/")
+    root = "/apis" if "/" in target.api_version else "/api"
+    test = ("/spec/replicas", action.was) if action.was else ("/spec", {})
+    body = [
+        {"op": "test", "path": test[0], "value": test[1]},
+        {"op": "add", "path": "/spec/replicas", "value": action.replicas},
+    ]
+    path = f"{root}/{target.api_version}/namespaces/{namespace}/{target.plural}/{name}/scale"
+    return Write("PATCH", path, body, JSON_PATCH, {"fieldManager": f"{EPOCH_MANAGER}{epoch}"})

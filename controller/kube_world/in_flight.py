@@ -1,13 +1,15 @@
 """Adjustments of the observed snapshot before planning: foreign pods removed, changes in flight added."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from cluster.actions import Bind
-from cluster.scaling import without_pods
+from cluster.scaling import resized, without_pods
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
 from controller.kube.cluster_view import SeenDeployment, SeenPod
+from controller.kube.sender import REQUEST_TIMEOUT_S
 
 
 def with_issued_binds(
@@ -61,6 +63,18 @@ def with_deployed(
         replace(s, replicas=_sorted(replicas.get(s.name)), scaled_at_s=scaled_at_s(s.name)) for s in snapshot.services
     )
     return replace(snapshot, services=services)
+
+
+def with_resized(snapshot: Snapshot, resized_to: Mapping[str, tuple[float, int]]) -> Snapshot:
+    """The snapshot with replicas that were set since they were last read.
+
+    resized_to: instant of the snapshot that the write was made from, and the replicas written, by policy.
+    """
+    for scaler in snapshot.scalers:
+        at_s, replicas = resized_to.get(scaler.name, (-math.inf, 0))
+        if scaler.replicas is not None and scaler.replicas.observed_at_s <= at_s + REQUEST_TIMEOUT_S:
+            snapshot = resized(snapshot, scaler.name, replicas, at_s)
+    return snapshot
 
 
 def _sorted(replicas: Mapping[InstanceType, int] | None) -> dict[InstanceType, int] | None:

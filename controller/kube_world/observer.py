@@ -23,7 +23,8 @@ from controller.kube.structs import Node, OwnObject, Pod
 from controller.objects.findings import Findings
 from controller.objects.own_objects import own_from, own_resource
 from controller.objects.read import Note, Read
-from controller.snapshot.builder import FACTS, BuiltSnapshot, Fact, SnapshotBuilder
+from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
+from controller.snapshot.fact import Fact
 from controller.snapshot.from_manifests import note_snapshot
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from cluster.workloads import IdleClaim, LeftOut
 from controller.deciders.gang_rollback import half_started
 from controller.kube.cluster_view import ClusterView
 from controller.kube_world.assumed import Assumed
-from controller.kube_world.in_flight import with_deployed, with_issued_binds
+from controller.kube_world.in_flight import with_deployed, with_issued_binds, with_resized
 from controller.kube_world.instances import Instances
 from controller.kube_world.last_scaled import scaled_at_s
 from controller.kube_world.since_when import StartTimes
@@ -40,6 +40,8 @@ class PlanningView:
         self.scaled: dict[str, float] = {}
         """When this process last scaled a service, seconds since the epoch. The service's status has this, too, but may
         arrive after the next cycle has begun, which would then change the service again."""
+        self.resized: dict[str, tuple[float, int]] = {}
+        """When this process last set the replicas of a policy's target, and to how many, until they are read back."""
         self._half_started = StartTimes(sightings.half_started_since_s, may_lag=True)
         self._written: Mapping[str, float | None] = {}
         self._idle = StartTimes(lambda claim: self._written.get(claim))
@@ -58,7 +60,8 @@ class PlanningView:
             lambda service, gpu_type: self.instances.content(seen, service, gpu_type),
             self._scaled_at_s,
         )
-        return self._with_facts(self._modes.restricted(deployed, modes, self._mode_of), seen)
+        scaled = with_resized(deployed, self.resized)
+        return self._with_facts(self._modes.restricted(scaled, modes, self._mode_of), seen)
 
     def _with_facts(self, snapshot: Snapshot, seen: Snapshot) -> Snapshot:
         """The snapshot with start times, idle claims, and pods that are left out with the reasons."""

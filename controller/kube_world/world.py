@@ -72,6 +72,7 @@ class KubernetesWorld:
             clock,
             assumed=view.assumed,
             scaled=view.scaled,
+            resized=view.resized,
         )
         self._generations: Mapping[str, int] = {}
 

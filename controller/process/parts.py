@@ -8,7 +8,8 @@ from controller.deciders.decider import Entry
 from controller.deciders.registry import ORDER, Sections, sections_of
 from controller.process import wire_power
 from controller.process.part import Part
-from controller.snapshot.builder import FACTS, Fact
+from controller.snapshot.builder import FACTS
+from controller.snapshot.fact import Fact
 
 PARTS: tuple[Part, ...] = (Part("power", wire_power.enabled),)
 """Parts with watches or a fast loop of their own. A decider whose facts are objects of its kinds needs none."""

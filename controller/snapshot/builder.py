@@ -24,10 +24,12 @@ from controller.kube.structs import Node, Pod
 from controller.objects.findings import Findings
 from controller.objects.read import Read
 from controller.snapshot.capacity import with_instances_off_spot
+from controller.snapshot.fact import Fact
 from controller.snapshot.node_affinity import matches_node_names
 from controller.snapshot.nodes import NodeRow, TypeIndex, node_row, node_table, types_from
 from controller.snapshot.pod_table import Dangling, PodColumns, PodView
 from controller.snapshot.pods import pod_row
+from controller.snapshot.scalers import with_scalers
 from controller.snapshot.services import profiles_from, service_from, valid_services, with_instances_counted
 
 
@@ -56,11 +58,7 @@ class _OwnKinds:
     findings: Findings = field(default_factory=Findings)
 
 
-OwnReads = Callable[[Kind], tuple[Read[Any], ...]]
-"""Valid objects of one of Tonnage's kinds, sorted by name."""
-Fact = Callable[[Snapshot, OwnReads], Snapshot]
-"""Adds the meaning of the objects of some kinds to a snapshot."""
-FACTS: tuple[Fact, ...] = ()
+FACTS: tuple[Fact, ...] = (with_scalers,)
 """Facts of every snapshot, from files and from a cluster. They do not include GPU types, profiles, services and gangs:
 the conversion of nodes and pods depends on these, so `_current_own_kinds` converts them first."""
 

@@ -16,7 +16,8 @@ from controller.api.suggestions import meant
 from controller.objects.findings import Findings
 from controller.objects.manifests import Manifests
 from controller.objects.read import Note
-from controller.snapshot.builder import FACTS, BuiltSnapshot, Fact, SnapshotBuilder
+from controller.snapshot.builder import FACTS, BuiltSnapshot, SnapshotBuilder
+from controller.snapshot.fact import Fact
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from itertools import chain
 import pytest
 
 from cluster import occupancy
-from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, Scale
+from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, Scale, SetReplicas
+from cluster.autoscaling import ScaleTarget
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, IdleClaim, InstanceType
@@ -17,6 +18,7 @@ from controller.guard import MOST_PODS, Limits, guard
 from tests.builders.fleet import Node, Pod, node, pod, world
 from tests.builders.mix import of_types, service
 from tests.builders.power import Device, Domain, power_table
+from tests.builders.scalers import NOW_S, scaler
 
 WHY = Reason("Test", "because")
 
@@ -240,3 +242,33 @@ def test_a_service_with_demand_keeps_an_instance(
     seen = world([node("a", 8), node("b", 8, gpu_type="L4")], services=[has])
 
     assert refusals(seen, Scale("ns/s", of_types(instances))) == codes
+
+
+WEB = ScaleTarget("apps/v1", "Deployment", "ns/chat")
+
+
+@pytest.mark.parametrize(
+    ("changes", "action", "code"),
+    [
+        ({}, SetReplicas("ns/chat", WEB, 6, 4), None),
+        ({}, SetReplicas("ns/chat", WEB, 2, 4), None),
+        ({"max_replicas": 5}, SetReplicas("ns/chat", WEB, 6, 4), "OutOfBounds"),
+        ({"min_replicas": 3}, SetReplicas("ns/chat", WEB, 2, 4), "OutOfBounds"),
+        ({}, SetReplicas("ns/chat", WEB, 6, 5), "ReplicasChanged"),
+        ({}, SetReplicas("ns/other", WEB, 6, 4), "NotFound"),
+        ({}, SetReplicas("ns/chat", ScaleTarget("apps/v1", "Deployment", "ns/other"), 6, 4), "NotFound"),
+        ({"mode": "Recommend"}, SetReplicas("ns/chat", WEB, 6, 4), "ModeForbids"),
+        ({"mode": "ScaleUpOnly"}, SetReplicas("ns/chat", WEB, 2, 4), "ModeForbids"),
+        ({"mode": "ScaleUpOnly"}, SetReplicas("ns/chat", WEB, 6, 4), None),
+        ({"conflict": "HorizontalPodAutoscaler/ns/web"}, SetReplicas("ns/chat", WEB, 6, 4), "AnotherAutoscaler"),
+        ({"observed_at_s": NOW_S - 120.0}, SetReplicas("ns/chat", WEB, 2, 4), "MetricsStale"),
+        ({"load": None}, SetReplicas("ns/chat", WEB, 2, 4), "MetricsStale"),
+        ({"load": None}, SetReplicas("ns/chat", WEB, 6, 4), None),
+    ],
+)
+def test_replicas_are_set_only_as_their_policy_allows(
+    changes: dict[str, object], action: SetReplicas, code: str | None
+) -> None:
+    seen = replace(world([node("a")], at_s=NOW_S), scalers=(scaler(wanted=4, **changes),))
+
+    assert refusals(seen, action) == ([code] if code else [])

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.actions import Bind, Evict, Move, Scale
+from cluster.actions import Bind, Evict, Move, Scale, SetReplicas
 from cluster.arrays import column
-from cluster.demand import Demand, LengthGrid, Slo, ThroughputProfile
+from cluster.autoscaling import ScaleTarget
+from cluster.demand import Demand, ExpectedDemand, LengthGrid, Slo, ThroughputProfile
 from cluster.nodes import Taint
 from cluster.plans import Certificate, Finding, Phase, Plan, Reason, Refused, Routing, ServicePlan, Step, Unplaced
 from cluster.snapshot import Snapshot
@@ -24,8 +25,9 @@ from controller.brain.frames import (
     snapshot_from_frame,
 )
 from tests.builders.fleet import node, pod, world
-from tests.builders.mix import of_types, profile, service
+from tests.builders.mix import demand, of_types, profile, service
 from tests.builders.power import Device, row_of
+from tests.builders.scalers import scaler
 from tests.builders.snapshot_content import plain
 
 WHY = Reason("LeastCost", "for a reason", {"cost": 1.5})
@@ -162,6 +164,7 @@ def full_plan() -> Plan:
         Step(Evict("d/q", "n"), WHY),
         Step(Move("d/r", "n", "m", (1,)), WHY),
         Step(Scale("d/s", of_types({"A100": 2})), WHY),
+        Step(SetReplicas("d/p", ScaleTarget("apps/v1", "Deployment", "d/w", "deployments"), 3, 2), WHY),
     )
     return Plan(
         phases=(Phase("one", steps, whole=True), Phase("two", steps[:1])),
@@ -170,6 +173,7 @@ def full_plan() -> Plan:
         refused=(Refused(steps[1], WHY),),
         certificates={"mix": certificate},
         findings=(Finding("Node/n", WHY),),
+        expected=(ExpectedDemand("d/s", Demand(2.5, grid, np.array([[0.25], [0.75]]))),),
         cut_short=(WHY,),
     )
 
@@ -178,7 +182,8 @@ def test_a_snapshot_crosses_with_every_column() -> None:
     nodes = [node("a", 4, labels={"rack": "x"}), node("b", 0, schedulable=False)]
     pods = [pod("d/p", 1, on="a", devices=(2,), owner="d/s", movable=True), pod("d/q", 2, gang="d/g", priority=7)]
     gangs = [Gang("d/g", 1, within="rack", priority=3)]
-    seen = world(nodes, pods, gangs, [service()], [profile("A100", ((1.0,),))], at_s=12.5)
+    fleet = world(nodes, pods, gangs, [service()], [profile("A100", ((1.0,),))], at_s=12.5)
+    seen = replace(fleet, scalers=(scaler(demand=demand(3.0), recommended=((1.0, 2),), changes=((2.0, -1),)),))
 
     read = snapshot_from_frame(snapshot_frame(seen))
 
@@ -206,7 +211,7 @@ def test_a_plan_crosses_with_every_field() -> None:
 def test_no_field_of_a_plan_is_left_behind() -> None:
     # Plans are taken apart by hand in controller/brain/frames.py: who adds a field adds it there, above, and here.
     known = {
-        Plan: {"phases", "unplaced", "services", "refused", "certificates", "findings", "cut_short"},
+        Plan: {"phases", "unplaced", "services", "refused", "certificates", "findings", "cut_short", "expected"},
         Phase: {"name", "steps", "whole"},
         Step: {"action", "reason"},
         Refused: {"step", "reason"},

@@ -1,0 +1,76 @@
+"""Autoscaling: replicas of scaled targets, and the demand that services are planned for, by each ScalingPolicy."""
+
+from dataclasses import dataclass, replace
+
+from autoscaler.decision.decide import decide as decide_replicas
+from autoscaler.decision.outcome import ScalingDecision
+from cluster.actions import SetReplicas
+from cluster.autoscaling import Scaler
+from cluster.demand import ExpectedDemand
+from cluster.plans import Finding, Phase, Plan, Reason, Step
+from cluster.snapshot import Snapshot
+from controller.deciders.decider import Turn
+
+IN_FORCE = ("ScaleUpOnly", "Auto")
+"""Modes in which decisions are carried out."""
+UNDECIDED = (ArithmeticError, ValueError, IndexError)
+"""Errors of a decision on figures that make no sense; they concern one policy alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What one policy adds to the plan."""
+
+    finding: Finding | None = None
+    step: Step | None = None
+    expected: ExpectedDemand | None = None
+
+
+def decide(snapshot: Snapshot, turn: Turn) -> Plan:  # noqa: ARG001 - a Decide
+    """Changes of all targets in force, the expected demands of services, and a finding about every policy."""
+    decided = [_decided(scaler, snapshot.at_s) for scaler in snapshot.scalers]
+    steps = tuple(each.step for each in decided if each.step)
+    return Plan(
+        phases=(Phase("scale targets", steps),) if steps else (),
+        findings=tuple(each.finding for each in decided if each.finding),
+        expected=tuple(each.expected for each in decided if each.expected),
+    )
+
+
+def _decided(scaler: Scaler, at_s: float) -> _Decided:
+    if scaler.mode == "Off":
+        return _Decided()
+    if scaler.problem:
+        code, _, words = scaler.problem.partition(": ")
+        return _Decided(_finding(scaler, Reason(code, words)))
+    try:
+        decision = decide_replicas(scaler, at_s)
+    except UNDECIDED as error:
+        return _Decided(_finding(scaler, Reason("DecisionFailed", f"{type(error).__name__}: {error}")))
+    if decision is None:
+        return _Decided(_finding(scaler, Reason("TargetNotRead", f"{scaler.target} was not read yet")))
+    finding = _finding(scaler, decision.reason)
+    if scaler.mode not in IN_FORCE or scaler.conflict:
+        return _Decided(finding)
+    if scaler.demand is not None:
+        return _Decided(finding, expected=_expected(scaler, decision))
+    return _Decided(finding, _step(scaler, decision))
+
+
+def _finding(scaler: Scaler, reason: Reason) -> Finding:
+    return Finding(f"ScalingPolicy/{scaler.name}", reason)
+
+
+def _step(scaler: Scaler, decision: ScalingDecision) -> Step | None:
+    """The change of the target; none where it already asks for these replicas."""
+    if not decision.changes:
+        return None
+    action = SetReplicas(scaler.name, scaler.target, decision.replicas, decision.current)
+    return Step(action, decision.reason)
+
+
+def _expected(scaler: Scaler, decision: ScalingDecision) -> ExpectedDemand | None:
+    """The service's demand at the load that the decided replicas serve."""
+    if scaler.demand is None:
+        return None
+    return ExpectedDemand(scaler.target.name, replace(scaler.demand, rate_per_s=decision.load))

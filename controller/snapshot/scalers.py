@@ -1,0 +1,222 @@
+"""Scalers of the snapshot: each ScalingPolicy with what is known of its target and its load.
+
+From files, and for one-off commands, a policy's status stands in for the measurements; the operator has newer ones.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from autoscaler.lead_time.observed_starts import LeadTimeModel, lead_time_of
+from cluster.autoscaling import (
+    Behavior,
+    LeadTime,
+    Replicas,
+    Scaler,
+    ScaleTarget,
+    ScalingObjective,
+    ScalingRules,
+    ScalingStep,
+)
+from cluster.demand import Demand, LengthGrid
+from cluster.forecast import Forecast
+from cluster.plans import Reason
+from cluster.snapshot import Snapshot
+from cluster.workloads import ModelService
+from controller.api.model_service import KIND as SERVICE
+from controller.api.scaling_policy import (
+    KIND,
+    LeadTimePolicy,
+    Objective,
+    ScalingBehavior,
+    ScalingPolicy,
+    ScalingPolicyStatus,
+)
+from controller.snapshot.fact import OwnReads
+from controller.snapshot.schedules import bounds_at
+from controller.snapshot.service_capacity import replica_unit
+
+NEVER_S = -math.inf
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PolicyState:
+    """Observed state of a policy: its load, and its target."""
+
+    load: float | None = None
+    observed_at_s: float = NEVER_S
+    """Instant of the load, seconds since the epoch."""
+    forecast: Forecast | None = None
+    lengths: tuple[LengthGrid, np.ndarray[tuple[int, ...], np.dtype[np.float64]]] | None = None
+    """Measured request lengths of a ModelService: grid, and fraction of the requests in each bucket."""
+    replicas: Replicas | None = None
+    """Replicas of a target with a scale subresource; for a ModelService only its readiness counts."""
+    took_s: tuple[float, ...] = ()
+    """Observed lead times, oldest first, seconds."""
+    plural: str = ""
+    """Resource of the target in paths."""
+    conflict: str = ""
+    problem: str = ""
+    """Why the target cannot be scaled, as `Code: words`."""
+
+
+def with_scalers(snapshot: Snapshot, own: OwnReads) -> Snapshot:
+    """The snapshot with the scalers of all policies, by their statuses."""
+    policies = tuple((read.name, read.object) for read in own(KIND))
+    if not policies:
+        return snapshot
+    return replace(snapshot, scalers=tuple(scaler_of(n, p, snapshot, state_in(p.status)) for n, p in policies))
+
+
+def scaler_of(name: str, policy: ScalingPolicy, snapshot: Snapshot, state: PolicyState) -> Scaler:
+    """Scaler of a policy in this state, at the snapshot's instant. name: `namespace/name`."""
+    spec, at_s = policy.spec, snapshot.at_s
+    bounds = bounds_at(spec, at_s, at_s - state.observed_at_s)
+    scaler = Scaler(
+        name=name,
+        target=ScaleTarget(
+            spec.target.api_version, spec.target.kind, f"{policy.metadata.namespace}/{spec.target.name}", state.plural
+        ),
+        mode=spec.mode,
+        replicas=state.replicas,
+        min_replicas=bounds.low,
+        max_replicas=bounds.high,
+        scheduled=bounds.scheduled,
+        replica_load=1.0 if spec.capacity is None else spec.capacity.per_replica,
+        objective=ScalingObjective(
+            _price(spec.objective, snapshot), spec.objective.miss_cost, spec.objective.switch_seconds
+        ),
+        behavior=Behavior(_rules(spec.behavior.scale_up), _rules(spec.behavior.scale_down)),
+        load=state.load,
+        observed_at_s=state.observed_at_s,
+        max_age_s=min(each.max_age for each in spec.demand.sources),
+        forecast=state.forecast,
+        lead_time=_lead_time(spec.lead_time, state, at_s),
+        recommended=recommended_in(policy.status, at_s),
+        changes=tuple((each.time, each.change) for each in policy.status.changes),
+        conflict=state.conflict,
+        problem=state.problem,
+    )
+    if spec.target.kind != SERVICE.name or spec.target.api_version != SERVICE.api_version:
+        return scaler
+    service = next((each for each in snapshot.services if each.name == scaler.target.name), None)
+    return _of_service(scaler, policy, service, snapshot, state)
+
+
+def _of_service(
+    scaler: Scaler, policy: ScalingPolicy, service: ModelService | None, snapshot: Snapshot, state: PolicyState
+) -> Scaler:
+    """Scaler of a ModelService. Its replicas are those of the demand that it is planned for, not its instances: what
+    the mix adds for bursts would otherwise be counted as load by the next decision."""
+    if service is None:
+        return replace(scaler, replicas=None, problem=f"TargetNotFound: there is no valid {scaler.target}")
+    demand = _shape(service, state)
+    if demand is None:
+        words = "request lengths were not measured yet, and its spec has no histogram"
+        return replace(scaler, replicas=None, problem=f"LengthsUnknown: {words}")
+    unit = replica_unit(service, demand, snapshot)
+    if isinstance(unit, Reason):
+        return replace(scaler, replicas=None, problem=f"{unit.code}: {unit.words}")
+    objective = policy.spec.objective
+    is_priced = objective.replica_hour_price is not None or objective.gpu_type is not None
+    price = scaler.objective.price_per_hour if is_priced else unit.price_per_hour
+    load = unit.load if policy.spec.capacity is None else policy.spec.capacity.per_replica
+    return replace(
+        scaler,
+        replicas=_service_replicas(policy, service, load, state, scaler),
+        replica_load=load,
+        objective=replace(scaler.objective, price_per_hour=price),
+        demand=replace(demand, rate_per_s=state.load or 0.0),
+    )
+
+
+def _shape(service: ModelService, state: PolicyState) -> Demand | None:
+    """Request lengths: the measured ones, else those of the service's spec."""
+    if state.lengths is None:
+        return service.demand
+    return Demand(0.0, *state.lengths)
+
+
+def _service_replicas(
+    policy: ScalingPolicy, service: ModelService, unit_load: float, state: PolicyState, scaler: Scaler
+) -> Replicas:
+    """Replicas whose load the service is planned for: those of the last decision in force, or of its spec's demand."""
+    wanted = policy.status.desired_replicas
+    if wanted is None:
+        rate = service.demand.rate_per_s if service.demand else state.load or 0.0
+        wanted = max(scaler.min_replicas, math.ceil(rate / unit_load - 1e-9))
+    seen = state.replicas
+    if seen is None or not seen.wanted:
+        return Replicas(wanted, wanted)
+    ready = math.floor(wanted * min(1.0, seen.ready / seen.wanted) + 1e-9)
+    oldest = seen.ordered_at_s[0] if seen.ordered_at_s else seen.observed_at_s
+    return Replicas(wanted, ready, (oldest,) * (wanted - ready), seen.observed_at_s)
+
+
+def _price(objective: Objective, snapshot: Snapshot) -> float:
+    """Price of a replica, dollars per hour; 1 where none is known, which leaves the decision unchanged."""
+    if objective.replica_hour_price is not None:
+        return objective.replica_hour_price
+    named = next((each for each in snapshot.gpu_types if each.name == objective.gpu_type), None)
+    return named.price(spot=False) * objective.gpus if named else 1.0
+
+
+def _rules(written: ScalingBehavior) -> ScalingRules:
+    return ScalingRules(
+        stabilization_s=float(written.stabilization_window_seconds),
+        select=written.select_policy,
+        steps=tuple(ScalingStep(each.type, float(each.value), float(each.period_seconds)) for each in written.policies),
+        tolerance=written.tolerance,
+    )
+
+
+def _lead_time(written: LeadTimePolicy, state: PolicyState, at_s: float) -> LeadTime:
+    if written.fixed is not None:
+        return LeadTime((written.fixed,))
+    model = LeadTimeModel() if written.assumed is None else LeadTimeModel(assumed_s=(written.assumed,))
+    pending_s = [max(0.0, at_s - each) for each in state.replicas.ordered_at_s] if state.replicas else []
+    return lead_time_of(state.took_s, pending_s, model)
+
+
+def state_in(status: ScalingPolicyStatus) -> PolicyState:
+    """State that a status tells of."""
+    current, desired = status.current_replicas, status.desired_replicas
+    replicas = None if desired is None else Replicas(desired, min(desired, desired if current is None else current))
+    at_s = NEVER_S if status.load_time is None else status.load_time
+    return PolicyState(
+        load=status.load,
+        observed_at_s=at_s,
+        forecast=_forecast(status, at_s),
+        replicas=replicas,
+        took_s=status.lead_time.learned if status.lead_time else (),
+    )
+
+
+def _forecast(status: ScalingPolicyStatus, at_s: float) -> Forecast | None:
+    known = status.forecast
+    if known is None:
+        return None
+    return Forecast(
+        made_at_s=at_s,
+        leads_s=np.array([known.at_seconds]),
+        levels=np.array([0.5, 0.9, 0.99]),
+        quantiles=np.maximum.accumulate([[known.p50, known.p90, known.p99]], axis=1),
+        model=known.model,
+    )
+
+
+def recommended_in(status: ScalingPolicyStatus, at_s: float) -> tuple[tuple[float, int], ...]:
+    """Earlier recommendations, with the instants from which and up to which each was in force, oldest first.
+
+    A status has only the first instant of each. Both are needed: a window may begin in between.
+    """
+    known: Sequence[tuple[float, int]] = [(each.time, each.replicas) for each in status.recommendations]
+    ends = [*(later for (_, (later, _)) in pairwise(known)), at_s][: len(known)]
+    return tuple(
+        point
+        for (since_s, replicas), until_s in zip(known, ends, strict=True)
+        for point in ((since_s, replicas), (max(since_s, until_s - 1e-3), replicas))
+    )
