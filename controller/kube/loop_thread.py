@@ -29,6 +29,10 @@ class LoopThread:
             future.cancel()
             return None
 
+    async def run_from_another(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the loop and await its result in another loop."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
     def begin(self, work: Coroutine[Any, Any, Any]) -> Callable[[], object]:
         """Run a coroutine in the background; returns the function that cancels it."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
