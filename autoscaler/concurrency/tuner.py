@@ -1,0 +1,122 @@
+"""Tuner interface: an observation of one interval in, the next concurrency limit with its reason and state out."""
+
+import math
+from dataclasses import dataclass
+from typing import Generic, Literal, Protocol, TypeVar
+
+Reason = Literal[
+    "Breach",
+    "ContextChanged",
+    "FewRequests",
+    "Fixed",
+    "Lowered",
+    "NoData",
+    "NotBinding",
+    "Raised",
+    "Scaling",
+    "Settled",
+    "Unsafe",
+]
+"""Cause of a limit.
+
+Breach: p95 was above the guard, so the limit falls. ContextChanged: requests belong to another context than before.
+FewRequests: too few to judge p95 by, so they are pooled with those of the next interval. Fixed: the policy does not
+learn. NoData: a figure was missing. NotBinding: the load did not reach the limit, so throughput says nothing about it.
+Raised, Lowered: a step. Scaling: replicas were being added or removed. Settled: no step promises more throughput.
+Unsafe: not even the present limit is sure to keep the guard.
+"""
+
+_BUCKET_FACTOR = 4.0
+"""Ratio of the lengths at a bucket's borders (chosen: within it, requests need KV cache and time of one order, and a
+workload's mean seldom crosses a border)."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Context:
+    """Workload context: what determines how many requests a replica can serve at once."""
+
+    gpu_type: str
+    input_bucket: int
+    """Bucket of the mean number of input tokens of a request, as `length_bucket` counts."""
+    output_bucket: int
+    """Bucket of the mean number of output tokens of a request."""
+
+
+def length_bucket(tokens: float) -> int:
+    """Bucket of a mean length in tokens: 0 below 4 tokens, 1 below 16, 2 below 64 and so on."""
+    return int(math.log(max(tokens, 1.0)) / math.log(_BUCKET_FACTOR) + 1e-9)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One interval of a workload, as means over its ready replicas. NaN: not measured."""
+
+    limit: int
+    """Limit that was in force: requests served at once by one replica."""
+    context: Context
+    throughput: float
+    """Output tokens (or requests; always the same unit) per second and replica."""
+    requests: int
+    """Requests that all replicas completed: the sample behind `p95_s`."""
+    p95_s: float
+    """95th percentile of the latency inside a replica, seconds, without the wait in a queue before it. That wait grows
+    when the limit falls, so it would mislead the guard."""
+    in_flight: float
+    """Mean number of requests served at once by one replica."""
+    compute_share: float = math.nan
+    """Utilisation of the processor, 0..1."""
+    memory_share: float = math.nan
+    """Utilisation of the memory that requests occupy (KV cache), 0..1."""
+    scaling: bool = False
+    """Whether replicas were being added or removed: means over a changing set compare with nothing."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that learning needs was measured."""
+        needed = (self.throughput, self.p95_s, self.in_flight)
+        return self.requests > 0 and all(math.isfinite(value) and value > 0 for value in needed)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Limits within which a tuner works."""
+
+    guard_s: float
+    """Highest p95 latency, seconds."""
+    start: int = 8
+    """Highest limit for a context that was never seen."""
+    lowest: int = 1
+    highest: int = 1024
+
+    def clipped(self, limit: float) -> int:
+        """Whole limit within the bounds."""
+        return max(self.lowest, min(self.highest, int(limit)))
+
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[S]):
+    """Limit for the next interval."""
+
+    limit: int
+    reason: Reason
+    state: S
+    """State for the next decision."""
+
+
+class Tuner(Protocol[S]):
+    """Policy for the concurrency limit.
+
+    It keeps nothing itself. Its state is frozen dataclasses of numbers, strings and tuples, bounded in size, so that it
+    fits into a resource's status and a restart continues from there.
+    """
+
+    def first(self) -> S:
+        """State before the first observation."""
+        ...
+
+    def decide(self, state: S, seen: Observation) -> Decision[S]:
+        """Limit after an interval."""
+        ...
