@@ -16,21 +16,21 @@ from placement.mix.columns import (
     Chosen,
     Column,
     ColumnPool,
-    Prices,
     choose,
     column_prices,
     fill,
     first_fit,
     generate,
     resolve,
-    start,
 )
 from placement.mix.feasibility import is_feasible
 from placement.mix.heuristics import best_single_type, greedy_mix, running_mix, stock_after
+from placement.mix.master import Prices
 from placement.mix.optimizer import answer_mix
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need
 from placement.mix.search import Terms, certain_shortage, mixes_on
 from placement.mix.search_memory import SearchMemory
+from placement.mix.split_prices import start
 
 Ask = Callable[[Sequence[Need]], MixQuestion]
 """Question of some of the needs, with the stock that they may use."""
@@ -42,9 +42,10 @@ SMOOTHING = 0.5
 """Step from the last prices towards those of the columns. Chosen; at 0.3 and 0.7 results are alike."""
 COLUMN_SHARE = 0.9
 """Fraction of the work for columns. Chosen: with 12 services the joint model rarely finds more."""
-ROOT_FACTOR = 15
-"""Work of the joint model before its tree search, as a multiple of that of its relaxation. Measured: 12 services with
-five types take 20 to 60 times as much for 50 nodes; it is not begun where the work does not suffice."""
+ROOT_WORK = 40.0
+"""Work of the joint model before its tree search, per bucket and offer that can serve it. Measured: its relaxation
+takes 2 to 3, and 12 services with five types take 20 to 60 times as much for 50 nodes; it is not begun where the work
+does not suffice."""
 JOINT_SHARE = 0.5
 """Fraction of the work for the joint model where it is small: it is exact, and fast for a few services."""
 RUNNING_NODES = 20
@@ -104,13 +105,13 @@ def answer_shared(
     pool = memory.pool(question)
     if pool is None:
         pool = _pool_of(question, known)
-        _keep_running(pool, budget, terms)
         memory.seed(pool)
         memory.keep_pool(pool)
     if not pool.is_begun:
-        before, pool.is_begun = budget.work, True
+        pool.is_begun = True
         pool.prices = start(pool, budget, terms)
-        pool.root_work = ROOT_FACTOR * (before - budget.work)
+        pool.root_work = ROOT_WORK * _size(pool.question)
+        _keep_running(pool, budget, terms)
     prices, root_work = pool.prices, pool.root_work
     if prices is not None and root_work <= budget.work:
         answer = answer_mix(pool.question, budget.part(JOINT_SHARE), gap=terms.gap)
@@ -157,6 +158,11 @@ def _one_by_one(
     return answered, refusals
 
 
+def _size(question: MixQuestion) -> int:
+    """Buckets and offers that can serve them."""
+    return sum(int(np.isfinite(offer.load).sum()) for need in question.needs for offer in need.offers)
+
+
 def _pool_of(question: MixQuestion, known: Mapping[str, Sequence[Mix]]) -> ColumnPool:
     """Columns that need no solver: known mixes, single types, and greedy mixes of what earlier needs leave."""
     pool = ColumnPool(question)
@@ -178,9 +184,10 @@ def _keep_running(pool: ColumnPool, budget: Budget, terms: Terms) -> None:
     """Adds the running instances of every need, so that a plan without time for more stops none of them."""
     chosen: list[Column | None] = []
     for k, need in enumerate(pool.question.needs):
-        mix = running_mix(need)
+        counts = np.array([need.running_count(offer) for offer in need.offers], dtype=np.int64)
+        known = pool.with_instances(k, counts)
+        mix = running_mix(need) if known is None else known.mix
         if mix is None and need.running:
-            counts = np.array([need.running_count(offer) for offer in need.offers], dtype=np.int64)
             solved = mixes_on(pool.alone(k), (counts,), RUNNING_NODES, budget, terms)
             mix = None if solved is None else solved[0]
         chosen.append(None if mix is None else pool.column(k, mix))

@@ -1,33 +1,28 @@
 """Services that compete for one stock, solved by column generation: whole mixes of each service, chosen together.
 
-Sets        k: needs; j: columns of k, each a mix that serves k alone within the stock; g: offers of k
-Data        cost_kj: objective of the column; count_kjg: its instances; the stock, as in `placement.mix.milp`
-Variables   z_kj in {0, 1}: column j is taken; out_k in {0, 1}: k is not served; y_kg: instances
-Objective   min Σ cost_kj·z_kj + penalty·Σ out_k          or, to admit services, min Σ 2^(rank of k)·out_k
-Constraints Σ_j z_kj + out_k = 1;   y_kg = Σ_j count_kjg·z_kj;   y within the stock
+Each column is a mix that serves one service alone within the stock; the master problem (`placement.mix.master`) takes
+one for each. Objective: min Σ cost_kj·z_kj + penalty·Σ out_k or, to admit services, min Σ 2^(rank of k)·out_k.
 
-The relaxation prices each instance by the duals of its middle row; a need lacks a column where a mix of it is cheaper
-at these prices than its own price. The cheapest mixes at any prices of the stock also prove a lower bound (Lasdon,
-Optimization Theory for Large Systems, section 8): it is far above that of the joint model's relaxation, because the
-instances of each service are whole.
+The relaxation prices each instance by the duals of the rows that link instances with seats; a need lacks a column where
+a mix of it is cheaper at these prices than its own price. The cheapest mixes at any prices of the stock also prove a
+lower bound (Lasdon, Optimization Theory for Large Systems, section 8): it is far above that of the joint model's
+relaxation, because the instances of each service are whole.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 import pulp
 
-from cluster.arrays import FloatArray
+from cluster.arrays import FloatArray, IntArray
 from placement.budget import Budget
 from placement.mix.feasibility import is_feasible
 from placement.mix.heuristics import best_single_type, greedy_mix, stock_after, whole_slices
-from placement.mix.milp import MixModel, Pools, build_model, groups_of_pools, mixes_from, slices
+from placement.mix.master import Choice, Choices, Master, Prices, dollars, master, relaxed, spent
+from placement.mix.milp import MixModel, build_model, mixes_from, slices
 from placement.mix.problem import Mix, MixQuestion, Need, objective_of
-from placement.mix.pulp_solver import Solved, solve
 from placement.mix.search import Terms
-from placement.seating.model import add_seats
 from placement.seating.stock import Stock
 
 PRICING_NODES = 1
@@ -39,8 +34,6 @@ CHOOSING_NODES = 400
 RANKS_AT_ONCE = 20
 """Services that are admitted by one solve: each weighs as much as all later ones together, and 2^20 is within the
 solver's tolerances."""
-PENALTY = 3.0
-"""Penalty of a service that is not served, as a multiple of the dearest column."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +52,8 @@ class Proof:
     """As in `Prices`."""
     least: Sequence[float]
     """By need: least objective of a mix that pays these prices as well."""
+    counts_changes: bool = False
+    """Whether that includes the price of changes: such a bound holds for the same running instances alone."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +63,7 @@ class ColumnPool:
     question: MixQuestion
     columns: list[list[Column]] = field(default_factory=list)
     proofs: list[Proof] = field(default_factory=list)
-    prices: "Prices | None" = None
+    prices: Prices | None = None
     """Prices of the present round; None before the first."""
     least: list[float] = field(default_factory=list)
     """Bounds of the needs that the present round has priced; the limit of work may end it in between."""
@@ -80,7 +75,12 @@ class ColumnPool:
     """Work of the joint model before its tree search, as estimated."""
 
     def __post_init__(self) -> None:
-        self.columns = [[] for _ in self.question.needs]
+        self.columns = self.columns or [[] for _ in self.question.needs]
+
+    @property
+    def choices(self) -> Choices:
+        """Instances and objectives of the columns."""
+        return [[Choice(each.objective, each.mix.instances) for each in columns] for columns in self.columns]
 
     @property
     def order(self) -> list[int]:
@@ -99,13 +99,30 @@ class ColumnPool:
 
     def known(self, k: int, mix: Mix) -> Column | None:
         """The column of need k with the same instances; None where there is none."""
-        counts = mix.instances.tolist()
+        return self.with_instances(k, mix.instances)
+
+    def with_instances(self, k: int, instances: IntArray) -> Column | None:
+        """The column of need k with these instances; None where there is none."""
+        counts = instances.tolist()
         return next((column for column in self.columns[k] if column.mix.instances.tolist() == counts), None)
 
     def column(self, k: int, mix: Mix) -> Column | None:
         """The column of a mix, which is added where it is new; None for one that is infeasible."""
         self.add(k, mix)
         return self.known(k, mix)
+
+    def asked_with(self, question: MixQuestion) -> "ColumnPool":
+        """The same pool for other running instances, and the same needs and stock otherwise."""
+        again = replace(self, question=question, least=[])
+        again.columns = [
+            [replace(each, objective=objective_of(again.alone(k), (each.mix,))) for each in columns]
+            for k, columns in enumerate(self.columns)
+        ]
+        again.proofs = [proof for proof in self.proofs if not proof.counts_changes]
+        again.chosen = tuple(
+            None if column is None else again.known(k, column.mix) for k, column in enumerate(self.chosen)
+        )
+        return again
 
     def alone(self, k: int) -> MixQuestion:
         return replace(self.question, needs=(self.question.needs[k],))
@@ -121,21 +138,6 @@ Chosen = tuple[Column | None, ...]
 """One column per need; None: not served."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Prices:
-    """Prices of the stock, as instances pay them; any such prices prove a bound."""
-
-    instance: Sequence[FloatArray]
-    """By need, shape (offers,): added to the objective for every instance."""
-    stock: float
-    """What the whole stock is worth at these prices, negative: the least that such prices can add for all instances."""
-
-    def towards(self, other: "Prices", share: float) -> "Prices":
-        """Prices between these and others: they swing less from round to round, and prove no less."""
-        mixed = [(1 - share) * a + share * b for a, b in zip(self.instance, other.instance, strict=True)]
-        return Prices(mixed, (1 - share) * self.stock + share * other.stock)
-
-
 def generate(pool: ColumnPool, prices: Prices, budget: Budget, terms: Terms) -> int:
     """Adds the cheapest mix of every need at these prices, and a proof to the pool. Returns how many were added.
 
@@ -148,50 +150,9 @@ def generate(pool: ColumnPool, prices: Prices, budget: Budget, terms: Terms) -> 
         bound, is_new = _price(pool, k, prices.instance[k], budget, terms)
         pool.least.append(bound)
         added += is_new
-    pool.proofs.append(Proof(prices.stock, tuple(pool.least)))
+    pool.proofs.append(Proof(prices.stock, tuple(pool.least), counts_changes=pool.question.counts_changes))
     pool.least.clear()
     return added
-
-
-def start(pool: ColumnPool, budget: Budget, terms: Terms) -> Prices | None:
-    """Prices of the relaxation in which instances have any fraction, and its mixes rounded as columns.
-
-    None where it has no solution: the stock does not hold all needs.
-    """
-    question = pool.question
-    model = build_model(replace(question, stock={}), whole_slices=False)
-    seated = _seated(model.problem, question)
-    problem = model.problem
-    for (k, g), count in seated.items():
-        problem += count - model.y[k, g] == 0, f"linked_{k}_{g}"
-    if not _spent(problem, budget, terms, fractions=True).has_answer:
-        return None
-    for k, (need, mix) in enumerate(zip(question.needs, mixes_from(question, model), strict=True)):
-        used = np.array([model.y[k, g].value() or 0.0 for g in range(len(need.offers))])
-        for instances in (np.floor(used + 1e-6), np.ceil(used - 1e-6)):
-            pool.add(k, whole_slices(need, Mix(instances.astype(np.int64), mix.share)))
-    return _prices(problem, question, seated)
-
-
-def _seated(problem: pulp.LpProblem, question: MixQuestion) -> Pools:
-    """Instances, in any fraction, that have seats in the stock."""
-    pairs = [(k, g) for k, need in enumerate(question.needs) for g in range(len(need.offers))]
-    y = {(k, g): problem.add_variable(f"seated_{k}_{g}", 0) for k, g in pairs}
-    add_seats(problem, question.stock, groups_of_pools(question, y), {})
-    return y
-
-
-def _prices(problem: pulp.LpProblem, question: MixQuestion, seated: Pools) -> Prices:
-    """Prices of a solved relaxation: the duals of the rows that link instances with their seats.
-
-    Seats as the relaxation takes them are also the best ones at these prices (complementary slackness).
-    """
-    rows = {row.name: row for row in problem.constraints()}
-    instance = [
-        np.array([float(rows[f"linked_{k}_{g}"].pi or 0.0) for g in range(len(need.offers))])
-        for k, need in enumerate(question.needs)
-    ]
-    return Prices(instance, -math.fsum(float(instance[k][g]) * (y.value() or 0.0) for (k, g), y in seated.items()))
 
 
 def fill(pool: ColumnPool, chosen: Chosen) -> int:
@@ -207,53 +168,10 @@ def fill(pool: ColumnPool, chosen: Chosen) -> int:
     return added
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Master:
-    problem: pulp.LpProblem
-    taken: Sequence[Sequence[pulp.LpVariable]]
-    out: Sequence[pulp.LpVariable]
-    seated: Pools
-
-
-def _master(pool: ColumnPool, *, is_relaxed: bool) -> _Master:
-    problem = pulp.LpProblem("columns", pulp.LpMinimize)
-    kind = pulp.LpContinuous if is_relaxed else pulp.LpInteger
-    taken = [
-        [problem.add_variable(f"z_{k}_{j}", 0, None if is_relaxed else 1, kind) for j in range(len(columns))]
-        for k, columns in enumerate(pool.columns)
-    ]
-    out = [problem.add_variable(f"out_{k}", 0, None if is_relaxed else 1, kind) for k in range(len(taken))]
-    for k, columns in enumerate(taken):
-        problem += pulp.lpSum(columns) + out[k] == 1
-    seated = _seated(problem, pool.question)
-    for (k, g), count in seated.items():
-        used = [(z, int(column.mix.instances[g])) for z, column in zip(taken[k], pool.columns[k], strict=True)]
-        problem += count - pulp.LpAffineExpression(used) == 0, f"linked_{k}_{g}"
-    return _Master(problem, taken, out, seated)
-
-
-def _penalty(pool: ColumnPool) -> float:
-    dearest = max((column.objective for columns in pool.columns for column in columns), default=0.0)
-    return PENALTY * max(1.0, dearest)
-
-
 def column_prices(pool: ColumnPool, budget: Budget, terms: Terms) -> Prices | None:
     """Prices of the relaxation in which columns are taken in fractions."""
-    master = _master(pool, is_relaxed=True)
-    master.problem.setObjective(_dollars(pool, master) + _penalty(pool) * pulp.lpSum(master.out))
-    if not _spent(master.problem, budget, terms, fractions=True).has_answer:
-        return None
-    return _prices(master.problem, pool.question, master.seated)
-
-
-def _dollars(pool: ColumnPool, master: _Master) -> pulp.LpAffineExpression:
-    return pulp.LpAffineExpression(
-        [
-            (z, column.objective)
-            for columns, taken in zip(pool.columns, master.taken, strict=True)
-            for column, z in zip(columns, taken, strict=True)
-        ]
-    )
+    found = relaxed(pool.question, pool.choices, budget, terms)
+    return None if found is None else found.prices
 
 
 def _price(pool: ColumnPool, k: int, prices: FloatArray, budget: Budget, terms: Terms) -> tuple[float, bool]:
@@ -263,7 +181,7 @@ def _price(pool: ColumnPool, k: int, prices: FloatArray, budget: Budget, terms: 
     _tighten(model, alone.needs)
     paid = pulp.lpSum(float(prices[g]) * count for (_, g), count in model.y.items())
     model.problem.setObjective(model.problem.objective + paid)
-    solved = _spent(model.problem, budget, replace(terms, gap=PRICING_GAP), most_nodes=PRICING_NODES)
+    solved = spent(model.problem, budget, replace(terms, gap=PRICING_GAP), most_nodes=PRICING_NODES)
     if not solved.has_answer:
         return solved.bound, False
     (mix,) = mixes_from(alone, model)
@@ -282,22 +200,22 @@ def choose(pool: ColumnPool, budget: Budget, terms: Terms) -> Chosen:
 
     Higher priority ranks first, then order: a need is never given up for later ones.
     """
-    master = _master(pool, is_relaxed=False)
+    model = master(pool.question, pool.choices, is_relaxed=False)
     order = pool.order
     best: Chosen = (None,) * len(pool.columns)
     for start in range(0, len(order), RANKS_AT_ONCE):
         now = order[start : start + RANKS_AT_ONCE]
-        weights = [(master.out[k], 2.0 ** (len(now) - 1 - rank)) for rank, k in enumerate(now)]
-        master.problem.setObjective(pulp.LpAffineExpression(weights))
-        if not _spent(master.problem, budget, Terms(solver=terms.solver), most_nodes=CHOOSING_NODES).has_answer:
+        weights = [(model.out[k], 2.0 ** (len(now) - 1 - rank)) for rank, k in enumerate(now)]
+        model.problem.setObjective(pulp.LpAffineExpression(weights))
+        if not spent(model.problem, budget, Terms(solver=terms.solver), most_nodes=CHOOSING_NODES).has_answer:
             return best
-        best = _chosen(pool, master)
+        best = _chosen(pool, model)
         for k in now:
-            is_out = round(master.out[k].value() or 0)
-            master.out[k].bounds(is_out, is_out)
-    master.problem.setObjective(_dollars(pool, master))
-    if _spent(master.problem, budget, terms, most_nodes=CHOOSING_NODES).has_answer:
-        best = _chosen(pool, master)
+            is_out = round(model.out[k].value() or 0)
+            model.out[k].bounds(is_out, is_out)
+    model.problem.setObjective(dollars(pool.choices, model))
+    if spent(model.problem, budget, terms, most_nodes=CHOOSING_NODES).has_answer:
+        best = _chosen(pool, model)
     return best
 
 
@@ -314,21 +232,11 @@ def first_fit(pool: ColumnPool) -> Chosen:
     return tuple(chosen)
 
 
-def _chosen(pool: ColumnPool, master: _Master) -> Chosen:
+def _chosen(pool: ColumnPool, model: Master) -> Chosen:
     return tuple(
         next((c for c, z in zip(columns, taken, strict=True) if (z.value() or 0) > 0.5), None)
-        for columns, taken in zip(pool.columns, master.taken, strict=True)
+        for columns, taken in zip(pool.columns, model.taken, strict=True)
     )
-
-
-def _spent(
-    problem: pulp.LpProblem, budget: Budget, terms: Terms, *, most_nodes: int | None = None, fractions: bool = False
-) -> Solved:
-    solved = solve(
-        problem, most_nodes=most_nodes, limit_s=budget.left_s, gap=terms.gap, solver=terms.solver, fractions=fractions
-    )
-    budget.spend(solved.work, solved.cut_short)
-    return solved
 
 
 def resolve(pool: ColumnPool, chosen: Chosen, some: Sequence[int], nodes: int, budget: Budget, terms: Terms) -> bool:
@@ -340,7 +248,7 @@ def resolve(pool: ColumnPool, chosen: Chosen, some: Sequence[int], nodes: int, b
     together = replace(pool.question, needs=tuple(pool.question.needs[k] for k in some), stock=left)
     model = build_model(together, whole_slices=True)
     _tighten(model, together.needs)
-    if not _spent(model.problem, budget, terms, most_nodes=nodes).has_answer:
+    if not spent(model.problem, budget, terms, most_nodes=nodes).has_answer:
         return False
     new = [pool.add(k, mix) for k, mix in zip(some, mixes_from(together, model), strict=True)]
     return any(new)

@@ -47,7 +47,7 @@ def answer_mix(
     if unserved is not None:
         return unserved
     terms = Terms(gap, solver)
-    (found,) = search([question], [begun(question, known, bound)], budget, terms)
+    (found,) = search([question], [begun(question, known, bound, budget)], budget, terms)
     return concluded(question, found, budget, terms)
 
 

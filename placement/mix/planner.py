@@ -15,9 +15,9 @@ from placement.budget import Budget
 from placement.mix.admission import Answered, answer_shared
 from placement.mix.feasibility import is_feasible
 from placement.mix.optimizer import concluded, first_unserved
-from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost
+from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need, mix_cost, objective_of
 from placement.mix.problem_builder import need_of
-from placement.mix.search import SearchState, Terms, search
+from placement.mix.search import Mixes, SearchState, Terms, search
 from placement.mix.search_memory import SearchMemory
 from placement.mix.sensitivity import explain
 from placement.mix.stock_builder import stocked
@@ -123,20 +123,40 @@ def _answer_by_priority(
     snapshot: Snapshot, needs: list[Need], settings: MixSettings, budget: Budget, memory: SearchMemory
 ) -> tuple[list[Answered], dict[str, Reason]]:
     """Solutions for as many needs as the stock holds, in order of priority, and reasons for the others."""
-    everything = _question(snapshot, needs, settings)
-    known: dict[str, Sequence[Mix]] = {}
+    everything, terms = _question(snapshot, needs, settings), Terms(settings.gap)
+    known: Mapping[str, Mixes] = {}
     if memory.pool(everything) is None:  # otherwise the stock is known not to hold their separate solutions
-        apart = _answer_separately(everything, settings, budget, memory)
-        answers = {n.service: a for n, a in zip(needs, apart, strict=True) if isinstance(a, MixAnswer)}
-        if _fit_together(everything, apart):
-            return [(replace(everything, needs=(need,)), answers[need.service]) for need in everything.needs], {}
-        known = {name: answer.mixes for name, answer in answers.items()}
-    terms = Terms(settings.gap)
+        questions = [replace(everything, needs=(need,)) for need in everything.needs]
+        begun = [memory.begun(question, budget) for question in questions]
+        known = _cheapest(questions, begun)
+        if not _compete(everything, known):
+            apart = _answer_separately(everything, begun, terms, budget, memory)
+            if _fit_together(everything, apart):
+                return [(q, a) for q, a in zip(questions, apart, strict=True) if isinstance(a, MixAnswer)], {}
+            known = {n.service: a.mixes for n, a in zip(needs, apart, strict=True) if isinstance(a, MixAnswer)}
     return answer_shared(lambda some: _question(snapshot, some, settings), needs, known, budget, terms, memory)
 
 
+def _cheapest(questions: Sequence[MixQuestion], begun: Sequence[SearchState]) -> dict[str, Mixes]:
+    """The cheapest mix so far of every service that has one."""
+    return {
+        question.needs[0].service: min(state.candidates, key=lambda mixes: objective_of(question, mixes))
+        for question, state in zip(questions, begun, strict=True)
+        if state.candidates
+    }
+
+
+def _compete(everything: MixQuestion, mixes: Mapping[str, Mixes]) -> bool:
+    """Whether all services have a mix and the stock does not hold these mixes together.
+
+    Better ones for each service alone would hardly fit, either.
+    """
+    chosen = tuple(mix for need in everything.needs for mix in mixes.get(need.service, ()))
+    return len(chosen) == len(everything.needs) and not is_feasible(everything, chosen)
+
+
 def _answer_separately(
-    everything: MixQuestion, settings: MixSettings, budget: Budget, memory: SearchMemory
+    everything: MixQuestion, begun: Sequence[SearchState], terms: Terms, budget: Budget, memory: SearchMemory
 ) -> list[MixAnswer | Reason]:
     """Solution of each need, as if it had the stock alone.
 
@@ -144,11 +164,9 @@ def _answer_separately(
     same. Where a stock is shared, part of the work is reserved for the case that it does not hold them all.
     """
     questions = [replace(everything, needs=(need,)) for need in everything.needs]
-    terms = Terms(settings.gap)
-    found: list[SearchState | Reason] = [memory.begun(question) for question in questions]
     is_shared = bool(everything.stock) and len(questions) > 1
     first = budget.part(1 - TOGETHER_SHARE) if is_shared else budget
-    found = search(questions, found, first, terms)
+    found = search(questions, begun, first, terms)
     memory.keep(questions, found)
     if not is_shared:
         return _concluded(questions, found, budget, terms)

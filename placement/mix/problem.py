@@ -98,6 +98,11 @@ class MixQuestion:
         """Whether bounds of the model are bounds of the question: not where a stock counts with larger instances."""
         return all(stock.is_exact for stock in self.stock.values())
 
+    @property
+    def counts_changes(self) -> bool:
+        """Whether the objective includes a price of starting and stopping instances."""
+        return self.change_price_per_hour > 0 and any(need.running is not None for need in self.needs)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mix:

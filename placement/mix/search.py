@@ -19,6 +19,7 @@ from placement.mix.heuristics import price_bound, start_mixes, whole_slices
 from placement.mix.milp import MixModel, build_model, mixes_from
 from placement.mix.problem import Mix, MixQuestion, Need, objective_of
 from placement.mix.pulp_solver import Solved, solve
+from placement.mix.rounding import split_and_rounded
 from placement.mix.seats import Crowd, crowd_at
 
 Mixes = tuple[Mix, ...]
@@ -66,16 +67,34 @@ class SearchState:
     """Duration of all rounds."""
 
 
-def begun(question: MixQuestion, known: Mixes | None = None, bound: float = -math.inf) -> SearchState:
+def begun(
+    question: MixQuestion, known: Mixes | None = None, bound: float = -math.inf, budget: Budget | None = None
+) -> SearchState:
     """State before any solver runs, for a question whose demand can all be served by some offer.
 
-    known: mixes from elsewhere, used if they are feasible. bound: proven elsewhere.
+    known: mixes from elsewhere, used if they are feasible. bound: proven elsewhere. budget: for splits of any fraction
+    of instances, with mixes near them; None, or one that is used up: there are none.
     """
     if not any(need.cells for need in question.needs):
         idle = tuple(_idle(need) for need in question.needs)
         return SearchState((idle,), objective_of(question, idle), "none", is_done=True)
-    start = [mixes for mixes in (known, start_mixes(question)) if mixes is not None and is_feasible(question, mixes)]
-    return SearchState(tuple(start), max(bound, price_bound(question)), "greedy")
+    proven, near = _near_splits(question, budget) if budget is not None and budget.allows_more() else (-math.inf, None)
+    start = [each for each in (known, start_mixes(question), near) if each is not None and is_feasible(question, each)]
+    return SearchState(tuple(start), max(bound, proven, price_bound(question)), "greedy")
+
+
+def _near_splits(question: MixQuestion, budget: Budget) -> tuple[float, Mixes]:
+    """A lower bound on the objective, and mixes of little more, both without regard to the stock."""
+    bounds, mixes = [], []
+    for need in question.needs:
+        if not need.cells:
+            mixes.append(_idle(need))
+            continue
+        prices = np.array([offer.price_per_hour for offer in need.offers])
+        split, mix = split_and_rounded(need, prices, budget)
+        bounds.append(split.bound)
+        mixes.append(mix)
+    return math.fsum(bounds), tuple(mixes)
 
 
 def _idle(need: Need) -> Mix:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from cluster.plans import Reason
+from placement.budget import Budget
 from placement.mix.columns import ColumnPool
 from placement.mix.feasibility import is_feasible
-from placement.mix.problem import MixQuestion, Need
+from placement.mix.problem import MixQuestion, Need, objective_of
 from placement.mix.search import SearchState, begun
 
 
@@ -20,10 +21,14 @@ class Kept:
     """State of one service's search."""
 
     need: bytes
-    """Digest of its need, and of what else decides the objective."""
+    """Digest of its need, without the running instances."""
+    running: bytes
+    """Digest of the running instances, where the objective counts changes."""
     stock: bytes
     """Digest of the stock."""
     state: SearchState
+    counts_changes: bool
+    """Whether the bound includes the price of changes: it then holds for the same running instances alone."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,26 +37,35 @@ class SearchMemory:
 
     kept: dict[str, Kept] = field(default_factory=dict)
     """By service."""
-    shared: tuple[bytes, bytes, ColumnPool] | None = None
-    """Digests of the needs that compete for a stock, and of that stock, and their columns."""
+    shared: tuple[bytes, bytes, bytes, ColumnPool] | None = None
+    """Digests of the needs that compete for a stock, of that stock, of the running instances, and their columns."""
 
-    def begun(self, question: MixQuestion) -> SearchState:
-        """State of the search for a question of one need: the kept one, or a new one that starts from its mixes.
+    def begun(self, question: MixQuestion, budget: Budget) -> SearchState:
+        """State of the search for a question of one need: the kept one, or a new one that starts from its best mix.
 
-        The kept bound holds for the same stock alone.
+        The kept bound holds for the same stock alone and, where it includes changes, for the same running instances.
         """
         (need,) = question.needs
         kept = self.kept.get(need.service)
         if kept is None or kept.need != _need_digest(question, need):
-            return begun(question)
-        if kept.stock == _stock_digest(question):
+            return begun(question, budget=budget)
+        is_same_stock = kept.stock == _stock_digest(question)
+        if is_same_stock and kept.running == _running_digest(question, need):
             return kept.state
-        return begun(question, kept.state.candidates[0] if kept.state.candidates else None)
+        best = min(kept.state.candidates, key=lambda mixes: objective_of(question, mixes), default=None)
+        holds = is_same_stock and not kept.counts_changes
+        return begun(question, best, kept.state.bound, None) if holds else begun(question, best, budget=budget)
 
     def keep(self, questions: Sequence[MixQuestion], found: Sequence[SearchState | Reason]) -> None:
         """Remembers these searches, and no others. A question without a solution is asked anew."""
         self.kept = {
-            question.needs[0].service: Kept(_need_digest(question, question.needs[0]), _stock_digest(question), state)
+            question.needs[0].service: Kept(
+                _need_digest(question, question.needs[0]),
+                _running_digest(question, question.needs[0]),
+                _stock_digest(question),
+                state,
+                question.counts_changes,
+            )
             for question, state in zip(questions, found, strict=True)
             if isinstance(state, SearchState)
         }
@@ -60,33 +74,45 @@ class SearchMemory:
         """The columns kept for a question of several needs; None where it is another one."""
         if self.shared is None or self.shared[:2] != (_needs_digest(question), _stock_digest(question)):
             return None
-        pool = self.shared[2]
-        pool.question = question  # the running instances may have changed
+        if self.shared[2] != _runnings_digest(question):
+            self.keep_pool(self.shared[3].asked_with(question))
+        pool = self.shared[3]
+        pool.question = question
         return pool
 
     def seed(self, pool: ColumnPool) -> None:
         """Adds the columns kept for the same needs and another stock, and their choice if this stock holds it."""
         if self.shared is None or self.shared[0] != _needs_digest(pool.question):
             return
-        old = self.shared[2]
+        old = self.shared[3]
         for k, columns in enumerate(old.columns):
             for column in columns:
                 pool.add(k, column.mix)
         mixes = tuple(column.mix for column in old.chosen if column is not None)
         if len(mixes) == len(pool.columns) and is_feasible(pool.question, mixes):
-            pool.chosen = old.chosen
+            pool.chosen = tuple(pool.known(k, mix) for k, mix in enumerate(mixes))
 
     def keep_pool(self, pool: ColumnPool) -> None:
-        self.shared = _needs_digest(pool.question), _stock_digest(pool.question), pool
+        question = pool.question
+        self.shared = _needs_digest(question), _stock_digest(question), _runnings_digest(question), pool
 
 
 def _needs_digest(question: MixQuestion) -> bytes:
     return b"".join(_need_digest(question, need) for need in question.needs)
 
 
-def _need_digest(question: MixQuestion, need: Need) -> bytes:
-    """Digest of everything but the stock that a search depends on."""
+def _runnings_digest(question: MixQuestion) -> bytes:
+    return b"".join(_running_digest(question, need) for need in question.needs)
+
+
+def _running_digest(question: MixQuestion, need: Need) -> bytes:
+    """Digest of the running instances, where the objective counts changes."""
     running = sorted((need.running or {}).items()) if question.change_price_per_hour and need.running else None
+    return blake2b(repr(running).encode(), digest_size=16).digest()
+
+
+def _need_digest(question: MixQuestion, need: Need) -> bytes:
+    """Digest of everything but the stock and the running instances that a search depends on."""
     plain = (
         need.service,
         need.slo,
@@ -94,7 +120,6 @@ def _need_digest(question: MixQuestion, need: Need) -> bytes:
         need.slice_factor,
         need.headroom_share,
         need.priority,
-        running,
         question.change_price_per_hour,
         question.per_instance,
         [(o.instance_type, o.price_per_hour, o.cpu_milli, o.memory_bytes, o.places) for o in need.offers],

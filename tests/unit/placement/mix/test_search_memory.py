@@ -85,3 +85,31 @@ def test_services_that_compete_for_a_stock_go_on_with_their_columns() -> None:
 
     assert memory.shared is not None, "they must compete, or this test shows nothing"
     assert gaps[-1] < gaps[0]
+
+
+def test_many_services_on_a_stock_that_binds_are_within_one_per_cent_by_their_first_plan() -> None:
+    """20 services, five GPU types, 1,000 nodes, of which one type is used up; the next plan keeps every instance."""
+    machines, count = 1000, 20
+    manifests = [*fleet(machines), *definitions(), *services(count, machines * GPUS_PER_NODE, 42)]
+    snapshot, memory = observed(manifests), SearchMemory()
+
+    first, _ = planned(snapshot, memory, within_s=2.0)
+    second, _ = planned(snapshot.after(first.actions), memory, within_s=2.0)
+
+    assert memory.shared is not None, "they must compete, or this test shows nothing"
+    assert gap(first) < 0.01
+    assert gap(second) <= gap(first)
+
+
+def test_columns_for_other_running_instances_keep_their_mixes_and_the_bounds_that_count_no_changes() -> None:
+    snapshot, memory = cluster(load=0.6, count=6), SearchMemory()
+    settings = MixSettings(explain=False, change_price_per_hour=5.0)
+    first = plan_mix(snapshot, Budget(work_of(2.0), STOPPED), settings, memory)
+    assert memory.shared is not None, "they must compete, or this test shows nothing"
+    columns = sum(map(len, memory.shared[3].columns))
+
+    plan = plan_mix(snapshot.after(first.actions), Budget(work_of(2.0), STOPPED), settings, memory)
+
+    assert sum(map(len, memory.shared[3].columns)) >= columns
+    assert not plan.actions, "a change costs more than it can save"
+    assert plan.certificates["mix"].bound <= plan.certificates["mix"].objective
