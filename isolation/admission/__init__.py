@@ -1,0 +1,1 @@
+"""Admission: declared or learned needs become reservations that cannot dead-lock."""

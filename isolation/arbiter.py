@@ -1,0 +1,321 @@
+"""Arbiter: from events and the time to actions. Admission grants what is safe, the ladder makes room for the rest."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from isolation.actions import Action, Admit, Freeze, Queue, Refuse, SetAgentLease, SetLease, Thaw
+from isolation.admission.safe_state import is_safe
+from isolation.events import (
+    Asked,
+    Ended,
+    Event,
+    FeedsRunner,
+    ReachedLease,
+    SandboxEnded,
+    SandboxStarted,
+    Used,
+    Withdrawn,
+)
+from isolation.ladder.relief import killed, relieve, restored, shrink_leases
+from isolation.ladder.victims import in_victim_order
+from isolation.ledger import Ledger
+from isolation.reasons import Reason
+from isolation.settings import Settings
+from isolation.state import Request, RunningCall, State
+from isolation.wants import AgentWant, GrowthWant, StartWant, Want, queued_wants, running_wants
+
+Step = tuple[State, tuple[Action, ...]]
+
+
+def step(state: State, events: Iterable[Event], now_s: float, settings: Settings) -> Step:
+    """State and actions after the events. Called with none when a timer runs out: waiting has bounds."""
+    actions: list[Action] = []
+    queued_before = {asked.call for asked in state.queue}
+    for event in events:
+        state, done = _taken(event, state, now_s, settings)
+        actions.extend(done)
+    rules: tuple[Callable[[State, float, Settings], Step], ...] = (
+        _grow_running,
+        _end_overdue,
+        _break_stalemate,
+        _serve_queue,
+        _relieve_or_restore,
+    )
+    for rule in rules:
+        state, done = rule(state, now_s, settings)
+        actions.extend(done)
+    new = (asked for asked in state.queue if asked.call not in queued_before)
+    return state, (*actions, *(_queued(state, asked, now_s, settings) for asked in new))
+
+
+def _taken(event: Event, state: State, now_s: float, settings: Settings) -> Step:
+    """State after one event, before anything is decided."""
+    match event:
+        case SandboxStarted(sandbox):
+            floor = max(sandbox.agent_floor_bytes, sandbox.agent_bytes)
+            started = replace(sandbox, agent_bytes=floor, agent_floor_bytes=floor)
+            return replace(state, ledger=state.ledger.with_sandbox(started)), ()
+        case SandboxEnded(name):
+            return _without_sandbox(state, name), ()
+        case Asked(request):
+            return _asked(state, request, settings)
+        case Withdrawn(call):
+            return replace(state, queue=tuple(asked for asked in state.queue if asked.call != call)), ()
+        case ReachedLease(call, used_bytes):
+            return _reached(state, call, used_bytes), ()
+        case FeedsRunner(call, feeds):
+            known = state.calls.get(call)
+            return (state, ()) if known is None else (state.with_call(replace(known, feeds_runner=feeds)), ())
+        case Ended(call, peak_bytes):
+            return _ended(state, call, peak_bytes, now_s), ()
+        case Used():
+            return _used(state, event, settings)
+
+
+def _without_sandbox(state: State, name: str) -> State:
+    return replace(
+        state,
+        ledger=state.ledger.without_sandbox(name),
+        queue=tuple(asked for asked in state.queue if asked.sandbox != name),
+        calls={key: call for key, call in state.calls.items() if call.request.sandbox != name},
+        agents_want={key: wanted for key, wanted in state.agents_want.items() if key != name},
+        asked={key: at_s for key, at_s in state.asked.items() if key != name},
+        dying_agents=state.dying_agents - {name},
+    )
+
+
+def _asked(state: State, request: Request, settings: Settings) -> Step:
+    """The request in the queue, or refused where waiting cannot help."""
+    sandbox = state.ledger.sandboxes.get(request.sandbox)
+    if sandbox is None:
+        return state, (Refuse(request.call, 0.0, "UNKNOWN_SANDBOX"),)
+    calls = sum(call.request.sandbox == sandbox.name for call in state.calls.values())
+    if calls + sum(asked.sandbox == sandbox.name for asked in state.queue) >= settings.calls_per_sandbox:
+        return state, (Refuse(request.call, settings.starvation_s, "TOO_MANY_CALLS"),)
+    # Alone on the node, with every other agent as it is: what does not fit then never fits.
+    alone = replace(state.ledger, reservations={})
+    if request.claim_bytes > alone.free_for(sandbox.name):
+        return state, (Refuse(request.call, 0.0, "ABOVE_SANDBOX_BUDGET"),)
+    bounded = replace(request, wait_s=min(request.wait_s, settings.longest_wait_s))
+    return replace(state, queue=(*state.queue, bounded)), ()
+
+
+def _reached(state: State, name: str, used_bytes: int) -> State:
+    call = state.calls.get(name)
+    if call is None or call.ending is not None:
+        return state
+    peak = max(call.peak_bytes, used_bytes)
+    return state.with_call(replace(call, used_bytes=used_bytes, peak_bytes=peak, wants_more=True))
+
+
+def _ended(state: State, name: str, peak_bytes: int, now_s: float) -> State:
+    call = state.calls.get(name)
+    if call is None:
+        return state
+    learned = state.learned
+    if call.ending is None:  # the peak of a killed call is not its need
+        peak = max(peak_bytes, call.peak_bytes)
+        learned = learned.after(call.request.command_class, peak, now_s - call.started_at_s)
+    calls = {key: other for key, other in state.calls.items() if key != name}
+    return replace(state, ledger=state.ledger.without_call(name), calls=calls, learned=learned)
+
+
+def _used(state: State, event: Used, settings: Settings) -> Step:
+    """Readings recorded; an agent's reservation follows its use as far as memory is free."""
+    calls = dict(state.calls)
+    for name, used_bytes in event.calls.items():
+        if call := calls.get(name):
+            calls[name] = replace(call, used_bytes=used_bytes, peak_bytes=max(call.peak_bytes, used_bytes))
+    state = replace(state, calls=calls)
+    actions: list[Action] = []
+    wants = dict(state.agents_want)
+    for name, used_bytes in event.agents.items():
+        sandbox = state.ledger.sandboxes.get(name)
+        if sandbox is None:
+            continue
+        slack = settings.agent_slack_bytes
+        if used_bytes + slack // 4 > sandbox.agent_bytes:
+            wants[name] = used_bytes + slack
+            continue
+        wants.pop(name, None)
+        lease = max(sandbox.agent_floor_bytes, used_bytes + 2 * slack)
+        # With hysteresis, so that the brake does not follow every garbage collection.
+        if lease < sandbox.agent_bytes - 2 * slack:
+            state = replace(state, ledger=state.ledger.with_agent(name, lease))
+            actions.append(SetAgentLease(name, lease, "LEASE_SHRUNK"))
+    return replace(state, agents_want=wants), tuple(actions)
+
+
+def _grow_running(state: State, now_s: float, settings: Settings) -> Step:
+    """Grants to agents, then to running calls, what is safe; freezes the calls that must wait."""
+    actions: list[Action] = []
+    for want in running_wants(_with_outgrown_claims(state, settings), settings):
+        state = _with_outgrown_claims(state, settings)
+        ledger = want.granted(state)
+        if ledger is None:
+            state, shrunk = shrink_leases(state, want, settings)
+            actions.extend(shrunk)
+            ledger = want.granted(state)
+        if isinstance(want, AgentWant):
+            if ledger is not None:
+                state, done = _agent_granted(state, want, ledger)
+                actions.extend(done)
+            continue
+        state, done = _growth_granted(state, want, ledger) if ledger is not None else _braked(state, want, now_s)
+        actions.extend(done)
+    return state, tuple(actions)
+
+
+def _with_outgrown_claims(state: State, settings: Settings) -> State:
+    """Calls that reached their claim get a larger one where that is safe; either way their protection is lost."""
+    for call in state.calls.values():
+        if not call.wants_more or call.ending is not None:
+            continue
+        kept = state.ledger.reservations[call.name]
+        if kept.lease_bytes < kept.claim_bytes:
+            continue
+        state = state.with_call(replace(call, outgrown=True))
+        room = kept.lease_bytes + state.ledger.free_for(kept.sandbox)
+        larger = min(room, max(kept.claim_bytes + settings.lease_step_bytes, kept.claim_bytes * 5 // 4))
+        if larger > kept.claim_bytes:
+            ledger = state.ledger.with_reservation(replace(kept, claim_bytes=larger))
+            if is_safe(ledger, stuck=state.stuck() - {call.name}):
+                state = replace(state, ledger=ledger)
+    return state
+
+
+def _agent_granted(state: State, want: AgentWant, ledger: Ledger) -> Step:
+    wants = {name: wanted for name, wanted in state.agents_want.items() if name != want.sandbox}
+    granted = SetAgentLease(want.sandbox, want.agent_bytes, "LEASE_GROWN")
+    return replace(state, ledger=ledger, agents_want=wants), (granted,)
+
+
+def _growth_granted(state: State, want: GrowthWant, ledger: Ledger) -> Step:
+    call = state.calls[want.call.name]
+    actions: list[Action] = [SetLease(call.name, ledger.reservations[call.name].lease_bytes, "LEASE_GROWN")]
+    if call.frozen is not None:
+        actions.append(Thaw(call.name, "LEASE_GROWN"))
+    after = replace(state, ledger=ledger).with_call(replace(call, wants_more=False, frozen=None))
+    return after, tuple(actions)
+
+
+def _braked(state: State, want: GrowthWant, now_s: float) -> Step:
+    """A call that must wait is frozen: braked by the kernel alone it would burn CPU in reclaim, and creep over."""
+    call = state.calls[want.call.name]
+    if call.frozen is not None:
+        return state, ()
+    frozen = replace(call, frozen="WAITS_FOR_MEMORY", frozen_since_s=now_s)
+    return state.with_call(frozen), (Freeze(call.name, "WAITS_FOR_MEMORY"),)
+
+
+def _end_overdue(state: State, now_s: float, settings: Settings) -> Step:
+    """Kills calls that were frozen for too long; requests that waited too long are refused in `_serve_queue`."""
+    actions: list[Action] = []
+    for call in list(state.calls.values()):
+        if call.frozen is None or call.ending is not None:
+            continue
+        bound_s, reason = _frozen_bound(call, settings)
+        if now_s >= call.frozen_since_s + bound_s:
+            state, done = killed(state, call, reason)
+            actions.extend(done)
+    return state, tuple(actions)
+
+
+def _frozen_bound(call: RunningCall, settings: Settings) -> tuple[float, Reason]:
+    if call.feeds_runner:
+        return settings.pipe_s, "RUNNER_WAITS_FOR_FROZEN_CALL"
+    return settings.frozen_s, "OUTGREW_CLAIM" if call.outgrown and call.wants_more else "FROZEN_TOO_LONG"
+
+
+def _break_stalemate(state: State, _: float, __: Settings) -> Step:
+    """Kills a call that passed its claim and waits, where the others could not finish without its memory.
+
+    Claims that hold cannot dead-lock; only a call that broke its own can stand in the way of all. Where it outranks
+    another, the ladder makes room for it instead.
+    """
+    stuck = state.stuck()
+    if not stuck or is_safe(state.ledger, stuck=stuck) or any(call.ending for call in state.calls.values()):
+        return state, ()
+    victim = in_victim_order(call for call in state.calls.values() if call.name in stuck)[0]
+    if any(call.priority < victim.priority for call in state.calls.values()):
+        return state, ()
+    return killed(state, victim, "OUTGREW_CLAIM")
+
+
+def _serve_queue(state: State, now_s: float, settings: Settings) -> Step:
+    """Admits what is safe, in order, and refuses what waited too long."""
+    actions: list[Action] = []
+    aged = float("-inf")
+    for want in queued_wants(state, settings):
+        request = want.request
+        waited_s = now_s - request.asked_at_s
+        ledger = want.granted(state) if want.priority > aged else None
+        if ledger is not None:
+            state, admitted = _admitted(state, want, ledger, now_s)
+            actions.append(admitted)
+            continue
+        if waited_s >= request.wait_s:
+            retry_after_s = _expected_wait_s(state, request, now_s)
+            state = replace(state, queue=tuple(asked for asked in state.queue if asked.call != request.call))
+            actions.append(Refuse(request.call, retry_after_s, "WAITED_TOO_LONG"))
+        elif waited_s >= settings.starvation_s:
+            aged = max(aged, want.priority)
+    return state, tuple(actions)
+
+
+def _admitted(state: State, want: StartWant, ledger: Ledger, now_s: float) -> tuple[State, Admit]:
+    request = want.request
+    queue = tuple(asked for asked in state.queue if asked.call != request.call)
+    priority = state.ledger.sandboxes[request.sandbox].priority
+    call = RunningCall(request, priority, started_at_s=now_s)
+    after = replace(state, ledger=ledger, queue=queue).with_call(call)
+    return after, Admit(request.call, request.sandbox, ledger.reservations[request.call].lease_bytes)
+
+
+def _queued(state: State, request: Request, now_s: float, settings: Settings) -> Queue:
+    aged = [
+        asked
+        for asked in state.queue
+        if asked.call != request.call and now_s >= asked.asked_at_s + settings.starvation_s
+    ]
+    reason: Reason = "WAITS_BEHIND_OLDER" if aged else "WAITS_FOR_MEMORY"
+    return Queue(request.call, _expected_wait_s(state, request, now_s), reason)
+
+
+def _expected_wait_s(state: State, request: Request, now_s: float) -> float:
+    """Time until enough of the running calls ended, by the medians of their classes."""
+    short = request.claim_bytes - state.ledger.free_for(request.sandbox)
+    left = sorted(
+        (
+            max(1.0, state.learned.expected_s(call.request.command_class) - (now_s - call.started_at_s)),
+            state.ledger.reservations[call.name].lease_bytes,
+        )
+        for call in state.calls.values()
+    )
+    for ends_in_s, lease_bytes in left:
+        short -= lease_bytes
+        if short <= 0:
+            return ends_in_s
+    return left[-1][0] if left else 1.0
+
+
+def _relieve_or_restore(state: State, now_s: float, settings: Settings) -> Step:
+    """One step of the ladder for the first want that outranks something; all go on where there is none."""
+    unmet: list[Want] = [*running_wants(state, settings), *queued_wants(state, settings)]
+    for want in unmet:
+        if any(call.priority < want.priority for call in state.calls.values()) or isinstance(want, AgentWant):
+            return relieve(state, want, now_s, settings)
+    return restored(state)
+
+
+def next_timer_s(state: State, settings: Settings) -> float:
+    """Instant at which the next bound runs out, for the caller's timer; infinity where nothing waits."""
+    instants = [asked.asked_at_s + bound for asked in state.queue for bound in (settings.starvation_s, asked.wait_s)]
+    instants += [
+        call.frozen_since_s + _frozen_bound(call, settings)[0]
+        for call in state.calls.values()
+        if call.frozen is not None
+    ]
+    if state.agents_want or any(call.wants_more for call in state.calls.values()) or state.queue:
+        instants.append(state.relieved_at_s + settings.settle_s)
+    return min(instants, default=float("inf"))

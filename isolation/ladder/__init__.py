@@ -1,0 +1,1 @@
+"""Action ladder: what makes way, in which order, when memory is short."""

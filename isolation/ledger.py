@@ -1,0 +1,95 @@
+"""Memory ledger of a node: what agents and their tool calls may hold, and what is left for others."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """One agent with its tool calls."""
+
+    name: str
+    budget_bytes: int
+    """Most that the agent and its calls may hold together: its container's limit."""
+    priority: int = 0
+    """Higher outranks lower."""
+    guaranteed_bytes: int = 0
+    """Memory that is kept for this sandbox, used or not."""
+    agent_bytes: int = 0
+    """Memory reserved for the agent's own processes; it follows their use, above the floor."""
+    agent_floor_bytes: int = 0
+    """Memory declared for the agent's own processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Memory of one tool call."""
+
+    call: str
+    sandbox: str
+    claim_bytes: int
+    """Most that the call will hold, as declared or learned."""
+    lease_bytes: int
+    """What it may hold now: its memory.high."""
+
+    @property
+    def need_bytes(self) -> int:
+        """Memory that it may still ask for."""
+        return max(0, self.claim_bytes - self.lease_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Reservations against a node's budget. Every change returns another ledger."""
+
+    budget_bytes: int
+    sandboxes: Mapping[str, Sandbox] = field(default_factory=dict)
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
+
+    def held_bytes(self, sandbox: str) -> int:
+        """Memory that the agent and its calls may hold now."""
+        leases = sum(kept.lease_bytes for kept in self.reservations.values() if kept.sandbox == sandbox)
+        return self.sandboxes[sandbox].agent_bytes + leases
+
+    def reserved_bytes(self) -> int:
+        """Memory that is not free: leases and agents, or the guarantee where that is more."""
+        held = {name: sandbox.agent_bytes for name, sandbox in self.sandboxes.items()}
+        for kept in self.reservations.values():
+            held[kept.sandbox] += kept.lease_bytes
+        return sum(max(held[name], sandbox.guaranteed_bytes) for name, sandbox in self.sandboxes.items())
+
+    @property
+    def free_bytes(self) -> int:
+        """Memory that no sandbox may take without a larger lease; negative where agents outgrew the budget."""
+        return self.budget_bytes - self.reserved_bytes()
+
+    def free_for(self, sandbox: str) -> int:
+        """Memory that could be leased to the sandbox's calls: within its own budget, its guarantee and the node."""
+        held = self.held_bytes(sandbox)
+        kept = max(0, self.sandboxes[sandbox].guaranteed_bytes - held)
+        return min(self.sandboxes[sandbox].budget_bytes - held, max(0, self.free_bytes) + kept)
+
+    def with_sandbox(self, sandbox: Sandbox) -> "Ledger":
+        return replace(self, sandboxes={**self.sandboxes, sandbox.name: sandbox})
+
+    def without_sandbox(self, name: str) -> "Ledger":
+        """The ledger without the sandbox and its calls."""
+        return replace(
+            self,
+            sandboxes={key: kept for key, kept in self.sandboxes.items() if key != name},
+            reservations={key: kept for key, kept in self.reservations.items() if kept.sandbox != name},
+        )
+
+    def with_agent(self, sandbox: str, agent_bytes: int) -> "Ledger":
+        return self.with_sandbox(replace(self.sandboxes[sandbox], agent_bytes=agent_bytes))
+
+    def with_reservation(self, reservation: Reservation) -> "Ledger":
+        return replace(self, reservations={**self.reservations, reservation.call: reservation})
+
+    def with_lease(self, call: str, lease_bytes: int) -> "Ledger":
+        return self.with_reservation(replace(self.reservations[call], lease_bytes=lease_bytes))
+
+    def without_call(self, call: str) -> "Ledger":
+        return replace(self, reservations={key: kept for key, kept in self.reservations.items() if key != call})

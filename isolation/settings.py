@@ -1,0 +1,51 @@
+"""Settings of isolation on one node."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from isolation.ledger import MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every value has its reason beside it; times are wall seconds of the node."""
+
+    leases: Literal["growing", "whole"] = "growing"
+    """growing: a call starts with a small lease that grows as far as the state stays safe. whole: it starts with its
+    whole claim, so that it is never frozen for memory but holds what it does not use."""
+    start_lease_bytes: int = 32 * MIB
+    """First lease of a growing call: what three of four calls never exceed (published runs)."""
+    lease_step_bytes: int = 16 * MIB
+    """Smallest growth of a lease: each costs a wake-up and a write, 1 ms."""
+    lease_slack_bytes: int = 8 * MIB
+    """Left above the use of a call whose lease is shrunk; below it the kernel's brake would catch it at once."""
+    agent_slack_bytes: int = 16 * MIB
+    """Reserved above the use of an agent's own processes, which grow slowly and must not be braked."""
+    learned_fraction: float = 0.95
+    """Quantile of past peaks that stands for a need that is not declared."""
+    light_bytes: int = 10 * MIB
+    """Calls of a class that learned to need less share one leaf and are not admitted one by one."""
+    calls_per_sandbox: int = 32
+    """Tool calls of one sandbox, running and queued; an agent was seen to start 3,079 shells in 17 s."""
+    longest_wait_s: float = 300.0
+    """Bound of a call's time in the queue, where it sets none of its own."""
+    starvation_s: float = 30.0
+    """Time in the queue after which nothing of the same or a lower priority is admitted before it."""
+    frozen_s: float = 60.0
+    """Bound of a call's time frozen: agents give a tool about 120 s by themselves, and leases of streams break."""
+    pipe_s: float = 2.0
+    """Bound of the time frozen of a call that holds a pipe which a running call waits for."""
+    settle_s: float = 0.05
+    """Time between two rungs of the ladder, in which the last one shows its effect."""
+    ask_s: float = 1.0
+    """Time for an agent to shrink by itself after it was asked."""
+    swap: bool = False
+    """Whether the node has swap or zram, without which the kernel can reclaim no anonymous memory."""
+
+    @property
+    def low_cpu_weight(self) -> int:
+        """cpu.weight of a call that makes way; the kernel's default is 100."""
+        return 10
+
+
+NORMAL_CPU_WEIGHT = 100

@@ -1,0 +1,89 @@
+"""Needs: hints from outside, and what stands in for them."""
+
+import math
+
+import pytest
+
+from isolation.admission.command_class import command_class
+from isolation.admission.learning import PRIOR_BYTES, Learned
+from isolation.admission.needs import bytes_from, claim_bytes
+from isolation.ledger import MIB
+from tests.builders.sandboxes import sandbox
+
+
+@pytest.mark.parametrize(
+    ("hint", "expected"),
+    [
+        ("2Gi", 2 << 30),
+        ("1.5Gi", 3 << 29),
+        ("512M", 512_000_000),
+        ("64Ki", 65536),
+        (4096, 4096),
+        (" 1Mi ", MIB),
+        (1e9, 10**9),
+    ],
+)
+def test_a_hint_is_a_number_of_bytes_with_or_without_a_unit(hint: object, expected: int) -> None:
+    assert bytes_from(hint) == expected
+
+
+@pytest.mark.parametrize(
+    "hint", [-1, 0, "-2Gi", math.nan, "NaN", "inf", "2 Gi", "high", "", None, True, [], "9" * 40, "1e9", "0x10", "٣Gi"]
+)
+def test_a_hint_that_is_no_positive_number_of_bytes_is_none(hint: object) -> None:
+    assert bytes_from(hint) is None
+
+
+@pytest.mark.parametrize("hint", [2**80, math.inf, "999999999999999999Ti"])
+def test_a_huge_hint_is_bounded(hint: object) -> None:
+    assert bytes_from(hint) == 2**63
+
+
+def test_a_claim_never_exceeds_what_the_sandbox_can_give() -> None:
+    small = sandbox("s", budget_mib=300, agent_mib=100)
+    assert claim_bytes(2**63, "test", small, Learned(), 0.95) == 200 * MIB
+
+
+def test_without_a_hint_the_class_decides_first_by_its_prior_then_by_what_it_learned() -> None:
+    learned = Learned()
+    assert claim_bytes(None, "test", sandbox("s"), learned, 0.95) == PRIOR_BYTES["test"]
+    for _ in range(50):
+        learned = learned.after("test", 40 * MIB, 3.0)
+    claim = claim_bytes(None, "test", sandbox("s"), learned, 0.95)
+    # The upper edge of a bucket of a quarter octave: at most 19 % above.
+    assert 40 * MIB <= claim <= 40 * MIB * 1.19
+    assert 3.0 <= learned.expected_s("test") <= 3.0 * 1.19
+
+
+def test_a_class_forgets_what_is_long_past() -> None:
+    learned = Learned()
+    for peak_mib in [400] * 100 + [50] * 400:
+        learned = learned.after("test", peak_mib * MIB, 1.0)
+    assert learned.need_bytes("test", 0.95) < 60 * MIB
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("pytest -q tests", "test"),
+        ("python -m pytest tests/a.py", "test"),
+        ("python3.11 -m pip install numpy", "install"),
+        ("/usr/bin/make -j4", "build"),
+        ("timeout 60 pytest", "test"),
+        ("PYTHONPATH=. python run.py", "python"),
+        ("cargo test", "test"),
+        ("cargo build --release", "build"),
+        ("npm ci", "install"),
+        ("uv run pytest", "test"),
+        ("git log --oneline", "light"),
+        ("env A=1 grep -r x .", "light"),
+        ("terraform plan", "other:terraform"),
+        ("", "other:"),
+    ],
+)
+def test_commands_are_classed_by_program_and_arguments(command: str, expected: str) -> None:
+    assert command_class(command.split()) == expected
+
+
+def test_a_shells_command_is_classed_by_its_last_part() -> None:
+    assert command_class(["bash", "-c", "cd /repo && pytest -q"]) == "test"

@@ -1,0 +1,273 @@
+"""Admission and ladder together: what happens to tool calls when memory is short."""
+
+from dataclasses import replace
+
+from isolation.actions import (
+    Admit,
+    AskToShrink,
+    Freeze,
+    Kill,
+    KillAgent,
+    Queue,
+    Reclaim,
+    Refuse,
+    SetCpuWeight,
+    SetLease,
+    Thaw,
+)
+from isolation.arbiter import next_timer_s, step
+from isolation.events import Asked, Ended, FeedsRunner, ReachedLease, SandboxEnded, SandboxStarted, Used, Withdrawn
+from isolation.ledger import MIB, Ledger
+from isolation.settings import Settings
+from isolation.state import State
+from tests.builders.sandboxes import PretendNode, Work, request, sandbox
+
+SETTINGS = Settings(settle_s=0.1, ask_s=1.0, frozen_s=60.0, starvation_s=5.0)
+WHOLE = replace(SETTINGS, leases="whole")
+
+
+def started(budget_mib: int, *sandboxes: object, settings: Settings = SETTINGS) -> State:
+    return step(State(Ledger(budget_mib * MIB)), [SandboxStarted(one) for one in sandboxes], 0.0, settings)[0]  # type: ignore[arg-type]
+
+
+def test_a_call_that_fits_starts_with_a_small_lease() -> None:
+    _, actions = step(started(500, sandbox("s")), [Asked(request("a", "s", 300))], 0.0, SETTINGS)
+
+    assert actions == (Admit("a", "s", 32 * MIB),)
+
+
+def test_a_call_that_could_block_others_waits_and_learns_for_how_long() -> None:
+    state, _ = step(started(500, sandbox("s")), [Asked(request("a", "s", 400))], 0.0, WHOLE)
+
+    state, actions = step(state, [Asked(request("b", "s", 300, at_s=1.0))], 1.0, WHOLE)
+
+    (queued,) = actions
+    assert isinstance(queued, Queue)
+    assert (queued.call, queued.reason) == ("b", "WAITS_FOR_MEMORY")
+    assert queued.retry_after_s == 9.0  # a call of unknown class is expected to take 10 s, of which one is over
+    state, actions = step(state, [Ended("a")], 2.0, WHOLE)
+    assert actions == (Admit("b", "s", 300 * MIB),)
+
+
+def test_a_call_that_can_never_fit_is_refused_at_once() -> None:
+    _, actions = step(started(500, sandbox("s", budget_mib=200)), [Asked(request("a", "s", 300))], 0.0, SETTINGS)
+
+    assert actions == (Refuse("a", 0.0, "ABOVE_SANDBOX_BUDGET"),)
+
+
+def test_a_call_of_an_unknown_sandbox_is_refused() -> None:
+    _, actions = step(started(500), [Asked(request("a", "other", 1))], 0.0, SETTINGS)
+
+    assert actions == (Refuse("a", 0.0, "UNKNOWN_SANDBOX"),)
+
+
+def test_a_flood_of_calls_of_one_sandbox_is_refused_beyond_its_number() -> None:
+    flood = [Asked(request(f"c{index}", "s", 100)) for index in range(100)]
+
+    state, actions = step(started(500, sandbox("s")), flood, 0.0, SETTINGS)
+
+    assert len(state.queue) + len(state.calls) == 32
+    assert sum(action.reason == "TOO_MANY_CALLS" for action in actions) == 68
+
+
+def test_small_calls_pass_a_large_one_until_it_waited_too_long() -> None:
+    state = started(500, sandbox("s"))
+    state, _ = step(state, [Asked(request("long", "s", 300)), Asked(request("large", "s", 450))], 0.0, WHOLE)
+    state, actions = step(state, [Asked(request("small", "s", 100, at_s=1.0))], 1.0, WHOLE)
+    assert actions == (Admit("small", "s", 100 * MIB),)
+
+    state, _ = step(state, [Ended("small")], 6.0, WHOLE)
+    state, actions = step(state, [Asked(request("next", "s", 100, at_s=6.0))], 6.0, WHOLE)
+
+    assert [(action.call, action.reason) for action in actions] == [("next", "WAITS_BEHIND_OLDER")]  # type: ignore[union-attr]
+    _, actions = step(state, [Ended("long")], 7.0, WHOLE)
+    assert actions == (Admit("large", "s", 450 * MIB),)
+
+
+def test_a_call_is_refused_after_the_time_that_it_would_wait() -> None:
+    state = started(500, sandbox("s"))
+    asked = [Asked(request("a", "s", 400)), Asked(request("b", "s", 400, wait_s=3.0))]
+    state, _ = step(state, asked, 0.0, WHOLE)
+    assert next_timer_s(state, WHOLE) <= 3.0
+
+    state, actions = step(state, [], 3.0, WHOLE)
+
+    assert actions == (Refuse("b", 7.0, "WAITED_TOO_LONG"),)
+    assert not state.queue
+
+
+def test_a_withdrawn_call_leaves_the_queue() -> None:
+    state, _ = step(
+        started(500, sandbox("s")), [Asked(request("a", "s", 400)), Asked(request("b", "s", 400))], 0.0, WHOLE
+    )
+
+    state, actions = step(state, [Withdrawn("b"), Ended("a")], 1.0, WHOLE)
+
+    assert not state.queue
+    assert not actions
+
+
+def test_a_call_at_its_lease_grows_while_that_is_safe() -> None:
+    state, _ = step(started(500, sandbox("s")), [Asked(request("a", "s", 200))], 0.0, SETTINGS)
+
+    state, actions = step(state, [ReachedLease("a", 32 * MIB)], 1.0, SETTINGS)
+
+    assert actions == (SetLease("a", 200 * MIB, "LEASE_GROWN"),)  # 168 more, of 468 free
+
+
+def braked() -> State:
+    """Call `a` holds its 200 of 300 MiB; `b` grows, at 1 s, until it must wait for it."""
+    state = started(300, sandbox("s"))
+    state, _ = step(state, [Asked(request("a", "s", 200)), Asked(request("b", "s", 200))], 0.0, SETTINGS)
+    state = replace(state, ledger=state.ledger.with_lease("a", 200 * MIB))
+    state, _ = step(state, [Used({"a": 200 * MIB}, {})], 0.5, SETTINGS)
+    while state.calls["b"].frozen is None:
+        state, actions = step(state, [ReachedLease("b", state.ledger.reservations["b"].lease_bytes)], 1.0, SETTINGS)
+    assert actions == (Freeze("b", "WAITS_FOR_MEMORY"),)
+    return state
+
+
+def test_a_call_that_must_wait_for_memory_is_frozen_and_thaws_when_another_ends() -> None:
+    _, actions = step(braked(), [Ended("a", 150 * MIB)], 4.0, SETTINGS)
+
+    assert Thaw("b", "LEASE_GROWN") in actions
+
+
+def shortage(high_claim_mib: int = 250) -> State:
+    """A low call that uses 200 of 300 MiB, and a high call that wants more than is left."""
+    state = started(300, sandbox("low", priority=0), sandbox("high", priority=1))
+    state, _ = step(state, [Asked(request("l", "low", 200))], 0.0, WHOLE)
+    state, _ = step(state, [Used({"l": 200 * MIB}, {})], 1.0, WHOLE)
+    return step(state, [Asked(request("h", "high", high_claim_mib, at_s=2.0))], 2.0, WHOLE)[0]
+
+
+def later(state: State, *, from_s: float, until_s: float, settings: Settings = WHOLE) -> list[object]:
+    """Actions of a step every 100 ms, while nothing happens."""
+    actions: list[object] = []
+    for tenth in range(round(from_s * 10), round(until_s * 10)):
+        state, done = step(state, [], tenth / 10, settings)
+        actions.extend(done)
+    return actions
+
+
+def test_the_ladder_goes_from_slowing_to_freezing_to_asking_to_killing_the_call() -> None:
+    assert later(shortage(), from_s=2.1, until_s=10.0) == [
+        Freeze("l", "HIGHER_PRIORITY_NEEDS_MEMORY"),
+        AskToShrink("low", "HIGHER_PRIORITY_NEEDS_MEMORY"),
+        Kill("l", "HIGHER_PRIORITY_NEEDS_MEMORY"),
+    ]
+
+
+def test_frozen_memory_is_reclaimed_where_there_is_swap() -> None:
+    actions = later(shortage(), from_s=2.1, until_s=10.0, settings=replace(WHOLE, swap=True))
+
+    assert [type(action) for action in actions] == [Freeze, Reclaim, AskToShrink, Kill]
+
+
+def test_the_outranked_call_goes_on_when_the_shortage_passes() -> None:
+    state = shortage()
+    for at_s in (2.1, 2.2):
+        state, _ = step(state, [], at_s, WHOLE)
+    assert state.calls["l"].frozen
+
+    state, actions = step(state, [Withdrawn("h")], 2.3, WHOLE)
+
+    assert Thaw("l", "FITS") in actions
+    assert SetCpuWeight("l", 100, "FITS") in actions
+
+
+def test_what_a_call_does_not_use_is_taken_first() -> None:
+    state = started(300, sandbox("low", priority=0), sandbox("high", priority=1))
+    state, _ = step(state, [Asked(request("l", "low", 200)), Asked(request("h", "high", 250))], 0.0, SETTINGS)
+    state, _ = step(state, [ReachedLease("l", 32 * MIB)], 0.5, SETTINGS)
+    state, _ = step(state, [Used({"l": 20 * MIB}, {})], 1.0, SETTINGS)
+
+    _, actions = step(state, [ReachedLease("h", 32 * MIB)], 1.1, SETTINGS)
+
+    assert not [action for action in actions if isinstance(action, Freeze | Kill)]
+
+
+def test_a_call_that_was_not_declared_goes_before_one_that_was() -> None:
+    state = started(400, sandbox("low"), sandbox("high", priority=1))
+    hinted, learned = request("hinted", "low", 150), replace(request("learned", "low", 150), declared=False)
+    state, _ = step(state, [Asked(learned), Asked(hinted)], 0.0, WHOLE)
+    state, _ = step(state, [Used({"hinted": 150 * MIB, "learned": 150 * MIB}, {})], 1.0, WHOLE)
+    state, _ = step(state, [Asked(request("h", "high", 200, at_s=2.0))], 2.0, WHOLE)
+
+    kills = [action for action in later(state, from_s=2.1, until_s=9.0) if isinstance(action, Kill)]
+
+    assert kills == [Kill("learned", "HIGHER_PRIORITY_NEEDS_MEMORY")]
+
+
+def test_no_second_victim_while_the_first_still_holds_its_memory() -> None:
+    state = started(400, sandbox("low"), sandbox("high", priority=1))
+    state, _ = step(state, [Asked(request("a", "low", 150)), Asked(request("b", "low", 150))], 0.0, WHOLE)
+    state, _ = step(state, [Used({"a": 150 * MIB, "b": 150 * MIB}, {})], 1.0, WHOLE)
+    state, _ = step(state, [Asked(request("h", "high", 380, at_s=2.0))], 2.0, WHOLE)
+
+    kills = [action for action in later(state, from_s=2.1, until_s=30.0) if isinstance(action, Kill)]
+
+    assert len(kills) == 1
+
+
+def test_a_call_frozen_for_too_long_is_killed() -> None:
+    state = braked()
+    assert next_timer_s(state, SETTINGS) <= 61.0
+
+    _, actions = step(state, [], 61.0, SETTINGS)
+
+    assert Kill("b", "FROZEN_TOO_LONG") in actions
+
+
+def test_a_frozen_call_that_holds_a_pipe_of_a_running_one_waits_for_seconds_only() -> None:
+    state, _ = step(braked(), [FeedsRunner("b", feeds=True)], 1.1, SETTINGS)
+
+    _, actions = step(state, [], 3.0, SETTINGS)
+
+    assert Kill("b", "RUNNER_WAITS_FOR_FROZEN_CALL") in actions
+
+
+def test_a_growing_agent_outranks_tool_calls_of_every_priority() -> None:
+    state = started(400, sandbox("low", agent_mib=100), sandbox("high", priority=1, agent_mib=100))
+    state, _ = step(state, [Asked(request("h", "high", 180))], 0.0, WHOLE)
+    state, _ = step(state, [Used({"h": 180 * MIB}, {"low": 120 * MIB, "high": 50 * MIB})], 1.0, WHOLE)
+
+    kills = [action for action in later(state, from_s=1.1, until_s=9.0) if isinstance(action, Kill | KillAgent)]
+
+    assert kills == [Kill("h", "AGENT_NEEDS_MEMORY")]
+
+
+def test_a_low_agent_goes_only_when_no_tool_call_lives_and_a_high_one_never_for_a_low_one() -> None:
+    state = started(300, sandbox("low", agent_mib=140), sandbox("high", priority=1, agent_mib=140))
+
+    short_low, for_low = step(state, [Used({}, {"low": 200 * MIB})], 1.0, WHOLE)
+    short_high, for_high = step(state, [Used({}, {"high": 200 * MIB})], 1.0, WHOLE)
+
+    assert not [*for_low, *later(short_low, from_s=1.1, until_s=9.0)]
+    assert [*for_high, *later(short_high, from_s=1.1, until_s=9.0)] == [KillAgent("low", "AGENT_NEEDS_MEMORY")]
+
+
+def test_an_ended_sandbox_gives_everything_back() -> None:
+    state = shortage()
+
+    state, actions = step(state, [SandboxEnded("low")], 3.0, WHOLE)
+
+    assert actions == (Admit("h", "high", 250 * MIB),)
+
+
+def test_a_call_that_passes_its_claim_may_grow_while_memory_is_free() -> None:
+    node = PretendNode.of(500, [sandbox("s")], [Work("a", "s", 50, 0.0, 4.0, peak_mib=300)])
+
+    node.run(until_s=30.0)
+
+    assert node.outcome == {"a": "done"}
+
+
+def test_under_declaring_costs_protection() -> None:
+    # Two calls of one agent that need 240 each of 400 MiB: the one that declared 60 makes way.
+    works = [Work("honest", "s", 250, 0.0, 4.0, 240), Work("liar", "s", 60, 0.0, 4.0, 240)]
+    node = PretendNode.of(400, [sandbox("s")], works)
+
+    node.run(until_s=100.0)
+
+    assert node.outcome == {"honest": "done", "liar": "killed"}
