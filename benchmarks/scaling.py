@@ -150,7 +150,7 @@ def ablation_table(records: Sequence[Record]) -> Table:
     table = Table(
         "without", *(f"{trace[:16]} {lead:g}" for trace, lead in cases), title="J without a mechanism, % more"
     )
-    whole = {(*_case(record), record["leads"]): record for record in records if record["without"] == "nothing"}
+    whole = {(*_case(record), str(record["leads"])): record for record in records if record["without"] == "nothing"}
     for name in dict.fromkeys(str(record["without"]) for record in records if record["without"] != "nothing"):
         cells = {_case(record): record for record in records if record["without"] == name}
         table.add_row(name, *(_more(cells.get(case), whole) for case in cases))

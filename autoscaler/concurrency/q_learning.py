@@ -4,8 +4,8 @@ Schuler, Jamil & Kühl, "AI-based Resource Allocation: Reinforcement Learning fo
 Environments" (arXiv 2005.14410): the state is the limit with mean CPU and mean memory, the actions are a step down,
 none and a step up, the reward is throughput against a reference plus reference p95 against p95, the policy is
 epsilon-greedy.
-Learning rate, discount, epsilon and bins are not known from it and are chosen; benchmarks.concurrency also runs the step
-and epsilon that did best there in hindsight. The reference is the first complete observation.
+Learning rate, discount, epsilon and bins are not known from it and are chosen; benchmarks.concurrency also runs the
+step and epsilon that did best there in hindsight. The reference is the first complete observation.
 """
 
 import math
