@@ -171,6 +171,13 @@ bench-power: $(READY) ## Power (simulated): POLCA, no cap and Tonnage on one row
 	$(BIN)/python -m benchmarks.power --rate $(DATA)/power/servegen_rate_language_m-large.csv.gz \
 	  --extra 0.3 --burstiness 0.2 --policy no-cap,polca --seeds 1-2 --jobs $(JOBS) --json
 
+.PHONY: bench-forecast
+bench-forecast: $(READY) ## Forecast: CRPS, pinball loss and coverage beside naive and EWMA, seven days ahead; HARMONY's split
+	$(BIN)/python -m benchmarks.forecast $(foreach name,nasa_http_1995_july_60s servegen_m-large_60s_resampled \
+	  servegen_m-small_60s_resampled servegen_m-mid_week1_60s_resampled nab_elb_request_count_300s nab_nyc_taxi_1800s,\
+	  --trace $(DATA)/demand/$(name).csv) --json
+	$(BIN)/python -m benchmarks.forecast --fisher $(DATA)/demand/fisher_5containers_600s.csv --json
+
 .PHONY: bench-power-reaction
 bench-power-reaction: $(READY) ## Power: from a breach in telemetry to a lower limit; 200 nodes x 8 GPUs on loopback (4 minutes)
 	$(BIN)/python -m benchmarks.power_reaction

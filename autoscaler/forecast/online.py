@@ -8,9 +8,10 @@ from autoscaler.forecast.calibration import CENTRE, WINDOW, Calibration, spread,
 from autoscaler.forecast.fits import Fit
 from autoscaler.forecast.grid import LEVELS, from_root, lead_steps
 from autoscaler.forecast.lead_ring import LeadRing, due
-from autoscaler.forecast.skill import INTERVALS, SCORED, Scores, Skill
+from autoscaler.forecast.skill import INTERVALS, MEMORY, SCORED, Scores, Skill, mean_losses
 from autoscaler.forecast.staleness import FRESH_STEPS, aged
-from autoscaler.forecast.states import EWMA_WEIGHT, Linear, Smoothed, State
+from autoscaler.forecast.states import State, states_of
+from autoscaler.forecast.trial import Trial
 from autoscaler.series.buffer import CAPACITY, SeriesBuffer
 from autoscaler.series.regular import Series
 from autoscaler.series.saturation import informative
@@ -44,6 +45,7 @@ class OnlineForecaster:
         "_calibration",
         "_given",
         "_last_root",
+        "_last_statement",
         "_leads",
         "_made_at_s",
         "_now",
@@ -61,7 +63,9 @@ class OnlineForecaster:
         self._last_root = self._made_at_s = 0.0
         self._now: FloatArray | None = None
         """Quantiles in root scale after the last sample, shape (leads, levels)."""
-        self._begin({})
+        self._last_statement: FloatArray | None = None
+        """What the models stated after it, shape (leads, models, 3)."""
+        self._begin(None)
 
     @classmethod
     def of(cls, series: Series, fit: Fit | None = None, capacity: int = CAPACITY) -> "OnlineForecaster":
@@ -82,9 +86,9 @@ class OnlineForecaster:
     def adopt(self, fit: Fit | None) -> None:
         """Takes a fit in place of the one before, and computes the state from the history. About 10 ms."""
         before, trusted = self.models, self._scores.trusted
-        self._begin({} if fit is None else {"core": Linear(fit.linear, self.history.step_s)})
+        self._begin(fit)
         places = [self.models.index(name) if name in self._states else 0 for name in before]
-        self._restore(np.array(places)[trusted])
+        self._restore(np.array(places)[trusted], None if fit is None else fit.trial)
 
     def observe(self, at_s: float, value: float, *, is_censored: bool = False) -> bool:
         slot = self.history.add(at_s, value, is_censored=is_censored)
@@ -106,21 +110,30 @@ class OnlineForecaster:
         Its leads count from the last sample, so they begin at its age: the distribution at an instant is at lead
         `instant - made_at_s`, whatever the age. The older the last sample, the wider the distribution.
         """
-        if self._now is None:
-            return None
-        usable = ~np.isnan(self._now).any(-1)
+        return None if self._now is None else self._made(self._now, self._scores.most_trusted(self.models), now_s)
+
+    def rivals(self, now_s: float | None = None) -> dict[str, Forecast]:
+        """Forecasts of all models, trusted or not, by name."""
+        if self._last_statement is None:
+            return {}
+        spreads = spread(self._last_statement, self._calibration.quantiles)
+        made = {name: self._made(spreads[:, n], name, now_s) for n, name in enumerate(self.models)}
+        return {name: forecast for name, forecast in made.items() if forecast is not None}
+
+    def _made(self, roots: FloatArray, model: str, now_s: float | None) -> Forecast | None:
+        usable = ~np.isnan(roots).any(-1)
         if not usable.any():
             return None
         leads_s = self._leads[usable].astype(np.float64) * self.history.step_s
         age_s = 0.0 if now_s is None else max(now_s - self._made_at_s, 0.0)
-        quantiles = from_root(self._now[usable])
+        quantiles = from_root(roots[usable])
         if age_s >= FRESH_STEPS * self.history.step_s:
             quantiles = aged(quantiles, leads_s, age_s)
-        return Forecast(self._made_at_s, leads_s + age_s, LEVELS, quantiles, self._scores.most_trusted(self.models))
+        return Forecast(self._made_at_s, leads_s + age_s, LEVELS, quantiles, model)
 
-    def _begin(self, fitted: dict[str, State]) -> None:
+    def _begin(self, fit: Fit | None) -> None:
         leads = len(self._leads)
-        self._states = {"naive": Smoothed(1.0, leads), "ewma": Smoothed(EWMA_WEIGHT, leads), **fitted}
+        self._states = states_of(fit, self._leads, self.history.step_s)
         self._calibration = Calibration(leads, len(self._states))
         self._scores = Scores(len(self._states), leads)
         self._stated = LeadRing(self._leads, (len(self._states), 3))
@@ -135,6 +148,7 @@ class OnlineForecaster:
         self._give_out(statement)
 
     def _give_out(self, statement: FloatArray) -> None:
+        self._last_statement = statement
         self._now = self._trusted_spread(statement)
         self._given.state(self._now[:, INTERVALS])
 
@@ -142,10 +156,11 @@ class OnlineForecaster:
         leads, trusted = np.arange(len(self._leads)), self._scores.trusted
         return spread(statement[leads, trusted], self._calibration.quantiles[leads, trusted])
 
-    def _restore(self, trusted: IntArray) -> None:
+    def _restore(self, trusted: IntArray, trial: Trial | None) -> None:
         """State from the history: statements at all its points, the errors that they had, the losses of those.
 
-        trusted: shape (leads,), places of the models that were trusted before.
+        trusted: shape (leads,), places of the models that were trusted before. trial: of the last model, whose
+        statements are computed for the last sample only.
         """
         series = self.history.last(WINDOW + _SETTLING)
         values = informative(series)
@@ -156,10 +171,22 @@ class OnlineForecaster:
         roots, stated = np.sqrt(values), due(statements, self._leads)
         errors = roots[:, None, None] - stated[..., CENTRE]
         errors[series.is_censored[:, None, None] & (errors < 0)] = np.nan
-        self._calibration.restore(standardised(errors, stated)[known])
-        scored = spread(stated[known], self._calibration.quantiles[..., SCORED])
-        self._scores.restore(roots[known], scored, trusted)
+        errors = standardised(errors, stated)[known]
+        if trial is not None:
+            errors[:, :, -1] = np.nan
+            errors[-len(trial.errors) :, :, -1] = trial.errors[-len(errors) :]
+        self._calibration.restore(errors)
+        self._restore_scores(roots[known], stated[known], trial, trusted)
         self._stated.restore(statements, self.history.newest_slot)
         self._given.advance(self.history.newest_slot)
         self._last_root, self._made_at_s = float(roots[known[-1]]), float(series.at_s[known[-1]])
-        self._now = self._trusted_spread(statements[known[-1]])
+        self._last_statement = statements[known[-1]]
+        self._now = self._trusted_spread(self._last_statement)
+
+    def _restore_scores(self, roots: FloatArray, stated: FloatArray, trial: Trial | None, trusted: IntArray) -> None:
+        recent = slice(-MEMORY, None)
+        quantiles = spread(stated[recent], self._calibration.quantiles[..., SCORED])
+        losses = mean_losses(roots[recent, None, None, None], quantiles)
+        if trial is not None:
+            losses[:, -1] = losses[:, -2] * trial.relative_loss
+        self._scores.restore(losses, len(roots[recent]), trusted)

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from autoscaler.forecast.grid import LEVELS
-from cluster.arrays import BoolArray, FloatArray, IntArray
+from cluster.arrays import FloatArray, IntArray
 
 SCORED_LEVELS = (0.5, 0.9, 0.99)
 SCORED: IntArray = np.searchsorted(LEVELS, SCORED_LEVELS)
 """Places of the scored levels in LEVELS."""
 INTERVALS: IntArray = np.searchsorted(LEVELS, (0.05, 0.95, 0.005, 0.995))
 """Places in LEVELS of the bounds of the intervals at 90 and 99 percent."""
-_MEMORY = 1 / 720
-"""Weight of the newest sample in rolling figures: half a day at a minute."""
+MEMORY = 720
+"""Samples over which rolling figures are means: half a day at a minute."""
 _MIN_SCORES = 30.0
 _MARGIN = 0.99
 """A model takes over where its loss is below this fraction of the trusted one's: less is chance."""
@@ -53,22 +53,17 @@ class Scores:
         whole = ~np.isnan(loss).any((1, 2))
         if whole.any():
             self._count += 1.0
-            weight = max(_MEMORY, 1 / self._count)
+            weight = max(1 / MEMORY, 1 / self._count)
             self._loss[whole] += weight * (loss[whole] - self._loss[whole])
             self._choose()
         self._cover(value, given)
 
-    def restore(self, roots: FloatArray, quantiles: FloatArray, trusted: IntArray) -> None:
-        """State after a history. quantiles: as in `add`, with the samples first.
+    def restore(self, losses: FloatArray, count: int, trusted: IntArray) -> None:
+        """State after a history. losses: `mean_losses` of its last `count` samples.
 
         trusted: shape (leads,), places of the models that were trusted before.
         """
-        memory = round(1 / _MEMORY)
-        values: FloatArray = roots[-memory:, None, None, None] ** 2
-        loss = pinball(values, np.maximum(quantiles[-memory:], 0.0) ** 2)
-        whole: BoolArray = np.logical_not(np.isnan(loss).any((2, 3)))
-        self._loss = np.where(whole[..., None, None], loss, 0.0).sum(0) / np.maximum(whole.sum(0), 1)[:, None, None]
-        self._count, self.trusted = float(whole.any(1).sum()), trusted.copy()
+        self._loss, self._count, self.trusted = losses, float(count), trusted.copy()
         self._choose()
 
     def skill(self, names: tuple[str, ...]) -> Skill:
@@ -103,7 +98,17 @@ class Scores:
             return
         inside = ((bounds[:, ::2] <= value) & (value <= bounds[:, 1::2])).mean(0)
         self._covered += 1.0
-        self._coverage += max(_MEMORY, 1 / self._covered) * (inside - self._coverage)
+        self._coverage += max(1 / MEMORY, 1 / self._covered) * (inside - self._coverage)
+
+
+def mean_losses(values: FloatArray, quantiles: FloatArray) -> FloatArray:
+    """Mean pinball losses over the first axis, shape (leads, models, scored); 0 where no sample has a loss.
+
+    values: in root scale, broadcast to quantiles: of each model at SCORED, (samples, leads, models, scored).
+    """
+    loss = pinball(values**2, np.maximum(quantiles, 0.0) ** 2)
+    known = ~np.isnan(loss)
+    return np.asarray(np.where(known, loss, 0.0).sum(0) / np.maximum(known.sum(0), 1))
 
 
 def pinball(value: FloatArray | float, quantiles: FloatArray) -> FloatArray:

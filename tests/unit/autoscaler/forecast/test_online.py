@@ -18,7 +18,7 @@ def history(days: int, seed: int = 1) -> FloatArray:
 
 def after(values: FloatArray, *, with_fit: bool = False) -> OnlineForecaster:
     series = regular(0.0, MINUTE_S, values)
-    return OnlineForecaster.of(series, fit(series) if with_fit else None)
+    return OnlineForecaster.of(series, fit(series, boosted=False) if with_fit else None)
 
 
 def test_nothing_is_forecast_after_too_little_history() -> None:
@@ -41,7 +41,7 @@ def test_without_a_fit_there_are_forecasts_within_the_first_hour() -> None:
 
 def test_a_forecaster_restored_from_a_history_goes_on_as_the_one_that_saw_it() -> None:
     values = history(4)
-    learned = fit(regular(0.0, MINUTE_S, values[: 3 * 1440]))
+    learned = fit(regular(0.0, MINUTE_S, values[: 3 * 1440]), boosted=False)
     restored = OnlineForecaster.of(regular(0.0, MINUTE_S, values[: 3 * 1440 + 600]), learned)
     seen = OnlineForecaster.of(regular(0.0, MINUTE_S, values[: 3 * 1440]), learned)
     for n in range(3 * 1440, 4 * 1440):
