@@ -92,6 +92,85 @@ class PowerSettings(Part):
     effect once a leader has read power draws for a day."""
 
 
+class ServingTlsSettings(Part):
+    """PEM files of a server's certificate; read again when they change."""
+
+    certificate: str = Field(min_length=1)
+    key: str = Field(min_length=1)
+
+
+Url = Annotated[str, Field(pattern=r"^https?://[^ ?#]+$", max_length=512)]
+
+
+class PrometheusSettings(Part):
+    """Prometheus, or any server with its query API, that the demand of ScalingPolicies is read from."""
+
+    url: str = Field(default="", pattern=r"^$|^https?://[^ ?#]+$", max_length=512)
+    """URL of the server (`http://prometheus.monitoring:9090`); empty: no demand is read from Prometheus."""
+    other_urls: Annotated[tuple[Url, ...], Field(max_length=16)] = ()
+    """Further servers that policies may name; none is shown the token. Policies cannot name any other address: the
+    operator would otherwise connect to whatever a tenant names."""
+    allow_queries: bool = False
+    """Whether policies may have queries of their own. A query can read all series of the server, so this is for
+    clusters with one tenant, or with `namespace_parameter`. Presets are limited to the policy's namespace."""
+    namespace_parameter: str = Field(default="", pattern=r"^[A-Za-z_][A-Za-z0-9_]*$|^$", max_length=64)
+    """URL parameter with the policy's namespace, by which a proxy limits each query (`namespace` for prom-label-proxy
+    and for OpenShift's tenancy port); empty: none."""
+    ca_file: str = ""
+    """PEM file of the CA certificates for the server's certificate; empty: the system's."""
+    token_file: str = ""
+    """File with a bearer token for the server; read again every minute. Empty: none."""
+    timeout_s: float = Field(default=10.0, ge=1, le=60)
+    """Timeout of a query."""
+    concurrency: int = Field(default=8, ge=1, le=64)
+    """Most queries at once; one namespace gets at most half of them."""
+    most_bytes: int = Field(default=8 * 2**20, ge=2**16, le=2**28)
+    """Largest answer that is read. A week in steps of a minute has 0.3 MB per series."""
+    interval_s: float = Field(default=15.0, ge=1, le=300)
+    """Time between two readings of a policy's demand. Chosen: half of the interval at which Prometheus usually
+    scrapes."""
+    window_s: float = Field(default=60.0, ge=4, le=3600)
+    """Window of the presets' rates; at least twice the interval at which Prometheus scrapes."""
+    lengths_window_s: float = Field(default=3600.0, ge=10, le=86_400)
+    """Window of request lengths. Chosen: an hour has thousands of requests, and lengths change over days."""
+    step_s: float = Field(default=60.0, ge=1, le=3600)
+    """Step of the history that is read at the start."""
+
+
+class PushSettings(Part):
+    """Push endpoint: programs send the demand of ScalingPolicies to the operator."""
+
+    enabled: bool = False
+    port: int = Field(default=9466, ge=0, le=65_535)
+    """Port, at `host`; 0: any free port."""
+    audience: str = Field(default="tonnage", max_length=256)
+    """Audience that a sender's token must be for, so that it is of no use elsewhere; empty: the API server's own."""
+    tls: ServingTlsSettings | None = None
+    """TLS; without it the tokens are readable on the network."""
+
+
+class ExternalMetricsSettings(Part):
+    """External metrics API: desired replicas for HorizontalPodAutoscalers and KEDA."""
+
+    enabled: bool = False
+    port: int = Field(default=9467, ge=0, le=65_535)
+    """Port, at `host`; 0: any free port."""
+    tls: ServingTlsSettings = ServingTlsSettings(
+        certificate="/etc/tonnage-external-metrics/tls.crt", key="/etc/tonnage-external-metrics/tls.key"
+    )
+    """TLS, which the API server demands."""
+
+
+class AutoscalerSettings(Part):
+    """Scaling by ScalingPolicies: where their demand comes from, and where their recommendations can be read."""
+
+    prometheus: PrometheusSettings = PrometheusSettings()
+    custom_metrics: bool = False
+    """Whether policies may read metrics of their targets from the custom metrics API."""
+    push: PushSettings = PushSettings()
+    external_metrics: ExternalMetricsSettings = ExternalMetricsSettings()
+
+
 class LimitSettings(Part):
     """Limits on what one plan may do, independent of the deciders."""
 
@@ -168,6 +247,7 @@ class OperatorSettings(BaseSettings):
     brain: BrainSettings = BrainSettings()
     """Planning process."""
     power: PowerSettings = PowerSettings()
+    autoscaler: AutoscalerSettings = AutoscalerSettings()
     limits: LimitSettings = LimitSettings()
     record: RecordSettings = RecordSettings()
     host: str = "0.0.0.0"  # noqa: S104 - a pod is reached from its node and from Prometheus

@@ -4,7 +4,7 @@
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import yaml
@@ -62,6 +62,16 @@ PLACING: Mapping[str, tuple[Grant, ...]] = {
 }
 """Permissions by placement mode."""
 
+_TOKENS = Grant("authentication.k8s.io", ("tokenreviews",), ("create",))
+_ACCESS = Grant("authorization.k8s.io", ("subjectaccessreviews",), ("create",))
+DEMAND: Mapping[str, tuple[Grant, ...]] = {
+    # Which metrics there are is known to their adapter alone.
+    "custom-metrics": (Grant("custom.metrics.k8s.io", ("*",), ("get",)),),
+    "push": (_TOKENS, _ACCESS),
+    "external-metrics": (_ACCESS,),
+}
+"""Permissions of the autoscaler's sources and endpoints, by the setting that enables each."""
+
 
 def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
     """Grants by feature, named like the chart's roles: `read` and `report` for planning, one for each fast loop."""
@@ -85,6 +95,7 @@ def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
         "serve": (Grant("apps", ("deployments",), ("create", "patch")),),
         "serve-dra": (Grant("resource.k8s.io", ("resourceclaimtemplates",), ("create", "patch")),),
         **{f"place-{mode}": grants for mode, grants in PLACING.items()},
+        **DEMAND,
     }
 
 
@@ -119,17 +130,22 @@ def _rule(grant: Grant) -> dict[str, list[str]]:
 
 
 def needed(
-    placers: frozenset[str], lease: tuple[str, str], *, leases_watts: bool = False, kinds: Iterable[Kind] = KINDS
+    placers: frozenset[str],
+    lease: tuple[str, str],
+    *,
+    leases_watts: bool = False,
+    demand: Collection[str] = (),
+    kinds: Iterable[Kind] = KINDS,
 ) -> Iterator[tuple[str, Permission]]:
     """(feature, permission) of everything that an operator with these placement modes does.
 
-    lease: (namespace, name). leases_watts: whether power control is enabled.
+    lease: (namespace, name). leases_watts: whether power control is enabled. demand: features of DEMAND that are.
     """
     for feature, grants in features(kinds).items():
-        if feature == "power" and not leases_watts:
+        if (feature == "power" and not leases_watts) or (feature in DEMAND and feature not in demand):
             continue
         _, is_of_one_mode, mode = feature.partition("-")
-        if not is_of_one_mode or mode in placers:
+        if feature in DEMAND or not is_of_one_mode or mode in placers:
             yield from ((feature, permission) for grant in grants for permission in grant.permissions())
     namespace, name = lease
     group = "coordination.k8s.io"

@@ -53,6 +53,17 @@ class Installation:
         return bool(((self.settings or {}).get("power") or {}).get("enabled"))
 
     @property
+    def demand(self) -> tuple[str, ...]:
+        """Enabled sources and endpoints of the autoscaler, as the permissions name them."""
+        autoscaler = (self.settings or {}).get("autoscaler") or {}
+        is_enabled = {
+            "custom-metrics": autoscaler.get("custom_metrics"),
+            "push": (autoscaler.get("push") or {}).get("enabled"),
+            "external-metrics": (autoscaler.get("external_metrics") or {}).get("enabled"),
+        }
+        return tuple(name for name, enabled in is_enabled.items() if enabled)
+
+    @property
     def account(self) -> str:
         """User name of the operator's service account; empty when it is not installed."""
         if self.deployment is None:

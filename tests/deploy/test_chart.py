@@ -12,7 +12,7 @@ import yaml
 from cli.main import tonnage
 from cluster.version import VERSION
 from controller.api.kinds import OWN_KINDS
-from controller.api.rbac import features, needed
+from controller.api.rbac import DEMAND, features, needed
 from controller.placers.pools import PLACERS
 from controller.settings import read_settings
 from deploy.chart_files import DEPLOY
@@ -54,6 +54,13 @@ def settings(*placers: str, preempt: bool = True) -> Values:
 
 
 NOTHING_MORE: Values = {"evictions": False, "deployments": False, "settings": settings("gate", preempt=False)}
+
+EVERY_SOURCE: Values = {
+    "prometheus": {"url": "https://prometheus.monitoring:9091", "caSecret": "ca", "tokenSecret": "token"},
+    "customMetrics": True,
+    "push": {"enabled": True, "port": 9999, "tlsSecret": "push-tls"},
+    "externalMetrics": {"enabled": True, "port": 9998},
+}
 
 Right = tuple[str, str, str]
 
@@ -118,11 +125,74 @@ def test_where_watts_are_leased_it_may_see_power_domains_and_write_their_status(
 
 
 def test_every_role_is_granted_by_some_values() -> None:
-    everything: Values = {"agent": {"enabled": True}, "settings": settings("gate", "bind", "dra")}
+    everything: Values = {
+        "agent": {"enabled": True},
+        "settings": settings("gate", "bind", "dra"),
+        "autoscaler": EVERY_SOURCE,
+    }
 
-    roles = {name.removeprefix("tonnage-") for kind, name in rendered(everything) if kind == "ClusterRole"}
+    bound = {
+        found["roleRef"]["name"].removeprefix("tonnage-")
+        for (kind, _), found in rendered(everything).items()
+        if kind == "ClusterRoleBinding" and found["subjects"] == [account()]
+    }
 
-    assert roles == features().keys()
+    assert bound == features().keys()
+
+
+def test_sources_and_endpoints_of_demand_have_the_rights_that_they_need() -> None:
+    more = rights({"autoscaler": EVERY_SOURCE}, "ClusterRole") - rights({}, "ClusterRole")
+
+    assert more == {
+        ("custom.metrics.k8s.io", "*", "get"),
+        ("authentication.k8s.io", "tokenreviews", "create"),
+        ("authorization.k8s.io", "subjectaccessreviews", "create"),
+    }
+    wanted = needed(frozenset({"gate"}), (NAMESPACE, "tonnage"), demand=DEMAND)
+    assert {(each.group, each.resource, each.verb) for feature, each in wanted if feature in DEMAND} == more
+
+
+def test_the_operator_is_told_where_demand_comes_from(tmp_path: Path) -> None:
+    objects = rendered({"autoscaler": EVERY_SOURCE})
+    file = tmp_path / "settings.yaml"
+    file.write_text(objects["ConfigMap", "tonnage-settings"]["data"]["settings.yaml"], encoding="utf-8")
+    autoscaler = read_settings(file).autoscaler
+    pod = objects["Deployment", "tonnage"]["spec"]["template"]["spec"]
+    mounted = {each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+
+    assert autoscaler.prometheus.url == "https://prometheus.monitoring:9091"
+    assert (autoscaler.custom_metrics, autoscaler.push.port, autoscaler.external_metrics.port) == (True, 9999, 9998)
+    assert autoscaler.push.tls is not None
+    files = [autoscaler.prometheus.ca_file, autoscaler.prometheus.token_file, autoscaler.push.tls.certificate]
+    files += [autoscaler.external_metrics.tls.certificate]
+    assert all(str(Path(each).parent) in mounted for each in files)
+    egress = objects["NetworkPolicy", "tonnage"]["spec"]["egress"]
+    assert [{"port": 9091, "protocol": "TCP"}] in [each["ports"] for each in egress]
+
+
+def test_the_api_server_trusts_the_certificate_of_the_external_metrics() -> None:
+    objects = rendered({"autoscaler": EVERY_SOURCE})
+    service = objects["Service", "tonnage-external-metrics"]
+    registered = objects["APIService", "v1beta1.external.metrics.k8s.io"]["spec"]
+
+    assert registered["service"] == {"name": service["metadata"]["name"], "namespace": NAMESPACE, "port": 443}
+    assert registered["caBundle"] == objects["Secret", "tonnage-external-metrics"]["data"]["ca.crt"]
+
+
+def test_a_certificate_of_ones_own_needs_its_authority() -> None:
+    own = {"enabled": True, "tlsSecret": "mine"}
+
+    with pytest.raises(RefusedError, match="caBundle"):
+        rendered({"autoscaler": {"externalMetrics": own}})
+    objects = rendered({"autoscaler": {"externalMetrics": {**own, "caBundle": "UEVN"}}})
+    assert objects["APIService", "v1beta1.external.metrics.k8s.io"]["spec"]["caBundle"] == "UEVN"
+    assert ("Secret", "tonnage-external-metrics") not in objects
+
+
+@pytest.mark.parametrize("endpoint", ["push", "external_metrics"])
+def test_an_endpoint_is_enabled_by_the_values_and_not_by_the_settings_alone(endpoint: str) -> None:
+    with pytest.raises(RefusedError, match="autoscaler"):
+        rendered({"settings": {"autoscaler": {endpoint: {"enabled": True}}}})
 
 
 @pytest.mark.parametrize("tls", ["", "operator-tls"])

@@ -213,5 +213,5 @@ capabilities: {drop: [ALL]}
 {{- $_ := set $power.power "tls" $files }}
 {{- end }}
 {{- end }}
-{{- toYaml (merge $own $power (dict "brain" $brain) .Values.settings) }}
+{{- toYaml (merge $own $power (dict "brain" $brain "autoscaler" (include "tonnage.autoscaler" . | fromYaml)) .Values.settings) }}
 {{- end }}
