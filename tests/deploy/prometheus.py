@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
@@ -16,11 +15,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from simulator.controlplane.binaries.upstream_tools import cache_root
-from simulator.controlplane.file_lock import locked
+from cluster.errors import BuildError
+from simulator.controlplane.binaries.prometheus import prometheus_program
 from tests import until as waiting
-
-NO_PROMETHEUS = "prometheus is not installed and Debian's package cannot be had (apt-get install prometheus)"
 
 until = partial(waiting.until, within_s=180.0, pause_s=0.1)
 """Patient enough for a Prometheus that starts, scrapes and evaluates."""
@@ -28,26 +25,10 @@ until = partial(waiting.until, within_s=180.0, pause_s=0.1)
 
 def tool(name: str) -> str:
     """The path of `prometheus` or `promtool`, or a skip that says how to get it."""
-    if path := shutil.which(name):
-        return path
-    folder = cache_root() / "prometheus"
-    with locked(folder.with_suffix(".lock")):
-        if not folder.exists():
-            _unpack(folder)
-    return str(folder / "usr" / "bin" / name)
-
-
-def _unpack(folder: Path) -> None:
-    """Debian's package beside the system, not into it: that needs no rights and starts no service."""
-    if not shutil.which("apt-get"):
-        pytest.skip(NO_PROMETHEUS)
-    with TemporaryDirectory(dir=folder.parent) as scratch:
-        download = subprocess.run(["apt-get", "download", "prometheus"], cwd=scratch, capture_output=True, check=False)  # noqa: S607
-        packages = list(Path(scratch).glob("prometheus_*.deb"))
-        if download.returncode or not packages:
-            pytest.skip(f"{NO_PROMETHEUS}: {download.stderr.decode().strip()}")
-        subprocess.run(["dpkg", "-x", packages[0], f"{scratch}/unpacked"], check=True)  # noqa: S603, S607
-        Path(scratch, "unpacked").rename(folder)
+    try:
+        return shutil.which(name) or str(prometheus_program().with_name(name))
+    except BuildError as error:
+        pytest.skip(str(error))
 
 
 class Prometheus:
