@@ -126,9 +126,6 @@ class PrometheusSettings(Part):
     """Most queries at once; one namespace gets at most half of them."""
     most_bytes: int = Field(default=8 * 2**20, ge=2**16, le=2**28)
     """Largest answer that is read. A week in steps of a minute has 0.3 MB per series."""
-    interval_s: float = Field(default=15.0, ge=1, le=300)
-    """Time between two readings of a policy's demand. Chosen: half of the interval at which Prometheus usually
-    scrapes."""
     window_s: float = Field(default=60.0, ge=4, le=3600)
     """Window of the presets' rates; at least twice the interval at which Prometheus scrapes."""
     lengths_window_s: float = Field(default=3600.0, ge=10, le=86_400)
@@ -162,8 +159,12 @@ class ExternalMetricsSettings(Part):
 
 
 class AutoscalerSettings(Part):
-    """Scaling by ScalingPolicies: where their demand comes from, and where their recommendations can be read."""
+    """Autoscaling of targets by ScalingPolicy objects."""
 
+    enabled: bool = True
+    """Whether ScalingPolicies are evaluated. Their mode Recommend, the default, changes nothing."""
+    sync_s: float = Field(default=15.0, ge=1, le=300)
+    """Seconds between two readings of demand and targets. Chosen: that of HorizontalPodAutoscalers."""
     prometheus: PrometheusSettings = PrometheusSettings()
     custom_metrics: bool = False
     """Whether policies may read metrics of their targets from the custom metrics API."""

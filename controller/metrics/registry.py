@@ -18,7 +18,19 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from cluster.version import VERSION
-from controller.metrics.table import BATCH, BRAIN, FLEET, LOOP, POWER, POWER_LOOP, PROCESS, SERVICES, Metric
+from controller.metrics.table import (
+    BATCH,
+    BRAIN,
+    DEMAND,
+    FLEET,
+    LOOP,
+    POWER,
+    POWER_LOOP,
+    PROCESS,
+    SCALING,
+    SERVICES,
+    Metric,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +57,11 @@ class Meter:
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         self._cluster_gauges, self._power_gauges = _GaugeSet(FLEET + BATCH + SERVICES), _GaugeSet(POWER)
+        self._scaling_gauges = _GaugeSet(SCALING)
         self.registry.register(self._cluster_gauges)
         self.registry.register(self._power_gauges)
-        own = LOOP + PROCESS + BRAIN + POWER_LOOP
+        self.registry.register(self._scaling_gauges)
+        own = LOOP + PROCESS + BRAIN + POWER_LOOP + DEMAND
         self._counters = {
             m.name: Counter(m.name, m.help, m.labels, registry=self.registry) for m in _of(own, "counter")
         }
@@ -66,6 +80,10 @@ class Meter:
     def publish_power(self, samples: Iterable[Sample]) -> None:
         """Replace the gauges of power, which change more often than cycles run."""
         self._power_gauges.samples = tuple(samples)
+
+    def publish_scaling(self, samples: Iterable[Sample]) -> None:
+        """Replace the gauges of scaling; call it without samples when this replica does not lead."""
+        self._scaling_gauges.samples = tuple(samples)
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
         """Add to a counter of the table. With `by` 0 its series begins to exist, so that the first increment is

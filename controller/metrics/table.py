@@ -301,7 +301,26 @@ POWER_LOOP = (
     ),
 )
 
-METRICS = FLEET + BATCH + SERVICES + LOOP + PROCESS + BRAIN + POWER + POWER_LOOP
+SCALING = (
+    Metric(
+        "tonnage_desired_replicas",
+        "gauge",
+        "Recommended replicas of a ScalingPolicy, as the external metric of the same name has them.",
+        ("policy",),
+    ),
+)
+
+DEMAND = (
+    Metric(
+        "tonnage_demand_readings_total",
+        "counter",
+        "Readings of the sources of demand, by source (prometheus, custom, push) and result: ok, or the reason why a "
+        "reading failed, as in the condition MetricsAvailable.",
+        ("source", "result"),
+    ),
+)
+
+METRICS = FLEET + BATCH + SERVICES + LOOP + PROCESS + BRAIN + POWER + POWER_LOOP + SCALING + DEMAND
 
 
 def reference() -> str:

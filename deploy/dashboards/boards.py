@@ -5,5 +5,6 @@ from deploy.dashboards.fleet_board import FLEET
 from deploy.dashboards.loop_board import LOOP
 from deploy.dashboards.placement_board import PLACEMENT
 from deploy.dashboards.power_board import POWER
+from deploy.dashboards.scaling_board import SCALING
 
-BOARDS = (FLEET, PLACEMENT, LOOP, POWER, API)
+BOARDS = (FLEET, PLACEMENT, LOOP, POWER, SCALING, API)

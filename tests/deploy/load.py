@@ -17,7 +17,7 @@ from controller.brain.inline import InlineBrain
 from controller.cycle import run_cycle
 from controller.deciders.decisions import Decisions
 from controller.guard import Limits
-from controller.metrics.registry import Meter, count_request
+from controller.metrics.registry import Meter, Sample, count_request
 from controller.ports import Brain
 from controller.power.domain_facts import DomainFacts
 from controller.power.metrics import samples_of
@@ -91,6 +91,8 @@ class Load:
             suspects=1, held=1, unheard_nodes=(), culprits=(), short_w={"high": 0.0, "low": 120.0},
         )  # fmt: skip
         self._meter.publish_power(samples_of({"row": facts}))
+        self._meter.publish_scaling([Sample("tonnage_desired_replicas", ("team-a/chat",), 3.0)])
+        self._meter.count("tonnage_demand_readings_total", "prometheus", "QueryEmpty" if number % 3 else "ok")
         for name in ("reports", "leases"):
             self._meter.count(f"tonnage_power_{name}_total", by=4)
         self._meter.count("tonnage_power_failed_turns_total", by=0)

@@ -47,12 +47,14 @@ class PushEndpoint:
         leads: Callable[[], bool],
         clock: Clock,
         monotonic: Clock,
+        on_push: Callable[[str], None] = lambda _result: None,
     ) -> None:
         """roles: roles that a policy lets be pushed, by `namespace/name`; None: there is no such policy.
-        clock: seconds since the epoch. monotonic: seconds, for the limits.
+        clock: seconds since the epoch. monotonic: seconds, for the limits. on_push: called after each request of an
+        authorised sender, with `ok` or the reason of the refusal.
         """
         self._measured, self._reviews, self._roles, self._leads = measured, reviews, roles, leads
-        self._clock, self._monotonic = clock, monotonic
+        self._clock, self._monotonic, self._on_push = clock, monotonic, on_push
         self._budgets: dict[str, _Budget] = {}
 
     async def take(self, authorization: str, body: bytes) -> Reply:
@@ -78,16 +80,20 @@ class PushEndpoint:
         policy = f"{push.namespace}/{push.name}"
         allowed = self._roles(policy)
         if allowed is None:
+            self._on_push("PolicyNotFound")
             return Reply(404, f"there is no ScalingPolicy {policy}")
         unwanted = push.values.keys() - set(allowed)
         if unwanted:
+            self._on_push("RoleNotPushed")
             return Reply(400, f"the policy has no push source for {', '.join(sorted(unwanted))}")
         if not self._is_within_budget(policy):
+            self._on_push("TooManyRequests")
             return Reply(429, "more than one request a second", 1)
         for role, value in push.values.items():
             self._measured.put_sample(policy, role, push.at_s, value)
         if push.lengths is not None:
             self._measured.put_lengths(policy, push.lengths)
+        self._on_push("ok")
         return Reply(202, "taken")
 
     def _is_within_budget(self, policy: str) -> bool:
