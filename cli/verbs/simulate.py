@@ -1,4 +1,4 @@
-"""`tonnage simulate`: simulations of a fleet: placement of arriving pods, a day, power."""
+"""`tonnage simulate`: simulations of a fleet: placement of arriving pods, a day, power, scaling."""
 
 import shlex
 import sys
@@ -10,6 +10,7 @@ import click
 from cli.inputs.machine import machine_description
 from cli.inputs.sweep_options import executor_of, resume_hint, sweep_options
 from cli.verbs.simulate_power import power
+from cli.verbs.simulate_scaling import scaling
 
 if TYPE_CHECKING:  # numpy and its users are imported only after the options were checked
     from cli.inputs.contest import ContestOptions
@@ -19,10 +20,11 @@ INCOMPLETE = 1
 
 @click.group()
 def simulate() -> None:
-    """Simulate a datacenter: placement of arriving pods, a day, power."""
+    """Simulate a datacenter: placement of arriving pods, a day, power, scaling."""
 
 
 simulate.add_command(power)
+simulate.add_command(scaling)
 
 
 @simulate.command()

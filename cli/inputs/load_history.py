@@ -1,0 +1,127 @@
+"""Histories of offered load: a CSV file, or the answer of a Prometheus server to a range query."""
+
+import json
+import math
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from cluster.arrays import column
+from cluster.errors import ConfigError, Mistake
+from simulator.scaling.traces import DAY_S, LoadTrace, read_trace
+
+MOST_POINTS = 10_000
+"""Points of one query; Prometheus refuses more than 11,000."""
+_TIMEOUT_S = 60.0
+_MOST_BYTES = 64 * 2**20
+
+Fetch = Callable[[str], bytes]
+"""Body of the answer to a GET of a URL."""
+
+
+def from_file(path: Path, value_column: str | None = None) -> LoadTrace:
+    """History of a CSV file, in the form of simulator/scaling/traces.py."""
+    return read_trace(path, value_column)
+
+
+def from_prometheus(
+    url: str, query: str, *, days: float, step_s: float, fetch: Fetch | None = None, now_s: float | None = None
+) -> LoadTrace:
+    """The last days of a query's only series, at regular steps; NaN where Prometheus has no sample.
+
+    Raises ConfigError for a server that does not answer, a query that it refuses, and any number of series but one.
+    """
+    get = getter(fetch or http_get)
+    end_s = math.floor((time.time() if now_s is None else now_s) / step_s) * step_s
+    steps = round(days * DAY_S / step_s)
+    start_s = end_s - (steps - 1) * step_s
+    values = np.full(steps, np.nan)
+    labels: Mapping[str, str] | None = None
+    for part_start_s, part_end_s in _parts(start_s, end_s, step_s):
+        for series in _series(get(_url(url, query, part_start_s, part_end_s, step_s)), url, query):
+            if labels is not None and series["metric"] != labels:
+                _refuse(f"--query {query}", "gives more than one series", "add them up: sum(...)")
+            labels = series["metric"]
+            for at_s, text in series["values"]:
+                values[round((float(at_s) - start_s) / step_s)] = _load(text)
+    if not np.isfinite(values).any():
+        _refuse(f"--query {query}", f"has no samples in the last {days:g} days", "check it in Prometheus' own page")
+    return LoadTrace(query, step_s, start_s, column(values, np.float64))
+
+
+def http_get(url: str) -> bytes:
+    """Body of a GET over HTTP or HTTPS. Raises OSError."""
+    with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:  # noqa: S310  # _url admits http and https alone
+        body: bytes = answer.read(_MOST_BYTES + 1)
+    if len(body) > _MOST_BYTES:
+        raise OSError(f"answered more than {_MOST_BYTES // 2**20} MiB")
+    return body
+
+
+def getter(fetch: Fetch) -> Fetch:
+    """A fetch whose failures are mistakes of the command: the server's own words where it has some."""
+
+    def get(url: str) -> bytes:
+        try:
+            return fetch(url)
+        except urllib.error.HTTPError as error:
+            _refuse(url.partition("?")[0], f"answered {error.code}: {_words(error.read(10_000))}")
+        except OSError as error:
+            _refuse(url.partition("?")[0], f"cannot be read: {error}", "check --prometheus")
+
+    return get
+
+
+def _words(body: bytes) -> str:
+    """Error of Prometheus' JSON answer; the beginning of any other answer."""
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        return body[:200].decode(errors="replace")
+    return str(answer.get("error", "")) if isinstance(answer, dict) else ""
+
+
+def _parts(start_s: float, end_s: float, step_s: float) -> Iterator[tuple[float, float]]:
+    """Ranges of at most MOST_POINTS points, both ends included."""
+    first_s = start_s
+    while first_s <= end_s:
+        yield first_s, min(first_s + (MOST_POINTS - 1) * step_s, end_s)
+        first_s += MOST_POINTS * step_s
+
+
+def _url(url: str, query: str, start_s: float, end_s: float, step_s: float) -> str:
+    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+        _refuse(f"--prometheus {url}", "is no address", "http://prometheus:9090")
+    asked = urllib.parse.urlencode({"query": query, "start": start_s, "end": end_s, "step": step_s})
+    return f"{url.rstrip('/')}/api/v1/query_range?{asked}"
+
+
+def _series(body: bytes, url: str, query: str) -> Sequence[Mapping[str, Any]]:
+    """Series of an answer of /api/v1/query_range."""
+    try:
+        answer = json.loads(body)
+        found: Sequence[Mapping[str, Any]] = answer["data"]["result"]
+        kind = answer["data"]["resultType"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(Mistake(f"--prometheus {url}", "does not answer as Prometheus does")) from error
+    if kind != "matrix":
+        _refuse(f"--query {query}", f"gives a {kind}", "a query of a number over time")
+    if len(found) > 1:
+        _refuse(f"--query {query}", f"gives {len(found)} series", "add them up: sum(...)")
+    return found
+
+
+def _load(text: str) -> float:
+    """NaN for what is no load: NaN, infinite, negative."""
+    value = float(text)
+    return value if math.isfinite(value) and value >= 0 else float("nan")
+
+
+def _refuse(place: str, problem: str, remedy: str = "") -> NoReturn:
+    raise ConfigError(Mistake(place, problem, remedy))
