@@ -58,9 +58,10 @@ class Scenario:
         return np.isfinite(self.load)
 
 
-def scenario_of(trace: LoadTrace, train_days: int = 7, days: int = 7) -> Scenario:
+def scenario_of(trace: LoadTrace, train_days: int = 7, days: int = 7, replica_load: float | None = None) -> Scenario:
     """The days after the training days. A short trace is trained on the first four sevenths of it.
 
+    replica_load: load of one replica in the trace's unit; without it the peak of training is 40 replicas.
     Raises ConfigError for a trace with less than two days, or without load.
     """
     per_day = round(DAY_S / trace.step_s)
@@ -70,11 +71,15 @@ def scenario_of(trace: LoadTrace, train_days: int = 7, days: int = 7) -> Scenari
         raise ConfigError(Mistake(trace.name, f"has {len(trace.values)} steps", "two days are the least"))
     trained = trace.values[: train * per_day]
     load = trace.values[train * per_day : (train + days) * per_day]
-    unit = float(np.nanquantile(trained, _PEAK_LEVEL)) / PEAK_REPLICAS if np.isfinite(trained).any() else 0.0
+    unit = replica_load or _unit_of(trained)
     if not unit > 0 or not np.isfinite(load).any():
         raise ConfigError(Mistake(trace.name, "has no load in its training days or after them"))
     start_s = trace.start_s + train * DAY_S
     return Scenario(trace.name, trace.step_s, start_s, load / unit, trained / unit, unit)
+
+
+def _unit_of(trained: FloatArray) -> float:
+    return float(np.nanquantile(trained, _PEAK_LEVEL)) / PEAK_REPLICAS if np.isfinite(trained).any() else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,7 @@ class ReplaySettings:
     objective: ScalingObjective = field(default_factory=ScalingObjective)
     behavior: Behavior = field(default_factory=Behavior)
     min_replicas: int = 1
+    max_replicas: int = 10_000
     learned_lead: bool = True
     """Whether the lead time is learned from the starts of the replay; otherwise it stays the assumption."""
     seed: int = 0
@@ -147,7 +153,7 @@ class _Service:
             mode="Auto",
             replicas=self.fleet.replicas(),
             min_replicas=self._settings.min_replicas,
-            max_replicas=25 * PEAK_REPLICAS,
+            max_replicas=self._settings.max_replicas,
             replica_load=1.0,
             objective=self._settings.objective,
             behavior=self._settings.behavior,
@@ -198,10 +204,15 @@ class Score:
         return self.gpu_hours_ratio + MISS_COST * self.shortfall_ratio
 
 
+def missed_load(scenario: Scenario, run: ReplayRun) -> FloatArray:
+    """Load beyond the ready replicas, shape (steps,), in replicas. Load that was not observed is not missed."""
+    return np.asarray(np.where(scenario.observed, np.maximum(scenario.demand - run.ready, 0.0), 0.0))
+
+
 def score(scenario: Scenario, run: ReplayRun, lead_s: float) -> Score:
-    """Score of a run. Load that was not observed is not missed."""
+    """Score of a run."""
     oracle = oracle_replicas(scenario.demand, round(lead_s / scenario.step_s)).sum()
-    missed = np.where(scenario.observed, np.maximum(scenario.demand - run.ready, 0.0), 0.0)
+    missed = missed_load(scenario, run)
     days = len(scenario.load) * scenario.step_s / DAY_S
     return Score(
         gpu_hours_ratio=float(run.wanted.sum() / oracle),
