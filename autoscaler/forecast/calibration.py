@@ -21,15 +21,39 @@ CENTRE, BELOW, ABOVE = 0, 1, 2
 """Places in the last axis of a statement: centre, scale below it, scale above it."""
 
 
-class Calibration:
-    """Windows of standardised errors and their quantiles: the state of one series."""
+_RATES: FloatArray = np.array([0.02, 0.01])
+"""Steps by which the intervals at 90 and 99 percent widen where they miss: a day's window alone lags behind a change,
+and few errors of a fit are smaller than those of a forecast. Chosen: the least at which every public trace keeps both
+coverages; a faster one costs pinball loss at 99 percent."""
+_MISSED: FloatArray = np.array([0.1, 0.01])
+_BOUNDS = ((3, 13), (0, 16))
+"""Places in LEVELS of the bounds of these intervals."""
+_NARROWEST, _WIDEST = -0.5, 1.5
+"""Range of the logarithm of a width."""
+_REPLAYED = 200
+"""Last errors from which widths are restored: four times their memory."""
+_MEDIAN = 8
+_OUTERNESS: FloatArray = np.clip((np.abs(LEVELS - 0.5) - 0.45) / 0.045, 0.0, 1.0)
+"""Of each level: 0 up to the bounds of the interval at 90 percent, 1 at those of the one at 99."""
 
-    __slots__ = ("_since", "_taken", "_windows", "quantiles")
+
+class Calibration:
+    """Windows of standardised errors and their quantiles: the state of one series.
+
+    Beside the windows, two widths per lead and model follow the recent coverage: each miss of an interval widens it,
+    each hit narrows it, in the ratio that keeps its coverage (adaptive conformal inference, Gibbs and Candès 2021, on
+    the logarithm of the width in place of the level).
+    """
+
+    __slots__ = ("_since", "_taken", "_widths", "_window_quantiles", "_windows", "quantiles")
 
     def __init__(self, leads: int, models: int) -> None:
         self._windows: NDArray[np.float32] = np.full((leads, models, WINDOW), np.nan, dtype=np.float32)
         self._taken = self._since = 0
-        self.quantiles: FloatArray = np.full((leads, models, len(LEVELS)), np.nan)
+        self._widths = np.zeros((leads, models, 2))
+        """Logarithms."""
+        self._window_quantiles: FloatArray = np.full((leads, models, len(LEVELS)), np.nan)
+        self.quantiles: FloatArray = self._window_quantiles
         """Quantiles of the standardised errors, shape (leads, models, levels)."""
 
     def learn(self, errors: FloatArray) -> None:
@@ -37,8 +61,10 @@ class Calibration:
         self._windows[..., self._taken % WINDOW] = errors
         self._taken += 1
         self._since += 1
+        self._adapt(errors)
         if self._since >= min(_EVERY, 1 + self._taken // (4 * MIN_ERRORS)):
             self._take_quantiles()
+        self.quantiles = self._widened()
 
     def restore(self, errors: FloatArray) -> None:
         """State after these errors, shape (samples, leads, models), oldest first."""
@@ -46,10 +72,31 @@ class Calibration:
         self._windows[..., : len(kept)] = np.moveaxis(kept, 0, -1)
         self._taken = len(kept)
         self._take_quantiles()
+        for row in kept[-_REPLAYED:]:
+            self.quantiles = self._widened()
+            self._adapt(row)
+        self.quantiles = self._widened()
 
     def _take_quantiles(self) -> None:
         self._since = 0
-        self.quantiles = conformal_quantiles(self._windows[..., : min(self._taken, WINDOW)])
+        self._window_quantiles = conformal_quantiles(self._windows[..., : min(self._taken, WINDOW)])
+
+    def _adapt(self, errors: FloatArray) -> None:
+        """Widens or narrows by whether these errors lie inside the present intervals."""
+        known = ~np.isnan(errors)
+        for n, (low, high) in enumerate(_BOUNDS):
+            missed = (errors < self.quantiles[..., low]) | (errors > self.quantiles[..., high])
+            self._widths[..., n] += np.where(known, _RATES[n] * (missed - _MISSED[n]), 0.0)
+        np.clip(self._widths, _NARROWEST, _WIDEST, out=self._widths)
+
+    def _widened(self) -> FloatArray:
+        """Quantiles of the window with their distance from the median times the widths, never crossing."""
+        inner, outer = self._widths[..., :1], self._widths[..., 1:]
+        median = self._window_quantiles[..., _MEDIAN : _MEDIAN + 1]
+        found = median + (self._window_quantiles - median) * np.exp(inner + _OUTERNESS * (outer - inner))
+        found[..., _MEDIAN:] = np.maximum.accumulate(found[..., _MEDIAN:], -1)
+        found[..., _MEDIAN::-1] = np.minimum.accumulate(found[..., _MEDIAN::-1], -1)
+        return np.asarray(found)
 
 
 def conformal_quantiles(errors: NDArray[np.float32]) -> FloatArray:

@@ -16,10 +16,9 @@ class Fit:
     linear: LinearFit
     fitted_at_s: float
     """Instant of the last sample that it knows."""
+    trial: Trial
     boosted: BoostedFit | None = None
     """None: only the numpy core."""
-    trial: Trial | None = None
-    """Of `boosted`; there if that is."""
 
 
 def fit(series: Series, *, boosted: bool = True) -> Fit | None:
@@ -44,7 +43,7 @@ def fit_shard(shard: Sequence[Series], *, boosted: bool = True) -> tuple[Fit | N
 
 
 def _fit(series: Series, linear: LinearFit, trees: BoostedFit | None) -> Fit:
-    return Fit(linear, _end_s(series), trees, None if trees is None else trial_of(series, linear, trees))
+    return Fit(linear, _end_s(series), trial_of(series, linear, trees), trees)
 
 
 def _end_s(series: Series) -> float:

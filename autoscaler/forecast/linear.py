@@ -17,7 +17,7 @@ from autoscaler.forecast.features import (
     scale_design,
 )
 from autoscaler.forecast.grid import lead_steps, to_root
-from autoscaler.forecast.season import Season, seasons
+from autoscaler.forecast.season import DAY_S, Season, seasons
 from autoscaler.forecast.smoothing import smoothed
 from autoscaler.series.regular import Series
 from autoscaler.series.saturation import informative
@@ -87,8 +87,7 @@ def fit_linear(series: Series) -> LinearFit | None:
     root = float(np.sqrt(values[known].mean()))
     roots, leads = to_root(values) / root, lead_steps(series.step_s)
     season, of_other_days = seasons(roots, series.at_s, series.step_s)
-    day = ((series.at_s - series.start_s) // 86_400.0).astype(np.int64)
-    parts = _parts(roots, series, leads, of_other_days, day)
+    parts = _parts(roots, series, leads, of_other_days, _day(series))
     columns = design(*parts)
     ahead = _ahead(roots, leads)
     usable = known & (np.arange(len(roots)) >= min(len(roots) // 4, 360))
@@ -99,13 +98,23 @@ def fit_linear(series: Series) -> LinearFit | None:
     return _with_scale(fit, fit.centre(columns, parts[0][:, 0]), roots, ahead, usable)
 
 
-def course(fit: LinearFit, series: Series) -> Course:
-    """Linear forecasts at every point of a history."""
+def course(fit: LinearFit, series: Series, *, of_other_days: bool = False) -> Course:
+    """Linear forecasts at every point of a history.
+
+    of_other_days: with the season of the history's other days in place of the fit's, as it is for days to come.
+    """
     roots = to_root(informative(series)) / fit.root
-    levels, season_levels, season_ahead = _parts(roots, series, fit.leads, fit.season, None)
+    season, day = fit.season, None
+    if of_other_days:
+        season, day = seasons(roots, series.at_s, series.step_s)[1], _day(series)
+    levels, season_levels, season_ahead = _parts(roots, series, fit.leads, season, day)
     centre = fit.centre(design(levels, season_levels, season_ahead), levels[:, 0])
     errors = smoothed_errors(roots, centre, fit.leads)
     return Course(roots, levels, season_levels, season_ahead, centre, fit.scale(centre, errors), errors)
+
+
+def _day(series: Series) -> IntArray:
+    return np.asarray(np.arange(len(series.values)) * series.step_s // DAY_S, dtype=np.int64)
 
 
 def smoothed_errors(roots: FloatArray, centre: FloatArray, leads: IntArray) -> FloatArray:

@@ -3,6 +3,7 @@
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autoscaler.forecast.calibration import CENTRE, WINDOW, Calibration, spread, standardised
 from autoscaler.forecast.fits import Fit
@@ -65,7 +66,7 @@ class OnlineForecaster:
         """Quantiles in root scale after the last sample, shape (leads, levels)."""
         self._last_statement: FloatArray | None = None
         """What the models stated after it, shape (leads, models, 3)."""
-        self._begin(None)
+        self._begin(states_of(None, self._leads, step_s))
 
     @classmethod
     def of(cls, series: Series, fit: Fit | None = None, capacity: int = CAPACITY) -> "OnlineForecaster":
@@ -84,11 +85,20 @@ class OnlineForecaster:
         return self._scores.skill(self.models)
 
     def adopt(self, fit: Fit | None) -> None:
-        """Takes a fit in place of the one before, and computes the state from the history. About 10 ms."""
+        """Takes a fit in place of the one before. About 10 ms.
+
+        Models that were there keep their calibration and score, which are of real forecasts; new ones begin with the
+        errors of the fit's trial.
+        """
         before, trusted = self.models, self._scores.trusted
-        self._begin(fit)
+        states = states_of(fit, self._leads, self.history.step_s)
+        if tuple(states) == before and fit is not None:
+            self._states = states
+            self._restore_states()
+            return
+        self._begin(states)
         places = [self.models.index(name) if name in self._states else 0 for name in before]
-        self._restore(np.array(places)[trusted], None if fit is None else fit.trial)
+        self._restore(np.array(places)[trusted], fit)
 
     def observe(self, at_s: float, value: float, *, is_censored: bool = False) -> bool:
         slot = self.history.add(at_s, value, is_censored=is_censored)
@@ -131,9 +141,9 @@ class OnlineForecaster:
             quantiles = aged(quantiles, leads_s, age_s)
         return Forecast(self._made_at_s, leads_s + age_s, LEVELS, quantiles, model)
 
-    def _begin(self, fit: Fit | None) -> None:
+    def _begin(self, states: dict[str, State]) -> None:
         leads = len(self._leads)
-        self._states = states_of(fit, self._leads, self.history.step_s)
+        self._states = states
         self._calibration = Calibration(leads, len(self._states))
         self._scores = Scores(len(self._states), leads)
         self._stated = LeadRing(self._leads, (len(self._states), 3))
@@ -156,37 +166,58 @@ class OnlineForecaster:
         leads, trusted = np.arange(len(self._leads)), self._scores.trusted
         return spread(statement[leads, trusted], self._calibration.quantiles[leads, trusted])
 
-    def _restore(self, trusted: IntArray, trial: Trial | None) -> None:
+    def _restore(self, trusted: IntArray, fit: Fit | None) -> None:
         """State from the history: statements at all its points, the errors that they had, the losses of those.
 
-        trusted: shape (leads,), places of the models that were trusted before. trial: of the last model, whose
-        statements are computed for the last sample only.
+        trusted: shape (leads,), places of the models that were trusted before.
         """
-        series = self.history.last(WINDOW + _SETTLING)
-        values = informative(series)
-        known = np.flatnonzero(~np.isnan(values))
-        if not len(known):
+        restored = self._restore_states()
+        if restored is None:
             return
-        statements = np.stack([state.restore(series) for state in self._states.values()], axis=2)
+        series, values, known, statements = restored
         roots, stated = np.sqrt(values), due(statements, self._leads)
         errors = roots[:, None, None] - stated[..., CENTRE]
         errors[series.is_censored[:, None, None] & (errors < 0)] = np.nan
         errors = standardised(errors, stated)[known]
-        if trial is not None:
-            errors[:, :, -1] = np.nan
-            errors[-len(trial.errors) :, :, -1] = trial.errors[-len(errors) :]
+        if fit is not None:
+            errors = _with_trial(errors, fit.trial.errors, int((series.at_s[known] <= fit.fitted_at_s).sum()))
         self._calibration.restore(errors)
-        self._restore_scores(roots[known], stated[known], trial, trusted)
+        self._restore_scores(roots[known], stated[known], None if fit is None else fit.trial, trusted)
         self._stated.restore(statements, self.history.newest_slot)
         self._given.advance(self.history.newest_slot)
         self._last_root, self._made_at_s = float(roots[known[-1]]), float(series.at_s[known[-1]])
         self._last_statement = statements[known[-1]]
         self._now = self._trusted_spread(self._last_statement)
 
+    def _restore_states(self) -> tuple[Series, FloatArray, IntArray, FloatArray] | None:
+        """Models' states from the history; None where that is empty.
+
+        Returns the end of the history, its informative values, their places, and what is stated at each point.
+        """
+        series = self.history.last(WINDOW + _SETTLING)
+        values = informative(series)
+        known = np.flatnonzero(~np.isnan(values))
+        if not len(known):
+            return None
+        statements = np.stack([state.restore(series) for state in self._states.values()], axis=2)
+        return series, values, known, statements
+
     def _restore_scores(self, roots: FloatArray, stated: FloatArray, trial: Trial | None, trusted: IntArray) -> None:
         recent = slice(-MEMORY, None)
         quantiles = spread(stated[recent], self._calibration.quantiles[..., SCORED])
         losses = mean_losses(roots[recent, None, None, None], quantiles)
-        if trial is not None:
+        if trial is not None and trial.relative_loss is not None:
             losses[:, -1] = losses[:, -2] * trial.relative_loss
         self._scores.restore(losses, len(roots[recent]), trusted)
+
+
+def _with_trial(errors: FloatArray, tried: NDArray[np.float16], fitted: int) -> FloatArray:
+    """Errors of a history, shape (samples, leads, models), with those of the trial in place of what the fit has seen.
+
+    tried: of the last models, shape (points, leads, fitted models). fitted: number of samples that the fit has seen.
+    """
+    found, models = errors.copy(), tried.shape[-1]
+    found[:fitted, :, -models:] = np.nan
+    count = min(fitted, len(tried))
+    found[fitted - count : fitted, :, -models:] = tried[len(tried) - count :]
+    return found

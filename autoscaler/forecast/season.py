@@ -44,7 +44,7 @@ def seasons(roots: FloatArray, at_s: FloatArray, step_s: float) -> tuple[Season,
     """
     slot_s = max(_FINEST_S, step_s)
     slots = round(DAY_S / slot_s)
-    day = ((at_s - at_s[0]) // DAY_S).astype(np.int64)
+    day = (np.arange(len(at_s)) * step_s // DAY_S).astype(np.int64)
     slot = np.rint(at_s % DAY_S / slot_s).astype(np.int64) % slots
     known = ~np.isnan(roots)
     days = int(day[-1]) + 1

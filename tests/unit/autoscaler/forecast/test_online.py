@@ -51,8 +51,20 @@ def test_a_forecaster_restored_from_a_history_goes_on_as_the_one_that_saw_it() -
     one, other = seen.forecast(), restored.forecast()
     assert one is not None
     assert other is not None
-    # Levels that are older than the history it was restored from, and the refresh of quantiles, differ a little.
-    np.testing.assert_allclose(one.quantiles, other.quantiles, rtol=0.02)
+    # The window of errors of the restored one still begins with the fit's trial, so tails differ a little.
+    np.testing.assert_allclose(one.quantiles[:, 4:13], other.quantiles[:, 4:13], rtol=0.02)
+    np.testing.assert_allclose(one.quantiles, other.quantiles, rtol=0.15)
+
+
+def test_a_new_fit_keeps_the_calibration_of_the_models_that_were_there() -> None:
+    values = history(4)
+    forecaster = after(values[: 3 * 1440], with_fit=True)
+    for n in range(3 * 1440, 4 * 1440):
+        forecaster.observe(n * MINUTE_S, values[n])
+    skill = forecaster.skill
+    forecaster.adopt(fit(forecaster.history.whole(), boosted=False))
+    assert forecaster.skill == skill
+    assert forecaster.observe(4 * 1440 * MINUTE_S, values[-1])
 
 
 def test_the_core_is_trusted_where_it_wins() -> None:
