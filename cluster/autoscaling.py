@@ -103,6 +103,21 @@ class Replicas:
     """Instant at which `wanted` was read, seconds since the epoch."""
 
 
+@dataclass(frozen=True, slots=True)
+class ForecastSkill:
+    """Measured quality of a series' forecasts, over a sliding window."""
+
+    model: str
+    """Name of the model in use."""
+    is_trusted: bool
+    """Whether that model beats the naive one; otherwise the naive one is in use."""
+    skill: float | None = None
+    """1 - pinball loss / pinball loss of the naive model; None: too few forecasts came due."""
+    coverage_90: float | None = None
+    """Fraction of the values that the 90 % interval held; likewise."""
+    coverage_99: float | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Scaler:
     """State of one ScalingPolicy at the instant of a snapshot. Load and capacity have one unit of the policy's own."""
@@ -144,6 +159,12 @@ class Scaler:
     demand: Demand | None = None
     """Measured demand of a ModelService: the load as its rate, in requests per second, and the request lengths. None
     for other targets, and where no lengths are known."""
+    starts_s: tuple[float, ...] = ()
+    """Observed lead times that `lead_time` was learned from, oldest first, seconds."""
+    skill: ForecastSkill | None = None
+    """Measured quality of the forecasts; None: not known yet. No decision depends on it."""
+    source_problem: str = ""
+    """Why the last reading of the load failed, as `Code: words`; empty: it did not."""
     problem: str = ""
     """Why nothing can be decided, as `Code: words`; empty: nothing is known to prevent it."""
     conflict: str = ""

@@ -90,6 +90,8 @@ def features(kinds: Iterable[Kind] = KINDS) -> Mapping[str, tuple[Grant, ...]]:
             *_writing_status(own_kinds(planned)),
             Grant("events.k8s.io", ("events",), ("create", "patch")),
         ),
+        # Scale subresources are granted by the chart's autoscaler.targets: which kinds there are, only users know.
+        "autoscale": (Grant("autoscaling", ("horizontalpodautoscalers",), _READ),),
         "evict": (Grant("", ("pods/eviction",), ("create",)),),
         # Server-side apply is a patch that may create.
         "serve": (Grant("apps", ("deployments",), ("create", "patch")),),
@@ -134,15 +136,18 @@ def needed(
     lease: tuple[str, str],
     *,
     leases_watts: bool = False,
+    autoscales: bool = True,
     demand: Collection[str] = (),
     kinds: Iterable[Kind] = KINDS,
 ) -> Iterator[tuple[str, Permission]]:
     """(feature, permission) of everything that an operator with these placement modes does.
 
-    lease: (namespace, name). leases_watts: whether power control is enabled. demand: features of DEMAND that are.
+    lease: (namespace, name). leases_watts, autoscales: whether power control and ScalingPolicies are enabled. demand:
+    features of DEMAND that are.
     """
+    is_enabled = {"power": leases_watts, "autoscale": autoscales, **{each: each in demand for each in DEMAND}}
     for feature, grants in features(kinds).items():
-        if (feature == "power" and not leases_watts) or (feature in DEMAND and feature not in demand):
+        if not is_enabled.get(feature, True):
             continue
         _, is_of_one_mode, mode = feature.partition("-")
         if feature in DEMAND or not is_of_one_mode or mode in placers:

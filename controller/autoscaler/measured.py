@@ -10,6 +10,7 @@ from threading import Lock
 from typing import Literal
 
 from cluster.arrays import FloatArray
+from cluster.autoscaling import ForecastSkill
 from cluster.demand import LengthGrid
 from cluster.forecast import Forecast
 
@@ -57,21 +58,6 @@ class LengthShares:
     """Fraction of the requests in each bucket, shape (inputs, outputs), adds up to 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class Skill:
-    """Measured quality of a policy's forecasts at its lead time, over a sliding window of its own series."""
-
-    model: str
-    """Name of the model in use."""
-    is_trusted: bool
-    """Whether that model beats the naive one; otherwise the naive one is in use."""
-    skill: float | None = None
-    """1 - pinball loss / pinball loss of the naive model; None: too few forecasts came due."""
-    coverage_90: float | None = None
-    """Fraction of the values that the 90 % interval held; likewise."""
-    coverage_99: float | None = None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class PolicyMeasurement:
     """Everything measured for one policy, at one instant."""
@@ -84,7 +70,7 @@ class PolicyMeasurement:
     """Request lengths, for a ModelService; None: not measured."""
     forecast: Forecast | None = None
     """Newest predictive distribution of the load; None: too little history."""
-    skill: Skill | None = None
+    skill: ForecastSkill | None = None
 
     @property
     def load_role(self) -> Role | None:
@@ -141,7 +127,7 @@ class Measured:
         with self._lock:
             self._of[policy] = replace(self._of.get(policy, _NOTHING), lengths=lengths)
 
-    def put_forecast(self, policy: str, forecast: Forecast | None, skill: Skill | None) -> None:
+    def put_forecast(self, policy: str, forecast: Forecast | None, skill: ForecastSkill | None) -> None:
         """Replaces the forecast of the load, and what is known of its quality."""
         with self._lock:
             self._of[policy] = replace(self._of.get(policy, _NOTHING), forecast=forecast, skill=skill)

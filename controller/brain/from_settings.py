@@ -33,6 +33,7 @@ def decisions_from(settings: OperatorSettings, *, awaits_pods: bool = True, expl
         batch=BatchSettings(within_s=settings.plan_deadline_s),
         mix=MixSettings(change_price_per_hour=settings.change_price_per_hour, explain=explain),
         preempt=settings.preempt,
+        autoscale=settings.autoscaler.enabled,
         hold_s=settings.hold_s,
         gang_deadline_s=settings.gang_deadline_s,
         release_deadline_s=settings.release_deadline_s,

@@ -26,9 +26,10 @@ class _Decided:
     expected: ExpectedDemand | None = None
 
 
-def decide(snapshot: Snapshot, turn: Turn) -> Plan:  # noqa: ARG001 - a Decide
+def decide(snapshot: Snapshot, turn: Turn) -> Plan:
     """Changes of all targets in force, the expected demands of services, and a finding about every policy."""
-    decided = [_decided(scaler, snapshot.at_s) for scaler in snapshot.scalers]
+    scalers = snapshot.scalers if turn.decisions.autoscale else ()
+    decided = [_decided(scaler, snapshot.at_s) for scaler in scalers]
     steps = tuple(each.step for each in decided if each.step)
     return Plan(
         phases=(Phase("scale targets", steps),) if steps else (),

@@ -28,6 +28,8 @@ class Decisions:
     mix: MixSettings = field(default_factory=MixSettings)
     preempt: bool = True
     """Whether pods of lower priority are evicted for those of higher priority."""
+    autoscale: bool = True
+    """Whether ScalingPolicies are evaluated."""
     hold_s: float = 0.0
     """Seconds after a change of a service in which it is not changed again while it can serve its demand; 0: no such
     pause."""

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from cluster.version import VERSION
 from controller.metrics.table import (
+    AUTOSCALER,
     BATCH,
     BRAIN,
     DEMAND,
@@ -56,7 +57,8 @@ class Meter:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        self._cluster_gauges, self._power_gauges = _GaugeSet(FLEET + BATCH + SERVICES), _GaugeSet(POWER)
+        self._cluster_gauges = _GaugeSet(FLEET + BATCH + SERVICES + AUTOSCALER)
+        self._power_gauges = _GaugeSet(POWER)
         self._scaling_gauges = _GaugeSet(SCALING)
         self.registry.register(self._cluster_gauges)
         self.registry.register(self._power_gauges)

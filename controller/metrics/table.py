@@ -124,6 +124,61 @@ SERVICES = (
     ),
 )
 
+AUTOSCALER = (
+    Metric(
+        "tonnage_scaling_replicas",
+        "gauge",
+        "Replicas of a policy's target by state: wanted (by its spec), ready.",
+        ("policy", "state"),
+    ),
+    Metric("tonnage_scaling_load", "gauge", "Last measured load of a policy, in its own unit.", ("policy",)),
+    Metric("tonnage_scaling_capacity", "gauge", "Load that the ready replicas serve within the SLO.", ("policy",)),
+    Metric(
+        "tonnage_scaling_forecast",
+        "gauge",
+        "Forecast of the load at the median lead time, by quantile: 0.5, 0.9, 0.99.",
+        ("policy", "quantile"),
+    ),
+    Metric(
+        "tonnage_scaling_lead_seconds",
+        "gauge",
+        "Time from the order of a replica to its readiness, by quantile: 0.5, 0.95.",
+        ("policy", "quantile"),
+    ),
+    Metric(
+        "tonnage_scaling_coverage_ratio",
+        "gauge",
+        "Fraction of past loads inside the forecasts' interval, by its nominal percentage: 90, 99.",
+        ("policy", "interval"),
+    ),
+    Metric(
+        "tonnage_scaling_skill_ratio",
+        "gauge",
+        "1 - loss of a policy's forecasts / loss of naive ones; above 0: better than naive.",
+        ("policy",),
+    ),
+    Metric(
+        "tonnage_scaling_cost_dollars_per_hour",
+        "gauge",
+        "Expected cost of replicas: chosen, one_fewer, one_more; load expected to be missed counts as a cost.",
+        ("policy", "replicas"),
+    ),
+    Metric("tonnage_scaling_limited", "gauge", "1 for what limited the decision.", ("policy", "limit")),
+    Metric("tonnage_scaling_sample_age_seconds", "gauge", "Age of the last sample of the load.", ("policy",)),
+    Metric(
+        "tonnage_scaling_metrics_missing",
+        "gauge",
+        "1 while the load of a policy is not measured or stale, else 0; nothing is then scaled down.",
+        ("policy",),
+    ),
+    Metric(
+        "tonnage_scaling_conflict",
+        "gauge",
+        "1 while another autoscaler scales the target, else 0.",
+        ("policy",),
+    ),
+)
+
 LOOP = (
     Metric(
         "tonnage_cycles_total",
@@ -320,7 +375,7 @@ DEMAND = (
     ),
 )
 
-METRICS = FLEET + BATCH + SERVICES + LOOP + PROCESS + BRAIN + POWER + POWER_LOOP + SCALING + DEMAND
+METRICS = FLEET + BATCH + SERVICES + AUTOSCALER + LOOP + PROCESS + BRAIN + POWER + POWER_LOOP + SCALING + DEMAND
 
 
 def reference() -> str:

@@ -142,7 +142,7 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
         )
         world = kubernetes_world(settings, loop, applier, leadership, sightings, observer, own_jobs, stack)
         clocks = Clocks(boot_time_s, time.time)
-        surroundings = Surroundings(loop, applier, leadership, caches, meter, clocks, stack)
+        surroundings = Surroundings(loop, connection, applier, leadership, caches, meter, clocks, changed.set, stack)
         ports = {name: port for part in parts for name, port in part.start(surroundings).items()}
         fence = Fence(connection, settings.lease.namespace, time.monotonic)
         brain, ray = operators_brain(settings, meter, leadership, registries.sections)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from cluster.clock import Clock
 from cluster.snapshot import Snapshot
 from controller.kube.cache import Cache
+from controller.kube.connection import Connection
 from controller.kube.leader_election import Leadership
 from controller.kube.loop_thread import LoopThread
 from controller.kube.sender import Applier
@@ -30,6 +31,8 @@ class Surroundings:
 
     loop: LoopThread
     """Event loop of the connection to the API server."""
+    connection: Connection
+    """Connection to the API server; it belongs to `loop`."""
     applier: Applier
     """Sends writes while this replica leads."""
     leadership: Leadership
@@ -37,6 +40,8 @@ class Surroundings:
     """Watched objects that planning reads."""
     meter: Meter
     clocks: Clocks
+    changed: Callable[[], None]
+    """To be called when facts have changed, so that a cycle follows soon."""
     stack: ExitStack
     """Ends the part, before the Lease is released."""
 

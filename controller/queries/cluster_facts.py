@@ -120,7 +120,13 @@ async def _allowed(connection: Connection, installation: Installation) -> dict[t
     """Permissions of the operator's service account; without an operator, those of the caller, who would run it."""
     placers = frozenset(pool.placer for pool in installation.pools)
     wanted = list(
-        needed(placers, installation.lease, leases_watts=installation.leases_watts, demand=installation.demand)
+        needed(
+            placers,
+            installation.lease,
+            leases_watts=installation.leases_watts,
+            autoscales=installation.autoscales,
+            demand=installation.demand,
+        )
     )
     answers = await asyncio.gather(*(_may(connection, each, installation.account) for _, each in wanted))
     return dict(zip(wanted, answers, strict=True))

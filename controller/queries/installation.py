@@ -53,6 +53,10 @@ class Installation:
         return bool(((self.settings or {}).get("power") or {}).get("enabled"))
 
     @property
+    def autoscales(self) -> bool:
+        return bool(((self.settings or {}).get("autoscaler") or {}).get("enabled", True))
+
+    @property
     def demand(self) -> tuple[str, ...]:
         """Enabled sources and endpoints of the autoscaler, as the permissions name them."""
         autoscaler = (self.settings or {}).get("autoscaler") or {}

@@ -13,6 +13,7 @@ from cluster.scaling import instance_type_of
 from cluster.snapshot import Snapshot
 from controller.cycle import Cycle
 from controller.metrics.registry import Sample
+from controller.report.scaling_metrics import samples_of_scaling
 from placement.batch.proposal import IMPOSSIBLE, SHORT
 from placement.policies.fragmentation import Fragmentation, typical_pods
 
@@ -38,6 +39,7 @@ def samples_of(cycle: Cycle, since_s: Mapping[str, float], batch: Certificate | 
         ),
         *_batch(batch),
         *_services(cycle, now),
+        *samples_of_scaling(now, cycle.plan.findings),
     )
 
 

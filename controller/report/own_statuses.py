@@ -1,4 +1,4 @@
-"""Statuses of Tonnage's objects: the condition Accepted of every object, and the state of every gang."""
+"""Statuses of Tonnage's objects: the condition Accepted of every object, the state of every gang and policy."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from pydantic import ValidationError
 
+from cluster.autoscaling import Scaler
 from cluster.errors import Mistake
 from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
@@ -13,6 +14,7 @@ from controller.api.conditions import ACCEPTED, ObservedStatus, set_condition
 from controller.api.gang import KIND as GANG
 from controller.api.kind import Kind
 from controller.api.model_service import KIND as SERVICE
+from controller.api.scaling_policy import KIND as SCALING_POLICY
 from controller.api.validation_messages import words_of
 from controller.kube.sender import Job
 from controller.kube.structs import OwnObject
@@ -20,6 +22,7 @@ from controller.kube_world.observer import Caches, Observer
 from controller.objects.own_objects import by_object
 from controller.report.finding_condition import found_after
 from controller.report.gang_status import GangFacts, facts_of_gangs, gang_status_after
+from controller.report.scaling_status import scaling_status_after
 from controller.report.statuses import status_write
 
 Status = Mapping[str, Any]
@@ -35,7 +38,8 @@ def reports_on(observer: Observer, caches: Caches, is_running: Callable[[str], b
         objects = [(kind, cache.all()) for kind, cache in caches.own.items() if kind.has_status]
         gangs = facts_of_gangs(snapshot, plan, is_running)
         found = {finding.about: finding.reason for finding in plan.findings}
-        yield from own_status_jobs(objects, observer.see().mistakes, gangs, at_s, found)
+        scalers = {scaler.name: scaler for scaler in snapshot.scalers}
+        yield from own_status_jobs(objects, observer.see().mistakes, gangs, at_s, found, scalers)
 
     return jobs
 
@@ -46,13 +50,14 @@ def own_status_jobs(
     gangs: Mapping[str, GangFacts],
     at_s: float,
     found: Mapping[str, Reason] | None = None,
+    scalers: Mapping[str, Scaler] | None = None,
 ) -> Iterator[Job]:
     """Writes of the changed statuses.
 
     objects: kind and objects by name, read before the snapshot from which the errors come, so that no error of an older
     generation is reported for a newer one. mistakes: errors of the whole cluster. gangs: state of each gang; one whose
     spec has changed since is reported in the next cycle. at_s: now, seconds since the epoch. found: findings of
-    deciders, by `Kind/name`.
+    deciders, by `Kind/name`. scalers: state of each policy, by name.
 
     For a service only errors are reported here: it was left out of the plan, which reports the others.
     """
@@ -64,7 +69,12 @@ def own_status_jobs(
                 continue
             before = msgspec.json.decode(obj.status)
             status = _status_after(before, obj, mistaken, _gang(obj, gangs.get(name)) if kind is GANG else None, at_s)
-            status = found_after(status, (found or {}).get(f"{kind.name}/{name}"), obj.metadata.generation, at_s)
+            finding, generation = (found or {}).get(f"{kind.name}/{name}"), obj.metadata.generation
+            scaler = (scalers or {}).get(name) if kind is SCALING_POLICY else None
+            if scaler is not None:
+                status = scaling_status_after(status, scaler, finding, generation=generation, at_s=at_s)
+            else:
+                status = found_after(status, finding, generation, at_s)
             if status != before:
                 yield Job(f"{kind.name}/{name}", status_write(kind, name, obj.metadata.uid, status))
 

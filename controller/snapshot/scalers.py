@@ -7,12 +7,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import get_args
 
 import numpy as np
 
 from autoscaler.lead_time.observed_starts import LeadTimeModel, lead_time_of
 from cluster.autoscaling import (
     Behavior,
+    ForecastSkill,
     LeadTime,
     Replicas,
     Scaler,
@@ -29,8 +31,10 @@ from cluster.workloads import ModelService
 from controller.api.model_service import KIND as SERVICE
 from controller.api.scaling_policy import (
     KIND,
+    DemandSource,
     LeadTimePolicy,
     Objective,
+    Role,
     ScalingBehavior,
     ScalingPolicy,
     ScalingPolicyStatus,
@@ -59,6 +63,9 @@ class PolicyState:
     plural: str = ""
     """Resource of the target in paths."""
     conflict: str = ""
+    skill: ForecastSkill | None = None
+    source_problem: str = ""
+    """Why the last reading of the load failed, as `Code: words`."""
     problem: str = ""
     """Why the target cannot be scaled, as `Code: words`."""
 
@@ -68,7 +75,22 @@ def with_scalers(snapshot: Snapshot, own: OwnReads) -> Snapshot:
     policies = tuple((read.name, read.object) for read in own(KIND))
     if not policies:
         return snapshot
-    return replace(snapshot, scalers=tuple(scaler_of(n, p, snapshot, state_in(p.status)) for n, p in policies))
+    scalers = [scaler_of(name, policy, snapshot, state_in(policy.status)) for name, policy in policies]
+    return replace(snapshot, scalers=with_conflicts(scalers))
+
+
+def with_conflicts(scalers: Sequence[Scaler]) -> tuple[Scaler, ...]:
+    """The scalers, in which of several with one target only the first by name may change it."""
+    owners: dict[tuple[str, str], str] = {}
+    for each in sorted(scalers, key=lambda each: each.name):
+        if each.mode in ("ScaleUpOnly", "Auto"):
+            owners.setdefault((each.target.kind, each.target.name), each.name)
+    return tuple(_under_owner(each, owners.get((each.target.kind, each.target.name), each.name)) for each in scalers)
+
+
+def _under_owner(scaler: Scaler, owner: str) -> Scaler:
+    is_other = owner != scaler.name and scaler.mode != "Off" and not scaler.conflict
+    return replace(scaler, conflict=f"ScalingPolicy/{owner}") if is_other else scaler
 
 
 def scaler_of(name: str, policy: ScalingPolicy, snapshot: Snapshot, state: PolicyState) -> Scaler:
@@ -92,12 +114,15 @@ def scaler_of(name: str, policy: ScalingPolicy, snapshot: Snapshot, state: Polic
         behavior=Behavior(_rules(spec.behavior.scale_up), _rules(spec.behavior.scale_down)),
         load=state.load,
         observed_at_s=state.observed_at_s,
-        max_age_s=min(each.max_age for each in spec.demand.sources),
+        max_age_s=_load_source(policy).max_age,
         forecast=state.forecast,
         lead_time=_lead_time(spec.lead_time, state, at_s),
         recommended=recommended_in(policy.status, at_s),
         changes=tuple((each.time, each.change) for each in policy.status.changes),
         conflict=state.conflict,
+        starts_s=state.took_s,
+        skill=state.skill,
+        source_problem=state.source_problem,
         problem=state.problem,
     )
     if spec.target.kind != SERVICE.name or spec.target.api_version != SERVICE.api_version:
@@ -154,6 +179,11 @@ def _service_replicas(
     ready = math.floor(wanted * min(1.0, seen.ready / seen.wanted) + 1e-9)
     oldest = seen.ordered_at_s[0] if seen.ordered_at_s else seen.observed_at_s
     return Replicas(wanted, ready, (oldest,) * (wanted - ready), seen.observed_at_s)
+
+
+def _load_source(policy: ScalingPolicy) -> DemandSource:
+    """Source of the load: that of the first role by precedence."""
+    return min(policy.spec.demand.sources, key=lambda source: get_args(Role).index(source.role))
 
 
 def _price(objective: Objective, snapshot: Snapshot) -> float:

@@ -49,8 +49,20 @@ SERVE_DRA = {("resource.k8s.io", "resourceclaimtemplates", verb) for verb in ("c
 LEAD = {("coordination.k8s.io", "leases", verb) for verb in ("create", "get", "update")}
 
 
-def settings(*placers: str, preempt: bool = True) -> Values:
-    return {"pools": [{"placer": each, "selector": {"pool": each}} for each in placers], "preempt": preempt}
+AUTOSCALE = {("autoscaling", "horizontalpodautoscalers", verb) for verb in ("list", "watch")} | {
+    (group, f"{resource}/scale", verb)
+    for group, resource in (
+        ("apps", "deployments"),
+        ("apps", "statefulsets"),
+        ("leaderworkerset.x-k8s.io", "leaderworkersets"),
+    )
+    for verb in ("get", "patch")
+}
+
+
+def settings(*placers: str, preempt: bool = True, autoscales: bool = False) -> Values:
+    pools = [{"placer": each, "selector": {"pool": each}} for each in placers]
+    return {"pools": pools, "preempt": preempt, "autoscaler": {"enabled": autoscales}}
 
 
 NOTHING_MORE: Values = {"evictions": False, "deployments": False, "settings": settings("gate", preempt=False)}
@@ -91,7 +103,7 @@ def account() -> dict[str, str]:
 @pytest.mark.parametrize(
     ("values", "granted"),
     [
-        ({}, READ | REPORT | GATE | EVICT | SERVE),
+        ({}, READ | REPORT | GATE | EVICT | SERVE | AUTOSCALE),
         (NOTHING_MORE, READ | REPORT | GATE),
         ({**NOTHING_MORE, "settings": settings("bind", preempt=False)}, READ | REPORT | BIND),
         ({**NOTHING_MORE, "settings": settings("bind", "gate", preempt=False)}, READ | REPORT | GATE | BIND),
@@ -124,10 +136,23 @@ def test_where_watts_are_leased_it_may_see_power_domains_and_write_their_status(
     assert asked == more
 
 
+def test_targets_of_scaling_policies_are_those_of_the_values() -> None:
+    targets = [{"group": "serving.example.com", "resources": ["models"]}]
+    granted = rights({"autoscaler": {"targets": targets}}, "ClusterRole") - rights({}, "ClusterRole")
+
+    assert granted == {("serving.example.com", "models/scale", verb) for verb in ("get", "patch")}
+
+
+def test_without_targets_only_services_are_scaled() -> None:
+    granted = rights({"autoscaler": {"targets": []}}, "ClusterRole")
+
+    assert not {resource for _, resource, _ in granted if resource.endswith("/scale")}
+
+
 def test_every_role_is_granted_by_some_values() -> None:
     everything: Values = {
         "agent": {"enabled": True},
-        "settings": settings("gate", "bind", "dra"),
+        "settings": settings("gate", "bind", "dra", autoscales=True),
         "autoscaler": EVERY_SOURCE,
     }
 
@@ -218,7 +243,7 @@ def test_where_watts_are_leased_the_operator_has_their_port_and_keys(tls: str, t
 
 @pytest.mark.parametrize("placers", [("gate",), ("bind",), ("gate", "bind"), ("dra",)])
 def test_the_doctor_asks_for_every_right_that_is_granted_and_for_no_other(placers: tuple[str, ...]) -> None:
-    values: Values = {"settings": settings(*placers)}
+    values: Values = {"settings": settings(*placers, autoscales=True), "autoscaler": {"targets": []}}
 
     asked = {(each.group, each.resource, each.verb) for _, each in needed(frozenset(placers), (NAMESPACE, "tonnage"))}
 
@@ -262,7 +287,10 @@ def test_the_fence_is_of_the_releases_own_account_and_lease() -> None:
         written = {(g, r) for g, r, verb in rights(values, "ClusterRole") if verb in ("create", "patch")}
         # Statuses of our own kinds are said again. The last is no resource: only a right beside that of the status.
         own = {each for each in written if each[0] == "tonnage.dev" and each[1].endswith("/status")}
-        assert written - own - {("resource.k8s.io", "resourceclaims/binding")} <= fenced
+        # The policy covers scale subresources of all resources.
+        scales = {each for each in written if each[1].endswith("/scale")}
+        assert {("*", "*/scale")} <= fenced
+        assert written - own - scales - {("resource.k8s.io", "resourceclaims/binding")} <= fenced
 
 
 @pytest.mark.parametrize("enabled", [True, False])

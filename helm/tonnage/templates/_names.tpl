@@ -215,3 +215,10 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- toYaml (merge $own $power (dict "brain" $brain "autoscaler" (include "tonnage.autoscaler" . | fromYaml)) .Values.settings) }}
 {{- end }}
+
+{{/* "yes" while ScalingPolicies are evaluated, which is the default. */}}
+{{- define "tonnage.autoscales" -}}
+{{- if dig "autoscaler" "enabled" true (.Values.settings | default dict) -}}
+yes
+{{- end -}}
+{{- end }}

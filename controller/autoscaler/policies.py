@@ -1,0 +1,40 @@
+"""ScalingPolicies as objects, read from their cache once per version."""
+
+from collections.abc import Mapping
+from threading import Lock
+
+from controller.api.scaling_policy import KIND, ScalingPolicy
+from controller.autoscaler.measured import LOAD_ROLES, Role
+from controller.kube.cache import Cache
+from controller.kube.structs import OwnObject
+from controller.objects.own_objects import own_from
+from controller.objects.read import Read
+
+
+class PolicyBook:
+    """Valid policies by `namespace/name`; it remembers what it read. Thread-safe."""
+
+    def __init__(self, cache: Cache[OwnObject]) -> None:
+        self._cache = cache
+        self._lock = Lock()
+        self._read: dict[str, tuple[OwnObject, ScalingPolicy | None]] = {}
+
+    def all(self) -> Mapping[str, ScalingPolicy]:
+        with self._lock:
+            return self._current(self._cache.all())
+
+    def _current(self, objects: Mapping[str, OwnObject]) -> Mapping[str, ScalingPolicy]:
+        for name, obj in objects.items():
+            known = self._read.get(name)
+            if known is None or known[0] is not obj:
+                read = own_from(name, KIND, obj)
+                self._read[name] = (obj, read.object if isinstance(read, Read) else None)
+        self._read = {name: each for name, each in self._read.items() if name in objects}
+        return {name: policy for name, (_, policy) in sorted(self._read.items()) if policy is not None}
+
+
+def load_role(policy: ScalingPolicy) -> Role:
+    """Role that is the policy's load: the first by precedence that it has a source for, measured or not. Otherwise the
+    load would change its unit when one source fails."""
+    roles = {source.role for source in policy.spec.demand.sources}
+    return next(role for role in LOAD_ROLES if role in roles)

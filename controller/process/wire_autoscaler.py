@@ -1,0 +1,124 @@
+"""Wiring of the autoscaler: reads sources and targets, keeps forecasts, and adds what is measured to snapshots."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from cluster.snapshot import Snapshot
+from controller.api.scaling_policy import KIND, ScalingPolicy
+from controller.autoscaler.conflicts import HPAS, conflict_of
+from controller.autoscaler.facts import with_measured
+from controller.autoscaler.forecasting import Forecasts, LoadSeries
+from controller.autoscaler.measured import Measured
+from controller.autoscaler.policies import PolicyBook, load_role
+from controller.autoscaler.sources.collector import Collector
+from controller.autoscaler.sources.custom_metrics import CustomMetrics
+from controller.autoscaler.sources.servers import PrometheusServers
+from controller.autoscaler.targets import Targets
+from controller.kube.cache import Cache
+from controller.kube.discovery import Discovered, discover
+from controller.process.part import Surroundings
+from controller.process.wire_endpoints import allowed_by, open_endpoints, pace_of, prometheus_access
+from controller.settings import OperatorSettings
+
+log = structlog.get_logger(__name__)
+CLOSE_WITHIN_S = 1.0
+
+
+class AutoscalerPart:
+    """The autoscaler as a part of the operator."""
+
+    def __init__(self, settings: OperatorSettings) -> None:
+        self._settings, self._host = settings.autoscaler, settings.host
+        self._hpas = Cache(HPAS, lambda: None)
+        self._measured = Measured()
+        self._running: tuple[PolicyBook, Targets] | None = None
+        """None before the start."""
+
+    @property
+    def caches(self) -> tuple[Cache[Any], ...]:
+        return (self._hpas,)
+
+    def add_to(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot with each policy's measurements; unchanged before the part has started."""
+        if self._running is None or not snapshot.scalers:
+            return snapshot
+        book, targets = self._running
+        return with_measured(snapshot, book.all(), self._measured, targets.state, self._conflict_with)
+
+    def probe(self) -> str | None:
+        return None
+
+    def start(self, around: Surroundings) -> dict[str, int]:
+        """Reads sources and targets while this replica leads, and opens the endpoints; returns their ports."""
+        clocks, leads = around.clocks, around.leadership.may_write
+
+        async def found() -> Discovered:
+            return await discover(around.connection)
+
+        book = PolicyBook(around.caches.own[KIND])
+        targets = Targets(around.connection, found, clocks.wall)
+        self._running = book, targets
+        servers = PrometheusServers(prometheus_access(self._settings.prometheus), clocks.monotonic)
+        around.stack.callback(lambda: around.loop.run_within(servers.close(), CLOSE_WITHIN_S))
+        collector = Collector(
+            lambda: book.all().values(),
+            self._measured,
+            servers.of,
+            CustomMetrics(around.connection, found, clocks.wall).read,
+            allowed_by(self._settings),
+            pace_of(self._settings),
+            leads,
+            clocks.wall,
+            lambda source, code: around.meter.count("tonnage_demand_readings_total", source, code or "ok"),
+        )
+        around.stack.callback(around.loop.begin(collector.run()))
+        forecasts = Forecasts(self._measured, clocks.wall)
+        around.stack.callback(around.loop.begin(self._keep(around, book, targets, forecasts)))
+        return open_endpoints(
+            self._settings,
+            self._host,
+            around.connection,
+            around.loop,
+            self._measured,
+            book.all,
+            leads,
+            clocks,
+            around.meter,
+            around.stack,
+        )
+
+    async def _keep(self, around: Surroundings, book: PolicyBook, targets: Targets, forecasts: Forecasts) -> None:
+        """Reads targets and renews forecasts for ever. An internal error is logged, and the next turn tries again."""
+        while True:
+            try:
+                if around.leadership.may_write():
+                    await self._turn(around, book.all(), targets, forecasts)
+            except Exception:
+                log.exception("a turn of the autoscaler failed")
+            await asyncio.sleep(self._settings.sync_s)
+
+    async def _turn(
+        self, around: Surroundings, policies: Mapping[str, ScalingPolicy], targets: Targets, forecasts: Forecasts
+    ) -> None:
+        self._measured.keep(policies)
+        await targets.turn(policies)
+        series = {
+            name: LoadSeries(load_role(policy), policy.spec.forecast.history)
+            for name, policy in policies.items()
+            if policy.spec.mode != "Off"
+        }
+        # In a thread: two weeks of a new policy's history take a tenth of a second.
+        await asyncio.to_thread(forecasts.turn, series)
+        if series:
+            around.changed()
+
+    def _conflict_with(self, policy: ScalingPolicy) -> str:
+        return conflict_of(policy.spec.target, policy.metadata.namespace, self._hpas.all().values())
+
+
+def enabled(settings: OperatorSettings) -> AutoscalerPart | None:
+    """The part of the autoscaler; None where the settings do not enable it."""
+    return AutoscalerPart(settings) if settings.autoscaler.enabled else None

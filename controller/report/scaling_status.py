@@ -1,0 +1,256 @@
+"""Status of a ScalingPolicy after a cycle: the decision, the figures behind it, and what a restart needs."""
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from autoscaler.decision.outcome import LimitedBy
+from autoscaler.decision.wording import CODES
+from cluster.autoscaling import Scaler
+from cluster.plans import Reason
+from controller.api.conditions import (
+    CONFLICT,
+    FORECAST_TRUSTED,
+    METRICS_AVAILABLE,
+    READY,
+    SCALING_LIMITED,
+    ConditionStatus,
+    set_condition,
+)
+from controller.api.scaling_policy import (
+    ExpectedCost,
+    ForecastStatus,
+    LeadTimeStatus,
+    Recommendation,
+    ReplicaChange,
+    ScalingPolicyStatus,
+)
+
+DIGITS = 6
+FIGURES_EVERY_S = 30.0
+"""Shortest time between two writes for new figures alone; what was decided is written at once."""
+MOST_KEPT = 64
+"""Entries of each list in a status."""
+MOST_LEARNED = 32
+NO_LIMITS = ("none", "load")
+_LIMITS: Mapping[str, LimitedBy] = {code: limit for limit, code in CODES.items()}
+
+Claim = tuple[str, ConditionStatus, Reason]
+
+
+def scaling_status_after(
+    before: Mapping[str, Any], scaler: Scaler, found: Reason | None, *, generation: int, at_s: float
+) -> dict[str, Any]:
+    """Status as plain data; equal to `before` when nothing changed that matters now.
+
+    before: the present status, with its condition Accepted. found: finding of the decider about the policy; None: the
+    policy is off. generation: of the observed object. at_s: now, seconds since the epoch.
+    """
+    old = _read(before)
+    conditions = old.conditions
+    for kind, status, reason in _claims(scaler, found, at_s):
+        conditions = set_condition(
+            conditions, kind, status, reason.code, reason.words, generation=generation, at_s=at_s
+        )
+    decided = _decided(old, scaler, found, at_s)
+    known = ScalingPolicyStatus.model_validate({**decided, "observed_generation": generation, "conditions": conditions})
+    after = known.model_copy(update=_figures(scaler, found))
+    is_due = old.load_time is None or at_s - old.load_time >= FIGURES_EVERY_S or old.recommended_replicas is None
+    if not is_due and _without_figures(after) == _without_figures(old):
+        return dict(before)
+    return after.plain()
+
+
+def _read(before: Mapping[str, Any]) -> ScalingPolicyStatus:
+    """Previous status; an empty one where another writer left an unreadable status."""
+    try:
+        return ScalingPolicyStatus.model_validate(before)
+    except ValidationError:
+        return ScalingPolicyStatus()
+
+
+def _without_figures(status: ScalingPolicyStatus) -> dict[str, Any]:
+    """What is written as soon as it changes; messages of conditions contain figures."""
+    plain = status.model_dump(exclude=set(_FIGURES) | {"conditions"})
+    return {**plain, "conditions": [(each.type, each.status, each.reason) for each in status.conditions]}
+
+
+_FIGURES = ("load", "load_time", "replica_load", "forecast", "lead_time", "coverage90", "coverage99", "skill",
+            "chosen_quantile", "expected_cost")  # fmt: skip
+
+
+def _decided(old: ScalingPolicyStatus, scaler: Scaler, found: Reason | None, at_s: float) -> dict[str, Any]:
+    """What was decided, and what later decisions need of it."""
+    figures = found.figures if found else {}
+    limit = limit_of(found)
+    replicas = scaler.replicas
+    desired = _desired(old, scaler, figures)
+    return {
+        "current_replicas": replicas.ready if replicas else None,
+        "desired_replicas": desired,
+        "recommended_replicas": _count(figures.get("replicas")),
+        "limited_by": None if limit in NO_LIMITS else limit,
+        "recommendations": _recommendations(old, scaler, figures, at_s),
+        "changes": _changes(old, scaler, desired, at_s),
+        "last_scale_time": _last_change_s(old, scaler, desired, at_s),
+    }
+
+
+def _desired(old: ScalingPolicyStatus, scaler: Scaler, figures: Mapping[str, float]) -> int | None:
+    """Replicas that the target asks for. Those of a service are the decision's, while it is in force."""
+    if scaler.replicas is None:
+        return old.desired_replicas if scaler.demand is not None or scaler.problem else None
+    if scaler.demand is None:
+        return scaler.replicas.wanted
+    is_in_force = scaler.mode in ("ScaleUpOnly", "Auto") and not scaler.conflict
+    return _count(figures.get("replicas")) if is_in_force else None
+
+
+def _recommendations(
+    old: ScalingPolicyStatus, scaler: Scaler, figures: Mapping[str, float], at_s: float
+) -> tuple[Recommendation, ...]:
+    """Recommendations that were in force within the longest stabilization, each from when it began."""
+    kept = [*old.recommendations]
+    recommended = _count(figures.get("recommended"))
+    if recommended is not None and (not kept or kept[-1].replicas != recommended):
+        kept.append(Recommendation(time=float(int(at_s)), replicas=recommended))
+    window_s = max(scaler.behavior.up.stabilization_s, scaler.behavior.down.stabilization_s)
+    in_force = [each for each, later in pairwise(kept) if later.time > at_s - window_s]
+    return (*in_force, *kept[-1:])[-MOST_KEPT:]
+
+
+def _changes(old: ScalingPolicyStatus, scaler: Scaler, desired: int | None, at_s: float) -> tuple[ReplicaChange, ...]:
+    """Changes within the longest period of a step."""
+    known = [(each.time, each.change) for each in old.changes]
+    made = scaler.changes if scaler.demand is None else _service_change(old, desired, at_s)
+    steps = (*scaler.behavior.up.steps, *scaler.behavior.down.steps)
+    period_s = max((step.period_s for step in steps), default=0.0)
+    kept = sorted(each for each in {*known, *made} if each[0] > at_s - period_s)
+    return tuple(ReplicaChange(time=since_s, change=change) for since_s, change in kept[-MOST_KEPT:])
+
+
+def _service_change(old: ScalingPolicyStatus, desired: int | None, at_s: float) -> tuple[tuple[float, int], ...]:
+    if desired is None or old.desired_replicas is None or desired == old.desired_replicas:
+        return ()
+    return ((float(int(at_s)), desired - old.desired_replicas),)
+
+
+def _last_change_s(old: ScalingPolicyStatus, scaler: Scaler, desired: int | None, at_s: float) -> float | None:
+    made = scaler.changes if scaler.demand is None else _service_change(old, desired, at_s)
+    return max((since_s for since_s, _ in made), default=old.last_scale_time)
+
+
+def _figures(scaler: Scaler, found: Reason | None) -> dict[str, Any]:
+    figures = found.figures if found else {}
+    skill = scaler.skill
+    return {
+        "load": _rounded(scaler.load),
+        "load_time": None if scaler.load is None else float(int(scaler.observed_at_s)),
+        "replica_load": _rounded(scaler.replica_load),
+        "forecast": _forecast(scaler),
+        "lead_time": _lead_time(scaler),
+        "coverage90": _rounded(skill.coverage_90 if skill else None),
+        "coverage99": _rounded(skill.coverage_99 if skill else None),
+        "skill": _rounded(skill.skill if skill else None),
+        "chosen_quantile": _rounded(figures.get("quantile")),
+        "expected_cost": _cost(figures),
+    }
+
+
+def _forecast(scaler: Scaler) -> ForecastStatus | None:
+    """Forecast for the median of the lead time, counted from now: its leads count from the last sample."""
+    forecast, lead_s = scaler.forecast, float(np.median(scaler.lead_time.points_s))
+    if forecast is None:
+        return None
+    ahead_s = lead_s + max(0.0, scaler.observed_at_s - forecast.made_at_s)
+    p50, p90, p99 = (round(forecast.quantile(level, ahead_s), DIGITS) for level in (0.5, 0.9, 0.99))
+    return ForecastStatus(p50=p50, p90=p90, p99=p99, at_seconds=round(lead_s, 1), model=forecast.model[:64])
+
+
+def _lead_time(scaler: Scaler) -> LeadTimeStatus:
+    p50, p95 = np.quantile(scaler.lead_time.points_s, (0.5, 0.95))
+    return LeadTimeStatus(
+        p50=round(float(p50), 1),
+        p95=round(float(p95), 1),
+        samples=scaler.lead_time.samples,
+        learned=tuple(round(each, 1) for each in scaler.starts_s[-MOST_LEARNED:]),
+    )
+
+
+def _cost(figures: Mapping[str, float]) -> ExpectedCost | None:
+    if "cost_per_hour" not in figures:
+        return None
+    return ExpectedCost(
+        chosen=round(figures["cost_per_hour"], DIGITS),
+        one_fewer=_rounded(figures.get("cost_one_fewer")),
+        one_more=_rounded(figures.get("cost_one_more")),
+    )
+
+
+def limit_of(found: Reason | None) -> LimitedBy:
+    """What limited a decision, by the code of its reason."""
+    return _LIMITS.get(found.code, "none") if found else "none"
+
+
+def _count(figure: float | None) -> int | None:
+    return None if figure is None else round(figure)
+
+
+def _rounded(figure: float | None) -> float | None:
+    return None if figure is None else round(float(figure), DIGITS)
+
+
+def _claims(scaler: Scaler, found: Reason | None, at_s: float) -> Iterator[Claim]:
+    metrics = _metrics(scaler, at_s)
+    yield metrics
+    yield FORECAST_TRUSTED, *_trust(scaler)
+    limit = limit_of(found)
+    if found is None or limit in NO_LIMITS:
+        yield SCALING_LIMITED, "False", Reason("NotLimited", "no limit changes the decision")
+    else:
+        yield SCALING_LIMITED, "True", found
+    if scaler.conflict:
+        yield CONFLICT, "True", Reason("AnotherAutoscaler", f"{scaler.conflict} scales {scaler.target}, too")
+    else:
+        yield CONFLICT, "False", Reason("NoConflict", "no other autoscaler scales the target")
+    yield READY, *_ready(scaler, found, metrics)
+
+
+def _metrics(scaler: Scaler, at_s: float) -> Claim:
+    code, _, words = scaler.source_problem.partition(": ")
+    if scaler.load is None:
+        reason = Reason(code, words) if code else Reason("NeverMeasured", "the load was never measured")
+        return METRICS_AVAILABLE, "False", reason
+    age_s = at_s - scaler.observed_at_s
+    if age_s >= scaler.max_age_s:
+        more = f"; {words}" if words else ""
+        return METRICS_AVAILABLE, "False", Reason("Stale", f"the last sample of the load is too old{more}")
+    if code:
+        return METRICS_AVAILABLE, "False", Reason(code, words)
+    return METRICS_AVAILABLE, "True", Reason("Fresh", "the load is measured")
+
+
+def _trust(scaler: Scaler) -> tuple[ConditionStatus, Reason]:
+    skill = scaler.skill
+    if scaler.forecast is None:
+        return "Unknown", Reason("TooLittleHistory", "too little of the load was measured for a forecast")
+    if skill is None or skill.skill is None:
+        return "Unknown", Reason("NotScored", "no forecast of this process has come due yet")
+    if not skill.is_trusted:
+        return "False", Reason("NaiveIsBetter", "no model beats the naive forecast on this load; the naive one is used")
+    return "True", Reason("BetterThanNaive", f"model {skill.model} beats the naive forecast")
+
+
+def _ready(scaler: Scaler, found: Reason | None, metrics: Claim) -> tuple[ConditionStatus, Reason]:
+    if scaler.mode == "Off" or found is None:
+        return "False", Reason("Off", "it is not evaluated: its mode is Off, or the autoscaler is not enabled")
+    if scaler.problem or scaler.replicas is None:
+        return "False", found
+    if metrics[1] != "True":
+        return "False", Reason("MetricsMissing", metrics[2].words)
+    if scaler.conflict:
+        return "False", Reason("Conflict", f"{scaler.conflict} scales the target, too")
+    return "True", Reason("Recommending" if scaler.mode == "Recommend" else "Scaling", found.words)
