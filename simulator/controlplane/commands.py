@@ -7,7 +7,7 @@ from pathlib import Path
 
 from simulator.controlplane.accounts import CONTROLLERS, NODES, SCHEDULER
 from simulator.controlplane.binaries.programs import Programs
-from simulator.controlplane.folder import ACCOUNTS, AUTHORITY, SERVER, Folder
+from simulator.controlplane.folder import ACCOUNTS, AUTHORITY, FRONT, FRONT_AUTHORITY, SERVER, Folder
 
 HOST = "127.0.0.1"
 """Address of every listener: loopback only."""
@@ -107,6 +107,13 @@ def _api_server(ports: Ports, folder: Folder) -> list[str | Path]:
         f"--tls-private-key-file={pki / SERVER}.key",
         f"--client-ca-file={pki / AUTHORITY}.crt",
         f"--token-auth-file={folder.tokens}",
+        f"--requestheader-client-ca-file={pki / FRONT_AUTHORITY}.crt",
+        f"--requestheader-allowed-names={FRONT}",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={pki / FRONT}.crt",
+        f"--proxy-client-key-file={pki / FRONT}.key",
         "--authorization-mode=Node,RBAC",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={pki / ACCOUNTS}.key",

@@ -8,6 +8,10 @@ AUTHORITY, SERVER, ACCOUNTS = "ca", "server", "service-accounts"
 """Names of the pairs of key and certificate in `pki`: the authority, the certificate of every server, and the key
 that signs service accounts' tokens."""
 
+FRONT_AUTHORITY, FRONT = "front-ca", "front-proxy-client"
+"""The same of the aggregation layer: its authority, and the certificate with which the API server proves itself to
+aggregated API servers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Folder:

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from simulator.controlplane.folder import ACCOUNTS, AUTHORITY, SERVER, write_secret
+from simulator.controlplane.folder import ACCOUNTS, AUTHORITY, FRONT, FRONT_AUTHORITY, SERVER, write_secret
 
 VALID_FOR = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=7)
@@ -24,11 +24,13 @@ def write_pki(folder: Path, now: datetime) -> None:
 
     Existing files that are valid for another week stay, so that a restarted control plane is still trusted.
     """
+    folder.mkdir(parents=True, exist_ok=True)
+    if not _lasts(folder / f"{FRONT}.crt", now):
+        _write_front(folder, now)
     if _lasts(folder / f"{SERVER}.crt", now):
         return
-    folder.mkdir(parents=True, exist_ok=True)
     authority_key, server_key = _new_key(), _new_key()
-    authority = _authority(authority_key, now)
+    authority = _authority("tonnage-controlplane", authority_key, now)
     server = _server_certificate(server_key, authority, authority_key, now)
     _write_key(folder / f"{AUTHORITY}.key", authority_key)
     (folder / f"{AUTHORITY}.crt").write_bytes(authority.public_bytes(serialization.Encoding.PEM))
@@ -51,8 +53,24 @@ def _new_key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def _authority(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
-    name = _name("tonnage-controlplane")
+def _write_front(folder: Path, now: datetime) -> None:
+    """Writes the authority and the client certificate of the aggregation layer. Its authority is another one, because
+    whoever it signs may name any user."""
+    authority_key, client_key = _new_key(), _new_key()
+    authority = _authority("tonnage-front", authority_key, now)
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
+    made = _certificate(_name(FRONT), authority.subject, client_key.public_key(), now)
+    made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    made = made.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+    made = made.add_extension(issuer, critical=False).add_extension(_key_identifier(client_key), critical=False)
+    client = made.sign(authority_key, hashes.SHA256())
+    (folder / f"{FRONT_AUTHORITY}.crt").write_bytes(authority.public_bytes(serialization.Encoding.PEM))
+    _write_key(folder / f"{FRONT}.key", client_key)
+    (folder / f"{FRONT}.crt").write_bytes(client.public_bytes(serialization.Encoding.PEM))
+
+
+def _authority(common: str, key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
+    name = _name(common)
     usage = x509.KeyUsage(
         digital_signature=True,
         key_cert_sign=True,
