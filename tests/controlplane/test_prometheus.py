@@ -15,17 +15,23 @@ from autoscaler.demand.presets import VLLM
 from autoscaler.demand.promql import QUANTITY, Windows, combined, lengths_query, service_of
 from cluster.demand import LengthGrid
 from cluster.errors import BuildError
+from controller.api.scaling_policy import ScalingPolicy
+from controller.autoscaler.measured import Measured, Sample
+from controller.autoscaler.sources.collector import Collector, Pace
 from controller.autoscaler.sources.prometheus import PrometheusAccess, PrometheusClient
 from controller.autoscaler.sources.prometheus_answer import SourceError
+from controller.autoscaler.sources.readings import Allowed, CustomReading
 from simulator.controlplane.binaries.prometheus import prometheus_program
 from tests.builders.fake_vllm import MODEL, FakeVllm, MetricsServer
 from tests.builders.live_prometheus import LivePrometheus, Scraped
-from tests.until import until
+from tests.builders.prometheus_history import import_history
+from tests.until import until, until_async
 
 pytestmark = pytest.mark.controlplane
 T = TypeVar("T")
 WINDOWS = Windows(rate_s=5.0, lengths_s=30.0)
 MAX_AGE_S = 5.0
+DAY_S = 86_400
 ROLES = ("requests", "inputTokens", "outputTokens", "queue")
 
 
@@ -58,12 +64,16 @@ class Stage:
         return self.load().values.get("requests", -1.0)
 
 
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
+@pytest.fixture(scope="module")
+def program() -> Path:
     try:
-        program = prometheus_program()
+        return prometheus_program()
     except BuildError as error:
         pytest.skip(f"no Prometheus: {error}")
+
+
+@pytest.fixture
+def stage(tmp_path: Path, program: Path) -> Iterator[Stage]:
     fakes = (FakeVllm(time.monotonic, offered_per_s=4.0), FakeVllm(time.monotonic, offered_per_s=40.0, old_names=True))
     servers = [MetricsServer(fake) for fake in fakes]
     targets = [
@@ -136,6 +146,72 @@ def test_metrics_that_stop_are_missing_and_not_zero(stage: Stage) -> None:
     stage.ours.is_gone = True
 
     until(lambda: stage.load().values == {}, "a server that cannot be scraped has no load", within_s=30)
+
+
+def test_the_history_of_days_is_read_when_a_replica_begins_to_lead(tmp_path: Path, program: Path) -> None:
+    end_s = int(time.time()) // 60 * 60 - 120
+    labels = {"namespace": "team-a", "pod": "p"}
+    # Two days; 2 requests per second, and 20 in every twelfth hour.
+    import_history(
+        program, tmp_path, labels, lambda at_s: 20.0 if at_s // 3600 % 12 == 0 else 2.0, end_s - 2 * DAY_S, end_s
+    )
+    fake = FakeVllm(time.monotonic, offered_per_s=4.0)
+    server = MetricsServer(fake)
+    prometheus = LivePrometheus(program, tmp_path, [Scraped(server.port, labels)])
+    prometheus.start()
+    measured = Measured()
+
+    async def scenario() -> None:
+        client = PrometheusClient(PrometheusAccess(prometheus.url), time.monotonic)
+        collector = Collector(
+            lambda: [_policy()],
+            measured,
+            lambda _: client,
+            _no_custom,
+            Allowed(prometheus.url),
+            Pace(),
+            lambda: True,
+            time.time,
+        )
+        try:
+            await until_async(lambda: "vllm:request_success" in fake.metrics() and fake.ended > 12, "a few scrapes")
+            await collector.turn()
+            await collector.histories()
+        finally:
+            await client.close()
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        prometheus.kill()
+        server.close()
+    samples = measured.take_samples("team-a/chat", "requests")
+    day = [each for each in samples if each.at_s <= end_s]
+    busy = [each.value for each in day if each.at_s // 3600 % 12 == 0 and each.at_s % 3600 > 120]
+    quiet = [each.value for each in day if each.at_s // 3600 % 12 and each.at_s % 3600 > 120]
+    assert len(day) == pytest.approx(2 * 24 * 60, abs=5)
+    assert busy == pytest.approx([20.0] * len(busy), rel=0.01)
+    assert quiet == pytest.approx([2.0] * len(quiet), rel=0.01)
+
+
+def _policy() -> ScalingPolicy:
+    return ScalingPolicy.model_validate(
+        {
+            "apiVersion": "tonnage.dev/v1alpha1",
+            "kind": "ScalingPolicy",
+            "metadata": {"name": "chat", "namespace": "team-a"},
+            "spec": {
+                "target": {"apiVersion": "tonnage.dev/v1alpha1", "kind": "ModelService", "name": "chat"},
+                "maxReplicas": 10,
+                "forecast": {"history": "48h"},
+                "demand": {"sources": [{"role": "requests", "prometheus": {"preset": "vllm"}}]},
+            },
+        }
+    )
+
+
+async def _no_custom(namespace: str, reading: CustomReading) -> Sample:
+    raise AssertionError("no source is a custom metric")
 
 
 def test_a_killed_prometheus_is_an_error_and_keeps_the_history(stage: Stage) -> None:
