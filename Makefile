@@ -182,6 +182,11 @@ bench-forecast: $(READY) ## Forecast: CRPS, pinball loss and coverage beside nai
 bench-power-reaction: $(READY) ## Power: from a breach in telemetry to a lower limit; 200 nodes x 8 GPUs on loopback (4 minutes)
 	$(BIN)/python -m benchmarks.power_reaction
 
+.PHONY: bench-health
+bench-health: $(READY) ## Health: verdicts on generated faults and look-alikes, feature by feature, and on recorded jobs
+	$(BIN)/python -m benchmarks.health --seeds 1001-1240 --variants all
+	$(BIN)/python -m benchmarks.health --data $(DATA)/health
+
 .PHONY: clean
 clean: ## Remove what these targets made
 	rm -rf $(VENV) out build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,139 @@
+"""Matching: an operation's records from all its members, joined to one operation."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster.arrays import BoolArray, FloatArray, IntArray
+from health.clocks.alignment import Bounds, Clocks
+from health.records.layout import Layout
+
+MOST_PENDING = 2_000_000
+"""Records that wait for the other members at most, 100 MB; the oldest are dropped and counted."""
+_INDEX_BITS, _SEQ_BITS = 14, 32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Finished:
+    """Records of finished operations of several ranks; shape (records,) each."""
+
+    path: IntArray
+    seq: IntArray
+    index: IntArray
+    """Place of the rank among the path's ranks; a send's sender is 0."""
+    rank: IntArray
+    step: IntArray
+    enter_s: FloatArray
+    """Local clock."""
+    exit_s: FloatArray
+
+    def __getitem__(self, chosen: IntArray | BoolArray) -> "Finished":
+        return Finished(
+            self.path[chosen],
+            self.seq[chosen],
+            self.index[chosen],
+            self.rank[chosen],
+            self.step[chosen],
+            self.enter_s[chosen],
+            self.exit_s[chosen],
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matched:
+    """Operations whose members have all reported; shape (operations,) each."""
+
+    path: IntArray
+    step: IntArray
+    transfer_s: FloatArray
+    """Time that the transfer took once the last member had arrived.
+
+    A send's holds the error of the two clocks, and may be negative: with the sends back it cancels, as in a round trip.
+    """
+
+
+class Matcher:
+    """Operations that some members have reported and others not yet, and the window's bounds between clocks."""
+
+    def __init__(self, layout: Layout, *, aligned: bool = True) -> None:
+        """aligned: False measures sends by their shortest member, for a comparison without clocks."""
+        self._layout, self._aligned = layout, aligned
+        self._pending = _nothing()
+        self._is_pair = np.arange(len(layout.sizes)) >= len(layout.groups)
+        self._slack_on = np.full(len(layout.members), np.inf)
+        self._slack_back = np.full(len(layout.members), np.inf)
+        self.dropped = 0
+
+    def match(self, fresh: Finished, clocks: Clocks) -> Matched:
+        """Operations that these records complete."""
+        rows = _joined(self._pending, fresh)
+        key = (rows.path << (_INDEX_BITS + _SEQ_BITS)) | (rows.seq << _INDEX_BITS) | rows.index
+        order = np.argsort(key, kind="stable")
+        rows = rows[order[np.diff(key[order], prepend=-1) != 0]]
+        operation = (rows.path << _SEQ_BITS) | rows.seq
+        first = np.flatnonzero(np.diff(operation, prepend=-1))
+        count = np.diff(first, append=len(operation))
+        whole = count >= self._layout.sizes[rows.path[first]] if len(first) else np.zeros(0, np.bool_)
+        done = np.repeat(whole, count)
+        self._keep(rows[~done])
+        return self._measured(rows[done], count[whole], clocks)
+
+    def _keep(self, waiting: Finished) -> None:
+        excess = len(waiting.path) - MOST_PENDING
+        if excess > 0:
+            waiting = waiting[np.sort(np.argsort(waiting.step, kind="stable")[excess:])]
+            self.dropped += excess
+        self._pending = waiting
+
+    def _measured(self, rows: Finished, count: IntArray, clocks: Clocks) -> Matched:
+        first = np.cumsum(count) - count
+        if not len(first):
+            nothing = np.zeros(0, np.int64)
+            return Matched(nothing, nothing, np.zeros(0))
+        path = rows.path[first]
+        shortest = np.minimum.reduceat(rows.exit_s - rows.enter_s, first)
+        if not self._aligned:
+            return Matched(path, rows.step[first], shortest)
+        enter_s, exit_s = clocks.aligned(rows.rank, rows.enter_s), clocks.aligned(rows.rank, rows.exit_s)
+        self._bound(rows, enter_s, exit_s)
+        received = exit_s[first + count - 1] - np.maximum.reduceat(enter_s, first)
+        return Matched(path, rows.step[first], np.where(self._is_pair[path], received, shortest))
+
+    def _bound(self, rows: Finished, enter_s: FloatArray, exit_s: FloatArray) -> None:
+        """Bounds between neighbours of each operation, in the order of their indices."""
+        here = np.flatnonzero((rows.path[:-1] == rows.path[1:]) & (rows.seq[:-1] == rows.seq[1:]))
+        edge = self._layout.starts[rows.path[here]] + rows.index[here]
+        np.minimum.at(self._slack_on, edge, exit_s[here + 1] - enter_s[here])
+        both = ~self._is_pair[rows.path[here]]
+        here, edge = here[both], edge[both]
+        np.minimum.at(self._slack_back, edge, exit_s[here] - enter_s[here + 1])
+
+    def bounds(self) -> Bounds:
+        """The window's bounds; the next window begins."""
+        members = self._layout.members
+        following = np.roll(members, -1)
+        bounds = Bounds(
+            np.concatenate([members, following]),
+            np.concatenate([following, members]),
+            np.concatenate([self._slack_on, self._slack_back]),
+        )
+        self._slack_on = np.full(len(members), np.inf)
+        self._slack_back = np.full(len(members), np.inf)
+        return bounds
+
+
+def _nothing() -> Finished:
+    none, none_s = np.zeros(0, np.int64), np.zeros(0)
+    return Finished(none, none, none, none, none, none_s, none_s)
+
+
+def _joined(before: Finished, after: Finished) -> Finished:
+    return Finished(
+        np.concatenate([before.path, after.path]),
+        np.concatenate([before.seq, after.seq]),
+        np.concatenate([before.index, after.index]),
+        np.concatenate([before.rank, after.rank]),
+        np.concatenate([before.step, after.step]),
+        np.concatenate([before.enter_s, after.enter_s]),
+        np.concatenate([before.exit_s, after.exit_s]),
+    )

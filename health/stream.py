@@ -1,0 +1,304 @@
+"""Analyser: frames of one job in, verdicts out, as they come."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster.arrays import Array, FloatArray, IntArray
+from health.analysis import deaths, waits
+from health.analysis.deaths import Errors
+from health.analysis.excess import Baseline, baseline_of
+from health.analysis.matching import Finished, Matched, Matcher
+from health.analysis.pulse import Pulse
+from health.analysis.steps import StepSums
+from health.analysis.windows import TIERS, Tier
+from health.clocks import alignment
+from health.records.decoding import decoded
+from health.records.layout import Layout
+from health.verdicts import slow_paths, slow_ranks, stopped
+from health.verdicts.facts import OWN_LIMITS, Fact, FactKind, expected_speed
+from health.verdicts.verdict import Cause, Part, Syndrome, Verdict
+from tonnage.records import Kind, Phase
+
+FIT_S = 5.0
+FIRST_FITS = 3
+"""Fits that follow each other after FIT_STEPS alone, so that a young job's clocks are aligned soon."""
+FIT_STEPS = 6
+"""A fit of the clocks needs as many steps: each rank must have been last now and then for its bounds to be tight."""
+BASELINE_STEPS = 16
+"""Steps of the first baseline; it is renewed with more steps while nothing stands out."""
+SETTLED_STEPS, SETTLED_POINT_STEPS = 1, 2
+"""Steps for which a slow part must be found again before it is named; a NIC first shows on its busiest path alone, so a
+link or a group must stand longer."""
+UNALIGNED_STEPS = 30
+"""Steps after which slow ranks are looked for without aligned clocks: their computing time needs none."""
+QUIET_S = 60.0
+"""Time without a disturbance after which the same one is a new one."""
+_UNMARKED_S = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Features that can be taken out, to see what each is good for."""
+
+    clocks: bool = True
+    tiers: tuple[Tier, ...] = TIERS
+    points: bool = True
+    causes: bool = True
+    facts: bool = True
+    """Facts from devices and hosts."""
+    limits: bool = True
+    """Tonnage's own power caps and cgroup limits."""
+    order: bool = True
+
+
+class Analyser:
+    """State of the analysis of one incarnation of one job."""
+
+    def __init__(self, layout: Layout, options: Options | None = None) -> None:
+        self._layout, self._options = layout, options or Options()
+        self._matcher = Matcher(layout, aligned=self._options.clocks)
+        self._sums = StepSums(layout.ranks, layout.span)
+        self._pulse = Pulse(layout)
+        self._errors = Errors()
+        self._reported = np.zeros(len(layout.members), np.int64)
+        """Sequence number of the last finished operation of each member of each path."""
+        self._origin_ns: int | None = None
+        self._local_ns = np.zeros(layout.ranks, np.int64)
+        """Origin of each rank's local seconds."""
+        self._known = np.zeros(layout.ranks, np.bool_)
+        self._left_s = np.full(layout.ranks, np.nan)
+        """Last exit of each rank, local clock."""
+        self.clocks = alignment.started(np.zeros(layout.ranks))
+        self._fitted_s = -np.inf
+        self._fitted_step = -1
+        self._resets = 0
+        self._first_step: int | None = None
+        self._baseline: Baseline | None = None
+        self._renewed_step = -1
+        self._judged_step = -1
+        self._suspected: dict[object, tuple[int, int]] = {}
+        self._heard_s: dict[object, float] = {}
+        self._marked: dict[int, float] = {}
+        self._stopped = False
+        self.lost_records = 0
+
+    def take(self, frames: bytes, now_s: float) -> None:
+        """Frames that arrived by `now_s`, the analyser's clock."""
+        records = decoded(frames)
+        self._meet(records.headers)
+        known = (records.rank < self._layout.ranks) & self._known[np.minimum(records.rank, self._layout.ranks - 1)]
+        rows, rank = records.rows[known], records.rank[known]
+        at_s = (rows["at_ns"] - self._local_ns[rank]) * 1e-9
+        kind = rows["kind"]
+        done = kind == Kind.OPERATION
+        self._operations(rows[done], rank[done], at_s[done])
+        beats = (kind == Kind.BEAT) | (kind == Kind.IN_FLIGHT)
+        self._beats(rows[beats], rank[beats], at_s[beats], now_s)
+        failed = kind == Kind.ERROR
+        if failed.any():
+            path, _ = self._layout.located(rank[failed], rows[failed])
+            self._errors.add(rank[failed], path, self.clocks.aligned(rank[failed], at_s[failed]), rows["size"][failed])
+        self._pulse.ended[rank[kind == Kind.END]] = True
+
+    def _meet(self, headers: Array) -> None:
+        """Starts the clocks of ranks that speak for the first time, by their wall clocks."""
+        if not len(headers):
+            return
+        rank = headers["rank"].astype(np.int64)
+        fresh = rank < self._layout.ranks
+        fresh[fresh] = ~self._known[rank[fresh]]
+        if not fresh.any():
+            return
+        new, first = np.unique(rank[fresh], return_index=True)
+        at_ns = headers["at_ns"][fresh][first]
+        wall_ns = at_ns + headers["wall_minus_ns"][fresh][first]
+        self._origin_ns = int(wall_ns[0]) if self._origin_ns is None else self._origin_ns
+        self._known[new], self._local_ns[new] = True, at_ns
+        self.clocks.offset_s[new] = (wall_ns - self._origin_ns) * 1e-9
+
+    def _beats(self, rows: Array, rank: IntArray, at_s: FloatArray, now_s: float) -> None:
+        path, index = self._layout.located(rank, rows)
+        self._pulse.beat(rows, rank, path, index, at_s, now_s)
+
+    def _operations(self, rows: Array, rank: IntArray, at_s: FloatArray) -> None:
+        if not len(rows):
+            return
+        order = np.argsort(rank.astype(np.uint16) if self._layout.ranks < 1 << 16 else rank, kind="stable")
+        rows, rank, enter_s = rows[order], rank[order], at_s[order]
+        exit_s = enter_s + rows["for_ns"] * 1e-9
+        path, index = self._layout.located(rank, rows)
+        step = rows["step"].astype(np.int64)
+        gap_s = self._gaps(rank, enter_s, exit_s)
+        self._note_phases(rows["phase"], gap_s, rank, enter_s)
+        gap_s = np.where(rows["phase"] == Phase.COMPUTE, gap_s, 0.0)
+        self._sums.add_compute(rank, step, gap_s, self.clocks.aligned(rank, enter_s))
+        done = Finished(path, rows["seq"].astype(np.int64), index, rank, step, enter_s, exit_s)
+        done = done[path >= 0]
+        slot = self._layout.starts[done.path] + done.index
+        done = done[done.seq > self._reported[slot]]  # frames may come twice
+        slot = self._layout.starts[done.path] + done.index
+        np.maximum.at(self._reported, slot, done.seq)
+        self._pulse.progressed(slot, done.seq)
+        matched = self._matcher.match(done, self.clocks)
+        self._add_transfers(matched)
+        self._pulse.learn_typical(gap_s, matched.transfer_s)
+
+    def _gaps(self, rank: IntArray, enter_s: FloatArray, exit_s: FloatArray) -> FloatArray:
+        """Time from each operation's predecessor on its rank to its enter; free of clock differences."""
+        before = np.empty_like(exit_s)
+        before[1:] = exit_s[:-1]
+        first = np.flatnonzero(np.diff(rank, prepend=-1))
+        before[first] = self._left_s[rank[first]]
+        last = np.append(first[1:], len(rank)) - 1
+        self._left_s[rank[last]] = exit_s[last]
+        gap_s = enter_s - before
+        return np.where(gap_s > 0, gap_s, 0.0)
+
+    def _note_phases(self, phase: Array, gap_s: FloatArray, rank: IntArray, enter_s: FloatArray) -> None:
+        long = np.flatnonzero((phase != Phase.COMPUTE) & (gap_s > _UNMARKED_S))
+        for number in np.unique(phase[long]).tolist():
+            at = long[phase[long] == number][0]
+            self._marked[number] = float(self.clocks.aligned(rank[at : at + 1], enter_s[at : at + 1])[0])
+
+    def _add_transfers(self, matched: Matched) -> None:
+        self._sums.add_transfers(matched)
+
+    def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[Verdict, ...]:
+        """Verdicts that are new at this instant."""
+        facts = [fact for fact in facts if self._knows(fact)]
+        self._fit(now_s)
+        found = list(self._on_stop(now_s, facts))
+        if not self._stopped:
+            found += self._on_pace(now_s, facts)
+            found += self._on_phases(now_s)
+        if not self._options.causes:
+            found = [verdict for verdict in found if verdict.cause is None]
+        return tuple(verdict for verdict in found if self._is_news(verdict, now_s))
+
+    def _knows(self, fact: Fact) -> bool:
+        return self._options.limits if fact.kind in OWN_LIMITS else self._options.facts
+
+    def _is_news(self, verdict: Verdict, now_s: float) -> bool:
+        heard_s = self._heard_s.get(verdict.subject, -np.inf)
+        self._heard_s[verdict.subject] = now_s
+        return bool(now_s - heard_s > QUIET_S)
+
+    def _fit(self, now_s: float) -> None:
+        complete = self._sums.complete
+        hurry = self.clocks.fits < FIRST_FITS or self.clocks.resets > self._resets
+        pause_s = 0.0 if hurry else FIT_S
+        if not self._options.clocks or now_s - self._fitted_s < pause_s or complete - self._fitted_step < FIT_STEPS:
+            return
+        window_s = min(now_s - self._fitted_s, 60.0)
+        left_s = np.where(np.isnan(self._left_s), 0.0, self._left_s)
+        self._resets = self.clocks.resets
+        self.clocks = alignment.refitted(self.clocks, self._matcher.bounds(), left_s - window_s / 2, window_s)
+        self._fitted_s, self._fitted_step = now_s, complete
+
+    def _on_stop(self, now_s: float, facts: Sequence[Fact]) -> Iterator[Verdict]:
+        lost = deaths.lost(
+            self._errors, self._layout, self._pulse.silent_s(now_s), self._pulse.ended, by_order=self._options.order
+        )
+        if lost is not None and not self._stopped:
+            self._stopped = True
+            yield stopped.on_death(lost, self._layout, facts, now_s)
+        if self._errors.rank or self._stopped:
+            return
+        hang = waits.stands_still(self._pulse, self._layout, now_s)
+        if hang is not None:
+            yield stopped.on_hang(hang, self._layout, facts, now_s, causes=self._options.causes)
+
+    def _on_phases(self, now_s: float) -> Iterator[Verdict]:
+        for number, since_s in self._marked.items():
+            cause = stopped.PHASE_CAUSES.get(number)
+            if cause is not None:
+                yield Verdict(now_s, Syndrome.NONE, Part.NOTHING, (), since_s, 0.9, ("marked by the job",), cause)
+        self._marked.clear()
+
+    def _on_pace(self, now_s: float, facts: Sequence[Fact]) -> list[Verdict]:
+        """Verdicts on slow ranks and paths, once for each step that all ranks have left behind."""
+        complete = self._sums.complete
+        if complete <= self._judged_step or not self._ready(complete):
+            return []
+        self._judged_step = complete
+        assert self._baseline is not None  # noqa: S101 - _ready made it
+        first = max(self._sums.oldest(), complete - max(tier.steps for tier in self._options.tiers) + 1)
+        compute_s, transfer_s = self._sums.compute_s(first, complete), self._sums.transfer_s(first, complete)
+        verdicts = list(self._slow(compute_s, transfer_s, self._baseline, now_s, facts))
+        self._renew(complete, quiet=not any(verdict.syndrome is not Syndrome.NONE for verdict in verdicts))
+        return [verdict for verdict in verdicts if self._has_settled(verdict, complete)]
+
+    def _ready(self, complete: int) -> bool:
+        """Whether there is a baseline; the first follows two fits of the clocks, for sends need them."""
+        if self._first_step is None:
+            aligned = self.clocks.fits >= 2 or not self._options.clocks or complete >= UNALIGNED_STEPS
+            if complete >= 2 and aligned:
+                self._first_step = complete + 1
+            return False
+        if self._baseline is None and complete - self._first_step + 1 >= BASELINE_STEPS:
+            self._baseline = baseline_of(self._sums, self._layout, self._first_step, complete)
+            self._renewed_step = complete
+        return self._baseline is not None
+
+    def _renew(self, complete: int, *, quiet: bool) -> None:
+        """Widens the baseline while nothing stands out, without the newest steps: they may hide a beginning."""
+        longest = max(tier.steps for tier in self._options.tiers)
+        if not quiet or complete - self._renewed_step < longest or self._first_step is None:
+            return
+        first = max(self._sums.oldest(), self._first_step)
+        renewed = baseline_of(self._sums, self._layout, first, complete - longest // 2)
+        self._baseline, self._renewed_step = renewed or self._baseline, complete
+
+    def _slow(
+        self, compute_s: FloatArray, transfer_s: FloatArray, baseline: Baseline, now_s: float, facts: Sequence[Fact]
+    ) -> Iterator[Verdict]:
+        layout, options = self._layout, self._options
+        since_s = now_s - len(compute_s) * baseline.length_s
+        speed = expected_speed(facts, layout.ranks, now_s)
+        ranks, standing = slow_ranks.slow_ranks(compute_s, baseline, speed, options.tiers)
+        if standing is not None:
+            since_s = now_s - standing.tier.steps * baseline.length_s
+            yield from slow_ranks.blamed(ranks, standing, layout, now_s, since_s, causes=options.causes)
+        spans = slow_paths.slow_spans(transfer_s, baseline, layout, options.tiers, ranks)
+        if spans is not None:
+            since_s = now_s - spans.tier.steps * baseline.length_s
+            yield slow_paths.named(spans, layout, now_s, since_s, points=options.points)
+        if options.causes and standing is None:
+            yield from self._explained(compute_s, baseline, speed, now_s, since_s, facts)
+
+    def _explained(
+        self,
+        compute_s: FloatArray,
+        baseline: Baseline,
+        speed: FloatArray,
+        now_s: float,
+        since_s: float,
+        facts: Sequence[Fact],
+    ) -> Iterator[Verdict]:
+        tier = self._options.tiers[-1]
+        limits = _limits(facts, self._layout.ranks)
+        for cause, ranks in slow_ranks.capped(compute_s, baseline, speed, tier, limits):
+            shown = ("slower by what our own limit explains",)
+            yield Verdict(now_s, Syndrome.NONE, Part.NOTHING, tuple(ranks.tolist()), since_s, 0.95, shown, cause)
+        for cause, note in slow_ranks.imbalances(compute_s, baseline, self._layout, tier):
+            yield Verdict(now_s, Syndrome.NONE, Part.NOTHING, (), since_s, 0.9, (note,), cause)
+
+    def _has_settled(self, verdict: Verdict, complete: int) -> bool:
+        """Whether the same subject was found some steps before: a location sharpens while it is watched."""
+        first, last = self._suspected.get(verdict.subject, (complete, complete))
+        first = complete if last < complete - 2 else first
+        self._suspected[verdict.subject] = (first, complete)
+        needed = SETTLED_POINT_STEPS if verdict.part in (Part.LINK, Part.GROUP, Part.NOTHING) else SETTLED_STEPS
+        return verdict.syndrome is Syndrome.NONE or complete - first >= needed
+
+
+def _limits(facts: Sequence[Fact], ranks: int) -> tuple[Cause | None, ...]:
+    causes: list[Cause | None] = [None] * ranks
+    for fact in facts:
+        if fact.kind is FactKind.POWER_CAP:
+            causes[fact.rank] = Cause.POWER_CAP
+        elif fact.kind is FactKind.CGROUP_LIMIT:
+            causes[fact.rank] = Cause.THROTTLED
+    return tuple(causes)

@@ -1,0 +1,100 @@
+"""Stopped jobs: the verdict on a hang from the wait-for graph, and on a death from the order of errors."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from health.analysis.deaths import Lost
+from health.analysis.waits import Absent, Order, Stuck
+from health.records.layout import Layout
+from health.verdicts.facts import NETWORK, Fact, FactKind
+from health.verdicts.verdict import Cause, Part, Syndrome, Verdict
+from tonnage.records import Phase
+
+PHASE_CAUSES = {
+    int(Phase.CHECKPOINT): Cause.CHECKPOINT,
+    int(Phase.EVALUATION): Cause.EVALUATION,
+    int(Phase.COMPILE): Cause.COMPILATION,
+}
+MANY = 0.5
+"""Share of the ranks that must be absent for a common cause, such as storage."""
+FACT_AGE_S = 60.0
+"""Age up to which a fact from a node counts as part of the same disturbance."""
+
+
+def on_hang(
+    found: Absent | Stuck | Order, layout: Layout, facts: Sequence[Fact], at_s: float, *, causes: bool
+) -> Verdict:
+    """causes: whether explanations that are no fault are considered."""
+    if isinstance(found, Stuck):
+        return _stuck(found, layout, _recent(facts, found.since_s), at_s)
+    if isinstance(found, Order):
+        shown = ("ranks wait for each other in different operations",)
+        return Verdict(at_s, Syndrome.NONE, Part.NOTHING, found.ranks, found.since_s, 0.9, shown, Cause.CALL_ORDER)
+    return _absent(found, layout, _recent(facts, found.since_s), at_s, causes=causes)
+
+
+def _recent(facts: Sequence[Fact], since_s: float) -> list[Fact]:
+    return [fact for fact in facts if fact.since_s >= since_s - FACT_AGE_S]
+
+
+def _stuck(found: Stuck, layout: Layout, facts: list[Fact], at_s: float) -> Verdict:
+    ranks = sorted(set(layout.ranks_on(found.path).tolist()))
+    shown: tuple[str, ...] = (f"all {len(ranks)} members entered it, none left it", f"{found.waiting} ranks wait")
+    network = [fact for fact in facts if fact.kind in NETWORK and fact.rank in ranks]
+    own = {fact.rank for fact in network if fact.peer < 0}
+    pairs = {(min(fact.rank, fact.peer), max(fact.rank, fact.peer)) for fact in network if fact.peer in ranks}
+    part, named, probe = (Part.LINK if len(ranks) == 2 else Part.GROUP), tuple(ranks), ""
+    if len(own) == 1:
+        part, named = Part.NIC, tuple(np.flatnonzero(layout.nic == layout.nic[own.pop()]).tolist())
+    elif len(pairs) == 1:
+        part, named = Part.LINK, pairs.pop()
+    elif len(ranks) > 2:
+        probe = "pair probes between neighbours of the ring"
+    shown += tuple(sorted({f"{fact.kind} on rank {fact.rank}" for fact in network}))
+    confidence = 0.95 if network else 0.8
+    return Verdict(at_s, Syndrome.COMMUNICATION_HANG, part, named, found.since_s, confidence, shown, None, probe)
+
+
+def _absent(found: Absent, layout: Layout, facts: list[Fact], at_s: float, *, causes: bool) -> Verdict:
+    shown: tuple[str, ...] = (f"{found.waiting} ranks wait for it, it waits for none",)
+    if causes and (cause := _phase_or_common(found, layout)) is not None:
+        return Verdict(at_s, Syndrome.NONE, Part.NOTHING, found.ranks, found.since_s, 0.9, shown, cause)
+    gone = any(fact.kind is FactKind.PROCESS_GONE and fact.rank in found.ranks for fact in facts)
+    on_node = np.flatnonzero(layout.node == layout.node[found.ranks[0]])
+    whole = len(on_node) > 1 and set(on_node.tolist()) <= set(found.ranks) and len(found.ranks) == len(on_node)
+    syndrome = Syndrome.DEAD_PROCESS if gone or (whole and found.silent) else Syndrome.OTHER_HANG
+    shown += ("its heartbeats stopped as well" if found.silent else "its heartbeats go on",)
+    if whole:
+        return Verdict(at_s, syndrome, Part.NODE, found.ranks, found.since_s, 0.9, shown)
+    if len(found.ranks) > 1:
+        probe = "stacks of these ranks"
+        return Verdict(at_s, syndrome, Part.NOTHING, found.ranks, found.since_s, 0.5, shown, None, probe)
+    probe = "state of the process, from the node agent: stopped or gone" if found.silent and not gone else ""
+    return Verdict(at_s, syndrome, Part.RANK, found.ranks, found.since_s, 0.95, shown, None, probe)
+
+
+def _phase_or_common(found: Absent, layout: Layout) -> Cause | None:
+    if found.phase in PHASE_CAUSES and not found.silent:
+        return PHASE_CAUSES[found.phase]
+    nodes = len(np.unique(layout.node[list(found.ranks)]))
+    return Cause.STALL if nodes > 1 and len(found.ranks) >= MANY * layout.ranks else None
+
+
+def on_death(found: Lost, layout: Layout, facts: Sequence[Fact], at_s: float) -> Verdict:
+    gone = any(
+        fact.kind is FactKind.PROCESS_GONE and fact.rank in found.ranks for fact in _recent(facts, found.since_s)
+    )
+    on_node = np.flatnonzero(layout.node == layout.node[found.ranks[0]])
+    whole = len(on_node) > 1 and found.ranks == tuple(on_node.tolist())
+    shown: tuple[str, ...] = (f"{found.first_errors} peers failed first, in operations with it",)
+    shown = (
+        ("it reported an exception of its own first",)
+        if found.own_error
+        else (*shown, "it fell silent without an error")
+    )
+    if len(found.ranks) > 1 and not whole:
+        probe = "state of these processes, from their node agents"
+        return Verdict(at_s, Syndrome.DEAD_PROCESS, Part.NOTHING, found.ranks, found.since_s, 0.5, shown, None, probe)
+    part, confidence = (Part.NODE if whole else Part.RANK), (0.99 if gone else 0.9)
+    return Verdict(at_s, Syndrome.DEAD_PROCESS, part, found.ranks, found.since_s, confidence, shown)

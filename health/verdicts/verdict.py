@@ -1,0 +1,78 @@
+"""Verdict: the answer about one disturbance of one job."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Syndrome(StrEnum):
+    """Kind of a disturbance."""
+
+    COMMUNICATION_HANG = "communication-hang"
+    OTHER_HANG = "non-communication-hang"
+    COMMUNICATION_SLOW = "communication-slow"
+    OTHER_SLOW = "non-communication-slow"
+    DEAD_PROCESS = "dead-process"
+    NONE = "none"
+
+
+class Part(StrEnum):
+    """Kind of what is at fault."""
+
+    RANK = "rank"
+    """The rank's process or GPU."""
+    NODE = "node"
+    NIC = "nic"
+    LINK = "link"
+    """Between two ranks."""
+    GROUP = "group"
+    """A process group: one of its links, which only a probe can tell."""
+    NOTHING = "nothing"
+
+
+class Cause(StrEnum):
+    """Explanation that is no fault of hardware."""
+
+    DATA_IMBALANCE = "data imbalance"
+    STAGE_IMBALANCE = "stage imbalance"
+    CHECKPOINT = "checkpoint"
+    EVALUATION = "evaluation"
+    COMPILATION = "compilation"
+    ALL_SLOW = "all ranks slow"
+    NETWORK_SLOW = "all paths slow"
+    POWER_CAP = "own power cap"
+    THROTTLED = "own cgroup limit"
+    CALL_ORDER = "order of calls differs between ranks"
+    STALL = "all ranks stopped computing"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Exactly one of three: it blames a part, it names a cause that is no hardware, or it asks for a probe."""
+
+    at_s: float
+    """Instant of the verdict, the analyser's clock."""
+    syndrome: Syndrome
+    part: Part
+    ranks: tuple[int, ...]
+    """Blamed or suspected ranks, rising."""
+    since_s: float
+    """When the disturbance began, as far as records tell."""
+    confidence: float
+    """0..1: the evidence's own strength, no frequency of error; docs/benchmarks.md has those."""
+    evidence: tuple[str, ...]
+    cause: Cause | None = None
+    probe: str = ""
+    """Probe that would decide; with a part it would narrow the part down."""
+
+    @property
+    def blames(self) -> bool:
+        return self.part is not Part.NOTHING
+
+    @property
+    def abstains(self) -> bool:
+        return self.part is Part.NOTHING and self.cause is None
+
+    @property
+    def subject(self) -> tuple[Syndrome, Part, tuple[int, ...], Cause | None]:
+        """What makes two verdicts the same."""
+        return (self.syndrome, self.part, self.ranks, self.cause)

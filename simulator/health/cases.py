@@ -1,0 +1,240 @@
+"""Cases: jobs of 8 to 1,024 ranks, drawn by seed, each with one fault or one disturbance that is no fault."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from health.records.layout import Layout, layout_from
+from health.verdicts.facts import Fact, FactKind
+from health.verdicts.verdict import Part, Syndrome
+from simulator.health.disturbance import FAULTS, LIMITS, NO_FAULTS, STOPS, Disturbance, Happening
+from simulator.health.job import Job
+from simulator.health.telling import clocks_of, told
+from simulator.health.timeline import Steps, Timeline, step_length_s
+from simulator.health.transcript import Transcript
+
+SIZES = (8, 16, 32, 64, 128, 256, 512, 1024)
+WARM_UP = 44
+"""Steps before the disturbance: three fits of the clocks, a baseline of 16 steps, and a few that are clean."""
+SEEN_S = 60.0
+"""Time after the beginning of a slow-down that a case lasts, and at most SEEN_STEPS."""
+SEEN_STEPS = 64
+HANG_SEEN_S = 9.0
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What a verdict must say to be right."""
+
+    syndrome: Syndrome
+    parts: tuple[tuple[Part, tuple[int, ...]], ...]
+    """Right answers: for what only one ring uses, its group too, since only a probe can tell more."""
+    fault_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """One job, what happened to it, and its frames."""
+
+    seed: int
+    job: Job
+    disturbance: Disturbance
+    share: float
+    """Slow-down of the step by a slow fault."""
+    truth: Truth | None
+    """None where there is no fault."""
+    layout: Layout
+    transcript: Transcript
+    facts: tuple[Fact, ...]
+    step_s: float
+
+    def facts_at(self, now_s: float) -> Sequence[Fact]:
+        return [fact for fact in self.facts if fact.since_s <= now_s]
+
+
+SYNDROMES = {
+    Happening.SLOW_RANK: Syndrome.OTHER_SLOW,
+    Happening.SLOW_NODE: Syndrome.OTHER_SLOW,
+    Happening.SLOW_NIC: Syndrome.COMMUNICATION_SLOW,
+    Happening.SLOW_LINK: Syndrome.COMMUNICATION_SLOW,
+    Happening.HANG_RANK: Syndrome.OTHER_HANG,
+    Happening.FROZEN_RANK: Syndrome.OTHER_HANG,
+    Happening.HANG_LINK: Syndrome.COMMUNICATION_HANG,
+    Happening.HANG_NIC: Syndrome.COMMUNICATION_HANG,
+    Happening.DEAD_RANK: Syndrome.DEAD_PROCESS,
+    Happening.DEAD_NODE: Syndrome.DEAD_PROCESS,
+}
+PARTS = {
+    Happening.SLOW_NODE: Part.NODE,
+    Happening.DEAD_NODE: Part.NODE,
+    Happening.SLOW_NIC: Part.NIC,
+    Happening.HANG_NIC: Part.NIC,
+    Happening.SLOW_LINK: Part.LINK,
+    Happening.HANG_LINK: Part.LINK,
+}
+
+
+def case(seed: int, kind: Happening | None = None, ranks: int | None = None) -> Case:
+    """The case of a seed; even seeds are faults and odd ones are none, each kind in turn."""
+    random = np.random.default_rng([seed, 19])
+    kinds = NO_FAULTS if seed % 2 else FAULTS
+    kind = kind or kinds[(seed // 2) % len(kinds)]
+    size = ranks or int(random.choice(SIZES))
+    job = _job(size, kind, random)
+    which, share = _disturbance(job, kind, random)
+    step_s = step_length_s(job, replace(which, kind=Happening.NONE, every=0))
+    after = SEEN_STEPS if kind not in STOPS else 4
+    steps = which.step + int(np.clip(SEEN_S / step_s, 24, after)) if kind not in STOPS else which.step + after
+    timeline = Steps(job, which, random).run(steps)
+    until_s = timeline.fault_s + HANG_SEEN_S if kind in STOPS else timeline.end_s
+    clocks = clocks_of(job.ranks, random, until_s, steps=bool(random.random() < 0.25))
+    transcript = told(job, which, timeline, clocks, random, until_s)
+    layout = layout_from(transcript.introductions, node=job.node, nic=job.nic)
+    facts = _facts(job, which, timeline, random)
+    return Case(seed, job, which, share, _truth(job, which, timeline), layout, transcript, facts, step_s)
+
+
+def _job(size: int, kind: Happening, random: np.random.Generator) -> Job:
+    for _ in range(200):
+        tensor = int(random.choice([1, 2, 4, 8]))
+        pipeline = int(random.choice([1, 2, 4, 8]))
+        data = size // (tensor * pipeline)
+        gpus = 8 if size > 16 else int(random.choice([1, 2, 4]))
+        job = Job(tensor, data, pipeline, gpus) if data >= 2 and tensor <= gpus else None
+        if job is not None and _suits(job, kind):
+            return _costed(job, kind, random)
+    raise AssertionError(f"no job of {size} ranks suits {kind}")
+
+
+def _suits(job: Job, kind: Happening) -> bool:
+    """Whether the job has what the disturbance concerns."""
+    if kind in (Happening.LONG_REPLICA, Happening.STAGE_LOAD):
+        spread = job.data * job.tensor >= 2 * job.gpus_per_node
+        return job.pipeline > 1 and spread
+    if kind in (Happening.SLOW_NODE, Happening.DEAD_NODE):
+        return job.gpus_per_node > 1 and job.ranks >= 2 * job.gpus_per_node
+    return True
+
+
+def _costed(job: Job, kind: Happening, random: np.random.Generator) -> Job:
+    """A job with steps of 0.1 to 1.5 s, 10 to 40 % of it in transfers."""
+    microbatches = int(random.choice([1, 2, 4]))
+    step_s = float(np.exp(random.uniform(np.log(0.1), np.log(1.5))))
+    passes = 2 * (microbatches + job.pipeline - 1)
+    transfers = random.uniform(0.1, 0.4)
+    pass_s = step_s * (1 - transfers) / passes
+    load = np.ones(job.pipeline)
+    if kind is Happening.STAGE_LOAD:
+        load[random.integers(job.pipeline)] = random.uniform(1.25, 1.8)
+    return replace(
+        job,
+        microbatches=microbatches,
+        pass_s=pass_s,
+        tensor_s=pass_s * random.uniform(0.02, 0.08),
+        pipeline_s=step_s * transfers * 0.5 / passes,
+        data_s=step_s * transfers * random.uniform(0.4, 0.6),
+        world=bool(random.random() < 0.7),
+        blocking_sends=bool(random.random() < 0.5),
+        compute_noise=float(random.uniform(0.005, 0.03)),
+        transfer_noise=float(random.uniform(0.05, 0.15)),
+        stage_load=tuple(load.tolist()) if kind is Happening.STAGE_LOAD else (),
+    )
+
+
+def _disturbance(job: Job, kind: Happening, random: np.random.Generator) -> tuple[Disturbance, float]:
+    which = Disturbance(kind, int(WARM_UP + random.integers(12)), _concerned(job, kind, random))
+    if kind in (Happening.STALLS, Happening.CHECKPOINT, Happening.UNMARKED_CHECKPOINT, Happening.EVALUATION):
+        for_s = float(random.uniform(0.2, 2.5) if kind is Happening.STALLS else random.uniform(1.0, 8.0))
+        return replace(which, for_s=for_s, every=int(random.integers(5, 15))), 0.0
+    if kind is Happening.COMPILATION:
+        return replace(which, for_s=float(random.uniform(3.0, 12.0)), every=int(random.integers(10, 25))), 0.0
+    if kind is Happening.UNEVEN_DATA:
+        return replace(which, step=0, strength=float(random.uniform(0.08, 0.25))), 0.0
+    slow = (*LIMITS, Happening.SLOW_RANK, Happening.SLOW_NODE, Happening.SLOW_NIC, Happening.SLOW_LINK)
+    if kind in (*slow, Happening.LONG_REPLICA, Happening.ALL_SLOW):
+        share = float(random.uniform(0.1, 0.2) if random.random() < 0.5 else random.uniform(0.2, 0.6))
+        return replace(which, strength=_strength(job, which, share)), share
+    return which, 0.0
+
+
+def _concerned(job: Job, kind: Happening, random: np.random.Generator) -> tuple[int, ...]:
+    rank = int(random.integers(job.ranks))
+    if kind in (Happening.SLOW_NODE, Happening.DEAD_NODE):
+        return tuple(np.flatnonzero(job.node == job.node[rank]).tolist())
+    if kind is Happening.LONG_REPLICA:
+        return tuple(job.numbers[:, random.integers(job.data)].ravel().tolist())
+    if kind in LIMITS:
+        capped = np.flatnonzero(job.node == job.node[rank]) if random.random() < 0.5 else np.array([rank])
+        return tuple(capped.tolist())
+    if kind in (Happening.SLOW_LINK, Happening.HANG_LINK):
+        return _link(job, random)
+    return (rank,)
+
+
+def _link(job: Job, random: np.random.Generator) -> tuple[int, ...]:
+    stage, replica, shard = (int(random.integers(size)) for size in job.shape)
+    between_stages = job.pipeline > 1 and (random.random() < 0.8 or not _ring_crosses(job))
+    if between_stages:
+        stage = min(stage, job.pipeline - 2)
+        other = job.numbers[stage + 1, replica, shard]
+    else:
+        other = job.numbers[stage, (replica + 1) % job.data, shard]
+    return tuple(sorted((int(job.numbers[stage, replica, shard]), int(other))))
+
+
+def _ring_crosses(job: Job) -> bool:
+    return job.data * job.tensor > job.gpus_per_node
+
+
+def _strength(job: Job, which: Disturbance, share: float) -> float:
+    """Strength that makes the step longer by a share, by bisection on steps without noise."""
+    normal_s = step_length_s(job, replace(which, kind=Happening.NONE, every=0))
+    low, high = 0.0, 1.0
+    while step_length_s(job, replace(which, strength=high)) < normal_s * (1 + share) and high < 4096:
+        high *= 2
+    for _ in range(12):
+        middle = (low + high) / 2
+        shorter = step_length_s(job, replace(which, strength=middle)) < normal_s * (1 + share)
+        low, high = (middle, high) if shorter else (low, middle)
+    return high
+
+
+def _truth(job: Job, which: Disturbance, timeline: Timeline) -> Truth | None:
+    if which.kind not in FAULTS:
+        return None
+    part = PARTS.get(which.kind, Part.RANK)
+    parts = [(part, tuple(sorted(which.ranks)))]
+    if part is Part.LINK and (group := _ring(job, which.ranks)) is not None:
+        parts.append((Part.GROUP, group))
+    if which.kind is Happening.SLOW_NIC and job.pipeline == 1 and job.data > 2:
+        _, _, shard = np.unravel_index(which.ranks[0], job.shape)
+        parts.append((Part.GROUP, tuple(job.numbers[0, :, shard].tolist())))
+    return Truth(SYNDROMES[which.kind], tuple(parts), timeline.fault_s)
+
+
+def _ring(job: Job, link: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Data-parallel group around a link between replicas, when it has more than the two."""
+    stage, replica, shard = np.unravel_index(list(link), job.shape)
+    if stage[0] != stage[1] or replica[0] == replica[1] or job.data == 2:
+        return None
+    return tuple(sorted(job.numbers[stage[0], :, shard[0]].tolist()))
+
+
+def _facts(job: Job, which: Disturbance, timeline: Timeline, random: np.random.Generator) -> tuple[Fact, ...]:
+    facts: list[Fact] = []
+    at_s = timeline.fault_s + random.uniform(0.5, 2.0)
+    if which.kind in LIMITS:
+        kind = FactKind.POWER_CAP if which.kind is Happening.POWER_CAP else FactKind.CGROUP_LIMIT
+        share = 1 / (1 + which.strength)
+        facts += [Fact(kind, rank, timeline.fault_s - 0.1, float(share)) for rank in which.ranks]
+    if which.kind is Happening.HANG_NIC:
+        facts.append(Fact(FactKind.NIC_ERRORS, which.ranks[0], at_s))
+    if which.kind is Happening.HANG_LINK and random.random() < 0.6:
+        facts += [Fact(FactKind.RETRANSMISSIONS, a, at_s, peer=b) for a, b in (which.ranks, which.ranks[::-1])]
+    if which.kind is Happening.DEAD_RANK and random.random() < 0.5:
+        facts.append(Fact(FactKind.PROCESS_GONE, which.ranks[0], at_s))
+    if random.random() < 0.1:  # a sign on a healthy rank that means nothing
+        kind = FactKind.XID if random.random() < 0.5 else FactKind.NIC_ERRORS
+        facts.append(Fact(kind, int(random.integers(job.ranks)), float(random.uniform(0, timeline.end_s))))
+    return tuple(facts)

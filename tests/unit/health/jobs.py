@@ -1,0 +1,32 @@
+"""Small jobs and what happens to them, for tests."""
+
+import numpy as np
+
+from health.stream import Analyser, Options
+from health.verdicts.facts import Fact
+from health.verdicts.verdict import Verdict
+from simulator.health.cases import Case, case
+from simulator.health.disturbance import Happening
+
+
+def judged(drawn: Case, options: Options | None = None, facts: tuple[Fact, ...] | None = None) -> list[Verdict]:
+    """Verdicts on a case, tick by tick."""
+    analyser = Analyser(drawn.layout, options)
+    found: list[Verdict] = []
+    for now_s, frames in drawn.transcript.ticks():
+        analyser.take(frames, now_s)
+        known = drawn.facts_at(now_s) if facts is None else [fact for fact in facts if fact.since_s <= now_s]
+        found += analyser.judge(now_s, known)
+    return found
+
+
+def blames(drawn: Case, options: Options | None = None, facts: tuple[Fact, ...] | None = None) -> list[Verdict]:
+    return [verdict for verdict in judged(drawn, options, facts) if verdict.blames]
+
+
+def drawn(kind: Happening, seed: int = 0, ranks: int = 16) -> Case:
+    return case(seed, kind=kind, ranks=ranks)
+
+
+def seeded(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)

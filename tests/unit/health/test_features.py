@@ -1,0 +1,74 @@
+"""Rules of matching, windows and wait-for graphs."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from health.analysis.matching import Finished, Matcher
+from health.analysis.windows import TIERS, noise_of, standing
+from health.clocks import alignment
+from health.records.layout import Layout, layout_from
+from simulator.health.job import Job
+
+
+def layout_of(job: Job) -> Layout:
+    return layout_from(job.introductions(), node=job.node, nic=job.nic)
+
+
+PAIR = Job(tensor=1, data=2, pipeline=1, gpus_per_node=1, world=False)
+
+
+def finished(*rows: tuple[int, int, float, float]) -> Finished:
+    """Rows (rank, seq, enter, exit) on path 0."""
+    rank, seq = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
+    none = np.zeros(len(rows), np.int64)
+    times = np.array([row[2:] for row in rows], dtype=np.float64)
+    return Finished(none, seq, rank, rank, none, times[:, 0], times[:, 1])
+
+
+def test_an_operation_counts_once_all_its_members_have_reported() -> None:
+    matcher = Matcher(layout_of(PAIR))
+    clocks = alignment.started(np.zeros(2))
+
+    first = matcher.match(finished((0, 1, 0.0, 3.0), (0, 2, 4.0, 5.0)), clocks)
+    second = matcher.match(finished((1, 1, 2.0, 3.0)), clocks)
+
+    assert first.transfer_s.tolist() == []
+    assert second.transfer_s.tolist() == [1.0]  # the last to arrive waited for nobody: 3 - 2
+
+
+@given(st.permutations(range(6)), st.integers(1, 6))
+def test_operations_match_in_any_order_of_arrival(order: list[int], cut: int) -> None:
+    rows = [(rank, seq, float(seq), seq + 0.5 + rank) for seq in (1, 2, 3) for rank in (0, 1)]
+    shuffled = [rows[at] for at in order]
+    matcher = Matcher(layout_of(PAIR))
+    clocks = alignment.started(np.zeros(2))
+
+    found = [matcher.match(finished(*part), clocks) for part in (shuffled[:cut], shuffled[cut:]) if part]
+
+    assert sorted(np.concatenate([each.transfer_s for each in found]).tolist()) == [0.5, 0.5, 0.5]
+
+
+def test_noise_alone_stands_out_in_no_window() -> None:
+    random = np.random.default_rng(5)
+    excess = random.normal(0.0, 0.03, (28, 5_000))
+    noise = noise_of(random.normal(0.0, 0.03, (24, 5_000)))
+
+    assert not any(standing(excess[-tier.steps :], noise, tier, 24).out.any() for tier in TIERS)
+
+
+def test_a_single_stall_stands_out_in_no_window() -> None:
+    excess = np.zeros((28, 3))
+    excess[-2, 1] = 40.0
+
+    assert not any(standing(excess[-tier.steps :], np.full(3, 0.01), tier, 24).out.any() for tier in TIERS)
+
+
+def test_short_windows_find_strong_faults_after_few_steps_and_long_ones_weak_faults() -> None:
+    strong, weak = np.zeros((28, 2)), np.zeros((28, 2))
+    strong[-4:, 0], weak[:, 0] = 0.3, 0.08
+    noise = np.full(2, 0.01)
+
+    assert standing(strong, noise, TIERS[0], 24).out.tolist() == [True, False]
+    assert standing(weak, noise, TIERS[0], 24).out.tolist() == [False, False]
+    assert standing(weak, noise, TIERS[2], 24).out.tolist() == [True, False]

@@ -1,0 +1,165 @@
+"""Rules of verdicts, on simulated jobs of 8 to 64 ranks."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from health.stream import Analyser, Options
+from health.verdicts.facts import Fact, FactKind
+from health.verdicts.verdict import Cause, Part, Syndrome
+from simulator.health.cases import Case
+from simulator.health.disturbance import NO_FAULTS, STOPS, Happening
+from tests.unit.health.jobs import blames, drawn, judged
+
+SEEDS = (11, 28)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in STOPS if kind is not Happening.DEAD_RANK])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_hang_is_named_within_five_seconds(kind: Happening, seed: int) -> None:
+    stopped = drawn(kind, seed)
+    assert stopped.truth is not None
+
+    (verdict,) = blames(stopped)
+
+    assert verdict.syndrome is stopped.truth.syndrome
+    assert (verdict.part, verdict.ranks) in stopped.truth.parts
+    assert 0 < verdict.at_s - stopped.truth.fault_s <= 5.0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_dead_process_is_named_within_a_second(seed: int) -> None:
+    dead = drawn(Happening.DEAD_RANK, seed)
+    assert dead.truth is not None
+
+    (verdict,) = blames(dead)
+
+    assert (verdict.syndrome, verdict.ranks) == (Syndrome.DEAD_PROCESS, dead.disturbance.ranks)
+    assert verdict.at_s - dead.truth.fault_s <= 1.0
+
+
+@pytest.mark.parametrize("kind", NO_FAULTS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_no_fault_blames_nothing(kind: Happening, seed: int) -> None:
+    assert blames(drawn(kind, seed, ranks=32)) == []
+
+
+CAUSES = {
+    Happening.CHECKPOINT: Cause.CHECKPOINT,
+    Happening.EVALUATION: Cause.EVALUATION,
+    Happening.COMPILATION: Cause.COMPILATION,
+    Happening.UNEVEN_DATA: Cause.DATA_IMBALANCE,
+    Happening.STAGE_LOAD: Cause.STAGE_IMBALANCE,
+    Happening.ALL_SLOW: Cause.ALL_SLOW,
+    Happening.POWER_CAP: Cause.POWER_CAP,
+    Happening.CGROUP_LIMIT: Cause.THROTTLED,
+}
+
+
+@pytest.mark.parametrize("kind", CAUSES)
+def test_a_cause_that_is_no_fault_is_named(kind: Happening) -> None:
+    assert CAUSES[kind] in {verdict.cause for verdict in judged(drawn(kind, 4, ranks=32))}
+
+
+def test_a_rank_under_our_own_power_cap_is_blamed_only_where_the_cap_is_unknown() -> None:
+    capped = drawn(Happening.POWER_CAP, 9, ranks=32)
+
+    assert blames(capped) == []
+    assert blames(capped, Options(limits=False)) != []
+
+
+def test_what_a_cap_does_not_explain_is_still_a_fault() -> None:
+    slow = strong(Happening.SLOW_RANK)
+    (rank,) = slow.disturbance.ranks
+    slightly = Fact(FactKind.POWER_CAP, rank, 0.0, speed_share=0.97)
+
+    assert [verdict.ranks for verdict in blames(slow, facts=(slightly,))] == [(rank,)]
+
+
+def strong(kind: Happening) -> Case:
+    """A case of a kind that slows steps of 0.15 to 0.3 s by more than 30 %."""
+    found = drawn(kind, 22 if kind is Happening.SLOW_NODE else 3)
+    assert found.share > 0.3
+    return found
+
+
+@pytest.mark.parametrize("kind", [Happening.SLOW_RANK, Happening.SLOW_NODE, Happening.SLOW_NIC, Happening.SLOW_LINK])
+def test_a_strong_slow_down_is_named_within_ten_steps_or_five_seconds(kind: Happening) -> None:
+    slow = strong(kind)
+    assert slow.truth is not None
+
+    verdict = judged(slow)[0]
+
+    if not verdict.abstains:
+        assert (verdict.syndrome, (verdict.part, verdict.ranks) in slow.truth.parts) == (slow.truth.syndrome, True)
+    assert verdict.at_s - slow.truth.fault_s <= max(5.0, 10 * slow.step_s * (1 + slow.share)) + 0.5
+
+
+def test_signs_on_healthy_hardware_blame_nothing() -> None:
+    clean = drawn(Happening.NONE, 2)
+    signs = tuple(Fact(kind, 3, 1.0) for kind in (FactKind.XID, FactKind.NIC_ERRORS, FactKind.RETRANSMISSIONS))
+
+    assert blames(clean, facts=signs) == []
+
+
+def test_the_same_frames_give_the_same_verdicts() -> None:
+    stopped = drawn(Happening.HANG_LINK, 8)
+
+    assert judged(stopped) == judged(stopped)
+
+
+def test_frames_that_come_twice_change_no_verdict() -> None:
+    slow = strong(Happening.SLOW_RANK)
+    analyser = Analyser(slow.layout)
+    found = []
+    for now_s, frames in slow.transcript.ticks():
+        analyser.take(frames, now_s)
+        analyser.take(frames, now_s)
+        found += [verdict for verdict in analyser.judge(now_s) if verdict.blames]
+
+    assert {verdict.ranks for verdict in found} <= {slow.disturbance.ranks}
+
+
+def test_an_analyser_that_hears_nothing_blames_nothing() -> None:
+    clean = drawn(Happening.NONE, 5)
+    analyser = Analyser(clean.layout)
+    found = []
+    for now_s, frames in clean.transcript.ticks():
+        if now_s < 8.0:
+            analyser.take(frames, now_s)
+        found += [verdict for verdict in analyser.judge(now_s) if verdict.blames]
+
+    assert found == []
+
+
+def test_a_job_without_a_second_path_leaves_nic_or_link_open_and_asks_for_a_probe() -> None:
+    undecidable = drawn(Happening.SLOW_LINK, 6, ranks=8)
+    assert (undecidable.job.pipeline, undecidable.job.data, undecidable.job.tensor) == (1, 2, 4)
+
+    abstained = [verdict for verdict in judged(undecidable) if verdict.abstains]
+
+    assert blames(undecidable) == []
+    assert abstained[0].ranks == undecidable.disturbance.ranks
+    assert "pair probes" in abstained[0].probe
+
+
+def test_a_verdict_states_its_evidence_and_how_sure_it_is() -> None:
+    for verdict in blames(drawn(Happening.HANG_RANK, 6)):
+        assert verdict.evidence
+        assert 0 < verdict.confidence < 1
+
+
+def test_a_blamed_part_needs_no_other_rank_in_it() -> None:
+    stopped = drawn(Happening.HANG_NIC, 6)
+    (verdict,) = blames(stopped)
+
+    assert verdict.part is Part.NIC
+    assert np.all(stopped.layout.nic[list(verdict.ranks)] == stopped.layout.nic[stopped.disturbance.ranks[0]])
+
+
+def test_a_case_is_the_same_for_the_same_seed() -> None:
+    one, other = drawn(Happening.SLOW_NIC, 3), drawn(Happening.SLOW_NIC, 3)
+
+    assert one.transcript.rows.tobytes() == other.transcript.rows.tobytes()
+    assert replace(one.disturbance) == other.disturbance
