@@ -115,6 +115,10 @@ def _reaped() -> list[tuple[int, int]]:
 def _start(call: dict[str, Any]) -> tuple[int, Running]:
     folder = Path(tempfile.mkdtemp(prefix="call-"))
     record = Running(call["number"], folder / "stdout", folder / "stderr", folder / "value")
+    if "function" in call:
+        # Imported here once, every later child has it; a failure is reported by the child, which tries again.
+        with contextlib.suppress(Exception):
+            importlib.import_module(call["function"].partition(":")[0])
     pid = os.fork()
     if pid:
         return pid, record

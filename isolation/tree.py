@@ -1,0 +1,217 @@
+"""Tree of cgroups below a container's own: one leaf for the agent, one per tool call, one for all light calls.
+
+    <root>/<sandbox>/agent      the agent's own processes
+    <root>/<sandbox>/light      calls that take too little to be told apart
+    <root>/<sandbox>/call-<id>  one tool call
+
+Pure over `CgroupFiles`: the kernel's files, or a fake of them.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+CONTROLLERS = ("cpu", "io", "memory", "pids")
+AGENT, LIGHT, CALL_PREFIX = "agent", "light", "call-"
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+"""Names of sandboxes and calls: nothing that could lead to another folder."""
+
+
+class CgroupFiles(Protocol):
+    """Files of cgroups below one folder. Groups are named by their path below it; every failure is an OSError."""
+
+    def make(self, group: str) -> None: ...
+
+    def remove(self, group: str) -> None: ...
+
+    def children(self, group: str) -> tuple[str, ...]: ...
+
+    def read(self, group: str, file: str) -> str: ...
+
+    def write(self, group: str, file: str, value: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEvents:
+    """Counts of memory.events: how often a group was braked, stopped at its limit, and had a process killed."""
+
+    high: int = 0
+    max: int = 0
+    oom: int = 0
+    oom_kill: int = 0
+    oom_group_kill: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCall:
+    """Call's leaf that was found in the tree, as after a restart."""
+
+    sandbox: str
+    call: str
+    lease_bytes: int | None
+    """None: without limit."""
+    used_bytes: int
+    frozen: bool
+    populated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of one leaf besides its lease."""
+
+    max_bytes: int | None = None
+    """memory.max, behind the brake of memory.high."""
+    pids: int | None = 1024
+    cpu_weight: int = 100
+    io_weight: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxTree:
+    """Cgroups of a node's sandboxes."""
+
+    files: CgroupFiles
+    controllers: tuple[str, ...] = CONTROLLERS
+
+    def prepare(self) -> None:
+        """Lets sandboxes below the root have limits of their own."""
+        self._delegate("")
+
+    def add_sandbox(self, sandbox: str, budget_bytes: int | None = None, pids: int | None = None) -> None:
+        """Groups of a sandbox. The agent's leaf has no limit of its own below the sandbox's."""
+        group = _checked(sandbox)
+        self.files.make(group)
+        self._delegate(group)
+        self._limit(group, "memory.max", budget_bytes)
+        self._limit(group, "pids.max", pids)
+        for leaf in (AGENT, LIGHT):
+            self.files.make(f"{group}/{leaf}")
+
+    def add_call(self, sandbox: str, call: str, lease_bytes: int, limits: Limits | None = None) -> str:
+        """Leaf of a call, with its limits set before any process is in it. Returns the group."""
+        limits = limits or Limits()
+        group = call_group(sandbox, call)
+        self.files.make(group)
+        self._limit(group, "memory.high", lease_bytes)
+        self._limit(group, "memory.max", limits.max_bytes)
+        # One victim of the kernel's own is half a call: all of it ends, and nothing of it stays behind.
+        self.files.write(group, "memory.oom.group", "1")
+        self._limit(group, "pids.max", limits.pids)
+        self.files.write(group, "cpu.weight", str(limits.cpu_weight))
+        if limits.io_weight is not None:
+            self.files.write(group, "io.weight", str(limits.io_weight))
+        return group
+
+    def set_lease(self, sandbox: str, call: str, lease_bytes: int) -> None:
+        self._limit(call_group(sandbox, call), "memory.high", lease_bytes)
+
+    def set_max(self, sandbox: str, call: str, max_bytes: int | None) -> None:
+        self._limit(call_group(sandbox, call), "memory.max", max_bytes)
+
+    def set_agent_lease(self, sandbox: str, lease_bytes: int | None) -> None:
+        self._limit(agent_group(sandbox), "memory.high", lease_bytes)
+
+    def set_cpu_weight(self, sandbox: str, call: str, weight: int) -> None:
+        self.files.write(call_group(sandbox, call), "cpu.weight", str(weight))
+
+    def freeze(self, sandbox: str, call: str) -> None:
+        self.files.write(call_group(sandbox, call), "cgroup.freeze", "1")
+
+    def thaw(self, sandbox: str, call: str) -> None:
+        self.files.write(call_group(sandbox, call), "cgroup.freeze", "0")
+
+    def reclaim(self, sandbox: str, call: str, reclaim_bytes: int) -> None:
+        """Asks the kernel to move memory out. Raises OSError (EAGAIN) where it found less, as without swap."""
+        self.files.write(call_group(sandbox, call), "memory.reclaim", str(reclaim_bytes))
+
+    def kill(self, sandbox: str, call: str) -> None:
+        """Kills every process of the call, frozen or not, whatever it forked. Its memory comes back a little later."""
+        self.files.write(call_group(sandbox, call), "cgroup.kill", "1")
+
+    def kill_agent(self, sandbox: str) -> None:
+        self.files.write(agent_group(sandbox), "cgroup.kill", "1")
+
+    def is_gone(self, sandbox: str, call: str, left_bytes: int = 1 << 20) -> bool:
+        """Whether no process is left in the call and its memory came back, but for what the kernel keeps."""
+        group = call_group(sandbox, call)
+        return not self._populated(group) and self._number(group, "memory.current") <= left_bytes
+
+    def remove_call(self, sandbox: str, call: str) -> None:
+        """Removes the leaf. Raises OSError (EBUSY) until the last process is reaped."""
+        self.files.remove(call_group(sandbox, call))
+
+    def remove_sandbox(self, sandbox: str) -> None:
+        group = _checked(sandbox)
+        for leaf in self.files.children(group):
+            self.files.remove(f"{group}/{leaf}")
+        self.files.remove(group)
+
+    def used_bytes(self, group: str) -> int:
+        return self._number(group, "memory.current")
+
+    def peak_bytes(self, group: str) -> int:
+        return self._number(group, "memory.peak")
+
+    def events(self, group: str) -> MemoryEvents:
+        counts = dict(line.split() for line in self.files.read(group, "memory.events").splitlines())
+        fields = ("high", "max", "oom", "oom_kill", "oom_group_kill")
+        return MemoryEvents(*(int(counts.get(field, 0)) for field in fields))
+
+    def found_calls(self) -> Iterator[FoundCall]:
+        """Calls in the tree: what a restarted node agent knows of them."""
+        for sandbox in self.files.children(""):
+            for leaf in self.files.children(sandbox):
+                if leaf.startswith(CALL_PREFIX):
+                    group = f"{sandbox}/{leaf}"
+                    yield FoundCall(
+                        sandbox,
+                        leaf.removeprefix(CALL_PREFIX),
+                        _limit_from(self.files.read(group, "memory.high")),
+                        self.used_bytes(group),
+                        self.files.read(group, "cgroup.freeze").strip() == "1",
+                        self._populated(group),
+                    )
+
+    def thaw_all(self) -> tuple[str, ...]:
+        """Thaws calls that an earlier process of the node agent left frozen. Returns their names."""
+        frozen = [found for found in self.found_calls() if found.frozen]
+        for found in frozen:
+            self.thaw(found.sandbox, found.call)
+        return tuple(found.call for found in frozen)
+
+    def _delegate(self, group: str) -> None:
+        words = " ".join(f"+{controller}" for controller in self.controllers)
+        self.files.write(group, "cgroup.subtree_control", words)
+
+    def _limit(self, group: str, file: str, value: int | None) -> None:
+        self.files.write(group, file, "max" if value is None else str(value))
+
+    def _number(self, group: str, file: str) -> int:
+        return int(self.files.read(group, file))
+
+    def _populated(self, group: str) -> bool:
+        return "populated 1" in self.files.read(group, "cgroup.events")
+
+
+def call_group(sandbox: str, call: str) -> str:
+    return f"{_checked(sandbox)}/{CALL_PREFIX}{_checked(call)}"
+
+
+def agent_group(sandbox: str) -> str:
+    return f"{_checked(sandbox)}/{AGENT}"
+
+
+def light_group(sandbox: str) -> str:
+    return f"{_checked(sandbox)}/{LIGHT}"
+
+
+def _checked(name: str) -> str:
+    """The name, if it is one. Raises ValueError: a name with a slash or dots would lead to another group."""
+    if not NAME.fullmatch(name):
+        raise ValueError(f"naming a cgroup {name!r}: names are {NAME.pattern}")
+    return name
+
+
+def _limit_from(text: str) -> int | None:
+    return None if text.strip() == "max" else int(text)

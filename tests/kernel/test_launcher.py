@@ -1,0 +1,87 @@
+"""Programs that start inside a cgroup, and what this machine's kernel is capable of."""
+
+from simulator.kernel.guest import ROOT, Guest
+
+SETUP = """
+import os, sys, pathlib
+sys.path.insert(0, {root!r})
+from isolation.cgroupfs import CgroupFs, host_facts
+from isolation.capability import capability_of
+from isolation.launcher import run_in, start_in
+root = pathlib.Path("/sys/fs/cgroup")
+files = CgroupFs(root)
+files.make({group!r})
+group = files.folder({group!r})
+def ended(pid):
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+"""
+
+
+def run(guest: Guest, group: str, program: str) -> str:
+    outcome = guest.run(SETUP.format(root=str(ROOT), group=group) + program)
+    assert not outcome.exit_code, outcome.stderr
+    return outcome.stdout
+
+
+def test_a_program_runs_inside_the_group_from_its_first_instruction(guest: Guest) -> None:
+    printed = run(guest, "first", "ended(start_in(group, ['/bin/cat', '/proc/self/cgroup'], {}, {1: 1})[0])")
+
+    assert printed == "0::/first\n"
+
+
+def test_the_exit_code_of_a_program_is_kept(guest: Guest) -> None:
+    printed = run(
+        guest,
+        "codes",
+        "print(ended(start_in(group, ['sh', '-c', 'exit 7'], os.environ)[0]),"
+        " ended(start_in(group, ['sh', '-c', 'kill -9 $$'], os.environ)[0]),"
+        " ended(start_in(group, ['no-such-program'], os.environ)[0]))",
+    )
+
+    assert printed == "7 -9 127\n"
+
+
+def test_a_program_gets_the_descriptors_and_the_environment_that_it_is_given(guest: Guest) -> None:
+    printed = run(
+        guest,
+        "descriptors",
+        "r, w = os.pipe(); pid, _ = start_in(group, ['/bin/sh', '-c', 'echo $WORD'], {'WORD': 'given'}, {1: w});"
+        " os.close(w); print(ended(pid), os.read(r, 99))",
+    )
+
+    assert printed == "0 b'given\\n'\n"
+
+
+def test_a_fork_bomb_stays_within_its_group(guest: Guest) -> None:
+    printed = run(
+        guest,
+        "bomb",
+        "files.write('bomb', 'pids.max', '20')\n"
+        "quiet = {2: os.open('/dev/null', os.O_WRONLY)}\n"
+        "pid, _ = start_in(group, ['sh', '-c', 'b() { b | b & }; b; sleep 30'], os.environ, quiet)\n"
+        "import time; time.sleep(0.2)\n"
+        "print(int(files.read('bomb', 'pids.current')) <= 20)\n"
+        "files.write('bomb', 'cgroup.kill', '1'); ended(pid)\n"
+        "while 'populated 1' in files.read('bomb', 'cgroup.events'): time.sleep(0.01)\n"
+        "print('contained')",
+    )
+
+    assert printed == "True\ncontained\n"
+
+
+def test_a_pidfd_reports_the_end_of_the_program(guest: Guest) -> None:
+    printed = run(
+        guest,
+        "pidfd",
+        "import select; pid, fd = start_in(group, ['sleep', '0.1'], os.environ)\n"
+        "before = select.select([fd], [], [], 0)[0]; after = select.select([fd], [], [], 30)[0]\n"
+        "print(before, after == [fd])",
+    )
+
+    assert printed == "[] True\n"
+
+
+def test_the_guest_is_capable_of_everything_but_pressure_information(guest: Guest) -> None:
+    printed = run(guest, "facts", "c = capability_of(host_facts(root)); print(c.level, '|', c.reason)")
+
+    assert printed == "full | cgroup v2, writable; no pressure information\n"
