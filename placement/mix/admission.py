@@ -5,6 +5,7 @@ Mixes are chosen from columns of each service (`placement.mix.columns`), which i
 joint model has the last word where columns do not suffice: it proves that a service does not fit, and closes the gap.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,6 +22,7 @@ from placement.mix.columns import (
     fill,
     first_fit,
     generate,
+    refit,
     resolve,
 )
 from placement.mix.feasibility import is_feasible
@@ -28,6 +30,7 @@ from placement.mix.heuristics import best_single_type, greedy_mix, running_mix, 
 from placement.mix.master import Prices
 from placement.mix.optimizer import answer_mix
 from placement.mix.problem import Mix, MixAnswer, MixQuestion, Need
+from placement.mix.refinement import refine
 from placement.mix.search import Terms, certain_shortage, mixes_on
 from placement.mix.search_memory import SearchMemory
 from placement.mix.split_prices import start
@@ -36,6 +39,8 @@ Ask = Callable[[Sequence[Need]], MixQuestion]
 """Question of some of the needs, with the stock that they may use."""
 Answered = tuple[MixQuestion, MixAnswer]
 
+REFITTED = 8
+"""Services that are fitted to what the others leave, after each choice. Chosen: few are far from their bound."""
 MOST_ROUNDS = 12
 """Rounds of columns. Chosen: later ones add little, and the joint model needs the work as well."""
 SMOOTHING = 0.5
@@ -50,6 +55,10 @@ JOINT_SHARE = 0.5
 """Fraction of the work for the joint model where it is small: it is exact, and fast for a few services."""
 RUNNING_NODES = 20
 """Nodes of the tree search for requests on the running instances, where a greedy deal of them does not do. Chosen."""
+WELL_CHOSEN = 0.6
+"""Fraction of the gap that is one of single services, from which their models are worth more than columns. Chosen."""
+REFINING_SHARE = 0.85
+"""Fraction of the remaining work for models of single services; the rest chooses among their mixes. Chosen."""
 TOGETHER = 3
 """Services that are solved together to make room for one of them. Chosen: few are solved fast."""
 TOGETHER_NODES = 20
@@ -111,6 +120,8 @@ def answer_shared(
         pool.is_begun = True
         pool.prices = start(pool, budget, terms)
         pool.root_work = ROOT_WORK * _size(pool.question)
+    if not pool.has_running:
+        pool.has_running = True
         _keep_running(pool, budget, terms)
     prices, root_work = pool.prices, pool.root_work
     if prices is not None and root_work <= budget.work:
@@ -193,7 +204,7 @@ def _keep_running(pool: ColumnPool, budget: Budget, terms: Terms) -> None:
         chosen.append(None if mix is None else pool.column(k, mix))
     mixes = tuple(column.mix for column in chosen if column is not None)
     if len(mixes) == len(chosen) and is_feasible(pool.question, mixes):
-        pool.chosen = tuple(chosen)
+        pool.chosen = _better(_Admission(pool, tuple(chosen)), _Admission(pool, pool.chosen or tuple(chosen))).chosen
 
 
 def _with_columns(pool: ColumnPool, prices: Prices | None, budget: Budget, terms: Terms) -> _Admission:
@@ -201,9 +212,11 @@ def _with_columns(pool: ColumnPool, prices: Prices | None, budget: Budget, terms
     best = _Admission(pool, first_fit(pool))
     if pool.chosen:
         best = _better(best, _Admission(pool, pool.chosen))
-    best = _filled(_better(best, _Admission(pool, choose(pool, budget, terms))), budget, terms)
+    best = _chosen(best, budget, terms)
+    if not pool.is_near:
+        best = _filled(best, budget, terms)
     for _ in range(MOST_ROUNDS):
-        if _is_good(best, terms) or not budget.allows_more():
+        if pool.is_dry or _is_well_chosen(best) or _is_good(best, terms) or not budget.allows_more():
             break
         if (pool.proofs and not pool.least) or prices is None:
             target = column_prices(pool, budget, terms)
@@ -212,22 +225,81 @@ def _with_columns(pool: ColumnPool, prices: Prices | None, budget: Budget, terms
             prices = target if prices is None else prices.towards(target, SMOOTHING)
         pool.prices = prices
         added = generate(pool, prices, budget, terms)
-        best = _filled(_better(best, _Admission(pool, choose(pool, budget, terms))), budget, terms)
+        best = _chosen(best, budget, terms)
+        if not pool.is_near:
+            best = _filled(best, budget, terms)
         missing = best.missing({})
         if missing is not None and budget.allows_more() and _make_room(best, missing, budget, terms):
-            best = _better(best, _Admission(pool, choose(pool, budget, terms)))
+            best = _chosen(best, budget, terms)
             added += 1
         if not added:
             break
+    # Models of few instances are far from their splits: there columns and the joint model are worth more.
+    if pool.is_near and pool.root_work > budget.work and _refine_all(best, budget.part(REFINING_SHARE), terms):
+        best = _chosen(best, budget, terms)
     pool.chosen = best.chosen
     return best
+
+
+def _is_well_chosen(best: _Admission) -> bool:
+    """Whether most of the gap is one of single services, which no other choice closes."""
+    pool = best.pool
+    if not pool.is_near or best.missing({}) is not None:
+        return False
+    everything = range(len(best.chosen))
+    return math.fsum(pool.least_gap(k) for k in everything) >= WELL_CHOSEN * (best.objective - pool.bound(everything))
+
+
+def _refine_all(best: _Admission, budget: Budget, terms: Terms) -> bool:
+    """Refines needs until the gap is closed or the budget is used up. Returns whether any mix was added."""
+    added: bool | None = False
+    is_any = False
+    while added is not None and not _is_good(best, terms) and budget.allows_more():
+        added = refine(best.pool, budget, terms)
+        is_any = is_any or bool(added)
+    return is_any
+
+
+def _chosen(best: _Admission, budget: Budget, terms: Terms) -> _Admission:
+    """The best choice from the columns, fitted to what it leaves."""
+    serve_all = len(best.served) == len(best.chosen)
+    found = _better(best, _Admission(best.pool, choose(best.pool, budget, terms, serve_all=serve_all)))
+    return _refitted(found, budget) if best.pool.is_near else found
+
+
+def _refitted(admission: _Admission, budget: Budget) -> _Admission:
+    """The choice in which services whose mix costs most beyond its bound take what the others leave, one at a time."""
+    pool, chosen = admission.pool, list(admission.chosen)
+    widest = sorted(admission.served, key=lambda k: (-_gap(pool, k, chosen[k]), k))
+    for k in widest[:REFITTED]:
+        before = chosen[k]
+        if before is None or not budget.allows_more():
+            break
+        found = refit(pool, tuple(chosen), k, budget)
+        if found is not None and found.objective < before.objective:
+            chosen[k] = found
+            if not _is_feasible(pool, chosen):
+                chosen[k] = before
+    return _better(admission, _Admission(pool, tuple(chosen)))
+
+
+def _is_feasible(pool: ColumnPool, chosen: Sequence[Column | None]) -> bool:
+    served = [
+        (need, column.mix) for need, column in zip(pool.question.needs, chosen, strict=True) if column is not None
+    ]
+    question = replace(pool.question, needs=tuple(need for need, _ in served))
+    return is_feasible(question, tuple(mix for _, mix in served))
+
+
+def _gap(pool: ColumnPool, k: int, column: Column | None) -> float:
+    return 0.0 if column is None else pool.gap(k, column)
 
 
 def _filled(admission: _Admission, budget: Budget, terms: Terms) -> _Admission:
     """The choice with what greedy mixes of the remaining stock improve."""
     if not fill(admission.pool, admission.chosen):
         return admission
-    return _better(admission, _Admission(admission.pool, choose(admission.pool, budget, terms)))
+    return _chosen(admission, budget, terms)
 
 
 def _is_good(admission: _Admission, terms: Terms) -> bool:

@@ -13,15 +13,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pulp
 
 from cluster.arrays import FloatArray, IntArray
 from placement.budget import Budget
 from placement.mix.feasibility import is_feasible
-from placement.mix.heuristics import best_single_type, greedy_mix, stock_after, whole_slices
+from placement.mix.heuristics import best_single_type, greedy_mix, seats_left, stock_after, whole_slices
 from placement.mix.master import Choice, Choices, Master, Prices, dollars, master, relaxed, spent
 from placement.mix.milp import MixModel, build_model, mixes_from, slices
 from placement.mix.problem import Mix, MixQuestion, Need, objective_of
+from placement.mix.pulp_solver import Solved
+from placement.mix.rounding import split_and_rounded
 from placement.mix.search import Terms
 from placement.seating.stock import Stock
 
@@ -29,8 +32,12 @@ PRICING_NODES = 1
 """Nodes of the tree search for one column: a column need not be the cheapest."""
 PRICING_GAP = 0.1
 """Relative gap of a column. Chosen: with 12 services and 5 GPU types all are served for half the work of exact ones."""
+NEAR = 0.02
+"""Relative distance of a mix from the bound of its split, up to which splits take the place of models. Chosen."""
 CHOOSING_NODES = 400
 """Nodes of the tree search that takes one column per service."""
+CHOOSING_SHARE = 0.1
+"""Fraction of the gap that is good enough, at which the choice of columns is solved: it is small."""
 RANKS_AT_ONCE = 20
 """Services that are admitted by one solve: each weighs as much as all later ones together, and 2^20 is within the
 solver's tolerances."""
@@ -48,12 +55,15 @@ class Column:
 class Proof:
     """Lower bound on any mixes, at some prices of the stock."""
 
-    stock: float
-    """As in `Prices`."""
+    prices: Prices
     least: Sequence[float]
     """By need: least objective of a mix that pays these prices as well."""
     counts_changes: bool = False
     """Whether that includes the price of changes: such a bound holds for the same running instances alone."""
+
+    def bound(self, served: Sequence[int]) -> float:
+        """Lower bound on the objective of these needs, when they share the stock."""
+        return math.fsum((self.prices.stock, *(self.least[k] for k in served)))
 
 
 @dataclass(slots=True, eq=False)
@@ -71,8 +81,18 @@ class ColumnPool:
     """The best choice so far; empty before the first."""
     is_begun: bool = False
     """Whether the relaxation was tried; where it takes more than a plan's work, the prices are those of columns."""
+    has_running: bool = False
+    """Whether mixes on the running instances were looked for."""
     root_work: float = 0.0
     """Work of the joint model before its tree search, as estimated."""
+    is_dry: bool = False
+    """Whether the last round of prices added no column."""
+    is_near: bool = False
+    """Whether the first prices are nearly the best, and every need has a column near its bound there."""
+    refined: Proof | None = None
+    """The proof that exact models of single needs have raised; None before the first."""
+    nodes: dict[int, int] = field(default_factory=dict)
+    """By need: nodes of the tree search of its next exact model; 0: there is nothing left to find."""
 
     def __post_init__(self) -> None:
         self.columns = self.columns or [[] for _ in self.question.needs]
@@ -113,7 +133,7 @@ class ColumnPool:
 
     def asked_with(self, question: MixQuestion) -> "ColumnPool":
         """The same pool for other running instances, and the same needs and stock otherwise."""
-        again = replace(self, question=question, least=[])
+        again = replace(self, question=question, least=[], has_running=False)
         again.columns = [
             [replace(each, objective=objective_of(again.alone(k), (each.mix,))) for each in columns]
             for k, columns in enumerate(self.columns)
@@ -131,7 +151,24 @@ class ColumnPool:
         """Lower bound on the objective of these needs, when they share the stock."""
         if not self.question.is_exact:
             return -math.inf
-        return max((math.fsum((p.stock, *(p.least[k] for k in served))) for p in self.proofs), default=-math.inf)
+        return max((proof.bound(served) for proof in self.proofs), default=-math.inf)
+
+    def least_gap(self, k: int) -> float:
+        """The gap of the cheapest column of a need: a better proof or column may close it, another choice may not."""
+        return min((self.gap(k, column) for column in self.columns[k]), default=0.0)
+
+    @property
+    def best_proof(self) -> Proof | None:
+        """The proof of the highest bound; None before the first."""
+        everything = range(len(self.columns))
+        return max(self.proofs, key=lambda proof: proof.bound(everything), default=None)
+
+    def gap(self, k: int, column: Column) -> float:
+        """What a column costs more than the least of its need at the prices of the best proof, dollars per hour."""
+        proof = self.best_proof
+        return (
+            column.objective + float(column.mix.instances @ proof.prices.instance[k]) - proof.least[k] if proof else 0.0
+        )
 
 
 Chosen = tuple[Column | None, ...]
@@ -150,7 +187,9 @@ def generate(pool: ColumnPool, prices: Prices, budget: Budget, terms: Terms) -> 
         bound, is_new = _price(pool, k, prices.instance[k], budget, terms)
         pool.least.append(bound)
         added += is_new
-    pool.proofs.append(Proof(prices.stock, tuple(pool.least), counts_changes=pool.question.counts_changes))
+    pool.is_dry = not added
+    counts_changes = pool.question.counts_changes and not pool.is_near
+    pool.proofs.append(Proof(prices, tuple(pool.least), counts_changes=counts_changes))
     pool.least.clear()
     return added
 
@@ -175,17 +214,37 @@ def column_prices(pool: ColumnPool, budget: Budget, terms: Terms) -> Prices | No
 
 
 def _price(pool: ColumnPool, k: int, prices: FloatArray, budget: Budget, terms: Terms) -> tuple[float, bool]:
-    """Lower bound on a mix of need k at these prices, and whether a mix was added."""
-    alone = pool.alone(k)
+    """Lower bound on a mix of need k at these prices, and whether a mix was added.
+
+    A split and a mix near it suffice for needs of many instances; else the model is solved.
+    """
+    if pool.is_near:
+        need = pool.question.needs[k]
+        paid = np.array([offer.price_per_hour for offer in need.offers]) + prices
+        split, near = split_and_rounded(need, paid, budget)
+        return split.bound, pool.add(k, near)
+    rough, change = replace(terms, gap=PRICING_GAP), pool.question.change_price_per_hour
+    solved, is_new = solve_at(pool, k, prices, budget, rough, PRICING_NODES, change_price=change)
+    return solved.bound, is_new
+
+
+def solve_at(
+    pool: ColumnPool, k: int, prices: FloatArray, budget: Budget, terms: Terms, nodes: int, *, change_price: float
+) -> tuple[Solved, bool]:
+    """Outcome of the own model of need k at these prices, and whether its mix was added.
+
+    change_price: dollars per hour and change that the bound includes.
+    """
+    alone = replace(pool.alone(k), change_price_per_hour=change_price)
     model = build_model(alone, whole_slices=False)
     _tighten(model, alone.needs)
     paid = pulp.lpSum(float(prices[g]) * count for (_, g), count in model.y.items())
     model.problem.setObjective(model.problem.objective + paid)
-    solved = spent(model.problem, budget, replace(terms, gap=PRICING_GAP), most_nodes=PRICING_NODES)
+    solved = spent(model.problem, budget, terms, most_nodes=nodes)
     if not solved.has_answer:
-        return solved.bound, False
+        return solved, False
     (mix,) = mixes_from(alone, model)
-    return solved.bound, pool.add(k, whole_slices(alone.needs[0], mix))
+    return solved, pool.add(k, whole_slices(alone.needs[0], mix))
 
 
 def _tighten(model: MixModel, needs: Sequence[Need]) -> None:
@@ -195,14 +254,17 @@ def _tighten(model: MixModel, needs: Sequence[Need]) -> None:
         problem += sent <= slices(needs[k]) * model.y[k, g]
 
 
-def choose(pool: ColumnPool, budget: Budget, terms: Terms) -> Chosen:
+def choose(pool: ColumnPool, budget: Budget, terms: Terms, *, serve_all: bool = False) -> Chosen:
     """Columns that the stock holds together: first for as many needs as possible by rank, then at the least cost.
 
-    Higher priority ranks first, then order: a need is never given up for later ones.
+    Higher priority ranks first, then order: a need is never given up for later ones. serve_all: they are known to hold
+    together, so only cost decides.
     """
     model = master(pool.question, pool.choices, is_relaxed=False)
-    order = pool.order
+    order = [] if serve_all else pool.order
     best: Chosen = (None,) * len(pool.columns)
+    for out in model.out if serve_all else ():
+        out.bounds(0, 0)
     for start in range(0, len(order), RANKS_AT_ONCE):
         now = order[start : start + RANKS_AT_ONCE]
         weights = [(model.out[k], 2.0 ** (len(now) - 1 - rank)) for rank, k in enumerate(now)]
@@ -214,9 +276,26 @@ def choose(pool: ColumnPool, budget: Budget, terms: Terms) -> Chosen:
             is_out = round(model.out[k].value() or 0)
             model.out[k].bounds(is_out, is_out)
     model.problem.setObjective(dollars(pool.choices, model))
-    if spent(model.problem, budget, terms, most_nodes=CHOOSING_NODES).has_answer:
+    close = replace(terms, gap=CHOOSING_SHARE * terms.gap)
+    if spent(model.problem, budget, close, most_nodes=CHOOSING_NODES).has_answer:
         best = _chosen(pool, model)
     return best
+
+
+def refit(pool: ColumnPool, chosen: Chosen, k: int, budget: Budget) -> Column | None:
+    """The column of a mix of need k near its split at the best prices, within what the other needs leave.
+
+    None where it is infeasible.
+    """
+    need, left = pool.question.needs[k], dict(pool.question.stock)
+    for other, column in enumerate(chosen):
+        if other != k and column is not None:
+            left = stock_after(left, pool.question.needs[other], column.mix)
+    proof = pool.best_proof
+    price = np.array([offer.price_per_hour for offer in need.offers])
+    most = np.array([seats_left(offer, left) for offer in need.offers], dtype=np.float64)
+    _, mix = split_and_rounded(need, price + (proof.prices.instance[k] if proof else 0.0), budget, most)
+    return pool.column(k, mix) if is_feasible(replace(pool.alone(k), stock=left), (mix,)) else None
 
 
 def first_fit(pool: ColumnPool) -> Chosen:

@@ -12,7 +12,7 @@ import numpy as np
 
 from cluster.arrays import FloatArray
 from placement.budget import Budget
-from placement.mix.columns import ColumnPool, Proof
+from placement.mix.columns import NEAR, ColumnPool, Proof
 from placement.mix.master import Choice, Prices, Relaxed, no_prices, relaxed
 from placement.mix.pool_split import LEAST_PRICE, Split, Splitter
 from placement.mix.rounding import WORK_PER_ROUNDING, rounded
@@ -41,6 +41,12 @@ class _Splits:
     relaxed: Relaxed | None = None
     """The last relaxation over these splits."""
 
+    @property
+    def is_close(self) -> bool:
+        """Whether the prices are as good as any, nearly."""
+        known = self.relaxed
+        return known is not None and known.serves_all and known.objective - self.bound <= CLOSE * known.objective
+
     def paid(self, k: int, prices: Prices) -> FloatArray:
         """Dollars per instance of need k at these prices, shape (offers,)."""
         price = np.array([offer.price_per_hour for offer in self.pool.question.needs[k].offers])
@@ -66,11 +72,20 @@ def start(pool: ColumnPool, budget: Budget, terms: Terms) -> Prices | None:
             [*own, *(splits.choice(k, split) for split in splits.found[k])] for k, own in enumerate(pool.choices)
         ]
         splits.relaxed = relaxed(pool.question, choices, budget, terms)
-        if splits.relaxed is None or splits.relaxed.objective - splits.bound <= CLOSE * splits.relaxed.objective:
+        if splits.relaxed is None or splits.is_close:
             break
         prices = (splits.prices or prices).towards(splits.relaxed.prices, STEP)
     _add_mixes(splits, budget)
+    pool.is_near = splits.is_close and all(_is_near(splits, k) for k in range(len(splits.splitters)))
     return splits.prices if splits.relaxed is not None and splits.relaxed.serves_all else None
+
+
+def _is_near(splits: _Splits, k: int) -> bool:
+    """Whether a need has a column near its bound at the best prices."""
+    if splits.prices is None:
+        return False
+    paid, bound = splits.paid(k, splits.prices), splits.pool.proofs[-1].least[k]
+    return any(float(column.mix.instances @ paid) * (1 - NEAR) <= bound for column in splits.pool.columns[k])
 
 
 def _split_all(splits: _Splits, prices: Prices, budget: Budget) -> None:
@@ -81,9 +96,9 @@ def _split_all(splits: _Splits, prices: Prices, budget: Budget) -> None:
         split = splitter.cheapest(splits.paid(k, prices), before[-1].lines if before else None)
         budget.spend(split.work)
         before.append(split)
-    proof = Proof(prices.stock, [own[-1].bound for own in splits.found])
+    proof = Proof(prices, [own[-1].bound for own in splits.found])
     pool.proofs.append(proof)
-    bound = math.fsum((proof.stock, *proof.least))
+    bound = math.fsum((prices.stock, *proof.least))
     if bound > splits.bound:
         splits.prices, splits.bound = prices, bound
 

@@ -12,7 +12,7 @@ from placement.mix.optimizer import work_of
 from placement.mix.planner import MixSettings, plan_mix
 from placement.mix.search_memory import SearchMemory
 
-SETTINGS = MixSettings(explain=False)
+SETTINGS = MixSettings(explain=False, change_price_per_hour=0.05)
 STOPPED: Clock = lambda: 0.0  # noqa: E731 - no plan here ends by time
 
 
@@ -87,18 +87,23 @@ def test_services_that_compete_for_a_stock_go_on_with_their_columns() -> None:
     assert gaps[-1] < gaps[0]
 
 
-def test_many_services_on_a_stock_that_binds_are_within_one_per_cent_by_their_first_plan() -> None:
-    """20 services, five GPU types, 1,000 nodes, of which one type is used up; the next plan keeps every instance."""
+def test_many_services_on_a_stock_that_binds_are_close_to_their_bound_by_their_first_plan() -> None:
+    """20 services, five GPU types, 1,000 nodes, of which one type is used up. The next plan keeps every instance, also
+    where another planner makes it, such as one on Ray that takes over."""
     machines, count = 1000, 20
     manifests = [*fleet(machines), *definitions(), *services(count, machines * GPUS_PER_NODE, 42)]
     snapshot, memory = observed(manifests), SearchMemory()
 
     first, _ = planned(snapshot, memory, within_s=2.0)
     second, _ = planned(snapshot.after(first.actions), memory, within_s=2.0)
+    of_another_planner, _ = planned(snapshot.after(first.actions), SearchMemory(), within_s=2.0)
 
     assert memory.shared is not None, "they must compete, or this test shows nothing"
-    assert gap(first) < 0.01
+    assert gap(first) < 0.003
     assert gap(second) <= gap(first)
+    assert not second.actions
+    assert not of_another_planner.actions, "its columns do not depend on what runs, so it finds the same ones"
+    assert gap(of_another_planner) < 0.003
 
 
 def test_columns_for_other_running_instances_keep_their_mixes_and_the_bounds_that_count_no_changes() -> None:
