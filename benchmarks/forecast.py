@@ -14,6 +14,7 @@ from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
 from benchmarks.forecast_fisher import fisher_records
 from benchmarks.forecast_runs import Record, Span, lead_steps_of, records_of
+from benchmarks.forecast_without import MECHANISMS, taken_out
 from simulator.scaling.traces import LoadTrace, generated_trace, read_trace
 
 
@@ -24,6 +25,8 @@ from simulator.scaling.traces import LoadTrace, generated_trace, read_trace
 @click.option("--column", default=None, help="Column of the traces that is forecast; the second without it.")
 @click.option("--lead", "leads", callback=arguments.fractions, default="1,2,5,10", help="Leads, minutes.")
 @click.option("--model", "models", callback=arguments.words, default="", help="Models that are shown; all without it.")
+@click.option("--start-day", type=click.IntRange(0), default=0, help="First day of the traces that is used.")
+@click.option("--without", default=None, type=click.Choice(tuple(MECHANISMS)), help="Mechanism that is taken out.")
 @click.option("--train-days", type=click.FloatRange(0, min_open=True), default=7.0, help="Days that are fitted.")
 @click.option("--test-days", type=click.FloatRange(0, min_open=True), default=7.0, help="Days that are forecast.")
 @click.option("--refit-hours", type=click.FloatRange(0), default=0.0, help="Hours between fits; 0: one fit.")
@@ -36,6 +39,8 @@ def main(
     column: str | None,
     leads: tuple[float, ...],
     models: tuple[str, ...],
+    start_day: int,
+    without: str | None,
     train_days: float,
     test_days: float,
     refit_hours: float,
@@ -49,17 +54,18 @@ def main(
     Losses are in units of the trace's mean; `ratio` is the CRPS over that of the better of naive and EWMA, both
     calibrated online in the same way.
     """
-    if fisher is not None:
-        records = list(fisher_records(fisher))
-    else:
-        traces = [read_trace(path, column) for path in paths] or [generated_trace(seed)]
-        span = Span(train_days, test_days, refit_hours)
-        records = [
-            record
-            for trace in traces
-            for record in records_of(trace, span_of(trace, span), lead_steps_of(trace, leads))
-            if not models or record["model"] in models
-        ]
+    span = Span(train_days, test_days, refit_hours)
+    with taken_out(without):
+        if fisher is not None:
+            found = list(fisher_records(fisher))
+        else:
+            traces = [read_trace(path, column).days(start_day, 10_000) for path in paths] or [generated_trace(seed)]
+            found = [
+                record
+                for trace in traces
+                for record in records_of(trace, span_of(trace, span), lead_steps_of(trace, leads))
+            ]
+    records = [{**record, "without": without or ""} for record in found if not models or record["model"] in models]
     if json_to:
         write_lines(json_to, records)
     console = Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 150)
@@ -91,7 +97,7 @@ def summary_of(records: Iterable[Record]) -> Table:
     by_model: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         by_model[record["model"]].append(record)
-    table = Table("model", "CRPS ratio, geometric mean", "largest", "coverage 90", "coverage 99")
+    table = Table("model", "CRPS ratio, geometric mean", "largest", "pinball 99 ratio", "coverage 90", "coverage 99")
     for model, found in by_model.items():
         ratios = np.array([record["ratio"] for record in found])
         spans = [[record[name] for record in found] for name in ("coverage_90", "coverage_99")]
@@ -99,6 +105,7 @@ def summary_of(records: Iterable[Record]) -> Table:
             model,
             f"{np.exp(np.log(ratios).mean()):.4f}",
             f"{ratios.max():.4f}",
+            f"{np.exp(np.log([record['ratio_99'] for record in found]).mean()):.4f}",
             *(f"{min(span):.3f} to {max(span):.3f}" for span in spans),
         )
     return table

@@ -34,8 +34,11 @@ def _records(trace: LoadTrace) -> Iterator[Record]:
     known[:first] = False
     for quantiles in forecasts.values():
         known &= ~np.isnan(quantiles).any(-1)
-    figures = {name: scores(LEVELS, rows[known], trace.values[known], span) for name, rows in forecasts.items()}
-    best = min(figures[name]["crps"] for name in _PEERS)
+    figures = {
+        name: scores(LEVELS, rows[known], trace.values[known], span, trace.points_per_day)
+        for name, rows in forecasts.items()
+    }
+    best = {name: min(figures[peer][name] for peer in _PEERS) for name in ("crps", "pinball_99")}
     for name, found in figures.items():
         minutes = trace.step_s / 60
         yield {
@@ -43,7 +46,8 @@ def _records(trace: LoadTrace) -> Iterator[Record]:
             "lead_min": minutes,
             "model": name,
             **found,
-            "ratio": found["crps"] / best if best else 1.0,
+            "ratio": found["crps"] / best["crps"],
+            "ratio_99": found["pinball_99"] / best["pinball_99"],
         }
 
 

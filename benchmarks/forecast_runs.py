@@ -76,18 +76,19 @@ def records_of(trace: LoadTrace, span: Span, leads: tuple[int, ...]) -> Iterator
     unit = float(np.nanmean(trace.values[: round((span.train_days + span.test_days) * trace.points_per_day)]))
     for lead in leads:
         by_model = {
-            model: scores(LEVELS, np.array(rows), np.array(found.came[model, at]), unit)
+            model: scores(LEVELS, np.array(rows), np.array(found.came[model, at]), unit, trace.points_per_day)
             for (model, at), rows in found.quantiles.items()
             if at == lead
         }
-        best = min(by_model[rival]["crps"] for rival in RIVALS)
+        best = {name: min(by_model[rival][name] for rival in RIVALS) for name in ("crps", "pinball_99")}
         for model, figures in by_model.items():
             yield {
                 "trace": trace.name,
                 "lead_min": lead * trace.step_s / 60,
                 "model": model,
                 **figures,
-                "ratio": figures["crps"] / best,
+                "ratio": figures["crps"] / best["crps"],
+                "ratio_99": figures["pinball_99"] / best["pinball_99"],
                 "fit_cpu_s": found.fit_cpu_s,
                 "observe_cpu_ms": found.observe_cpu_ms,
             }

@@ -10,8 +10,10 @@ _GRID: FloatArray = (np.arange(1, 100) - 0.5) / 99
 """Levels over which the CRPS is integrated, 0.005 to 0.995."""
 
 
-def scores(levels: FloatArray, quantiles: FloatArray, came: FloatArray, unit: float) -> Mapping[str, float]:
+def scores(levels: FloatArray, quantiles: FloatArray, came: FloatArray, unit: float, day: int) -> Mapping[str, float]:
     """Mean scores. quantiles: shape (samples, levels); came: shape (samples,); losses are divided by `unit`.
+
+    day: samples of a day, over which rolling coverage is taken.
 
     CRPS = 2 × the mean pinball loss over all levels, here over 99, with quantiles linear between those of the forecast.
     """
@@ -20,8 +22,19 @@ def scores(levels: FloatArray, quantiles: FloatArray, came: FloatArray, unit: fl
         "crps": crps(levels, quantiles, came) / unit,
         **{f"pinball_{name}": _pinball_at(levels, quantiles, came, level) / unit for name, level in _PINBALL.items()},
         **{f"coverage_{name}": float(found.mean()) for name, found in inside.items()},
+        **_rolling(inside, day),
         "n": len(came),
     }
+
+
+def _rolling(inside: Mapping[str, FloatArray], day: int) -> dict[str, float]:
+    """Lowest and highest coverage of a day's samples in a row; of all where there is no whole day."""
+    found: dict[str, float] = {}
+    for name, hits in inside.items():
+        width = min(day, len(hits))
+        means = np.convolve(hits, np.full(width, 1 / width), "valid")
+        found |= {f"coverage_{name}_day_low": float(means.min()), f"coverage_{name}_day_high": float(means.max())}
+    return found
 
 
 _PINBALL = {"50": 0.5, "90": 0.9, "99": 0.99}

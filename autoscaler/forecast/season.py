@@ -25,14 +25,10 @@ class Season:
         position = at_s % DAY_S / self.slot_s
         before = np.floor(position).astype(np.int64)
         weight = position - before
-        slots = self.table.shape[-1]
-        rows = self.table if day is None else self.table[day]
+        first, second = before % self.table.shape[-1], (before + 1) % self.table.shape[-1]
         if day is None:
-            return np.asarray((1 - weight) * rows[before % slots] + weight * rows[(before + 1) % slots])
-        return np.asarray(
-            (1 - weight) * np.take_along_axis(rows, before[..., None] % slots, -1)[..., 0]
-            + weight * np.take_along_axis(rows, (before[..., None] + 1) % slots, -1)[..., 0]
-        )
+            return np.asarray((1 - weight) * self.table[first] + weight * self.table[second])
+        return np.asarray((1 - weight) * self.table[day, first] + weight * self.table[day, second])
 
 
 def seasons(roots: FloatArray, at_s: FloatArray, step_s: float) -> tuple[Season, Season]:
