@@ -136,14 +136,14 @@ AUTOSCALER = (
     Metric(
         "tonnage_scaling_forecast",
         "gauge",
-        "Forecast of the load at the median lead time, by quantile: 0.5, 0.9, 0.99.",
-        ("policy", "quantile"),
+        "Forecast of the load at the median lead time, by level of probability: 0.5, 0.9, 0.99.",
+        ("policy", "level"),
     ),
     Metric(
         "tonnage_scaling_lead_seconds",
         "gauge",
-        "Time from the order of a replica to its readiness, by quantile: 0.5, 0.95.",
-        ("policy", "quantile"),
+        "Time from the order of a replica to its readiness, by level of probability: 0.5, 0.95.",
+        ("policy", "level"),
     ),
     Metric(
         "tonnage_scaling_coverage_ratio",

@@ -105,11 +105,7 @@ class AutoscalerPart:
     ) -> None:
         self._measured.keep(policies)
         await targets.turn(policies)
-        series = {
-            name: LoadSeries(load_role(policy), policy.spec.forecast.history)
-            for name, policy in policies.items()
-            if policy.spec.mode != "Off"
-        }
+        series = {name: _series_of(policy) for name, policy in policies.items() if policy.spec.mode != "Off"}
         # In a thread: two weeks of a new policy's history take a tenth of a second.
         await asyncio.to_thread(forecasts.turn, series)
         if series:
@@ -117,6 +113,11 @@ class AutoscalerPart:
 
     def _conflict_with(self, policy: ScalingPolicy) -> str:
         return conflict_of(policy.spec.target, policy.metadata.namespace, self._hpas.all().values())
+
+
+def _series_of(policy: ScalingPolicy) -> LoadSeries:
+    forecast = policy.spec.forecast
+    return LoadSeries(load_role(policy), forecast.history, boosted=forecast.model != "core")
 
 
 def enabled(settings: OperatorSettings) -> AutoscalerPart | None:

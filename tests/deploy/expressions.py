@@ -29,6 +29,7 @@ CHOSEN = {
     "$gpu_type": ".*",
     "$model_service": ".*",
     "$power_domain": ".*",
+    "$policy": ".*",
     "$__rate_interval": "5m",
 }
 

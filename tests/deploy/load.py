@@ -9,6 +9,7 @@ import structlog
 from structlog.testing import CapturingLogger
 
 from cluster.actions import Action, Bind
+from cluster.autoscaling import ForecastSkill, Scaler
 from cluster.errors import ObservationError
 from cluster.plans import Finding, Plan, Reason
 from cluster.snapshot import Snapshot
@@ -25,6 +26,7 @@ from controller.report.cycle_reporter import CycleReporter
 from simulator.world import SimulatedWorld
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
+from tests.builders.scalers import forecast_of, scaler
 from tests.clock import ticking
 
 BLIND_EVERY, FAIL_EVERY = 5, 7
@@ -111,7 +113,7 @@ class Load:
 
 def _fleet(at_s: float) -> Snapshot:
     """24 GPUs of two types; one node lacks CPU, one is cordoned; a gang that fits and one that never will."""
-    return world(
+    fleet = world(
         [
             node("a", gpus=8),
             node("starved", gpus=4, cpu_milli=500),
@@ -128,3 +130,14 @@ def _fleet(at_s: float) -> Snapshot:
         prices={"A100": 3.0, "H100": 5.0},
         at_s=at_s,
     )
+    return replace(fleet, scalers=(_scaler(at_s),))
+
+
+def _scaler(at_s: float) -> Scaler:
+    """A policy whose load outgrows its bounds."""
+    skill = ForecastSkill("core", is_trusted=True, skill=0.1, coverage_90=0.91, coverage_99=0.99)
+    load = forecast_of(9.0, made_at_s=at_s)
+    return scaler(
+        3, name="team-a/chat", mode="Recommend", max_replicas=3, load=9.0, forecast=load, skill=skill,
+        observed_at_s=at_s, max_age_s=1e9,
+    )  # fmt: skip

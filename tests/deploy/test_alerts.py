@@ -150,6 +150,21 @@ STORIES = (
             'tonnage_gpus{job="t", gpu_type="A100", state="stranded"}': gauge(5, 16),
         },
     ),
+    Story(
+        "TonnageScalingMetricsMissing",
+        {'tonnage_scaling_metrics_missing{job="t", policy="ns/chat"}': gauge(0, 1)},
+        {"job": "t", "policy": "ns/chat"},
+    ),
+    Story(
+        "TonnageScalingConflict",
+        {'tonnage_scaling_conflict{job="t", policy="ns/chat"}': gauge(0, 1)},
+        {"job": "t", "policy": "ns/chat"},
+    ),
+    Story(
+        "TonnageScalingCoverageLow",
+        {'tonnage_scaling_coverage_ratio{job="t", policy="ns/chat", interval="90"}': gauge(0.9, 0.7)},
+        {"job": "t", "policy": "ns/chat"},
+    ),
 )
 
 
