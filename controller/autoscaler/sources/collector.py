@@ -116,6 +116,7 @@ class Collector:
 
     async def _read(self, name: str, policy: ScalingPolicy, reading: Reading) -> None:
         if isinstance(reading, Refused):
+            self._on_read(reading.source, reading.code)
             self._measured.put_failure(name, reading.role, self._clock(), reading.code, reading.words)
             return
         namespace = policy.metadata.namespace

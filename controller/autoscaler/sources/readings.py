@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from autoscaler.demand.loads import Role
 from autoscaler.demand.presets import PRESETS, Preset
@@ -64,6 +65,7 @@ class Refused:
     role: Role
     code: str
     words: str
+    source: Literal["prometheus", "custom"] = "prometheus"
 
 
 Reading = PresetReading | QueryReading | CustomReading | Refused
@@ -130,7 +132,7 @@ def _custom(policy: ScalingPolicy, source: DemandSource, allowed: Allowed) -> It
         return
     if not allowed.custom_metrics:
         words = "the custom metrics API is not read; set autoscaler.custom_metrics"
-        yield Refused(source.role, "CustomMetricsNotAllowed", words)
+        yield Refused(source.role, "CustomMetricsNotAllowed", words, "custom")
         return
     selector = tuple(sorted(asked.selector.items()))
     yield CustomReading(policy.spec.target, asked.name, selector, source.role, source.max_age)
