@@ -25,6 +25,10 @@ _SPEED_ERROR = 0.03
 """Relative standard deviation of a replica's speed from interval to interval that is assumed likewise (chosen)."""
 _ASSUMED_WEIGHT = 5.0
 """Number of observations that these assumptions count for."""
+_FAR_ERROR = 0.3
+"""Standard deviation that is added to an arm at a ratio of e to the present limit, growing with the square of the
+logarithm: a limit far beyond a full KV cache must not bend the curve here. Without it, a search that began far too
+high settled at 0.58 of the best static limit's goodput; with it, at 0.82 (worst of 10 seeds)."""
 _QUANTILE_ERROR = 2.11
 """Standard error of the 95th percentile of n standard normal values, times √n: √(0.95 × 0.05) / density(1.645)."""
 
@@ -107,10 +111,11 @@ def samples(known: Learned, limit: int, requests: int) -> tuple[Samples, Samples
     """Log throughput and log p95 of the remembered limits, with u = log(limit of the arm / `limit`)."""
     u = np.log([arm.limit / limit for arm in known.arms])
     weight = np.array([arm.weight for arm in known.arms])
+    far = (_FAR_ERROR * u**2) ** 2
     throughput, p95 = noise(known, requests)
     return (
-        Samples(u, np.array([arm.throughput for arm in known.arms]), throughput / weight),
-        Samples(u, np.array([arm.p95 for arm in known.arms]), p95 / weight),
+        Samples(u, np.array([arm.throughput for arm in known.arms]), throughput / weight + far),
+        Samples(u, np.array([arm.p95 for arm in known.arms]), p95 / weight + far),
     )
 
 

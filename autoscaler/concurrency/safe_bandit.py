@@ -25,8 +25,8 @@ STEP = 1.25
 """Largest ratio of a raised limit to the present one (or one request more, where that is less)."""
 MOST_CONTEXTS = 8
 """Number of contexts that are remembered, those used last."""
-_LOWER, _HIGHER = (1 / STEP, 0.9), (1.12, STEP)
-"""Candidates beside one request more and one less, as ratios to the present limit."""
+_HIGHER = (1.12, STEP)
+"""Ratios of candidates to the present limit; the others are one request more, one less, and a whole step down."""
 
 _MARGIN = 2.6
 """Standard deviations between a safe prediction and the guard: one normal value in 200 exceeds it, half of the breaches
@@ -45,8 +45,8 @@ _CEILING_GROWTH = 1.0005
 _THROUGHPUT = Prior(0.5, 0.3, -0.1, 0.15, misfit=0.1, length=0.5)
 _LATENCY = Prior(0.6, 0.2, 0.1, 0.1, misfit=0.1, length=0.5)
 """Where a server saturates, Little's law bounds the slopes in logarithms: those of throughput and latency add up to 1,
-each within 0..1, throughput concave and latency convex. Misfit and length are chosen: a fifth of the misfit breaks the
-guard half more often where a KV cache fills unseen, twice the misfit holds the limit too low."""
+each within 0..1, throughput concave and latency convex. Misfit and length are chosen: with a fifth of the misfit
+the guard breaks twice as often where a KV cache fills unseen, and twice the misfit costs 0.5 % of the goodput."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,8 @@ class SafeBandit:
         known = learn(known, measured, breach=breach)
         if breach:
             limit = self._reverted(known, measured)
-            return replace(known, limit=limit, ceiling=float(limit)), "Breach"
+            # A revert may be far; the broken limit says nothing about those more than a step below it.
+            return replace(known, limit=limit, ceiling=max(limit, seen.limit / STEP)), "Breach"
         known = replace(known, ceiling=min(known.ceiling * _CEILING_GROWTH, float(self.rules.highest)))
         return self._stepped(known, measured, _seats(seen))
 
@@ -158,8 +159,7 @@ def raised(limit: int) -> int:
 
 def _near(limit: int) -> tuple[int, ...]:
     """Limits within a step, the present one among them."""
-    lower, higher = (math.ceil(limit * ratio) for ratio in _LOWER), (int(limit * ratio) for ratio in _HIGHER)
-    return *lower, limit - 1, limit, limit + 1, *higher
+    return math.ceil(limit / STEP), limit - 1, limit, limit + 1, *(int(limit * ratio) for ratio in _HIGHER)
 
 
 def _distance(candidates: Sequence[int], limit: int) -> FloatArray:
