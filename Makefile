@@ -187,6 +187,11 @@ bench-health: $(READY) ## Health: verdicts on generated faults and look-alikes, 
 	$(BIN)/python -m benchmarks.health --seeds 1001-1240 --variants all
 	$(BIN)/python -m benchmarks.health --data $(DATA)/health
 
+.PHONY: bench-concurrency
+bench-concurrency: $(READY) ## Concurrency (simulated): safe bandit, simple rules, Q-learning and static limits on unseen workloads
+	$(BIN)/python -m benchmarks.concurrency --seeds 101-120
+	$(BIN)/python -m benchmarks.concurrency --seeds 101-120 --start 64 --policies safe-bandit,hill-climb
+
 .PHONY: clean
 clean: ## Remove what these targets made
 	rm -rf $(VENV) out build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
