@@ -8,7 +8,8 @@ the same point.
 
 from dataclasses import dataclass
 
-from controller.brain.frames import Buffer, FrameError, plan_frame, plan_from_frame, snapshot_from_frame
+from cluster.frame import Buffer, FrameError
+from controller.brain.frames import plan_frame, plan_from_frame, snapshot_from_frame
 from controller.deciders.background import LARGEST_MEMORY, Proposal, Proposer
 
 _LENGTH = 8

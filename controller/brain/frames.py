@@ -9,47 +9,19 @@ Size: 60,000 pods on 6,000 nodes, 4 MB, 30 ms to make and read (benchmarks/brain
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, get_origin
+from typing import Any
 
 import msgspec
-import numpy as np
 
 from cluster.actions import ACTIONS, Action
-from cluster.arrays import Names
 from cluster.demand import ExpectedDemand
+from cluster.frame import UNREADABLE, Buffer, FrameError, framed, no_columns, unframed
 from cluster.plans import Certificate, Finding, Phase, Plan, Reason, Refused, ServicePlan, Step, Unplaced
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
 
-FORM = 3
-"""Version of the format, raised whenever an older reader could misread a new frame."""
-OLDEST = 1
-"""Oldest version that is still read: support bundles keep frames across versions. A field that was added since has a
-default; raise this where one cannot."""
 LAST_BY_GPU_TYPE = 2
-"""Last version in which instances were counted by GPU type, instead of by instance type."""
-MARK = b"TNGF"
-ALIGNED = 64
-"""Alignment of columns, in bytes: a cache line."""
-
-Buffer = bytes | bytearray | memoryview
-T = TypeVar("T")
-
-
-UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, ArithmeticError, RecursionError)
-"""Errors of decoding invalid bytes: besides msgspec's own, text that is no UTF-8, numbers beyond 64 bits, and values
-that nest too deep."""
-
-
-class FrameError(ValueError):
-    """Error for bytes that are no frame, or a frame of another version of Tonnage."""
-
-
-class _Column(msgspec.Struct, array_like=True, frozen=True):
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
-    """Bytes from the first byte after the head."""
+"""Last version of the format in which instances were counted by GPU type, instead of by instance type."""
 
 
 _StepHead = tuple[str, msgspec.Raw, Reason]
@@ -79,17 +51,17 @@ class _PlanHead:
 
 def snapshot_frame(snapshot: Snapshot) -> bytes:
     """The frame of a snapshot, to be read by `snapshot_from_frame`."""
-    return _frame(snapshot)
+    return framed(snapshot)
 
 
 def snapshot_from_frame(frame: Buffer) -> Snapshot:
     """The snapshot in a frame. Raises FrameError."""
-    return _read(Snapshot, frame)
+    return unframed(Snapshot, frame, _upgraded)
 
 
 def plan_frame(plan: Plan) -> bytes:
     """The frame of a plan, to be read by `plan_from_frame`."""
-    encode = msgspec.msgpack.Encoder(enc_hook=_no_columns).encode
+    encode = msgspec.msgpack.Encoder(enc_hook=no_columns).encode
 
     def head(step: Step) -> _StepHead:
         return type(step.action).__name__, msgspec.Raw(encode(step.action)), step.reason
@@ -98,12 +70,12 @@ def plan_frame(plan: Plan) -> bytes:
     refused = tuple((head(each.step), each.reason) for each in plan.refused)
     certificates = dict(plan.certificates)
     findings, cut_short, expected = plan.findings, plan.cut_short, plan.expected
-    return _frame(_PlanHead(phases, plan.unplaced, plan.services, refused, certificates, findings, cut_short, expected))
+    return framed(_PlanHead(phases, plan.unplaced, plan.services, refused, certificates, findings, cut_short, expected))
 
 
 def plan_from_frame(frame: Buffer, kinds: Sequence[type[Action]] = ACTIONS) -> Plan:
     """The plan in a frame, whose actions are of these kinds. Raises FrameError."""
-    read = _read(_PlanHead, frame)
+    read = unframed(_PlanHead, frame, _upgraded)
     decoders = {kind.__name__: msgspec.msgpack.Decoder(kind) for kind in kinds}
 
     def step(head: _StepHead) -> Step:
@@ -129,52 +101,8 @@ def plan_from_frame(frame: Buffer, kinds: Sequence[type[Action]] = ACTIONS) -> P
         raise FrameError(f"the plan cannot be read: {error}") from error
 
 
-def _frame(what: object) -> bytes:
-    columns: list[np.ndarray[Any, Any]] = []
-    end = 0
-
-    def outside(value: Any) -> Any:
-        nonlocal end
-        if isinstance(value, Names):
-            return value[:]
-        if isinstance(value, np.ndarray):
-            columns.append(np.ascontiguousarray(value))
-            column = _Column(value.dtype.str, value.shape, end)
-            end += _padded(value.nbytes)
-            return column
-        if isinstance(value, np.generic):
-            return value.item()
-        return _no_columns(value)
-
-    head = msgspec.msgpack.Encoder(enc_hook=outside).encode(what)
-    start = MARK + FORM.to_bytes(4, "little") + len(head).to_bytes(8, "little")
-    parts: list[Buffer] = [start, head, bytes(_padded(len(start) + len(head)) - len(start) - len(head))]
-    for column in columns:
-        parts += [column.data.cast("B") if column.size else b"", bytes(_padded(column.nbytes) - column.nbytes)]
-    return b"".join(parts)
-
-
-def _read(kind: type[T], frame: Buffer) -> T:
-    view = memoryview(frame).toreadonly()
-    if bytes(view[:4]) != MARK or not OLDEST <= int.from_bytes(view[4:8], "little") <= FORM:
-        raise FrameError("not a frame, or a frame of another version of Tonnage; run one version everywhere")
-    length = int.from_bytes(view[8:16], "little")
-    columns = view[_padded(16 + length) :]
-
-    def inside(wanted: Any, value: Any) -> Any:
-        if wanted is Names:
-            return Names(msgspec.convert(value, tuple[str, ...]))
-        if get_origin(wanted) is np.ndarray:
-            return _column(msgspec.convert(value, _Column), columns)
-        raise NotImplementedError(f"frames hold no {wanted}")
-
-    try:
-        head = view[16 : 16 + length]
-        if int.from_bytes(view[4:8], "little") <= LAST_BY_GPU_TYPE:
-            head = memoryview(_with_instance_types(head))
-        return msgspec.msgpack.Decoder(kind, dec_hook=inside).decode(head)
-    except UNREADABLE as error:
-        raise FrameError(f"the frame cannot be read: {error}") from error
+def _upgraded(form: int, head: Buffer) -> Buffer:
+    return memoryview(_with_instance_types(head)) if form <= LAST_BY_GPU_TYPE else head
 
 
 def _with_instance_types(head: Buffer) -> bytes:
@@ -192,24 +120,3 @@ def _with_instance_types(head: Buffer) -> bytes:
         return {key: upgraded(each, key) for key, each in value.items()}
 
     return msgspec.msgpack.encode(upgraded(msgspec.msgpack.decode(head)))
-
-
-def _column(column: _Column, columns: memoryview) -> np.ndarray[Any, Any]:
-    dtype = np.dtype(column.dtype)
-    if dtype.hasobject:
-        raise FrameError("the frame has a column of objects")
-    count = int(np.prod(column.shape, dtype=np.int64))
-    if column.offset < 0 or column.offset + count * dtype.itemsize > len(columns):
-        raise FrameError("the frame has a column that is cut off")
-    flat: np.ndarray[Any, Any] = np.frombuffer(columns, dtype, count, column.offset)
-    return flat.reshape(column.shape)
-
-
-def _padded(size: int) -> int:
-    return -(-size // ALIGNED) * ALIGNED
-
-
-def _no_columns(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise NotImplementedError(f"frames hold no {type(value).__name__}")

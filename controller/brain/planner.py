@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from cluster.clock import Clock
+from cluster.frame import Buffer
 from cluster.plans import Plan
-from controller.brain.frames import Buffer, plan_frame, plan_from_frame, snapshot_from_frame
+from controller.brain.frames import plan_frame, plan_from_frame, snapshot_from_frame
 from controller.deciders.decisions import Decisions
 from controller.deciders.memory import Warmth
 from controller.deciders.pipeline import PlanRequest, planned, stage_plans

@@ -15,9 +15,10 @@ import structlog
 
 from cluster.actions import Scale
 from cluster.clock import Clock
+from cluster.frame import FrameError
 from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
-from controller.brain.frames import FrameError, plan_from_frame, snapshot_frame
+from controller.brain.frames import plan_from_frame, snapshot_frame
 from controller.brain.state import BrainState
 from controller.brain.supervisor import Link
 from controller.brain.with_background import Background

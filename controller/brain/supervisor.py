@@ -16,10 +16,10 @@ from threading import Condition, Thread
 import structlog
 
 from cluster.clock import Clock
+from cluster.frame import FrameError
 from cluster.version import VERSION
 from controller.brain.background_frames import SlotOutcome, memory_of
 from controller.brain.circuit_breaker import CircuitBreaker, Retries
-from controller.brain.frames import FrameError
 from controller.brain.launcher import Peer
 from controller.brain.session import BrainLost, BrainSession
 from controller.brain.state import UNWANTED, BrainState, OpenRequest, Reply, planners_of

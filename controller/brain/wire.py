@@ -13,7 +13,7 @@ from hashlib import sha256
 
 import msgspec
 
-from controller.brain.frames import UNREADABLE
+from cluster.frame import UNREADABLE
 from controller.deciders.decisions import Decisions
 
 PROTOCOL = 2

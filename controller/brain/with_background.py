@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from cluster.clock import Clock
+from cluster.frame import FrameError
 from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
 from controller.brain.background_frames import SlotOutcome, proposal_from_frame
-from controller.brain.frames import FrameError
 from controller.deciders.background import Proposal, Proposer
 from controller.deciders.decider import BackgroundDecider
 from controller.deciders.pipeline import Adopt

@@ -17,10 +17,11 @@ from typing import Any, BinaryIO, Protocol
 import msgspec
 
 from cluster.errors import ConfigError, Mistake
+from cluster.frame import FrameError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from cluster.version import VERSION
-from controller.brain.frames import FrameError, plan_from_frame, snapshot_from_frame
+from controller.brain.frames import plan_from_frame, snapshot_from_frame
 from controller.ports import Outcome
 from controller.recording.ring import Entry, Recording, digest, outcome_from, seen_at
 

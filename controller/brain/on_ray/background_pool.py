@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from cluster.clock import Clock
+from cluster.frame import FrameError
 from controller.brain.background_frames import SlotOutcome, memory_of
-from controller.brain.frames import FrameError
 from controller.brain.on_ray.actors import hire_for_slot
 from controller.brain.on_ray.shared_snapshot import HeldSnapshot
 from controller.brain.on_ray.supervised_actors import Lost, Mistaken, Post, Posts, QueueFull

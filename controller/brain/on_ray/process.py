@@ -18,8 +18,8 @@ from threading import Condition, Lock, Thread, Timer
 import msgspec
 
 from cluster.errors import TonnageError
+from cluster.frame import FrameError
 from cluster.version import VERSION
-from controller.brain.frames import FrameError
 from controller.brain.on_ray.background_pool import BackgroundPool
 from controller.brain.on_ray.planner_pool import NoPlan, PlannerPool
 from controller.brain.on_ray.ray_session import connect

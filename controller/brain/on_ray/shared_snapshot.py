@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from controller.brain.frames import Buffer
+from cluster.frame import Buffer
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,11 @@ from cli.printing.differences import plan_lines, summary
 from cli.printing.plan_output import document, tables
 from cluster.actions import ACTIONS, Action
 from cluster.errors import ActionError
+from cluster.frame import FrameError
 from cluster.plans import Finding, Phase, Plan, Reason, Step
 from cluster.snapshot import Draft, Snapshot
 from controller.apply import carry_out
-from controller.brain.frames import FrameError, plan_frame, plan_from_frame
+from controller.brain.frames import plan_frame, plan_from_frame
 from controller.cycle import Cycle
 from controller.guard import OBJECTIONS, Guarded, Limits, Objection, guard
 from controller.kube.write import Write

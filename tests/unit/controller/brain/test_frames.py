@@ -11,19 +11,12 @@ from cluster.actions import Bind, Evict, Move, Scale, SetReplicas
 from cluster.arrays import column
 from cluster.autoscaling import ScaleTarget
 from cluster.demand import Demand, ExpectedDemand, LengthGrid, Slo, ThroughputProfile
+from cluster.frame import FORM, OLDEST, FrameError
 from cluster.nodes import Taint
 from cluster.plans import Certificate, Finding, Phase, Plan, Reason, Refused, Routing, ServicePlan, Step, Unplaced
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, InstanceType, ModelService, Toleration
-from controller.brain.frames import (
-    FORM,
-    OLDEST,
-    FrameError,
-    plan_frame,
-    plan_from_frame,
-    snapshot_frame,
-    snapshot_from_frame,
-)
+from controller.brain.frames import plan_frame, plan_from_frame, snapshot_frame, snapshot_from_frame
 from tests.builders.fleet import node, pod, world
 from tests.builders.mix import demand, of_types, profile, service
 from tests.builders.power import Device, row_of
