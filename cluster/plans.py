@@ -151,6 +151,9 @@ class Plan:
     """Findings of all deciders, in the deciders' order; they change nothing."""
     expected: tuple[ExpectedDemand, ...] = ()
     """Demands that later deciders plan services for, instead of those in their specs."""
+    learned: Mapping[str, bytes] = field(default_factory=dict)
+    """What background deciders learned, as frames by the decider's name, for the part that asked; it changes nothing.
+    """
     cut_short: tuple[Reason, ...] = ()
     """Parts that the time limit ended early. Empty: the same input gives the same plan on every machine."""
 
@@ -181,5 +184,6 @@ class Plan:
             certificates=certificates,
             findings=self.findings + other.findings,
             expected=self.expected + other.expected,
+            learned={**self.learned, **other.learned},
             cut_short=self.cut_short + other.cut_short,
         )

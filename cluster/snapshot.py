@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from cluster.arrays import IntArray
-from cluster.autoscaling import Scaler
+from cluster.autoscaling import LoadHistory, Scaler
 from cluster.demand import ThroughputProfile
 from cluster.errors import ActionError
 from cluster.hardware import WHOLE_GPU_MILLI, GpuType
@@ -55,6 +55,8 @@ class Snapshot:
     """Claims whose devices are unused, because their pods have no node."""
     scalers: tuple[Scaler, ...] = ()
     """State of each ScalingPolicy."""
+    load_histories: tuple[LoadHistory, ...] = ()
+    """Histories whose forecasts should be fitted again; a few at a time, and none where nothing is due."""
     left_out: tuple[LeftOut, ...] = ()
     """Pending pods that are not in `pods` because they cannot be planned, with the reasons."""
 

@@ -165,6 +165,9 @@ class AutoscalerSettings(Part):
     """Whether ScalingPolicies are evaluated. Their mode Recommend, the default, changes nothing."""
     sync_s: float = Field(default=15.0, ge=1, le=300)
     """Seconds between two readings of demand and targets. Chosen: that of HorizontalPodAutoscalers."""
+    fit_slots: int = Field(default=1, ge=0, le=8)
+    """Actors of the brain that fit forecasts beside the plans, about 120 MB each; one fits some 100 policies a minute.
+    0, or brain mode inline: this process fits them, two in each sync."""
     prometheus: PrometheusSettings = PrometheusSettings()
     custom_metrics: bool = False
     """Whether policies may read metrics of their targets from the custom metrics API."""

@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autoscaler.forecast.features import ERROR_WEIGHTS, WEIGHTS
 from autoscaler.forecast.linear import Course, LinearFit, course
 from autoscaler.forecast.trees import Trees, trees_from
 from autoscaler.series.regular import Series
 from cluster.arrays import BoolArray, FloatArray, IntArray
 
 _LEVELS = (0.1, 0.5, 0.9)
+COLUMNS = len(WEIGHTS) + len(ERROR_WEIGHTS) + 3
+"""Columns of a row of the trees."""
 _TREES = 80
 _NARROWEST = 0.1
 """Smallest scale, in units of the linear forecast's."""

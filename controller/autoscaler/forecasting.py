@@ -1,17 +1,24 @@
 """Forecasts of all policies' loads, kept up to date from the samples of their sources."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from threading import Lock
 
 import numpy as np
+import structlog
 
-from autoscaler.forecast.fits import fit
+from autoscaler.forecast.fits import Fit, fit
 from autoscaler.forecast.online import OnlineForecaster
 from autoscaler.forecast.skill import Skill as Scored
+from autoscaler.forecast.soundness import is_sound
 from autoscaler.series.buffer import SeriesBuffer
-from cluster.autoscaling import ForecastSkill
+from cluster.autoscaling import ForecastSkill, LoadHistory
 from cluster.clock import Clock
 from controller.autoscaler.measured import LOAD_ROLES, Measured, Role, Sample
+from controller.deciders.load_fits import BATCH, slot_of
+
+log = structlog.get_logger(__name__)
 
 STEP_S = 60.0
 """Step of the series that are forecast. Lead times are minutes; a finer step has more noise and no more to tell."""
@@ -20,7 +27,11 @@ REFIT_S = 6 * 3600.0
 RETRY_S = 900.0
 """Seconds until a series that was too short is tried again."""
 FITS_PER_TURN = 2
-"""Fits in one turn, of two weeks 0.2 s each, and 2 s with trees: the loop shares its process with them."""
+"""Fits in one turn of this process, of two weeks 0.2 s each, and 1 s with trees: the loop shares its process with them.
+"""
+OFFER_S = 180.0
+"""Seconds after which histories that were offered to a slot, without an answer, are fitted here and offered again: the
+brain is away. Chosen: three times as long as a slot may take."""
 NAIVE = "naive"
 
 
@@ -42,23 +53,63 @@ class _Kept:
     fit_due_at_s: float = 0.0
 
 
-class Forecasts:
-    """Forecasters of all policies. All calls come from one thread at a time."""
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """Histories that one slot of the brain is asked to fit."""
 
-    def __init__(self, measured: Measured, clock: Clock) -> None:
-        """clock: seconds since the epoch."""
-        self._measured, self._clock = measured, clock
+    at_s: float
+    histories: tuple[LoadHistory, ...]
+
+
+class Forecasts:
+    """Forecasters of all policies. `turn` and `take_fits` run in one thread at a time; the rest may run in any."""
+
+    def __init__(self, measured: Measured, clock: Clock, slots: int = 0) -> None:
+        """clock: seconds since the epoch. slots: background slots of the brain that fit histories; 0: all fits are made
+        here."""
+        self._measured, self._clock, self._slots = measured, clock, slots
         self._kept: dict[str, _Kept] = {}
+        self._offers: dict[int, _Offer] = {}
+        self._lock = Lock()
+        self._came: dict[str, Fit | None] = {}
+
+    @property
+    def offered(self) -> tuple[LoadHistory, ...]:
+        """Histories that the brain should fit now."""
+        return tuple(each for offer in tuple(self._offers.values()) for each in offer.histories)
+
+    @property
+    def has_fits(self) -> bool:
+        """Whether fits have come that were not taken yet."""
+        return bool(self._came)
+
+    def put_fits(self, fits: Mapping[str, Fit | None]) -> None:
+        """Receives fits that the brain made, to be taken by `take_fits`; None: the history was too short."""
+        with self._lock:
+            self._came.update(fits)
 
     def turn(self, wanted: Mapping[str, LoadSeries]) -> None:
         """Takes the new samples of these policies, and puts their forecasts."""
         self._kept = {name: kept for name, kept in self._kept.items() if name in wanted}
         for name, series in wanted.items():
-            self._learn(name, series)
-        self._fit_oldest()
+            self._guarded(name, partial(self._learn, name, series))
+        self.take_fits()
         at_s = self._clock()
-        for name, kept in self._kept.items():
-            self._measured.put_forecast(name, kept.forecaster.forecast(at_s), skill_of(kept.forecaster.skill))
+        for name in tuple(self._kept):
+            self._guarded(name, partial(self._put_forecast, name, at_s))
+
+    def _guarded(self, name: str, work: Callable[[], None]) -> None:
+        """Does work of one policy. If it fails, that policy alone starts again without a fit."""
+        try:
+            work()
+        except Exception:
+            log.exception("the forecast of a policy failed; it starts again", policy=name)
+            self._measured.put_forecast(name, None, None)
+            self._kept.pop(name, None)
+
+    def _put_forecast(self, name: str, at_s: float) -> None:
+        forecaster = self._kept[name].forecaster
+        self._measured.put_forecast(name, forecaster.forecast(at_s), skill_of(forecaster.skill))
 
     def _learn(self, name: str, series: LoadSeries) -> None:
         taken = {role: self._measured.take_samples(name, role) for role in LOAD_ROLES}
@@ -76,16 +127,59 @@ class Forecasts:
         for each in samples:
             kept.forecaster.observe(each.at_s, each.value, is_censored=each.is_censored)
 
-    def _fit_oldest(self) -> None:
-        """Fits the series that have waited longest."""
+    def take_fits(self) -> None:
+        """Adopts the fits that came, offers what is due next, and fits here what nobody else fits."""
+        with self._lock:
+            came, self._came = self._came, {}
         at_s = self._clock()
-        due = sorted((kept.fit_due_at_s, name) for name, kept in self._kept.items() if kept.fit_due_at_s <= at_s)
-        for _, name in due[:FITS_PER_TURN]:
+        offered = {each.scaler for each in self.offered}
+        for name, made in came.items():
+            if name in offered and name in self._kept:
+                self._adopt(name, made, at_s)
+        answered = {slot for slot in self._offers if self._is_answered(slot, came)}
+        unheard = [slot for slot, each in self._offers.items() if slot not in answered and at_s > each.at_s + OFFER_S]
+        if not self._slots or unheard:
+            self._fit_here(at_s)
+        kept = {slot: each for slot, each in self._offers.items() if slot not in answered and slot not in unheard}
+        due = self._due(at_s)
+        new = {slot: self._offer(due, slot, at_s) for slot in range(self._slots) if slot not in kept}
+        self._offers = {slot: each for slot, each in sorted({**kept, **new}.items()) if each.histories}
+
+    def _is_answered(self, slot: int, came: Mapping[str, Fit | None]) -> bool:
+        return any(each.scaler in came for each in self._offers[slot].histories)
+
+    def _offer(self, due: Sequence[str], slot: int, at_s: float) -> _Offer:
+        mine = [name for name in due if slot_of(name, self._slots) == slot]
+        return _Offer(at_s, tuple(self._history(name) for name in mine[:BATCH]))
+
+    def _history(self, name: str) -> LoadHistory:
+        kept = self._kept[name]
+        series = kept.forecaster.history.whole()
+        return LoadHistory(
+            name, series.start_s, series.step_s, series.values, series.is_censored, boosted=kept.series.boosted
+        )
+
+    def _due(self, at_s: float) -> list[str]:
+        """Policies whose fit is due, those first that have waited longest."""
+        return [n for _, n in sorted((each.fit_due_at_s, n) for n, each in self._kept.items()) if self._is_due(n, at_s)]
+
+    def _is_due(self, name: str, at_s: float) -> bool:
+        return self._kept[name].fit_due_at_s <= at_s
+
+    def _fit_here(self, at_s: float) -> None:
+        for name in self._due(at_s)[:FITS_PER_TURN]:
             kept = self._kept[name]
-            made = fit(kept.forecaster.history.whole(), boosted=kept.series.boosted)
-            kept.fit_due_at_s = at_s + (RETRY_S if made is None else REFIT_S)
-            if made is not None:
-                kept.forecaster.adopt(made)
+            self._adopt(name, fit(kept.forecaster.history.whole(), boosted=kept.series.boosted), at_s)
+
+    def _adopt(self, name: str, made: Fit | None, at_s: float) -> None:
+        """Adopts a fit. One that does not suit the series, as a faulty brain could send it, is as none."""
+        kept = self._kept[name]
+        if made is not None and not is_sound(made, STEP_S):
+            log.warning("a fit does not suit its series; it is fitted again later", policy=name)
+            made = None
+        if made is not None:
+            kept.forecaster.adopt(made)
+        kept.fit_due_at_s = at_s + (RETRY_S if made is None else REFIT_S)
 
 
 def _capacity(series: LoadSeries) -> int:

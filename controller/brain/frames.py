@@ -8,7 +8,7 @@ Size: 60,000 pods on 6,000 nodes, 4 MB, 30 ms to make and read (benchmarks/brain
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -47,6 +47,7 @@ class _PlanHead:
     findings: tuple[Finding, ...] = ()
     cut_short: tuple[Reason, ...] = ()
     expected: tuple[ExpectedDemand, ...] = ()
+    learned: dict[str, bytes] = field(default_factory=dict)
 
 
 def snapshot_frame(snapshot: Snapshot) -> bytes:
@@ -69,8 +70,19 @@ def plan_frame(plan: Plan) -> bytes:
     phases = tuple(_PhaseHead(p.name, tuple(head(step) for step in p.steps), p.whole) for p in plan.phases)
     refused = tuple((head(each.step), each.reason) for each in plan.refused)
     certificates = dict(plan.certificates)
-    findings, cut_short, expected = plan.findings, plan.cut_short, plan.expected
-    return framed(_PlanHead(phases, plan.unplaced, plan.services, refused, certificates, findings, cut_short, expected))
+    return framed(
+        _PlanHead(
+            phases,
+            plan.unplaced,
+            plan.services,
+            refused,
+            certificates,
+            plan.findings,
+            plan.cut_short,
+            plan.expected,
+            dict(plan.learned),
+        )
+    )
 
 
 def plan_from_frame(frame: Buffer, kinds: Sequence[type[Action]] = ACTIONS) -> Plan:
@@ -94,6 +106,7 @@ def plan_from_frame(frame: Buffer, kinds: Sequence[type[Action]] = ACTIONS) -> P
             findings=read.findings,
             cut_short=read.cut_short,
             expected=read.expected,
+            learned=read.learned,
         )
     except FrameError:
         raise

@@ -37,9 +37,15 @@ def decisions_from(settings: OperatorSettings, *, awaits_pods: bool = True, expl
         hold_s=settings.hold_s,
         gang_deadline_s=settings.gang_deadline_s,
         release_deadline_s=settings.release_deadline_s,
+        fit_slots=fit_slots_of(settings),
         awaits_pods=awaits_pods,
         shares=settings.brain.shares,
     )
+
+
+def fit_slots_of(settings: OperatorSettings) -> int:
+    """Background slots that fit forecasts; none where plans are made in this process, which would wait for them."""
+    return settings.autoscaler.fit_slots if settings.autoscaler.enabled and settings.brain.mode != "inline" else 0
 
 
 def limits_from(settings: OperatorSettings) -> Limits:

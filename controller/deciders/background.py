@@ -36,6 +36,11 @@ class Proposer(Protocol):
         """Name of its slot, in metrics and logs."""
         ...
 
+    @property
+    def within_s(self) -> float:
+        """Seconds that one run may take in its slot; `PROPOSE_S` unless it needs longer."""
+        ...
+
     def propose(self, snapshot: Snapshot, memory: bytes, deadline_s: float) -> Proposal:
         """The proposal for this snapshot.
 

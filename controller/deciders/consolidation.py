@@ -12,7 +12,7 @@ from cluster.actions import Move
 from cluster.plans import Plan, Reason
 from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
-from controller.deciders.background import Proposal
+from controller.deciders.background import PROPOSE_S, Proposal
 from controller.deciders.decisions import Decisions
 from placement.batch.consolidation import candidates, emptying
 from placement.batch.problem import HostPrice
@@ -43,6 +43,7 @@ class Polish:
     clock: Callable[[], float] = time.monotonic
     """Clock of the deadline only, which ends a run that takes far longer than it should."""
     name: str = "polish"
+    within_s: float = PROPOSE_S
 
     def propose(self, snapshot: Snapshot, memory: bytes, deadline_s: float) -> Proposal:
         over_at_s = self.clock() + deadline_s

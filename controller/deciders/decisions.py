@@ -47,6 +47,8 @@ class Decisions:
     release_deadline_s: float = 60.0
     """Seconds after which a pod that was released towards a node, but is not bound there, is evicted if it is
     movable."""
+    fit_slots: int = 0
+    """Background slots that fit forecasts of load beside the cycle (`load_fits.py`); on Ray each costs an actor."""
     awaits_pods: bool = False
     """Whether pods of a service are created only after it was scaled, as a Deployment's are. Then the next plan places
     them, under their real names."""

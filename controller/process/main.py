@@ -32,7 +32,7 @@ from controller.kube_world.observer import empty_caches, follow
 from controller.metrics.endpoint import metrics_endpoint
 from controller.metrics.registry import Meter, count_request, foresee_requests
 from controller.ports import Brain, World
-from controller.process.part import Clocks, Surroundings
+from controller.process.part import Clocks, RunningPart, Surroundings
 from controller.process.parts import PRODUCT, Registries
 from controller.process.probes import probes_endpoint
 from controller.process.record import Recorder, recorder_of
@@ -89,6 +89,7 @@ class Operator:
     """Brain on Ray, where there is one."""
     probe_port: int
     metrics_port: int
+    parts: tuple[RunningPart, ...] = ()
     ports: Mapping[str, int] = field(default_factory=dict)
     """Further ports, by the name of the part that listens there."""
 
@@ -169,6 +170,7 @@ def started(settings: OperatorSettings, registries: Registries = PRODUCT) -> Ite
                 probes_endpoint(settings.host, settings.probe_port, probes, recorder.downloads)
             ),
             metrics_port=stack.enter_context(metrics_endpoint(meter, settings.host, settings.metrics_port)),
+            parts=tuple(parts),
             ports=ports,
         )
 
@@ -217,6 +219,8 @@ def _one_cycle(operator: Operator, limits: Limits) -> None:
     else:
         operator.reporter.report_cycle(cycle)
         operator.recorder.put(cycle)
+        for part in operator.parts:
+            part.learn(cycle.plan)
         if operator.ray is not None:
             operator.ray.tell()
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from cluster.clock import Clock
+from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.kube.cache import Cache
 from controller.kube.connection import Connection
@@ -64,6 +65,10 @@ class RunningPart(FactSource, Protocol):
 
     def start(self, around: Surroundings) -> dict[str, int]:
         """Starts its loop and its reports; returns the ports that it listens on, by name."""
+        ...
+
+    def learn(self, plan: Plan) -> None:
+        """Takes what background deciders learned for it (`Plan.learned`), after each cycle. Must be quick."""
         ...
 
     def probe(self) -> str | None:

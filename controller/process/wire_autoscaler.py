@@ -1,11 +1,15 @@
 """Wiring of the autoscaler: reads sources and targets, keeps forecasts, and adds what is measured to snapshots."""
 
 import asyncio
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import structlog
 
+from cluster.frame import FrameError
+from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.api.scaling_policy import KIND, ScalingPolicy
 from controller.autoscaler.conflicts import HPAS, conflict_of
@@ -17,6 +21,8 @@ from controller.autoscaler.sources.collector import Collector
 from controller.autoscaler.sources.custom_metrics import CustomMetrics
 from controller.autoscaler.sources.servers import PrometheusServers
 from controller.autoscaler.targets import Targets
+from controller.brain.from_settings import fit_slots_of
+from controller.deciders import load_fits
 from controller.kube.cache import Cache
 from controller.kube.discovery import Discovered, discover
 from controller.process.part import Surroundings
@@ -25,6 +31,8 @@ from controller.settings import OperatorSettings
 
 log = structlog.get_logger(__name__)
 CLOSE_WITHIN_S = 1.0
+TAKE_EVERY_S = 1.0
+"""Seconds between two looks for fits from the brain."""
 
 
 class AutoscalerPart:
@@ -34,6 +42,7 @@ class AutoscalerPart:
         self._settings, self._host = settings.autoscaler, settings.host
         self._hpas = Cache(HPAS, lambda: None)
         self._measured = Measured()
+        self._forecasts = Forecasts(self._measured, time.time, fit_slots_of(settings))
         self._running: tuple[PolicyBook, Targets] | None = None
         """None before the start."""
 
@@ -46,7 +55,17 @@ class AutoscalerPart:
         if self._running is None or not snapshot.scalers:
             return snapshot
         book, targets = self._running
-        return with_measured(snapshot, book.all(), self._measured, targets.state, self._conflict_with)
+        seen = with_measured(snapshot, book.all(), self._measured, targets.state, self._conflict_with)
+        return replace(seen, load_histories=self._forecasts.offered)
+
+    def learn(self, plan: Plan) -> None:
+        """Hands the fits of background deciders to the forecasts; an unreadable one is logged, and fitted again."""
+        for name, frame in plan.learned.items():
+            if name.startswith(load_fits.NAME):
+                try:
+                    self._forecasts.put_fits(load_fits.fits_from_frame(frame))
+                except FrameError as error:
+                    log.warning("fits of a background decider cannot be read", slot=name, why=str(error))
 
     def probe(self) -> str | None:
         return None
@@ -75,8 +94,7 @@ class AutoscalerPart:
             lambda source, code: around.meter.count("tonnage_demand_readings_total", source, code or "ok"),
         )
         around.stack.callback(around.loop.begin(collector.run()))
-        forecasts = Forecasts(self._measured, clocks.wall)
-        around.stack.callback(around.loop.begin(self._keep(around, book, targets, forecasts)))
+        around.stack.callback(around.loop.begin(self._keep(around, book, targets)))
         return open_endpoints(
             self._settings,
             self._host,
@@ -90,24 +108,31 @@ class AutoscalerPart:
             around.stack,
         )
 
-    async def _keep(self, around: Surroundings, book: PolicyBook, targets: Targets, forecasts: Forecasts) -> None:
+    async def _keep(self, around: Surroundings, book: PolicyBook, targets: Targets) -> None:
         """Reads targets and renews forecasts for ever. An internal error is logged, and the next turn tries again."""
         while True:
             try:
                 if around.leadership.may_write():
-                    await self._turn(around, book.all(), targets, forecasts)
+                    await self._turn(around, book.all(), targets)
             except Exception:
                 log.exception("a turn of the autoscaler failed")
-            await asyncio.sleep(self._settings.sync_s)
+            await self._pause(around)
 
-    async def _turn(
-        self, around: Surroundings, policies: Mapping[str, ScalingPolicy], targets: Targets, forecasts: Forecasts
-    ) -> None:
+    async def _pause(self, around: Surroundings) -> None:
+        """Waits for the next turn; fits that come meanwhile are taken at once, so that the brain has the next ones."""
+        until_s = around.clocks.monotonic() + self._settings.sync_s
+        while (left_s := until_s - around.clocks.monotonic()) > 0:
+            await asyncio.sleep(min(left_s, TAKE_EVERY_S))
+            if self._forecasts.has_fits:
+                await asyncio.to_thread(self._forecasts.take_fits)
+                around.changed()
+
+    async def _turn(self, around: Surroundings, policies: Mapping[str, ScalingPolicy], targets: Targets) -> None:
         self._measured.keep(policies)
         await targets.turn(policies)
         series = {name: _series_of(policy) for name, policy in policies.items() if policy.spec.mode != "Off"}
         # In a thread: two weeks of a new policy's history take a tenth of a second.
-        await asyncio.to_thread(forecasts.turn, series)
+        await asyncio.to_thread(self._forecasts.turn, series)
         if series:
             around.changed()
 

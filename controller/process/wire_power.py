@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 
+from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.api import power_domain
 from controller.kube.cache import Cache
@@ -93,6 +94,9 @@ class PowerPart:
 
     def add_to(self, snapshot: Snapshot) -> Snapshot:
         return self._planned.with_power(snapshot)
+
+    def learn(self, plan: Plan) -> None:
+        """Nothing: its profiles are learned from snapshots."""
 
     def probe(self) -> str | None:
         return self._planned.probe()

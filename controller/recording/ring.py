@@ -154,9 +154,10 @@ def recorded(cycle: Cycle, number: int) -> tuple[Entry, tuple[tuple[str, bytes],
     snapshot, plan = cycle.snapshot, cycle.plan
     frames = [
         # Instants of observation are in the entry; otherwise no snapshot would equal the one before.
-        snapshot_frame(replace(snapshot, at_s=0.0, observed_at_s={})),
-        plan_frame(cycle.wanted),
-        plan_frame(plan),
+        # Histories and fits are large, and no plan depends on them.
+        snapshot_frame(replace(snapshot, at_s=0.0, observed_at_s={}, load_histories=())),
+        plan_frame(replace(cycle.wanted, learned={})),
+        plan_frame(replace(plan, learned={})),
         plan_frame(_plan_of(cycle.outcome)),
     ]
     names = [digest(frame) for frame in frames]

@@ -16,7 +16,7 @@ from controller.brain.background_frames import SlotOutcome, memory_of
 from controller.brain.on_ray.actors import hire_for_slot
 from controller.brain.on_ray.shared_snapshot import HeldSnapshot
 from controller.brain.on_ray.supervised_actors import Lost, Mistaken, Post, Posts, QueueFull
-from controller.deciders.background import PROPOSE_S, Proposer
+from controller.deciders.background import Proposer
 
 
 @dataclass(slots=True)
@@ -72,8 +72,8 @@ class BackgroundPool:
         memory = self.memories.get(proposer.name, b"")
         self._considered[number] = newest.number
         try:
-            propose = partial(post.actor.propose.remote, newest.array, memory, PROPOSE_S)
-            self.watched.give(post, propose, self.clock() + PROPOSE_S)
+            propose = partial(post.actor.propose.remote, newest.array, memory, proposer.within_s)
+            self.watched.give(post, propose, self.clock() + proposer.within_s)
         except QueueFull:
             yield SlotOutcome(proposer.name, b"", "queue_full", "the queue of its actor is full")
 
@@ -85,7 +85,7 @@ class BackgroundPool:
             try:
                 frame = bytes(self.watched.taken(post))
                 if is_late:
-                    yield SlotOutcome(proposer.name, b"", "deadline", f"it took longer than {PROPOSE_S:g} s")
+                    yield SlotOutcome(proposer.name, b"", "deadline", f"it took longer than {proposer.within_s:g} s")
                     continue
                 self.memories[proposer.name] = memory_of(frame)
                 yield SlotOutcome(proposer.name, frame)

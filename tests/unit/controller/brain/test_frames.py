@@ -167,6 +167,7 @@ def full_plan() -> Plan:
         certificates={"mix": certificate},
         findings=(Finding("Node/n", WHY),),
         expected=(ExpectedDemand("d/s", Demand(2.5, grid, np.array([[0.25], [0.75]]))),),
+        learned={"load_fits_0": b"frame"},
         cut_short=(WHY,),
     )
 
@@ -204,7 +205,17 @@ def test_a_plan_crosses_with_every_field() -> None:
 def test_no_field_of_a_plan_is_left_behind() -> None:
     # Plans are taken apart by hand in controller/brain/frames.py: who adds a field adds it there, above, and here.
     known = {
-        Plan: {"phases", "unplaced", "services", "refused", "certificates", "findings", "cut_short", "expected"},
+        Plan: {
+            "phases",
+            "unplaced",
+            "services",
+            "refused",
+            "certificates",
+            "findings",
+            "cut_short",
+            "expected",
+            "learned",
+        },
         Phase: {"name", "steps", "whole"},
         Step: {"action", "reason"},
         Refused: {"step", "reason"},

@@ -7,7 +7,7 @@ from threading import Event
 from cluster.actions import Evict
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
-from controller.deciders.background import Proposal
+from controller.deciders.background import PROPOSE_S, Proposal
 from tests.builders.fleet import node, pod, world
 
 FAILS, STALLS, DIES = "fails", "stalls", "dies"
@@ -23,6 +23,7 @@ class Counting:
     """Remembers how often it has run; proposes to evict the pod `p`, and stands by it as long as `p` runs."""
 
     name: str = "counting"
+    within_s: float = PROPOSE_S
 
     def propose(self, snapshot: Snapshot, memory: bytes, deadline_s: float) -> Proposal:
         if FAILS in snapshot.nodes.names:

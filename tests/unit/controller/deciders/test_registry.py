@@ -47,5 +47,5 @@ def test_a_proposer_has_the_name_of_its_decider() -> None:
     """By that name the plan finds its proposal."""
     names = [entry.name for entry in ORDER if isinstance(entry, BackgroundDecider)]
 
-    assert [each.name for each in proposers_of(Decisions(polish_share=0.5))] == names
+    assert [each.name for each in proposers_of(Decisions(polish_share=0.5, fit_slots=8))] == names
     assert proposers_of(Decisions()) == ()
