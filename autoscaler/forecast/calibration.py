@@ -25,7 +25,9 @@ _RATES: FloatArray = np.array([0.02, 0.01])
 """Steps by which the intervals at 90 and 99 percent widen where they miss: a day's window alone lags behind a change,
 and few errors of a fit are smaller than those of a forecast. Chosen: the least at which every public trace keeps both
 coverages; a faster one costs pinball loss at 99 percent."""
-_MISSED: FloatArray = np.array([0.1, 0.01])
+_MISSED: FloatArray = np.array([0.095, 0.008])
+"""Misses at which a width stays. A little below 0.1 and 0.01, because a width lags behind the errors that it follows:
+with those, mean coverage on the public traces is 89.8 and 98.8 percent."""
 _BOUNDS = ((3, 13), (0, 16))
 """Places in LEVELS of the bounds of these intervals."""
 _NARROWEST, _WIDEST = -0.5, 1.5
