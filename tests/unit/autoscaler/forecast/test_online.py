@@ -6,6 +6,7 @@ from autoscaler.forecast.grid import LEVELS
 from autoscaler.forecast.online import OnlineForecaster
 from autoscaler.series.regular import Series, regular
 from cluster.arrays import FloatArray
+from cluster.forecast import Forecast
 from simulator.scaling.traces import generated_trace
 
 MINUTE_S = 60.0
@@ -128,6 +129,29 @@ def test_the_interval_widens_with_the_age_of_the_last_sample() -> None:
         rounding = 1e-9 * values.max()
         assert (np.diff([each[HIGH] for each in ahead]) >= -rounding).all()
         assert (np.diff([each[LOW] for each in ahead]) <= rounding).all()
+
+
+def test_ten_minutes_without_metrics_widen_the_interval_and_the_next_sample_ends_that() -> None:
+    values = history(3)
+    forecaster = after(values, with_fit=True)
+    end_s = len(values) * MINUTE_S
+    before = forecaster.forecast(end_s - MINUTE_S)
+    for n in range(10):
+        forecaster.observe(end_s + n * MINUTE_S, float("nan"))
+    during = forecaster.forecast(end_s + 9 * MINUTE_S)
+    forecaster.observe(end_s + 10 * MINUTE_S, values[-1])
+    then = forecaster.forecast(end_s + 10 * MINUTE_S)
+    assert before is not None
+    assert during is not None
+    assert then is not None
+    assert width(before) < width(during)
+    assert width(then) < width(during)
+    assert during.made_at_s == before.made_at_s < then.made_at_s
+
+
+def width(forecast: Forecast) -> float:
+    """Width of the interval at 99 percent at the first lead."""
+    return float(forecast.quantiles[0, HIGH] - forecast.quantiles[0, LOW])
 
 
 def test_a_saturated_sample_below_the_last_value_says_nothing_and_one_above_it_does() -> None:
