@@ -51,8 +51,8 @@ def main(
     """Fits on the first days of each trace, then forecasts each point of the next ones from what came before it.
 
     All models see the same samples in the same run. A trace that is shorter is split in the same proportion.
-    Losses are in units of the trace's mean; `ratio` is the CRPS over that of the better of naive and EWMA, both
-    calibrated online in the same way.
+    Losses are in units of the trace's mean; `ratio` is the CRPS over that of the better peer: naive or EWMA
+    with the quantiles of its last errors. Our own `naive` and `ewma` are those two with our calibration.
     """
     span = Span(train_days, test_days, refit_hours)
     with taken_out(without):

@@ -9,6 +9,7 @@ from autoscaler.forecast.fits import fit
 from autoscaler.forecast.grid import LEVELS
 from autoscaler.forecast.online import OnlineForecaster
 from autoscaler.series.regular import regular
+from benchmarks.forecast_peers import PEERS, peer_quantiles
 from benchmarks.forecast_runs import TRUSTED, Record
 from benchmarks.forecast_scores import scores
 from cluster.arrays import FloatArray
@@ -16,7 +17,6 @@ from simulator.scaling.traces import LoadTrace, read_trace, value_columns
 
 _ERRORS = 1000
 """Last one-step errors that make a peer's distribution."""
-_PEERS = {"persistence + errors": 1.0, "EWMA(0.3) + errors": 0.3}
 
 
 def fisher_records(path: Path) -> Iterator[Record]:
@@ -28,7 +28,7 @@ def fisher_records(path: Path) -> Iterator[Record]:
 def _records(trace: LoadTrace) -> Iterator[Record]:
     trained, first = round(0.7 * len(trace.values)), round(0.8 * len(trace.values))
     span = float(np.nanmax(trace.values[:trained]) - np.nanmin(trace.values[:trained])) or 1.0
-    forecasts = {name: _peer(trace.values, weight) for name, weight in _PEERS.items()}
+    forecasts = {name: peer_quantiles(trace.values, weight, 1, _ERRORS, first) for name, weight in PEERS.items()}
     forecasts.update(_ours(trace, trained))
     known = ~np.isnan(trace.values)
     known[:first] = False
@@ -38,7 +38,7 @@ def _records(trace: LoadTrace) -> Iterator[Record]:
         name: scores(LEVELS, rows[known], trace.values[known], span, trace.points_per_day)
         for name, rows in forecasts.items()
     }
-    best = {name: min(figures[peer][name] for peer in _PEERS) for name in ("crps", "pinball_99")}
+    best = {name: min(figures[peer][name] for peer in PEERS) for name in ("crps", "pinball_99")}
     for name, found in figures.items():
         minutes = trace.step_s / 60
         yield {
@@ -49,22 +49,6 @@ def _records(trace: LoadTrace) -> Iterator[Record]:
             "ratio": found["crps"] / best["crps"],
             "ratio_99": found["pinball_99"] / best["pinball_99"],
         }
-
-
-def _peer(values: FloatArray, weight: float) -> FloatArray:
-    """Quantiles for each point, shape (points, levels): smoothed value before it plus its last errors."""
-    found = np.full((len(values), len(LEVELS)), np.nan)
-    errors: list[float] = []
-    mean = np.nan
-    for row, value in enumerate(values.tolist()):
-        if len(errors) >= 30:
-            found[row] = np.maximum(mean + np.quantile(errors[-_ERRORS:], LEVELS), 0.0)
-        if np.isnan(value):
-            continue
-        if not np.isnan(mean):
-            errors.append(value - mean)
-        mean = value if np.isnan(mean) else mean + weight * (value - mean)
-    return found
 
 
 def _ours(trace: LoadTrace, trained: int) -> dict[str, FloatArray]:

@@ -11,13 +11,15 @@ from autoscaler.forecast.fits import Fit, fit
 from autoscaler.forecast.grid import LEVELS
 from autoscaler.forecast.online import OnlineForecaster
 from autoscaler.series.regular import Series, regular
+from benchmarks.forecast_peers import PEERS, peer_quantiles
 from benchmarks.forecast_scores import scores
 from cluster.arrays import FloatArray
 from cluster.forecast import Forecast
 from simulator.scaling.traces import LoadTrace
 
 Record = dict[str, Any]
-RIVALS = ("naive", "ewma")
+_WINDOW = 1440
+"""Last errors that make a peer's distribution: a day at a minute, as many as a model's."""
 TRUSTED = "auto"
 """The model that is trusted at each instant and lead: what the autoscaler uses."""
 
@@ -71,7 +73,7 @@ def rolled(trace: LoadTrace, span: Span, leads: tuple[int, ...]) -> Rolled:
 
 
 def records_of(trace: LoadTrace, span: Span, leads: tuple[int, ...]) -> Iterator[Record]:
-    """A record per lead and model; `ratio` is the CRPS over that of the better rival."""
+    """A record per lead and model; `ratio` is the CRPS over that of the better peer (forecast_peers.py)."""
     found = rolled(trace, span, leads)
     unit = float(np.nanmean(trace.values[: round((span.train_days + span.test_days) * trace.points_per_day)]))
     for lead in leads:
@@ -80,7 +82,8 @@ def records_of(trace: LoadTrace, span: Span, leads: tuple[int, ...]) -> Iterator
             for (model, at), rows in found.quantiles.items()
             if at == lead
         }
-        best = {name: min(by_model[rival][name] for rival in RIVALS) for name in ("crps", "pinball_99")}
+        by_model |= _peers(trace, span, lead, unit)
+        best = {name: min(by_model[peer][name] for peer in PEERS) for name in ("crps", "pinball_99")}
         for model, figures in by_model.items():
             yield {
                 "trace": trace.name,
@@ -92,6 +95,18 @@ def records_of(trace: LoadTrace, span: Span, leads: tuple[int, ...]) -> Iterator
                 "fit_cpu_s": found.fit_cpu_s,
                 "observe_cpu_ms": found.observe_cpu_ms,
             }
+
+
+def _peers(trace: LoadTrace, span: Span, lead: int, unit: float) -> dict[str, Mapping[str, float]]:
+    per_day = trace.points_per_day
+    first, end = round(span.train_days * per_day) + lead, round((span.train_days + span.test_days) * per_day)
+    values = trace.values[:end]
+    found: dict[str, Mapping[str, float]] = {}
+    for name, weight in PEERS.items():
+        quantiles = peer_quantiles(values, weight, lead, _WINDOW, first)
+        known = ~np.isnan(values) & ~np.isnan(quantiles).any(-1)
+        found[name] = scores(LEVELS, quantiles[known], values[known], unit, per_day)
+    return found
 
 
 def _all_forecasts(forecaster: OnlineForecaster, now_s: float) -> Mapping[str, Forecast]:

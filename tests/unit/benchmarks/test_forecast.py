@@ -4,6 +4,7 @@ import pytest
 from autoscaler.forecast import linear
 from autoscaler.forecast.grid import LEVELS
 from benchmarks.forecast import span_of
+from benchmarks.forecast_peers import PEERS, peer_quantiles
 from benchmarks.forecast_runs import Span, lead_steps_of, records_of
 from benchmarks.forecast_scores import scores
 from benchmarks.forecast_without import taken_out
@@ -37,7 +38,7 @@ def test_the_crps_of_a_normal_forecast_is_the_known_one() -> None:
 def test_every_model_is_scored_on_the_same_samples() -> None:
     trace = generated_trace(seed=3, days=3)
     records = list(records_of(trace, Span(2.0, 0.2), lead_steps_of(trace, (1.0, 5.0))))
-    assert {record["model"] for record in records} == {"naive", "ewma", "core", "boosted", "auto"}
+    assert {record["model"] for record in records} == {"naive", "ewma", "core", "boosted", "auto", *PEERS}
     for lead in (1.0, 5.0):
         assert len({record["n"] for record in records if record["lead_min"] == lead}) == 1
 
@@ -57,3 +58,10 @@ def test_a_mechanism_that_was_taken_out_is_back_afterwards() -> None:
     with taken_out("season"):
         assert linear.seasons is not before
     assert linear.seasons is before
+
+
+def test_a_peer_knows_nothing_of_the_points_that_it_forecasts() -> None:
+    values = generated_trace(seed=1, days=1).values[:400].copy()
+    before = peer_quantiles(values, 0.3, 5, 100, 200)
+    values[301:] *= 10.0
+    np.testing.assert_array_equal(peer_quantiles(values, 0.3, 5, 100, 200)[: 301 + 5], before[: 301 + 5])
