@@ -9,7 +9,7 @@ from cluster.forecast import Forecast
 from simulator.scaling.replay import Outlook, Scenario
 from simulator.scaling.traces import DAY_S
 
-REFIT_S = DAY_S / 4
+REFIT_S = DAY_S / 2
 """Time from one fit to the next; in the operator fits run in the background."""
 
 

@@ -1,0 +1,147 @@
+"""`tonnage scaling backtest` and `tonnage simulate scaling`: figures on standard output, histories from two sources."""
+
+import io
+import json
+import urllib.error
+import urllib.parse
+from collections.abc import Callable
+from email.message import Message
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from cli.inputs.load_history import MOST_POINTS, from_prometheus
+from cli.main import tonnage
+from cluster.errors import ConfigError
+from simulator.scaling.traces import generated_trace
+
+NOW_S = 1_760_000_000.0
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(tonnage, list(words))
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    """Four days of load every ten minutes."""
+    trace = generated_trace(5, days=4, step_s=600.0)
+    rows = "".join(f"{at_s:.0f},{value:g}\n" for at_s, value in zip(trace.at_s, trace.values, strict=True))
+    path = tmp_path / "load.csv"
+    path.write_text("t_s,requests\n" + rows, encoding="utf-8")
+    return path
+
+
+class FakePrometheus:
+    """Answers range queries with a load of 100 + hour of the day, and keeps what it was asked."""
+
+    def __init__(self, series: int = 1, kind: str = "matrix") -> None:
+        self.asked: list[dict[str, str]] = []
+        self._series, self._kind = series, kind
+
+    def __call__(self, url: str) -> bytes:
+        asked = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(url).query))
+        self.asked.append(asked)
+        at_s = np.arange(float(asked["start"]), float(asked["end"]) + 0.5, float(asked["step"]))
+        values = [[instant, "NaN" if instant % 7200.0 == 0 else str(100 + instant // 3600 % 24)] for instant in at_s]
+        result = [{"metric": {"n": str(number)}, "values": values} for number in range(self._series)]
+        return json.dumps({"status": "success", "data": {"resultType": self._kind, "result": result}}).encode()
+
+
+def test_a_users_own_history_is_replayed_under_each_policy_with_the_dollars_between_them(history: Path) -> None:
+    done = run("scaling", "backtest", str(history), "--lead", "10", "--price", "2.5", "--train-days", "2")
+    assert done.exit_code == 0, done.output
+    for policy in ("tonnage", "hpa", "kpa", "point", "fixed", "oracle"):
+        assert f"\n{policy} " in done.stdout
+    assert "DIFFERENCE $" in done.stdout
+
+
+def test_json_has_the_same_figures_for_machines(history: Path) -> None:
+    done = run("scaling", "backtest", str(history), "--policy", "tonnage,oracle", "--train-days", "2", "-o", "json")
+    record = json.loads(done.stdout)
+    ours, oracle = record["policies"]
+    assert (record["record"], ours["policy"], oracle["gpu_hours_ratio"]) == (1, "tonnage", 1.0)
+    assert ours["j"] == pytest.approx(ours["gpu_hours_ratio"] + 99 * ours["shortfall_ratio"])
+    assert ours["replica_dollars"] > oracle["replica_dollars"]
+
+
+def test_the_report_is_one_page_with_its_charts(history: Path, tmp_path: Path) -> None:
+    page = tmp_path / "out" / "report.html"
+    done = run("scaling", "backtest", str(history), "--train-days", "2", "--report", str(page))
+    assert done.exit_code == 0, done.output
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<svg role") == 4
+    assert "Load, forecast and capacity" in text
+
+
+def test_a_trace_is_simulated_likewise(history: Path) -> None:
+    done = run("simulate", "scaling", "--trace", str(history), "--policy", "hpa,oracle", "--train-days", "2")
+    assert done.exit_code == 0, done.output
+    assert "oracle" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("load.csv", "--prometheus", "http://p", "--query", "x"),
+        ("--prometheus", "http://p"),
+    ],
+)
+def test_one_source_is_given_whole(words: tuple[str, ...]) -> None:
+    done = run("scaling", "backtest", *words)
+    assert done.exit_code == 2
+    assert "give either FILE" in done.stderr
+
+
+def test_an_unknown_policy_is_refused_with_those_that_are_known(history: Path) -> None:
+    done = run("scaling", "backtest", str(history), "--policy", "guess")
+    assert done.exit_code == 2
+    assert "guess" in done.stderr
+    assert "newsvendor" in done.stderr
+
+
+def test_prometheus_is_asked_in_parts_that_it_answers_and_gaps_stay_gaps() -> None:
+    server = FakePrometheus()
+    load = from_prometheus("http://prom:9090/", "sum(up)", days=14, step_s=60.0, fetch=server, now_s=NOW_S)
+    assert len(load.values) == 14 * 1440
+    assert len(server.asked) == 3  # 20,160 points
+    assert all((float(part["end"]) - float(part["start"])) / 60.0 + 1 <= MOST_POINTS for part in server.asked)
+    assert np.isnan(load.values).sum() == 14 * 12  # a NaN every two hours
+    assert np.nanmin(load.values) >= 100.0
+    assert load.at_s[-1] == NOW_S // 60.0 * 60.0
+
+
+def refused(code: int) -> Callable[[str], bytes]:
+    def get(url: str) -> bytes:
+        body = io.BytesIO(b'{"status": "error", "error": "parse error: unexpected end"}')
+        raise urllib.error.HTTPError(url, code, "Bad Request", Message(), body)
+
+    return get
+
+
+def unreachable(_url: str) -> bytes:
+    raise urllib.error.URLError("connection refused")
+
+
+@pytest.mark.parametrize(
+    ("fetch", "words"),
+    [
+        (FakePrometheus(series=2), "sum"),
+        (FakePrometheus(series=0), "no samples"),
+        (FakePrometheus(kind="vector"), "vector"),
+        (lambda _: b"<html>login</html>", "does not answer as Prometheus"),
+        (refused(400), "parse error"),
+        (unreachable, "connection refused"),
+    ],
+)
+def test_an_answer_that_is_no_history_is_refused_in_words(fetch: Callable[[str], bytes], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        from_prometheus("http://prom:9090", "x", days=1, step_s=60.0, fetch=fetch, now_s=NOW_S)
+
+
+def test_only_http_is_asked() -> None:
+    with pytest.raises(ConfigError, match="is no address"):
+        from_prometheus("file:///etc/passwd", "x", days=1, step_s=60.0, now_s=NOW_S)
