@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from autoscaler.decision.decide import WEIGHING
 from autoscaler.decision.expected_cost import Weighing
+from autoscaler.forecast.fits import fit
+from benchmarks.forecast_without import taken_out
 from cluster.autoscaling import UNLIMITED
 from simulator.scaling.fleet import Leads
-from simulator.scaling.outlook import forecasts_of, outlook_of
+from simulator.scaling.outlook import forecasts_of, of_the_richest, outlook_of
 from simulator.scaling.policies import TONNAGE, Tonnage
 from simulator.scaling.replay import Outlook, ReplaySettings, Scenario, replay, score
 from simulator.scaling.study import Record, Replayed, record_of
@@ -32,13 +35,30 @@ VARIANTS: Mapping[str, Variant] = {
     "reactive floor": Variant(replace(WEIGHING, floor=False)),
     "cost of a return": Variant(replace(WEIGHING, keep_s=None)),
     "stabilization": Variant(settings=ReplaySettings(behavior=UNLIMITED)),
+    "season": Variant(forecasts="season"),
+    "conformal": Variant(forecasts="conformal"),
+    "self-demotion": Variant(forecasts="self-demotion"),
+    "boosting": Variant(forecasts="boosting"),
     "nothing, random leads": Variant(random_leads=True),
     "learned lead time": Variant(settings=ReplaySettings(learned_lead=False), random_leads=True),
     "lead time's spread": Variant(replace(WEIGHING, lead_points=1), random_leads=True),
 }
 
+
+def _without(mechanism: str) -> Callable[[Scenario], Outlook]:
+    def made(scenario: Scenario) -> Outlook:
+        with taken_out(mechanism):
+            return outlook_of(forecasts_of(scenario))
+
+    return made
+
+
 FORECASTS: Mapping[str, Callable[[Scenario], Outlook]] = {
     "whole": lambda scenario: outlook_of(forecasts_of(scenario)),
+    "season": _without("season"),
+    "conformal": _without("conformal"),
+    "self-demotion": lambda scenario: outlook_of(forecasts_of(scenario, asked=of_the_richest)),
+    "boosting": lambda scenario: outlook_of(forecasts_of(scenario, fitted=partial(fit, boosted=False))),
 }
 
 

@@ -13,8 +13,17 @@ REFIT_S = DAY_S / 2
 """Time from one fit to the next; in the operator fits run in the background."""
 
 
+Fitted = Callable[[Series], Fit | None]
+Asked = Callable[[OnlineForecaster, float], Forecast | None]
+"""What is asked of a forecaster at an instant."""
+
+
 def forecasts_of(
-    scenario: Scenario, *, fitted: Callable[[Series], Fit | None] = fit, refit_s: float = REFIT_S
+    scenario: Scenario,
+    *,
+    fitted: Fitted = fit,
+    refit_s: float = REFIT_S,
+    asked: Asked = OnlineForecaster.forecast,
 ) -> tuple[Forecast | None, ...]:
     """Forecast at each step of a scenario, after the training days and with fits at intervals.
 
@@ -22,11 +31,17 @@ def forecasts_of(
     """
     trained = regular(scenario.start_s - len(scenario.trained) * scenario.step_s, scenario.step_s, scenario.trained)
     forecaster = OnlineForecaster.of(trained, fitted(trained))
-    return tuple(_rolling(forecaster, scenario, fitted, refit_s))
+    return tuple(_rolling(forecaster, scenario, fitted, refit_s, asked))
+
+
+def of_the_richest(forecaster: OnlineForecaster, at_s: float) -> Forecast | None:
+    """Forecast of the model with the most mechanisms, however well it does: none is demoted."""
+    rivals = forecaster.rivals(at_s)
+    return next((rivals[name] for name in ("boosted", "core", "ewma") if name in rivals), None)
 
 
 def _rolling(
-    forecaster: OnlineForecaster, scenario: Scenario, fitted: Callable[[Series], Fit | None], refit_s: float
+    forecaster: OnlineForecaster, scenario: Scenario, fitted: Fitted, refit_s: float, asked: Asked
 ) -> Iterator[Forecast | None]:
     refit_steps = max(1, round(refit_s / scenario.step_s))
     for step, load in enumerate(scenario.load.tolist()):
@@ -34,7 +49,7 @@ def _rolling(
         forecaster.observe(at_s, load)
         if step and step % refit_steps == 0:
             forecaster.adopt(fitted(forecaster.history.whole()))
-        yield forecaster.forecast(at_s)
+        yield asked(forecaster, at_s)
 
 
 def outlook_of(forecasts: tuple[Forecast | None, ...]) -> Outlook:
