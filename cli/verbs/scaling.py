@@ -1,13 +1,16 @@
-"""`tonnage scaling`: autoscaling of services: what a history would have cost under each policy."""
+"""`tonnage scaling`: decisions of ScalingPolicies, and what a history would have cost under each policy."""
 
 import click
 
 from cli.verbs.scaling_backtest import backtest
+from cli.verbs.scaling_status import explain, status
 
 
 @click.group()
 def scaling() -> None:
-    """Show what autoscaling costs, decides, and why."""
+    """Show what autoscaling decides and why, and what a load history would have cost under each policy."""
 
 
+scaling.add_command(status)
+scaling.add_command(explain)
 scaling.add_command(backtest)

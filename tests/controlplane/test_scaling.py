@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from cli.main import tonnage
 from controller.api.crds import FOLDER, files
 from controller.api.kinds import OWN_KINDS
 from controller.process.main import Operator, operate
@@ -176,6 +178,13 @@ def stage(whole: Stage) -> Iterator[Stage]:
         whole.kubectl("delete", made, "--wait=false", "--ignore-not-found")
 
 
+def tonnage_says(stage: Stage, *arguments: str) -> str:
+    """Output of a verb of the command line; other policies need not be in order."""
+    done = CliRunner().invoke(tonnage, [*arguments, "--kubeconfig", str(stage.kubectl.kubeconfig)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.output
+    return done.output
+
+
 def test_a_deployment_in_force_follows_its_load_up_and_down(stage: Stage) -> None:
     stage.deployment("web")
     stage.policy("web")
@@ -183,6 +192,10 @@ def test_a_deployment_in_force_follows_its_load_up_and_down(stage: Stage) -> Non
     until(lambda: stage.replicas("web") > 3, "35 need four replicas of 10 at the least")
     until(lambda: stage.status("web").get("desiredReplicas") == stage.replicas("web"), "the status shows them")
     assert stage.condition("web", "MetricsAvailable") == ("True", "Fresh")
+
+    explained = tonnage_says(stage, "scaling", "explain", "web")
+    assert f"{stage.replicas('web')} replicas desired" in explained
+    assert "web" in tonnage_says(stage, "scaling", "status")
 
     stage.prometheus.value = 8.0
     until(lambda: stage.replicas("web") < 4, "8 need fewer")

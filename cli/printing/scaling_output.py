@@ -1,0 +1,166 @@
+"""ScalingPolicies' statuses in print: a table of all policies, and the explanation of one decision."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from cli.printing.ages import human_duration
+from cli.printing.columns import columns
+from controller.api.conditions import READY, condition_of
+from controller.api.scaling_policy import ScalingPolicyStatus
+
+Object = dict[str, Any]
+HEADERS = (
+    "NAMESPACE", "NAME", "TARGET", "MODE", "READY", "WANTED", "DESIRED", "LOAD", "P50", "P99", "LIMITED BY", "REASON",
+)  # fmt: skip
+NONE = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """ScalingPolicy object, read from the API."""
+
+    namespace: str
+    name: str
+    spec: Object
+    status: ScalingPolicyStatus
+
+    @property
+    def target(self) -> str:
+        return f"{self.spec['target']['kind']}/{self.spec['target']['name']}"
+
+    @property
+    def mode(self) -> str:
+        return str(self.spec.get("mode", "Recommend"))
+
+
+def policies_of(objects: Iterable[Object]) -> tuple[Policy, ...]:
+    """Policies by namespace and name."""
+    found = [
+        Policy(obj["metadata"]["namespace"], obj["metadata"]["name"], obj["spec"], _status(obj.get("status") or {}))
+        for obj in objects
+    ]
+    return tuple(sorted(found, key=lambda each: (each.namespace, each.name)))
+
+
+def _status(written: Object) -> ScalingPolicyStatus:
+    try:
+        return ScalingPolicyStatus.model_validate(written)
+    except ValidationError:
+        return ScalingPolicyStatus()
+
+
+def is_in_order(policy: Policy) -> bool:
+    """Whether the policy is off, or Ready."""
+    ready = condition_of(policy.status.conditions, READY)
+    return policy.mode == "Off" or (ready is not None and ready.status == "True")
+
+
+def rows(policies: Sequence[Policy]) -> Iterator[tuple[str, ...]]:
+    for each in policies:
+        status, ready = each.status, condition_of(each.status.conditions, READY)
+        forecast = status.forecast
+        yield (
+            each.namespace,
+            each.name,
+            each.target,
+            each.mode,
+            ready.status if ready else "Unknown",
+            _number(status.desired_replicas),
+            _number(status.recommended_replicas),
+            _number(status.load),
+            _number(forecast.p50 if forecast else None),
+            _number(forecast.p99 if forecast else None),
+            status.limited_by or NONE,
+            ready.reason if ready else "NotReported",
+        )
+
+
+def as_data(policy: Policy) -> Object:
+    """Status fields of the API with the policy's name, target and mode, for programs."""
+    about = {"namespace": policy.namespace, "name": policy.name, "target": policy.target, "mode": policy.mode}
+    return {**about, **policy.status.plain()}
+
+
+def explanation(policy: Policy, now_s: float) -> list[str]:
+    """The decision in lines: what it asks for, from what, at which cost, and what holds it back.
+
+    now_s: seconds since the epoch.
+    """
+    status = policy.status
+    lines = [f"ScalingPolicy/{policy.namespace}/{policy.name}: {policy.target}, mode {policy.mode}"]
+    if status.observed_generation is None:
+        return [*lines, "  no status was reported yet: does the operator run, and is its autoscaler enabled?"]
+    lines += [f"  {line}" for line in (*_replicas(policy), *_load(status, now_s), *_forecast(status))]
+    lines += [f"  {line}" for line in _lead_time(status)]
+    lines += ["", *_costs(status)]
+    if status.limited_by:
+        lines += ["", f"  limited by: {status.limited_by}"]
+    lines += ["", *(f"  {each.type}: {each.status}, {each.reason}: {each.message}" for each in status.conditions)]
+    return lines
+
+
+def _replicas(policy: Policy) -> Iterator[str]:
+    status, spec = policy.status, policy.spec
+    bounds = f"{spec.get('minReplicas', 1)} to {spec['maxReplicas']} are allowed"
+    if status.recommended_replicas is None:
+        yield f"no decision; {bounds}"
+        return
+    now = f"its spec asks for {_number(status.desired_replicas)}, {_number(status.current_replicas)} are ready"
+    yield f"{status.recommended_replicas} replicas desired; {now}; {bounds}"
+    if policy.mode == "Recommend":
+        yield "nothing is changed in this mode"
+
+
+def _load(status: ScalingPolicyStatus, now_s: float) -> Iterator[str]:
+    if status.load is None or status.load_time is None:
+        yield "load: not measured"
+        return
+    age = human_duration(now_s - status.load_time)
+    yield f"load: {_number(status.load)}, measured {age} ago; one replica serves {_number(status.replica_load)}"
+
+
+def _forecast(status: ScalingPolicyStatus) -> Iterator[str]:
+    forecast = status.forecast
+    if forecast is None:
+        yield "forecast: none yet; the present load decides"
+        return
+    model = f" by {forecast.model}" if forecast.model else ""
+    yield (
+        f"forecast in {human_duration(forecast.at_seconds)}{model}: p50 {_number(forecast.p50)}, "
+        f"p90 {_number(forecast.p90)}, p99 {_number(forecast.p99)}"
+    )
+    if status.coverage90 is not None and status.coverage99 is not None:
+        yield f"past loads: {status.coverage90:.1%} were inside the 90 % interval, {status.coverage99:.1%} inside 99 %"
+    if status.skill is not None:
+        yield f"skill: {status.skill:+.1%} against the naive forecast"
+
+
+def _lead_time(status: ScalingPolicyStatus) -> Iterator[str]:
+    lead = status.lead_time
+    if lead is not None:
+        source = f"learned from {lead.samples} starts" if lead.samples else "assumed"
+        yield f"lead time: {human_duration(lead.p50)}, in 1 of 20 cases {human_duration(lead.p95)} or more; {source}"
+
+
+def _costs(status: ScalingPolicyStatus) -> Iterator[str]:
+    """Expected cost of the desired replicas and of their neighbours."""
+    cost, replicas = status.expected_cost, status.recommended_replicas
+    if cost is None or replicas is None:
+        yield "  no expected cost: there is no forecast"
+        return
+    lines = []
+    for count, dollars in ((replicas - 1, cost.one_fewer), (replicas, cost.chosen), (replicas + 1, cost.one_more)):
+        if dollars is not None:
+            more = "desired" if count == replicas else f"{dollars - cost.chosen:+.2f}"
+            lines.append((str(count), f"${dollars:.2f}/h", more))
+    table = columns(("REPLICAS", "EXPECTED COST", "DIFFERENCE"), lines)
+    yield from (f"  {line}" for line in table.splitlines())
+    if status.chosen_quantile is not None:
+        yield f"  They serve the load at the lead time with probability {status.chosen_quantile:.1%}."
+
+
+def _number(value: float | None) -> str:
+    return NONE if value is None else f"{value:.4g}"

@@ -1,0 +1,102 @@
+"""`tonnage scaling status` and `explain`: statuses of ScalingPolicies in print."""
+
+from dataclasses import replace
+from typing import Any
+
+from cli.printing.scaling_output import HEADERS, as_data, explanation, is_in_order, policies_of, rows
+from cluster.autoscaling import ForecastSkill, Scaler
+from controller.deciders import autoscaling
+from controller.report.own_statuses import accepted_after
+from controller.report.scaling_status import scaling_status_after
+from tests.builders.fleet import node, world
+from tests.builders.scalers import NOW_S, scaler
+from tests.builders.turns import asked
+
+SKILL = ForecastSkill("core", is_trusted=True, skill=0.125, coverage_90=0.91, coverage_99=0.985)
+
+
+def policy(name: str = "web", decided: Scaler | None = None, **spec: Any) -> dict[str, Any]:
+    about = {"target": {"kind": "Deployment", "name": "web"}, "maxReplicas": 20, "mode": "Auto", **spec}
+    status = _status_of(decided) if decided else {}
+    return {"metadata": {"name": name, "namespace": "ns"}, "spec": about, "status": status}
+
+
+def _status_of(decided: Scaler) -> dict[str, Any]:
+    seen = replace(world([node("a")], at_s=NOW_S), scalers=(decided,))
+    findings = asked(autoscaling.decide, seen).findings
+    accepted = accepted_after({}, (), generation=1, at_s=NOW_S)
+    found = findings[0].reason if findings else None
+    return scaling_status_after(accepted, decided, found, generation=1, at_s=NOW_S)
+
+
+def explained(obj: dict[str, Any]) -> str:
+    (only,) = policies_of([obj])
+    return "\n".join(explanation(only, NOW_S + 12.0))
+
+
+def test_the_table_has_a_row_for_each_policy_by_namespace_and_name() -> None:
+    listed = policies_of([policy("web", scaler(wanted=4)), policy("api", scaler(wanted=4))])
+
+    table = [dict(zip(HEADERS, line, strict=True)) for line in rows(listed)]
+
+    assert [line["NAME"] for line in table] == ["api", "web"]
+    assert (table[0]["TARGET"], table[0]["READY"], table[0]["WANTED"]) == ("Deployment/web", "True", "4")
+    assert (table[0]["LOAD"], table[0]["P50"]) == ("3", "3")
+
+
+def test_an_explanation_has_load_forecast_lead_time_and_the_cost_of_one_fewer_and_one_more() -> None:
+    text = explained(policy(decided=scaler(wanted=4, skill=SKILL)))
+
+    assert "its spec asks for 4, 4 are ready; 1 to 20 are allowed" in text
+    assert "load: 3, measured 12s ago; one replica serves 1" in text
+    assert "forecast in 5m by test: p50 3" in text
+    assert "91.0% were inside the 90 % interval" in text
+    assert "skill: +12.5% against the naive forecast" in text
+    assert "lead time: 5m" in text
+    assert "assumed" in text
+    (desired,) = (line for line in text.splitlines() if line.endswith("desired"))
+    assert "/h" in desired
+    assert "with probability" in text
+
+
+def test_what_limits_and_what_opposes_a_decision_is_named() -> None:
+    hpa = "HorizontalPodAutoscaler/ns/web"
+    text = explained(policy(decided=scaler(wanted=2, max_replicas=2, conflict=hpa)))
+
+    assert "limited by: max" in text
+    assert f"Conflict: True, AnotherAutoscaler: {hpa} scales Deployment/ns/chat, too" in text
+
+
+def test_without_a_forecast_the_present_load_decides() -> None:
+    text = explained(policy(decided=scaler(wanted=4, forecast=None)))
+
+    assert "forecast: none yet; the present load decides" in text
+    assert "no expected cost: there is no forecast" in text
+
+
+def test_a_recommendation_states_that_it_changes_nothing() -> None:
+    text = explained(policy(decided=scaler(wanted=4, mode="Recommend"), mode="Recommend"))
+
+    assert "nothing is changed in this mode" in text
+
+
+def test_a_policy_without_a_status_is_not_in_order() -> None:
+    (bare,) = policies_of([policy()])
+
+    assert not is_in_order(bare)
+    assert "does the operator run" in explained(policy())
+
+
+def test_a_policy_that_is_off_is_in_order() -> None:
+    (off,) = policies_of([policy(mode="Off")])
+
+    assert is_in_order(off)
+
+
+def test_programs_get_the_status_as_the_api_has_it() -> None:
+    (listed,) = policies_of([policy(decided=scaler(wanted=4))])
+
+    data = as_data(listed)
+
+    assert (data["namespace"], data["name"], data["mode"]) == ("ns", "web", "Auto")
+    assert set(data["expectedCost"]) == {"chosen", "oneFewer", "oneMore"}
