@@ -1,13 +1,16 @@
 """ScalingPolicies on a real API server: targets and services scaled by measured load, and all that holds them back."""
 
 import json
+import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -24,7 +27,7 @@ from simulator.controlplane.binaries.programs import Programs
 from simulator.controlplane.commands import Settings
 from tests.controlplane.conftest import StartServer
 from tests.controlplane.kubectl import Kubectl
-from tests.controlplane.operators import until
+from tests.controlplane.operators import operator, until
 
 pytestmark = pytest.mark.controlplane
 
@@ -77,13 +80,8 @@ def serving(prometheus: FakePrometheus) -> Iterator[FakePrometheus]:
 
 @contextmanager
 def scaling_operator(kubeconfig: str, prometheus: FakePrometheus) -> Iterator[Operator]:
-    """An operator in a thread of the test, which reads sources and targets every second."""
+    """An operator in a thread of the test."""
     stop, started, running = Event(), Event(), []
-    autoscaler = {
-        "sync_s": 1.0,
-        "prometheus": {"url": f"http://127.0.0.1:{prometheus.port}", "allow_queries": True},
-        "push": {"enabled": True, "port": 0, "audience": ""},
-    }
     settings = OperatorSettings.model_validate(
         {
             "kubeconfig": kubeconfig,
@@ -94,7 +92,7 @@ def scaling_operator(kubeconfig: str, prometheus: FakePrometheus) -> Iterator[Op
             "hold_s": 0.0,
             "lease": {"namespace": "default"},
             "brain": {"mode": "inline"},
-            "autoscaler": autoscaler,
+            "autoscaler": autoscaler_settings(prometheus),
         }
     )
 
@@ -118,7 +116,7 @@ class Stage:
 
     kubectl: Kubectl
     prometheus: FakePrometheus
-    operator: Operator
+    ports: Mapping[str, int] = field(default_factory=dict)
     made: list[str] = field(default_factory=list)
 
     def deployment(self, name: str, replicas: int = 1) -> None:
@@ -157,16 +155,29 @@ class Stage:
         return next(((each["status"], each["reason"]) for each in conditions if each["type"] == kind), ("", ""))
 
 
-@pytest.fixture(scope="module")
-def whole(start_server: StartServer, programs: Programs) -> Iterator[Stage]:
-    server = start_server(Settings(nodes=3))
-    kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
+def install_kinds(kubectl: Kubectl) -> None:
     for definition in files().values():
         kubectl("create", "-f", "-", stdin=yaml.safe_load(definition))
     for kind in OWN_KINDS:
         kubectl.wait("condition=Established", f"crd/{kind.definition}")
-    with serving(FakePrometheus()) as prometheus, scaling_operator(str(server.kubeconfig), prometheus) as operator:
-        yield Stage(kubectl, prometheus, operator)
+
+
+def autoscaler_settings(prometheus: FakePrometheus) -> dict[str, Any]:
+    """Sources and targets are read every second."""
+    return {
+        "sync_s": 1.0,
+        "prometheus": {"url": f"http://127.0.0.1:{prometheus.port}", "allow_queries": True},
+        "push": {"enabled": True, "port": 0, "audience": ""},
+    }
+
+
+@pytest.fixture(scope="module")
+def whole(start_server: StartServer, programs: Programs) -> Iterator[Stage]:
+    server = start_server(Settings(nodes=3))
+    kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
+    install_kinds(kubectl)
+    with serving(FakePrometheus()) as prometheus, scaling_operator(str(server.kubeconfig), prometheus) as running:
+        yield Stage(kubectl, prometheus, running.ports)
 
 
 @pytest.fixture
@@ -288,7 +299,7 @@ SERVICE = {
 
 
 def pushed(stage: Stage, token: str, body: dict[str, Any]) -> int:
-    url = f"http://127.0.0.1:{stage.operator.ports['push']}/v1/demand"
+    url = f"http://127.0.0.1:{stage.ports['push']}/v1/demand"
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     request = urllib.request.Request(url, json.dumps(body).encode(), headers, method="POST")
     try:
@@ -351,3 +362,35 @@ def test_the_fence_refuses_the_scale_of_a_former_leader(stage: Stage) -> None:
     leader(*scale, "--field-manager=tonnage-epoch-5")
     assert stage.replicas("fenced") == 2
     leader.refusal(*scale, "--field-manager=tonnage-epoch-5")  # it no longer asks for one
+
+
+def test_a_leader_that_is_killed_in_a_ramp_loses_nothing_and_scales_nothing_twice(
+    start_server: StartServer, programs: Programs, tmp_path: Path
+) -> None:
+    server = start_server(Settings(nodes=1))
+    kubectl = Kubectl(programs["kubectl"], server.kubeconfig)
+    install_kinds(kubectl)
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir()
+    with serving(FakePrometheus(15.0)) as prometheus, ExitStack() as running:
+        about = {"lease": {"namespace": "default"}, "autoscaler": autoscaler_settings(prometheus)}
+        one = running.enter_context(operator(server.kubeconfig, folders[0], **about))
+        until(lambda: one.said("leadership taken"), "the first one leads")
+        two = running.enter_context(operator(server.kubeconfig, folders[1], **about))
+        stage = Stage(kubectl, prometheus)
+        stage.deployment("ramp")
+        # Each step up is at most four replicas in 5 s, so that the ramp takes several decisions.
+        steps = {"scaleUp": {"policies": [{"type": "Pods", "value": 4, "periodSeconds": 5}]}}
+        stage.policy("ramp", behavior=steps)
+        until(lambda: stage.replicas("ramp") > 1, "it scales")
+
+        prometheus.value = 150.0
+        seen = [stage.replicas("ramp")]
+        until(lambda: seen.append(stage.replicas("ramp")) or seen[-1] >= 6, "the ramp has begun")  # type: ignore[func-returns-value]
+        one.send(signal.SIGKILL)
+        until(lambda: two.said("leadership taken"), "the other one leads")
+        until(lambda: seen.append(stage.replicas("ramp")) or seen[-1] == 20, "it goes on to the bound")  # type: ignore[func-returns-value]
+
+    assert seen == sorted(seen), "no step was taken back"
+    assert all(after - before <= 8 for before, after in pairwise(seen)), "no step was made twice"
