@@ -191,6 +191,11 @@ bench-health: $(READY) ## Health: verdicts on generated faults and look-alikes, 
 bench-concurrency: $(READY) ## Concurrency (simulated): safe bandit, simple rules, Q-learning and static limits on unseen workloads
 	$(BIN)/python -m benchmarks.concurrency --seeds 101-120
 	$(BIN)/python -m benchmarks.concurrency --seeds 101-120 --start 64 --policies safe-bandit,hill-climb
+.PHONY: bench-sandboxes
+bench-sandboxes: $(READY) ## Agents' sandboxes in a real guest kernel: survival and slow-down beside rivals (an hour)
+	$(BIN)/python -m benchmarks.sandboxes --case trio --seeds 1-20
+	$(BIN)/python -m benchmarks.sandboxes --case infeasible --seeds 1-100 --policies unlimited,whole-claims,tonnage
+	$(BIN)/python -m benchmarks.sandboxes --case mixed --seeds 1-20 --memory-scale 0.125
 
 .PHONY: clean
 clean: ## Remove what these targets made

@@ -69,7 +69,7 @@ def _taken(event: Event, state: State, now_s: float, settings: Settings) -> Step
         case Ended(call, peak_bytes):
             return _ended(state, call, peak_bytes, now_s), ()
         case Used():
-            return _used(state, event, settings)
+            return _used(state, event, now_s, settings)
 
 
 def _without_sandbox(state: State, name: str) -> State:
@@ -92,11 +92,12 @@ def _asked(state: State, request: Request, settings: Settings) -> Step:
     calls = sum(call.request.sandbox == sandbox.name for call in state.calls.values())
     if calls + sum(asked.sandbox == sandbox.name for asked in state.queue) >= settings.calls_per_sandbox:
         return state, (Refuse(request.call, settings.starvation_s, "TOO_MANY_CALLS"),)
-    # Alone on the node, with every other agent as it is: what does not fit then never fits.
-    alone = replace(state.ledger, reservations={})
-    if request.claim_bytes > alone.free_for(sandbox.name):
+    # Alone on the node, with every other agent as it is: no claim beyond that is ever met.
+    room = replace(state.ledger, reservations={}).free_for(sandbox.name)
+    if request.claim_bytes > sandbox.budget_bytes - sandbox.agent_bytes or room <= 0:
         return state, (Refuse(request.call, 0.0, "ABOVE_SANDBOX_BUDGET"),)
-    bounded = replace(request, wait_s=min(request.wait_s, settings.longest_wait_s))
+    wait_s = min(request.wait_s, settings.longest_wait_s)
+    bounded = replace(request, wait_s=wait_s, claim_bytes=min(request.claim_bytes, room))
     return replace(state, queue=(*state.queue, bounded)), ()
 
 
@@ -120,13 +121,14 @@ def _ended(state: State, name: str, peak_bytes: int, now_s: float) -> State:
     return replace(state, ledger=state.ledger.without_call(name), calls=calls, learned=learned)
 
 
-def _used(state: State, event: Used, settings: Settings) -> Step:
+def _used(state: State, event: Used, now_s: float, settings: Settings) -> Step:
     """Readings recorded; an agent's reservation follows its use as far as memory is free."""
     calls = dict(state.calls)
     for name, used_bytes in event.calls.items():
         if call := calls.get(name):
             calls[name] = replace(call, used_bytes=used_bytes, peak_bytes=max(call.peak_bytes, used_bytes))
-    state = replace(state, calls=calls)
+    state = replace(state, calls=calls, read_at_s=now_s if event.complete else state.read_at_s)
+    state = _with_true_leases(state, event)
     actions: list[Action] = []
     wants = dict(state.agents_want)
     for name, used_bytes in event.agents.items():
@@ -146,6 +148,19 @@ def _used(state: State, event: Used, settings: Settings) -> Step:
     return replace(state, agents_want=wants), tuple(actions)
 
 
+def _with_true_leases(state: State, event: Used) -> State:
+    """Leases of calls that crept over their brake are what they hold, as far as the budget allows."""
+    for name, used_bytes in event.calls.items():
+        kept = state.ledger.reservations.get(name)
+        if kept is not None and used_bytes > kept.lease_bytes:
+            held = kept.lease_bytes + min(used_bytes - kept.lease_bytes, state.ledger.free_for(kept.sandbox))
+            claim = max(kept.claim_bytes, held)
+            state = replace(
+                state, ledger=state.ledger.with_reservation(replace(kept, lease_bytes=held, claim_bytes=claim))
+            )
+    return state
+
+
 def _grow_running(state: State, now_s: float, settings: Settings) -> Step:
     """Grants to agents, then to running calls, what is safe; freezes the calls that must wait."""
     actions: list[Action] = []
@@ -153,7 +168,7 @@ def _grow_running(state: State, now_s: float, settings: Settings) -> Step:
         state = _with_outgrown_claims(state, settings)
         ledger = want.granted(state)
         if ledger is None:
-            state, shrunk = shrink_leases(state, want, settings)
+            state, shrunk = shrink_leases(state, want, now_s, settings)
             actions.extend(shrunk)
             ledger = want.granted(state)
         if isinstance(want, AgentWant):
@@ -308,14 +323,14 @@ def _relieve_or_restore(state: State, now_s: float, settings: Settings) -> Step:
     return restored(state)
 
 
-def next_timer_s(state: State, settings: Settings) -> float:
-    """Instant at which the next bound runs out, for the caller's timer; infinity where nothing waits."""
+def next_timer_s(state: State, settings: Settings, stepped_at_s: float) -> float:
+    """Next instant after the last step at which something changes without an event; infinity where nothing waits."""
     instants = [asked.asked_at_s + bound for asked in state.queue for bound in (settings.starvation_s, asked.wait_s)]
     instants += [
         call.frozen_since_s + _frozen_bound(call, settings)[0]
         for call in state.calls.values()
         if call.frozen is not None
     ]
-    if state.agents_want or any(call.wants_more for call in state.calls.values()) or state.queue:
-        instants.append(state.relieved_at_s + settings.settle_s)
-    return min(instants, default=float("inf"))
+    instants += [asked_at_s + settings.ask_s for asked_at_s in state.asked.values()]
+    instants.append(state.relieved_at_s + settings.settle_s)
+    return min((at_s for at_s in instants if at_s > stepped_at_s), default=float("inf"))

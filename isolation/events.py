@@ -61,6 +61,8 @@ class Used:
 
     calls: Mapping[str, int]
     agents: Mapping[str, int]
+    complete: bool = True
+    """Whether every call was read."""
 
 
 Event = SandboxStarted | SandboxEnded | Asked | Withdrawn | ReachedLease | FeedsRunner | Ended | Used

@@ -19,6 +19,8 @@ class Settings:
     """Smallest growth of a lease: each costs a wake-up and a write, 1 ms."""
     lease_slack_bytes: int = 8 * MIB
     """Left above the use of a call whose lease is shrunk; below it the kernel's brake would catch it at once."""
+    fresh_s: float = 0.02
+    """Age up to which readings are used to take memory away: a lease below what is used would free nothing."""
     agent_slack_bytes: int = 16 * MIB
     """Reserved above the use of an agent's own processes, which grow slowly and must not be braked."""
     learned_fraction: float = 0.95

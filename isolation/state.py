@@ -63,6 +63,8 @@ class State:
     asked: Mapping[str, float] = field(default_factory=dict)
     """Sandbox → when its agent was asked to shrink."""
     dying_agents: frozenset[str] = frozenset()
+    read_at_s: float = float("-inf")
+    """When the use of all calls was last read."""
     relieved_at_s: float = float("-inf")
     """When the ladder took its last step."""
     learned: Learned = field(default_factory=Learned)

@@ -18,8 +18,10 @@ from isolation.wants import AgentWant, GrowthWant, Want
 Step = tuple[State, tuple[Action, ...]]
 
 
-def shrink_leases(state: State, want: Want, settings: Settings) -> Step:
+def shrink_leases(state: State, want: Want, now_s: float, settings: Settings) -> Step:
     """Leases lowered to what is used plus a slack, until the want can be granted or nothing is left to shrink."""
+    if now_s > state.read_at_s + settings.fresh_s:
+        return state, ()
     own = want.call.name if isinstance(want, GrowthWant) else None
     actions: list[Action] = []
     for call in sorted(state.calls.values(), key=lambda call: (call.priority, -call.started_at_s)):
@@ -61,16 +63,12 @@ def _slow_down(state: State, victims: list[RunningCall], _: Reason, __: float, s
 
 
 def _freeze(state: State, victims: list[RunningCall], reason: Reason, now_s: float, _: Settings) -> Step | None:
-    """Freezes the first victim and gives back what its lease holds beyond its use."""
+    """Freezes the first victim; what its lease holds beyond its use goes with the next readings."""
     if not victims or victims[0].frozen is not None or victims[0].feeds_runner:
         return None
     call = victims[0]
-    lease = state.ledger.reservations[call.name].lease_bytes
-    kept = min(lease, call.used_bytes)
-    after = replace(state, ledger=state.ledger.with_lease(call.name, kept))
-    after = after.with_call(replace(call, frozen=reason, frozen_since_s=now_s))
-    lowered = (SetLease(call.name, kept, "LEASE_SHRUNK"),) if kept < lease else ()
-    return after, (Freeze(call.name, reason), *lowered)
+    frozen = state.with_call(replace(call, frozen=reason, frozen_since_s=now_s))
+    return frozen, (Freeze(call.name, reason),)
 
 
 def _reclaim(state: State, victims: list[RunningCall], reason: Reason, _: float, settings: Settings) -> Step | None:

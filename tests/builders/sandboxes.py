@@ -66,6 +66,7 @@ class PretendNode:
     frozen: set[str] = field(default_factory=set)
     outcome: dict[str, str] = field(default_factory=dict)
     ended_at_s: dict[str, float] = field(default_factory=dict)
+    admitted_claims: dict[str, int] = field(default_factory=dict)
     dead_agents: set[str] = field(default_factory=set)
     log: list[tuple[float, Action]] = field(default_factory=list)
     _events: list[Event] = field(default_factory=list)
@@ -134,6 +135,7 @@ class PretendNode:
         match action:
             case Admit(call, _, lease_bytes):
                 self.done_s[call], self.used[call], self.lease[call] = 0.0, 0, lease_bytes
+                self.admitted_claims[call] = self.state.ledger.reservations[call].claim_bytes
             case Refuse(call):
                 self.outcome[call] = "refused"
                 self.ended_at_s[call] = self.now_s

@@ -55,7 +55,10 @@ def test_calls_that_keep_their_claims_never_dead_lock_and_none_is_killed(node: P
     node.run(until_s=60.0)
 
     assert set(node.outcome) == set(node.works)
-    assert not node.actions(Kill)
+    # Only a claim beyond what the node can ever give is cut, and then it may be too small.
+    for action in node.actions(Kill):
+        assert isinstance(action, Kill)
+        assert node.works[action.call].peak_mib * MIB > node.admitted_claims[action.call]
 
 
 @settings(max_examples=100)

@@ -1,0 +1,66 @@
+"""The enforcer on a real kernel: agents survive where memory is short, and only tool calls go."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from simulator.kernel.guest import Guest
+from simulator.sandboxes import replay
+from simulator.sandboxes.replay import Run
+from simulator.sandboxes.traces import AgentTrace, CallTrace, Phase
+
+
+def agent(name: str, *peaks_mib: float, base_mib: float = 40.0) -> AgentTrace:
+    """Agent whose calls rise to a peak within a second and hold it for three."""
+    calls = [CallTrace("test", ((0.0, 1.0), (1.0, peak), (4.0, peak))) for peak in peaks_mib]
+    return AgentTrace(name, (*(Phase(1.0, base_mib, call) for call in calls), Phase(0.5, base_mib, None)))
+
+
+def run_of(policy: replay.Policy, *agents: AgentTrace, budget_mib: float, hint: float = 1.0) -> Run:
+    """The first agent is of high priority; memory as it is, time ten times faster."""
+    return Run(
+        policy,
+        agents,
+        tuple(int(index == 0) for index in range(len(agents))),
+        tuple(0.0 for _ in agents),
+        budget_mib,
+        tuple(tuple(hint for _ in one.phases) for one in agents),
+        1.0,
+        0.1,
+    )
+
+
+def replayed(guest: Guest, run: Run) -> dict[str, Any]:
+    result: dict[str, Any] = guest.call("simulator.sandboxes.replay:run_in_guest", replay.as_json(run))
+    return result
+
+
+TIGHT = (agent("high", 120.0), agent("low-1", 120.0), agent("low-2", 120.0))
+
+
+def test_without_isolation_an_agent_dies(guest: Guest) -> None:
+    result = replayed(guest, run_of("none", *TIGHT, budget_mib=400))
+
+    assert result["kernel_kills"] > 0
+    assert not all(agent["survived"] for agent in result["agents"])
+
+
+@pytest.mark.parametrize("policy", ["tonnage", "whole-claims"])
+def test_all_agents_survive_where_their_peaks_do_not_fit_at_once(guest: Guest, policy: replay.Policy) -> None:
+    result = replayed(guest, run_of(policy, *TIGHT, budget_mib=400))
+
+    assert [agent["survived"] for agent in result["agents"]] == [True] * 3
+    assert result["kernel_kills"] == 0
+    assert sum(agent["killed_calls"] for agent in result["agents"]) == 0
+
+
+def test_where_nothing_fits_only_tool_calls_go(guest: Guest) -> None:
+    # Bases take 120 of 180 MiB, and every call needs 150.
+    hopeless = tuple(replace(one, phases=agent(one.name, 150.0).phases) for one in TIGHT)
+
+    result = replayed(guest, run_of("tonnage", *hopeless, budget_mib=180, hint=0.5))
+
+    assert [agent["survived"] for agent in result["agents"]] == [True] * 3
+    assert result["kernel_kills"] == 0
+    assert sum(agent["killed_calls"] + agent["refused_calls"] for agent in result["agents"]) > 0
