@@ -11,7 +11,7 @@ import pytest
 
 from autoscaler.demand.lengths import demand_from, lengths_from, shares_of
 from autoscaler.demand.loads import Load, load_from, quantities
-from autoscaler.demand.presets import VLLM
+from autoscaler.demand.presets import PRESETS, VLLM, Preset
 from autoscaler.demand.promql import QUANTITY, Windows, combined, lengths_query, service_of
 from cluster.demand import LengthGrid
 from cluster.errors import BuildError
@@ -19,7 +19,7 @@ from controller.api.scaling_policy import ScalingPolicy
 from controller.autoscaler.measured import Measured, Sample
 from controller.autoscaler.sources.collector import Collector, Pace
 from controller.autoscaler.sources.prometheus import PrometheusAccess, PrometheusClient
-from controller.autoscaler.sources.prometheus_answer import SourceError
+from controller.autoscaler.sources.prometheus_answer import Series, SourceError
 from controller.autoscaler.sources.readings import Allowed, CustomReading
 from simulator.controlplane.binaries.prometheus import prometheus_program
 from tests.builders.fake_vllm import MODEL, FakeVllm, MetricsServer
@@ -70,6 +70,15 @@ def program() -> Path:
         return prometheus_program()
     except BuildError as error:
         pytest.skip(f"no Prometheus: {error}")
+
+
+@pytest.fixture(scope="module")
+def prometheus(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePrometheus]:
+    """A server that scrapes nothing."""
+    server = LivePrometheus(program, tmp_path_factory.mktemp("prometheus"), [])
+    server.start()
+    yield server
+    server.kill()
 
 
 @pytest.fixture
@@ -139,6 +148,23 @@ def test_histograms_become_a_demand_on_the_grid_of_a_profile(stage: Stage) -> No
     assert demand.share[:, 0] == pytest.approx([0.75, 0.25, 0.0], abs=0.02)
     assert demand.share[:, 1] == pytest.approx([0.0, 0.0, 0.0])
     assert demand.share.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("preset", PRESETS.values(), ids=lambda preset: preset.name)
+def test_prometheus_understands_every_preset(prometheus: LivePrometheus, preset: Preset) -> None:
+    service = service_of(preset, "team-a", dict.fromkeys(preset.required, "chat"))
+    queries = [combined(preset, service, preset.expressions, WINDOWS)]
+    queries += [lengths_query(preset, service, which, WINDOWS) for which in preset.lengths]
+
+    async def answers() -> list[tuple[Series, ...]]:
+        client = PrometheusClient(PrometheusAccess(prometheus.url), time.monotonic)
+        try:
+            return [await client.now(query, "team-a", time.time(), MAX_AGE_S) for query in queries]
+        finally:
+            await client.close()
+
+    # There are no such servers, so each is understood and answered with nothing: what is optional is no zero.
+    assert asyncio.run(answers()) == [()] * len(queries)
 
 
 def test_metrics_that_stop_are_missing_and_not_zero(stage: Stage) -> None:
