@@ -132,10 +132,13 @@ class Forecasts:
         with self._lock:
             came, self._came = self._came, {}
         at_s = self._clock()
-        offered = {each.scaler for each in self.offered}
+        offered = {each.scaler: len(each.values) for each in self.offered}
         for name, made in came.items():
             if name in offered and name in self._kept:
+                grew = self._kept[name].forecaster.history.newest_slot + 1 > 2 * offered[name]
                 self._adopt(name, made, at_s)
+                if grew:  # what was fitted, or found too short, was only a part of what is known now
+                    self._kept[name].fit_due_at_s = 0.0
         answered = {slot for slot in self._offers if self._is_answered(slot, came)}
         unheard = [slot for slot, each in self._offers.items() if slot not in answered and at_s > each.at_s + OFFER_S]
         if not self._slots or unheard:
@@ -203,6 +206,8 @@ def _restore(kept: _Kept, samples: list[Sample], capacity: int) -> None:
     for each in samples:
         buffer.add(each.at_s, each.value, is_censored=each.is_censored)
     kept.forecaster = OnlineForecaster.of(buffer.whole(), None, capacity)
+    # The last fit, if any, knew less: a turn before the history came may have found it too short.
+    kept.fit_due_at_s = 0.0
 
 
 def skill_of(scored: Scored) -> ForecastSkill:

@@ -18,12 +18,16 @@ class Bench:
 
     names = ("d/a", "d/b")
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, minutes: int = 2880) -> None:
         self.clock = HandClock(2 * DAY_S)
         self.measured = Measured()
         self.forecasts = Forecasts(self.measured, self.clock, slots)
+        self.add(minutes)
+
+    def add(self, minutes: int) -> None:
+        """Takes this many minutes of history."""
         for name in self.names:
-            for minute in range(2880):
+            for minute in range(minutes):
                 load = 50 + 20 * np.sin(minute / 240) + minute % 7
                 self.measured.put_sample(name, "load", minute * MINUTE_S, float(load))
         self.turn()
@@ -72,6 +76,14 @@ def test_an_offer_stays_the_same_until_it_is_answered() -> None:
     before = bench.forecasts.offered
     bench.turn(after_s=MINUTE_S)
     assert bench.forecasts.offered == before
+
+
+def test_a_history_that_comes_while_its_beginning_is_fitted_is_offered_next() -> None:
+    bench = Bench(slots=1, minutes=2)
+    bench.add(2880)
+    bench.forecasts.put_fits(bench.answer())
+    bench.turn()
+    assert [len(each.values) for each in bench.forecasts.offered] == [2880, 2880]
 
 
 def test_each_slot_is_offered_its_own_histories() -> None:
