@@ -161,13 +161,14 @@ def _with_scale(
     fit: LinearFit, centre: FloatArray, roots: FloatArray, ahead: FloatArray, usable: BoolArray
 ) -> LinearFit:
     errors = smoothed_errors(roots, centre, fit.leads)
-    size = np.where(usable[:, None], np.abs(ahead - centre), np.nan)
-    floor = np.maximum(_FLOOR_FRACTION * np.nan_to_num(np.nanmean(size, 0), nan=1.0), 1e-6)
-    cap = np.maximum(np.nan_to_num(np.nanmax(size, 0), nan=1.0), 2 * floor)
-    columns = scale_design(centre, errors, floor)
-    target = np.log(np.maximum(size, floor))
-    weights = np.stack([_ridge(columns[:, n], target[:, n], usable) for n in range(len(fit.leads))])
     error = np.where(usable[:, None], ahead - centre, np.nan)
+    size, is_known = np.nan_to_num(np.abs(error)), ~np.isnan(error)
+    mean = size.sum(0) / np.maximum(is_known.sum(0), 1)  # a lead that the samples never show has none
+    floor = np.maximum(_FLOOR_FRACTION * mean, 1e-6)
+    cap = np.maximum(size.max(0), 2 * floor)
+    columns = scale_design(centre, errors, floor)
+    target = np.where(is_known, np.log(np.maximum(size, floor)), np.nan)
+    weights = np.stack([_ridge(columns[:, n], target[:, n], usable) for n in range(len(fit.leads))])
     for n in range(len(fit.leads)):
         weights[n] = _damped(weights[n], columns[:, n], error[:, n])
     return LinearFit(fit.root, fit.season, fit.leads, fit.weights, weights, floor, cap)

@@ -193,3 +193,23 @@ def test_other_steps_than_a_minute_are_forecast_too(step_s: float) -> None:
     assert forecast.leads_s[0] == step_s
     assert forecast.leads_s[-1] >= 1800.0
     assert (np.diff(forecast.quantiles, axis=1) >= 0).all()
+
+
+def test_a_series_that_is_measured_at_every_other_step_is_forecast_at_the_leads_that_it_shows() -> None:
+    values = np.array(history(3))
+    values[1::2] = np.nan
+    series = regular(0.0, MINUTE_S, values)
+    forecast = OnlineForecaster.of(series, fit(series, boosted=False)).forecast()
+    assert forecast is not None
+    assert forecast.leads_s.tolist() == [120.0, 600.0, 1800.0]
+
+
+def test_a_burst_of_samples_after_a_long_gap_is_no_fault() -> None:
+    values = history(2)
+    forecaster = after(values, with_fit=True)
+    later_s = (len(values) + 50_000) * MINUTE_S
+    for n in range(70):
+        forecaster.observe(later_s + n * MINUTE_S, values[n])
+    forecast = forecaster.forecast()
+    assert forecast is not None
+    assert np.isfinite(forecast.quantiles).all()
