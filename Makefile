@@ -197,6 +197,7 @@ bench-sandboxes: $(READY) ## Agents' sandboxes in a real guest kernel: survival 
 	$(BIN)/python -m benchmarks.sandboxes --case trio --seeds 1-20
 	$(BIN)/python -m benchmarks.sandboxes --case infeasible --seeds 1-100 --policies unlimited,whole-claims,tonnage
 	$(BIN)/python -m benchmarks.sandboxes --case mixed --seeds 1-20 --memory-scale 0.125
+	$(BIN)/python -m benchmarks.sandbox_costs
 
 .PHONY: clean
 clean: ## Remove what these targets made
