@@ -29,6 +29,10 @@ RETRY_S = 900.0
 FITS_PER_TURN = 2
 """Fits in one turn of this process, of two weeks 0.2 s each, and 1 s with trees: the loop shares its process with them.
 """
+LONG = 1000
+"""Samples from which a policy's new ones are a history, not news."""
+HISTORIES_PER_TURN = 50
+"""Histories taken in one turn, of two weeks 0.1 s each; those of other policies wait, so that no turn takes minutes."""
 OFFER_S = 180.0
 """Seconds after which histories that were offered to a slot, without an answer, are fitted here and offered again: the
 brain is away. Chosen: three times as long as a slot may take."""
@@ -83,6 +87,11 @@ class Forecasts:
         """Whether fits have come that were not taken yet."""
         return bool(self._came)
 
+    @property
+    def waiting(self) -> int:
+        """Number of policies whose forecast should be fitted now."""
+        return len(self._due(self._clock()))
+
     def put_fits(self, fits: Mapping[str, Fit | None]) -> None:
         """Receives fits that the brain made, to be taken by `take_fits`; None: the history was too short."""
         with self._lock:
@@ -91,8 +100,11 @@ class Forecasts:
     def turn(self, wanted: Mapping[str, LoadSeries]) -> None:
         """Takes the new samples of these policies, and puts their forecasts."""
         self._kept = {name: kept for name, kept in self._kept.items() if name in wanted}
+        histories = [name for name, series in wanted.items() if self._measured.waiting(name, series.role) > LONG]
+        later = set(histories[HISTORIES_PER_TURN:])
         for name, series in wanted.items():
-            self._guarded(name, partial(self._learn, name, series))
+            if name not in later:
+                self._guarded(name, partial(self._learn, name, series))
         self.take_fits()
         at_s = self._clock()
         for name in tuple(self._kept):

@@ -137,6 +137,11 @@ class Measured:
         with self._lock:
             return self._of.get(policy, _NOTHING)
 
+    def waiting(self, policy: str, role: Role) -> int:
+        """Number of samples of a role since the last `take_samples`."""
+        with self._lock:
+            return len(self._waiting.get((policy, role), ()))
+
     def take_samples(self, policy: str, role: Role) -> list[Sample]:
         """Samples of a role since the last call, in the order in which they were put."""
         with self._lock:

@@ -23,6 +23,8 @@ HEALTH = "health"
 SLOT_CPUS = 0.05
 """Processors booked for a slot's actor, as a fraction of one: it runs when planners rest. More than zero, so that a
 head that offers no processor gets none."""
+YIELDS = 10
+"""Niceness of a slot's process: where processors are short, plans come first."""
 
 
 class PlannerActor:
@@ -50,6 +52,7 @@ class SlotActor:
 
     def __init__(self, proposer: Proposer) -> None:
         self._proposer = proposer
+        os.nice(YIELDS)
 
     def propose(self, frame: Any, memory: bytes, deadline_s: float) -> bytes:
         """The result's frame. frame: a snapshot's, as bytes in an array."""

@@ -4,8 +4,8 @@ from dataclasses import replace
 import numpy as np
 
 from autoscaler.forecast.fits import Fit
-from controller.autoscaler.forecasting import OFFER_S, REFIT_S, Forecasts, LoadSeries
-from controller.autoscaler.measured import Measured
+from controller.autoscaler.forecasting import HISTORIES_PER_TURN, LONG, OFFER_S, REFIT_S, Forecasts, LoadSeries
+from controller.autoscaler.measured import Measured, Sample
 from controller.deciders.load_fits import fitted, slot_of
 from tests.clock import HandClock
 
@@ -117,3 +117,16 @@ def test_a_fit_that_does_not_suit_its_series_costs_the_fit_and_not_the_forecast(
     assert bench.models() == {"naive", "ewma"}
     assert bench.model("d/a") in ("naive", "ewma")
     assert bench.forecasts.offered == ()
+
+
+def test_a_turn_takes_a_bounded_number_of_histories_and_the_others_wait() -> None:
+    clock, measured = HandClock(2 * DAY_S), Measured()
+    forecasts, wanted = Forecasts(measured, clock, slots=1), {f"d/s{n}": CORE for n in range(HISTORIES_PER_TURN + 1)}
+    samples = [Sample(minute * MINUTE_S, 5.0) for minute in range(LONG + 1)]
+    for name in wanted:
+        measured.put_history(name, "load", samples)
+    left = []
+    for _ in range(2):
+        forecasts.turn(wanted)
+        left.append(sum(measured.waiting(name, "load") > 0 for name in wanted))
+    assert left == [1, 0]
