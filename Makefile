@@ -171,6 +171,10 @@ bench-power: $(READY) ## Power (simulated): POLCA, no cap and Tonnage on one row
 	$(BIN)/python -m benchmarks.power --rate $(DATA)/power/servegen_rate_language_m-large.csv.gz \
 	  --extra 0.3 --burstiness 0.2 --policy no-cap,polca --seeds 1-2 --jobs $(JOBS) --json
 
+.PHONY: bench-load-fits
+bench-load-fits: $(READY) ## Forecasts of 2,000 services fitted on the brain, and plans meanwhile (a quiet machine, 15 minutes)
+	$(BIN)/python -m benchmarks.load_fits
+
 .PHONY: bench-forecast
 bench-forecast: $(READY) ## Forecast: CRPS, pinball loss and coverage beside naive and EWMA, seven days ahead; HARMONY's split
 	$(BIN)/python -m benchmarks.forecast $(foreach name,nasa_http_1995_july_60s servegen_m-large_60s_resampled \
