@@ -25,14 +25,16 @@ COLUMNS = len(WEIGHTS) + len(ERROR_WEIGHTS) + 3
 _TREES = 80
 _NARROWEST = 0.1
 """Smallest scale, in units of the linear forecast's."""
-_EVERY = 3
-"""Points of which one is a row: neighbouring ones say nearly the same."""
+_APART_S = 180.0
+"""Seconds between the points that are rows: closer ones say nearly the same."""
 _SETTLING = 360
 _BLOCK_S, _BLOCKS = 7200.0, 10
 _MOST_ROWS = 300_000
 """Rows of a fit, so that a shard of 50 series takes 10 s for its trees. On the public traces 26,000 rows a trace do as
 well as 77,000."""
-_FEWEST_ROWS = 200
+_FEWEST_ROWS = 5_000
+"""Rows below which trees learn noise: a week at ten minutes, 3,000, makes them worse than the core. In a shard such
+series have trees all the same."""
 _TINY = 1e-6
 _PARAMETERS: dict[str, Any] = {
     "objective": "quantile",
@@ -98,8 +100,7 @@ def fit_boosted(members: Sequence[tuple[Series, LinearFit]]) -> BoostedFit | Non
         import lightgbm
     except ImportError:
         return None
-    every = max(_EVERY, -(-sum(len(series.values) * len(fit.leads) for series, fit in members) // _MOST_ROWS))
-    parts = [_rows(series, fit, every) for series, fit in members]
+    parts = [_rows(series, fit, len(members)) for series, fit in members]
     rows, target = np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
     if len(rows) < _FEWEST_ROWS:
         return None
@@ -109,9 +110,10 @@ def fit_boosted(members: Sequence[tuple[Series, LinearFit]]) -> BoostedFit | Non
     return BoostedFit(trees_from([[tree["tree_structure"] for tree in dump["tree_info"]] for dump in dumps]))
 
 
-def _rows(series: Series, fit: LinearFit, every: int) -> tuple[NDArray[np.float32], FloatArray]:
-    """Columns and targets of one series."""
+def _rows(series: Series, fit: LinearFit, members: int) -> tuple[NDArray[np.float32], FloatArray]:
+    """Columns and targets of one of the members of a shard."""
     past = course(fit, series)
+    every = max(round(_APART_S / series.step_s), -(-len(series.values) * len(fit.leads) * members // _MOST_ROWS), 1)
     target = _standardised_errors(past, fit.leads)
     chosen = ~np.isnan(past.roots) & ~is_held_out(len(past.roots), series.step_s)
     chosen[: settling(len(chosen))] = False

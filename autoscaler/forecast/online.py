@@ -3,7 +3,6 @@
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from autoscaler.forecast.calibration import CENTRE, WINDOW, Calibration, spread, standardised
 from autoscaler.forecast.fits import Fit
@@ -180,7 +179,7 @@ class OnlineForecaster:
         errors[series.is_censored[:, None, None] & (errors < 0)] = np.nan
         errors = standardised(errors, stated)[known]
         if fit is not None:
-            errors = _with_trial(errors, fit.trial.errors, int((series.at_s[known] <= fit.fitted_at_s).sum()))
+            errors = _with_trial(errors, fit.trial, int((series.at_s[known] <= fit.fitted_at_s).sum()))
         self._calibration.restore(errors)
         self._restore_scores(roots[known], stated[known], None if fit is None else fit.trial, trusted)
         self._stated.restore(statements, self.history.newest_slot)
@@ -211,13 +210,15 @@ class OnlineForecaster:
         self._scores.restore(losses, len(roots[recent]), trusted)
 
 
-def _with_trial(errors: FloatArray, tried: NDArray[np.float16], fitted: int) -> FloatArray:
+def _with_trial(errors: FloatArray, trial: Trial, fitted: int) -> FloatArray:
     """Errors of a history, shape (samples, leads, models), with those of the trial in place of what the fit has seen.
 
-    tried: of the last models, shape (points, leads, fitted models). fitted: number of samples that the fit has seen.
+    fitted: number of samples that the fit has seen.
     """
-    found, models = errors.copy(), tried.shape[-1]
-    found[:fitted, :, -models:] = np.nan
-    count = min(fitted, len(tried))
-    found[fitted - count : fitted, :, -models:] = tried[len(tried) - count :]
+    found = errors.copy()
+    tried = [trial.core] if trial.boosted is None else [trial.core, trial.boosted]
+    for model, own in enumerate(tried, start=errors.shape[-1] - len(tried)):
+        count = min(fitted, len(own))
+        found[:fitted, :, model] = np.nan
+        found[fitted - count : fitted, :, model] = own[len(own) - count :]
     return found

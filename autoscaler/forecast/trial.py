@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from autoscaler.forecast.boosted import BoostedFit, columns, is_held_out, settling
 from autoscaler.forecast.calibration import CENTRE, conformal_quantiles, spread, standardised
-from autoscaler.forecast.linear import LinearFit, course
+from autoscaler.forecast.linear import Course, LinearFit, course
 from autoscaler.forecast.skill import SCORED, mean_losses
 from autoscaler.series.regular import Series
 from cluster.arrays import FloatArray, IntArray
@@ -18,38 +18,46 @@ KEPT = 720
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trial:
-    """Errors of one series' fitted models, and the loss of the last one."""
+    """Errors of one series' fitted models, and the loss of the trees."""
 
-    errors: NDArray[np.float16]
-    """Standardised errors, shape (points, leads, models): core, and trees if there are any. NaN where the value that
-    was forecast is not known."""
+    core: NDArray[np.float16]
+    """Standardised errors of the core, shape (points, leads); NaN where the value that was forecast is not known."""
+    boosted: NDArray[np.float16] | None
+    """Likewise of the trees."""
     relative_loss: FloatArray | None
     """Mean pinball losses of the trees over those of the core, shape (leads, scored levels)."""
 
 
 def trial_of(series: Series, fit: LinearFit, boosted: BoostedFit | None) -> Trial:
-    """Trial on the last points that can be used: with trees, those that are held out of their fit.
+    """Trial on the last points that can be used: for trees, those that are held out of their fit.
 
     The core is tried with the season of the other days: its own day makes a season look better than it is.
     """
     past = course(fit, series, of_other_days=True)
-    tried = ~np.isnan(past.roots)
-    if boosted is not None:
-        tried &= is_held_out(len(past.roots), series.step_s)
-    tried[: settling(len(tried))] = False
-    rows = np.flatnonzero(tried)[-KEPT:]
-    core = np.stack([past.centre[rows], past.scale[rows], past.scale[rows]], -1)
-    came = _came(past.roots, rows, fit.leads)
+    usable = ~np.isnan(past.roots)
+    usable[: settling(len(usable))] = False
+    rows = np.flatnonzero(usable)[-KEPT:]
+    core = _errors(_came(past.roots, rows, fit.leads), _core(past, rows)[:, :, None])[..., 0].astype(np.float16)
     if boosted is None:
-        return Trial(_errors(came, core[:, :, None]).astype(np.float16), None)
+        return Trial(core, None, None)
+    rows = np.flatnonzero(usable & is_held_out(len(usable), series.step_s))[-KEPT:]
+    came = _came(past.roots, rows, fit.leads)
+    stated = np.stack([_core(past, rows), _trees(past, rows, series, fit, boosted)], axis=2)
+    errors = _errors(came, stated)
+    return Trial(core, errors[..., 1].astype(np.float16), _relative_loss(came, stated, errors))
+
+
+def _core(past: Course, rows: IntArray) -> FloatArray:
+    return np.stack([past.centre[rows], past.scale[rows], past.scale[rows]], -1)
+
+
+def _trees(past: Course, rows: IntArray, series: Series, fit: LinearFit, boosted: BoostedFit) -> FloatArray:
     leads_s = fit.leads.astype(np.float64) * series.step_s
     inputs = columns(
         past.levels[rows], past.centre[rows], past.scale[rows], past.errors[rows], series.at_s[rows], leads_s
     )
-    trees = boosted.statement(inputs.reshape(-1, inputs.shape[-1]), core[..., :2].reshape(-1, 2)).reshape(core.shape)
-    stated = np.stack([core, trees], axis=2)
-    errors = _errors(came, stated)
-    return Trial(errors.astype(np.float16), _relative_loss(came, stated, errors))
+    linear = np.stack([past.centre[rows], past.scale[rows]], -1).reshape(-1, 2)
+    return boosted.statement(inputs.reshape(len(linear), -1), linear).reshape(len(rows), len(leads_s), 3)
 
 
 def _errors(came: FloatArray, stated: FloatArray) -> FloatArray:
