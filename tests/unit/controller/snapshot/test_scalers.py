@@ -8,6 +8,8 @@ import pytest
 
 from cluster.autoscaling import Scaler
 from controller.api.scaling_policy import ScalingPolicy
+from controller.objects.manifests import read_manifests
+from controller.snapshot.from_manifests import snapshot_from
 from controller.snapshot.scalers import PolicyState, recommended_in, scaler_of
 from controller.snapshot.schedules import bounds_at
 from tests.builders.crd_cases import OTHERS, Object
@@ -35,6 +37,7 @@ def policy(target: Object | None = None, status: Object | None = None, **spec: A
     }
 
 
+EXAMPLES = Path(__file__).parents[4] / "examples"
 OF_SERVICE = {"apiVersion": OURS, "kind": "ModelService", "name": "chat"}
 
 
@@ -199,3 +202,11 @@ def test_a_fixed_lead_time_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize("obj", OTHERS["ScalingPolicy"], ids=range(len(OTHERS["ScalingPolicy"])))
 def test_every_form_of_a_policy_makes_a_scaler(tmp_path: Path, obj: Object) -> None:
     assert scaler_in(tmp_path, obj).max_replicas == 100_000
+
+
+def test_the_example_is_a_recommendation_for_a_service_of_the_examples() -> None:
+    files = [str(EXAMPLES)]
+
+    (scaler,) = snapshot_from(read_manifests(files)).snapshot.scalers
+
+    assert (str(scaler.target), scaler.mode, scaler.problem) == ("ModelService/default/chat", "Recommend", "")
