@@ -193,8 +193,8 @@ bench-health: $(READY) ## Health: verdicts on generated faults and look-alikes, 
 
 .PHONY: bench-concurrency
 bench-concurrency: $(READY) ## Concurrency (simulated): safe bandit, simple rules, Q-learning and static limits on unseen workloads
-	$(BIN)/python -m benchmarks.concurrency --seeds 101-120
-	$(BIN)/python -m benchmarks.concurrency --seeds 101-120 --start 64 --policies safe-bandit,hill-climb
+	$(BIN)/python -m benchmarks.concurrency --seeds 201-220
+	$(BIN)/python -m benchmarks.concurrency --seeds 201-220 --start 64 --policies safe-bandit,hill-climb
 
 .PHONY: bench-sandboxes
 bench-sandboxes: $(READY) ## Agents' sandboxes in a real guest kernel: survival and slow-down beside rivals (an hour)

@@ -44,7 +44,7 @@ POLICIES: Mapping[str, Callable[[Rules], Tuner[Any]]] = {
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--seeds", callback=arguments.seeds, default="101-120", help="Seeds 1-10 were developed on.")
+@click.option("--seeds", callback=arguments.seeds, default="201-220", help="Developed on: 1-20, 101-120.")
 @click.option("--workloads", callback=arguments.words, default=",".join(FAMILIES))
 @click.option("--policies", callback=arguments.words, default=",".join(POLICIES))
 @click.option("--decisions", type=click.IntRange(2 * FIRST), default=240, help="Intervals of each run.")

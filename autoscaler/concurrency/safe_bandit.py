@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autoscaler.concurrency.learned import Learned, Seen, learn, noise, samples
+from autoscaler.concurrency.learned import Learned, Seen, distance, learn, noise, samples
 from autoscaler.concurrency.surrogate import Prior, predicted
 from autoscaler.concurrency.tuner import Context, Decision, Observation, Reason, Rules
-from cluster.arrays import BoolArray, FloatArray
+from cluster.arrays import BoolArray
 
 STEP = 1.25
 """Largest ratio of a raised limit to the present one (or one request more, where that is less)."""
@@ -126,7 +126,7 @@ class SafeBandit:
         safe = self._is_safe(known, seen, candidates)
         if not safe.any():
             return replace(known, limit=candidates[0]), "Unsafe"
-        throughput, _ = predicted(_THROUGHPUT, samples(known, now, seen.requests)[0], _distance(candidates, now))
+        throughput, _ = predicted(_THROUGHPUT, samples(known, now, seen.requests)[0], distance(candidates, now))
         worth = throughput + _WORTH * (np.array(candidates) == now)
         limit = candidates[int(np.argmax(np.where(safe, worth, -np.inf)))]
         reason: Reason = "Raised" if limit > now else "Lowered" if limit < now else "Settled"
@@ -145,7 +145,7 @@ class SafeBandit:
     def _is_safe(self, known: Learned, seen: Seen, candidates: Sequence[int]) -> BoolArray:
         """Whether p95 of one interval under each limit will keep the guard; shape (candidates,)."""
         p95, variance = predicted(
-            _LATENCY, samples(known, seen.limit, seen.requests)[1], _distance(candidates, seen.limit)
+            _LATENCY, samples(known, seen.limit, seen.requests)[1], distance(candidates, seen.limit)
         )
         spread = np.sqrt(variance + noise(known, seen.requests)[1])
         safe: BoolArray = p95 + _MARGIN * spread <= math.log(self.rules.guard_s)
@@ -160,10 +160,6 @@ def raised(limit: int) -> int:
 def _near(limit: int) -> tuple[int, ...]:
     """Limits within a step, the present one among them."""
     return math.ceil(limit / STEP), limit - 1, limit, limit + 1, *(int(limit * ratio) for ratio in _HIGHER)
-
-
-def _distance(candidates: Sequence[int], limit: int) -> FloatArray:
-    return np.log(np.array(candidates) / limit)
 
 
 def _seats(seen: Observation) -> float:

@@ -123,7 +123,7 @@ def test_a_run_that_never_comes_near_says_so() -> None:
 
 @pytest.mark.parametrize("family", ["saturating", "peaked", "kv-cache", "noisy"])
 def test_the_safe_bandit_comes_near_the_best_static_limit(family: str) -> None:
-    # Seed 31 is of neither the seeds that it was developed on (1-10) nor those that are reported (101-120).
+    # Seed 31 is neither one of those that it was developed on (1-20, 101-120) nor one that is reported (201-220).
     drawn = workload(family, 31, 180)
 
     scored = score(course(SafeBandit(Rules(drawn.guard_s)), drawn, 8), best_static(drawn), 60)
