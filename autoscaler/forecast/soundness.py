@@ -22,12 +22,11 @@ def is_sound(fit: Fit, step_s: float) -> bool:
     Whether it is any good is another question: a poor one loses trust by its errors (`Skill`).
     """
     leads = len(lead_steps(step_s))
-    models = 1 if fit.boosted is None else 2
     return (
         bool(np.isfinite(fit.fitted_at_s))
         and np.array_equal(fit.linear.leads, lead_steps(step_s))
         and _is_sound_linear(fit.linear, leads)
-        and _is_sound_trial(fit.trial, leads, models)
+        and _is_sound_trial(fit.trial, leads, boosted=fit.boosted is not None)
         and (fit.boosted is None or _is_sound_forest(fit.boosted.trees))
     )
 
@@ -47,16 +46,18 @@ def _is_sound_linear(fit: LinearFit, leads: int) -> bool:
     )
 
 
-def _is_sound_trial(trial: Trial, leads: int, models: int) -> bool:
-    errors, losses = trial.errors, trial.relative_loss
+def _is_sound_trial(trial: Trial, leads: int, *, boosted: bool) -> bool:
+    losses = trial.relative_loss
     return (
-        errors.dtype == np.float16
-        and errors.ndim == 3
-        and errors.shape[0] <= KEPT
-        and errors.shape[1:] == (leads, models)
-        and (losses is not None) == (models == 2)
+        _are_errors(trial.core, leads)
+        and (trial.boosted is not None) == (losses is not None) == boosted
+        and (trial.boosted is None or _are_errors(trial.boosted, leads))
         and (losses is None or (_holds_numbers(losses, (leads, len(SCORED))) and bool((losses >= 0).all())))
     )
+
+
+def _are_errors(errors: Array, leads: int) -> bool:
+    return errors.dtype == np.float16 and errors.ndim == 2 and len(errors) <= KEPT and errors.shape[1] == leads
 
 
 def _is_sound_forest(trees: Trees) -> bool:

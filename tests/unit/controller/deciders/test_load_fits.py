@@ -25,7 +25,8 @@ from tests.builders.fleet import world
 
 
 def history(name: str, days: int = 2, *, boosted: bool = False) -> LoadHistory:
-    series = regular(0.0, 600.0, generated_trace(len(name), days=days, step_s=600.0).values)
+    step_s = 60.0 if boosted else 600.0  # trees need thousands of points
+    series = regular(0.0, step_s, generated_trace(len(name), days=days, step_s=step_s).values)
     return LoadHistory(name, series.start_s, series.step_s, series.values, series.is_censored, boosted=boosted)
 
 
