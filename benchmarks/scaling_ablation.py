@@ -31,9 +31,9 @@ class Variant:
 
 VARIANTS: Mapping[str, Variant] = {
     "nothing": Variant(),
-    "switching cost": Variant(replace(WEIGHING, starts_cost=False)),
+    "switching cost": Variant(replace(WEIGHING, start_s=0.0, stop_s=0.0)),
     "reactive floor": Variant(replace(WEIGHING, floor=False)),
-    "cost of a return": Variant(replace(WEIGHING, keep_s=None)),
+    "cost of a return": Variant(replace(WEIGHING, returns=False)),
     "stabilization": Variant(settings=ReplaySettings(behavior=UNLIMITED)),
     "season": Variant(forecasts="season"),
     "conformal": Variant(forecasts="conformal"),

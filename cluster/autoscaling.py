@@ -53,7 +53,7 @@ class ScalingRules:
     """Smallest relative change that is made."""
 
 
-DOWN_STABILIZATION_S = 900.0
+DOWN_STABILIZATION_S = 600.0
 """Default stabilization of scaling down. Chosen on two public traces for as few direction changes as HPA has with its
 300 s at a coarser tolerance, and checked on others (docs/autoscaler.md)."""
 

@@ -2,15 +2,14 @@
 
 Sets         n = 0 … N replicas; leads l of equal probability (order → ready)
 Data         c replicas wanted now; p price of a replica and hour; κ miss cost; X(l) load after l, in replicas
-             θ = (mean lead + switch) / spread: a start is billed from its order, before it serves
-             δ = switch / spread (keep and spread: Weighing)
+             θ = (start + switch) / spread, δ = (stop + switch) / spread: costs of a start and a stop (Weighing)
 Objective    min over n of p × [n + κ × miss(n) + θ × (n - c)+ + δ × (c - n)+]
              miss(n) = Σ over i ≥ n of m(i), the expected load on the i-th replica while it is missing:
-             i ≥ c (not ordered yet): mean over l of E[clip(X(l) - i, 0, 1)], as an order changes nothing sooner
-             i < c (would be stopped): the same over the time until mean lead + keep, as it could not be back sooner,
-             or that after a start, if higher
+             i ≥ c (not ordered yet): a(i) = mean over l of E[clip(X(l) - i, 0, 1)]: an order changes nothing sooner
+             i < c (would be stopped): mean of the same over the time until the mean lead, as it is not back sooner;
+             at least a(i) × (1 - δ) / (1 + θ), so that nothing is stopped that would be ordered again at once
 m falls with i, so the cost is convex in n. With one lead and θ = δ = 0 it is the newsvendor: n at the quantile
-κ / (1 + κ) where the price of one more, 1, counts against κ + 1 (Arrow, Harris and Marschak 1951). The two stages, a
+κ / (1 + κ), since the last one costs 1 and saves κ × its load (Arrow, Harris and Marschak 1951). The two stages, a
 predictive distribution and then a decision on all of it, are those of HARMONY (arXiv 2408.01000).
 """
 
@@ -31,17 +30,19 @@ class Weighing:
     """Parameters of the objective that are no part of a policy; `benchmarks.scaling --ablate` measures each."""
 
     spread_s: float = 600.0
-    """Time over which the cost of a start or stop is spread: the shortest time that a new replica is expected to
-    serve. Chosen: 300 to 1200 s give the same J within 1 % (docs/autoscaler.md)."""
-    keep_s: float | None = 300.0
-    """Time after the lead until which the need for present replicas is looked at. Chosen likewise. None: it is judged
-    after the lead alone, as if a stopped replica could be back at once."""
-    starts_cost: bool = True
-    """Whether the time from order to ready is counted as the cost of a start."""
+    """Time over which the costs of starts and stops are spread: what a new replica is expected to serve at least."""
+    start_s: float = 1000.0
+    """Cost of a start beside that of the policy, in seconds of a replica's price: it is billed from its order, and what
+    started it may be over when it is ready. Chosen with `stop_s` on m-large and m-small at a lead of 5 minutes, checked
+    on other traces and leads (docs/autoscaler.md)."""
+    stop_s: float = 180.0
+    """Cost of a stop beside that of the policy: it is often followed by a start."""
+    returns: bool = True
+    """Whether a stop is judged by the time until the replica could be back; otherwise by the load after the lead."""
     lead_points: int = 8
     """Most lead times that are weighed one by one; more are grouped. Bounds the work."""
     keep_points: int = 6
-    """Leads at which the need for present replicas is looked at."""
+    """Instants until the mean lead at which the need for present replicas is looked at."""
     floor: bool = True
     """Whether the load offered now is always served."""
 
@@ -63,10 +64,8 @@ class CostCurve:
 def cost_curve(scaler: Scaler, forecast: Forecast, current: int, at_s: float, weighing: Weighing) -> CostCurve:
     """Expected cost of every number of replicas that could be the cheapest, and one beyond."""
     leads_s = _grouped(np.asarray(scaler.lead_time.points_s, dtype=np.float64), weighing.lead_points)
-    lead_s = float(leads_s.mean())
-    soon_s = leads_s
-    if weighing.keep_s is not None:
-        soon_s = np.linspace(0.0, lead_s + weighing.keep_s, weighing.keep_points + 1)[1:]
+    points = weighing.keep_points
+    soon_s = np.linspace(0.0, leads_s.mean(), points + 1)[1:] if weighing.returns else leads_s
     age_s = max(0.0, at_s - forecast.made_at_s)
     values, weights = widened_points(forecast, np.concatenate([leads_s, soon_s]) + age_s)
     values = values / scaler.replica_load
@@ -74,17 +73,19 @@ def cost_curve(scaler: Scaler, forecast: Forecast, current: int, at_s: float, we
     ready, chances = _mixed(values[: len(leads_s)], weights)
     excess = _excess(ready, chances, replicas)
     until_back = _missing(_excess(*_mixed(values[len(leads_s) :], weights), replicas))
-    missing = np.where(replicas[:-1] < current, np.maximum(until_back, _missing(excess)), _missing(excess))
+    start, stop = _switching(scaler, weighing)
+    stopped = np.maximum(until_back, _missing(excess) * max(0.0, 1 - stop) / (1 + start))
+    missing = np.where(replicas[:-1] < current, stopped, _missing(excess))
     miss = np.append(missing[::-1].cumsum()[::-1], 0.0) + excess[-1]
-    costs = replicas + scaler.objective.miss_cost * miss + _switching(scaler, replicas - current, lead_s, weighing)
+    change = replicas - current
+    costs = replicas + scaler.objective.miss_cost * miss + np.where(change > 0, start * change, -stop * change)
     return CostCurve(np.asarray(scaler.objective.price_per_hour * costs), _served(ready, chances, replicas))
 
 
-def _switching(scaler: Scaler, change: FloatArray, lead_s: float, weighing: Weighing) -> FloatArray:
-    """Cost of each change of the replicas, in replicas."""
+def _switching(scaler: Scaler, weighing: Weighing) -> tuple[float, float]:
+    """Cost of a start and of a stop, in replicas."""
     switch_s = scaler.objective.switch_s
-    start_s = switch_s + (lead_s if weighing.starts_cost else 0.0)
-    return np.asarray(np.where(change > 0, start_s * change, -switch_s * change) / weighing.spread_s)
+    return (switch_s + weighing.start_s) / weighing.spread_s, (switch_s + weighing.stop_s) / weighing.spread_s
 
 
 def _mixed(values: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -132,12 +132,18 @@ def test_nothing_is_decided_when_off_or_when_the_target_was_not_observed() -> No
     assert decide(scaler(None), NOW_S) is None
 
 
-def test_the_cost_of_a_start_is_the_time_from_order_to_ready() -> None:
-    """Five replicas; each one more costs its price and 300 s / 600 s of it: 1.5 dollars an hour, while misses are 0."""
-    cost = decided(5, load=3.0, forecast=forecast_of(3.0, STEADY)).cost
+def test_a_start_costs_its_price_and_what_it_is_billed_before_it_serves() -> None:
+    """No misses: each one more costs its price, and (1000 s + the policy's 200 s) / 600 s of it once: 1 + 2 an hour."""
+    objective = ScalingObjective(switch_s=200.0)
+    cost = decided(5, min_replicas=9, load=3.0, forecast=forecast_of(3.0, STEADY), objective=objective).cost
     assert cost is not None
-    many = decided(5, min_replicas=9, load=3.0, forecast=forecast_of(3.0, STEADY)).cost
-    assert many is not None
-    assert many.one_more - many.chosen == pytest.approx(1.5)
-    assert many.one_fewer is not None
-    assert many.chosen - many.one_fewer == pytest.approx(1.5)
+    assert cost.one_fewer is not None
+    assert cost.one_more - cost.chosen == pytest.approx(3.0)
+    assert cost.chosen - cost.one_fewer == pytest.approx(3.0)
+
+
+def test_nothing_is_stopped_that_would_be_ordered_again_at_once() -> None:
+    """Quiet for four minutes, then ten: with a lead of five minutes what runs is needed when a new one is ready."""
+    step = forecast_of(1.0, STEADY)
+    step = replace(step, quantiles=step.quantiles * (1 + 9 * (step.leads_s >= 300.0))[:, None])
+    assert decided(10, load=1.0, forecast=step, lead_time=LeadTime((300.0,))).replicas == 10
