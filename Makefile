@@ -182,6 +182,15 @@ bench-forecast: $(READY) ## Forecast: CRPS, pinball loss and coverage beside nai
 	  --trace $(DATA)/demand/$(name).csv) --json
 	$(BIN)/python -m benchmarks.forecast --fisher $(DATA)/demand/fisher_5containers_600s.csv --json
 
+SCALED = $(foreach name,nasa_http_1995_july_60s servegen_m-large_60s_resampled servegen_m-small_60s_resampled \
+  servegen_m-mid_week1_60s_resampled,--trace $(DATA)/demand/$(name).csv)
+
+.PHONY: bench-scaling
+bench-scaling: $(READY) ## Scaling: policies beside perfect foresight, tuned in hindsight too; ablations; 500 decisions (half an hour)
+	$(BIN)/python -m benchmarks.scaling $(SCALED) --tuned --json
+	$(BIN)/python -m benchmarks.scaling $(SCALED) --ablate --json
+	$(BIN)/python -m benchmarks.scaling --services 500
+
 .PHONY: bench-power-reaction
 bench-power-reaction: $(READY) ## Power: from a breach in telemetry to a lower limit; 200 nodes x 8 GPUs on loopback (4 minutes)
 	$(BIN)/python -m benchmarks.power_reaction

@@ -33,6 +33,8 @@ Day = Literal["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
 
 MOST_REPLICAS = 100_000
 """Upper bound of replicas. Source: Kubernetes supports 150,000 pods in a cluster."""
+SCALE_DOWN_WINDOW_S = 600
+"""Default stabilization of scaling down: cluster.autoscaling.DOWN_STABILIZATION_S, without importing its arrays."""
 TIME_OF_DAY = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
 TIME_ZONE = r"^[A-Za-z][A-Za-z0-9_+/-]{0,63}$"
 
@@ -201,7 +203,10 @@ class PolicyBehavior(Strict):
     """Limits on changes, with the names and the meaning of autoscaling/v2 HorizontalPodAutoscalerBehavior."""
 
     scale_up: ScalingBehavior = Field(default=ScalingBehavior(), description="Limits on scaling up.")
-    scale_down: ScalingBehavior = Field(default=ScalingBehavior(), description="Limits on scaling down.")
+    scale_down: ScalingBehavior = Field(
+        default=ScalingBehavior(stabilizationWindowSeconds=SCALE_DOWN_WINDOW_S),
+        description="Limits on scaling down; where it is given without a window, there is none.",
+    )
 
 
 class Fallback(Strict):

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from cluster.autoscaling import Scaler
-from controller.api.scaling_policy import ScalingPolicy
+from cluster.autoscaling import Behavior, Scaler
+from controller.api.scaling_policy import PolicyBehavior, ScalingPolicy
 from controller.objects.manifests import read_manifests
 from controller.snapshot.from_manifests import snapshot_from
-from controller.snapshot.scalers import PolicyState, recommended_in, scaler_of
+from controller.snapshot.scalers import PolicyState, _rules, recommended_in, scaler_of
 from controller.snapshot.schedules import bounds_at
 from tests.builders.crd_cases import OTHERS, Object
 from tests.builders.fleet import node as seen_node
@@ -68,6 +68,11 @@ def test_a_policy_is_a_scaler_by_its_spec(tmp_path: Path) -> None:
     assert (scaler.objective.price_per_hour, scaler.objective.miss_cost) == (8.0, 50.0)  # two GPUs at $4
     assert scaler.behavior.down.stabilization_s == 300.0
     assert scaler.behavior.down.steps[0].value == 50.0
+
+
+def test_a_policy_that_says_nothing_of_its_behavior_has_the_default_that_was_measured() -> None:
+    written = PolicyBehavior()
+    assert Behavior(_rules(written.scale_up), _rules(written.scale_down)) == Behavior()
 
 
 def test_before_its_target_was_read_nothing_is_known_of_it(tmp_path: Path) -> None:
