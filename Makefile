@@ -196,9 +196,12 @@ bench-power-reaction: $(READY) ## Power: from a breach in telemetry to a lower l
 	$(BIN)/python -m benchmarks.power_reaction
 
 .PHONY: bench-health
-bench-health: $(READY) ## Health: verdicts on generated faults and look-alikes, feature by feature, and on recorded jobs
-	$(BIN)/python -m benchmarks.health --seeds 1001-1240 --variants all
+bench-health: $(READY) ## Health: verdicts on generated faults and look-alikes, feature by feature; recorder, scale, clean jobs (an hour)
+	$(BIN)/python -m benchmarks.health --seeds 3001-3200 --variants all
 	$(BIN)/python -m benchmarks.health --data $(DATA)/health
+	$(BIN)/python -m benchmarks.health_recorder
+	$(BIN)/python -m benchmarks.health_scale
+	$(BIN)/python -m benchmarks.health_clean
 
 .PHONY: bench-concurrency
 bench-concurrency: $(READY) ## Concurrency (simulated): safe bandit, simple rules, Q-learning and static limits on unseen workloads

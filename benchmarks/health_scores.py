@@ -156,7 +156,10 @@ class Summary:
     hang_p50_s: float
     hang_p95_s: float
     dead_p95_s: float
+    """Dead processes; their peers' connections break."""
     dead_max_s: float
+    lost_node_p95_s: float
+    """Nodes that fell silent: nothing breaks a connection."""
     slow20_p95_s: float
     """Faults of at least 20 % of a step."""
     slow20_in_time: float
@@ -178,7 +181,8 @@ def summary(scores: Sequence[Score]) -> Summary:
     strong = [score for score in right if score.share >= 0.2]
     weak = [score for score in faults if 0 < score.share < 0.2]
     hangs = [score.latency_s for score in right if score.syndrome.endswith("hang")]
-    dead = [score.latency_s for score in right if score.syndrome == Syndrome.DEAD_PROCESS]
+    dead = [score.latency_s for score in right if score.kind == Happening.DEAD_RANK]
+    lost = [score.latency_s for score in right if score.kind == Happening.DEAD_NODE]
     abstained = sum(score.abstained for score in faults)
     nameable = [score for score in others if score.kind in CAUSES]
     return Summary(
@@ -200,6 +204,7 @@ def summary(scores: Sequence[Score]) -> Summary:
         hang_p95_s=_quantile(hangs, 0.95),
         dead_p95_s=_quantile(dead, 0.95),
         dead_max_s=_quantile(dead, 1.0),
+        lost_node_p95_s=_quantile(lost, 0.95),
         slow20_p95_s=_quantile([score.latency_s for score in strong], 0.95),
         slow20_in_time=_share(score.latency_s <= 5 or score.latency_steps <= 10 for score in strong),
         slow10_p95_s=_quantile([score.latency_s for score in weak if score.class_right], 0.95),

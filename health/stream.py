@@ -9,7 +9,7 @@ from cluster.arrays import Array, FloatArray, IntArray
 from health.analysis import deaths, waits
 from health.analysis.deaths import Errors
 from health.analysis.excess import Baseline, baseline_of
-from health.analysis.matching import Finished, Matched, Matcher
+from health.analysis.matching import Finished, Matcher
 from health.analysis.pulse import Pulse
 from health.analysis.steps import StepSums
 from health.analysis.windows import TIERS, Tier
@@ -81,6 +81,7 @@ class Analyser:
         self._suspected: dict[object, tuple[int, int]] = {}
         self._heard_s: dict[object, float] = {}
         self._marked: dict[int, float] = {}
+        self._blamed: dict[Syndrome, set[int]] = {}
         self._stopped = False
         self.lost_records = 0
 
@@ -93,7 +94,7 @@ class Analyser:
         at_s = (rows["at_ns"] - self._local_ns[rank]) * 1e-9
         kind = rows["kind"]
         done = kind == Kind.OPERATION
-        self._operations(rows[done], rank[done], at_s[done])
+        self._operations(rows[done], rank[done], at_s[done], now_s)
         beats = (kind == Kind.BEAT) | (kind == Kind.IN_FLIGHT)
         self._beats(rows[beats], rank[beats], at_s[beats], now_s)
         failed = kind == Kind.ERROR
@@ -120,9 +121,10 @@ class Analyser:
 
     def _beats(self, rows: Array, rank: IntArray, at_s: FloatArray, now_s: float) -> None:
         path, index = self._layout.located(rank, rows)
-        self._pulse.beat(rows, rank, path, index, at_s, now_s)
+        seq = self._unwrapped(self._layout.slots(path, index), rows["seq"])
+        self._pulse.beat(rows, rank, path, index, seq, at_s, now_s)
 
-    def _operations(self, rows: Array, rank: IntArray, at_s: FloatArray) -> None:
+    def _operations(self, rows: Array, rank: IntArray, at_s: FloatArray, now_s: float) -> None:
         if not len(rows):
             return
         order = np.argsort(rank.astype(np.uint16) if self._layout.ranks < 1 << 16 else rank, kind="stable")
@@ -134,16 +136,23 @@ class Analyser:
         self._note_phases(rows["phase"], gap_s, rank, enter_s)
         gap_s = np.where(rows["phase"] == Phase.COMPUTE, gap_s, 0.0)
         self._sums.add_compute(rank, step, gap_s, self.clocks.aligned(rank, enter_s))
-        done = Finished(path, rows["seq"].astype(np.int64), index, rank, step, enter_s, exit_s)
-        done = done[path >= 0]
-        slot = self._layout.starts[done.path] + done.index
-        done = done[done.seq > self._reported[slot]]  # frames may come twice
-        slot = self._layout.starts[done.path] + done.index
+        slot = self._layout.slots(path, index)
+        seq = self._unwrapped(slot, rows["seq"])
+        fresh = (path >= 0) & (seq > self._reported[slot])  # frames may come twice
+        done = Finished(path, seq, index, rank, step, enter_s, exit_s)
+        if not fresh.all():
+            done, slot = done[fresh], slot[fresh]
         np.maximum.at(self._reported, slot, done.seq)
-        self._pulse.progressed(slot, done.seq)
+        self._pulse.progressed(slot, done.seq, now_s)
         matched = self._matcher.match(done, self.clocks)
-        self._add_transfers(matched)
-        self._pulse.learn_typical(gap_s, matched.transfer_s)
+        self._sums.add_transfers(matched)
+        self._pulse.learn_gaps(gap_s)
+        self._pulse.learn_transfers(matched.path, matched.transfer_s)
+
+    def _unwrapped(self, slot: IntArray, seq: Array) -> IntArray:
+        """Sequence numbers without the wrap of their 32 bits, from the last one reported at the same place."""
+        ahead = (seq.astype(np.int64) - self._reported[slot] + (1 << 31)) % (1 << 32) - (1 << 31)
+        return np.asarray(self._reported[slot] + ahead)
 
     def _gaps(self, rank: IntArray, enter_s: FloatArray, exit_s: FloatArray) -> FloatArray:
         """Time from each operation's predecessor on its rank to its enter; free of clock differences."""
@@ -162,9 +171,6 @@ class Analyser:
             at = long[phase[long] == number][0]
             self._marked[number] = float(self.clocks.aligned(rank[at : at + 1], enter_s[at : at + 1])[0])
 
-    def _add_transfers(self, matched: Matched) -> None:
-        self._sums.add_transfers(matched)
-
     def judge(self, now_s: float, facts: Sequence[Fact] = ()) -> tuple[Verdict, ...]:
         """Verdicts that are new at this instant."""
         facts = [fact for fact in facts if self._knows(fact)]
@@ -175,7 +181,13 @@ class Analyser:
             found += self._on_phases(now_s)
         if not self._options.causes:
             found = [verdict for verdict in found if verdict.cause is None]
-        return tuple(verdict for verdict in found if self._is_news(verdict, now_s))
+        return tuple(verdict for verdict in found if self._is_news(verdict, now_s) and not self._is_known(verdict))
+
+    def _is_known(self, verdict: Verdict) -> bool:
+        """Whether a doubt concerns what is already blamed; else remembers what is blamed."""
+        if verdict.blames:
+            self._blamed.setdefault(verdict.syndrome, set()).update(verdict.ranks)
+        return verdict.abstains and bool(self._blamed.get(verdict.syndrome, set()) & set(verdict.ranks))
 
     def _knows(self, fact: Fact) -> bool:
         return self._options.limits if fact.kind in OWN_LIMITS else self._options.facts

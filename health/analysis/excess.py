@@ -1,6 +1,6 @@
 """Excess: how much longer a rank computes, or a span transfers, than its own past and the whole job's pace explain."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,24 +37,24 @@ def baseline_of(sums: StepSums, layout: Layout, first: int, last: int) -> Baseli
     length_s = sums.length_s(first, last)
     if length_s <= 0:
         return None
-    compute, transfers = sums.compute_s(first, last), sums.transfer_s(first, last)
-    baseline = Baseline(
-        steps=last - first + 1,
+    return baseline_from(sums.compute_s(first, last), sums.transfer_s(first, last), length_s, layout)
+
+
+def baseline_from(compute_s: FloatArray, transfer_s: FloatArray, length_s: float, layout: Layout) -> Baseline:
+    """Baseline from tables of shape (steps, ranks) and (steps, spans)."""
+    quiet = Baseline(
+        steps=len(compute_s),
         length_s=length_s,
-        compute_s=np.median(compute, axis=0),
-        transfer_s=np.median(transfers, axis=0),
+        compute_s=np.median(compute_s, axis=0),
+        transfer_s=np.median(transfer_s, axis=0),
         compute_noise=np.zeros(layout.ranks),
         transfer_noise=np.zeros(len(layout.span_path)),
         classes=layout.path_role[layout.span_path] * 2 + layout.crosses[layout.span_path],
     )
-    return Baseline(
-        baseline.steps,
-        length_s,
-        baseline.compute_s,
-        baseline.transfer_s,
-        noise_of(compute_excess(compute, baseline, np.ones(layout.ranks))),
-        _span_noise(transfer_excess(transfers, baseline), baseline),
-        baseline.classes,
+    return replace(
+        quiet,
+        compute_noise=noise_of(compute_excess(compute_s, quiet, np.ones(layout.ranks))),
+        transfer_noise=_span_noise(transfer_excess(transfer_s, quiet), quiet),
     )
 
 

@@ -10,7 +10,9 @@ from health.records.layout import Layout
 
 MOST_PENDING = 2_000_000
 """Records that wait for the other members at most, 100 MB; the oldest are dropped and counted."""
-_INDEX_BITS, _SEQ_BITS = 14, 32
+_INDEX_BITS, _SEQ_BITS = 14, 24
+"""Members of a path, and operations of it that may be under way at once: enough bits are left for 33 M paths."""
+_SEQ_MASK = (1 << _SEQ_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,10 +69,10 @@ class Matcher:
     def match(self, fresh: Finished, clocks: Clocks) -> Matched:
         """Operations that these records complete."""
         rows = _joined(self._pending, fresh)
-        key = (rows.path << (_INDEX_BITS + _SEQ_BITS)) | (rows.seq << _INDEX_BITS) | rows.index
+        key = (rows.path << (_INDEX_BITS + _SEQ_BITS)) | ((rows.seq & _SEQ_MASK) << _INDEX_BITS) | rows.index
         order = np.argsort(key, kind="stable")
         rows = rows[order[np.diff(key[order], prepend=-1) != 0]]
-        operation = (rows.path << _SEQ_BITS) | rows.seq
+        operation = (rows.path << _SEQ_BITS) | (rows.seq & _SEQ_MASK)
         first = np.flatnonzero(np.diff(operation, prepend=-1))
         count = np.diff(first, append=len(operation))
         whole = count >= self._layout.sizes[rows.path[first]] if len(first) else np.zeros(0, np.bool_)

@@ -42,38 +42,53 @@ class Pulse:
         self.ended = np.zeros(ranks, np.bool_)
         self.entered = np.zeros(len(layout.members), np.int64)
         """Sequence number of the last operation that each member of each path entered."""
-        self._waits = np.zeros(ranks, np.int64)
+        self._advanced_s = np.full(len(layout.members), -np.inf)
+        """Arrival of the record by which each `entered` was learnt."""
         self._path = np.full((ranks, IN_FLIGHT), -1, np.int64)
         self._seq = np.zeros((ranks, IN_FLIGHT), np.int64)
         self._enter_s = np.zeros((ranks, IN_FLIGHT))
         self._age_s = np.zeros((ranks, IN_FLIGHT))
         self._gaps_s: list[float] = []
-        self._transfers_s: list[float] = []
+        self._lately_s = np.zeros(len(layout.sizes))
 
-    def learn_typical(self, gap_s: FloatArray, transfer_s: FloatArray) -> None:
-        """Remembers how long the longest gaps and transfers of a batch were."""
-        for kept, seen in ((self._gaps_s, gap_s), (self._transfers_s, transfer_s)):
-            if len(seen):
-                kept.append(float(np.quantile(seen, 0.99)))
-                del kept[:-_RECENT]
+    def learn_gaps(self, gap_s: FloatArray) -> None:
+        """Remembers how long the longest gaps of a batch were."""
+        if len(gap_s):
+            self._gaps_s.append(float(np.quantile(gap_s, 0.99)))
+            del self._gaps_s[:-_RECENT]
 
     @property
     def typical_gap_s(self) -> float:
         """99th percentile of computing times between operations, of late."""
         return float(np.median(self._gaps_s)) if self._gaps_s else 0.0
 
-    @property
-    def typical_transfer_s(self) -> float:
-        return float(np.median(self._transfers_s)) if self._transfers_s else 0.0
-
-    def progressed(self, slot: IntArray, seq: IntArray) -> None:
+    def progressed(self, slot: IntArray, seq: IntArray, now_s: float) -> None:
         """slot: places in the layout's `members`; the operation was entered there."""
+        self._advanced_s[slot[seq > self.entered[slot]]] = now_s
         np.maximum.at(self.entered, slot, seq)
 
+    def complete_s(self, path: int) -> float:
+        """Arrival of the word of the last member that entered the path's newest operation."""
+        return float(self._advanced_s[self._layout.starts[path] : self._layout.starts[path + 1]].max())
+
+    def learn_transfers(self, path: IntArray, transfer_s: FloatArray) -> None:
+        """Remembers how long each path's transfers took of late."""
+        self._lately_s[path] = np.maximum(transfer_s, 0.8 * self._lately_s[path])
+
+    def lately_s(self, path: int) -> float:
+        return float(self._lately_s[path])
+
     def beat(
-        self, rows: Array, rank: IntArray, path: IntArray, index: IntArray, at_s: FloatArray, now_s: float
+        self,
+        rows: Array,
+        rank: IntArray,
+        path: IntArray,
+        index: IntArray,
+        seq: IntArray,
+        at_s: FloatArray,
+        now_s: float,
     ) -> None:
-        """rows: BEAT records, each followed by its IN_FLIGHT records; path, index: of the latter."""
+        """rows: BEAT records, each followed by its IN_FLIGHT records; path, index, seq: of the latter."""
         is_beat = rows["kind"] == Kind.BEAT
         beats = np.flatnonzero(is_beat)
         if not len(beats):
@@ -90,9 +105,9 @@ class Pulse:
         kept = ~is_beat & (place >= 0) & (place < IN_FLIGHT) & (path >= 0)
         kept &= last[rank] == beats[own_beat]
         where, column = rank[kept], place[kept]
-        self._path[where, column], self._seq[where, column] = path[kept], rows["seq"][kept]
+        self._path[where, column], self._seq[where, column] = path[kept], seq[kept]
         self._enter_s[where, column], self._age_s[where, column] = at_s[kept], rows["for_ns"][kept] * 1e-9
-        self.progressed(self._layout.starts[path[kept]] + index[kept], rows["seq"][kept].astype(np.int64))
+        self.progressed(self._layout.starts[path[kept]] + index[kept], seq[kept], now_s)
 
     def silent_s(self, now_s: float) -> FloatArray:
         """Time since each rank's last heartbeat arrived."""

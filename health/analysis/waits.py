@@ -94,13 +94,12 @@ def _followed(pulse: Pulse, layout: Layout, waits: Waiting, old: np.ndarray) -> 
 
 def _oldest_stuck(stuck: list[int], pulse: Pulse, waits: Waiting, now_s: float) -> Stuck | None:
     """The operation that was complete first: the others may wait behind it."""
-    limit_s = max(LEAST_S, _TYPICAL * pulse.typical_transfer_s)
     youngest_s: dict[int, float] = {}
     for wait in stuck:
         same = (waits.path == waits.path[wait]) & (waits.seq == waits.seq[wait])
-        youngest_s[wait] = float(waits.age_s[same].min())
+        youngest_s[wait] = min(float(waits.age_s[same].min()), now_s - pulse.complete_s(int(waits.path[wait])))
     wait = max(youngest_s, key=lambda each: youngest_s[each])
-    if youngest_s[wait] < limit_s:
+    if youngest_s[wait] < max(LEAST_S, _TYPICAL * pulse.lately_s(int(waits.path[wait]))):
         return None
     return Stuck(int(waits.path[wait]), len(set(waits.rank.tolist())), now_s - youngest_s[wait])
 

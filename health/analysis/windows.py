@@ -16,9 +16,9 @@ class Tier:
     """Least excess that counts, as a share of the step."""
 
 
-TIERS = (Tier(4, 0.15), Tier(12, 0.07), Tier(28, 0.045))
+TIERS = (Tier(5, 0.15), Tier(12, 0.07), Tier(28, 0.045))
 """Chosen on seeds 1-60 of benchmarks/health.py; a fault of 10 % of a step has twice the last tier's margin."""
-PERSISTENT = 0.75
+PERSISTENT = 0.8
 """Share of a window's steps that must show at least half of the excess: a stall shows in one step only."""
 _Z = 7.0
 """Standard errors of a window's median that noise must not reach: 1e-11 one-sided, for a million windows a day."""
@@ -43,6 +43,12 @@ def noise_of(excess: FloatArray) -> FloatArray:
     return np.maximum(spread, np.median(spread))
 
 
+def limits(noise: FloatArray, tier: Tier, baseline_steps: int, least: float = 1.0) -> FloatArray:
+    """Shape (columns,): median excess from which a column stands out."""
+    error = _MEDIAN * noise * np.sqrt(1 / tier.steps + 1 / max(baseline_steps, 1))
+    return np.asarray(np.maximum(tier.least_share * least, _Z * error))
+
+
 def standing(excess: FloatArray, noise: FloatArray, tier: Tier, baseline_steps: int, least: float = 1.0) -> Standing:
     """excess: shape (steps, columns), newest last, at least the tier's steps.
 
@@ -51,9 +57,7 @@ def standing(excess: FloatArray, noise: FloatArray, tier: Tier, baseline_steps: 
     """
     window = excess[-tier.steps :]
     middle = np.median(window, axis=0)
-    limit = np.maximum(
-        tier.least_share * least, _Z * _MEDIAN * noise * np.sqrt(1 / tier.steps + 1 / max(baseline_steps, 1))
-    )
+    limit = limits(noise, tier, baseline_steps, least)
     out = middle >= limit
     out[out] = (window[:, out] > limit[out] / 2).mean(axis=0) >= PERSISTENT
     return Standing(tier, middle, out)

@@ -10,7 +10,7 @@ from cluster.arrays import Array, BoolArray, IntArray
 from health.records.decoding import Records
 from tonnage.records import Kind, Op, Role
 
-SMALL_GROUP = 16
+SMALL_GROUP = 8
 """Members up to which a group may send between any two; in larger ones only neighbours are followed."""
 
 
@@ -95,6 +95,10 @@ class Layout:
 
     def ranks_on(self, path: int) -> IntArray:
         return self.members[self.starts[path] : self.starts[path + 1]]
+
+    def slots(self, path: IntArray, index: IntArray) -> IntArray:
+        """Places in `members` of ranks on paths; 0 for path -1."""
+        return np.where(path >= 0, self.starts[path] + index, 0)
 
     def located(self, rank: IntArray, rows: Array) -> tuple[IntArray, IntArray]:
         """Path of each record's operation, and the rank's place on it; -1 where the job did not introduce it."""

@@ -16,6 +16,9 @@ PATH_LEAST = 0.2
 """Share of a tier's least excess that a single path must reach: a NIC's excess is spread over its paths."""
 EXPLAINED = 0.85
 """Share of all excess that one part must explain to be named."""
+TELLING = 0.2
+"""Share of the slow span's transfer time from which another tells about the NIC, four bytes tell nothing; and share of
+its slow-down that the other must show, since a slow NIC slows all its paths."""
 EVERYWHERE = 0.6
 """Share of the paths over NICs from which the network as a whole is slow."""
 _HINT_Z = 4.0
@@ -34,6 +37,10 @@ class SlowSpans:
     """Whether it is slower by more than noise."""
     crosses: BoolArray
     """Whether it is in use and over NICs."""
+    usual_s: FloatArray
+    """Transfer time per step, before."""
+    ratio: FloatArray
+    """Transfer time over the usual one."""
 
 
 def slow_spans(
@@ -68,6 +75,8 @@ def _in_window(
         out,
         usable & (found.excess > _HINT_Z * error) & (ratio >= 1.1),
         layout.crosses[layout.span_path] & used,
+        baseline.transfer_s,
+        ratio,
     )
     return slow if _largest(slow, layout) >= tier.least_share else None
 
@@ -180,7 +189,9 @@ def _link_or_group(ranks: IntArray) -> Part:
 def _support(nic: int, span: int, slow: SlowSpans, layout: Layout) -> float | None:
     """Share of a NIC's other spans that are slower than before; None where it has no other."""
     others = np.setdiff1d(_spans_of(nic, slow, layout), [span])
-    return float(slow.hinted[others].mean()) if len(others) else None
+    others = others[slow.usual_s[others] >= TELLING * slow.usual_s[span]]
+    alike = slow.ratio[others] - 1 >= TELLING * (slow.ratio[span] - 1)
+    return float((slow.hinted[others] & alike).mean()) if len(others) else None
 
 
 def _abstention(spans: IntArray, layout: Layout, note: str) -> Named:

@@ -112,6 +112,8 @@ def _suits(job: Job, kind: Happening) -> bool:
     if kind in (Happening.LONG_REPLICA, Happening.STAGE_LOAD):
         spread = job.data * job.tensor >= 2 * job.gpus_per_node
         return job.pipeline > 1 and spread
+    if kind in (Happening.SLOW_NIC, Happening.HANG_NIC):
+        return job.rings_cross or (job.pipeline > 1 and job.data * job.tensor == job.gpus_per_node)
     if kind in (Happening.SLOW_NODE, Happening.DEAD_NODE):
         return job.gpus_per_node > 1 and job.ranks >= 2 * job.gpus_per_node
     return True
@@ -138,6 +140,7 @@ def _costed(job: Job, kind: Happening, random: np.random.Generator) -> Job:
         blocking_sends=bool(random.random() < 0.5),
         compute_noise=float(random.uniform(0.005, 0.03)),
         transfer_noise=float(random.uniform(0.05, 0.15)),
+        stall_s=1.0 if random.random() < 0.3 else 0.0,
         stage_load=tuple(load.tolist()) if kind is Happening.STAGE_LOAD else (),
     )
 
@@ -174,17 +177,13 @@ def _concerned(job: Job, kind: Happening, random: np.random.Generator) -> tuple[
 
 def _link(job: Job, random: np.random.Generator) -> tuple[int, ...]:
     stage, replica, shard = (int(random.integers(size)) for size in job.shape)
-    between_stages = job.pipeline > 1 and (random.random() < 0.8 or not _ring_crosses(job))
+    between_stages = job.pipeline > 1 and (random.random() < 0.8 or not job.rings_cross)
     if between_stages:
         stage = min(stage, job.pipeline - 2)
         other = job.numbers[stage + 1, replica, shard]
     else:
         other = job.numbers[stage, (replica + 1) % job.data, shard]
     return tuple(sorted((int(job.numbers[stage, replica, shard]), int(other))))
-
-
-def _ring_crosses(job: Job) -> bool:
-    return job.data * job.tensor > job.gpus_per_node
 
 
 def _strength(job: Job, which: Disturbance, share: float) -> float:

@@ -37,6 +37,8 @@ class Job:
     transfer_noise: float = 0.1
     static_noise: float = 0.01
     """Standard deviation between ranks that stays."""
+    stall_s: float = 0.0
+    """Longest of the stalls of single ranks that are normal for this job, one in ten steps."""
     stage_load: tuple[float, ...] = ()
     """Computing time of each stage over the others'."""
 
@@ -56,6 +58,11 @@ class Job:
     @property
     def node(self) -> IntArray:
         return np.asarray(np.arange(self.ranks) // self.gpus_per_node)
+
+    @property
+    def rings_cross(self) -> bool:
+        """Whether data-parallel groups are on several nodes."""
+        return self.data * self.tensor > self.gpus_per_node
 
     @property
     def nic(self) -> IntArray:

@@ -18,6 +18,7 @@ SEND_S = 0.0001
 """Time in which a send that does not block hands its data over."""
 _SPIKE, _SPIKE_SHARE = 6.0, 0.004
 """Rare transfers that take several times as long, as real gloo runs show."""
+_STALLED_STEPS = 0.1
 _DIRECTIONS = (10, 11)
 """Counters of sends forward and back, beside those of the groups."""
 PHASES = {
@@ -94,12 +95,10 @@ class Steps:
             self._slow_link(made, factor, at)
         else:
             ((stage, replica, shard),) = at
-            made["data"][stage, shard] = factor
+            if job.rings_cross:
+                made["data"][stage, shard] = factor
             made["forward"][max(stage - 1, 0) : stage + 1, replica, shard] = factor
             made["backward"][max(stage - 1, 0) : stage + 1, replica, shard] = factor
-            nodes = self.job.node[self.job.numbers[stage, replica]]
-            if len(np.unique(nodes)) > 1:
-                made["tensor"][stage, replica] = factor
         return made
 
     @staticmethod
@@ -132,6 +131,8 @@ class Steps:
             self.now = self.now + pause.reshape(job.shape)
             if marked:
                 self.marked.append((step, int(PHASES[which.kind])))
+        if job.stall_s and self._noise and self.random.random() < _STALLED_STEPS:
+            self.now.flat[self.random.integers(job.ranks)] += job.stall_s * self.random.random()
         factor = which.compute_factor(job, step, self.random).reshape(job.shape)
         struck = int(self.random.integers(job.microbatches)) if step == which.step and which.kind in STOPS else -1
         for microbatch in range(job.microbatches):
@@ -175,7 +176,7 @@ class Steps:
         low = min(sender, receiver)
         factors = self._factors["forward" if forward else "backward"][low] if self._applies(step) else 1.0
         entered, waiting = self.now[sender].copy(), self.now[receiver].copy()
-        took = job.pipeline_s * factors * self._transfer_noise(entered.shape)
+        took = job.pipeline_s * (factors * self._transfer_noise(entered.shape) + self._spikes(entered.shape))
         both = np.maximum(entered, waiting) if job.blocking_sends else entered
         arrived = np.maximum(both + took, waiting + SEND_S)
         sent = arrived if job.blocking_sends else np.where(np.isfinite(entered), entered + SEND_S, np.inf)
@@ -218,7 +219,7 @@ class Steps:
         """All-reduce of each row of `now`, in place."""
         entered = now.copy()
         last = entered.max(axis=axis, keepdims=True)
-        took = base_s * factors[:, None] * self._transfer_noise((len(now), 1))
+        took = base_s * (factors[:, None] * self._transfer_noise((len(now), 1)) + self._spikes((len(now), 1)))
         left = last + took * (1 + 0.02 * self.random.random(now.shape) if self._noise else 1.0)
         self._note_stuck(took, last)
         number = NUMBERS[int(role)]
@@ -242,9 +243,14 @@ class Steps:
     def _transfer_noise(self, shape: tuple[int, ...]) -> FloatArray:
         if not self._noise:
             return np.ones(shape)
-        noise = np.exp(self.random.normal(0.0, self.job.transfer_noise, shape))
-        spikes = self.random.random(shape) < _SPIKE_SHARE
-        return np.where(spikes, noise * self.random.uniform(1.5, _SPIKE, shape), noise)
+        return np.asarray(np.exp(self.random.normal(0.0, self.job.transfer_noise, shape)))
+
+    def _spikes(self, shape: tuple[int, ...]) -> FloatArray:
+        """Additional time of rare transfers, over the normal one: congestion that has nothing to do with a fault."""
+        if not self._noise:
+            return np.zeros(shape)
+        struck = self.random.random(shape) < _SPIKE_SHARE
+        return np.where(struck, self.random.uniform(0.5, _SPIKE - 1, shape), 0.0)
 
     def timeline(self, end_s: float) -> Timeline:
         columns = self.log.columns
