@@ -66,7 +66,7 @@ def main(
     if unknown := set(policies) - set(get_args(Policy)):
         raise ConfigError(Mistake("--policies", f"unknown: {', '.join(sorted(unknown))}"))
     known = published(traces) if traces else ()
-    records = []
+    records: list[dict[str, Any]] = []
     for seed in seeds:
         chance = np.random.default_rng(seed)
         chosen, budget_mib = _agents(case, seed, chance, known, agents, density)

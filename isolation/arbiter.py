@@ -261,14 +261,16 @@ def _serve_queue(state: State, now_s: float, settings: Settings) -> Step:
     """Admits what is safe, in order, and refuses what waited too long."""
     actions: list[Action] = []
     aged = float("-inf")
+    failed = 0
     for want in queued_wants(state, settings):
         request = want.request
         waited_s = now_s - request.asked_at_s
-        ledger = want.granted(state) if want.priority > aged else None
+        ledger = want.granted(state) if want.priority > aged and failed < settings.tried_requests else None
         if ledger is not None:
             state, admitted = _admitted(state, want, ledger, now_s)
             actions.append(admitted)
             continue
+        failed += 1
         if waited_s >= request.wait_s:
             retry_after_s = _expected_wait_s(state, request, now_s)
             state = replace(state, queue=tuple(asked for asked in state.queue if asked.call != request.call))

@@ -29,6 +29,8 @@ class Settings:
     """Calls of a class that learned to need less share one leaf and are not admitted one by one."""
     calls_per_sandbox: int = 32
     """Tool calls of one sandbox, running and queued; an agent was seen to start 3,079 shells in 17 s."""
+    tried_requests: int = 16
+    """Requests that are tried in one step without success: bounds the work of a step on a crowded node."""
     longest_wait_s: float = 300.0
     """Bound of a call's time in the queue, where it sets none of its own."""
     starvation_s: float = 30.0

@@ -14,11 +14,22 @@ from dataclasses import dataclass, replace
 from isolation import actions as act
 from isolation.arbiter import next_timer_s, step
 from isolation.cgroupfs import CgroupFs
-from isolation.events import Asked, Ended, Event, ReachedLease, SandboxEnded, SandboxStarted, Used, Withdrawn
+from isolation.events import (
+    Asked,
+    Ended,
+    Event,
+    FeedsRunner,
+    ReachedLease,
+    SandboxEnded,
+    SandboxStarted,
+    Used,
+    Withdrawn,
+)
 from isolation.ledger import Ledger, Sandbox
 from isolation.settings import Settings
 from isolation.state import Request, State
 from isolation.tree import Limits, SandboxTree, agent_group, call_group
+from nodeagent.sandboxes.pipes import PipeEnds, feeding, pipe_ends
 
 SHORTAGE_TICK_S = 0.05
 """Interval of readings while something waits for memory; otherwise only events are waited for."""
@@ -107,6 +118,7 @@ class Enforcer:
         events.extend(self._gone())
         if self._clock() >= self._used_at_s + tick_s:
             events.append(self._readings())
+            events.extend(self._tied())
         if events or self._timer_s() <= self._clock():
             self._step(events)
         if braked:
@@ -221,6 +233,28 @@ class Enforcer:
             self._ending.discard((sandbox, call))
             events.append(Ended(call, peak_bytes))
         return events
+
+    def _tied(self) -> list[Event]:
+        """Changes of which frozen calls hold a pipe that a running one needs."""
+        feeds = self.tied_calls()
+        return [
+            FeedsRunner(call.name, call.name in feeds)
+            for call in self.state.calls.values()
+            if call.feeds_runner != (call.name in feeds)
+        ]
+
+    def tied_calls(self) -> frozenset[str]:
+        """Frozen calls that hold an end of a pipe whose other end a running call holds."""
+        calls = self.state.calls.values()
+        if not any(call.frozen for call in calls):
+            return frozenset()
+        frozen = {call.name: self._pipes_of(call.name) for call in calls if call.frozen}
+        running = {call.name: self._pipes_of(call.name) for call in calls if not call.frozen}
+        return feeding(frozen, running)
+
+    def _pipes_of(self, call: str) -> PipeEnds:
+        group = call_group(self._sandbox_of(call), call)
+        return pipe_ends(int(pid) for pid in self._files.read(group, "cgroup.procs").split())
 
     def _readings(self) -> Used:
         self._used_at_s = self._clock()

@@ -1,10 +1,21 @@
 """The enforcer on a real kernel: agents survive where memory is short, and only tool calls go."""
 
+import functools
+import os
+import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from isolation.cgroupfs import CgroupFs
+from isolation.launcher import run_in
+from isolation.ledger import MIB, Sandbox
+from isolation.settings import Settings
+from isolation.state import Request
+from isolation.tree import call_group
+from nodeagent.sandboxes.enforcer import Enforcer
 from simulator.kernel.guest import Guest
 from simulator.sandboxes import replay
 from simulator.sandboxes.replay import Run
@@ -64,3 +75,44 @@ def test_where_nothing_fits_only_tool_calls_go(guest: Guest) -> None:
     assert [agent["survived"] for agent in result["agents"]] == [True] * 3
     assert result["kernel_kills"] == 0
     assert sum(agent["killed_calls"] + agent["refused_calls"] for agent in result["agents"]) > 0
+
+
+def test_a_frozen_call_that_feeds_a_running_one_is_noticed(guest: Guest) -> None:
+    assert guest.call(f"{__name__}:freeze_a_writer") == ["frozen-writer"]
+
+
+def freeze_a_writer() -> list[str]:
+    """Runs in the guest: two calls share a pipe, a third has none; the writer is frozen."""
+    files = CgroupFs(Path("/sys/fs/cgroup"))
+    files.make("tied")
+    files.write("tied", "cgroup.subtree_control", "+cpu +io +memory +pids")
+    below = CgroupFs(Path("/sys/fs/cgroup/tied"))
+    enforcer = Enforcer(below, 512 * MIB, Settings(agent_slack_bytes=0), time.monotonic, tick_s=0.0)
+    enforcer.tree.prepare()
+    enforcer.add_sandbox(Sandbox("s", 512 * MIB))
+    read, write = os.pipe()
+    for call, keeps in (("frozen-writer", write), ("reader", read), ("other", -1)):
+        enforcer.ask(Request(call, "s", time.monotonic(), 32 * MIB))
+        run_in(below.folder(call_group("s", call)), functools.partial(_sleep, {read, write} - {keeps}))
+    os.close(read)
+    os.close(write)
+    calls = enforcer.state.calls
+    frozen = replace(
+        calls["frozen-writer"], frozen="WAITS_FOR_MEMORY", frozen_since_s=time.monotonic(), wants_more=True
+    )
+    enforcer.tree.freeze("s", "frozen-writer")
+    enforcer.state = enforcer.state.with_call(frozen)
+    for _ in range(100):
+        found = enforcer.tied_calls()
+        if found:
+            break
+        time.sleep(0.01)
+    files.write("tied", "cgroup.kill", "1")
+    return sorted(found)
+
+
+def _sleep(not_kept: set[int]) -> int:
+    for descriptor in not_kept:
+        os.close(descriptor)
+    time.sleep(60)
+    return 0
