@@ -60,6 +60,9 @@ def main(
 ) -> None:
     """Replays agents and prints what became of them, medians with 95 % intervals over the seeds.
 
+    high time, low time: of agents that lived, over the same agent's in `unlimited`, as is the peak of memory. killed,
+    refused: tool calls.
+
     trio: three agents with colliding bursts on 87 % of their summed peaks. infeasible: the same on 55 %. mixed: many
     agents with random phases, one in four of them of high priority, on a fraction of the static limits' sum.
     """
@@ -134,15 +137,15 @@ def _table(case: str, records: Sequence[dict[str, Any]]) -> Table:
     table = Table(title=f"{case}: {len({record['seed'] for record in records})} seeds, load {os.getloadavg()[0]:.1f}")
     for column in (
         "policy",
-        "all survive",
+        "all live",
         "high dead",
         "low dead",
-        "kernel kills",
-        "calls killed",
-        "calls refused",
-        "high slow-down",
-        "low slow-down",
-        "peak / budget-free peak",
+        "OOM kills",
+        "killed",
+        "refused",
+        "high time",
+        "low time",
+        "peak",
     ):
         table.add_column(column, justify="left" if column == "policy" else "right")
     free = {record["seed"]: record for record in records if record["policy"] == "unlimited"}
