@@ -211,7 +211,7 @@ bench-concurrency: $(READY) ## Concurrency (simulated): safe bandit, simple rule
 .PHONY: bench-sandboxes
 bench-sandboxes: $(READY) ## Agents' sandboxes in a real guest kernel: survival and slow-down beside rivals (an hour)
 	$(BIN)/python -m benchmarks.sandboxes --case trio --seeds 1-20
-	$(BIN)/python -m benchmarks.sandboxes --case infeasible --seeds 1-100 --policies unlimited,whole-claims,tonnage
+	$(BIN)/python -m benchmarks.sandboxes --case infeasible --seeds 1-100 --policies unlimited,whole-claims,growing-leases
 	$(BIN)/python -m benchmarks.sandboxes --case mixed --seeds 1-20 --memory-scale 0.125
 	$(BIN)/python -m benchmarks.sandbox_costs
 

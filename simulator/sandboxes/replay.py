@@ -21,9 +21,9 @@ from nodeagent.sandboxes.enforcer import Enforcer, lower_own_risk
 from simulator.sandboxes.processes import Scale, close_inherited, run_agent, run_call, set_oom_score
 from simulator.sandboxes.traces import AgentTrace, CallTrace, trace_from
 
-Policy = Literal["unlimited", "none", "static", "high-rule", "whole-claims", "tonnage"]
-POLICIES: tuple[Policy, ...] = ("unlimited", "none", "static", "high-rule", "whole-claims", "tonnage")
-OURS: tuple[Policy, ...] = ("whole-claims", "tonnage")
+Policy = Literal["unlimited", "none", "static", "high-rule", "whole-claims", "growing-leases"]
+POLICIES: tuple[Policy, ...] = ("unlimited", "none", "static", "high-rule", "whole-claims", "growing-leases")
+OURS: tuple[Policy, ...] = ("whole-claims", "growing-leases")
 
 ROOT = Path("/sys/fs/cgroup")
 FOLDER = "replay"

@@ -57,7 +57,7 @@ def test_without_isolation_an_agent_dies(guest: Guest) -> None:
     assert not all(agent["survived"] for agent in result["agents"])
 
 
-@pytest.mark.parametrize("policy", ["tonnage", "whole-claims"])
+@pytest.mark.parametrize("policy", ["growing-leases", "whole-claims"])
 def test_all_agents_survive_where_their_peaks_do_not_fit_at_once(guest: Guest, policy: replay.Policy) -> None:
     result = replayed(guest, run_of(policy, *TIGHT, budget_mib=400))
 
@@ -70,7 +70,7 @@ def test_where_nothing_fits_only_tool_calls_go(guest: Guest) -> None:
     # Bases take 120 of 180 MiB, and every call needs 150.
     hopeless = tuple(replace(one, phases=agent(one.name, 150.0).phases) for one in TIGHT)
 
-    result = replayed(guest, run_of("tonnage", *hopeless, budget_mib=180, hint=0.5))
+    result = replayed(guest, run_of("growing-leases", *hopeless, budget_mib=180, hint=0.5))
 
     assert [agent["survived"] for agent in result["agents"]] == [True] * 3
     assert result["kernel_kills"] == 0

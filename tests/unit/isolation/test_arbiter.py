@@ -22,7 +22,7 @@ from isolation.settings import Settings
 from isolation.state import State
 from tests.builders.sandboxes import PretendNode, Work, request, sandbox
 
-SETTINGS = Settings(settle_s=0.1, ask_s=1.0, frozen_s=60.0, starvation_s=5.0)
+SETTINGS = Settings(leases="growing", settle_s=0.1, ask_s=1.0, frozen_s=60.0, starvation_s=5.0)
 WHOLE = replace(SETTINGS, leases="whole")
 
 
@@ -269,7 +269,7 @@ def test_an_ended_sandbox_gives_everything_back() -> None:
 
 
 def test_a_call_that_passes_its_claim_may_grow_while_memory_is_free() -> None:
-    node = PretendNode.of(500, [sandbox("s")], [Work("a", "s", 50, 0.0, 4.0, peak_mib=300)])
+    node = PretendNode.of(500, [sandbox("s")], [Work("a", "s", 50, 0.0, 4.0, peak_mib=300)], SETTINGS)
 
     node.run(until_s=30.0)
 
@@ -279,7 +279,7 @@ def test_a_call_that_passes_its_claim_may_grow_while_memory_is_free() -> None:
 def test_under_declaring_costs_protection() -> None:
     # Two calls of one agent that need 240 each of 400 MiB: the one that declared 60 makes way.
     works = [Work("honest", "s", 250, 0.0, 4.0, 240), Work("liar", "s", 60, 0.0, 4.0, 240)]
-    node = PretendNode.of(400, [sandbox("s")], works)
+    node = PretendNode.of(400, [sandbox("s")], works, SETTINGS)
 
     node.run(until_s=100.0)
 
