@@ -199,14 +199,22 @@ class ScalingBehavior(Strict):
     tolerance: Fraction = Field(default=0.0, description="Smallest relative change that is made.")
 
 
+class ScaleDownBehavior(ScalingBehavior):
+    """Limits on scaling down, which waits by default: the one default that differs from scaling up."""
+
+    stabilization_window_seconds: int = Field(
+        default=SCALE_DOWN_WINDOW_S,
+        ge=0,
+        le=3600,
+        description="Seconds over which the highest recommendation counts.",
+    )
+
+
 class PolicyBehavior(Strict):
     """Limits on changes, with the names and the meaning of autoscaling/v2 HorizontalPodAutoscalerBehavior."""
 
     scale_up: ScalingBehavior = Field(default=ScalingBehavior(), description="Limits on scaling up.")
-    scale_down: ScalingBehavior = Field(
-        default=ScalingBehavior(stabilizationWindowSeconds=SCALE_DOWN_WINDOW_S),
-        description="Limits on scaling down; where it is given without a window, there is none.",
-    )
+    scale_down: ScaleDownBehavior = Field(default=ScaleDownBehavior(), description="Limits on scaling down.")
 
 
 class Fallback(Strict):
@@ -266,7 +274,8 @@ class ScalingPolicySpec(Strict):
     objective: Objective = Field(default=Objective(), description="Costs that are weighed against each other.")
     forecast: ForecastPolicy = Field(default=ForecastPolicy(), description="Forecast of the load.")
     behavior: PolicyBehavior = Field(
-        default=PolicyBehavior(), description="Limits on changes, as in autoscaling/v2; default: none."
+        default=PolicyBehavior(),
+        description="Limits on changes, as in autoscaling/v2; default: scaling down waits, nothing else is limited.",
     )
     fallback: Fallback | None = Field(
         default=None, description="Replicas during an outage of the metrics; default: those that there are."

@@ -75,6 +75,12 @@ def test_a_policy_that_says_nothing_of_its_behavior_has_the_default_that_was_mea
     assert Behavior(_rules(written.scale_up), _rules(written.scale_down)) == Behavior()
 
 
+def test_a_policy_that_limits_scaling_down_otherwise_still_waits_before_it(tmp_path: Path) -> None:
+    steps = {"scaleDown": {"policies": [{"type": "Percent", "value": 50, "periodSeconds": 60}]}}
+
+    assert scaler_in(tmp_path, policy(behavior=steps)).behavior.down.stabilization_s == Behavior().down.stabilization_s
+
+
 def test_before_its_target_was_read_nothing_is_known_of_it(tmp_path: Path) -> None:
     scaler = scaler_in(tmp_path, policy())
 
