@@ -190,6 +190,10 @@ bench-scaling: $(READY) ## Scaling: policies beside perfect foresight, tuned in 
 	$(BIN)/python -m benchmarks.scaling $(SCALED) --tuned --json
 	$(BIN)/python -m benchmarks.scaling $(SCALED) --ablate --json
 	$(BIN)/python -m benchmarks.scaling --services 500
+.PHONY: bench-scaling-fleet
+bench-scaling-fleet: $(READY) ## Scaling a service on four GPU types: dollars per request within the SLO beside HPAs (simulated)
+	$(BIN)/python -m benchmarks.scaling_fleet --trace $(DATA)/demand/servegen_m-large_60s_resampled.csv \
+	  --profiles $(DATA)/serving/synthetic_llama2_7b_4gpu.json --lead 5 --days 7 --json
 
 .PHONY: bench-power-reaction
 bench-power-reaction: $(READY) ## Power: from a breach in telemetry to a lower limit; 200 nodes x 8 GPUs on loopback (4 minutes)
