@@ -16,6 +16,7 @@ from benchmarks import arguments
 from benchmarks.arguments import refusing_bad_input, write_lines
 from benchmarks.profiles import ProfileSet, read_profiles
 from benchmarks.roofline import roofline_profiles
+from cluster.autoscaling import ScalingObjective
 from cluster.demand import Demand, ThroughputProfile
 from cluster.errors import ConfigError, Mistake
 from cluster.hardware import GpuType
@@ -50,6 +51,10 @@ Record = dict[str, object]
 @click.option("--stock", default=24, type=click.IntRange(1), help="Nodes of one GPU of each type.")
 @click.option("--lead", default=5.0, type=click.FloatRange(0, min_open=True), help="Minutes from order to ready.")
 @click.option("--days", type=click.FloatRange(0, min_open=True), default=7, help="Days of the replay.")
+@click.option("--miss-cost", type=click.FloatRange(0), help="missCost of the operator's policy. [default: its kind's]")
+@click.option(
+    "--headroom", type=click.FloatRange(0, 1, max_open=True), help="Fraction kept free. [default: for bursts]"
+)
 @click.option("--policy", "policies", callback=arguments.words, default=",".join(NAMES), help="Policies to replay.")
 @click.option("--json", "json_to", is_flag=False, flag_value="-", help="JSON lines to this file, or to stdout.")
 @refusing_bad_input
@@ -61,6 +66,8 @@ def main(
     stock: int,
     lead: float,
     days: float,
+    miss_cost: float | None,
+    headroom: float | None,
     policies: tuple[str, ...],
     json_to: str | None,
 ) -> None:
@@ -69,36 +76,37 @@ def main(
     The load's scale is 40 replicas at the 99.5th percentile of the training days; a replica is an instance of the
     cheapest type for each request. Instances are billed from their order until they are stopped. A request counts if
     the ready instances serve its minute's rate within the SLO, with the headroom for bursts that the planner of mixes
-    keeps, which is the same for all policies.
+    keeps, which is the same for all policies. Only the one type and the fixed mix have unlimited stock.
     """
-    fleet = _fleet(read_profiles(profiles) if profiles else roofline_profiles(), workload, slo, stock)
+    fleet = _fleet(read_profiles(profiles) if profiles else roofline_profiles(), workload, slo, stock, headroom)
     scenario = _scenario(
         read_trace(trace) if trace else generated_trace(SEED, TRAIN_DAYS + math.ceil(days)), fleet, days
     )
-    about = {
+    about: Record = {
         "trace": scenario.trace, "workload": workload, "slo": slo, "stock": stock, "lead_min": lead, "days": days,
+        "miss_cost": miss_cost, "headroom": "auto" if headroom is None else headroom,
         "simulated": True, "seed": None if trace else SEED, "date": datetime.now(UTC).date().isoformat(),
     }  # fmt: skip
     if unknown := [name for name in policies if name not in NAMES]:
         raise ConfigError(Mistake(f"policy {unknown[0]}", "is not known", f"one of {', '.join(NAMES)}"))
     records: list[Record] = []
-    for name, found, cpu_s in _accounts(scenario, fleet, 60.0 * lead, policies):
-        records.append({**about, "policy": name, **_figures(found), "cpu_s": cpu_s})
+    for name, found, cpu_s in _accounts(scenario, fleet, 60.0 * lead, policies, miss_cost):
+        records.append({**about, "policy": name, **_figures(found, _unit(fleet)), "cpu_s": cpu_s})
         click.echo(f"{name}: {found.per_million:.2f} $ per million requests within the SLO", err=True)
     baseline = next((_number(each, "dollars_per_million") for each in records if each["policy"] == SINGLE), math.nan)
     for record in records:
         record["ratio"] = round(_number(record, "dollars_per_million") / baseline, 4)
-    Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 150).print(_table(records))
+    Console(stderr=bool(json_to), width=None if sys.stdout.isatty() else 150).print(_table(records, about))
     if json_to:
         write_lines(json_to, records)
 
 
-def _fleet(profiles: ProfileSet, workload: str, slo: str, stock: int) -> MixedService:
+def _fleet(profiles: ProfileSet, workload: str, slo: str, stock: int, headroom: float | None = None) -> MixedService:
     for name, known in ((workload, profiles.workloads), (slo, profiles.tables)):
         if name not in known:
             raise ConfigError(Mistake(name, "is not in the profiles", f"one of {', '.join(known)}"))
     demand = Demand(1.0, profiles.grid, profiles.workloads[workload])
-    service = ModelService("simulated/service", MODEL, demand, profiles.slos[slo])
+    service = ModelService("simulated/service", MODEL, demand, profiles.slos[slo], headroom)
     types = [GpuType(name, 0, price, inventory=stock) for name, price in profiles.prices.items()]
     tables = profiles.tables[slo]
     return fleet_of(
@@ -128,18 +136,19 @@ def _unit(fleet: MixedService) -> ReplicaUnit:
 
 
 def _accounts(
-    scenario: Scenario, fleet: MixedService, lead_s: float, policies: tuple[str, ...]
+    scenario: Scenario, fleet: MixedService, lead_s: float, policies: tuple[str, ...], miss_cost: float | None
 ) -> Iterator[tuple[str, Account, float]]:
     """Account of each policy, and its CPU seconds."""
+    spec = {} if miss_cost is None else {"objective": {"missCost": miss_cost}}
     capacity, peak = Capacity(fleet), PEAK_REPLICAS * _unit(fleet).load
     gpu_type, one = single_type(fleet, peak)
     mix = ", ".join(f"{count} {name}" for name, count in zip(fleet.types, fleet.counts(peak), strict=True))
     click.echo(f"peak {peak:.1f} requests/s: {mix}; the one type is {gpu_type}", err=True)
     runs: dict[str, Callable[[], MixRun]] = {
-        "tonnage": lambda: operator_run(scenario, fleet, outlook_of(forecasts_of(scenario)), lead_s),
+        "tonnage": lambda: operator_run(scenario, fleet, outlook_of(forecasts_of(scenario)), lead_s, spec),
         SINGLE: lambda: run_of(scenario, one, hpa(scenario), lead_s),
         "hpa-static-mix": lambda: run_of(scenario, static_mix(fleet, peak), hpa(scenario), lead_s),
-        "fixed-mix": lambda: fixed_run(scenario, fleet.counts(float(np.nanmax(scenario.trained)))),
+        "fixed-mix": lambda: fixed_run(scenario, fleet.counts(float(np.nanmax(scenario.trained)), {})),
     }
     for name in policies:
         began_s = time.process_time()
@@ -147,11 +156,15 @@ def _accounts(
         yield name, found, round(time.process_time() - began_s, 1)
 
 
-def _figures(found: Account) -> Record:
+def _figures(found: Account, unit: ReplicaUnit) -> Record:
+    """Figures of an account. `objective_per_million`: dollars with what each missed request costs, per million offered:
+    as a multiple of the price of the capacity that would have served it, the default of ScalingPolicies."""
+    missed = ScalingObjective().miss_cost * (found.requests - found.in_slo) * unit.price_per_hour / unit.load / 3600.0
     return {
         "dollars": round(found.dollars, 2),
         "requests_in_slo": round(found.in_slo),
         "dollars_per_million": round(found.per_million, 4),
+        "objective_per_million": round(1e6 * (found.dollars + missed) / found.requests, 4),
         "missed_fraction": round(found.missed_fraction, 6),
         "violation_minutes": round(found.violation_minutes),
         "changes_per_day": round(found.changes_per_day, 1),
@@ -159,8 +172,8 @@ def _figures(found: Account) -> Record:
     }
 
 
-def _table(records: list[Record]) -> Table:
-    columns = (*_figures(Account(0, 0, 1, 0, 0, 0)), "ratio")
+def _table(records: list[Record], about: Record) -> Table:
+    columns = [name for name in records[0] if name not in (*about, "policy", "cpu_s")]
     table = Table("policy", *columns, title="A service on four GPU types (simulated)")
     for record in records:
         table.add_row(str(record["policy"]), *(f"{record[name]:,}" for name in columns))

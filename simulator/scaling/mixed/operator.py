@@ -1,6 +1,8 @@
 """A mixed fleet under the operator: its own deciders, in its own order and with its own defaults, once per step."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -34,13 +36,19 @@ minutes of CPU time; more work changes the dollars of 2.4 hours by a thousandth.
 
 
 def operator_run(
-    scenario: Scenario, fleet: MixedService, outlook: Outlook, lead_s: float, decisions: Decisions | None = None
+    scenario: Scenario,
+    fleet: MixedService,
+    outlook: Outlook,
+    lead_s: float,
+    spec: Mapping[str, Any] = MappingProxyType({}),
+    decisions: Decisions | None = None,
 ) -> MixRun:
     """Instances that the operator asks for and has, step by step. The scenario's load is in requests per second.
 
-    decisions: settings of the deciders; None: the operator's defaults, with less solver work.
+    spec: fields of the ScalingPolicy's spec besides its defaults. decisions: settings of the deciders; None: the
+    operator's defaults, with less solver work.
     """
-    service = _Operated(scenario, fleet, lead_s, decisions or quick_decisions())
+    service = _Operated(scenario, fleet, lead_s, _policy_of(fleet, spec), decisions or quick_decisions())
     steps = len(scenario.load)
     wanted = np.zeros((steps, len(fleet.types)), dtype=np.int64)
     ready = wanted.copy()
@@ -59,12 +67,14 @@ def quick_decisions() -> Decisions:
 class _Operated:
     """State of the simulated service, and of its ScalingPolicy."""
 
-    def __init__(self, scenario: Scenario, fleet: MixedService, lead_s: float, decisions: Decisions) -> None:
+    def __init__(
+        self, scenario: Scenario, fleet: MixedService, lead_s: float, policy: ScalingPolicy, decisions: Decisions
+    ) -> None:
         first = float(scenario.demand[0]) / FIRST_TARGET
         self._scenario, self._fleet = scenario, _at_rate(fleet, first)
         self._brain = inline_brain(decisions, clock=_standing)
         self._instances = [Fleet(count, lambda: lead_s) for count in fleet.counts(first)]
-        self._policy = _policy_of(fleet)
+        self._policy = policy
         self._status: dict[str, Any] = {}
         self._took_s = [lead_s] * TRAINED_STARTS
         self._load, self._observed_at_s = 0.0, scenario.start_s
@@ -126,8 +136,8 @@ class _Operated:
 POLICY = "simulated/policy"
 
 
-def _policy_of(fleet: MixedService) -> ScalingPolicy:
-    """ScalingPolicy with the defaults of its kind, in force. Its objective has the price of a replica."""
+def _policy_of(fleet: MixedService, spec: Mapping[str, Any]) -> ScalingPolicy:
+    """ScalingPolicy in force, with the defaults of its kind besides these fields."""
     namespace, _, name = fleet.service.name.partition("/")
     written = {
         "apiVersion": "tonnage.dev/v1alpha1",
@@ -138,6 +148,7 @@ def _policy_of(fleet: MixedService) -> ScalingPolicy:
             "maxReplicas": MOST_REPLICAS,
             "mode": "Auto",
             "demand": {"sources": [{"role": "requests", "push": {}, "maxAge": "180s"}]},
+            **spec,
         },
     }
     return ScalingPolicy.model_validate(written)

@@ -77,9 +77,9 @@ class MixedService:
         held = self.inventory if stock is None else stock
         return answer_mix(MixQuestion((self.need(rate_per_s),), held), Budget(work_of(WITHIN_S)), gap=GAP)
 
-    def counts(self, rate_per_s: float) -> Counts:
-        """Instances of the cheapest mix. Raises ConfigError where the stock does not hold the rate."""
-        answer = self.mix(rate_per_s)
+    def counts(self, rate_per_s: float, stock: Mapping[str, Stock] | None = None) -> Counts:
+        """Instances of the cheapest mix, likewise. Raises ConfigError where the stock does not hold the rate."""
+        answer = self.mix(rate_per_s, stock)
         if isinstance(answer, Reason):
             raise ConfigError(Mistake(f"{rate_per_s:.1f} requests/s", answer.words, "add stock, or lower the rate"))
         return self.in_order(answer)
