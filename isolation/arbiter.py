@@ -243,13 +243,16 @@ def _frozen_bound(call: RunningCall, settings: Settings) -> tuple[float, Reason]
 
 
 def _break_stalemate(state: State, _: float, __: Settings) -> Step:
-    """Kills a call that passed its claim and waits, where the others could not finish without its memory.
+    """Kills a call that passed its claim and waits, where the others could not finish without its memory, or where
+    every call waits like that: then no end of another gives it what it needs.
 
     Claims that hold cannot dead-lock; only a call that broke its own can stand in the way of all. Where it outranks
     another, the ladder makes room for it instead.
     """
     stuck = state.stuck()
-    if not stuck or is_safe(state.ledger, stuck=stuck) or any(call.ending for call in state.calls.values()):
+    if not stuck or any(call.ending for call in state.calls.values()):
+        return state, ()
+    if len(stuck) < len(state.calls) and is_safe(state.ledger, stuck=stuck):
         return state, ()
     victim = in_victim_order(call for call in state.calls.values() if call.name in stuck)[0]
     if any(call.priority < victim.priority for call in state.calls.values()):

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from isolation.actions import (
     Admit,
     AskToShrink,
@@ -274,6 +276,20 @@ def test_a_call_that_passes_its_claim_may_grow_while_memory_is_free() -> None:
     node.run(until_s=30.0)
 
     assert node.outcome == {"a": "done"}
+
+
+@pytest.mark.parametrize("leases", ["growing", "whole"])
+def test_a_call_that_needs_more_than_the_node_has_is_killed_at_once(leases: str) -> None:
+    # Claim 145 of 100 MiB that are left beside the agents: cut to 100. Nothing that ends could give it more, and the
+    # next in the queue would wait behind it until its time frozen is over.
+    works = [Work("large", "s", 145, 0.0, 1.0, 145), Work("next", "s", 90, 0.1, 1.0, 90)]
+    node = PretendNode.of(185, [sandbox("s", agent_mib=85)], works, replace(SETTINGS, leases=leases))
+    node.agent_bytes["s"] = 40 * MIB
+
+    node.run(until_s=5.0)
+
+    assert node.outcome == {"large": "killed", "next": "done"}
+    assert Kill("large", "OUTGREW_CLAIM") in node.actions(Kill)
 
 
 def test_under_declaring_costs_protection() -> None:
