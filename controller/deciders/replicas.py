@@ -4,6 +4,7 @@ from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.deciders.decider import Turn
 from placement.budget import Budget
+from placement.mix.part_of_demand import with_parts
 from placement.mix.planner import plan_mix
 from placement.mix.stabilization import held
 
@@ -14,10 +15,24 @@ HOLD_SHARE = 0.25
 """Fraction of the mix's work for checking whether the running instances can stay. Chosen: only services that changed
 recently are checked, and the supply of the running instances answers it at once."""
 
+PARTS_SHARE = 0.5
+"""Fraction of the mix's work for parts of an expected demand that the stock does not hold. Chosen: few trials."""
+
 
 def decide(snapshot: Snapshot, turn: Turn) -> Plan:
-    """The cheapest mix of every service, unless its running instances still serve it and were changed recently."""
+    """The cheapest mix of every service, unless its running instances still serve it and were changed recently.
+
+    Where the stock is short of a demand that the autoscaler expects, the mix serves the largest part of it.
+    """
     budget, decisions = turn.budget, turn.decisions
     for_holding = Budget(HOLD_SHARE * budget.work, budget.clock, budget.over_at_s)
+    for_parts = Budget(PARTS_SHARE * budget.work, budget.clock, budget.over_at_s)
     mix = plan_mix(snapshot, budget, decisions.mix, turn.memory.mix)
+    mix = with_parts(snapshot, mix, _expected(snapshot, turn), for_parts, decisions.mix)
     return held(snapshot, mix, for_holding, hold_s=decisions.hold_s)
+
+
+def _expected(snapshot: Snapshot, turn: Turn) -> set[str]:
+    """Services that are planned for another demand than the observed one: the autoscaler expects it."""
+    observed = {each.name: each.demand for each in turn.observed.services}
+    return {each.name for each in snapshot.services if each.demand is not observed.get(each.name)}

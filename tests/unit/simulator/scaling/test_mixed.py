@@ -113,3 +113,9 @@ def test_the_operator_follows_the_load_with_its_own_deciders() -> None:
 def test_the_hpa_aims_at_seventy_percent_of_a_unit() -> None:
     run = run_of(minutes(*[21.0] * 3), Units(3.0, (0, 1), 1, (0, 100)), hpa(minutes(21.0)), 60.0)
     assert run.wanted[-1].tolist() == [0, 10]
+
+
+def test_where_the_stock_lacks_the_margin_the_operator_orders_what_it_holds() -> None:
+    """The stock serves 5 requests/s. At a load of 4.5 the operator wants 6 at least, and gets all of the stock."""
+    run = operator_run(minutes(1, 4.5, 4.5), fleet(small=2, large=1), lambda _: None, 60.0)
+    assert run.wanted[1].tolist() == [2, 1]
