@@ -201,7 +201,7 @@ bench-power-reaction: $(READY) ## Power: from a breach in telemetry to a lower l
 
 .PHONY: bench-health
 bench-health: $(READY) ## Health: verdicts on generated faults and look-alikes, feature by feature; recorder, scale, clean jobs (an hour)
-	$(BIN)/python -m benchmarks.health --seeds 3001-3200 --variants all
+	$(BIN)/python -m benchmarks.health --seeds 6001-6200 --variants all
 	$(BIN)/python -m benchmarks.health --data $(DATA)/health
 	$(BIN)/python -m benchmarks.health_recorder
 	$(BIN)/python -m benchmarks.health_scale

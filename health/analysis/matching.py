@@ -97,26 +97,28 @@ class Matcher:
         if not self._aligned:
             return Matched(path, rows.step[first], shortest)
         enter_s, exit_s = clocks.aligned(rows.rank, rows.enter_s), clocks.aligned(rows.rank, rows.exit_s)
-        self._bound(rows, enter_s, exit_s)
+        self._bound(rows, first, count, enter_s, exit_s)
         received = exit_s[first + count - 1] - np.maximum.reduceat(enter_s, first)
         return Matched(path, rows.step[first], np.where(self._is_pair[path], received, shortest))
 
-    def _bound(self, rows: Finished, enter_s: FloatArray, exit_s: FloatArray) -> None:
-        """Bounds between neighbours of each operation, in the order of their indices."""
-        here = np.flatnonzero((rows.path[:-1] == rows.path[1:]) & (rows.seq[:-1] == rows.seq[1:]))
-        edge = self._layout.starts[rows.path[here]] + rows.index[here]
-        np.minimum.at(self._slack_on, edge, exit_s[here + 1] - enter_s[here])
+    def _bound(self, rows: Finished, first: IntArray, count: IntArray, enter_s: FloatArray, exit_s: FloatArray) -> None:
+        """Bounds between each member and the operation's first: two hops between any two, however large the group."""
+        head = np.repeat(first, count)
+        here = np.flatnonzero(head != np.arange(len(head)))
+        head = head[here]
+        slot = self._layout.starts[rows.path[here]] + rows.index[here]
+        np.minimum.at(self._slack_on, slot, exit_s[here] - enter_s[head])
         both = ~self._is_pair[rows.path[here]]
-        here, edge = here[both], edge[both]
-        np.minimum.at(self._slack_back, edge, exit_s[here] - enter_s[here + 1])
+        here, head, slot = here[both], head[both], slot[both]
+        np.minimum.at(self._slack_back, slot, exit_s[head] - enter_s[here])
 
     def bounds(self) -> Bounds:
         """The window's bounds; the next window begins."""
         members = self._layout.members
-        following = np.roll(members, -1)
+        heads = np.repeat(members[self._layout.starts[:-1]], self._layout.sizes)
         bounds = Bounds(
-            np.concatenate([members, following]),
-            np.concatenate([following, members]),
+            np.concatenate([heads, members]),
+            np.concatenate([members, heads]),
             np.concatenate([self._slack_on, self._slack_back]),
         )
         self._slack_on = np.full(len(members), np.inf)
