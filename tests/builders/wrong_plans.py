@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
-from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, Scale
+from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, Scale, SetReplicas
 from cluster.arrays import column
+from cluster.autoscaling import Scaler, ScaleTarget
 from cluster.demand import Demand, LengthGrid, Slo
 from cluster.hardware import WHOLE_GPU_MILLI
 from cluster.nodes import Taint
@@ -16,6 +17,7 @@ from cluster.workloads import Gang, IdleClaim, ModelService
 from tests.builders.fleet import GIB, Node, Pod, node, pod, world
 from tests.builders.mix import of_types
 from tests.builders.power import Device, Domain, power_table
+from tests.builders.scalers import scaler
 
 WHY = Reason("Test", "because")
 RISE_W = 140.0
@@ -32,6 +34,7 @@ class Content:
     gangs: tuple[Gang, ...] = ()
     claims: tuple[IdleClaim, ...] = ()
     services: tuple[str, ...] = ()
+    scalers: tuple[Scaler, ...] = ()
     runs_one: frozenset[str] = frozenset()
     """Services that have one instance."""
     tight: frozenset[str] = frozenset()
@@ -44,6 +47,7 @@ class Content:
             self.gangs + other.gangs,
             self.claims + other.claims,
             self.services + other.services,
+            self.scalers + other.scalers,
             self.runs_one | other.runs_one,
             self.tight | other.tight,
         )
@@ -63,7 +67,7 @@ class Content:
         devices = [Device(f"{n.name}-{d}", n.name) for n in self.nodes for d in range(n.gpus)]
         headroom_w = {"ample": AMPLE_W, "tight": RISE_W - 1.0}
         power = replace(power_table(domains, devices), headroom_w=headroom_w)
-        return replace(made, power=power, idle_claims=self.claims)
+        return replace(made, power=power, idle_claims=self.claims, scalers=self.scalers)
 
 
 @dataclass(frozen=True)
@@ -98,9 +102,10 @@ def sound(chance: Random) -> tuple[Content, Plan]:
     )
     content = Content(
         nodes, pods, (Gang("gang", members),), (IdleClaim("claim", ("claimant",), 0.0, "holder"),), ("service",)
-    )
+    ).plus(Content(scalers=(_scaler("web", 4),)))
     phases = [
         phase("scale", Scale("service", of_types({"A100": chance.randint(0, 3)}))),
+        phase("replicas", SetReplicas("ns/web", _target("web"), chance.randint(0, 9), 4)),
         phase("release", ReleaseClaim("claim"), Bind("taker", "claimed", (last,))),
         phase("make room", Evict("victim", "room"), Bind("heir", "room", (0,))),
         phase("move", Move("mover", "old", "new", tuple(range(gpus)))),
@@ -109,6 +114,20 @@ def sound(chance: Random) -> tuple[Content, Plan]:
     ]
     chance.shuffle(phases)
     return content, Plan(phases=tuple(phases))
+
+
+def _target(name: str) -> ScaleTarget:
+    return ScaleTarget("apps/v1", "Deployment", f"ns/{name}")
+
+
+def _scaler(name: str, wanted: int | None = 4, **changes: object) -> Scaler:
+    return scaler(wanted, name=f"ns/{name}", target=_target(name), **changes)
+
+
+def _sets(code: str, replicas: int = 5, was: int = 4, *, name: str = "other", **changes: object) -> "Breaker":
+    """A change of the replicas of `other`, whose scaler has these properties."""
+    action = SetReplicas(f"ns/{name}", _target(name), replicas, was)
+    return _alone(action, code, Content(scalers=(_scaler("other", **changes),)))  # type: ignore[arg-type]
 
 
 def _numbered(name: str, count: int) -> tuple[str, ...]:
@@ -211,7 +230,10 @@ def _half_gang(chance: Random, *, runs: int) -> Content:
     return Content(tuple(node(name, 1) for name in _numbered("seat", size)), members, (Gang("half", 2),))
 
 
-def _alone(action: Action, code: str, content: Content | None = None) -> Callable[[Random], Wrong]:
+Breaker = Callable[[Random], Wrong]
+
+
+def _alone(action: Action, code: str, content: Content | None = None) -> Breaker:
     return lambda _: Wrong(action, code, content or Content())
 
 
@@ -269,6 +291,17 @@ BREAKERS: Mapping[type[Action], Mapping[str, Callable[[Random], Wrong]]] = {
             "NoInstanceLeft",
             Content(services=("busy",), runs_one=frozenset({"busy"})),
         ),
+    },
+    SetReplicas: {
+        "sets the replicas of a target without a policy": _sets("NotFound", name="ghost"),
+        "sets replicas that were not observed": _sets("NotFound", wanted=None),
+        "sets replicas that have changed since": _sets("ReplicasChanged", was=3),
+        "sets the replicas of another autoscaler's target": _sets("AnotherAutoscaler", conflict="HPA/ns/other"),
+        "sets replicas that it may only recommend": _sets("ModeForbids", mode="Recommend"),
+        "takes replicas where it may only add": _sets("ModeForbids", 3, mode="ScaleUpOnly"),
+        "sets more replicas than allowed": _sets("OutOfBounds", max_replicas=4),
+        "sets fewer replicas than allowed": _sets("OutOfBounds", 3, min_replicas=4),
+        "takes replicas without knowing the load": _sets("MetricsStale", 3, load=None),
     },
     ReleaseClaim: {
         "releases a claim that does not exist": _alone(ReleaseClaim("ghost"), "NotFound"),

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.controlplane.churn import churn
 from tests.controlplane.kubectl import Kubectl
 from tests.controlplane.operators import OperatorProcess, operator, until
 from tests.controlplane.servers import StartServer
+from tests.controlplane.test_scaling import FakePrometheus, serving
 from tests.deploy.answers import unanswered
 from tests.deploy.expressions import RULES
 from tests.deploy.helm import NAMESPACE, Values, install, rendered, uninstall, upgrade
@@ -269,7 +271,8 @@ def test_every_panel_variable_and_alert_shows_a_running_operator(installed: Kube
     power = {"enabled": True, "port": 0, "keys": str(write_keys(tmp_path / "agent" / "keys"))}
     node = str(installed.get("nodes")["items"][0]["metadata"]["name"])
     with (
-        running_operator(installed, tmp_path, LEASES_WATTS, power=power) as process,
+        serving(LongMeasured(4.0)) as demand,
+        running_operator(installed, tmp_path, LEASES_WATTS, power=power, autoscaler=reads(demand)) as process,
         drawing_row(installed, tmp_path, process, node),
         running_prometheus(tmp_path, process.metrics_port, RULES, every="1s") as prometheus,
         churn(
@@ -278,13 +281,54 @@ def test_every_panel_variable_and_alert_shows_a_running_operator(installed: Kube
             lambda number: manifests.pod(f"churn-{number}", gpus=1, **gate),
         ),
     ):
-        default("apply", "--server-side", "-f", "-", stdin=listed(served, unmeasured, wide))
+        default("apply", "--server-side", "-f", "-", stdin=listed(served, unmeasured, wide, *scaled()))
         until_empty(lambda: unanswered(prometheus))
 
         lines = process.metrics()
-    default("delete", "modelservices,pods", "--all", "--wait=true")
+    default("delete", "modelservices,scalingpolicies,deployments,pods", "--all", "--wait=true")
     check = subprocess.run([tool("promtool"), "check", "metrics"], input=lines, capture_output=True, check=False)  # noqa: S603
     assert (check.returncode, check.stdout + check.stderr) == (0, b"")
+
+
+class LongMeasured(FakePrometheus):
+    """Query API with two days of history, so that forecasts and their coverage are known at once."""
+
+    def answer(self, path: str) -> tuple[int, Any]:
+        if not path.endswith("query_range"):
+            return super().answer(path)
+        now_s = time.time()
+        values = [[now_s - 60.0 * ago, str(4 + ago % 5)] for ago in range(2880, 0, -1)]
+        return 200, {
+            "status": "success",
+            "data": {"resultType": "matrix", "result": [{"metric": {}, "values": values}]},
+        }
+
+
+def reads(demand: FakePrometheus) -> dict[str, Any]:
+    server = {"url": f"http://127.0.0.1:{demand.port}", "allow_queries": True}
+    return {"sync_s": 1.0, "prometheus": server}
+
+
+def scaled() -> tuple[dict[str, Any], ...]:
+    """A Deployment, and a policy that recommends its replicas."""
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "example.com/web"}]}}
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    policy = {
+        "target": target,
+        "maxReplicas": 5,
+        "demand": {"sources": [{"prometheus": {"query": "arrivals"}}]},
+        "capacity": {"perReplica": 10},
+    }
+    return (
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "web"},
+            "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
+        },
+        {"apiVersion": "tonnage.dev/v1alpha1", "kind": "ScalingPolicy", "metadata": {"name": "web"}, "spec": policy},
+    )
 
 
 def listed(*objects: dict[str, Any]) -> dict[str, Any]:
