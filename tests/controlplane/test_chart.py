@@ -310,7 +310,7 @@ def reads(demand: FakePrometheus) -> dict[str, Any]:
 
 
 def scaled() -> tuple[dict[str, Any], ...]:
-    """A Deployment, and a policy that recommends its replicas."""
+    """A Deployment, and a policy that recommends its replicas, limited by `maxReplicas`."""
     labels = {"app": "web"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "example.com/web"}]}}
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
@@ -318,7 +318,7 @@ def scaled() -> tuple[dict[str, Any], ...]:
         "target": target,
         "maxReplicas": 5,
         "demand": {"sources": [{"prometheus": {"query": "arrivals"}}]},
-        "capacity": {"perReplica": 10},
+        "capacity": {"perReplica": 1},
     }
     return (
         {
