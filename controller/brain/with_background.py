@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import structlog
 
 from cluster.clock import Clock
@@ -146,4 +147,4 @@ def _what_stays(before: Snapshot, plan: Plan) -> Snapshot:
     after = before.after(plan.actions)
     where = dict(zip(before.pods.names, before.pods.node.tolist(), strict=True))
     stays = [where.get(name) == node for name, node in zip(after.pods.names, after.pods.node.tolist(), strict=True)]
-    return replace(after, pods=replace(after.pods, movable=after.pods.movable & stays))
+    return replace(after, pods=replace(after.pods, movable=after.pods.movable & np.array(stays, dtype=bool)))
