@@ -198,7 +198,7 @@ def tonnage_says(stage: Stage, *arguments: str) -> str:
 
 def test_a_deployment_in_force_follows_its_load_up_and_down(stage: Stage) -> None:
     stage.deployment("web")
-    stage.policy("web")
+    stage.policy("web", behavior={"scaleDown": {"stabilizationWindowSeconds": 0}})
 
     until(lambda: stage.replicas("web") > 3, "35 need four replicas of 10 at the least")
     until(lambda: stage.status("web").get("desiredReplicas") == stage.replicas("web"), "the status shows them")
