@@ -1,11 +1,14 @@
 """Plan as the difference that it makes to a cluster."""
 
+from dataclasses import replace
+
 from cluster.actions import Bind, Evict, Move, Scale
 from cluster.plans import Phase, Plan, Reason, ServicePlan, Step, Unplaced
+from cluster.workloads import InstanceType
 from controller.deciders.awaiting_pods import AWAITS_POD
 from controller.queries.plan_diff import plan_diff
 from tests.builders.fleet import node, pod, world
-from tests.builders.mix import of_types, service
+from tests.builders.mix import of_types, profile, service
 
 WHY = Reason("Because", "it is so")
 NOW = world(
@@ -32,6 +35,21 @@ def test_a_service_shows_instances_and_dollars_before_and_after() -> None:
     assert (change.before, change.after) == (of_types({"A100": 2}), of_types({"L4": 4}))
     assert (diff.cost_before, diff.cost_after) == (6.0, 4.0)
     assert change.reason == WHY
+
+
+def test_an_instance_of_several_gpus_costs_each_of_them() -> None:
+    """4 A100 at 3 $/h become 1 L4 at 1 $/h. Both types have profiles of both widths, the other one last."""
+    four, one = InstanceType("A100", 4), InstanceType("L4")
+    widths = (("A100", 4), ("L4", 1), ("A100", 1), ("L4", 4))
+    now = replace(
+        NOW,
+        services=(service("ns/s", replicas={four: 1}),),
+        profiles=tuple(profile(name, [[1.0]], gpus_per_instance=gpus) for name, gpus in widths),
+    )
+
+    diff = plan_diff(now, planned(services=(ServicePlan("ns/s", {one: 1}, 0.0, None, None),)))
+
+    assert (diff.cost_before, diff.cost_after) == (12.0, 1.0)
 
 
 def test_a_service_without_a_plan_stays_as_it_is_and_says_why() -> None:

@@ -234,6 +234,12 @@ def test_a_type_that_a_service_may_use_without_a_profile_is_noted(tmp_path: Path
     assert codes(seen) == ["GpuTypeWithoutProfile ModelService/default/chat"]
 
 
+def test_a_gpu_type_may_have_profiles_of_several_widths_at_one_slo(tmp_path: Path) -> None:
+    seen = observed(tmp_path, gpu_type(), profile(), profile("m-a100-x4", gpusPerInstance=4))
+
+    assert sorted(each.gpus_per_instance for each in seen.snapshot.profiles) == [1, 4]
+
+
 def test_a_histogram_is_scaled_to_add_up_to_one(tmp_path: Path) -> None:
     rounded = having(service(), "spec.demand.histogram", [[0.3333, 0.3333], [0.3333, 0]])
 
