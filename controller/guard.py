@@ -201,12 +201,17 @@ def _objection_to_scaling(scaler: Scaler, *, more: bool) -> Reason | None:
 
 def permitted(snapshot: Snapshot, expected: tuple[ExpectedDemand, ...]) -> tuple[ExpectedDemand, ...]:
     """Expected demands that a policy in force stands behind, within its bounds; plans are not trusted."""
-    scalers = {each.target.name: each for each in snapshot.scalers if each.target.kind == "ModelService"}
-    return tuple(each for each in expected if _is_permitted(scalers.get(each.service), each))
+    # A service may have further policies that only recommend, or are off.
+    in_force = {
+        each.target.name: each
+        for each in snapshot.scalers
+        if each.target.kind == "ModelService" and _objection_to_scaling(each, more=True) is None
+    }
+    return tuple(each for each in expected if _is_within_bounds(in_force.get(each.service), each))
 
 
-def _is_permitted(scaler: Scaler | None, expected: ExpectedDemand) -> bool:
-    if scaler is None or _objection_to_scaling(scaler, more=True) is not None:
+def _is_within_bounds(scaler: Scaler | None, expected: ExpectedDemand) -> bool:
+    if scaler is None:
         return False
     return 0 <= expected.demand.rate_per_s <= scaler.max_replicas * scaler.replica_load * (1 + 1e-9)
 

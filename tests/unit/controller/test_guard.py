@@ -9,14 +9,15 @@ import pytest
 
 from cluster import occupancy
 from cluster.actions import Action, Bind, Evict, Move, ReleaseClaim, Scale, SetReplicas
-from cluster.autoscaling import ScaleTarget
+from cluster.autoscaling import Scaler, ScaleTarget
+from cluster.demand import ExpectedDemand
 from cluster.plans import Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, IdleClaim, InstanceType
 from controller import guard as guard_module
 from controller.guard import MOST_PODS, Limits, guard
 from tests.builders.fleet import Node, Pod, node, pod, world
-from tests.builders.mix import of_types, service
+from tests.builders.mix import demand, of_types, service
 from tests.builders.power import Device, Domain, power_table
 from tests.builders.scalers import NOW_S, scaler
 
@@ -272,3 +273,42 @@ def test_replicas_are_set_only_as_their_policy_allows(
     seen = replace(world([node("a")], at_s=NOW_S), scalers=(scaler(wanted=4, **changes),))
 
     assert refusals(seen, action) == ([code] if code else [])
+
+
+CHAT = ScaleTarget("tonnage.dev/v1alpha1", "ModelService", "ns/chat")
+
+
+def permitted_rates(rate_per_s: float, *policies: Scaler) -> list[float]:
+    """Of a plan that expects this rate of the service ns/chat."""
+    seen = replace(world([node("a")], services=[service("ns/chat")], at_s=NOW_S), scalers=policies)
+    expecting = Plan(expected=(ExpectedDemand("ns/chat", demand(rate_per_s)),))
+    return [each.demand.rate_per_s for each in guard(seen, expecting, Limits()).expected]
+
+
+@pytest.mark.parametrize(
+    ("changes", "rate_per_s", "rates"),
+    [
+        ({}, 5.0, [5.0]),
+        ({"mode": "ScaleUpOnly"}, 5.0, [5.0]),
+        ({"max_replicas": 5, "replica_load": 2.0}, 10.0, [10.0]),
+        ({"max_replicas": 5, "replica_load": 2.0}, 10.1, []),
+        ({}, -1.0, []),
+        ({}, float("nan"), []),
+        ({"mode": "Recommend"}, 5.0, []),
+        ({"mode": "Off"}, 5.0, []),
+        ({"conflict": "HorizontalPodAutoscaler/ns/chat"}, 5.0, []),
+        ({"target": replace(CHAT, kind="Deployment")}, 5.0, []),
+        ({"target": replace(CHAT, name="ns/other")}, 5.0, []),
+    ],
+)
+def test_a_service_is_planned_only_for_a_demand_that_its_policy_stands_behind(
+    changes: dict[str, object], rate_per_s: float, rates: list[float]
+) -> None:
+    assert permitted_rates(rate_per_s, scaler(**{"target": CHAT, **changes})) == rates
+
+
+@pytest.mark.parametrize("other", [{"mode": "Off"}, {"mode": "Recommend", "conflict": "ScalingPolicy/ns/chat"}])
+def test_a_further_policy_of_a_service_keeps_none_from_the_demand_of_the_one_in_force(other: dict[str, object]) -> None:
+    in_force, further = scaler(target=CHAT), scaler(name="ns/more", target=CHAT, **other)
+
+    assert permitted_rates(5.0, in_force, further) == permitted_rates(5.0, further, in_force) == [5.0]
