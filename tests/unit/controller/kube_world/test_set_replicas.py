@@ -14,7 +14,7 @@ from controller.kube_world.in_flight import with_resized
 from tests.builders.fleet import node, world
 from tests.builders.scalers import NOW_S, scaler
 from tests.unit.controller.kube.fake_cluster_view import fake_view, kubernetes
-from tests.unit.controller.kube.fake_writer import FakeWriter
+from tests.unit.controller.kube.fake_writer import FakeWriter, refused
 
 WEB = ScaleTarget("apps/v1", "Deployment", "ns/web", "deployments")
 
@@ -65,6 +65,17 @@ def test_what_was_written_counts_until_it_is_read_back() -> None:
 
     seen.now = fleet(5, read_at_s=NOW_S + 15.0)
     assert wanted(kube.observe()) == 5  # read since: another writer changed it
+
+
+@pytest.mark.parametrize(("status", "counts"), [(0, 6), (422, 4)])
+def test_a_write_without_an_answer_counts_and_a_refused_one_does_not(status: int, counts: int) -> None:
+    kube = kubernetes(fake_view(fleet()), FakeWriter(lambda _: refused(status)))
+    kube.observe()
+
+    (answer,) = kube.apply([SetReplicas("ns/chat", WEB, 6, 4)])
+
+    assert isinstance(answer, ActionError)
+    assert wanted(kube.observe()) == counts
 
 
 def test_an_action_on_replicas_of_another_number_is_refused_before_it_is_sent() -> None:
