@@ -1,6 +1,6 @@
 """Conflicts: HorizontalPodAutoscalers that scale the target of a ScalingPolicy."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from controller.api.scaling_policy import Target
 from controller.kube.cache import Resource
@@ -36,21 +36,31 @@ class Hpa(Slim, frozen=True):
 HPAS = Resource("autoscalers", "/apis/autoscaling/v2/horizontalpodautoscalers", Hpa)
 
 
-def conflict_of(target: Target, namespace: str, hpas: Iterable[Hpa]) -> str:
-    """Autoscaler with the same target, as `Kind/namespace/name`; empty: none.
+_Key = tuple[str, str, str, str]
+"""Namespace, API group, kind and name of a target. Versions of one API group are the same object."""
+Conflicts = Mapping[_Key, str]
+"""Autoscaler of each target, as `Kind/namespace/name`."""
 
-    KEDA scales through an HPA that its ScaledObject owns; then that is named, which its users know. Versions of one API
-    group are the same object.
+
+def conflicts_of(hpas: Iterable[Hpa]) -> Conflicts:
+    """What these autoscalers scale; of several with one target the first by name.
+
+    KEDA scales through an HPA that its ScaledObject owns; then that is named, which its users know.
     """
-    wanted = (_group(target.api_version), target.kind, target.name)
+    found: dict[_Key, str] = {}
     for hpa in sorted(hpas, key=lambda each: each.metadata.name):
         ref = hpa.spec.scale_target_ref
-        if hpa.metadata.namespace == namespace and (_group(ref.api_version), ref.kind, ref.name) == wanted:
-            keda = next((owner for owner in hpa.metadata.owner_references if owner.kind == "ScaledObject"), None)
-            kind, name = ("HorizontalPodAutoscaler", hpa.metadata.name) if keda is None else (keda.kind, keda.name)
-            return f"{kind}/{namespace}/{name}"
-    return ""
+        keda = next((owner for owner in hpa.metadata.owner_references if owner.kind == "ScaledObject"), None)
+        kind, name = ("HorizontalPodAutoscaler", hpa.metadata.name) if keda is None else (keda.kind, keda.name)
+        key = _key(hpa.metadata.namespace, ref.api_version, ref.kind, ref.name)
+        found.setdefault(key, f"{kind}/{hpa.metadata.namespace}/{name}")
+    return found
 
 
-def _group(api_version: str) -> str:
-    return api_version.rpartition("/")[0]
+def conflict_of(target: Target, namespace: str, conflicts: Conflicts) -> str:
+    """Autoscaler of a policy's target; empty: none."""
+    return conflicts.get(_key(namespace, target.api_version, target.kind, target.name), "")
+
+
+def _key(namespace: str, api_version: str, kind: str, name: str) -> _Key:
+    return namespace, api_version.rpartition("/")[0], kind, name

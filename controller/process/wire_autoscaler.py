@@ -12,7 +12,7 @@ from cluster.frame import FrameError
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
 from controller.api.scaling_policy import KIND, ScalingPolicy
-from controller.autoscaler.conflicts import HPAS, conflict_of
+from controller.autoscaler.conflicts import HPAS, conflict_of, conflicts_of
 from controller.autoscaler.facts import with_measured
 from controller.autoscaler.forecasting import Forecasts, LoadSeries
 from controller.autoscaler.measured import Measured
@@ -55,7 +55,12 @@ class AutoscalerPart:
         if self._running is None or not snapshot.scalers:
             return snapshot
         book, targets = self._running
-        seen = with_measured(snapshot, book.all(), self._measured, targets.state, self._conflict_with)
+        conflicts = conflicts_of(self._hpas.all().values())
+
+        def conflict_with(policy: ScalingPolicy) -> str:
+            return conflict_of(policy.spec.target, policy.metadata.namespace, conflicts)
+
+        seen = with_measured(snapshot, book.all(), self._measured, targets.state, conflict_with)
         return replace(seen, load_histories=self._forecasts.offered)
 
     def learn(self, plan: Plan) -> None:
@@ -135,9 +140,6 @@ class AutoscalerPart:
         await asyncio.to_thread(self._forecasts.turn, series)
         if series:
             around.changed()
-
-    def _conflict_with(self, policy: ScalingPolicy) -> str:
-        return conflict_of(policy.spec.target, policy.metadata.namespace, self._hpas.all().values())
 
 
 def _series_of(policy: ScalingPolicy) -> LoadSeries:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from controller.api.instant import rfc3339
 from controller.api.scaling_policy import ScalingPolicy, Target
-from controller.autoscaler.conflicts import Hpa, conflict_of
+from controller.autoscaler.conflicts import Hpa, conflict_of, conflicts_of
 from controller.autoscaler.readiness import Starts, TargetPod
 from controller.autoscaler.targets import UNREAD_AFTER_S, Targets, TargetState
 from controller.kube.discovery import ApiResource, Discovered
@@ -210,15 +211,25 @@ WEB = Target.model_validate({"apiVersion": "apps/v1", "kind": "Deployment", "nam
 
 
 def test_an_hpa_of_the_same_target_is_a_conflict_and_is_named() -> None:
-    assert conflict_of(WEB, "default", [hpa()]) == "HorizontalPodAutoscaler/default/hpa"
+    assert conflict_of(WEB, "default", conflicts_of([hpa()])) == "HorizontalPodAutoscaler/default/hpa"
 
 
 @pytest.mark.parametrize("other", [hpa(kind="StatefulSet"), hpa(name="api"), hpa(namespace="other")])
 def test_an_hpa_of_another_target_is_none(other: Hpa) -> None:
-    assert conflict_of(WEB, "default", [other]) == ""
+    assert conflict_of(WEB, "default", conflicts_of([other])) == ""
 
 
 def test_an_hpa_of_keda_is_named_by_its_scaled_object() -> None:
     owned = hpa(ownerReferences=[{"kind": "ScaledObject", "name": "by-queue"}])
 
-    assert conflict_of(WEB, "default", [owned]) == "ScaledObject/default/by-queue"
+    assert conflict_of(WEB, "default", conflicts_of([owned])) == "ScaledObject/default/by-queue"
+
+
+def test_of_several_autoscalers_of_one_target_the_first_by_name_is_named() -> None:
+    hpas = (named(hpa(), "b"), named(hpa(name="api"), "0"), named(hpa(), "a"))
+
+    assert conflict_of(WEB, "default", conflicts_of(iter(hpas))) == "HorizontalPodAutoscaler/default/a"
+
+
+def named(of: Hpa, name: str) -> Hpa:
+    return structs.replace(of, metadata=structs.replace(of.metadata, name=name))
