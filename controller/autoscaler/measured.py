@@ -72,11 +72,6 @@ class PolicyMeasurement:
     """Newest predictive distribution of the load; None: too little history."""
     skill: ForecastSkill | None = None
 
-    @property
-    def load_role(self) -> Role | None:
-        """Role that is the policy's load, among those measured; None: nothing was measured."""
-        return next((role for role in LOAD_ROLES if role in self.newest), None)
-
 
 _NOTHING = PolicyMeasurement()
 

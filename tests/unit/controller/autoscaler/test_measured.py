@@ -19,7 +19,7 @@ def test_what_is_no_number_is_no_sample_and_never_zero() -> None:
     for value in (float("nan"), float("inf"), -1.0):
         measured.put_sample(CHAT, "load", 10.0, value)
 
-    assert measured.of(CHAT).load_role is None
+    assert measured.of(CHAT).newest == {}
     assert measured.take_samples(CHAT, "load") == []
 
 
@@ -61,11 +61,3 @@ def test_a_deleted_policy_is_forgotten() -> None:
 
     assert measured.of(CHAT).newest == {}
     assert measured.take_samples(CHAT, "load") == []
-
-
-def test_the_load_is_the_first_measured_role_in_the_order_of_precedence() -> None:
-    measured = Measured()
-    measured.put_sample(CHAT, "queue", 10.0, 5.0)
-    measured.put_sample(CHAT, "requests", 10.0, 2.0)
-
-    assert measured.of(CHAT).load_role == "requests"
