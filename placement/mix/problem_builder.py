@@ -22,7 +22,8 @@ def need_of(service: ModelService, snapshot: Snapshot, *, slo_s: float | None = 
     if service.demand is None:
         return Reason("DemandUnknown", f"{service.name}: no demand was measured; the running instances stay")
     promise = service.slo.tpot_s if slo_s is None else slo_s
-    has_spot = any(map(is_spot, snapshot.nodes.labels))
+    # Looked at only for services that may use them: thousands of nodes have labels.
+    with_spot = service.spot and any(map(is_spot, snapshot.nodes.labels))
     profiles = _usable_profiles(service, snapshot, promise)
     if not profiles:
         return Reason("NoProfile", f"{service.name}: no profile of {service.model} at {promise * 1000:g}ms or tighter")
@@ -43,7 +44,7 @@ def need_of(service: ModelService, snapshot: Snapshot, *, slo_s: float | None = 
                 memory_bytes=service.instance_memory_bytes,
             )
             for profile in profiles
-            for each in _instance_types(service, profile, has_spot=has_spot)
+            for each in _instance_types(profile, with_spot=with_spot)
         ),
         slice_factor=None if service.continuous_split else service.slice_factor,
         headroom_share=service.headroom_share,
@@ -52,9 +53,9 @@ def need_of(service: ModelService, snapshot: Snapshot, *, slo_s: float | None = 
     )
 
 
-def _instance_types(service: ModelService, profile: ThroughputProfile, *, has_spot: bool) -> list[InstanceType]:
+def _instance_types(profile: ThroughputProfile, *, with_spot: bool) -> list[InstanceType]:
     """Instance types of a profile: on demand and, where the service may use spot nodes and there are some, on spot."""
-    spots = (False, True) if service.spot and has_spot else (False,)
+    spots = (False, True) if with_spot else (False,)
     return [InstanceType(profile.gpu_type, profile.gpus_per_instance, spot) for spot in spots]
 
 

@@ -1,5 +1,6 @@
 """Spot nodes: a place at its own price, for services that may use it."""
 
+from collections.abc import KeysView
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,8 @@ from cluster.workloads import SPOT_LABELS, InstanceType, ModelService, Requireme
 from controller.snapshot.capacity import with_instances_off_spot
 from placement.engine.packer import Packer
 from placement.mix.planner import plan_mix
+from placement.mix.problem import Need
+from placement.mix.problem_builder import need_of
 from placement.packing.planner import pack
 from placement.policies.best_fit import BestFit
 from tests.builders.fleet import Node, node, pod, world
@@ -59,6 +62,24 @@ def test_a_service_that_may_not_use_spot_nodes_is_not_offered_them() -> None:
 
     assert chat.refusal is not None
     assert chat.refusal.code == "InventoryShort"
+
+
+def test_labels_of_nodes_are_read_only_for_a_service_that_may_use_spot_nodes() -> None:
+    """The need is computed for every service in every cycle; a fleet has thousands of nodes."""
+    seen = fleet([service(), service("ns/cheap", spot=True)], [node("d", gpus=1)])
+    unread = replace(seen, nodes=replace(seen.nodes, labels=(Unreadable(),)))
+    plain, cheap = unread.services
+
+    assert isinstance(need_of(plain, unread), Need)
+    with pytest.raises(AssertionError):
+        need_of(cheap, unread)
+
+
+class Unreadable(dict[str, str]):
+    """Labels that must not be read."""
+
+    def keys(self) -> KeysView[str]:
+        raise AssertionError("labels were read")
 
 
 def test_a_pending_instance_of_a_service_that_may_not_use_spot_nodes_waits_for_another() -> None:
