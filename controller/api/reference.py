@@ -9,7 +9,17 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from controller.api import labels
-from controller.api.conditions import ACCEPTED, DEGRADED, PLANNED, READY
+from controller.api.conditions import (
+    ACCEPTED,
+    CONFLICT,
+    DEGRADED,
+    FORECAST_TRUSTED,
+    FOUND,
+    METRICS_AVAILABLE,
+    PLANNED,
+    READY,
+    SCALING_LIMITED,
+)
 from controller.api.kind import Kind
 from controller.api.kinds import KINDS, own_kinds
 from controller.api.labels import CATEGORY
@@ -53,14 +63,23 @@ it describes, so `kubectl wait --for=condition=Ready modelservice/chat` waits fo
 
 | condition | holds when |
 |---|---|
-| `{accepted}` | the object is valid, and so are its references to other objects |
-| `{planned}` | the last plan satisfies the object's requests |
-| `{ready}` | the cluster matches that plan |
-| `{degraded}` | the object works, but below what its spec asks for |
+{conditions}
 
 `kubectl scale gang train --replicas=16` sets `spec.minMembers`. A ModelService has no scale subresource: the number of
 its instances and their GPU types follow from its demand.
 """
+
+CONDITIONS = {
+    ACCEPTED: "the object is valid, and so are its references to other objects",
+    PLANNED: "the last plan satisfies the object's requests",
+    READY: "the cluster matches that plan; of a ScalingPolicy: it decides by fresh metrics, and nothing opposes it",
+    DEGRADED: "the object works, but below what its spec asks for",
+    METRICS_AVAILABLE: "the load of a ScalingPolicy is measured, and recent",
+    FORECAST_TRUSTED: "forecasts of that load are better than naive ones",
+    SCALING_LIMITED: "a limit keeps the replicas from those of least expected cost",
+    CONFLICT: "another autoscaler scales the same target; then nothing is changed",
+    FOUND: "a decider has a finding about the object; absent until then",
+}
 
 NODE = {
     "`status.allocatable`, else `status.capacity`": (
@@ -123,8 +142,8 @@ def _cluster(own: Iterable[Kind]) -> str:
         f"{'yes' if kind.is_namespaced else 'no'} |\n"
         for kind in own
     )
-    named = {"accepted": ACCEPTED, "planned": PLANNED, "ready": READY, "degraded": DEGRADED}
-    return CLUSTER.format(names="".join(rows), category=CATEGORY, **named)
+    conditions = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in CONDITIONS.items())
+    return CLUSTER.format(names="".join(rows), category=CATEGORY, conditions=conditions)
 
 
 def _core(kind: str, read: Mapping[str, str]) -> str:

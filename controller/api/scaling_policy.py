@@ -117,7 +117,7 @@ class DemandSources(Strict):
 
     sources: Annotated[ListOf[DemandSource], Field(min_length=1, max_length=5), keyed_by("role")] = Field(
         description="Sources, one for each role. The first of load, requests, inputTokens, outputTokens and queue that "
-        "is measured is the load; the others are indicators."
+        "has a source is the load, also while that fails; the others are indicators."
     )
 
 
