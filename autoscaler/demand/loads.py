@@ -8,7 +8,9 @@ from typing import Literal
 from autoscaler.demand.presets import Preset, Quantity
 
 Role = Literal["load", "requests", "inputTokens", "outputTokens", "queue"]
-"""What a policy measures; `load` is the same as `requests` where a preset measures it."""
+"""What a source measures of a target. load: offered load in the policy's own unit, the same as `requests` where a
+preset measures it. requests: requests per second. inputTokens, outputTokens: tokens per second. queue: waiting
+requests."""
 
 SATURATED = 0.9
 """Used fraction of the KV cache from which a server counts as saturated. vLLM preempts requests near 1; llm-d's

@@ -1,7 +1,7 @@
 """ScalingPolicy: how the replicas of a target follow its load: demand sources, objective, limits and mode."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from zoneinfo import ZoneInfo
 
 from pydantic import Field
@@ -27,6 +27,8 @@ from controller.api.printer_columns import AGE, Column, condition, reason
 from controller.api.rule import Rule
 
 Role = Literal["load", "requests", "inputTokens", "outputTokens", "queue"]
+ROLES: tuple[Role, ...] = get_args(Role)
+"""Roles by precedence: the first one that a policy has a source for is its load; the others are indicators."""
 Preset = Literal["vllm", "sglang", "triton", "dynamo", "inferenceGateway", "istio", "envoyGateway", "rayServe"]
 Mode = Literal["Off", "Recommend", "ScaleUpOnly", "Auto"]
 Day = Literal["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
@@ -119,6 +121,12 @@ class DemandSources(Strict):
         description="Sources, one for each role. The first of load, requests, inputTokens, outputTokens and queue that "
         "has a source is the load, also while that fails; the others are indicators."
     )
+
+    @property
+    def load(self) -> DemandSource:
+        """Source of the load: that of the first role, measured or not. Otherwise the load would change its unit when
+        one source fails."""
+        return min(self.sources, key=lambda source: ROLES.index(source.role))
 
 
 class Capacity(Strict):

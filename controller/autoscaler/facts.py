@@ -7,7 +7,6 @@ from cluster.snapshot import Snapshot
 from controller.api.model_service import KIND as SERVICE
 from controller.api.scaling_policy import ScalingPolicy
 from controller.autoscaler.measured import Measured
-from controller.autoscaler.policies import load_role
 from controller.autoscaler.targets import TargetState
 from controller.snapshot.scalers import PolicyState, scaler_of, state_in, with_conflicts
 
@@ -39,7 +38,7 @@ def with_measured(
 def state_of(name: str, policy: ScalingPolicy, measured: Measured, target: TargetState, conflict: str) -> PolicyState:
     """State of a policy: measurements of this process, and until there are any those in its status."""
     state = state_in(policy.status)
-    known, role = measured.of(name), load_role(policy)
+    known, role = measured.of(name), policy.spec.demand.load.role
     newest, failure = known.newest.get(role), known.failures.get(role)
     if newest is not None and newest.at_s >= state.observed_at_s:
         state = replace(state, load=newest.value, observed_at_s=newest.at_s)

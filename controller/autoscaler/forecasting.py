@@ -8,6 +8,7 @@ from threading import Lock
 import numpy as np
 import structlog
 
+from autoscaler.demand.loads import Role
 from autoscaler.forecast.fits import Fit, fit
 from autoscaler.forecast.online import OnlineForecaster
 from autoscaler.forecast.skill import Skill as Scored
@@ -15,7 +16,8 @@ from autoscaler.forecast.soundness import is_sound
 from autoscaler.series.buffer import SeriesBuffer
 from cluster.autoscaling import ForecastSkill, LoadHistory
 from cluster.clock import Clock
-from controller.autoscaler.measured import LOAD_ROLES, Measured, Role, Sample
+from controller.api.scaling_policy import ROLES
+from controller.autoscaler.measured import Measured, Sample
 from controller.deciders.load_fits import BATCH, slot_of
 
 log = structlog.get_logger(__name__)
@@ -124,7 +126,7 @@ class Forecasts:
         self._measured.put_forecast(name, forecaster.forecast(at_s), skill_of(forecaster.skill))
 
     def _learn(self, name: str, series: LoadSeries) -> None:
-        taken = {role: self._measured.take_samples(name, role) for role in LOAD_ROLES}
+        taken = {role: self._measured.take_samples(name, role) for role in ROLES}
         samples = sorted(taken[series.role], key=lambda each: each.at_s)
         kept = self._kept.get(name)
         if kept is None or kept.series != series:

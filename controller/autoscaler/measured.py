@@ -7,19 +7,12 @@ replaced whole, so a reader never sees half of an update.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Literal
 
+from autoscaler.demand.loads import Role
 from cluster.arrays import FloatArray
 from cluster.autoscaling import ForecastSkill
 from cluster.demand import LengthGrid
 from cluster.forecast import Forecast
-
-Role = Literal["load", "requests", "inputTokens", "outputTokens", "queue"]
-"""What a source measures of a target. load: offered load in the policy's own unit. requests: requests per second.
-inputTokens, outputTokens: tokens per second. queue: requests that wait."""
-
-LOAD_ROLES: tuple[Role, ...] = ("load", "requests", "inputTokens", "outputTokens", "queue")
-"""Roles by precedence: the first one that a policy has a source for is its load; the others are indicators."""
 
 MOST_WAITING = 50_000
 """Samples of one role that wait to be taken, at most: a month in steps of a minute, as a history has. The oldest are

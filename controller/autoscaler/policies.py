@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from threading import Lock
 
 from controller.api.scaling_policy import KIND, ScalingPolicy
-from controller.autoscaler.measured import LOAD_ROLES, Role
 from controller.kube.cache import Cache
 from controller.kube.structs import OwnObject
 from controller.objects.own_objects import own_from
@@ -31,10 +30,3 @@ class PolicyBook:
                 self._read[name] = (obj, read.object if isinstance(read, Read) else None)
         self._read = {name: each for name, each in self._read.items() if name in objects}
         return {name: policy for name, (_, policy) in sorted(self._read.items()) if policy is not None}
-
-
-def load_role(policy: ScalingPolicy) -> Role:
-    """Role that is the policy's load: the first by precedence that it has a source for, measured or not. Otherwise the
-    load would change its unit when one source fails."""
-    roles = {source.role for source in policy.spec.demand.sources}
-    return next(role for role in LOAD_ROLES if role in roles)

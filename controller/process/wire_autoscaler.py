@@ -16,7 +16,7 @@ from controller.autoscaler.conflicts import HPAS, conflict_of, conflicts_of
 from controller.autoscaler.facts import with_measured
 from controller.autoscaler.forecasting import Forecasts, LoadSeries
 from controller.autoscaler.measured import Measured
-from controller.autoscaler.policies import PolicyBook, load_role
+from controller.autoscaler.policies import PolicyBook
 from controller.autoscaler.sources.collector import Collector
 from controller.autoscaler.sources.custom_metrics import CustomMetrics
 from controller.autoscaler.sources.servers import PrometheusServers
@@ -144,7 +144,7 @@ class AutoscalerPart:
 
 def _series_of(policy: ScalingPolicy) -> LoadSeries:
     forecast = policy.spec.forecast
-    return LoadSeries(load_role(policy), forecast.history, boosted=forecast.model != "core")
+    return LoadSeries(policy.spec.demand.load.role, forecast.history, boosted=forecast.model != "core")
 
 
 def enabled(settings: OperatorSettings) -> AutoscalerPart | None:

@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import get_args
 
 import numpy as np
 
@@ -31,10 +30,8 @@ from cluster.workloads import ModelService
 from controller.api.model_service import KIND as SERVICE
 from controller.api.scaling_policy import (
     KIND,
-    DemandSource,
     LeadTimePolicy,
     Objective,
-    Role,
     ScalingBehavior,
     ScalingPolicy,
     ScalingPolicyStatus,
@@ -114,7 +111,7 @@ def scaler_of(name: str, policy: ScalingPolicy, snapshot: Snapshot, state: Polic
         behavior=Behavior(_rules(spec.behavior.scale_up), _rules(spec.behavior.scale_down)),
         load=state.load,
         observed_at_s=state.observed_at_s,
-        max_age_s=_load_source(policy).max_age,
+        max_age_s=spec.demand.load.max_age,
         forecast=state.forecast,
         lead_time=_lead_time(spec.lead_time, state, at_s),
         recommended=recommended_in(policy.status, at_s),
@@ -179,11 +176,6 @@ def _service_replicas(
     ready = math.floor(wanted * min(1.0, seen.ready / seen.wanted) + 1e-9)
     oldest = seen.ordered_at_s[0] if seen.ordered_at_s else seen.observed_at_s
     return Replicas(wanted, ready, (oldest,) * (wanted - ready), seen.observed_at_s)
-
-
-def _load_source(policy: ScalingPolicy) -> DemandSource:
-    """Source of the load: that of the first role by precedence."""
-    return min(policy.spec.demand.sources, key=lambda source: get_args(Role).index(source.role))
 
 
 def _price(objective: Objective, snapshot: Snapshot) -> float:

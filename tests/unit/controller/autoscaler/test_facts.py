@@ -11,7 +11,6 @@ from controller.api.scaling_policy import ScalingPolicy
 from controller.autoscaler.facts import with_measured
 from controller.autoscaler.forecasting import STEP_S, Forecasts, LoadSeries
 from controller.autoscaler.measured import LengthShares, Measured, Sample
-from controller.autoscaler.policies import load_role
 from controller.autoscaler.targets import TargetState
 from controller.snapshot.scalers import PolicyState, scaler_of, with_conflicts
 from tests.builders.fleet import node, world
@@ -65,7 +64,7 @@ def test_the_load_is_the_role_that_comes_first_even_while_only_another_one_is_me
     measured = Measured()
     measured.put_sample(NAME, "queue", BEGIN_S, 7.0)
 
-    assert load_role(both) == "requests"
+    assert both.spec.demand.load.role == "requests"
     assert measured_scaler(measured, both).load is None
 
 
