@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from health.remediation import domains, folding, levels
+from health.remediation.breakers import Harm
 from health.remediation.evidence import Evidence
 from health.remediation.facts import Situation
-from health.remediation.incidents import Incident
+from health.remediation.incidents import Incident, Phase, Remedy
 from health.remediation.intents import Intent
+from health.remediation.lifecycle import Around, advanced, by_id, is_forgotten, live_jobs
 from health.remediation.policy import Policy
+from health.remediation.relevance import is_relevant
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,4 +33,53 @@ def decide(
     evidence: any of the last while, in any order, repeated or not; what is stale, of another run of the job, of pods
     or nodes that are gone, or of nodes that the job does not run on, is ignored.
     """
-    raise NotImplementedError
+    known = _with_lost(by_id(tuple(incidents)), situation)
+    heard = [each for each in evidence if is_relevant(each, situation, policy)]
+    suspected = domains.merged(folding.folded(known, heard, situation), situation, policy)
+    after = _advanced(suspected, situation, policy)
+    kept = tuple(each for _, each in sorted(after.items()) if not is_forgotten(each, situation, policy))
+    around = _around(kept, situation, policy, spares_left=_free_spares(kept, situation))
+    return Decision(kept, tuple(levels.intents(kept, around)))
+
+
+def _with_lost(known: dict[str, Incident], situation: Situation) -> dict[str, Incident]:
+    """Incidents, with what a lost write has left in taints alone."""
+    for node in situation.nodes.values():
+        if node.taint is not None:
+            id_ = node.taint.incident
+            known[id_] = folding.with_taint(known.get(id_), node, node.taint)
+    return known
+
+
+def _advanced(incidents: dict[str, Incident], situation: Situation, policy: Policy) -> dict[str, Incident]:
+    """Oldest suspicion first, each seeing what those before it have decided."""
+    after = dict(incidents)
+    for each in sorted(incidents.values(), key=lambda one: (one.since_s, one.id)):
+        free = _free_spares(tuple(after.values()), situation) - _promised(after, situation)
+        after[each.id] = advanced(each, _around(tuple(after.values()), situation, policy, spares_left=max(free, 0)))
+    return after
+
+
+def _around(incidents: tuple[Incident, ...], situation: Situation, policy: Policy, *, spares_left: int) -> Around:
+    return Around(situation, policy, Harm(incidents), spares_left)
+
+
+def _free_spares(incidents: tuple[Incident, ...], situation: Situation) -> int:
+    """Spare nodes that no incident speaks against."""
+    suspected = {key.name for each in incidents if each.is_open for key in each.nodes}
+    return sum(
+        name not in suspected and name in situation.nodes and situation.nodes[name].taint is None
+        for name in situation.spares
+    )
+
+
+def _promised(incidents: dict[str, Incident], situation: Situation) -> int:
+    """Spares that restarts still to come count on."""
+    nodes = {
+        key
+        for each in incidents.values()
+        if each.phase is Phase.ACTING and each.remedy in (Remedy.QUARANTINE, Remedy.AVOID)
+        if live_jobs(each, situation)
+        for key in each.nodes
+    }
+    return len(nodes)

@@ -58,8 +58,3 @@ class Evidence:
     """What the verdict rests on, for people."""
     over: bool = False
     """The disturbance has ended by itself, as of `at_s`."""
-
-    @property
-    def stops(self) -> bool:
-        """Whether the job makes no progress at all."""
-        return self.syndrome in (Syndrome.COMMUNICATION_HANG, Syndrome.OTHER_HANG, Syndrome.DEAD_PROCESS)

@@ -24,7 +24,9 @@ class JobFacts:
     name: str
     """`namespace/name`."""
     incarnation: str
-    """Changes with every restart of the gang."""
+    """Changes with every restart of the gang, in place or not."""
+    started_s: float
+    """When this run began: what was seen before is of no concern to it."""
     pods: tuple[PodFacts, ...]
     min_available: int
     """Pods without which it does not run."""
@@ -37,10 +39,14 @@ class JobFacts:
     checkpoint_interval_s: float
     checkpoint_save_s: float = 0.0
     """Stall of the job per checkpoint."""
+    checkpoints_on_demand: bool = False
+    """Whether it writes a checkpoint when asked, so that a move need not wait for the next."""
     elastic_pods: tuple[int, ...] = ()
     """Numbers of pods it can run with instead of all."""
     restarted_s: tuple[float, ...] = ()
     """Instants of its restarts in the last day, from the gang's status."""
+    progressed_s: float = float("-inf")
+    """Last time that it was seen to finish a step: a hang seen before that is over."""
     disruptions_allowed: int | None = None
     """Pods that its disruption budgets allow to be evicted now; None without a budget."""
 

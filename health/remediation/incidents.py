@@ -30,9 +30,19 @@ class Remedy(StrEnum):
     """Taint the node, restart the job elsewhere."""
     AVOID = "avoid"
     """Restart the job elsewhere; the node stays open to others."""
-    MOVE = "move"
-    """Taint the node, restart the job elsewhere after its next checkpoint."""
     IN_PLACE = "in place"
+    """Restart the job where it is: a program's fault, or too little against the node."""
+
+
+STOPS = (Syndrome.COMMUNICATION_HANG, Syndrome.OTHER_HANG, Syndrome.DEAD_PROCESS)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Run:
+    """One run of one job: what a restart ends."""
+
+    job: str
+    incarnation: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +57,8 @@ class Incident:
     generation: int
     """Rises when a closed incident opens again."""
     phase: Phase
-    job: str
-    incarnation: str
-    """The job's run that is to be restarted; done when the job has another."""
+    runs: tuple[Run, ...]
+    """Runs that it disturbs, sorted; each is done with when its job has another run."""
     nodes: tuple[NodeKey, ...]
     syndrome: Syndrome
     part: Part
@@ -64,19 +73,28 @@ class Incident:
     domain: str = ""
     """Failure domain, where the suspect is one."""
     remedy: Remedy = Remedy.NONE
+    at_checkpoint: bool = False
+    """Whether the job is restarted after its next checkpoint, not at once."""
     pods: int = 0
     """Pods to restart with; 0 for as many as before."""
     acted_s: float = float("inf")
     """When the remedy was decided."""
+    acted_for: str = ""
+    """Job on whose behalf it was."""
     phase_since_s: float = 0.0
     closed_s: float = float("-inf")
     """When it was last closed: older evidence is ignored."""
     strikes: int = 0
-    """Times its node was taken out."""
+    """Times that something was done about it, in place or by quarantine."""
     waits_for: str = ""
     """What keeps it from acting, for people: `another owner: nvsentinel`, `DrainBlocked: ...`, `breaker: ...`."""
     probe: str = ""
     shown: tuple[str, ...] = ()
+
+    @property
+    def stops(self) -> bool:
+        """Whether its jobs make no progress at all."""
+        return self.syndrome in STOPS
 
     @property
     def is_open(self) -> bool:

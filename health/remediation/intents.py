@@ -32,8 +32,8 @@ class JobDo(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
-    """One alternative and its price."""
+class Alternative:
+    """One thing that could be done for a job, and its price."""
 
     do: JobDo
     gpu_hours: float
@@ -66,8 +66,8 @@ class JobIntent:
     """Pods to restart with, at least the job's `min_available`; 0 for as many as before."""
     until_s: float = float("inf")
     """TOLERATE: when it is decided again. MOVE_AT_CHECKPOINT: when waiting costs more than the work since the last."""
-    options: tuple[Option, ...] = ()
-    """All alternatives, cheapest first."""
+    alternatives: tuple[Alternative, ...] = ()
+    """All of them, cheapest first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,5 +35,7 @@ class Policy:
     """Age up to which evidence may open an incident."""
     innocent_out_s: float = 1800.0
     """Time that a healthy node spends in quarantine, test and release when it is taken out by mistake."""
+    node_back_s: float = 20.4 * 3600.0
+    """Time until a job that went on with fewer pods has its size again: the median repair of the StepFun trace."""
     remediate: bool = True
     """False: incidents are opened and costs shown, nothing is done."""

@@ -1,0 +1,184 @@
+"""Folding: evidence into incidents, so that repetition and order leave no trace."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from health.remediation.evidence import Evidence
+from health.remediation.facts import NodeFacts, OurTaint, Situation
+from health.remediation.incidents import Incident, Phase, Remedy, Run
+from health.remediation.subjects import subject_of
+from health.verdicts.verdict import Cause, Part, Syndrome
+
+PROGRAM_CAUSES = (Cause.CALL_ORDER,)
+"""Explanations that are no fault of hardware and yet stop the job: a restart is all that helps."""
+LIMITED_SLACK = 0.05
+"""Loss of speed beyond what our own limit explains, as a share, from which something else is suspected."""
+
+
+def folded(
+    incidents: Mapping[str, Incident], evidence: Iterable[Evidence], situation: Situation
+) -> dict[str, Incident]:
+    """Incidents after relevant evidence. Instants decide, not the order of arrival."""
+    after = dict(incidents)
+    for each in sorted(evidence, key=lambda one: (one.at_s, one.over, repr(one))):
+        if not _is_explained(each, situation):
+            id_ = _domain_of(each, after) or subject_of(each)
+            known = after.get(id_)
+            if known is None:
+                if not each.over:
+                    after[id_] = _opened(id_, each, situation, generation=1)
+            elif each.at_s > known.closed_s:
+                after[id_] = _with(known, each, situation)
+    return after
+
+
+def _domain_of(evidence: Evidence, incidents: Mapping[str, Incident]) -> str:
+    """Id of the open domain incident that its nodes are part of already."""
+    for each in incidents.values():
+        if each.domain and each.is_open and evidence.nodes and set(evidence.nodes) <= set(each.nodes):
+            return each.id
+    return ""
+
+
+def _is_explained(evidence: Evidence, situation: Situation) -> bool:
+    """Whether there is nothing to remedy: another cause, or no more than our own limits take."""
+    if evidence.cause is not None and evidence.cause not in PROGRAM_CAUSES:
+        return True
+    nodes = [situation.nodes[key.name] for key in evidence.nodes]
+    return evidence.syndrome is Syndrome.OTHER_SLOW and any(_own_limit_explains(evidence, node) for node in nodes)
+
+
+def _own_limit_explains(evidence: Evidence, node: NodeFacts) -> bool:
+    """Whether our own watts or CPU quota, in force by then, cost the node as much speed as the job has lost."""
+    expected = 1 - node.own_speed_share
+    return node.limited_since_s <= evidence.at_s and expected > 0 and evidence.slow_share <= expected + LIMITED_SLACK
+
+
+def _opened(id_: str, evidence: Evidence, situation: Situation, *, generation: int) -> Incident:
+    return Incident(
+        id=id_,
+        generation=generation,
+        phase=Phase.SUSPECTED,
+        runs=_runs(evidence, situation),
+        nodes=tuple(sorted(evidence.nodes, key=lambda key: key.name)),
+        syndrome=evidence.syndrome,
+        part=evidence.part,
+        sources=(evidence.source,),
+        since_s=evidence.since_s,
+        seen_s=evidence.at_s,
+        confidence=evidence.confidence,
+        slow_share=evidence.slow_share,
+        program_error=evidence.program_error or evidence.cause in PROGRAM_CAUSES,
+        phase_since_s=situation.now_s,
+        probe=evidence.probe,
+        shown=evidence.shown,
+    )
+
+
+def _runs(evidence: Evidence, situation: Situation) -> tuple[Run, ...]:
+    job = situation.jobs.get(evidence.job)
+    if job is None or (evidence.syndrome is Syndrome.NONE and evidence.cause is None):
+        return ()
+    seen_by_it = evidence.at_s >= job.started_s and evidence.incarnation in ("", job.incarnation)
+    return (Run(job.name, job.incarnation),) if seen_by_it else ()
+
+
+def _with(known: Incident, evidence: Evidence, situation: Situation) -> Incident:
+    if known.phase is Phase.CLOSED:
+        return known if evidence.over else _reopened(known, evidence, situation)
+    if evidence.over:
+        return _ended(known, evidence, situation.now_s)
+    if known.phase in (Phase.QUARANTINED, Phase.PROBATION):
+        relapse = evidence.at_s > known.phase_since_s and _runs(evidence, situation) != ()
+        return _reopened(known, evidence, situation) if relapse else known
+    return _joined(known, evidence, situation)
+
+
+def _reopened(known: Incident, evidence: Evidence, situation: Situation) -> Incident:
+    fresh = _opened(known.id, evidence, situation, generation=known.generation + 1)
+    return replace(fresh, strikes=known.strikes, closed_s=known.closed_s, nodes=known.nodes or fresh.nodes)
+
+
+def _ended(known: Incident, evidence: Evidence, now_s: float) -> Incident:
+    """A slow-down that went away by itself; what has been decided already is carried through."""
+    if known.phase is not Phase.SUSPECTED or evidence.at_s < known.seen_s:
+        return known
+    return closed(known, now_s, "it ended by itself")
+
+
+def _joined(known: Incident, evidence: Evidence, situation: Situation) -> Incident:
+    worse = _severity(evidence.syndrome) > _severity(known.syndrome)
+    return replace(
+        known,
+        runs=tuple(sorted({*known.runs, *_runs(evidence, situation)})),
+        syndrome=evidence.syndrome if worse else known.syndrome,
+        part=evidence.part if _breadth(evidence.part) > _breadth(known.part) else known.part,
+        sources=tuple(sorted({*known.sources, evidence.source})),
+        since_s=min(known.since_s, evidence.since_s),
+        seen_s=max(known.seen_s, evidence.at_s),
+        confidence=max(known.confidence, evidence.confidence),
+        slow_share=max(known.slow_share, evidence.slow_share),
+        program_error=known.program_error or evidence.program_error,
+        probe=max(known.probe, evidence.probe),
+        shown=tuple(sorted({*known.shown, *evidence.shown})),
+    )
+
+
+_SEVERITY = {syndrome: number for number, syndrome in enumerate(
+    (Syndrome.NONE, Syndrome.OTHER_SLOW, Syndrome.COMMUNICATION_SLOW, Syndrome.COMMUNICATION_HANG, Syndrome.OTHER_HANG,
+     Syndrome.DEAD_PROCESS)
+)}  # fmt: skip
+_BREADTH = {part: number for number, part in enumerate(
+    (Part.NOTHING, Part.GROUP, Part.LINK, Part.RANK, Part.NIC, Part.NODE)
+)}  # fmt: skip
+
+
+def _severity(syndrome: Syndrome) -> int:
+    return _SEVERITY[syndrome]
+
+
+def _breadth(part: Part) -> int:
+    return _BREADTH[part]
+
+
+def closed(known: Incident, now_s: float, why: str) -> Incident:
+    return replace(
+        known, phase=Phase.CLOSED, phase_since_s=now_s, closed_s=max(now_s, known.seen_s), waits_for=why, runs=()
+    )
+
+
+def with_taint(known: Incident | None, node: NodeFacts, taint: OurTaint) -> Incident:
+    """The incident behind a taint of ours: a taint that is newer than its record, or without one, is believed."""
+    if known is not None and known.generation >= taint.generation:
+        lost = known.phase is Phase.SUSPECTED and known.generation == taint.generation
+        return _carried_on(known, taint) if lost and not taint.on_probation else known
+    return Incident(
+        id=taint.incident,
+        generation=taint.generation,
+        phase=Phase.PROBATION if taint.on_probation else Phase.QUARANTINED,
+        runs=(),
+        nodes=(node.key,),
+        syndrome=Syndrome.NONE,
+        part=Part.NODE,
+        sources=(),
+        since_s=taint.at_s,
+        seen_s=taint.at_s,
+        confidence=0.0,
+        remedy=Remedy.QUARANTINE,
+        acted_s=taint.at_s,
+        phase_since_s=taint.at_s,
+        strikes=known.strikes + 1 if known is not None else 1,
+        shown=("rebuilt from the node's taint",),
+    )
+
+
+def _carried_on(known: Incident, taint: OurTaint) -> Incident:
+    """The record of the decision that set the taint was lost."""
+    return replace(
+        known,
+        phase=Phase.ACTING,
+        remedy=Remedy.QUARANTINE,
+        acted_s=taint.at_s,
+        phase_since_s=taint.at_s,
+        strikes=known.strikes + 1,
+    )

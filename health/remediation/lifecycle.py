@@ -1,0 +1,281 @@
+"""Life of an incident: from suspicion over a remedy, quarantine and probation to its closing."""
+
+from dataclasses import dataclass, replace
+from math import inf
+
+from health.remediation import breakers, costs
+from health.remediation.breakers import Harm
+from health.remediation.costs import Seats
+from health.remediation.evidence import NodeKey, Source
+from health.remediation.facts import JobFacts, NodeFacts, Situation
+from health.remediation.folding import closed
+from health.remediation.incidents import Incident, Phase, Remedy
+from health.remediation.intents import Alternative, JobDo
+from health.remediation.policy import Policy
+from health.verdicts.verdict import Part
+
+_ONE_NODE = (Part.RANK, Part.NODE, Part.NIC)
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What an incident's next step depends on besides itself."""
+
+    situation: Situation
+    policy: Policy
+    harm: Harm
+    spares_left: int
+    """Spare nodes that no restart decided in this call counts on."""
+
+
+def advanced(incident: Incident, around: Around) -> Incident:
+    """The incident after all steps that can be taken now."""
+    for _ in range(len(Phase)):
+        after = _step(incident, around)
+        if after == incident:
+            break
+        incident = after
+    return incident
+
+
+def _step(incident: Incident, around: Around) -> Incident:
+    situation, now_s = around.situation, around.situation.now_s
+    if not incident.is_open:
+        return incident
+    if incident.nodes and not _present(incident.nodes, situation):
+        return closed(incident, now_s, "its node is gone or was replaced")
+    if any(node.released_s > incident.seen_s for node in _facts(incident, around)):
+        return closed(incident, now_s, "released by a person")
+    return _STEPS[incident.phase](incident, around)
+
+
+def _present(nodes: tuple[NodeKey, ...], situation: Situation) -> list[NodeKey]:
+    return [key for key in nodes if key.name in situation.nodes and situation.nodes[key.name].key == key]
+
+
+def _facts(incident: Incident, around: Around) -> list[NodeFacts]:
+    return [around.situation.nodes[key.name] for key in _present(incident.nodes, around.situation)]
+
+
+def live_jobs(incident: Incident, situation: Situation) -> list[JobFacts]:
+    """Jobs whose disturbed run is still the current one."""
+    found = (situation.jobs.get(run.job) for run in incident.runs)
+    return [
+        job
+        for job, run in zip(found, incident.runs, strict=True)
+        if job is not None and job.incarnation == run.incarnation
+    ]
+
+
+def _suspected(incident: Incident, around: Around) -> Incident:
+    situation, policy, now_s = around.situation, around.policy, around.situation.now_s
+    jobs = live_jobs(incident, situation)
+    if incident.domain and not jobs:
+        return replace(incident, phase=Phase.PAGED, phase_since_s=now_s, waits_for=f"look at {incident.domain}")
+    if not jobs and (incident.runs or not _node_itself(incident)):
+        return closed(incident, now_s, "the job ended or was restarted before anything was done")
+    if _is_over(incident, jobs, around):
+        return closed(incident, now_s, "not seen any more")
+    if not policy.remediate:
+        return replace(incident, waits_for="the policy remediates nothing")
+    if _is_hopeless(jobs, around):
+        return replace(incident, phase=Phase.PAGED, phase_since_s=now_s, waits_for="it stops after each restart")
+    if _is_open_question(incident):
+        return _asked(incident, jobs, around)
+    return _decided(incident, jobs, around)
+
+
+def _is_hopeless(jobs: list[JobFacts], around: Around) -> bool:
+    """Whether one of the jobs stops after each restart, whatever is done."""
+    now_s, policy = around.situation.now_s, around.policy
+    return any(breakers.restarts(job, now_s, policy) >= 2 * policy.restarts for job in jobs)
+
+
+def _is_over(incident: Incident, jobs: list[JobFacts], around: Around) -> bool:
+    """Whether the disturbance ended and nobody said so."""
+    if incident.stops:
+        return bool(jobs) and all(job.progressed_s > incident.seen_s for job in jobs)
+    return bool(jobs) and around.situation.now_s - incident.seen_s > around.policy.stale_s
+
+
+def _node_itself(incident: Incident) -> bool:
+    """Whether evidence of the node's own says enough without a job that suffers."""
+    return incident.part in _ONE_NODE and set(incident.sources) != {Source.JOB}
+
+
+def _is_open_question(incident: Incident) -> bool:
+    """Whether a probe would have to decide which part is at fault."""
+    return incident.part in (Part.NOTHING, Part.GROUP) and not incident.program_error and not incident.domain
+
+
+def _asked(incident: Incident, jobs: list[JobFacts], around: Around) -> Incident:
+    """Wait for the probe; then restart a job that has stopped, once, and leave the rest to people."""
+    now_s = around.situation.now_s
+    if now_s - incident.since_s < around.policy.confirm_s:
+        return replace(incident, waits_for=f"probe: {incident.probe}")
+    tried = incident.strikes > 0 and incident.since_s - incident.closed_s < around.policy.restart_window_s
+    if not incident.stops or tried:
+        return replace(incident, phase=Phase.PAGED, phase_since_s=now_s, waits_for=f"probe: {incident.probe}")
+    return _acting(incident, Remedy.IN_PLACE, jobs, 0, now_s)
+
+
+def _decided(incident: Incident, jobs: list[JobFacts], around: Around) -> Incident:
+    """The cheapest that no limit forbids."""
+    now_s = around.situation.now_s
+    if not jobs:
+        refused = _others_hold(incident, around) or _is_too_much(incident, around)
+        return replace(incident, waits_for=refused) if refused else _acting(incident, Remedy.QUARANTINE, [], 0, now_s)
+    job = max(jobs, key=lambda each: each.gpus)
+    cheapest = priced(incident, job, around)[0]
+    if cheapest.gpu_hours == inf:
+        return replace(incident, waits_for=cheapest.note)
+    if cheapest.do is JobDo.TOLERATE:
+        return replace(incident, waits_for=f"cheaper to tolerate: {cheapest.note}")
+    if cheapest.do is JobDo.RESTART_IN_PLACE:
+        return _acting(incident, Remedy.IN_PLACE, jobs, 0, now_s)
+    return _moved(incident, job, jobs, around, at_checkpoint=cheapest.do is JobDo.MOVE_AT_CHECKPOINT)
+
+
+def _moved(incident: Incident, job: JobFacts, jobs: list[JobFacts], around: Around, *, at_checkpoint: bool) -> Incident:
+    """The job leaves the nodes, and they leave the fleet, as far as limits allow."""
+    now_s = around.situation.now_s
+    own_word = set(incident.sources) == {Source.JOB}
+    if too_many := breakers.job_breaker(job, around.harm, now_s, around.policy, own_word=own_word):
+        waiting = replace(incident, waits_for=too_many)
+        return _acting(waiting, Remedy.IN_PLACE, jobs, 0, now_s) if incident.stops else waiting
+    kept_by = _others_hold(incident, around) or _is_too_much(incident, around)
+    if kept_by and not incident.stops:
+        return replace(incident, waits_for=kept_by)
+    refused = kept_by or _is_not_the_node(incident, around)
+    remedy = Remedy.AVOID if refused else Remedy.QUARANTINE
+    moving = replace(incident, waits_for=refused, at_checkpoint=at_checkpoint)
+    return _acting(moving, remedy, jobs, seats(incident, job, around).pods, now_s)
+
+
+def priced(incident: Incident, job: JobFacts, around: Around) -> tuple[Alternative, ...]:
+    """All alternatives for a job, cheapest first."""
+    found = seats(incident, job, around)
+    return costs.alternatives(incident, job, found, around.situation.now_s, around.policy)
+
+
+def seats(incident: Incident, job: JobFacts, around: Around) -> Seats:
+    """Pods that the job can restart with when it avoids the incident's nodes."""
+    avoided = {key.name for key in incident.nodes} | {
+        name for name, node in around.situation.nodes.items() if node.taint is not None
+    }
+    kept = sum(pod.node != "" and pod.node not in avoided for pod in job.pods)
+    found = min(len(job.pods), kept + around.spares_left)
+    sizes = [size for size in (len(job.pods), *job.elastic_pods) if job.min_available <= size <= found]
+    blocked = ""
+    if job.disruptions_allowed is not None and job.disruptions_allowed < len(job.pods):
+        blocked = f"DrainBlocked: a disruption budget allows {job.disruptions_allowed} of {len(job.pods)} pods"
+    return Seats(max(sizes, default=0), blocked)
+
+
+def _others_hold(incident: Incident, around: Around) -> str:
+    """Another remediation that owns one of the nodes: one owner per node."""
+    owner = next((node.owner for node in _facts(incident, around) if node.owner), "")
+    return f"another owner: {owner}" if owner else ""
+
+
+def _is_not_the_node(incident: Incident, around: Around) -> str:
+    """Why the nodes keep their place in the fleet, though a job may leave them."""
+    if incident.domain:
+        return f"domain incident: {incident.domain} is suspected, not its nodes"
+    if incident.part not in _ONE_NODE:
+        return "which end of it is at fault is open"
+    shared = any(node.shared for node in _facts(incident, around))
+    if shared and set(incident.sources) == {Source.JOB}:
+        return "only the job's own records accuse a node that others use"
+    return ""
+
+
+def _is_too_much(incident: Incident, around: Around) -> str:
+    if _is_not_the_node(incident, around):
+        return ""
+    nodes = _present(incident.nodes, around.situation)
+    return breakers.open_breaker(nodes, around.harm, around.situation, around.policy)
+
+
+def _acting(incident: Incident, remedy: Remedy, jobs: list[JobFacts], pods: int, now_s: float) -> Incident:
+    return replace(
+        incident,
+        phase=Phase.ACTING,
+        remedy=remedy,
+        pods=pods if jobs and pods < len(jobs[0].pods) else 0,
+        acted_s=now_s,
+        acted_for=max(jobs, key=lambda each: each.gpus).name if jobs else "",
+        phase_since_s=now_s,
+        strikes=incident.strikes + 1,
+    )
+
+
+def _in_action(incident: Incident, around: Around) -> Incident:
+    """Done when no disturbed run is left and the taint, if any, is seen."""
+    situation, now_s = around.situation, around.situation.now_s
+    untainted = any(node.taint is None for node in _facts(incident, around))
+    if untainted and incident.remedy is Remedy.QUARANTINE and (owner := _others_hold(incident, around)):
+        return replace(incident, remedy=Remedy.AVOID, waits_for=owner)
+    if live_jobs(incident, situation):
+        return incident
+    if incident.domain:
+        return replace(incident, phase=Phase.PAGED, phase_since_s=now_s, waits_for=f"look at {incident.domain}")
+    if incident.remedy in (Remedy.AVOID, Remedy.IN_PLACE):
+        return closed(incident, now_s, "restarted")
+    if untainted:
+        return incident
+    return replace(incident, phase=Phase.QUARANTINED, phase_since_s=now_s, runs=(), waits_for="its test")
+
+
+def _quarantined(incident: Incident, around: Around) -> Incident:
+    if all(node.tested_s > incident.acted_s for node in _facts(incident, around)):
+        return replace(incident, phase=Phase.PROBATION, phase_since_s=around.situation.now_s, waits_for="")
+    return incident
+
+
+def _on_probation(incident: Incident, around: Around) -> Incident:
+    now_s = around.situation.now_s
+    if now_s - incident.phase_since_s >= around.policy.probation_s:
+        return closed(incident, now_s, "passed its probation")
+    return incident
+
+
+def _paged(incident: Incident, around: Around) -> Incident:
+    if incident.domain:
+        return _domain_watched(incident, around)
+    if incident.runs and not live_jobs(incident, around.situation):
+        return closed(incident, around.situation.now_s, "the job ended or was restarted")
+    return incident
+
+
+def _domain_watched(incident: Incident, around: Around) -> Incident:
+    """A domain stays open while suspects appear in it, and its jobs are still restarted."""
+    now_s, jobs = around.situation.now_s, live_jobs(incident, around.situation)
+    if jobs and not _is_hopeless(jobs, around):
+        return replace(incident, phase=Phase.SUSPECTED, phase_since_s=now_s)
+    quiet = now_s - incident.seen_s > around.policy.restart_window_s
+    return closed(incident, now_s, "nothing more was seen in it") if quiet else incident
+
+
+_STEPS = {
+    Phase.SUSPECTED: _suspected,
+    Phase.ACTING: _in_action,
+    Phase.QUARANTINED: _quarantined,
+    Phase.PROBATION: _on_probation,
+    Phase.PAGED: _paged,
+}
+
+
+def is_forgotten(incident: Incident, situation: Situation, policy: Policy) -> bool:
+    """Whether a closed incident's record may go: nothing of it is left on a node, and it counts no more."""
+    tainted = {node.taint.incident for node in situation.nodes.values() if node.taint is not None}
+    old = situation.now_s - incident.closed_s > policy.forget_s
+    return not incident.is_open and old and incident.id not in tainted
+
+
+def by_id(incidents: tuple[Incident, ...]) -> dict[str, Incident]:
+    """The newest record of each."""
+    found: dict[str, Incident] = {}
+    for each in sorted(incidents, key=lambda one: (one.id, one.generation, one.phase_since_s)):
+        found[each.id] = each
+    return found

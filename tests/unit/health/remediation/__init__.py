@@ -1,0 +1,1 @@
+"""Remediation: rules of the decision, one by one."""

@@ -1,0 +1,301 @@
+"""What is done about a verdict, and what is not."""
+
+from dataclasses import replace
+
+from health.remediation.decision import Decision
+from health.remediation.evidence import NodeKey, Source
+from health.remediation.facts import OurTaint
+from health.remediation.incidents import Incident, Phase, Remedy
+from health.remediation.intents import Intent, JobDo, JobIntent, NodeDo, Page
+from health.verdicts.verdict import Cause, Part, Syndrome
+from tests.builders.remedies import START_S, PretendFleet, evidence, fleet, node, slow
+
+AT_S = START_S + 100.0
+
+
+def jobs_do(decision: Decision) -> list[JobDo]:
+    return [each.do for each in decision.intents if isinstance(each, JobIntent)]
+
+
+def only(incidents: tuple[Incident, ...]) -> Incident:
+    assert len(incidents) == 1, incidents
+    return incidents[0]
+
+
+def the_job(of: PretendFleet):
+    return of.jobs["train/a"]
+
+
+def hang(of: PretendFleet, *nodes: str, at_s: float = AT_S, **facts: object):
+    return evidence(the_job(of), *nodes, at_s=at_s, **facts)
+
+
+def test_a_hanging_rank_is_tainted_first_and_its_gang_restarted_elsewhere() -> None:
+    world = fleet()
+    decision = world.cycle([hang(world, "n3")], at_s=AT_S)
+    assert [type(each).__name__ for each in decision.intents] == ["NodeIntent", "JobIntent"]
+    assert world.node_dos(decision) == [(NodeDo.TAINT, "n3")]
+    assert jobs_do(decision) == [JobDo.EVICT_NOW]
+    assert "n3" not in {pod.node for pod in the_job(world).pods}
+
+
+def test_a_program_error_restarts_the_job_where_it_is() -> None:
+    world = fleet()
+    decision = world.cycle([hang(world, "n3", program_error=True, syndrome=Syndrome.DEAD_PROCESS)], at_s=AT_S)
+    assert jobs_do(decision) == [JobDo.RESTART_IN_PLACE]
+    assert not world.tainted()
+
+
+def test_a_program_error_that_comes_back_on_the_node_takes_the_node_out() -> None:
+    world = fleet()
+    died = {"program_error": True, "syndrome": Syndrome.DEAD_PROCESS}
+    world.cycle([hang(world, "n3", **died)], at_s=AT_S)
+    world.cycle(at_s=AT_S + 5)
+    later_s = the_job(world).started_s + 100
+    decision = world.cycle([hang(world, "n3", at_s=later_s, **died)], at_s=later_s)
+    assert jobs_do(decision) == [JobDo.EVICT_NOW]
+
+
+def test_a_slow_rank_is_tolerated_until_it_has_cost_what_moving_costs() -> None:
+    # Moving at the next checkpoint, due at once on demand, costs the restart of 180 s and the node's time out, 0.24 of
+    # 1,800 s over 40 nodes: 11 s. At 30 % slower that much is lost after 191 / 0.3 = 636 s.
+    world = fleet(checkpoints_on_demand=True, checkpoint_interval_s=1e6)
+    at = {"since_s": START_S, "share": 0.3}
+    early_s, late_s = START_S + 600, START_S + 660
+    assert jobs_do(world.cycle([slow(the_job(world), "n3", at_s=early_s, **at)], at_s=early_s)) == [JobDo.TOLERATE]
+    late = world.cycle([slow(the_job(world), "n3", at_s=late_s, **at)], at_s=late_s)
+    assert jobs_do(late) == [JobDo.MOVE_AT_CHECKPOINT]
+    assert world.tainted() == {"n3"}
+
+
+def test_right_after_a_checkpoint_a_slow_job_is_evicted_and_late_after_it_moved_at_the_next() -> None:
+    # 5 s after a checkpoint 5 s are done again, against 30 % of 595 s of waiting; 500 s after, 500 against 30 % of 100.
+    for age_s, do in ((5.0, JobDo.EVICT_NOW), (500.0, JobDo.MOVE_AT_CHECKPOINT)):
+        now_s = START_S + 4000
+        world = fleet(checkpoint_at_s=now_s - age_s, checkpoint_interval_s=600.0)
+        heard = slow(the_job(world), "n3", at_s=now_s, since_s=START_S, share=0.3)
+        assert jobs_do(world.cycle([heard], at_s=now_s)) == [do]
+
+
+def test_a_slow_job_that_stops_while_it_waits_for_its_checkpoint_is_evicted_now() -> None:
+    world = fleet(checkpoint_at_s=START_S + 3500, checkpoint_interval_s=600.0)
+    now_s = START_S + 4000
+    heard = slow(the_job(world), "n3", at_s=now_s, since_s=START_S, share=0.3)
+    world.now_s = now_s
+    world.incidents = world.decision([heard]).incidents  # written, not carried out
+    decision = world.cycle([hang(world, "n3", at_s=now_s + 5)], at_s=now_s + 5)
+    assert jobs_do(decision) == [JobDo.EVICT_NOW]
+
+
+def test_what_our_own_limit_explains_is_left_alone() -> None:
+    world = fleet()
+    world.nodes["n3"] = replace(world.nodes["n3"], own_speed_share=0.75, limited_since_s=START_S)
+    heard = slow(the_job(world), "n3", at_s=START_S + 4000, since_s=START_S, share=0.25)
+    assert world.cycle([heard], at_s=START_S + 4000).incidents == ()
+
+
+def test_slowness_beyond_our_own_limit_is_not_excused_by_it() -> None:
+    world = fleet()
+    world.nodes["n3"] = replace(world.nodes["n3"], own_speed_share=0.9, limited_since_s=START_S)
+    heard = slow(the_job(world), "n3", at_s=START_S + 4000, since_s=START_S, share=0.5)
+    assert world.cycle([heard], at_s=START_S + 4000).intents
+
+
+def test_a_cause_that_is_no_fault_opens_no_incident() -> None:
+    world = fleet()
+    heard = hang(world, "n3", cause=Cause.DATA_IMBALANCE, part=Part.NOTHING)
+    assert world.cycle([heard], at_s=AT_S).incidents == ()
+
+
+def test_ranks_in_different_operations_are_restarted_in_place() -> None:
+    world = fleet()
+    heard = replace(hang(world, cause=Cause.CALL_ORDER, part=Part.NOTHING, syndrome=Syndrome.OTHER_HANG))
+    assert jobs_do(world.cycle([heard], at_s=AT_S)) == [JobDo.RESTART_IN_PLACE]
+
+
+def test_an_abstention_waits_for_its_probe_then_restarts_once_and_then_asks_a_person() -> None:
+    world = fleet()
+    vague = {"part": Part.NOTHING, "probe": "stacks of these ranks", "confidence": 0.5}
+    first = world.cycle([hang(world, "n3", "n9", **vague)], at_s=AT_S)
+    assert jobs_do(first) == []
+    assert only(first.incidents).waits_for == "probe: stacks of these ranks"
+    assert jobs_do(world.cycle(at_s=AT_S + 40)) == [JobDo.RESTART_IN_PLACE]
+    again_s = the_job(world).started_s + 60
+    world.cycle(at_s=again_s - 30)
+    world.cycle([hang(world, "n3", "n9", at_s=again_s, **vague)], at_s=again_s)
+    asked = world.cycle([hang(world, "n3", "n9", at_s=again_s + 40, **vague)], at_s=again_s + 40)
+    assert next(each for each in asked.intents if isinstance(each, Page)).probe == "stacks of these ranks"
+    assert jobs_do(asked) == []
+
+
+def test_a_link_moves_the_job_and_taints_neither_end() -> None:
+    world = fleet(spares=3, nodes=39)
+    heard = hang(world, "n3", "n30", part=Part.LINK, syndrome=Syndrome.COMMUNICATION_HANG, source=Source.NODE)
+    decision = world.cycle([heard], at_s=AT_S)
+    assert jobs_do(decision) == [JobDo.EVICT_NOW]
+    assert not world.tainted()
+
+
+def test_two_suspects_under_one_switch_are_one_incident_of_the_switch() -> None:
+    world = fleet(spares=4)
+    world.cycle([hang(world, "n1", source=Source.NODE)], at_s=AT_S)
+    assert world.tainted() == {"n1"}
+    heard = evidence(the_job(world), "n2", at_s=AT_S + 60, source=Source.NODE, pods=(), incarnation="")
+    decision = world.cycle([heard], at_s=AT_S + 60)
+    opened = [each for each in decision.incidents if each.is_open]
+    assert [each.domain for each in opened] == ["switch/0"]
+    assert {key.name for key in opened[0].nodes} == {"n1", "n2"}
+    assert any(isinstance(each, Page) for each in decision.intents)
+    world.cycle(at_s=AT_S + 61)
+    assert world.tainted() == set()
+
+
+def test_suspects_under_different_switches_stay_apart() -> None:
+    world = fleet(nodes=200, spares=4)
+    decision = world.cycle([hang(world, "n1"), hang(world, "n20")], at_s=AT_S)
+    assert len(decision.incidents) == 2
+    assert not any(each.domain for each in decision.incidents)
+
+
+def test_a_shared_node_is_not_quarantined_on_a_jobs_own_word() -> None:
+    world = fleet()
+    world.nodes["n3"] = replace(world.nodes["n3"], shared=True)
+    assert only(world.cycle([hang(world, "n3")], at_s=AT_S).incidents).remedy is Remedy.AVOID
+    assert not world.tainted()
+    other = fleet()
+    other.nodes["n3"] = replace(other.nodes["n3"], shared=True)
+    other.cycle([hang(other, "n3", source=Source.NODE)], at_s=AT_S)
+    assert other.tainted() == {"n3"}
+
+
+def test_a_job_speaks_only_of_nodes_under_its_own_pods() -> None:
+    world = fleet()
+    forged = replace(hang(world, "n3"), nodes=(NodeKey("n41", "uid-n41"),))
+    assert world.cycle([forged], at_s=AT_S).incidents == ()
+
+
+def test_little_heard_means_nothing_new_is_done() -> None:
+    world = fleet()
+    world.heard_share = 0.8
+    assert world.cycle([hang(world, "n3")], at_s=AT_S).incidents == ()
+
+
+def test_a_disruption_budget_that_never_allows_is_reported() -> None:
+    world = fleet(disruptions_allowed=0)
+    decision = world.cycle([hang(world, "n3", source=Source.NODE, part=Part.NODE)], at_s=AT_S)
+    world.cycle(at_s=AT_S + 1)
+    again_s = the_job(world).started_s + 60
+    decision = world.cycle([hang(world, "n3", at_s=again_s, source=Source.NODE, part=Part.NODE)], at_s=again_s)
+    assert "DrainBlocked" in only(decision.incidents).waits_for
+    assert any("DrainBlocked" in each.reason for each in decision.intents if isinstance(each, Page))
+
+
+def test_without_a_spare_a_job_is_not_brought_below_its_least_size() -> None:
+    world = fleet(spares=0)
+    decision = world.cycle([slow(the_job(world), "n3", at_s=START_S + 9000, since_s=START_S)], at_s=START_S + 9000)
+    assert jobs_do(decision) == [JobDo.TOLERATE]
+
+
+def test_an_elastic_job_goes_on_with_fewer_pods_when_no_spare_is_left() -> None:
+    world = fleet(nodes=400, spares=0, min_available=390, elastic_pods=(396, 399))
+    decision = world.cycle([hang(world, "n3", part=Part.NODE)], at_s=AT_S)
+    (restart,) = [each for each in decision.intents if isinstance(each, JobIntent)]
+    assert (restart.do, restart.pods) == (JobDo.EVICT_NOW, 399)
+
+
+def test_a_node_of_another_remediation_is_left_to_it_and_the_incident_says_so() -> None:
+    world = fleet()
+    world.nodes["n3"] = replace(world.nodes["n3"], owner="nvsentinel")
+    decision = world.cycle([hang(world, "n3")], at_s=AT_S)
+    assert world.node_dos(decision) == []
+    assert only(decision.incidents).waits_for == "another owner: nvsentinel"
+    assert jobs_do(decision) == [JobDo.EVICT_NOW]
+
+
+def test_a_person_who_releases_a_node_closes_its_incident() -> None:
+    world = fleet()
+    world.cycle([hang(world, "n3")], at_s=AT_S)
+    world.broken = {"n3"}
+    world.cycle(at_s=AT_S + 1)
+    world.nodes["n3"] = replace(world.nodes["n3"], released_s=AT_S + 10)
+    decision = world.cycle(at_s=AT_S + 11)
+    assert world.node_dos(decision) == [(NodeDo.UNTAINT, "n3")]
+    assert only(decision.incidents).phase is Phase.CLOSED
+
+
+def test_a_tested_node_goes_through_probation_and_is_released() -> None:
+    world = fleet()
+    world.cycle([hang(world, "n3")], at_s=AT_S)
+    steps = [world.node_dos(world.cycle(at_s=AT_S + later)) for later in (1, 2, 3, 4 * 3600 + 3)]
+    assert steps == [
+        [(NodeDo.TEST, "n3")],
+        [(NodeDo.PROBATION, "n3")],
+        [],
+        [(NodeDo.UNTAINT, "n3")],
+    ]
+
+
+def test_a_relapse_on_probation_is_a_new_generation() -> None:
+    world = fleet(nodes=40, spares=0)
+    world.nodes["n40"] = node("n40", domains=("switch/5",))
+    world.cycle([hang(world, "n3")], at_s=AT_S)
+    for later in (1, 2, 3):
+        world.cycle(at_s=AT_S + later)
+    other = replace(the_job(world), name="train/b", incarnation="b-0", pods=())
+    world.jobs["train/b"] = replace(
+        other, pods=(replace(the_job(world).pods[0], uid="b0", node="n3"),), min_available=1
+    )
+    later_s = the_job(world).started_s + 100
+    decision = world.cycle([evidence(world.jobs["train/b"], "n3", at_s=later_s)], at_s=later_s)
+    assert only(decision.incidents).generation == 2
+
+
+def test_a_node_replaced_under_the_same_name_is_left_alone() -> None:
+    world = fleet()
+    world.cycle([hang(world, "n3")], at_s=AT_S)
+    world.nodes["n3"] = node("n3", uid="another", domains=("switch/0",))
+    decision = world.cycle([hang(world, "n3")], at_s=AT_S + 5)
+    assert world.node_dos(decision) == []
+    assert only(decision.incidents).phase is Phase.CLOSED
+
+
+def test_a_taint_without_a_record_is_a_record() -> None:
+    world = fleet()
+    world.nodes["n3"] = replace(world.nodes["n3"], taint=OurTaint("node-n3", 4, START_S))
+    found = only(world.cycle(at_s=AT_S).incidents)
+    assert (found.id, found.generation, found.phase) == ("node-n3", 4, Phase.QUARANTINED)
+
+
+def test_evidence_from_before_the_restart_restarts_nothing() -> None:
+    world = fleet()
+    world.cycle([hang(world, "n3")], at_s=AT_S)
+    world.cycle([hang(world, "n3"), hang(world, "n5", at_s=AT_S)], at_s=AT_S + 1)
+    assert len(world.restarts) == 1
+
+
+def test_a_hang_that_is_over_is_forgotten_even_when_nobody_says_so() -> None:
+    world = fleet(nodes=4, spares=0, disruptions_allowed=0)
+    vague = hang(world, "n1", "n2", part=Part.NOTHING, probe="stacks")
+    world.cycle([vague], at_s=AT_S)
+    world.jobs["train/a"] = replace(the_job(world), progressed_s=AT_S + 20)
+    assert only(world.cycle(at_s=AT_S + 60).incidents).phase is Phase.CLOSED
+    assert world.restarts == []
+
+
+def test_a_job_that_suffers_twice_at_once_is_restarted_once_without_both_nodes() -> None:
+    world = fleet(nodes=400, spares=4)
+    decision = world.cycle([hang(world, "n3"), hang(world, "n30")], at_s=AT_S)
+    (restart,) = [each for each in decision.intents if isinstance(each, JobIntent)]
+    assert {key.name for key in restart.avoid} == {"n3", "n30"}
+
+
+def test_hardware_evidence_without_a_job_taints_the_node_alone() -> None:
+    world = fleet()
+    heard = evidence(
+        the_job(world), "n41", at_s=AT_S, source=Source.NODE, syndrome=Syndrome.NONE, part=Part.NODE, job="", pods=()
+    )
+    decision: Decision = world.cycle([heard], at_s=AT_S)
+    assert world.tainted() == {"n41"}
+    assert jobs_do(decision) == []
+    intents: tuple[Intent, ...] = decision.intents
+    assert len(intents) == 1
