@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import reduce
 from itertools import chain
 
-from health.remediation.evidence import NodeKey
 from health.remediation.facts import Situation
-from health.remediation.folding import closed
-from health.remediation.incidents import Incident, Phase
+from health.remediation.folding import closed, united
+from health.remediation.incidents import Incident, Phase, Remedy
 from health.remediation.policy import Policy
 from health.remediation.subjects import domain_subject
 
@@ -27,9 +27,7 @@ def merged(incidents: Mapping[str, Incident], situation: Situation, policy: Poli
         if together:
             after[domain_subject(domain)] = _of_domain(domain, together, known, situation.now_s)
             for each in together:
-                after[each.id] = replace(
-                    closed(each, situation.now_s, f"part of {domain_subject(domain)}"), strikes=each.strikes
-                )
+                after[each.id] = closed(each, situation.now_s, f"part of {domain_subject(domain)}")
     return after
 
 
@@ -69,26 +67,17 @@ def _together(found: list[Incident], known: Incident | None, policy: Policy) -> 
 
 
 def _of_domain(domain: str, together: list[Incident], known: Incident | None, now_s: float) -> Incident:
-    if known is not None and known.is_open:
-        together = [*together, known]
-    worst = max(together, key=lambda each: (each.slow_share == 0, each.slow_share, each.id))
-    return replace(
-        worst,
+    first = replace(
+        together[0],
         id=domain_subject(domain),
-        generation=known.generation + (not known.is_open) if known else 1,
-        phase=known.phase if known is not None and known.is_open else Phase.SUSPECTED,
+        generation=known.generation + 1 if known is not None else 1,
+        phase=Phase.SUSPECTED,
         domain=domain,
-        runs=tuple(sorted({run for each in together for run in each.runs})),
-        nodes=_union(together),
-        sources=tuple(sorted({source for each in together for source in each.sources})),
-        since_s=min(each.since_s for each in together),
-        seen_s=max(each.seen_s for each in together),
-        closed_s=known.closed_s if known else float("-inf"),
-        strikes=known.strikes if known else 0,
+        remedy=Remedy.NONE,
+        acted_s=float("inf"),
         phase_since_s=now_s,
-        shown=tuple(sorted({line for each in together for line in each.shown})),
+        closed_s=known.closed_s if known is not None else float("-inf"),
+        strikes=known.strikes if known is not None else 0,
+        waits_for="",
     )
-
-
-def _union(together: list[Incident]) -> tuple[NodeKey, ...]:
-    return tuple(sorted({key for each in together for key in each.nodes}, key=lambda key: (key.name, key.uid)))
+    return reduce(united, together, known if known is not None and known.is_open else first)

@@ -107,20 +107,26 @@ def _ended(known: Incident, evidence: Evidence, now_s: float) -> Incident:
 
 
 def _joined(known: Incident, evidence: Evidence, situation: Situation) -> Incident:
-    worse = _severity(evidence.syndrome) > _severity(known.syndrome)
+    return united(known, _opened(known.id, evidence, situation, generation=known.generation))
+
+
+def united(known: Incident, other: Incident) -> Incident:
+    """What two records of one suspect say together; the state is the first one's."""
+    worse = _SEVERITY[other.syndrome] > _SEVERITY[known.syndrome]
     return replace(
         known,
-        runs=tuple(sorted({*known.runs, *_runs(evidence, situation)})),
-        syndrome=evidence.syndrome if worse else known.syndrome,
-        part=evidence.part if _breadth(evidence.part) > _breadth(known.part) else known.part,
-        sources=tuple(sorted({*known.sources, evidence.source})),
-        since_s=min(known.since_s, evidence.since_s),
-        seen_s=max(known.seen_s, evidence.at_s),
-        confidence=max(known.confidence, evidence.confidence),
-        slow_share=max(known.slow_share, evidence.slow_share),
-        program_error=known.program_error or evidence.program_error,
-        probe=max(known.probe, evidence.probe),
-        shown=tuple(sorted({*known.shown, *evidence.shown})),
+        runs=tuple(sorted({*known.runs, *other.runs})),
+        nodes=tuple(sorted({*known.nodes, *other.nodes}, key=lambda key: (key.name, key.uid))),
+        syndrome=other.syndrome if worse else known.syndrome,
+        part=other.part if _BREADTH[other.part] > _BREADTH[known.part] else known.part,
+        sources=tuple(sorted({*known.sources, *other.sources})),
+        since_s=min(known.since_s, other.since_s),
+        seen_s=max(known.seen_s, other.seen_s),
+        confidence=max(known.confidence, other.confidence),
+        slow_share=max(known.slow_share, other.slow_share),
+        program_error=known.program_error or other.program_error,
+        probe=max(known.probe, other.probe),
+        shown=tuple(sorted({*known.shown, *other.shown})),
     )
 
 
@@ -131,14 +137,6 @@ _SEVERITY = {syndrome: number for number, syndrome in enumerate(
 _BREADTH = {part: number for number, part in enumerate(
     (Part.NOTHING, Part.GROUP, Part.LINK, Part.RANK, Part.NIC, Part.NODE)
 )}  # fmt: skip
-
-
-def _severity(syndrome: Syndrome) -> int:
-    return _SEVERITY[syndrome]
-
-
-def _breadth(part: Part) -> int:
-    return _BREADTH[part]
 
 
 def closed(known: Incident, now_s: float, why: str) -> Incident:

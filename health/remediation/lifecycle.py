@@ -80,9 +80,8 @@ def _suspected(incident: Incident, around: Around) -> Incident:
         return replace(incident, waits_for="the policy remediates nothing")
     if _is_hopeless(jobs, around):
         return replace(incident, phase=Phase.PAGED, phase_since_s=now_s, waits_for="it stops after each restart")
-    if _is_open_question(incident):
-        return _asked(incident, jobs, around)
-    return _decided(incident, jobs, around)
+    ready = replace(incident, waits_for="")
+    return _asked(ready, jobs, around) if _is_open_question(ready) else _decided(ready, jobs, around)
 
 
 def _is_hopeless(jobs: list[JobFacts], around: Around) -> bool:
@@ -93,9 +92,9 @@ def _is_hopeless(jobs: list[JobFacts], around: Around) -> bool:
 
 def _is_over(incident: Incident, jobs: list[JobFacts], around: Around) -> bool:
     """Whether the disturbance ended and nobody said so."""
-    if incident.stops:
-        return bool(jobs) and all(job.progressed_s > incident.seen_s for job in jobs)
-    return bool(jobs) and around.situation.now_s - incident.seen_s > around.policy.stale_s
+    if incident.stops and jobs:
+        return all(job.progressed_s > incident.seen_s for job in jobs)
+    return around.situation.now_s - incident.seen_s > around.policy.stale_s
 
 
 def _node_itself(incident: Incident) -> bool:
