@@ -19,9 +19,18 @@ from nodeagent.controller_link import Link, Tls
 from nodeagent.device_process import DeviceProcess
 from nodeagent.endpoint import serve
 from nodeagent.guarded_backend import guarded_backend
+from nodeagent.health.devices import DeviceEvidence
+from nodeagent.health.feed import HealthFeed
+from nodeagent.health.forwarding import forward
+from nodeagent.health.host import HostEvidence
+from nodeagent.health.kernel_log import KernelLog, kmsg
+from nodeagent.health.nic_counters import NicCounters
+from nodeagent.health.pod_sockets import Deliver, PodSockets
+from nodeagent.health.processes import HostProcesses, Senders
+from nodeagent.health.ranks import Ranks
 from nodeagent.local_backends import BackendArguments, PretendArguments, RedfishArguments
 from nodeagent.logs import configure_logs
-from nodeagent.metrics import AgentMetrics
+from nodeagent.metrics import AgentMetrics, HealthFeedMetrics
 from nodeagent.out_of_band import BmcPacing
 from nodeagent.rules import RESTORE_S, AgentRules
 from nodeagent.settings import AgentSettings, RedfishSettings, read_settings
@@ -179,6 +188,7 @@ async def _run(settings: AgentSettings) -> None:
     line: list[Link] = []
     meter = _meter(settings)
     agent = _agent(settings, backend, keys, lambda message: line[0].say(message), meter)
+    feed = _health_feed(settings, agent)
     try:
         await agent.start()
         if meter is not None:
@@ -188,21 +198,48 @@ async def _run(settings: AgentSettings) -> None:
         registry.register(
             AgentMetrics(agent, settings.node, clock, as_dcgm=settings.as_dcgm, is_linked=lambda: line[0].is_up)
         )
+        if feed is not None:
+            registry.register(HealthFeedMetrics(feed))
+            feed.start()
         server = serve(
             settings.metrics_host, settings.metrics_port, registry, lambda: clock() - agent.looked_at_s < HANGS_S
         )
         talking = asyncio.create_task(line[0].keep_up())
+        forwarding = asyncio.create_task(forward(feed, agent, line[0], keys, settings.node)) if feed else None
         log.info("agent is up", node=settings.node, devices=len(agent.facts), metrics_port=server.server_port)
         await agent.run(stop)
         talking.cancel()
+        if forwarding is not None:
+            forwarding.cancel()
         server.shutdown()
         if settings.on_stop == "restore":
             await agent.restore()
     finally:
+        if feed is not None:
+            feed.close()
         if meter is not None:
             meter.close()
         agent.close()
         backend.close()
+
+
+def _health_feed(settings: AgentSettings, agent: Agent) -> HealthFeed | None:
+    """The feed of health; None where it is not enabled."""
+    about = settings.health
+    if not about.enabled:
+        return None
+    processes = HostProcesses(about.proc)
+    sources: list[HostEvidence] = [NicCounters(about.sys), DeviceEvidence(lambda: agent.readings)]
+    if about.kernel_log is not None:
+        try:
+            sources.insert(0, KernelLog(kmsg(str(about.kernel_log))))
+        except OSError as error:
+            log.warning("the kernel's log cannot be read: no GPU errors from it", why=str(error))
+
+    def sockets(deliver: Deliver) -> PodSockets:
+        return PodSockets(about.folder, Senders(processes, clock), deliver, clock)
+
+    return HealthFeed(settings.node, new_life(), sockets, Ranks(processes, about.cgroups), sources, clock)
 
 
 async def _restore(settings: AgentSettings) -> None:

@@ -83,6 +83,8 @@ class Agent:
         self.draw_w: Mapping[str, float] = {}
         self.counts = AgentCounts({}, {})
         self.looked_at_s = float("-inf")
+        self.is_heard_on_health = False
+        """Whether the controller of the newest lease takes reports about health."""
 
     @property
     def holder(self) -> Holder:
@@ -151,6 +153,7 @@ class Agent:
             log.warning("lease refused", code=refusal.code, why=refusal.words)
             return
         self.counts.leases += 1
+        self.is_heard_on_health = isinstance(lease, Lease) and lease.hears_health
         if not self._rules.bursts:
             holder = replace(holder, burst_j={})
         self._record = replace(self._record, holder=holder)

@@ -59,6 +59,7 @@ class Link:
         self._node, self._host, self._port, self._hear, self._tls = node, host, port, hear, tls
         self._chance, self._introduce = chance, introduce
         self._writer: asyncio.StreamWriter | None = None
+        self._only_bulk_waits = False
         self._in_vain, self._why = 0, ""
 
     @property
@@ -67,8 +68,20 @@ class Link:
 
     def say(self, message: bytes) -> None:
         """Sends a message if connected; a report that cannot be sent now is of no use later."""
-        if self._writer is not None and self._writer.transport.get_write_buffer_size() == 0:
+        if self._writer is not None and (self.is_idle or self._only_bulk_waits):
             self._writer.write(framed(message))
+            self._only_bulk_waits = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is connected and everything has left; only then bulk is sent, which reports must not wait for."""
+        return self._writer is not None and self._writer.transport.get_write_buffer_size() == 0
+
+    def send_bulk(self, message: bytes) -> None:
+        """Sends a message that may take a while, at most one at a time: the caller asks `is_idle` before."""
+        if self._writer is not None and self.is_idle:
+            self._writer.write(framed(message))
+            self._only_bulk_waits = True
 
     async def keep_up(self) -> None:
         """Connects, listens, and reconnects after every end, for ever."""

@@ -7,6 +7,7 @@ from prometheus_client.registry import Collector
 
 from cluster.clock import Clock
 from nodeagent.agent import Agent
+from nodeagent.health.feed import HealthFeed
 from power.devices.backend import THROTTLES, DeviceReading
 
 DCGM: tuple[tuple[str, str, Callable[[DeviceReading], float | None]], ...] = (
@@ -87,6 +88,29 @@ class AgentMetrics(Collector):
                     model = self._agent.facts[uuid].model
                     family.add_metric([str(number), uuid, f"nvidia{number}", model, self._node], shown)
             yield family
+
+
+class HealthFeedMetrics(Collector):
+    """Collector of the health feed: what is heard from pods, and what is not forwarded."""
+
+    def __init__(self, feed: HealthFeed) -> None:
+        self._feed = feed
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "tonnage_agent_health_pods", "Pods with a socket for records.", value=float(len(self._feed.sockets.pods))
+        )
+        yield GaugeMetricFamily(
+            "tonnage_agent_health_waiting_bytes",
+            "Bytes of records that wait to be sent.",
+            value=float(self._feed.outbox.waiting_bytes),
+        )
+        dropped = CounterMetricFamily(
+            "tonnage_agent_health_dropped", "Datagrams of records that were not forwarded.", labels=["cause"]
+        )
+        for cause, count in sorted(self._feed.dropped.items()):
+            dropped.add_metric([cause], count)
+        yield dropped
 
 
 def _throttled(readings: Mapping[str, DeviceReading]) -> Metric:

@@ -61,6 +61,20 @@ class PretendSettings(Part):
     )
 
 
+class HealthSettings(Part):
+    """Records of pods and evidence of the host, for the controller's analysis."""
+
+    enabled: bool = False
+    folder: Path = Field(Path("/run/tonnage/pods"), description="Folder with one folder per pod, named by its UID.")
+    proc: Path = Field(Path("/proc"), description="The host's processes: the agent needs the host's PIDs.")
+    sys: Path = Field(Path("/sys/class"), description="The host's network devices.")
+    cgroups: Path = Field(Path("/sys/fs/cgroup"), description="The host's cgroups.")
+    kernel_log: Path | None = Field(
+        None,
+        description="The kernel's log, /dev/kmsg, for GPU errors; needs a privileged container. Omitted: not read.",
+    )
+
+
 class AgentSettings(Part):
     """All settings of the agent."""
 
@@ -71,6 +85,7 @@ class AgentSettings(Part):
         default=False, description="Whether to report the draw of the whole node, as metered by its BMC (`redfish`)."
     )
     pretend: PretendSettings = PretendSettings()
+    health: HealthSettings = HealthSettings()
     controller: ControllerAddress = ControllerAddress()
     keys: Path = Field(Path("/etc/tonnage/keys"), description="Folder with the fleet's keys, one file each.")
     record: Path = Field(

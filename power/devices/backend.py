@@ -81,6 +81,8 @@ class DeviceReading:
     temperature_c: float | None = None
     throttled_by: tuple[str, ...] | None = None
     """Causes that hold its clocks down, of THROTTLES; None where they are not reported."""
+    uncorrected_errors: int | None = None
+    """Uncorrected memory errors since the driver was loaded."""
 
 
 class Backend(Protocol):

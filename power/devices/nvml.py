@@ -120,6 +120,13 @@ class Nvml:
                 self._maybe(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)), 1.0
             ),
             throttled_by=None if reasons is None else tuple(word for bits, word in REASONS if reasons & bits),
+            uncorrected_errors=self._maybe(
+                lambda: int(
+                    nvml.nvmlDeviceGetTotalEccErrors(
+                        handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+                    )
+                )
+            ),
         )
 
     def _handle(self, uuid: str) -> Any:

@@ -107,6 +107,8 @@ class Lease:
     """Highest limit of a burst that begins now; the device's own highest limit where none is named."""
     credit_back_s: float = 300.0
     """Time in which used burst credit is restored."""
+    hears_health: bool = False
+    """Whether the controller takes reports about health on this connection."""
     only_lower: bool = False
     """Whether caps may only be lowered by it, whatever it names: a controller that just started adopts the limits it
     finds."""
@@ -138,10 +140,12 @@ def node_secret(secret: bytes, node: str) -> bytes:
 
 def sealed(message: Inventory | Report | Lease, keys: Keys, node: str) -> bytes:
     """The message as it is sent: key's name, signature, text. keys: as the node knows them (see `node_secret`)."""
-    text = msgspec.json.encode(message)
-    return b"\n".join(
-        (keys.newest.encode(), _signature(_KINDS[type(message)], keys.secrets[keys.newest], node, text), text)
-    )
+    return sealed_text(_KINDS[type(message)], msgspec.json.encode(message), keys, node)
+
+
+def sealed_text(kind: str, text: bytes, keys: Keys, node: str) -> bytes:
+    """Any message of a node's connection as it is sent; its kind is signed with it."""
+    return b"\n".join((keys.newest.encode(), _signature(kind, keys.secrets[keys.newest], node, text), text))
 
 
 def opened(kind: type[Message], travelled: bytes, keys: Keys, node: str) -> Message | Refusal:
@@ -150,13 +154,9 @@ def opened(kind: type[Message], travelled: bytes, keys: Keys, node: str) -> Mess
     A lease cannot be passed off as a report, nor one node's message as another's: kind and node are signed with the
     text.
     """
-    name, _, rest = travelled.partition(b"\n")
-    signature, _, text = rest.partition(b"\n")
-    secret = keys.secrets.get(name.decode("utf-8", "replace"))
-    if secret is None:
-        return Refusal("UnknownKey", "message is signed with a key that is unknown here, or no longer valid")
-    if not hmac.compare_digest(signature, _signature(_KINDS[kind], secret, node, text)):
-        return Refusal("Forged", f"signature does not match a {_KINDS[kind]} of {node}")
+    text = opened_text(_KINDS[kind], travelled, keys, node)
+    if isinstance(text, Refusal):
+        return text
     try:
         made = msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
@@ -166,9 +166,21 @@ def opened(kind: type[Message], travelled: bytes, keys: Keys, node: str) -> Mess
     return made
 
 
+def opened_text(kind: str, travelled: bytes, keys: Keys, node: str) -> bytes | Refusal:
+    """The text of a message, if it was sealed as this kind for this node with a known key; otherwise the refusal."""
+    name, _, rest = travelled.partition(b"\n")
+    signature, _, text = rest.partition(b"\n")
+    secret = keys.secrets.get(name.decode("utf-8", "replace"))
+    if secret is None:
+        return Refusal("UnknownKey", "message is signed with a key that is unknown here, or no longer valid")
+    if not hmac.compare_digest(signature, _signature(kind, secret, node, text)):
+        return Refusal("Forged", f"signature does not match a {kind} of {node}")
+    return text
+
+
 _KINDS: Mapping[type, Kind] = {Inventory: "inventory", Report: "report", Lease: "lease"}
 
 
-def _signature(kind: Kind, secret: bytes, node: str, text: bytes) -> bytes:
+def _signature(kind: str, secret: bytes, node: str, text: bytes) -> bytes:
     signed = b"\n".join((FORM, kind.encode(), node.encode(), text))
     return hmac.new(secret, signed, sha256).hexdigest().encode()

@@ -63,6 +63,20 @@ def test_it_has_the_rights_that_its_back_end_needs_and_no_others(backend: str, r
     assert container(with_agent(BACKENDS[backend]))["securityContext"] == {"readOnlyRootFilesystem": True, **rights}
 
 
+def test_health_lets_it_see_the_hosts_processes_and_counters_and_only_the_kernels_log_needs_all_rights(
+    tmp_path: Path,
+) -> None:
+    plain, logs = (with_agent({"health": {"enabled": True, "kernelLog": kernel_log}}) for kernel_log in (False, True))
+    mounts = {mount["name"]: mount for mount in container(plain)["volumeMounts"]}
+
+    assert pod(plain)["hostPID"] is True
+    assert [name for name, mount in mounts.items() if not mount.get("readOnly")] == ["record", "pods"]
+    assert "privileged" not in container(plain)["securityContext"]
+    assert read(plain, tmp_path).health.enabled
+    assert container(logs)["securityContext"]["privileged"] is True
+    assert read(logs, tmp_path).health.kernel_log == Path("/dev/kmsg")
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_nothing_of_the_cluster_or_the_host_but_its_record_is_within_its_reach(backend: str) -> None:
     objects = with_agent(BACKENDS[backend])

@@ -98,5 +98,12 @@ nvidia.com/gpu.present: "true"
 {{- if eq $agent.backend "pretend" }}
 {{- $_ := set $settings "pretend" (dict "devices" (int $agent.pretend.devices)) }}
 {{- end }}
+{{- if $agent.health.enabled }}
+{{- $health := dict "enabled" true "folder" "/run/tonnage/pods" "sys" "/host/sys/class" "cgroups" "/host/sys/fs/cgroup" }}
+{{- if $agent.health.kernelLog }}
+{{- $_ := set $health "kernel_log" "/dev/kmsg" }}
+{{- end }}
+{{- $_ := set $settings "health" $health }}
+{{- end }}
 {{- toYaml $settings }}
 {{- end }}

@@ -269,3 +269,17 @@ def test_a_report_is_dropped_while_an_older_one_waits_to_be_sent(waiting: int, *
     link.say(b"report")
 
     assert line.written == ([framed(b"report")] if is_sent else [])
+
+
+def test_a_report_follows_bulk_that_still_waits_and_bulk_follows_nothing_that_waits() -> None:
+    """A batch of records may take a while on a slow link; a report on power must not be lost for it."""
+    link, line = Link("n1", "127.0.0.1", 1, lambda _: None, chance()), Backlog(0)
+    link._writer = line  # type: ignore[assignment]
+    link.send_bulk(b"records")
+    line.waiting = 1
+
+    link.send_bulk(b"more records")
+    link.say(b"report")
+    link.say(b"newer report")
+
+    assert line.written == [framed(b"records"), framed(b"report")]

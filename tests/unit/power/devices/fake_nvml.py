@@ -46,6 +46,8 @@ class FakeNvml:
     NVMLError = NVMLError
     NVML_CLOCK_SM = 1
     NVML_TEMPERATURE_GPU = 0
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
+    NVML_VOLATILE_ECC = 0
 
     def __init__(self, gpus: list[Gpu], *, is_root: bool = True) -> None:
         self.gpus, self.is_root = gpus, is_root

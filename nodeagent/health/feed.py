@@ -1,0 +1,115 @@
+"""Feed of health: a thread that reads pods' sockets and the host's evidence, and keeps reports until they can leave.
+
+In a thread of its own, at lower priority, so that a flood of records delays no power limit.
+"""
+
+import os
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+import structlog
+
+from cluster.clock import Clock
+from health.records.report import LONGEST_FRAMES, MOST_EVIDENCE, Evidence, HealthReport
+from nodeagent.health.host import HostEvidence
+from nodeagent.health.outbox import Outbox
+from nodeagent.health.pod_sockets import Deliver, PodSockets
+from nodeagent.health.ranks import Ranks
+
+log = structlog.get_logger(__name__)
+WAIT_S = 0.05
+LOOK_S = 0.25
+"""Seconds between two looks for new pods and at processes: an ended one is known within it."""
+REFRESH_S = 5.0
+"""Seconds after which evidence is sent again, changed or not: a controller that just started has it then."""
+NICENESS = 5
+_RANK = struct.Struct("<4xI")
+
+
+class HealthFeed:
+    """Everything about health on one node. `next_report` may be called from another thread."""
+
+    def __init__(
+        self,
+        node: str,
+        life: str,
+        sockets_of: Callable[[Deliver], PodSockets],
+        ranks: Ranks,
+        sources: Sequence[HostEvidence],
+        clock: Clock,
+        outbox: Outbox | None = None,
+    ) -> None:
+        """sockets_of: makes the sockets that deliver to a function. sources: evidence of the host besides ranks."""
+        self._node, self._life, self._clock = node, life, clock
+        self.sockets = sockets_of(self._deliver)
+        self.outbox = outbox or Outbox()
+        self._ranks, self._sources = ranks, (*sources, ranks)
+        self._evidence: tuple[Evidence, ...] = ()
+        self._sent: tuple[frozenset[tuple[object, ...]], float] = (frozenset(), float("-inf"))
+        self._sequence = 0
+        self._looked_s = float("-inf")
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.failures = 0
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Datagrams that were not forwarded, by cause."""
+        return {**self.sockets.dropped, "unsent": self.outbox.dropped}
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="health", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(1.0)
+        self.sockets.close()
+
+    def turn(self, wait_s: float = WAIT_S) -> None:
+        """Reads what arrives, and looks at pods and host when it is time."""
+        now_s = self._clock()
+        if now_s - self._looked_s >= LOOK_S:
+            self._looked_s = now_s
+            self.sockets.look()
+            self._evidence = tuple(found for source in self._sources for found in source.read(now_s))[:MOST_EVIDENCE]
+        self.sockets.read(wait_s)
+
+    def next_report(self) -> HealthReport | None:
+        """What is to be sent now; None when there is nothing. What was returned counts as sent."""
+        now_s, evidence = self._clock(), self._evidence
+        shown = frozenset((each.source, each.code, each.subject, each.pod, each.rank) for each in evidence)
+        has_news = shown != self._sent[0] or now_s - self._sent[1] >= REFRESH_S
+        frames = self.outbox.take(LONGEST_FRAMES)
+        if not frames and not has_news:
+            return None
+        self._sequence += 1
+        report = HealthReport(self._node, self._life, self._sequence, frames, None, self.dropped)
+        if not has_news:
+            return report
+        self._sent = (shown, now_s)
+        return replace(report, evidence=evidence)
+
+    def refresh(self) -> None:
+        """Has the evidence sent again with the next report: a new controller listens."""
+        self._sent = (frozenset(), float("-inf"))
+
+    def _deliver(self, pod: str, pid: int, frame: bytes) -> None:
+        (rank,) = _RANK.unpack_from(frame)
+        self._ranks.heard(pod, rank, pid)
+        self.outbox.add(pod, frame)
+
+    def _run(self) -> None:
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        while not self._stop.is_set():
+            try:
+                self.turn()
+            except Exception:
+                self.failures += 1
+                log.exception("a turn of the health feed failed")
+                self._stop.wait(1.0)
