@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.arrays import BoolArray
+from cluster.concurrency import ConcurrencyTuning
 from cluster.demand import Demand
 from cluster.forecast import Forecast
 
@@ -186,6 +187,8 @@ class Scaler:
     """Measured quality of the forecasts; None: not known yet. No decision depends on it."""
     source_problem: str = ""
     """Why the last reading of the load failed, as `Code: words`; empty: it did not."""
+    concurrency: ConcurrencyTuning | None = None
+    """Tuning of each replica's concurrency; None: the policy has none."""
     problem: str = ""
     """Why nothing can be decided, as `Code: words`; empty: nothing is known to prevent it."""
     conflict: str = ""

@@ -6,6 +6,7 @@ from typing import Literal
 
 from cluster.actions import Action
 from cluster.arrays import FloatArray
+from cluster.concurrency import ConcurrencyLimit
 from cluster.demand import ExpectedDemand, LengthGrid
 from cluster.workloads import InstanceType
 
@@ -151,6 +152,8 @@ class Plan:
     """Findings of all deciders, in the deciders' order; they change nothing."""
     expected: tuple[ExpectedDemand, ...] = ()
     """Demands that later deciders plan services for, instead of those in their specs."""
+    limits: tuple[ConcurrencyLimit, ...] = ()
+    """Concurrency limits of scaled targets, for their policies' statuses; clients read them there."""
     learned: Mapping[str, bytes] = field(default_factory=dict)
     """What background deciders learned, as frames by the decider's name, for the part that asked; it changes nothing.
     """
@@ -184,6 +187,7 @@ class Plan:
             certificates=certificates,
             findings=self.findings + other.findings,
             expected=self.expected + other.expected,
+            limits=self.limits + other.limits,
             learned={**self.learned, **other.learned},
             cut_short=self.cut_short + other.cut_short,
         )

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from autoscaler.concurrency.surrogate import Samples
-from autoscaler.concurrency.tuner import Context
 from cluster.arrays import FloatArray
+from cluster.concurrency import Arm, Learned
 
 MOST_ARMS = 16
 """Number of limits that are remembered, those with the most weight (chosen: a search tries 5 to 15)."""
@@ -48,42 +48,6 @@ class Seen:
     p95: float
     requests: int
     """Number of requests behind it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """Means of what was observed under one limit."""
-
-    limit: int
-    weight: float
-    """Number of observations, faded."""
-    throughput: float
-    """Mean log throughput."""
-    p95: float
-    """Mean log p95."""
-
-
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """Knowledge of one context."""
-
-    context: Context
-    used_at: int
-    """Number of the last decision in this context."""
-    limit: int
-    """Limit that was decided last."""
-    ceiling: float
-    """Highest limit that may be tried."""
-    arms: tuple[Arm, ...] = ()
-    """At most MOST_ARMS, rising in their limits."""
-    throughput_scatter: float = 0.0
-    """Variance of log throughput around the means."""
-    p95_scatter: float = 0.0
-    """Variance of log p95 around the means."""
-    scatter_weight: float = 0.0
-    """Number of observations behind the scatter, faded."""
-    surprised: bool = False
-    """Whether the last observation lay too far off to be believed alone."""
 
 
 def learn(known: Learned, seen: Seen, *, breach: bool) -> Learned:

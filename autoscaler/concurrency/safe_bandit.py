@@ -16,10 +16,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from autoscaler.concurrency.learned import Learned, Seen, distance, learn, noise, samples
+from autoscaler.concurrency.learned import Seen, distance, learn, noise, samples
 from autoscaler.concurrency.surrogate import Prior, predicted
-from autoscaler.concurrency.tuner import Context, Decision, Observation, Reason, Rules
+from autoscaler.concurrency.tuner import Decision, Reason, Rules
 from cluster.arrays import BoolArray
+from cluster.concurrency import BanditState, Context, Learned, Observation, Pool
 
 STEP = 1.25
 """Largest ratio of a raised limit to the present one (or one request more, where that is less)."""
@@ -47,31 +48,6 @@ _LATENCY = Prior(0.6, 0.2, 0.1, 0.1, misfit=0.1, length=0.5)
 """Where a server saturates, Little's law bounds the slopes in logarithms: those of throughput and latency add up to 1,
 each within 0..1, throughput concave and latency convex. Misfit and length are chosen: with a fifth of the misfit
 the guard breaks twice as often where a KV cache fills unseen, and twice the misfit costs 0.5 % of the goodput."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """Successive intervals under one limit that had too few requests each."""
-
-    limit: int = 0
-    intervals: int = 0
-    requests: int = 0
-    throughput: float = 0.0
-    """Mean over the intervals."""
-    log_p95: float = 0.0
-    """Mean over the requests."""
-
-
-@dataclass(frozen=True, slots=True)
-class BanditState:
-    """All that the bandit remembers."""
-
-    decisions: int = 0
-    context: Context | None = None
-    """Context of the last decision."""
-    learned: tuple[Learned, ...] = ()
-    """At most MOST_CONTEXTS, the last used first."""
-    pool: Pool = Pool()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from autoscaler.concurrency.tuner import Decision, Observation
+from autoscaler.concurrency.tuner import Decision
+from cluster.concurrency import Observation
 
 
 @dataclass(frozen=True, slots=True)

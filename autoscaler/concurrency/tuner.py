@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeVar
 
+from cluster.concurrency import Observation
+
 Reason = Literal[
     "Breach",
     "ContextChanged",
@@ -31,50 +33,9 @@ _BUCKET_FACTOR = 4.0
 workload's mean seldom crosses a border)."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Context:
-    """Workload context: what determines how many requests a replica can serve at once."""
-
-    gpu_type: str
-    input_bucket: int
-    """Bucket of the mean number of input tokens of a request, as `length_bucket` counts."""
-    output_bucket: int
-    """Bucket of the mean number of output tokens of a request."""
-
-
 def length_bucket(tokens: float) -> int:
     """Bucket of a mean length in tokens: 0 below 4 tokens, 1 below 16, 2 below 64 and so on."""
     return int(math.log(max(tokens, 1.0)) / math.log(_BUCKET_FACTOR) + 1e-9)
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """One interval of a workload, as means over its ready replicas. NaN: not measured."""
-
-    limit: int
-    """Limit that was in force: requests served at once by one replica."""
-    context: Context
-    throughput: float
-    """Output tokens (or requests; always the same unit) per second and replica."""
-    requests: int
-    """Requests that all replicas completed: the sample behind `p95_s`."""
-    p95_s: float
-    """95th percentile of the latency inside a replica, seconds, without the wait in a queue before it. That wait grows
-    when the limit falls, so it would mislead the guard."""
-    in_flight: float
-    """Mean number of requests served at once by one replica."""
-    compute_share: float = math.nan
-    """Utilisation of the processor, 0..1."""
-    memory_share: float = math.nan
-    """Utilisation of the memory that requests occupy (KV cache), 0..1."""
-    scaling: bool = False
-    """Whether replicas were being added or removed: means over a changing set compare with nothing."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether everything that learning needs was measured."""
-        needed = (self.throughput, self.p95_s, self.in_flight)
-        return self.requests > 0 and all(math.isfinite(value) and value > 0 for value in needed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,23 @@ are served. saturation: used fraction of the KV cache. input_mean, output_mean: 
 
 LengthOf = Literal["input", "output"]
 
+Figure = Literal[
+    "throughput",
+    "completed",
+    "request_p95",
+    "token_p95",
+    "in_flight",
+    "memory",
+    "replicas",
+    "replicas_before",
+    "input_mean",
+    "output_mean",
+]
+"""Figure of the replicas over an interval, by which their concurrency is tuned. throughput: output tokens, or requests,
+per second of all replicas. completed: requests that ended. request_p95, token_p95: 95th percentile of the seconds of a
+request inside a replica, and from one output token to the next. in_flight: mean requests that all replicas served at
+once. memory: used fraction of the KV cache. replicas, replicas_before: replicas at its end and at its begin."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Preset:
@@ -27,6 +44,8 @@ class Preset:
     """PromQL by quantity; each has at most one result, without labels."""
     lengths: Mapping[LengthOf, str] = field(default_factory=dict)
     """PromQL of the buckets of request lengths, one result per bucket edge (`le`); empty: it has none."""
+    serving: Mapping[Figure, str] = field(default_factory=dict)
+    """PromQL by figure, whose interval is the window of rates; empty: the concurrency of such a server is not tuned."""
     scope: str = 'namespace="{namespace}"'
     """Matchers that limit every expression to one namespace. `{namespace}`, and names in `required`, are filled in."""
     required: tuple[str, ...] = ()
@@ -57,6 +76,12 @@ def _optional(expression: str) -> str:
     return f"({expression} or vector(0))"
 
 
+def _p95(*histograms: str) -> str:
+    """95th percentile of the first of these histograms that the server has, in its unit."""
+    buckets = (f"sum by (le) (rate({each}_bucket{{$m}}[$w]))" for each in histograms)
+    return f"histogram_quantile(0.95, {' or '.join(buckets)})"
+
+
 def _sum(*expressions: str) -> str:
     return f"clamp_min({' + '.join(expressions)}, 0)"
 
@@ -80,6 +105,20 @@ VLLM = Preset(
         "output_mean": _mean("vllm:request_generation_tokens"),
     },
     lengths={"input": _buckets("vllm:request_prompt_tokens"), "output": _buckets("vllm:request_generation_tokens")},
+    serving={
+        "throughput": _rate("vllm:generation_tokens_total"),
+        "completed": "sum(increase(vllm:request_success_total{$m}[$w]))",
+        "request_p95": _p95("vllm:request_inference_time_seconds"),
+        # Renamed in 0.11; both exist for some releases.
+        "token_p95": _p95("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
+        "in_flight": "sum(avg_over_time(vllm:num_requests_running{$m}[$w]))",
+        "memory": "avg(avg_over_time(vllm:kv_cache_usage_perc{$m}[$w])) "
+        "or avg(avg_over_time(vllm:gpu_cache_usage_perc{$m}[$w]))",
+        "replicas": "count(vllm:num_requests_running{$m})",
+        "replicas_before": "count(vllm:num_requests_running{$m} offset $w)",
+        "input_mean": _mean("vllm:request_prompt_tokens"),
+        "output_mean": _mean("vllm:request_generation_tokens"),
+    },
 )
 
 SGLANG = Preset(
@@ -200,6 +239,15 @@ RAY_SERVE = Preset(
         "requests": f"{_rate('ray_serve_num_router_requests_total')} or {_rate('ray_serve_num_router_requests')}",
         "queue": "sum(ray_serve_deployment_queued_queries{$m})",
         "running": "sum(ray_serve_num_ongoing_requests_at_replicas{$m})",
+    },
+    serving={
+        "throughput": _rate("ray_serve_deployment_processing_latency_ms_count"),
+        "completed": "sum(increase(ray_serve_deployment_processing_latency_ms_count{$m}[$w]))",
+        "request_p95": f"{_p95('ray_serve_deployment_processing_latency_ms')} / 1000",
+        # Little's law: seconds of processing that ended in each second.
+        "in_flight": f"{_rate('ray_serve_deployment_processing_latency_ms_sum')} / 1000",
+        "replicas": "count(count by (replica) (ray_serve_deployment_processing_latency_ms_count{$m}))",
+        "replicas_before": "count(count by (replica) (ray_serve_deployment_processing_latency_ms_count{$m} offset $w))",
     },
     # Every deployment of an application counts the requests that it receives from another one.
     required=("deployment",),

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from string import Template
+from typing import Any
 
 from autoscaler.demand.presets import LengthOf, Preset, Quantity
 
@@ -73,10 +74,15 @@ def combined(preset: Preset, service: Service, quantities: Iterable[Quantity], w
 
     Quantities that the preset does not have are left out; empty: none is left.
     """
-    filled = ((name, preset.expressions[name]) for name in quantities if name in preset.expressions)
+    expressions = {name: preset.expressions[name] for name in quantities if name in preset.expressions}
+    return labelled(expressions, service, windows)
+
+
+def labelled(expressions: Mapping[Any, str], service: Service, windows: Windows) -> str:
+    """One query for several expressions of a preset; each result has the expression's key as its label QUANTITY."""
     return " or ".join(
         f'label_replace({_filled(expression, service, windows)}, "{QUANTITY}", "{name}", "", "")'
-        for name, expression in filled
+        for name, expression in expressions.items()
     )
 
 

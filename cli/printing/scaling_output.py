@@ -1,5 +1,6 @@
 """ScalingPolicies' statuses in print: a table of all policies, and the explanation of one decision."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -98,6 +99,7 @@ def explanation(policy: Policy, now_s: float) -> list[str]:
     lines += ["", *_costs(status)]
     if status.limited_by:
         lines += ["", f"  limited by: {status.limited_by}"]
+    lines += [f"  {line}" for line in _concurrency(status)]
     lines += ["", *(f"  {each.type}: {each.status}, {each.reason}: {each.message}" for each in status.conditions)]
     return lines
 
@@ -143,6 +145,22 @@ def _lead_time(status: ScalingPolicyStatus) -> Iterator[str]:
     if lead is not None:
         source = f"learned from {lead.samples} starts" if lead.samples else "assumed"
         yield f"lead time: {human_duration(lead.p50)}, in 1 of 20 cases {human_duration(lead.p95)} or more; {source}"
+
+
+def _concurrency(status: ScalingPolicyStatus) -> Iterator[str]:
+    """Concurrency limit: what each replica should serve at once, why, and what was measured under other limits."""
+    tuned = status.concurrency
+    if tuned is None:
+        return
+    now = "in force" if tuned.limit == tuned.in_force else f"{tuned.in_force} in force"
+    yield ""
+    yield f"concurrency: {tuned.limit} requests at once by replica, {now}; {tuned.decisions} decisions so far"
+    if tuned.message:
+        yield f"{tuned.reason}: {tuned.message}"
+    arms = tuned.learned[0].arms if tuned.learned else ()
+    if arms:
+        rows = [(str(arm.limit), f"{math.exp(arm.throughput):.4g}/s", f"{math.exp(arm.p95):.3g}s") for arm in arms]
+        yield from columns(("LIMIT", "THROUGHPUT", "P95"), rows).splitlines()
 
 
 def _costs(status: ScalingPolicyStatus) -> Iterator[str]:

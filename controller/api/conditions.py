@@ -23,6 +23,8 @@ SCALING_LIMITED = "ScalingLimited"
 """A limit keeps the replicas from those of least expected cost."""
 CONFLICT = "Conflict"
 """Another autoscaler scales the same target; then nothing is changed."""
+CONCURRENCY_TUNED = "ConcurrencyTuned"
+"""The concurrency limit of a target's replicas was decided by what was measured under it."""
 FOUND = "Found"
 """A decider has a finding about the object, a verdict or a forecast without an action. Absent until then."""
 

@@ -40,6 +40,11 @@ SCALE_DOWN_WINDOW_S = 600
 TIME_OF_DAY = r"^([01][0-9]|2[0-3]):[0-5][0-9]$"
 TIME_ZONE = r"^[A-Za-z][A-Za-z0-9_+/-]{0,63}$"
 
+MOST_CONCURRENT = 100_000
+"""Upper bound of the requests that one replica serves at once; vLLM's largest default is 1,024."""
+SHORTEST_INTERVAL_S = 60.0
+"""Shortest time between two decisions on concurrency. A rate needs two scrapes, mostly 15 s apart, in 40 s."""
+
 Replicas = Annotated[int, Field(ge=0, le=MOST_REPLICAS)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 LabelText = Annotated[str, Field(max_length=253)]
@@ -237,12 +242,38 @@ class Fallback(Strict):
 class ConcurrencyPolicy(Strict):
     """Tuning of the concurrency of each replica (its maximum number of sequences)."""
 
-    tune: bool = Field(default=False, description="Whether the concurrency is tuned; else it is only reported.")
-    min: int = Field(default=1, ge=1, le=100_000, description="Lowest concurrency.")
-    max: int = Field(ge=1, le=100_000, description="Highest concurrency.")
+    tune: bool = Field(
+        default=False,
+        description="Whether the replicas follow status.concurrency.limit in mode Auto. Else, and in other modes, it "
+        "is a recommendation, and start stays in force.",
+    )
+    min: int = Field(default=1, ge=1, le=MOST_CONCURRENT, description="Lowest concurrency.")
+    max: int = Field(ge=1, le=MOST_CONCURRENT, description="Highest concurrency.")
+    start: int | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_CONCURRENT,
+        description="Concurrency that the replicas are configured with, in force until the first decision; default: "
+        "max.",
+    )
     p95: Duration = Field(
         description="Upper bound of the 95th percentile of latency; a change that breaks it is undone."
     )
+    latency: Literal["request", "token"] = Field(
+        default="request",
+        description="What p95 bounds. request: time of a request inside a replica, without its wait in a queue. token: "
+        "time from one output token to the next.",
+    )
+    interval: Duration = Field(
+        default=300.0,
+        description="Time from one decision to the next, at least a minute. The last two thirds of it are measured, so "
+        "that a new limit has the first third to take effect.",
+    )
+
+    @property
+    def start_limit(self) -> int:
+        """Concurrency that the replicas are configured with."""
+        return self.max if self.start is None else self.start
 
 
 class Schedule(Strict):
@@ -344,8 +375,65 @@ class ReplicaChange(StatusPart):
     change: int = Field(ge=-MOST_REPLICAS, le=MOST_REPLICAS, description="Replicas added; negative: removed.")
 
 
+Count = Annotated[int, Field(ge=0, le=10**9)]
+Logarithm = Annotated[float, Field(ge=-100, le=100)]
+
+
+class ConcurrencyArm(StatusPart):
+    """Means of what was measured under one concurrency."""
+
+    limit: int = Field(ge=1, le=MOST_CONCURRENT, description="Concurrency.")
+    weight: PositiveNumber = Field(description="Number of intervals, of which older ones count less.")
+    throughput: Logarithm = Field(description="Mean of the logarithm of the throughput of a replica.")
+    p95: Logarithm = Field(description="Mean of the logarithm of p95 in seconds.")
+
+
+class ConcurrencyContext(StatusPart):
+    """Knowledge of one kind of load."""
+
+    gpu_type: str = Field(max_length=253, description="GPU types of the replicas.")
+    input_bucket: int = Field(ge=0, le=100, description="Bucket of the mean prompt: up to 4, 16, 64, ... tokens.")
+    output_bucket: int = Field(ge=0, le=100, description="Bucket of the mean output, likewise.")
+    used_at: Count = Field(description="Number of the last decision on it.")
+    limit: int = Field(ge=1, le=MOST_CONCURRENT, description="Concurrency decided last.")
+    ceiling: PositiveNumber = Field(description="Highest concurrency that may be tried.")
+    arms: Annotated[ListOf[ConcurrencyArm], Field(max_length=32), keyed_by("limit")] = Field(
+        default=(), description="What was measured, by concurrency."
+    )
+    throughput_scatter: NumberFromZero = Field(default=0.0, description="Variance of log throughput.")
+    p95_scatter: NumberFromZero = Field(default=0.0, description="Variance of log p95.")
+    scatter_weight: NumberFromZero = Field(default=0.0, description="Number of intervals behind the variances.")
+    surprised: bool = Field(default=False, description="Whether the last interval was too unusual to count alone.")
+
+
+class ConcurrencyPool(StatusPart):
+    """Intervals under one limit with too few requests each, which are judged together."""
+
+    limit: int = Field(ge=1, le=MOST_CONCURRENT, description="Concurrency in force.")
+    intervals: Count = Field(description="Number of intervals.")
+    requests: Count = Field(description="Number of requests.")
+    throughput: NumberFromZero = Field(description="Mean throughput of a replica.")
+    log_p95: Logarithm = Field(description="Mean of the logarithm of p95.")
+
+
+class ConcurrencyStatus(StatusPart):
+    """Tuned concurrency, what it was decided by, and what was learned; a restart goes on from here."""
+
+    limit: int = Field(ge=1, le=MOST_CONCURRENT, description="Requests that each replica should serve at once.")
+    in_force: int = Field(ge=1, le=MOST_CONCURRENT, description="Requests that each replica may serve at once now.")
+    time: Instant | None = Field(default=None, description="End of the interval that was decided on last.")
+    reason: str = Field(default="", max_length=64, description="Cause of the limit, in one word.")
+    message: str = Field(default="", max_length=1024, description="Cause of the limit.")
+    decisions: Count = Field(default=0, description="Number of decisions.")
+    learned: ListOf[ConcurrencyContext] = Field(
+        default=(), max_length=16, description="What was learned of each kind of load, the last one first."
+    )
+    pool: ConcurrencyPool | None = Field(default=None, description="Intervals with too few requests.")
+
+
 class ScalingPolicyStatus(ObservedStatus):
-    """State of the policy. Conditions: Accepted, Ready, MetricsAvailable, ForecastTrusted, ScalingLimited, Conflict."""
+    """State of the policy. Conditions: Accepted, Ready, MetricsAvailable, ForecastTrusted, ScalingLimited, Conflict,
+    ConcurrencyTuned (with spec.concurrency)."""
 
     current_replicas: Replicas | None = Field(default=None, description="Replicas that serve now.")
     desired_replicas: Replicas | None = Field(default=None, description="Replicas that the target's spec asks for.")
@@ -380,6 +468,7 @@ class ScalingPolicyStatus(ObservedStatus):
         default=(), max_length=64, description="Earlier changes that limits on changes still need, oldest first."
     )
     last_scale_time: Instant | None = Field(default=None, description="When the replicas were last changed.")
+    concurrency: ConcurrencyStatus | None = Field(default=None, description="Tuned concurrency of each replica.")
 
 
 class ScalingPolicy(Strict):
@@ -432,6 +521,19 @@ def _concurrency_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
     concurrency = policy.spec.concurrency
     if concurrency is not None and concurrency.min > concurrency.max:
         yield Flaw(("spec", "concurrency"), "min is above max", "lower min or raise max")
+
+
+def _start_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
+    concurrency = policy.spec.concurrency
+    start = None if concurrency is None else concurrency.start
+    if concurrency is not None and start is not None and not concurrency.min <= start <= concurrency.max:
+        yield Flaw(("spec", "concurrency"), "start is outside of min to max", "choose bounds that contain it")
+
+
+def _interval_flaws(policy: ScalingPolicy) -> Iterator[Flaw]:
+    concurrency = policy.spec.concurrency
+    if concurrency is not None and concurrency.interval < SHORTEST_INTERVAL_S:
+        yield Flaw(("spec", "concurrency"), "interval is below 60s", "two scrapes must fit into two thirds of it")
 
 
 def _of_each_schedule(check: Callable[[Schedule], bool], problem: str, remedy: str) -> Callable[[Any], Iterable[Flaw]]:
@@ -508,6 +610,18 @@ RULES = (
         "(has(self.min) ? self.min : 1) <= self.max",
         "min is above max; lower min or raise max",
         _concurrency_flaws,
+    ),
+    Rule(
+        ("spec", "concurrency"),
+        "!has(self.start) || ((has(self.min) ? self.min : 1) <= self.start && self.start <= self.max)",
+        "start is outside of min to max; choose bounds that contain it",
+        _start_flaws,
+    ),
+    Rule(
+        ("spec", "concurrency"),
+        f"!has(self.interval) || duration(self.interval) >= duration('{SHORTEST_INTERVAL_S:.0f}s')",
+        "interval is below 60s; two scrapes must fit into two thirds of it",
+        _interval_flaws,
     ),
     Rule(
         ("spec", "schedules", "[]"),

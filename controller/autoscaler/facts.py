@@ -56,4 +56,7 @@ def state_of(name: str, policy: ScalingPolicy, measured: Measured, target: Targe
         skill=known.skill,
         source_problem="" if failure is None else f"{failure.code}: {failure.words}",
         problem=problem,
+        serving=known.serving,
+        serving_problem=known.serving_problem,
+        changed_at_s=target.changed_at_s,
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from autoscaler.demand.loads import Role
+from autoscaler.demand.serving import Serving
 from cluster.arrays import FloatArray
 from cluster.autoscaling import ForecastSkill
 from cluster.demand import LengthGrid
@@ -64,6 +65,10 @@ class PolicyMeasurement:
     forecast: Forecast | None = None
     """Newest predictive distribution of the load; None: too little history."""
     skill: ForecastSkill | None = None
+    serving: Serving | None = None
+    """Figures of the replicas over the last interval; None: not measured, or not asked for."""
+    serving_problem: str = ""
+    """Why the last reading of them failed, as `Code: words`."""
 
 
 _NOTHING = PolicyMeasurement()
@@ -114,6 +119,17 @@ class Measured:
         """Replaces the measured distribution of request lengths."""
         with self._lock:
             self._of[policy] = replace(self._of.get(policy, _NOTHING), lengths=lengths)
+
+    def put_serving(self, policy: str, serving: Serving) -> None:
+        """Replaces the figures of the replicas."""
+        with self._lock:
+            known = self._of.get(policy, _NOTHING)
+            self._of[policy] = replace(known, serving=serving, serving_problem="")
+
+    def put_serving_failure(self, policy: str, code: str, words: str) -> None:
+        """Notes why the figures of the replicas were not read."""
+        with self._lock:
+            self._of[policy] = replace(self._of.get(policy, _NOTHING), serving_problem=f"{code}: {words}")
 
     def put_forecast(self, policy: str, forecast: Forecast | None, skill: ForecastSkill | None) -> None:
         """Replaces the forecast of the load, and what is known of its quality."""

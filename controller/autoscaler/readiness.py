@@ -1,5 +1,6 @@
 """Readiness of a target's pods: how many serve, how long the others are awaited, and how long starts took."""
 
+import math
 from collections import deque
 from collections.abc import Iterable
 
@@ -69,12 +70,16 @@ class Starts:
         """since_s: begin of the observation, seconds since the epoch. learned: earlier lead times, oldest first."""
         self._since_s = since_s
         self._known: set[str] = set()
+        self._has_seen = False
+        self.changed_at_s = -math.inf
+        """Last change among the pods that are ready, seconds since the epoch."""
         self._missing_since_s: float | None = None
         self.took_s = deque(learned, maxlen=MOST_STARTS)
 
     def see(self, wanted: int, pods: Iterable[TargetPod], at_s: float) -> Replicas:
         """Replicas by the pods that exist now."""
         there = [pod for pod in pods if pod.counts]
+        self._note_changes(there, at_s)
         self._learn(there)
         ready = sum(pod.ready_at_s is not None for pod in there)
         waiting = sorted(pod.created_at_s for pod in there if pod.ready_at_s is None)
@@ -87,6 +92,14 @@ class Starts:
         ready = min(ready, wanted)
         # More pods than wanted are on their way out: those that wait are not awaited.
         return Replicas(wanted, ready, tuple(ordered[: wanted - ready]), at_s)
+
+    def _note_changes(self, pods: Iterable[TargetPod], at_s: float) -> None:
+        ready = {pod.metadata.uid: pod.ready_at_s for pod in pods if pod.ready_at_s is not None}
+        if not self._has_seen:
+            self.changed_at_s = max(ready.values(), default=at_s)
+        elif set(ready) != self._known:
+            self.changed_at_s = at_s
+        self._has_seen = True
 
     def _learn(self, pods: Iterable[TargetPod]) -> None:
         """Remembers starts that finished since the observation began; earlier ones are in the status."""

@@ -1,6 +1,7 @@
 """Targets of ScalingPolicies: their scale subresources and the readiness of their pods, read regularly."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -63,6 +64,9 @@ class TargetState:
     plural: str = ""
     took_s: tuple[float, ...] = ()
     """Observed lead times, oldest first, seconds."""
+    changed_at_s: float = -math.inf
+    """Last change among the pods that are ready, seconds since the epoch; that of a target whose pods are not known is
+    not known either."""
     problem: str = ""
     """Why it cannot be read, as `Code: words`."""
 
@@ -113,7 +117,8 @@ class Targets:
         if (target.api_version, target.kind) == (SERVICE.api_version, SERVICE.name):
             pods = await self._pods(namespace, f"{SERVICE_LABEL}={target.name}")
             wanted = sum(pod.counts for pod in pods)
-            return TargetState(known.starts.see(wanted, pods, at_s), took_s=tuple(known.starts.took_s))
+            seen = known.starts.see(wanted, pods, at_s)
+            return TargetState(seen, "", tuple(known.starts.took_s), known.starts.changed_at_s)
         resource = await self._resource(policy)
         body = await self._reader.read(f"{resource.path(namespace, target.name)}/scale")
         scale = msgspec.json.decode(body, type=_Scale)
@@ -124,7 +129,7 @@ class Targets:
         if self._is_due(known, scale, at_s):
             known.pods, known.pods_at_s = await self._pods(namespace, scale.status.selector), at_s
         replicas = known.starts.see(scale.spec.replicas, known.pods, at_s)
-        return TargetState(replicas, resource.plural, tuple(known.starts.took_s))
+        return TargetState(replicas, resource.plural, tuple(known.starts.took_s), known.starts.changed_at_s)
 
     def _is_due(self, known: _Known, scale: _Scale, at_s: float) -> bool:
         """Whether the pods may have changed since they were read."""

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from cluster.actions import ACTIONS, Action
+from cluster.concurrency import ConcurrencyLimit
 from cluster.demand import ExpectedDemand
 from cluster.frame import UNREADABLE, Buffer, FrameError, framed, no_columns, unframed
 from cluster.plans import Certificate, Finding, Phase, Plan, Reason, Refused, ServicePlan, Step, Unplaced
@@ -48,6 +49,7 @@ class _PlanHead:
     cut_short: tuple[Reason, ...] = ()
     expected: tuple[ExpectedDemand, ...] = ()
     learned: dict[str, bytes] = field(default_factory=dict)
+    limits: tuple[ConcurrencyLimit, ...] = ()
 
 
 def snapshot_frame(snapshot: Snapshot) -> bytes:
@@ -81,6 +83,7 @@ def plan_frame(plan: Plan) -> bytes:
             plan.cut_short,
             plan.expected,
             dict(plan.learned),
+            plan.limits,
         )
     )
 
@@ -107,6 +110,7 @@ def plan_from_frame(frame: Buffer, kinds: Sequence[type[Action]] = ACTIONS) -> P
             cut_short=read.cut_short,
             expected=read.expected,
             learned=read.learned,
+            limits=read.limits,
         )
     except FrameError:
         raise

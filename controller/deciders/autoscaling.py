@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass, replace
 
+from autoscaler.concurrency.limit import limit_of
 from autoscaler.decision.decide import decide as decide_replicas
 from autoscaler.decision.outcome import ScalingDecision
 from cluster.actions import SetReplicas
 from cluster.autoscaling import Scaler
+from cluster.concurrency import ConcurrencyLimit
 from cluster.demand import ExpectedDemand
 from cluster.plans import Finding, Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
@@ -27,7 +29,8 @@ class _Decided:
 
 
 def decide(snapshot: Snapshot, turn: Turn) -> Plan:
-    """Changes of all targets in force, the expected demands of services, and a finding about every policy."""
+    """Changes of all targets in force, the expected demands of services, concurrency limits, and a finding about every
+    policy."""
     scalers = snapshot.scalers if turn.decisions.autoscale else ()
     decided = [_decided(scaler, snapshot.at_s) for scaler in scalers]
     steps = tuple(each.step for each in decided if each.step)
@@ -35,7 +38,15 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:
         phases=(Phase("scale targets", steps),) if steps else (),
         findings=tuple(each.finding for each in decided if each.finding),
         expected=tuple(each.expected for each in decided if each.expected),
+        limits=tuple(limit for each in scalers if (limit := _limit(each))),
     )
+
+
+def _limit(scaler: Scaler) -> ConcurrencyLimit | None:
+    """Concurrency limit of the target's replicas, which does not depend on their number."""
+    if scaler.mode == "Off" or scaler.concurrency is None:
+        return None
+    return limit_of(scaler.name, scaler.concurrency)
 
 
 def _decided(scaler: Scaler, at_s: float) -> _Decided:

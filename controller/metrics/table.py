@@ -172,6 +172,24 @@ AUTOSCALER = (
         ("policy",),
     ),
     Metric(
+        "tonnage_scaling_concurrency_limit",
+        "gauge",
+        "Requests that one replica should serve at once (wanted), and those of the limit in force (in_force).",
+        ("policy", "limit"),
+    ),
+    Metric(
+        "tonnage_scaling_concurrency_in_flight",
+        "gauge",
+        "Mean requests that one replica served at once in the last interval of tuning.",
+        ("policy",),
+    ),
+    Metric(
+        "tonnage_scaling_concurrency_p95_seconds",
+        "gauge",
+        "95th percentile of the latency that bounds the concurrency, in the last interval of tuning.",
+        ("policy",),
+    ),
+    Metric(
         "tonnage_scaling_conflict",
         "gauge",
         "1 while another autoscaler scales the target, else 0.",

@@ -39,7 +39,7 @@ def samples_of(cycle: Cycle, since_s: Mapping[str, float], batch: Certificate | 
         ),
         *_batch(batch),
         *_services(cycle, now),
-        *samples_of_scaling(now, cycle.plan.findings),
+        *samples_of_scaling(now, cycle.plan.findings, cycle.plan.limits),
     )
 
 

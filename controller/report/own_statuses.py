@@ -7,6 +7,7 @@ import msgspec
 from pydantic import ValidationError
 
 from cluster.autoscaling import Scaler
+from cluster.concurrency import ConcurrencyLimit
 from cluster.errors import Mistake
 from cluster.plans import Plan, Reason
 from cluster.snapshot import Snapshot
@@ -39,7 +40,8 @@ def reports_on(observer: Observer, caches: Caches, is_running: Callable[[str], b
         gangs = facts_of_gangs(snapshot, plan, is_running)
         found = {finding.about: finding.reason for finding in plan.findings}
         scalers = {scaler.name: scaler for scaler in snapshot.scalers}
-        yield from own_status_jobs(objects, observer.see().mistakes, gangs, at_s, found, scalers)
+        limits = {limit.scaler: limit for limit in plan.limits}
+        yield from own_status_jobs(objects, observer.see().mistakes, gangs, at_s, found, scalers, limits)
 
     return jobs
 
@@ -51,13 +53,14 @@ def own_status_jobs(
     at_s: float,
     found: Mapping[str, Reason] | None = None,
     scalers: Mapping[str, Scaler] | None = None,
+    limits: Mapping[str, ConcurrencyLimit] | None = None,
 ) -> Iterator[Job]:
     """Writes of the changed statuses.
 
     objects: kind and objects by name, read before the snapshot from which the errors come, so that no error of an older
     generation is reported for a newer one. mistakes: errors of the whole cluster. gangs: state of each gang; one whose
     spec has changed since is reported in the next cycle. at_s: now, seconds since the epoch. found: findings of
-    deciders, by `Kind/name`. scalers: state of each policy, by name.
+    deciders, by `Kind/name`. scalers: state of each policy, by name. limits: concurrency limits of the plan, likewise.
 
     For a service only errors are reported here: it was left out of the plan, which reports the others.
     """
@@ -72,7 +75,8 @@ def own_status_jobs(
             finding, generation = (found or {}).get(f"{kind.name}/{name}"), obj.metadata.generation
             scaler = (scalers or {}).get(name) if kind is SCALING_POLICY else None
             if scaler is not None:
-                status = scaling_status_after(status, scaler, finding, generation=generation, at_s=at_s)
+                limit = (limits or {}).get(name)
+                status = scaling_status_after(status, scaler, finding, generation=generation, at_s=at_s, limit=limit)
             else:
                 status = found_after(status, finding, generation, at_s)
             if status != before:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 
 from cluster.autoscaling import Scaler
+from cluster.concurrency import ConcurrencyLimit
 from cluster.plans import Finding, Reason
 from cluster.snapshot import Snapshot
 from controller.metrics.registry import Sample
@@ -13,13 +14,17 @@ from controller.report.scaling_status import NO_LIMITS, limit_of
 COSTS = {"cost_per_hour": "chosen", "cost_one_fewer": "one_fewer", "cost_one_more": "one_more"}
 
 
-def samples_of_scaling(now: Snapshot, findings: Iterable[Finding]) -> Iterator[Sample]:
-    """Gauges of every policy that is not off. findings: of the plan."""
+def samples_of_scaling(
+    now: Snapshot, findings: Iterable[Finding], limits: Iterable[ConcurrencyLimit] = ()
+) -> Iterator[Sample]:
+    """Gauges of every policy that is not off. findings, limits: of the plan."""
     found = {each.about: each.reason for each in findings}
+    decided = {each.scaler: each.limit for each in limits}
     for scaler in now.scalers:
         if scaler.mode != "Off":
             yield from _measured(scaler, now.at_s)
             yield from _forecast(scaler)
+            yield from _concurrency(scaler, decided.get(scaler.name))
             reason = found.get(f"ScalingPolicy/{scaler.name}")
             if reason is not None:
                 yield from _decision(scaler.name, reason)
@@ -55,6 +60,20 @@ def _forecast(scaler: Scaler) -> Iterator[Sample]:
                 yield Sample("tonnage_scaling_coverage_ratio", (name, interval), coverage)
         if skill.skill is not None:
             yield Sample("tonnage_scaling_skill_ratio", (name,), skill.skill)
+
+
+def _concurrency(scaler: Scaler, decided: int | None) -> Iterator[Sample]:
+    tuning = scaler.concurrency
+    if tuning is None:
+        return
+    wanted = tuning.wanted if decided is None else decided
+    limits = {"wanted": wanted, "in_force": wanted if tuning.follows else tuning.start}
+    for which, limit in limits.items():
+        yield Sample("tonnage_scaling_concurrency_limit", (scaler.name, which), limit)
+    seen = tuning.seen
+    if seen is not None and seen.complete:
+        yield Sample("tonnage_scaling_concurrency_in_flight", (scaler.name,), seen.in_flight)
+        yield Sample("tonnage_scaling_concurrency_p95_seconds", (scaler.name,), seen.p95_s)
 
 
 def _decision(name: str, reason: Reason) -> Iterator[Sample]:

@@ -10,8 +10,10 @@ from pydantic import ValidationError
 from autoscaler.decision.outcome import LimitedBy
 from autoscaler.decision.wording import CODES
 from cluster.autoscaling import Scaler
+from cluster.concurrency import ConcurrencyLimit
 from cluster.plans import Reason
 from controller.api.conditions import (
+    CONCURRENCY_TUNED,
     CONFLICT,
     FORECAST_TRUSTED,
     METRICS_AVAILABLE,
@@ -28,6 +30,7 @@ from controller.api.scaling_policy import (
     ReplicaChange,
     ScalingPolicyStatus,
 )
+from controller.report.concurrency_status import concurrency_claim, concurrency_status_after
 
 DIGITS = 6
 FIGURES_EVERY_S = 30.0
@@ -42,22 +45,33 @@ Claim = tuple[str, ConditionStatus, Reason]
 
 
 def scaling_status_after(
-    before: Mapping[str, Any], scaler: Scaler, found: Reason | None, *, generation: int, at_s: float
+    before: Mapping[str, Any],
+    scaler: Scaler,
+    found: Reason | None,
+    *,
+    generation: int,
+    at_s: float,
+    limit: ConcurrencyLimit | None = None,
 ) -> dict[str, Any]:
     """Status as plain data; equal to `before` when nothing changed that matters now.
 
     before: the present status, with its condition Accepted. found: finding of the decider about the policy; None: the
-    policy is off. generation: of the observed object. at_s: now, seconds since the epoch.
+    policy is off. generation: of the observed object. at_s: now, seconds since the epoch. limit: concurrency limit of
+    the plan, where one was decided.
     """
     old = _read(before)
-    conditions = old.conditions
-    for kind, status, reason in _claims(scaler, found, at_s):
+    concurrency = concurrency_status_after(old.concurrency, scaler.concurrency, limit)
+    conditions = tuple(each for each in old.conditions if concurrency or each.type != CONCURRENCY_TUNED)
+    claims = [*_claims(scaler, found, at_s)]
+    if scaler.concurrency and concurrency:
+        claims.append(concurrency_claim(scaler.concurrency, concurrency))
+    for kind, status, reason in claims:
         conditions = set_condition(
             conditions, kind, status, reason.code, reason.words, generation=generation, at_s=at_s
         )
     decided = _decided(old, scaler, found, at_s)
     known = ScalingPolicyStatus.model_validate({**decided, "observed_generation": generation, "conditions": conditions})
-    after = known.model_copy(update=_figures(scaler, found))
+    after = known.model_copy(update={**_figures(scaler, found), "concurrency": concurrency})
     is_due = old.load_time is None or at_s - old.load_time >= FIGURES_EVERY_S or old.recommended_replicas is None
     if not is_due and _without_figures(after) == _without_figures(old):
         return dict(before)

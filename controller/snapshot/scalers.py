@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from autoscaler.demand.serving import Serving, observation_from
 from autoscaler.lead_time.observed_starts import LeadTimeModel, lead_time_of
 from cluster.autoscaling import (
     Behavior,
@@ -22,6 +23,7 @@ from cluster.autoscaling import (
     ScalingRules,
     ScalingStep,
 )
+from cluster.concurrency import ConcurrencyTuning
 from cluster.demand import Demand, LengthGrid
 from cluster.forecast import Forecast
 from cluster.plans import Reason
@@ -36,11 +38,15 @@ from controller.api.scaling_policy import (
     ScalingPolicy,
     ScalingPolicyStatus,
 )
+from controller.snapshot.concurrency import state_of, wanted_limit
 from controller.snapshot.fact import OwnReads
 from controller.snapshot.schedules import bounds_at
 from controller.snapshot.service_capacity import replica_unit
 
 NEVER_S = -math.inf
+FOLLOWED = 1.1
+"""Requests in flight, as a fraction of the limit in force, above which something else than that limit is in force: they
+are counted at scrapes, and those that began under a higher limit end later (chosen)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +71,12 @@ class PolicyState:
     """Why the last reading of the load failed, as `Code: words`."""
     problem: str = ""
     """Why the target cannot be scaled, as `Code: words`."""
+    serving: Serving | None = None
+    """Figures of the replicas over the last interval of their concurrency's tuning."""
+    serving_problem: str = ""
+    """Why they were not read, as `Code: words`."""
+    changed_at_s: float = NEVER_S
+    """Last change among the replicas that are ready, seconds since the epoch."""
 
 
 def with_scalers(snapshot: Snapshot, own: OwnReads) -> Snapshot:
@@ -121,6 +133,7 @@ def scaler_of(name: str, policy: ScalingPolicy, snapshot: Snapshot, state: Polic
         skill=state.skill,
         source_problem=state.source_problem,
         problem=state.problem,
+        concurrency=_tuning(policy, state, spec.objective.gpu_type or ""),
     )
     if spec.target.kind != SERVICE.name or spec.target.api_version != SERVICE.api_version:
         return scaler
@@ -152,7 +165,42 @@ def _of_service(
         replica_load=load,
         objective=replace(scaler.objective, price_per_hour=price),
         demand=replace(demand, rate_per_s=state.load or 0.0),
+        concurrency=_tuning(policy, state, _gpu_types(service)),
     )
+
+
+def _gpu_types(service: ModelService) -> str:
+    """GPU types of the service's instances: a mix is a context of its own."""
+    return "+".join(sorted({each.gpu_type for each, count in (service.replicas or {}).items() if count}))[:253]
+
+
+def _tuning(policy: ScalingPolicy, state: PolicyState, gpu_type: str) -> ConcurrencyTuning | None:
+    """Tuning of the policy's concurrency. Figures of an interval in which replicas came or went are frozen ones."""
+    spec, status = policy.spec.concurrency, policy.status.concurrency
+    if spec is None:
+        return None
+    tuning = ConcurrencyTuning(
+        guard_s=spec.p95,
+        lowest=spec.min,
+        highest=spec.max,
+        start=spec.start_limit,
+        wanted=wanted_limit(policy),
+        follows=spec.tune and policy.spec.mode == "Auto",
+        state=state_of(status),
+        decided_at_s=NEVER_S if status is None or status.time is None else status.time,
+        problem=state.serving_problem,
+    )
+    serving, replicas = state.serving, state.replicas
+    if serving is None:
+        return tuning
+    if replicas is None:
+        return replace(tuning, problem=state.problem or "TargetNotRead: the target was not read yet")
+    scaling = replicas.ready != replicas.wanted or state.changed_at_s > serving.at_s - serving.for_s
+    seen = observation_from(serving, tuning.in_force, gpu_type, scaling=scaling)
+    if seen.in_flight > FOLLOWED * tuning.in_force:
+        words = f"{seen.in_flight:.4g} requests were in flight by replica, and {tuning.in_force} should be in force"
+        return replace(tuning, problem=f"NotFollowed: {words}")
+    return replace(tuning, seen=seen, seen_at_s=float(int(serving.at_s)))
 
 
 def _shape(service: ModelService, state: PolicyState) -> Demand | None:

@@ -104,6 +104,22 @@ SCALING = Board(
                     (Query(of_policy("scaling_limited", "limit"), "{{policy}} {{limit}}"),),
                 ),
                 Panel(
+                    "Concurrency",
+                    "Requests that one replica should serve at once, the limit in force, and the requests that were in "
+                    "flight. Far below the limit: the load does not reach it.",
+                    COUNT,
+                    (
+                        Query(of_policy("scaling_concurrency_limit", "limit"), "{{policy}} {{limit}}"),
+                        Query(of_policy("scaling_concurrency_in_flight"), "{{policy}} in flight"),
+                    ),
+                ),
+                Panel(
+                    "Latency under the limit",
+                    "95th percentile of the latency that bounds the concurrency, of the last interval of tuning.",
+                    SECONDS,
+                    (Query(of_policy("scaling_concurrency_p95_seconds"), "{{policy}}"),),
+                ),
+                Panel(
                     "Conflicts",
                     "1 while another autoscaler scales the same target; then nothing is changed.",
                     COUNT,

@@ -3,7 +3,8 @@
 import math
 from dataclasses import dataclass, replace
 
-from autoscaler.concurrency.tuner import Decision, Observation, Rules
+from autoscaler.concurrency.tuner import Decision, Rules
+from cluster.concurrency import Observation
 
 _BINDING = 0.9
 

@@ -32,7 +32,9 @@ def _object(kind: str, spec: Object, status: Object) -> Object:
     return {"apiVersion": OURS, "kind": kind, "metadata": metadata, "spec": spec, "status": {**OBSERVED, **status}}
 
 
-def _policy(*, source: Object | None = None, objective: Object | None = None) -> Object:
+def _policy(
+    *, source: Object | None = None, objective: Object | None = None, concurrency: Object | None = None
+) -> Object:
     """A full ScalingPolicy. Numbers with an order between them are as far apart as they may be, so that each bound can
     be tried by itself."""
     return _object(
@@ -70,7 +72,15 @@ def _policy(*, source: Object | None = None, objective: Object | None = None) ->
                 },
             },
             "fallback": {"replicas": 6, "after": "10m"},
-            "concurrency": {"tune": True, "min": 1, "max": 100_000, "p95": "2s"},
+            "concurrency": {
+                "tune": True,
+                "min": 1,
+                "max": 100_000,
+                "p95": "2s",
+                "latency": "token",
+                "interval": "5m",
+                **(concurrency or {}),
+            },
             "mode": "Auto",
             "schedules": [
                 {
@@ -102,6 +112,30 @@ def _policy(*, source: Object | None = None, objective: Object | None = None) ->
             "recommendations": [{"time": "2026-03-01T12:00:00Z", "replicas": 5}],
             "changes": [{"time": "2026-03-01T12:00:00Z", "change": -1}],
             "lastScaleTime": "2026-03-01T12:00:00Z",
+            "concurrency": {
+                "limit": 12,
+                "inForce": 10,
+                "time": "2026-03-01T12:00:00Z",
+                "reason": "Raised",
+                "message": "more requests at once promise more throughput",
+                "decisions": 3,
+                "learned": [
+                    {
+                        "gpuType": "a100",
+                        "inputBucket": 4,
+                        "outputBucket": 3,
+                        "usedAt": 3,
+                        "limit": 12,
+                        "ceiling": 40.5,
+                        "arms": [{"limit": 10, "weight": 2.5, "throughput": 1.5, "p95": 0.5}],
+                        "throughputScatter": 0.01,
+                        "p95Scatter": 0.02,
+                        "scatterWeight": 2,
+                        "surprised": True,
+                    }
+                ],
+                "pool": {"limit": 12, "intervals": 1, "requests": 5, "throughput": 3.5, "logP95": 0.5},
+            },
         },
     )
 
@@ -219,6 +253,8 @@ OTHERS: Mapping[str, tuple[Object, ...]] = {
         _policy(source={"role": "inputTokens", "push": {}, "maxAge": "30s"}),
         _policy(source={"role": "requests", "prometheus": {"preset": "vllm", "labels": {"model_name": "m"}}}),
         _policy(objective={"gpuType": "a100", "gpus": 2}),
+        # With it, neither of the bounds can be tried by itself.
+        _policy(concurrency={"start": 100}),
     ),
 }
 """More objects of the kinds of which some fields exclude each other; together with FULL they have every field."""
@@ -518,6 +554,11 @@ def _scaling_cases(policy: Object) -> Iterator[Case]:
     narrow = having(policy, "spec.concurrency.max", 5)
     wrong = having(narrow, "spec.concurrency.min", 6)
     yield case("spec.concurrency min is above", narrow, wrong, "lower min or raise max")
+    bounded = having(policy, "spec.concurrency.min", 100)
+    inside, outside = (having(bounded, "spec.concurrency.start", each) for each in (100, 99))
+    yield case("spec.concurrency start is outside", inside, outside, "choose bounds")
+    minute, short = (having(policy, "spec.concurrency.interval", each) for each in ("60s", "59s"))
+    yield case("spec.concurrency interval is below", minute, short, "two scrapes")
     free = having(having(policy, "spec.schedules[].minReplicas", ...), "spec.schedules[].maxReplicas", ...)
     yield case("spec.schedules[] has neither minReplicas", policy, free, "set the bound")
     low = having(policy, "spec.schedules[].maxReplicas", 5)
@@ -530,6 +571,7 @@ def _scaling_cases(policy: Object) -> Iterator[Case]:
         "spec.forecast.history",
         "spec.fallback.after",
         "spec.concurrency.p95",
+        "spec.concurrency.interval",
     ):
         about = f"{path} should be a duration"
         yield case(about, having(policy, path, "1m30.5s"), having(policy, path, "0s"), "with its unit")

@@ -271,7 +271,7 @@ def test_every_panel_variable_and_alert_shows_a_running_operator(installed: Kube
     power = {"enabled": True, "port": 0, "keys": str(write_keys(tmp_path / "agent" / "keys"))}
     node = str(installed.get("nodes")["items"][0]["metadata"]["name"])
     with (
-        serving(LongMeasured(4.0)) as demand,
+        serving(LongMeasured(4.0, serving=SERVED)) as demand,
         running_operator(installed, tmp_path, LEASES_WATTS, power=power, autoscaler=reads(demand)) as process,
         drawing_row(installed, tmp_path, process, node),
         running_prometheus(tmp_path, process.metrics_port, RULES, every="1s") as prometheus,
@@ -290,12 +290,16 @@ def test_every_panel_variable_and_alert_shows_a_running_operator(installed: Kube
     assert (check.returncode, check.stdout + check.stderr) == (0, b"")
 
 
+SERVED = {"throughput": 8.0, "completed": 500.0, "request_p95": 3.0, "in_flight": 8.0, "replicas": 1.0}
+"""Figures of the one replica, by which its concurrency is tuned."""
+
+
 class LongMeasured(FakePrometheus):
     """Query API with two days of history, so that forecasts and their coverage are known at once."""
 
-    def answer(self, path: str) -> tuple[int, Any]:
+    def answer(self, path: str, query: str = "") -> tuple[int, Any]:
         if not path.endswith("query_range"):
-            return super().answer(path)
+            return super().answer(path, query)
         now_s = time.time()
         values = [[now_s - 60.0 * ago, str(4 + ago % 5)] for ago in range(2880, 0, -1)]
         return 200, {
@@ -310,15 +314,18 @@ def reads(demand: FakePrometheus) -> dict[str, Any]:
 
 
 def scaled() -> tuple[dict[str, Any], ...]:
-    """A Deployment, and a policy that recommends its replicas, limited by `maxReplicas`."""
+    """A Deployment, and a policy that recommends its replicas, limited by `maxReplicas`, and their concurrency."""
     labels = {"app": "web"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "example.com/web"}]}}
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     policy = {
         "target": target,
         "maxReplicas": 5,
-        "demand": {"sources": [{"prometheus": {"query": "arrivals"}}]},
+        "demand": {
+            "sources": [{"prometheus": {"query": "arrivals"}}, {"role": "queue", "prometheus": {"preset": "vllm"}}]
+        },
         "capacity": {"perReplica": 1},
+        "concurrency": {"max": 64, "p95": "10s"},
     }
     return (
         {

@@ -4,6 +4,7 @@ import json
 import signal
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -20,6 +21,7 @@ from click.testing import CliRunner
 
 from cli.main import tonnage
 from controller.api.crds import FOLDER, files
+from controller.api.instant import rfc3339
 from controller.api.kinds import OWN_KINDS
 from controller.process.main import Operator, operate
 from controller.settings import OperatorSettings
@@ -36,18 +38,26 @@ OURS = "tonnage.dev/v1alpha1"
 
 @dataclass
 class FakePrometheus:
-    """Query API with one value for every query."""
+    """Query API with one value for every query, and figures of replicas for those that tune their concurrency."""
 
     value: float | None = 0.0
     """None: the server answers with an error."""
     port: int = 0
+    serving: dict[str, float] = field(default_factory=dict)
+    """Figures of the replicas, by name; the requests of a preset are `value`."""
 
-    def answer(self, path: str) -> tuple[int, Any]:
+    def answer(self, path: str, query: str = "") -> tuple[int, Any]:
         if self.value is None:
             return 503, {"status": "error", "errorType": "unavailable", "error": "down"}
         if path.endswith("query_range"):
             return 200, {"status": "success", "data": {"resultType": "matrix", "result": []}}
-        result = [{"metric": {}, "value": [time.time(), str(self.value)]}]
+        named: dict[str, float] = {}
+        if "tonnage_quantity" in query:
+            named = self.serving if '"throughput"' in query else {"requests": self.value, "queue": 0.0}
+        result = [
+            {"metric": {"tonnage_quantity": name}, "value": [time.time(), str(figure)]}
+            for name, figure in named.items()
+        ] or [{"metric": {}, "value": [time.time(), str(self.value)]}]
         return 200, {"status": "success", "data": {"resultType": "vector", "result": result}}
 
 
@@ -55,8 +65,9 @@ class FakePrometheus:
 def serving(prometheus: FakePrometheus) -> Iterator[FakePrometheus]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            status, body = prometheus.answer(self.path.partition("?")[0])
+            sent = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+            query = urllib.parse.parse_qs(sent).get("query", [""])[0]
+            status, body = prometheus.answer(self.path.partition("?")[0], query)
             content = json.dumps(body).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
@@ -183,6 +194,7 @@ def whole(start_server: StartServer, programs: Programs) -> Iterator[Stage]:
 @pytest.fixture
 def stage(whole: Stage) -> Iterator[Stage]:
     whole.prometheus.value = 35.0
+    whole.prometheus.serving.clear()
     whole.made.clear()
     yield whole
     for made in reversed(whole.made):
@@ -263,6 +275,50 @@ def test_without_metrics_replicas_stay_as_they_are(stage: Stage) -> None:
     until(lambda: stage.condition("blind", "MetricsAvailable")[1] == "Stale", "the last sample is too old")
     assert stage.replicas("blind") >= many
     assert stage.condition("blind", "Ready") == ("False", "MetricsMissing")
+
+
+def test_the_concurrency_of_replicas_is_tuned_in_the_policys_status(stage: Stage) -> None:
+    """Four replicas that serve 8 requests at once within the bound of latency: more may be tried."""
+    stage.deployment("tuned", replicas=4)
+    until(lambda: stage.kubectl.get("deployment", "tuned")["status"].get("readyReplicas") == 4, "they are ready")
+    stage.prometheus.serving = {
+        "throughput": 16.0, "completed": 500.0, "request_p95": 3.0, "in_flight": 32.0,
+        "replicas": 4.0, "replicas_before": 4.0, "input_mean": 300.0, "output_mean": 100.0,
+    }  # fmt: skip
+    for pod in stage.kubectl.get("pods", "-l", "app=tuned")["items"]:
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": rfc3339(time.time() - 3600.0)}
+        old = json.dumps({"status": {"conditions": [ready]}})
+        stage.kubectl("patch", "pod", pod["metadata"]["name"], "--subresource=status", "--type=strategic", "-p", old)
+    source = {"role": "requests", "prometheus": {"preset": "vllm"}}
+    concurrency = {"tune": True, "min": 1, "max": 64, "start": 20, "p95": "10s", "interval": "60s"}
+    about = {"demand": {"sources": [source]}, "concurrency": concurrency, "minReplicas": 4, "maxReplicas": 4}
+    stage.policy("tuned", mode="Off", **about)
+    # What an earlier leader has learned: 8 requests at once were served within the bound.
+    arm = {"limit": 8, "weight": 5, "throughput": 1.386, "p95": 1.099}
+    context = {
+        "gpuType": "",
+        "inputBucket": 4,
+        "outputBucket": 3,
+        "usedAt": 7,
+        "limit": 8,
+        "ceiling": 64,
+        "arms": [arm],
+    }
+    learned = {
+        "limit": 8, "inForce": 8, "time": "2026-03-01T12:00:00Z", "reason": "Settled", "decisions": 7,
+        "learned": [context],
+    }  # fmt: skip
+    patch = json.dumps({"status": {"concurrency": learned}})
+    stage.kubectl("patch", "scalingpolicy", "tuned", "--subresource=status", "--type=merge", "-p", patch)
+
+    stage.policy("tuned", **about)
+    until(lambda: stage.status("tuned")["concurrency"]["decisions"] == 8, "it goes on from the status")
+
+    tuned = stage.status("tuned")["concurrency"]
+    assert (tuned["reason"], tuned["limit"], tuned["inForce"]) == ("Raised", 10, 10)
+    assert stage.condition("tuned", "ConcurrencyTuned") == ("True", "Raised")
+    assert stage.replicas("tuned") == 4
+    assert "concurrency: 10 requests at once by replica, in force" in tonnage_says(stage, "scaling", "explain", "tuned")
 
 
 def test_a_target_that_does_not_exist_is_reported(stage: Stage) -> None:

@@ -10,6 +10,7 @@ from structlog.testing import CapturingLogger
 
 from cluster.actions import Action, Bind
 from cluster.autoscaling import ForecastSkill, Scaler
+from cluster.concurrency import ConcurrencyTuning, Context, Observation
 from cluster.errors import ObservationError
 from cluster.plans import Finding, Plan, Reason
 from cluster.snapshot import Snapshot
@@ -137,7 +138,9 @@ def _scaler(at_s: float) -> Scaler:
     """A policy whose load outgrows its bounds."""
     skill = ForecastSkill("core", is_trusted=True, skill=0.1, coverage_90=0.91, coverage_99=0.99)
     load = forecast_of(9.0, made_at_s=at_s)
+    served = Observation(8, Context("A100", 4, 3), throughput=4.0, requests=500, p95_s=3.0, in_flight=8.0)
+    tuning = ConcurrencyTuning(5.0, 1, 64, start=8, wanted=8, seen=served, seen_at_s=at_s)
     return scaler(
         3, name="team-a/chat", mode="Recommend", max_replicas=3, load=9.0, forecast=load, skill=skill,
-        observed_at_s=at_s, max_age_s=1e9,
+        observed_at_s=at_s, max_age_s=1e9, concurrency=tuning,
     )  # fmt: skip

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.concurrency.safe_bandit import STEP, SafeBandit
-from autoscaler.concurrency.tuner import Context, Observation, Rules
+from autoscaler.concurrency.tuner import Rules
+from cluster.concurrency import Context, Observation
 
 GUARD_S = 10.0
 LOWEST, HIGHEST = 2, 300

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import structlog
@@ -10,6 +10,7 @@ import structlog
 from autoscaler.demand.lengths import BadLengthsError, lengths_from, shares_of
 from autoscaler.demand.loads import Load, Role, load_from, quantities
 from autoscaler.demand.promql import QUANTITY, Windows, combined, lengths_query
+from autoscaler.demand.serving import Serving, serving_query
 from cluster.clock import Clock
 from controller.api.scaling_policy import ScalingPolicy
 from controller.autoscaler.measured import LengthShares, Measured, Sample
@@ -23,6 +24,7 @@ from controller.autoscaler.sources.readings import (
     Reading,
     Refused,
     readings_of,
+    serving_reading_of,
 )
 
 log = structlog.get_logger(__name__)
@@ -81,6 +83,7 @@ class Collector:
         self._backfilled: dict[str, set[Reading]] = {}
         """Readings by policy whose history was read."""
         self._lengths_at_s: dict[str, float] = {}
+        self._serving_at_s: dict[str, float] = {}
         self._histories: dict[tuple[str, Reading], asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -102,7 +105,8 @@ class Collector:
             return
         policies = {_name(policy): policy for policy in self._policies()}
         self._forget(policies)
-        work = [
+        work = [self._read_serving(name, policy) for name, policy in policies.items() if policy.spec.mode != "Off"]
+        work += [
             self._read(name, policy, reading)
             for name, policy in policies.items()
             if policy.spec.mode != "Off"
@@ -131,6 +135,32 @@ class Collector:
         self._on_read(source, "")
         if not isinstance(reading, CustomReading):
             self._begin_history(name, policy, reading)
+
+    async def _read_serving(self, name: str, policy: ScalingPolicy) -> None:
+        """Reads the figures of the replicas once in each interval of their tuning, which goes on from the status."""
+        reading, at_s = serving_reading_of(policy, self._allowed), self._clock()
+        if reading is None:
+            return
+        if isinstance(reading, Refused):
+            self._measured.put_serving_failure(name, reading.code, reading.words)
+            return
+        decided = policy.status.concurrency.time if policy.status.concurrency else None
+        if at_s - max(decided or 0.0, self._serving_at_s.get(name, 0.0)) < reading.every_s:
+            return
+        windows = replace(self._pace.windows, rate_s=reading.for_s)
+        query = serving_query(reading.preset, reading.service, windows)
+        try:
+            series = await self._server(reading.server).now(query, policy.metadata.namespace, at_s, reading.for_s)
+        except SourceError as error:
+            self._measured.put_serving_failure(name, error.code, str(error))
+            return
+        figures = {each.labels.get(QUANTITY, ""): each.points[-1][1] for each in _full(series)}
+        if not figures:
+            words = "the replicas' figures have no result; are the pods scraped, and do the labels fit?"
+            self._measured.put_serving_failure(name, "QueryEmpty", words)
+            return
+        self._serving_at_s[name] = at_s
+        self._measured.put_serving(name, Serving(at_s, reading.for_s, reading.latency, figures))  # type: ignore[arg-type]
 
     async def _newest(self, name: str, namespace: str, reading: PresetReading | QueryReading | CustomReading) -> None:
         at_s = self._clock()
@@ -200,6 +230,7 @@ class Collector:
         kept = set(policies)
         self._backfilled = {name: each for name, each in self._backfilled.items() if name in kept}
         self._lengths_at_s = {name: each for name, each in self._lengths_at_s.items() if name in kept}
+        self._serving_at_s = {name: each for name, each in self._serving_at_s.items() if name in kept}
         for (name, _), task in tuple(self._histories.items()):
             if name not in kept:
                 task.cancel()

@@ -7,6 +7,7 @@ from typing import Literal
 from autoscaler.demand.loads import Role
 from autoscaler.demand.presets import PRESETS, Preset
 from autoscaler.demand.promql import BadLabelsError, Service, service_of
+from autoscaler.demand.serving import LatencyOf, measures
 from controller.api.scaling_policy import DemandSource, ScalingPolicy, Target
 
 
@@ -59,6 +60,23 @@ class CustomReading:
 
 
 @dataclass(frozen=True, slots=True)
+class ServingReading:
+    """Figures of the replicas, by which their concurrency is tuned."""
+
+    server: str
+    preset: Preset
+    service: Service
+    latency: LatencyOf
+    every_s: float
+    """Seconds from one reading to the next."""
+
+    @property
+    def for_s(self) -> float:
+        """Length of the measured interval, seconds: before it, a new limit had a third of the time to take effect."""
+        return self.every_s * 2 / 3
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """Source that is not asked."""
 
@@ -97,6 +115,29 @@ def readings_of(policy: ScalingPolicy, allowed: Allowed) -> tuple[Reading, ...]:
         for reading in _of_preset(policy, server, PRESETS[preset], dict(labels), sources)
     ]
     return (*with_preset, *others)
+
+
+def serving_reading_of(policy: ScalingPolicy, allowed: Allowed) -> ServingReading | Refused | None:
+    """Reading of the replicas' figures, through the first source of demand whose preset has them; None: the policy's
+    concurrency is not tuned."""
+    wanted = policy.spec.concurrency
+    if wanted is None:
+        return None
+    for source in policy.spec.demand.sources:
+        asked = source.prometheus
+        if asked is None or asked.preset is None or not measures(PRESETS[asked.preset], wanted.latency):
+            continue
+        server = asked.server or allowed.server
+        if refused := _refused(source, server, allowed):
+            return refused
+        try:
+            service = service_of(PRESETS[asked.preset], policy.metadata.namespace, asked.labels)
+        except BadLabelsError as error:
+            return Refused(source.role, "LabelsInvalid", str(error))
+        return ServingReading(server, PRESETS[asked.preset], service, wanted.latency, wanted.interval)
+    having = ", ".join(name for name, preset in PRESETS.items() if measures(preset, wanted.latency))
+    words = f"no source has a preset that measures latency by {wanted.latency}: use {having}"
+    return Refused(policy.spec.demand.sources[0].role, "NotMeasured", words)
 
 
 def _of_preset(

@@ -1,10 +1,12 @@
 """`tonnage scaling status` and `explain`: statuses of ScalingPolicies in print."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
 from cli.printing.scaling_output import HEADERS, as_data, explanation, is_in_order, policies_of, rows
 from cluster.autoscaling import ForecastSkill, Scaler
+from cluster.concurrency import Arm, BanditState, ConcurrencyLimit, ConcurrencyTuning, Context, Learned
 from controller.deciders import autoscaling
 from controller.report.own_statuses import accepted_after
 from controller.report.scaling_status import scaling_status_after
@@ -100,3 +102,23 @@ def test_programs_get_the_status_as_the_api_has_it() -> None:
 
     assert (data["namespace"], data["name"], data["mode"]) == ("ns", "web", "Auto")
     assert set(data["expectedCost"]) == {"chosen", "oneFewer", "oneMore"}
+
+
+def test_a_tuned_concurrency_is_explained_with_what_was_measured_under_each_limit() -> None:
+    context = Context("A100", 4, 3)
+    arms = (Arm(8, 2.0, math.log(4.0), math.log(3.5)), Arm(10, 1.0, math.log(5.0), math.log(4.0)))
+    state = BanditState(12, context, (Learned(context, 12, 10, 40.0, arms),))
+    tuning = ConcurrencyTuning(guard_s=5.0, lowest=1, highest=64, start=8, wanted=8, follows=True)
+    decided = ConcurrencyLimit("ns/web", NOW_S, 10, "Raised", "10 requests at once, now 8", state)
+    seen = scaler(wanted=4, concurrency=tuning)
+    status = scaling_status_after({}, seen, None, generation=1, at_s=NOW_S, limit=decided)
+
+    text = explained({**policy(), "status": {**status, "observedGeneration": 1}})
+
+    assert "concurrency: 10 requests at once by replica, in force; 12 decisions so far" in text
+    assert "Raised: 10 requests at once, now 8" in text
+    assert [line.split() for line in text.splitlines() if line.endswith(("3.5s", "4s"))] == [
+        ["8", "4/s", "3.5s"],
+        ["10", "5/s", "4s"],
+    ]
+    assert "ConcurrencyTuned: True, Raised" in text

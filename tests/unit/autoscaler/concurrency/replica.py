@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from autoscaler.concurrency.tuner import Context, Decision, Observation, S, Tuner
+from autoscaler.concurrency.tuner import Decision, S, Tuner
+from cluster.concurrency import Context, Observation
 
 CHAT, CODE = Context("A100", 4, 3), Context("A100", 6, 2)
 

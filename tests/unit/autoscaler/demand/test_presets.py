@@ -14,6 +14,7 @@ from autoscaler.demand.presets import (
     Preset,
 )
 from autoscaler.demand.promql import BadLabelsError, Windows, combined, lengths_query, service_of
+from autoscaler.demand.serving import measures, serving_query
 
 LABELS = {"triton": {"model": "ensemble"}, "istio": {"service": "chat"}, "envoyGateway": {"httproute": "chat"}}
 LABELS |= {"rayServe": {"deployment": "llm"}}
@@ -110,3 +111,21 @@ def test_a_served_rate_is_a_lower_bound_while_the_server_is_full(measured: dict[
     load = load_from(SGLANG, ["load"], {"requests": 2.0, **measured})  # type: ignore[dict-item]
 
     assert load.is_censored is is_censored
+
+
+@pytest.mark.parametrize("preset", [VLLM, RAY_SERVE], ids=lambda preset: preset.name)
+def test_figures_of_replicas_are_limited_to_the_namespace_and_span_the_interval(preset: Preset) -> None:
+    query = serving_query(preset, service_of(preset, "team-a", {"deployment": "d"}), Windows(rate_s=200.0))
+
+    selectors = _selectors(query)
+    assert selectors
+    assert all('namespace="team-a"' in each for each in selectors)
+    assert "[200000ms]" in query
+    assert "offset 200000ms" in query
+    assert "$" not in query
+
+
+def test_only_servers_whose_latency_excludes_the_queue_are_tuned() -> None:
+    # Latency with the wait before it rises when the limit falls.
+    assert [name for name, preset in PRESETS.items() if measures(preset, "request")] == ["vllm", "rayServe"]
+    assert [name for name, preset in PRESETS.items() if measures(preset, "token")] == ["vllm"]

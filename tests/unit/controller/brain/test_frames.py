@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from cluster.actions import Bind, Evict, Move, Scale, SetReplicas
 from cluster.arrays import column
 from cluster.autoscaling import ScaleTarget
+from cluster.concurrency import Arm, BanditState, ConcurrencyLimit, Context, Learned
 from cluster.demand import Demand, ExpectedDemand, LengthGrid, Slo, ThroughputProfile
 from cluster.frame import FORM, OLDEST, FrameError
 from cluster.nodes import Taint
@@ -146,6 +147,11 @@ def test_watts_cross_with_their_snapshot() -> None:
     assert crossed.domains.budget_w.tolist() == table.domains.budget_w.tolist()
 
 
+BANDIT = BanditState(
+    3, Context("A100", 4, 3), (Learned(Context("A100", 4, 3), 3, 12, 40.0, (Arm(12, 2.0, 1.0, 0.5),)),)
+)
+
+
 def full_plan() -> Plan:
     """A plan in which no field is empty."""
     grid = LengthGrid((100, 200), (50,))
@@ -167,6 +173,7 @@ def full_plan() -> Plan:
         certificates={"mix": certificate},
         findings=(Finding("Node/n", WHY),),
         expected=(ExpectedDemand("d/s", Demand(2.5, grid, np.array([[0.25], [0.75]]))),),
+        limits=(ConcurrencyLimit("d/p", 5.0, 12, "Raised", "more", BANDIT),),
         learned={"load_fits_0": b"frame"},
         cut_short=(WHY,),
     )
@@ -215,6 +222,7 @@ def test_no_field_of_a_plan_is_left_behind() -> None:
             "cut_short",
             "expected",
             "learned",
+            "limits",
         },
         Phase: {"name", "steps", "whole"},
         Step: {"action", "reason"},

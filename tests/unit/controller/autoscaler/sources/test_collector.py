@@ -1,11 +1,13 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from controller.api.instant import rfc3339
 from controller.api.scaling_policy import ScalingPolicy
 from controller.autoscaler.measured import Measured, Sample
 from controller.autoscaler.sources.collector import Collector, Pace
@@ -28,11 +30,17 @@ class FakePrometheus:
     spans: list[tuple[float, float]] = field(default_factory=list)
     """Time spans that were asked."""
     asked: int = 0
+    serving: dict[str, float] = field(default_factory=lambda: {"throughput": 50.0, "replicas": 2.0})
+    serving_asked: list[float] = field(default_factory=list)
+    """Instants at which the replicas' figures were asked."""
 
     async def now(self, query: str, namespace: str, at_s: float, max_age_s: float) -> tuple[Series, ...]:
         self.asked += 1
         if self.error:
             raise self.error
+        if '"throughput"' in query:
+            self.serving_asked.append(at_s)
+            return tuple(Series({"tonnage_quantity": name}, ((at_s, v),)) for name, v in self.serving.items())
         if "_bucket" in query:
             return tuple(Series({"le": le}, ((at_s, n),)) for le, n in [("10", 60.0), ("100", 80.0), ("+Inf", 80.0)])
         return self._at([at_s])
@@ -66,6 +74,8 @@ class Stage:
     is_deleted: bool = False
     mode: str = "Recommend"
     history_s: float = HOUR_S
+    concurrency: dict[str, Any] | None = None
+    status: dict[str, Any] = field(default_factory=dict)
 
     def policies(self) -> list[ScalingPolicy]:
         spec = {
@@ -74,9 +84,16 @@ class Stage:
             "mode": self.mode,
             "forecast": {"history": f"{self.history_s:.0f}s"},
             "demand": {"sources": [self.source]},
+            **({"concurrency": self.concurrency} if self.concurrency else {}),
         }
         metadata = {"name": "chat", "namespace": "team-a"}
-        body = {"apiVersion": "tonnage.dev/v1alpha1", "kind": "ScalingPolicy", "metadata": metadata, "spec": spec}
+        body = {
+            "apiVersion": "tonnage.dev/v1alpha1",
+            "kind": "ScalingPolicy",
+            "metadata": metadata,
+            "spec": spec,
+            "status": self.status,
+        }
         return [] if self.is_deleted else [ScalingPolicy.model_validate(body)]
 
     def collector(self) -> Collector:
@@ -215,3 +232,57 @@ def test_a_custom_metric_is_measured() -> None:
     stage.turns()
 
     assert stage.measured.of(NAME).newest["queue"].value == 7.0
+
+
+TUNED = {"max": 64, "p95": "10s", "interval": "5m"}
+
+
+def test_figures_of_the_replicas_are_read_once_in_each_interval() -> None:
+    stage = Stage(concurrency=TUNED)
+    begin_s = stage.clock()
+
+    # Turns at 0, 200, 300 and 400 seconds.
+    stage.turns(*(partial(setattr, stage.clock, "now_s", begin_s + at_s) for at_s in (200.0, 300.0, 400.0)))
+
+    assert stage.prometheus.serving_asked == [begin_s, begin_s + 300.0]
+    serving = stage.measured.of(NAME).serving
+    assert serving is not None
+    assert (serving.at_s, serving.for_s) == (begin_s + 300.0, 200.0)
+    assert serving.figures == {"throughput": 50.0, "replicas": 2.0}
+
+
+def test_a_new_leader_waits_for_the_end_of_the_interval_that_the_status_tells_of() -> None:
+    tuned = {"limit": 8, "inForce": 8, "time": rfc3339(1_000_000.0 - 100.0), "reason": "Raised"}
+    stage = Stage(concurrency=TUNED, status={"concurrency": tuned})
+
+    stage.turns(partial(setattr, stage.clock, "now_s", 1_000_200.0))
+
+    assert stage.prometheus.serving_asked == [1_000_200.0]
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ({"role": "requests", "prometheus": {"preset": "sglang"}}, "NotMeasured"),
+        ({"role": "requests", "push": {}}, "NotMeasured"),
+        ({"role": "requests", "prometheus": {"preset": "vllm", "labels": {"namespace": "x"}}}, "LabelsInvalid"),
+        ({"role": "requests", "prometheus": {"preset": "vllm", "server": "http://other"}}, "ServerNotAllowed"),
+    ],
+)
+def test_a_policy_whose_replicas_cannot_be_measured_learns_why(source: dict[str, Any], problem: str) -> None:
+    stage = Stage(source=source, concurrency=TUNED)
+
+    stage.turns()
+
+    assert stage.measured.of(NAME).serving_problem.startswith(f"{problem}: ")
+
+
+def test_figures_without_a_result_or_an_answer_are_a_problem() -> None:
+    stage = Stage(concurrency=TUNED)
+    stage.prometheus.serving.clear()
+    stage.turns()
+    assert stage.measured.of(NAME).serving_problem.startswith("QueryEmpty: ")
+
+    stage.prometheus.error = SourceError("PrometheusUnreachable", "no answer")
+    stage.turns()
+    assert stage.measured.of(NAME).serving_problem == "PrometheusUnreachable: no answer"
