@@ -9,7 +9,8 @@ from cli.inputs.cluster import Impersonated, access_options, target_from
 from cli.printing.errors import FAILED
 
 if TYPE_CHECKING:
-    from controller.queries.doctor import Finding, InstallationFacts
+    from controller.queries.doctor import InstallationFacts
+    from controller.queries.finding import Finding
 
 MANY = {"warning": "warnings", "failure": "failures"}
 SIGNS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failure": ("✗", "red"), "unknown": ("?", "yellow")}
@@ -27,7 +28,8 @@ def doctor(
     user: Impersonated | None,
     timeout_s: float,
 ) -> None:
-    """Check an installation: server, clock, CRDs, RBAC, operator, Lease, metrics, nodes, pending pods, DRA.
+    """Check an installation: server, clock, CRDs, RBAC, operator, Lease, metrics, nodes, pending pods,
+    ScalingPolicies, DRA.
 
     Every problem comes with a remedy. Exits with 1 if a check fails; warnings and checks that could not run do not
     count.

@@ -8,11 +8,15 @@ from typing import Any, TypeVar
 
 from cluster.errors import ObservationError
 from controller.api.kinds import OWN_KINDS
+from controller.api.model_service import KIND as SERVICE
 from controller.api.rbac import Permission, needed
+from controller.api.scaling_policy import KIND as SCALING_POLICY
 from controller.kube import crud
 from controller.kube.connection import Connection
+from controller.kube.discovery import discover
 from controller.kube.errors import KubeReadError, KubeWriteError
 from controller.queries.doctor import InstallationFacts
+from controller.queries.doctor_scaling import ScalingFacts
 from controller.queries.installation import Installation, find_installation
 from controller.queries.list_once import ListedCluster, list_cluster
 
@@ -20,6 +24,7 @@ T = TypeVar("T")
 Object = dict[str, Any]
 
 NOT_FOUND = 404
+YOU = "you (no operator was found)"
 REVIEWS = "/apis/authorization.k8s.io/v1"
 METRICS_PORT = 8080
 
@@ -42,16 +47,17 @@ async def gather_facts(connection: Connection, clock: Callable[[], float] = time
     answer = await connection.read_whole("/version")
     at_s = clock()
     installation = await read_or("operator", find_installation(connection), Installation())
-    crds, seen, lease, slices = await asyncio.gather(
+    crds, seen, lease, scaling, slices = await asyncio.gather(
         read_or("crds", _crds(connection), {}),
         read_or("nodes", list_cluster(connection, clock), None),
         read_or("lease", _lease(connection, installation), None),
+        read_or("scaling", _scaling(connection, installation), ScalingFacts()),
         read_or("dra", _slices(connection), None),
     )
     snapshot = _snapshot(seen, unread)
     if "nodes" in unread:
         unread["waiting"] = unread["nodes"]
-    account = installation.account or "you (no operator was found)"
+    account = installation.account or YOU
     allowed = await read_or("rbac", _allowed(connection, installation), {})
     metrics = await read_or("metrics", _metrics(connection, installation), {})
     return InstallationFacts(
@@ -65,6 +71,7 @@ async def gather_facts(connection: Connection, clock: Callable[[], float] = time
         metrics=metrics,
         snapshot=snapshot,
         pods={} if seen is None else seen.caches.pods.all(),
+        scaling=scaling,
         dra_slices=slices,
         unread=unread,
     )
@@ -105,6 +112,35 @@ async def _lease(connection: Connection, installation: Installation) -> Object |
     namespace, name = installation.lease
     path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
     return await crud.read_if_there(connection, path)
+
+
+async def _scaling(connection: Connection, installation: Installation) -> ScalingFacts:
+    """ScalingPolicies, with the operator's permissions on their targets."""
+    policies = tuple(await crud.list_all(connection, SCALING_POLICY.path))
+    discovered = await discover(connection) if policies else None
+    wanted: list[tuple[str, Permission]] = []
+    unknown: dict[str, str] = {}
+    for policy in policies:
+        namespace, target = policy["metadata"]["namespace"], policy["spec"]["target"]
+        name, mode = f"{namespace}/{policy['metadata']['name']}", policy["spec"].get("mode", "Recommend")
+        if target["kind"] == SERVICE.name or mode == "Off" or discovered is None:
+            continue
+        resource = discovered.of_kind(target["apiVersion"], target["kind"])
+        if resource is None:
+            unknown[name] = f"{target['kind']} in {target['apiVersion']}"
+            continue
+        verbs = ("get",) if mode == "Recommend" else ("get", "patch")
+        scale = f"{resource.plural}/scale"
+        wanted += [(name, Permission(verb, resource.group, scale, namespace)) for verb in verbs]
+    answers = await asyncio.gather(*(_may(connection, each, installation.account) for _, each in wanted))
+    return ScalingFacts(
+        policies=policies,
+        is_enabled=installation.autoscales,
+        has_prometheus=installation.has_prometheus,
+        account=installation.account or YOU,
+        allowed=dict(zip(wanted, answers, strict=True)),
+        unknown_targets=unknown,
+    )
 
 
 async def _slices(connection: Connection) -> int | None:

@@ -1,10 +1,10 @@
 """Checks of an installation for `tonnage doctor`: findings with remedies, from facts of the cluster. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from cluster.snapshot import Snapshot
 from controller.api.crds import crd
@@ -15,10 +15,11 @@ from controller.kube.errors import NOT_INSTALLED
 from controller.kube.structs import Pod
 from controller.kube_world.cached_view import seen_pod
 from controller.placers.pools import pool_mode, requested_mode
+from controller.queries.doctor_scaling import ScalingFacts, scaling_findings
+from controller.queries.finding import Finding, few
 from controller.queries.installation import Installation
 
 Object = dict[str, Any]
-Verdict = Literal["ok", "warning", "failure", "unknown"]
 
 SKEW_WARNING_S, SKEW_FAILURE_S = 2.0, 10.0
 """Clock differences from which a finding is a warning or a failure. Chosen: certificates and tokens fail at minutes,
@@ -26,18 +27,6 @@ and leadership is safe by monotonic clocks, but times in status and Events alrea
 SWITCHED = {"evict": "evictions", "serve": "deployments"}
 """Features that the chart can omit, with the value that enables them."""
 INSTALL = "install or upgrade the chart (helm upgrade --install tonnage helm/tonnage -n tonnage-system)"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Result of one check."""
-
-    check: str
-    """Name of the check: `crds`, `rbac`, `lease`, ..."""
-    verdict: Verdict
-    words: str
-    remedy: str = ""
-    """What to do; empty when nothing is wrong."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +49,7 @@ class InstallationFacts:
     snapshot: Snapshot | None = None
     pods: Mapping[str, Pod] = field(default_factory=dict)
     """Pods that have not ended, by `namespace/name`."""
+    scaling: ScalingFacts = field(default_factory=ScalingFacts)
     dra_slices: int | None = None
     """Number of ResourceSlices; None: the server does not serve resource.k8s.io."""
     unread: Mapping[str, str] = field(default_factory=dict)
@@ -81,6 +71,7 @@ def examine(facts: InstallationFacts, now_s: float) -> tuple[Finding, ...]:
         "metrics": _metrics(facts),
         "nodes": _nodes(facts),
         "waiting": _waiting(facts, now_s),
+        "scaling": scaling_findings(facts.scaling),
         "dra": _dra(facts),
     }
     found: list[Finding] = []
@@ -260,14 +251,14 @@ def _nodes(facts: InstallationFacts) -> Iterator[Finding]:
         return
     unknown = [now.nodes.names[int(row)] for row in (has_gpus & (now.nodes.gpu_type < 0)).nonzero()[0]]
     if unknown:
-        words = f"{_few(unknown)}: GPUs that match no GPUType"
+        words = f"{few(unknown)}: GPUs that match no GPUType"
         remedy = "write a GPUType whose nodeLabel they have; nvidia.com/gpu.product is set by GPU feature discovery"
         yield Finding("nodes", "failure" if len(unknown) == has_gpus.sum() else "warning", words, remedy)
     counted = Counter(now.nodes.gpu_type[has_gpus].tolist())
     idle = [name for number, name in enumerate(now.gpu_type_names) if not counted[number]]
     if idle:
         remedy = "check the values of their nodeLabel, or delete the GPUTypes if such nodes cannot be rented either"
-        yield Finding("nodes", "warning", f"no node has GPUs of {_few(idle)}", remedy)
+        yield Finding("nodes", "warning", f"no node has GPUs of {few(idle)}", remedy)
     if not unknown and not idle:
         words = f"all {int(has_gpus.sum())} nodes with GPUs match one of {len(now.gpu_types)} GPUTypes"
         yield Finding("nodes", "ok", words)
@@ -283,7 +274,7 @@ def _waiting(facts: InstallationFacts, now_s: float) -> Iterator[Finding]:
     count = sum(map(len, waits.values()))
     if waits and not lease_is_held(facts.lease, now_s - (facts.skew_s or 0.0)):
         pending = [name for names in waits.values() for name in names]
-        words = f"{count} pods wait for Tonnage and there is no leader: {_few(pending)}"
+        words = f"{count} pods wait for Tonnage and there is no leader: {few(pending)}"
         yield Finding("waiting", "failure", words, "start the operator, or remove their gate or schedulerName")
         return
     offered = {
@@ -292,7 +283,7 @@ def _waiting(facts: InstallationFacts, now_s: float) -> Iterator[Finding]:
     }
     for mode, names in waits.items():
         if mode not in offered:
-            words = f"{_few(names)} wait to be placed by {mode!r}, and no node is in a pool with this placer"
+            words = f"{few(names)} wait to be placed by {mode!r}, and no node is in a pool with this placer"
             yield Finding("waiting", "failure", words, "add such a pool to the operator's settings (pools)")
     if not waits:
         yield Finding("waiting", "ok", "no pod waits for Tonnage")
@@ -312,8 +303,3 @@ def _dra(facts: InstallationFacts) -> Iterator[Finding]:
         yield Finding("dra", "failure" if is_used else "ok", words, remedy if is_used else "")
     else:
         yield Finding("dra", "ok", f"resource.k8s.io/v1 is served, with {facts.dra_slices} ResourceSlices")
-
-
-def _few(names: Iterable[str]) -> str:
-    each = list(names)
-    return ", ".join(each[:3]) + (f" and {len(each) - 3} more" if len(each) > 3 else "")

@@ -57,6 +57,12 @@ class Installation:
         return bool(((self.settings or {}).get("autoscaler") or {}).get("enabled", True))
 
     @property
+    def has_prometheus(self) -> bool:
+        """Whether the autoscaler has a Prometheus to ask."""
+        autoscaler = (self.settings or {}).get("autoscaler") or {}
+        return bool((autoscaler.get("prometheus") or {}).get("url"))
+
+    @property
     def demand(self) -> tuple[str, ...]:
         """Enabled sources and endpoints of the autoscaler, as the permissions name them."""
         autoscaler = (self.settings or {}).get("autoscaler") or {}

@@ -8,10 +8,12 @@ import pytest
 
 from controller.api.crds import crd
 from controller.api.kinds import OWN_KINDS
-from controller.api.rbac import needed
+from controller.api.rbac import Permission, needed
 from controller.kube.structs import Pod, PodMeta, PodSpec
 from controller.queries.cluster_facts import skew_s
-from controller.queries.doctor import Finding, InstallationFacts, examine
+from controller.queries.doctor import InstallationFacts, examine
+from controller.queries.doctor_scaling import ScalingFacts
+from controller.queries.finding import Finding
 from controller.queries.installation import Installation
 from tests.builders.fleet import node, world
 
@@ -161,3 +163,77 @@ def test_what_may_not_be_read_is_unknown_and_hides_nothing_else() -> None:
 
     assert verdict(facts, "crds") == "unknown"
     assert verdict(facts, "lease") == "ok"
+
+
+def scaled(mode: str = "Auto", source: dict[str, Any] | None = None, **conditions: tuple[str, str]) -> dict[str, Any]:
+    """ScalingPolicy team-a/chat with these conditions."""
+    written = [
+        {"type": kind, "status": status, "reason": reason, "message": "why"}
+        for kind, (status, reason) in ({"Accepted": ("True", "Valid")} | conditions).items()
+    ]
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "chat"}
+    sources = [source or {"prometheus": {"preset": "vllm"}}]
+    return {
+        "metadata": {"namespace": "team-a", "name": "chat"},
+        "spec": {"target": target, "mode": mode, "demand": {"sources": sources}},
+        "status": {"conditions": written},
+    }
+
+
+def scaling(*policies: dict[str, Any], **facts: Any) -> InstallationFacts:
+    known = {"policies": policies, "has_prometheus": True, "account": "it", **facts}
+    return replace(WELL, scaling=ScalingFacts(**known))
+
+
+PATCH = Permission("patch", "apps", "deployments/scale", "team-a")
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected", "said", "helps"),
+    [
+        (scaling(scaled(MetricsAvailable=("True", "Fresh"))), "ok", "1 ScalingPolicies are measured", ""),
+        (scaling(), "ok", "no ScalingPolicy", ""),
+        (scaling(scaled(mode="Off"), is_enabled=False), "ok", "no ScalingPolicy", ""),
+        (scaling(scaled(), is_enabled=False), "failure", "disable the autoscaler", "settings.autoscaler.enabled"),
+        (scaling(scaled(), has_prometheus=False), "failure", "no Prometheus to ask", "autoscaler.prometheus.url"),
+        (scaling(scaled(source={"push": {}}), has_prometheus=False), "ok", "are measured", ""),
+        (
+            scaling(scaled(MetricsAvailable=("False", "PrometheusUnreachable"))),
+            "failure",
+            "team-a/chat: PrometheusUnreachable: why",
+            "NetworkPolicies",
+        ),
+        (scaling(scaled(MetricsAvailable=("False", "QueryEmpty"))), "warning", "QueryEmpty", "are the pods scraped"),
+        (scaling(scaled(MetricsAvailable=("False", "Later"))), "warning", "Later: why", "tonnage scaling explain"),
+        (scaling(scaled(ConcurrencyTuned=("False", "NotFollowed"))), "warning", "NotFollowed", "concurrency.limit"),
+        (scaling(scaled(ConcurrencyTuned=("False", "Breach"))), "ok", "are measured", ""),
+        (scaling(scaled(Conflict=("True", "AnotherAutoscaler"))), "warning", "team-a/chat: why", "keep one"),
+        (scaling({**scaled(), "status": {}}), "warning", "no status was reported", "does a replica lead?"),
+        (
+            scaling(scaled(), allowed={("team-a/chat", PATCH): False}),
+            "failure",
+            "it may not patch deployments.apps/scale in team-a, which team-a/chat needs",
+            "autoscaler.targets",
+        ),
+        (scaling(scaled(), unknown_targets={"team-a/chat": "Web in a.b/v1"}), "warning", "no Web in", "spec.target"),
+    ],
+)  # fmt: skip
+def test_policies_that_cannot_be_evaluated_are_named_with_what_helps(
+    facts: InstallationFacts, expected: str, said: str, helps: str
+) -> None:
+    (finding,) = found(facts, "scaling")
+
+    assert finding.verdict == expected
+    assert said in finding.words
+    assert helps in finding.remedy
+    assert bool(finding.remedy) == (expected != "ok")
+
+
+def test_policies_with_one_cause_are_one_finding() -> None:
+    names = ("a", "b", "c", "d", "e")
+    unreachable = scaled(MetricsAvailable=("False", "PrometheusUnreachable"))
+    facts = scaling(*({**unreachable, "metadata": {"namespace": "t", "name": name}} for name in names))
+
+    (finding,) = found(facts, "scaling")
+
+    assert finding.words.startswith("t/a, t/b, t/c and 2 more: PrometheusUnreachable")
