@@ -10,6 +10,7 @@ from isolation.events import (
     Ended,
     Event,
     FeedsRunner,
+    Found,
     ReachedLease,
     SandboxEnded,
     SandboxStarted,
@@ -18,7 +19,7 @@ from isolation.events import (
 )
 from isolation.ladder.relief import killed, relieve, restored, shrink_leases
 from isolation.ladder.victims import in_victim_order
-from isolation.ledger import Ledger
+from isolation.ledger import Ledger, Reservation, Sandbox
 from isolation.reasons import Reason
 from isolation.settings import Settings
 from isolation.state import Request, RunningCall, State
@@ -52,15 +53,15 @@ def _taken(event: Event, state: State, now_s: float, settings: Settings) -> Step
     """State after one event, before anything is decided."""
     match event:
         case SandboxStarted(sandbox):
-            floor = max(sandbox.agent_floor_bytes, sandbox.agent_bytes)
-            started = replace(sandbox, agent_bytes=floor, agent_floor_bytes=floor)
-            return replace(state, ledger=state.ledger.with_sandbox(started)), ()
+            return _started(state, sandbox), ()
         case SandboxEnded(name):
             return _without_sandbox(state, name), ()
         case Asked(request):
             return _asked(state, request, settings)
         case Withdrawn(call):
             return replace(state, queue=tuple(asked for asked in state.queue if asked.call != call)), ()
+        case Found():
+            return _found(state, event, now_s), ()
         case ReachedLease(call, used_bytes):
             return _reached(state, call, used_bytes), ()
         case FeedsRunner(call, feeds):
@@ -70,6 +71,15 @@ def _taken(event: Event, state: State, now_s: float, settings: Settings) -> Step
             return _ended(state, call, peak_bytes, now_s), ()
         case Used():
             return _used(state, event, now_s, settings)
+
+
+def _started(state: State, sandbox: Sandbox) -> State:
+    """The sandbox in the ledger; one that is known already keeps what its agent holds, under its new policy."""
+    known = state.ledger.sandboxes.get(sandbox.name)
+    floor = max(sandbox.agent_floor_bytes, sandbox.agent_bytes)
+    held = floor if known is None else max(floor, known.agent_bytes)
+    started = replace(sandbox, agent_bytes=held, agent_floor_bytes=floor)
+    return replace(state, ledger=state.ledger.with_sandbox(started))
 
 
 def _without_sandbox(state: State, name: str) -> State:
@@ -99,6 +109,18 @@ def _asked(state: State, request: Request, settings: Settings) -> Step:
     wait_s = min(request.wait_s, settings.longest_wait_s)
     bounded = replace(request, wait_s=wait_s, claim_bytes=min(request.claim_bytes, room))
     return replace(state, queue=(*state.queue, bounded)), ()
+
+
+def _found(state: State, found: Found, now_s: float) -> State:
+    """The call as running, with what it holds: it was admitted before, and is not asked to go."""
+    request = found.request
+    sandbox = state.ledger.sandboxes.get(request.sandbox)
+    if sandbox is None or request.call in state.calls:
+        return state
+    lease = max(found.lease_bytes, found.used_bytes)
+    kept = Reservation(request.call, request.sandbox, max(request.claim_bytes, lease), lease)
+    call = RunningCall(request, sandbox.priority, now_s, found.used_bytes, found.used_bytes)
+    return replace(state, ledger=state.ledger.with_reservation(kept)).with_call(call)
 
 
 def _reached(state: State, name: str, used_bytes: int) -> State:

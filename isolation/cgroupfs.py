@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from isolation.capability import HostFacts
+from isolation.pod_cgroups import is_below
 
 
 class CgroupFs:
@@ -24,7 +25,7 @@ class CgroupFs:
     def remove(self, group: str) -> None:
         parent, _, name = group.rpartition("/")
         os.rmdir(name, dir_fd=self.folder(parent))
-        self._forget(group)
+        self.forget(group)
 
     def children(self, group: str) -> tuple[str, ...]:
         with os.scandir(self.folder(group)) as entries:
@@ -63,11 +64,12 @@ class CgroupFs:
         self._files.clear()
         self._folders.clear()
 
-    def _forget(self, group: str) -> None:
-        for key in [key for key in self._files if key[0] == group]:
+    def forget(self, group: str) -> None:
+        """Closes what is open of a group and of all below it, such as of a container that is gone."""
+        for key in [key for key in self._files if is_below(key[0], group)]:
             os.close(self._files.pop(key))
-        if group in self._folders:
-            os.close(self._folders.pop(group))
+        for name in [name for name in self._folders if name and is_below(name, group)]:
+            os.close(self._folders.pop(name))
 
 
 def host_facts(root: Path, version: Path = Path("/proc/version")) -> HostFacts:

@@ -32,6 +32,15 @@ class Withdrawn:
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """A call that runs already, as a restart finds it in the tree."""
+
+    request: Request
+    lease_bytes: int
+    used_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReachedLease:
     """The kernel brakes a call at its memory.high."""
 
@@ -65,4 +74,4 @@ class Used:
     """Whether every call was read."""
 
 
-Event = SandboxStarted | SandboxEnded | Asked | Withdrawn | ReachedLease | FeedsRunner | Ended | Used
+Event = SandboxStarted | SandboxEnded | Asked | Withdrawn | Found | ReachedLease | FeedsRunner | Ended | Used

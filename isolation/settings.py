@@ -30,6 +30,10 @@ class Settings:
     """Calls of a class that learned to need less share one leaf and are not admitted one by one."""
     calls_per_sandbox: int = 32
     """Tool calls of one sandbox, running and queued; an agent was seen to start 3,079 shells in 17 s."""
+    light_leaf_bytes: int = 128 * MIB
+    """Limit of the leaf that a sandbox's light calls share: a call that passes for light and is not meets it."""
+    pids_per_call: int = 1024
+    """Processes and threads of one call: a fork bomb meets it at once; a parallel build stays below."""
     tried_requests: int = 16
     """Requests that are tried in one step without success: bounds the work of a step on a crowded node."""
     longest_wait_s: float = 300.0

@@ -1,15 +1,18 @@
 """Tree of cgroups below a container's own: one leaf for the agent, one per tool call, one for all light calls.
 
-    <root>/<sandbox>/agent      the agent's own processes
-    <root>/<sandbox>/light      calls that take too little to be told apart
-    <root>/<sandbox>/call-<id>  one tool call
+    <home>/agent      the agent's own processes
+    <home>/light      calls that take too little to be told apart
+    <home>/call-<id>  one tool call
+
+The home of a sandbox is its container's group, or a group of the sandbox's name below the root.
 
 Pure over `CgroupFiles`: the kernel's files, or a fake of them.
 """
 
+import errno
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 CONTROLLERS = ("cpu", "io", "memory", "pids")
@@ -73,6 +76,8 @@ class SandboxTree:
 
     files: CgroupFiles
     controllers: tuple[str, ...] = CONTROLLERS
+    homes: dict[str, str] = field(default_factory=dict)
+    """Sandbox → its container's group, of those that were adopted."""
 
     def prepare(self) -> None:
         """Lets sandboxes below the root have limits of their own."""
@@ -88,10 +93,48 @@ class SandboxTree:
         for leaf in (AGENT, LIGHT):
             self.files.make(f"{group}/{leaf}")
 
+    def adopt(self, sandbox: str, home: str) -> None:
+        """Takes over a container's group: its processes move into the agent's leaf, so that its leaves have limits.
+
+        The container is frozen meanwhile, so that nothing forks away; that takes milliseconds. Adopting again changes
+        nothing. Raises OSError where the container is gone.
+        """
+        self.homes[_checked(sandbox)] = home
+        for leaf in (AGENT, LIGHT):
+            self._make_once(f"{home}/{leaf}")
+        self.files.write(home, "cgroup.freeze", "1")
+        try:
+            while pids := self.files.read(home, "cgroup.procs").split():
+                for pid in pids:
+                    self._move(pid, f"{home}/{AGENT}")
+            self._delegate(home)
+        finally:
+            self.files.write(home, "cgroup.freeze", "0")
+
+    def loosen(self, sandbox: str) -> None:
+        """Thaws the calls of an adopted sandbox and lifts the brakes; the walls behind them stay."""
+        for group in self._leaves(sandbox):
+            self.files.write(group, "cgroup.freeze", "0")
+            self._limit(group, "memory.high", None)
+
+    def release(self, sandbox: str) -> None:
+        """Lifts every limit of an adopted sandbox; its calls go on, and new ones have no leaf of their own."""
+        self.loosen(sandbox)
+        for group in self._leaves(sandbox):
+            self._limit(group, "memory.max", None)
+
+    def attach(self, group: str, pid: int) -> None:
+        """Moves a process into a leaf. Memory that it was charged for before stays where it was."""
+        self.files.write(group, "cgroup.procs", str(pid))
+
+    def pids(self, group: str) -> tuple[int, ...]:
+        """Processes of a leaf."""
+        return tuple(int(pid) for pid in self.files.read(group, "cgroup.procs").split())
+
     def add_call(self, sandbox: str, call: str, lease_bytes: int, limits: Limits | None = None) -> str:
         """Leaf of a call, with its limits set before any process is in it. Returns the group."""
         limits = limits or Limits()
-        group = call_group(sandbox, call)
+        group = self.call_group(sandbox, call)
         self.files.make(group)
         self._limit(group, "memory.high", lease_bytes)
         self._limit(group, "memory.max", limits.max_bytes)
@@ -104,45 +147,53 @@ class SandboxTree:
         return group
 
     def set_lease(self, sandbox: str, call: str, lease_bytes: int) -> None:
-        self._limit(call_group(sandbox, call), "memory.high", lease_bytes)
+        self._limit(self.call_group(sandbox, call), "memory.high", lease_bytes)
 
     def set_max(self, sandbox: str, call: str, max_bytes: int | None) -> None:
-        self._limit(call_group(sandbox, call), "memory.max", max_bytes)
+        self._limit(self.call_group(sandbox, call), "memory.max", max_bytes)
 
     def set_agent_lease(self, sandbox: str, lease_bytes: int | None) -> None:
-        self._limit(agent_group(sandbox), "memory.high", lease_bytes)
+        self._limit(self.agent_group(sandbox), "memory.high", lease_bytes)
+
+    def max_bytes(self, sandbox: str, call: str) -> int | None:
+        """memory.max of a call; None: without limit."""
+        return _limit_from(self.files.read(self.call_group(sandbox, call), "memory.max"))
+
+    def set_light_max(self, sandbox: str, max_bytes: int) -> None:
+        """Limit of the leaf of light calls: behind it the kernel kills the largest of them."""
+        self._limit(self.light_group(sandbox), "memory.max", max_bytes)
 
     def set_cpu_weight(self, sandbox: str, call: str, weight: int) -> None:
-        self.files.write(call_group(sandbox, call), "cpu.weight", str(weight))
+        self.files.write(self.call_group(sandbox, call), "cpu.weight", str(weight))
 
     def freeze(self, sandbox: str, call: str) -> None:
-        self.files.write(call_group(sandbox, call), "cgroup.freeze", "1")
+        self.files.write(self.call_group(sandbox, call), "cgroup.freeze", "1")
 
     def thaw(self, sandbox: str, call: str) -> None:
-        self.files.write(call_group(sandbox, call), "cgroup.freeze", "0")
+        self.files.write(self.call_group(sandbox, call), "cgroup.freeze", "0")
 
     def reclaim(self, sandbox: str, call: str, reclaim_bytes: int) -> None:
         """Asks the kernel to move memory out. Raises OSError (EAGAIN) where it found less, as without swap."""
-        self.files.write(call_group(sandbox, call), "memory.reclaim", str(reclaim_bytes))
+        self.files.write(self.call_group(sandbox, call), "memory.reclaim", str(reclaim_bytes))
 
     def kill(self, sandbox: str, call: str) -> None:
         """Kills every process of the call, frozen or not, whatever it forked. Its memory comes back a little later."""
-        self.files.write(call_group(sandbox, call), "cgroup.kill", "1")
+        self.files.write(self.call_group(sandbox, call), "cgroup.kill", "1")
 
     def kill_agent(self, sandbox: str) -> None:
-        self.files.write(agent_group(sandbox), "cgroup.kill", "1")
+        self.files.write(self.agent_group(sandbox), "cgroup.kill", "1")
 
     def is_gone(self, sandbox: str, call: str, left_bytes: int = 1 << 20) -> bool:
         """Whether no process is left in the call and its memory came back, but for what the kernel keeps."""
-        group = call_group(sandbox, call)
+        group = self.call_group(sandbox, call)
         return not self._populated(group) and self._number(group, "memory.current") <= left_bytes
 
     def remove_call(self, sandbox: str, call: str) -> None:
         """Removes the leaf. Raises OSError (EBUSY) until the last process is reaped."""
-        self.files.remove(call_group(sandbox, call))
+        self.files.remove(self.call_group(sandbox, call))
 
     def remove_sandbox(self, sandbox: str) -> None:
-        group = _checked(sandbox)
+        group = self.home(sandbox)
         for leaf in self.files.children(group):
             self.files.remove(f"{group}/{leaf}")
         self.files.remove(group)
@@ -158,20 +209,31 @@ class SandboxTree:
         fields = ("high", "max", "oom", "oom_kill", "oom_group_kill")
         return MemoryEvents(*(int(counts.get(field, 0)) for field in fields))
 
+    def working_set_bytes(self, group: str) -> int:
+        """Memory in use without file pages that the kernel drops when it needs room; as the kubelet counts."""
+        stat = self.files.read(group, "memory.stat")
+        idle = next((line.split()[1] for line in stat.splitlines() if line.startswith("inactive_file ")), "0")
+        return max(0, self.used_bytes(group) - int(idle))
+
     def found_calls(self) -> Iterator[FoundCall]:
         """Calls in the tree: what a restarted node agent knows of them."""
-        for sandbox in self.files.children(""):
-            for leaf in self.files.children(sandbox):
-                if leaf.startswith(CALL_PREFIX):
-                    group = f"{sandbox}/{leaf}"
-                    yield FoundCall(
-                        sandbox,
-                        leaf.removeprefix(CALL_PREFIX),
-                        _limit_from(self.files.read(group, "memory.high")),
-                        self.used_bytes(group),
-                        self.files.read(group, "cgroup.freeze").strip() == "1",
-                        self._populated(group),
-                    )
+        for sandbox in self.homes or self.files.children(""):
+            yield from self.calls_of(sandbox)
+
+    def calls_of(self, sandbox: str) -> Iterator[FoundCall]:
+        """Calls of one sandbox in the tree."""
+        for leaf in self.files.children(self.home(sandbox)):
+            if leaf.startswith(CALL_PREFIX):
+                call = leaf.removeprefix(CALL_PREFIX)
+                group = self.call_group(sandbox, call)
+                yield FoundCall(
+                    sandbox,
+                    call,
+                    _limit_from(self.files.read(group, "memory.high")),
+                    self.used_bytes(group),
+                    self.files.read(group, "cgroup.freeze").strip() == "1",
+                    self._populated(group),
+                )
 
     def thaw_all(self) -> tuple[str, ...]:
         """Thaws calls that an earlier process of the node agent left frozen. Returns their names."""
@@ -179,6 +241,39 @@ class SandboxTree:
         for found in frozen:
             self.thaw(found.sandbox, found.call)
         return tuple(found.call for found in frozen)
+
+    def home(self, sandbox: str) -> str:
+        """Group of a sandbox."""
+        return self.homes.get(sandbox) or _checked(sandbox)
+
+    def call_group(self, sandbox: str, call: str) -> str:
+        return f"{self.home(sandbox)}/{CALL_PREFIX}{_checked(call)}"
+
+    def agent_group(self, sandbox: str) -> str:
+        return f"{self.home(sandbox)}/{AGENT}"
+
+    def light_group(self, sandbox: str) -> str:
+        return f"{self.home(sandbox)}/{LIGHT}"
+
+    def _leaves(self, sandbox: str) -> Iterator[str]:
+        home = self.home(sandbox)
+        for leaf in self.files.children(home):
+            if leaf in (AGENT, LIGHT) or leaf.startswith(CALL_PREFIX):
+                yield f"{home}/{leaf}"
+
+    def _make_once(self, group: str) -> None:
+        try:
+            self.files.make(group)
+        except OSError as error:
+            if error.errno != errno.EEXIST:
+                raise
+
+    def _move(self, pid: str, group: str) -> None:
+        try:
+            self.files.write(group, "cgroup.procs", pid)
+        except OSError as error:
+            if error.errno != errno.ESRCH:  # it ended meanwhile
+                raise
 
     def _delegate(self, group: str) -> None:
         words = " ".join(f"+{controller}" for controller in self.controllers)
@@ -192,18 +287,6 @@ class SandboxTree:
 
     def _populated(self, group: str) -> bool:
         return "populated 1" in self.files.read(group, "cgroup.events")
-
-
-def call_group(sandbox: str, call: str) -> str:
-    return f"{_checked(sandbox)}/{CALL_PREFIX}{_checked(call)}"
-
-
-def agent_group(sandbox: str) -> str:
-    return f"{_checked(sandbox)}/{AGENT}"
-
-
-def light_group(sandbox: str) -> str:
-    return f"{_checked(sandbox)}/{LIGHT}"
 
 
 def _checked(name: str) -> str:

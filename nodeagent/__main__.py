@@ -33,6 +33,8 @@ from nodeagent.logs import configure_logs
 from nodeagent.metrics import AgentMetrics, HealthFeedMetrics
 from nodeagent.out_of_band import BmcPacing
 from nodeagent.rules import RESTORE_S, AgentRules
+from nodeagent.sandboxes.process import ProcessSettings
+from nodeagent.sandboxes.supervisor import SandboxSupervisor
 from nodeagent.settings import AgentSettings, RedfishSettings, read_settings
 from nodeagent.state_file import boot_id
 from power.devices.backend import Backend, DeviceError, DeviceFacts, DeviceReading
@@ -186,6 +188,7 @@ async def _run(settings: AgentSettings) -> None:
     at = settings.controller
     tls = Tls(at.tls.ca, at.tls.certificate, at.tls.key) if at.tls else None
     line: list[Link] = []
+    isolation = _isolation(settings, keys, lambda message: line[0].say(message))
     meter = _meter(settings)
     agent = _agent(settings, backend, keys, lambda message: line[0].say(message), meter)
     feed = _health_feed(settings, agent)
@@ -193,7 +196,8 @@ async def _run(settings: AgentSettings) -> None:
         await agent.start()
         if meter is not None:
             meter.start()
-        line.append(Link(settings.node, at.host, at.port, agent.hear, Random(), tls, agent.inventory))  # noqa: S311 - spreads attempts
+        hear = agent.hear if isolation is None else _either(isolation, agent)
+        line.append(Link(settings.node, at.host, at.port, hear, Random(), tls, agent.inventory))  # noqa: S311 - spreads attempts
         registry = CollectorRegistry()
         registry.register(
             AgentMetrics(agent, settings.node, clock, as_dcgm=settings.as_dcgm, is_linked=lambda: line[0].is_up)
@@ -204,13 +208,17 @@ async def _run(settings: AgentSettings) -> None:
         server = serve(
             settings.metrics_host, settings.metrics_port, registry, lambda: clock() - agent.looked_at_s < HANGS_S
         )
-        talking = asyncio.create_task(line[0].keep_up())
-        forwarding = asyncio.create_task(forward(feed, agent, line[0], keys, settings.node)) if feed else None
+        running = [asyncio.create_task(line[0].keep_up())]
+        if feed is not None:
+            running.append(asyncio.create_task(forward(feed, agent, line[0], keys, settings.node)))
+        if isolation is not None:
+            running.append(asyncio.create_task(isolation.keep_up()))
         log.info("agent is up", node=settings.node, devices=len(agent.facts), metrics_port=server.server_port)
         await agent.run(stop)
-        talking.cancel()
-        if forwarding is not None:
-            forwarding.cancel()
+        if isolation is not None:
+            await isolation.stop()
+        for task in running:
+            task.cancel()
         server.shutdown()
         if settings.on_stop == "restore":
             await agent.restore()
@@ -240,6 +248,32 @@ def _health_feed(settings: AgentSettings, agent: Agent) -> HealthFeed | None:
         return PodSockets(about.folder, Senders(processes, clock), deliver, clock)
 
     return HealthFeed(settings.node, new_life(), sockets, Ranks(processes, about.cgroups), sources, clock)
+
+
+def _isolation(settings: AgentSettings, keys: "_Keys", say: Callable[[bytes], None]) -> SandboxSupervisor | None:
+    """The isolation process; None if it is off."""
+    about = settings.sandboxes
+    if about is None:
+        return None
+    process = ProcessSettings(
+        settings.node,
+        str(about.cgroups),
+        str(about.sockets),
+        str(about.record),
+        about.memory_share,
+        about.cgroup_root.strip("/"),
+    )
+    return SandboxSupervisor(process, keys, say)
+
+
+def _either(isolation: SandboxSupervisor, agent: Agent) -> Callable[[bytes], None]:
+    """Orders go to isolation, everything else to the agent."""
+
+    def hear(travelled: bytes) -> None:
+        if not isolation.hear(travelled):
+            agent.hear(travelled)
+
+    return hear
 
 
 async def _restore(settings: AgentSettings) -> None:

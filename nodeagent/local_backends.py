@@ -10,6 +10,7 @@ import msgspec
 
 from cluster.errors import ConfigError, Mistake
 from nodeagent.bmc import READ_S, TELL_S, Bmc, BmcAccess
+from nodeagent.no_devices import NoDevices
 from nodeagent.out_of_band import BmcPacing, OutOfBand
 from nodeagent.scripted_devices import ScriptedDevices
 from power.devices.amd_smi import AmdSmi
@@ -56,6 +57,7 @@ LOCAL: Mapping[str, Callable[[str], Backend]] = {
     "amdsmi": lambda _: AmdSmi(time.monotonic),
     "redfish": _redfish,
     "pretend": _pretend,
+    "none": lambda _: NoDevices(),
 }
 """Constructors by name, from encoded arguments: the vendors' libraries, a BMC, and fake devices."""
 

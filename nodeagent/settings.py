@@ -75,17 +75,36 @@ class HealthSettings(Part):
     )
 
 
+class SandboxSettings(Part):
+    """Isolation of agents' tool calls in pods of this node (docs/isolation.md)."""
+
+    cgroups: Path = Field(Path("/sys/fs/cgroup"), description="Folder of the host's cgroup tree, writable.")
+    sockets: Path = Field(
+        Path("/run/tonnage/sandboxes"), description="Folder on the host with one folder for each pod's socket."
+    )
+    record: Path = Field(Path("/var/lib/tonnage/sandboxes.json"), description="File on the host with the last orders.")
+    memory_share: Share = Field(
+        0.8,
+        description="Part of the node's memory that all sandboxes may hold together. What other pods need has to stay "
+        "outside of it.",
+    )
+    cgroup_root: str = Field(
+        "", pattern=r"^[A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)*$", description="The kubelet's --cgroup-root, if it has one."
+    )
+
+
 class AgentSettings(Part):
     """All settings of the agent."""
 
     node: str = Field(min_length=1, description="This node's name in the cluster.")
-    backend: Literal["nvml", "amdsmi", "redfish", "pretend"] = "nvml"
+    backend: Literal["nvml", "amdsmi", "redfish", "pretend", "none"] = "nvml"
     redfish: RedfishSettings | None = None
     meter: bool = Field(
         default=False, description="Whether to report the draw of the whole node, as metered by its BMC (`redfish`)."
     )
     pretend: PretendSettings = PretendSettings()
     health: HealthSettings = HealthSettings()
+    sandboxes: SandboxSettings | None = Field(None, description="Isolation of tool calls; off if omitted.")
     controller: ControllerAddress = ControllerAddress()
     keys: Path = Field(Path("/etc/tonnage/keys"), description="Folder with the fleet's keys, one file each.")
     record: Path = Field(

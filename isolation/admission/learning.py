@@ -54,7 +54,9 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """Knowledge of past calls by command class."""
+    """Knowledge of past calls by command class. A tenant's are named `<tenant>/<class>`: nobody learns from another's
+    calls, nor is misled by them.
+    """
 
     peak_bytes: Mapping[str, Histogram] = field(default_factory=dict)
     duration_ms: Mapping[str, Histogram] = field(default_factory=dict)
@@ -72,7 +74,7 @@ class Learned:
         """Quantile of the class's peaks; the prior where fewer calls than ENOUGH_CALLS count."""
         peaks = self.peak_bytes.get(command_class)
         if peaks is None or peaks.weight < ENOUGH_CALLS:
-            return PRIOR_BYTES.get(command_class, PRIOR_OTHER_BYTES)
+            return PRIOR_BYTES.get(command_class.rpartition("/")[2], PRIOR_OTHER_BYTES)
         return round(peaks.quantile(fraction))
 
     def expected_s(self, command_class: str) -> float:

@@ -8,7 +8,7 @@ import contextlib
 import errno
 import os
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from isolation import actions as act
@@ -19,6 +19,7 @@ from isolation.events import (
     Ended,
     Event,
     FeedsRunner,
+    Found,
     ReachedLease,
     SandboxEnded,
     SandboxStarted,
@@ -28,7 +29,7 @@ from isolation.events import (
 from isolation.ledger import Ledger, Sandbox
 from isolation.settings import Settings
 from isolation.state import Request, State
-from isolation.tree import Limits, SandboxTree, agent_group, call_group
+from isolation.tree import FoundCall, Limits, MemoryEvents, SandboxTree
 from nodeagent.sandboxes.pipes import PipeEnds, feeding, pipe_ends
 
 SHORTAGE_TICK_S = 0.05
@@ -36,6 +37,13 @@ SHORTAGE_TICK_S = 0.05
 
 WALL_SLACK_BYTES = 64 << 20
 """memory.max of a call above its lease: far enough that the brake catches it first, near enough for the node."""
+
+AGENT_CACHE_BYTES = 128 << 20
+"""Above an adopted agent's reservation, for file pages that the kernel can drop: braking for those costs it time."""
+AGENTS_EVERY_S = 0.5
+"""Interval of readings of adopted agents: each reads a page of statistics, 0.1 ms."""
+GONE = (errno.ENOENT, errno.ENODEV)
+"""Errors of files whose group was removed, as a container's is when it ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,17 @@ class Watched:
     group: str
     high: int = 0
     """Braking events counted so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """What the kernel counted of a call whose leaf is gone."""
+
+    sandbox: str
+    call: str
+    peak_bytes: int
+    limit_bytes: int | None
+    events: MemoryEvents
 
 
 class Enforcer:
@@ -71,7 +90,12 @@ class Enforcer:
         """Calls without processes whose memory is still to come back."""
         self._used_at_s = float("-inf")
         self._stepped_at_s = float("-inf")
+        self._agents_read: dict[str, tuple[float, int]] = {}
+        """Adopted sandbox → when its agent was read, and what it used."""
+        self._lost: set[str] = set()
+        """Sandboxes whose container turned out to be gone."""
         self._notices: list[act.Action] = []
+        self._ends: list[CallEnd] = []
         self.reactions_s: list[float] = []
         """Seconds from waking up with a braking event to its action being written."""
 
@@ -79,10 +103,39 @@ class Enforcer:
         self.tree.add_sandbox(sandbox.name)
         self._step([SandboxStarted(sandbox)])
         self.tree.set_agent_lease(sandbox.name, self.state.ledger.sandboxes[sandbox.name].agent_bytes)
-        self._watch(self._watched, "memory.events", Watched(sandbox.name, None, agent_group(sandbox.name)))
+        self._watch_agent(sandbox.name)
+
+    def adopt(self, sandbox: Sandbox, home: str) -> None:
+        """Takes over a running container, with the calls that an earlier process left in it; what was frozen goes on.
+
+        Raises OSError where the container is gone, or its group cannot be divided.
+        """
+        name = sandbox.name
+        self.tree.adopt(name, home)
+        self.tree.set_light_max(name, self.settings.light_leaf_bytes)
+        left = list(self.tree.calls_of(name))
+        self._step([SandboxStarted(sandbox), *(self._found(call) for call in left)])
+        self._watch_agent(name)
+        self._step([Used({}, {name: self._agent_bytes(name)}, complete=False)])
+
+    def change(self, sandbox: Sandbox) -> None:
+        """Another budget or priority of a sandbox that is there; its running calls keep theirs."""
+        self._step([SandboxStarted(sandbox)])
+
+    def release(self, name: str) -> None:
+        """Lifts the limits of a sandbox that no policy selects any more, and forgets it."""
+        with self._may_be_gone(name):
+            self.tree.release(name)
+        self.forget(name)
+
+    def loosen(self) -> None:
+        """Lets everything go on, for a stop: nobody would answer at the brakes. The walls behind them stay."""
+        for name in list(self.tree.homes):
+            with self._may_be_gone(name):
+                self.tree.loosen(name)
 
     def end_sandbox(self, name: str) -> None:
-        self._unwatch(self._watched, "memory.events", agent_group(name))
+        self._unwatch(self._watched, "memory.events", self.tree.agent_group(name))
         self._step([SandboxEnded(name)])
 
     def ask(self, request: Request) -> None:
@@ -90,6 +143,37 @@ class Enforcer:
 
     def withdraw(self, call: str) -> None:
         self._step([Withdrawn(call)])
+
+    def abandon(self, call: str) -> None:
+        """Ends an admitted call that no process came to."""
+        if (running := self.state.calls.get(call)) is not None:
+            self._ending.add((running.request.sandbox, call))
+
+    def kill(self, call: str) -> None:
+        """Kills a call at its client's own wish."""
+        if (running := self.state.calls.get(call)) is not None:
+            with self._may_be_gone(running.request.sandbox):
+                self.tree.kill(running.request.sandbox, call)
+
+    def take_notices(self) -> list[act.Action]:
+        """Actions since the last look."""
+        notices, self._notices = self._notices, []
+        return notices
+
+    def take_ends(self) -> list[CallEnd]:
+        """Calls that ended since the last look."""
+        ends, self._ends = self._ends, []
+        return ends
+
+    def facts_of(self, call: str) -> CallEnd | None:
+        """What the kernel counts of a call whose leaf is still there; None where it is gone."""
+        running = self.state.calls.get(call)
+        if running is None:
+            return None
+        sandbox = running.request.sandbox
+        with self._may_be_gone(sandbox):
+            return self._facts(sandbox, call)
+        return None
 
     def watch(self, descriptor: int) -> None:
         """Has `wait` return when the descriptor of another, such as a socket, can be read."""
@@ -125,8 +209,8 @@ class Enforcer:
             self.reactions_s.append(self._clock() - woken_s)
             if self._is_short():  # the brake was answered; what others do not use may still help
                 self._step([self._readings()])
-        notices, self._notices = self._notices, []
-        return others, notices
+        self._forget_lost()
+        return others, self.take_notices()
 
     def _timer_s(self) -> float:
         return next_timer_s(self.state, self.settings, self._stepped_at_s)
@@ -135,8 +219,35 @@ class Enforcer:
         self._stepped_at_s = self._clock()
         self.state, actions = step(self.state, events, self._stepped_at_s, self.settings)
         for action in actions:
-            self._apply(action)
+            with self._may_be_gone(_sandbox_in(action) or self._sandbox_of_action(action)):
+                self._apply(action)
         self._notices.extend(actions)
+
+    @contextlib.contextmanager
+    def _may_be_gone(self, sandbox: str) -> Iterator[None]:
+        """Notes a sandbox whose groups are gone: a container may end at any instant."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in GONE:
+                raise
+            self._lost.add(sandbox)
+
+    def _forget_lost(self) -> None:
+        while self._lost:
+            self.forget(self._lost.pop())
+
+    def forget(self, name: str) -> None:
+        """Drops all that is known of a sandbox, whose groups may be gone already."""
+        for table in (self._watched, self._populated):
+            for descriptor in [number for number, watched in table.items() if watched.sandbox == name]:
+                del table[descriptor]
+                self._poll.unregister(descriptor)
+        self._ending = {(sandbox, call) for sandbox, call in self._ending if sandbox != name}
+        self._agents_read.pop(name, None)
+        self._files.forget(self.tree.home(name))
+        self.tree.homes.pop(name, None)
+        self._step([SandboxEnded(name)])
 
     def _apply(self, action: act.Action) -> None:
         match action:
@@ -158,16 +269,43 @@ class Enforcer:
             case act.KillAgent(sandbox):
                 self.tree.kill_agent(sandbox)
             case act.SetAgentLease(sandbox, lease_bytes):
-                self.tree.set_agent_lease(sandbox, lease_bytes)
+                cache_bytes = AGENT_CACHE_BYTES if sandbox in self.tree.homes else 0
+                self.tree.set_agent_lease(sandbox, lease_bytes + cache_bytes)
             case act.Queue() | act.Refuse() | act.AskToShrink():
                 pass  # notices for the agent
 
     def _sandbox_of(self, call: str) -> str:
         return self.state.calls[call].request.sandbox
 
+    def _sandbox_of_action(self, action: act.Action) -> str:
+        """Sandbox of an action that names a call; empty where the call never started."""
+        call = self.state.calls.get(getattr(action, "call", ""))
+        return call.request.sandbox if call is not None else ""
+
+    def _found(self, call: FoundCall) -> Found:
+        """A call of an earlier process: thawed, and watched as any other."""
+        if call.frozen:
+            self.tree.thaw(call.sandbox, call.call)
+        self._watch_call(call.sandbox, call.call)
+        if not call.populated:
+            self._ending.add((call.sandbox, call.call))
+        lease_bytes = call.lease_bytes
+        if lease_bytes is None:  # loosened by a stop: the wall tells
+            wall_bytes = self.tree.max_bytes(call.sandbox, call.call)
+            lease_bytes = call.used_bytes if wall_bytes is None else max(1, wall_bytes - WALL_SLACK_BYTES)
+        request = Request(call.call, call.sandbox, self._clock(), lease_bytes)
+        return Found(request, lease_bytes, call.used_bytes)
+
     def _add_call(self, sandbox: str, call: str, lease_bytes: int) -> None:
-        group = self.tree.add_call(sandbox, call, lease_bytes, Limits(max_bytes=lease_bytes + WALL_SLACK_BYTES))
-        watched = Watched(sandbox, call, group)
+        limits = Limits(max_bytes=lease_bytes + WALL_SLACK_BYTES, pids=self.settings.pids_per_call)
+        self.tree.add_call(sandbox, call, lease_bytes, limits)
+        self._watch_call(sandbox, call)
+
+    def _watch_agent(self, name: str) -> None:
+        self._watch(self._watched, "memory.events", Watched(name, None, self.tree.agent_group(name)))
+
+    def _watch_call(self, sandbox: str, call: str) -> None:
+        watched = Watched(sandbox, call, self.tree.call_group(sandbox, call))
         self._watch(self._watched, "memory.events", watched)
         self._watch(self._populated, "cgroup.events", watched)
 
@@ -193,46 +331,61 @@ class Enforcer:
 
     def _set_lease(self, sandbox: str, call: str, lease_bytes: int) -> None:
         """The wall moves with the brake, always behind it."""
-        group = call_group(sandbox, call)
+        group = self.tree.call_group(sandbox, call)
         used_bytes = self.tree.used_bytes(group)
         self.tree.set_max(sandbox, call, max(lease_bytes, used_bytes) + WALL_SLACK_BYTES)
         self.tree.set_lease(sandbox, call, lease_bytes)
 
     def _braked(self, descriptor: int) -> list[Event]:
         watched = self._watched[descriptor]
-        high = self.tree.events(watched.group).high
-        if high <= watched.high:
-            return []
-        self._watched[descriptor] = replace(watched, high=high)
-        used_bytes = self.tree.used_bytes(watched.group)
-        if watched.call is None:
-            return [Used({}, {watched.sandbox: used_bytes}, complete=False)]
-        return [ReachedLease(watched.call, used_bytes)]
+        with self._may_be_gone(watched.sandbox):
+            high = self.tree.events(watched.group).high
+            if high <= watched.high:
+                return []
+            self._watched[descriptor] = replace(watched, high=high)
+            if watched.call is None:
+                return [Used({}, {watched.sandbox: self._agent_bytes(watched.sandbox)}, complete=False)]
+            return [ReachedLease(watched.call, self.tree.used_bytes(watched.group))]
+        return []
 
     def _emptied(self, descriptor: int) -> None:
         watched = self._populated[descriptor]
-        if watched.call is not None and "populated 0" in self._files.read(watched.group, "cgroup.events"):
-            self._ending.add((watched.sandbox, watched.call))
+        with self._may_be_gone(watched.sandbox):
+            if watched.call is not None and "populated 0" in self._files.read(watched.group, "cgroup.events"):
+                self._ending.add((watched.sandbox, watched.call))
 
     def _gone(self) -> list[Event]:
         """Ends of calls whose memory came back; their leaves are removed."""
         events: list[Event] = []
         for sandbox, call in list(self._ending):
-            if not self.tree.is_gone(sandbox, call):
-                continue
-            group = call_group(sandbox, call)
-            peak_bytes = self.tree.peak_bytes(group)
-            self._unwatch(self._watched, "memory.events", group)
-            self._unwatch(self._populated, "cgroup.events", group)
-            try:
-                self.tree.remove_call(sandbox, call)
-            except OSError as error:
-                if error.errno != errno.EBUSY:
-                    raise
-                continue  # until the last process is reaped
-            self._ending.discard((sandbox, call))
-            events.append(Ended(call, peak_bytes))
+            with self._may_be_gone(sandbox):
+                if (peak_bytes := self._removed(sandbox, call)) is not None:
+                    self._ending.discard((sandbox, call))
+                    events.append(Ended(call, peak_bytes))
         return events
+
+    def _removed(self, sandbox: str, call: str) -> int | None:
+        """Peak of a call whose leaf was removed; None while it holds memory or a process that is not reaped."""
+        if not self.tree.is_gone(sandbox, call):
+            return None
+        group = self.tree.call_group(sandbox, call)
+        facts = self._facts(sandbox, call)
+        self._unwatch(self._watched, "memory.events", group)
+        self._unwatch(self._populated, "cgroup.events", group)
+        try:
+            self.tree.remove_call(sandbox, call)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            return None
+        self._ends.append(facts)
+        return facts.peak_bytes
+
+    def _facts(self, sandbox: str, call: str) -> CallEnd:
+        group = self.tree.call_group(sandbox, call)
+        kept = self.state.ledger.reservations.get(call)
+        limit_bytes = kept.lease_bytes if kept is not None else None
+        return CallEnd(sandbox, call, self.tree.peak_bytes(group), limit_bytes, self.tree.events(group))
 
     def _tied(self) -> list[Event]:
         """Changes of which frozen calls hold a pipe that a running one needs."""
@@ -253,19 +406,40 @@ class Enforcer:
         return feeding(frozen, running)
 
     def _pipes_of(self, call: str) -> PipeEnds:
-        group = call_group(self._sandbox_of(call), call)
-        return pipe_ends(int(pid) for pid in self._files.read(group, "cgroup.procs").split())
+        sandbox = self._sandbox_of(call)
+        with self._may_be_gone(sandbox):
+            return pipe_ends(self.tree.pids(self.tree.call_group(sandbox, call)))
+        return PipeEnds()
 
     def _readings(self) -> Used:
         self._used_at_s = self._clock()
         calls, agents = {}, {}
         for watched in self._watched.values():
-            used_bytes = self.tree.used_bytes(watched.group)
-            if watched.call is None:
-                agents[watched.sandbox] = used_bytes
-            else:
-                calls[watched.call] = used_bytes
+            with self._may_be_gone(watched.sandbox):
+                if watched.call is None:
+                    agents[watched.sandbox] = self._agent_bytes(watched.sandbox)
+                else:
+                    calls[watched.call] = self.tree.used_bytes(watched.group)
         return Used(calls, agents)
+
+    def _agent_bytes(self, sandbox: str) -> int:
+        """Use of a sandbox's own processes. Of an adopted one, all of its container but the calls: what was charged
+        before it was adopted stays with the container's own group.
+        """
+        if sandbox not in self.tree.homes:
+            return self.tree.used_bytes(self.tree.agent_group(sandbox))
+        read_at_s, used_bytes = self._agents_read.get(sandbox, (float("-inf"), 0))
+        if self._clock() >= read_at_s + AGENTS_EVERY_S:
+            calls = [kept.call for kept in self.state.ledger.reservations.values() if kept.sandbox == sandbox]
+            in_calls = sum(self.tree.working_set_bytes(self.tree.call_group(sandbox, call)) for call in calls)
+            used_bytes = max(0, self.tree.working_set_bytes(self.tree.home(sandbox)) - in_calls)
+            self._agents_read[sandbox] = (self._clock(), used_bytes)
+        return used_bytes
+
+
+def _sandbox_in(action: act.Action) -> str:
+    """Sandbox that the action names itself; empty for those that name a call."""
+    return str(getattr(action, "sandbox", ""))
 
 
 def lower_own_risk() -> None:

@@ -12,7 +12,7 @@ from isolation.launcher import fork_into, run_in
 from isolation.ledger import MIB, Sandbox
 from isolation.settings import Settings
 from isolation.state import Request
-from isolation.tree import CONTROLLERS, Limits, call_group
+from isolation.tree import CONTROLLERS, Limits
 from nodeagent.sandboxes.enforcer import Enforcer
 
 ROOT = Path("/sys/fs/cgroup")
@@ -72,7 +72,7 @@ def freezes(repetitions: int, rate_mib_s: float, lease_mib: int) -> dict[str, An
         enforcer.add_sandbox(Sandbox(sandbox, (lease_mib + 1) * MIB))
         enforcer.ask(_request(call, sandbox, lease_mib))
         enforcer.wait(0.0)
-        group = call_group(sandbox, call)
+        group = enforcer.tree.call_group(sandbox, call)
         run_in(files.folder(group), lambda: _allocate(rate_mib_s))
         while enforcer.state.calls[call].frozen is None:
             enforcer.wait(1.0)

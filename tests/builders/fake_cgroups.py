@@ -109,6 +109,8 @@ class FakeCgroups:
             case "cgroup.kill":
                 _one_of(value, "1")
                 self._kill(self._pids(group))
+            case "cgroup.procs":
+                self._attach(group, state, _number(value))
             case "memory.oom.group":
                 state.oom_group = _one_of(value, "0", "1") == "1"
             case "cpu.weight":
@@ -193,6 +195,13 @@ class FakeCgroups:
         if state.oom_group:
             self._count(group, "oom_group_kill")
         self._kill(victims)
+
+    def _attach(self, group: str, state: Group, pid: int) -> None:
+        if state.delegated:
+            raise failed(errno.EBUSY)
+        if pid not in self._processes:
+            raise failed(errno.ESRCH)
+        self._processes[pid].group = group
 
     def _count(self, group: str, name: str) -> None:
         for above in self._with_parents(group):

@@ -21,6 +21,7 @@ BACKENDS: dict[str, Values] = {
     "amdsmi": {"backend": "amdsmi", **NODES},
     "redfish": REDFISH,
     "pretend": {"backend": "pretend", **NODES},
+    "none": {"backend": "none", **NODES},
 }
 
 
@@ -57,6 +58,7 @@ def test_nothing_of_it_is_installed_unless_it_is_asked_for() -> None:
         ("amdsmi", {"privileged": True}),
         ("redfish", {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}),
         ("pretend", {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}),
+        ("none", {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}),
     ],
 )
 def test_it_has_the_rights_that_its_back_end_needs_and_no_others(backend: str, rights: dict[str, Any]) -> None:
@@ -91,6 +93,30 @@ def test_nothing_of_the_cluster_or_the_host_but_its_record_is_within_its_reach(b
     assert paths == [{"path": "/var/lib/tonnage", "type": "DirectoryOrCreate"}]
     assert [name for name, mount in mounts.items() if not mount.get("readOnly")] == ["record"]
     assert not {(kind, name) for kind, name in objects if kind.endswith(("Role", "Binding")) and "agent" in name}
+
+
+@pytest.mark.parametrize(
+    ("backend", "rights"),
+    [
+        ("nvml", ["SYS_ADMIN", "SYS_PTRACE", "SYS_RESOURCE"]),
+        ("none", ["SYS_ADMIN", "SYS_PTRACE", "SYS_RESOURCE"]),
+    ],
+)
+def test_isolation_has_the_host_s_cgroups_and_pids_where_it_is_asked_for(
+    backend: str, rights: list[str], tmp_path: Path
+) -> None:
+    objects = with_agent({**BACKENDS[backend], "sandboxes": {"enabled": True, "memoryShare": 0.5}})
+    mounts = {mount["mountPath"]: mount for mount in container(objects)["volumeMounts"]}
+    settings = read(objects, tmp_path).sandboxes
+
+    assert pod(objects)["hostPID"] is True
+    assert container(objects)["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": rights}
+    assert settings is not None
+    assert settings.memory_share == 0.5
+    assert mounts[str(settings.cgroups)]["name"] == "cgroup"
+    assert mounts[str(settings.sockets)]["name"] == "sandboxes"
+    assert str(settings.record.parent) in mounts
+    assert read(with_agent(BACKENDS[backend]), tmp_path).sandboxes is None
 
 
 def test_its_capability_counts_with_the_driver() -> None:

@@ -14,7 +14,6 @@ from isolation.launcher import run_in
 from isolation.ledger import MIB, Sandbox
 from isolation.settings import Settings
 from isolation.state import Request
-from isolation.tree import call_group
 from nodeagent.sandboxes.enforcer import Enforcer
 from simulator.kernel.guest import Guest
 from simulator.sandboxes import replay
@@ -93,7 +92,7 @@ def freeze_a_writer() -> list[str]:
     read, write = os.pipe()
     for call, keeps in (("frozen-writer", write), ("reader", read), ("other", -1)):
         enforcer.ask(Request(call, "s", time.monotonic(), 32 * MIB))
-        run_in(below.folder(call_group("s", call)), functools.partial(_sleep, {read, write} - {keeps}))
+        run_in(below.folder(enforcer.tree.call_group("s", call)), functools.partial(_sleep, {read, write} - {keeps}))
     os.close(read)
     os.close(write)
     calls = enforcer.state.calls

@@ -95,6 +95,10 @@ nvidia.com/gpu.present: "true"
 {{- end }}
 {{- $_ := set $settings "redfish" $bmc }}
 {{- end }}
+{{- if $agent.sandboxes.enabled }}
+{{- $sandboxes := dict "cgroups" "/host/cgroup" "sockets" "/run/tonnage/sandboxes" "record" "/var/lib/tonnage/sandboxes.json" "memory_share" $agent.sandboxes.memoryShare "cgroup_root" $agent.sandboxes.cgroupRoot }}
+{{- $_ := set $settings "sandboxes" $sandboxes }}
+{{- end }}
 {{- if eq $agent.backend "pretend" }}
 {{- $_ := set $settings "pretend" (dict "devices" (int $agent.pretend.devices)) }}
 {{- end }}

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from isolation.tree import Limits, SandboxTree, agent_group, call_group
+from isolation.tree import Limits, SandboxTree
 from tests.contracts.cgroups.stage import MIB, Stage
 
 SLACK_BYTES = 4 * MIB
@@ -151,14 +151,14 @@ def test_the_wall_behind_the_brake_kills_the_whole_call_and_counts_it(tree: Sand
 
 
 def test_the_agent_lives_on_when_its_call_hits_the_wall(tree: SandboxTree, cgroups: Stage) -> None:
-    agent = cgroups.start(agent_group("s"))
+    agent = cgroups.start(tree.agent_group("s"))
     call = cgroups.start(tree.add_call("s", "a", 512 * MIB, Limits(max_bytes=32 * MIB)))
 
     cgroups.allocate(call, 64 * MIB)
 
     assert eventually(lambda: not cgroups.is_alive(call))
     assert cgroups.is_alive(agent)
-    assert tree.events(agent_group("s")).oom_kill == 0
+    assert tree.events(tree.agent_group("s")).oom_kill == 0
 
 
 def test_a_frozen_call_does_not_grow_until_it_is_thawed(tree: SandboxTree, cgroups: Stage) -> None:
@@ -231,4 +231,50 @@ def test_a_restart_finds_the_calls_and_thaws_them(tree: SandboxTree, cgroups: St
     assert found == {"a": ("s", 64 * MIB, False, True), "b": ("s", 64 * MIB, True, True)}
 
     assert restarted.thaw_all() == ("b",)
-    assert eventually(lambda: "frozen 0" in cgroups.read(call_group("s", "b"), "cgroup.events"))
+    assert eventually(lambda: "frozen 0" in cgroups.read(tree.call_group("s", "b"), "cgroup.events"))
+
+
+def test_a_container_is_adopted_with_its_processes_in_the_agents_leaf(cgroups: Stage) -> None:
+    for group in ("pods", "pods/container"):
+        cgroups.make(group)
+        if group == "pods":
+            cgroups.write(group, "cgroup.subtree_control", "+cpu +io +memory +pids")
+    inside = {cgroups.start("pods/container") for _ in range(3)}
+    tree = SandboxTree(cgroups)
+
+    for _ in range(2):  # as after a restart
+        tree.adopt("uid", "pods/container")
+
+    assert len(tree.pids("pods/container/agent")) == len(inside)
+    assert tree.pids("pods/container") == ()
+    assert eventually(lambda: "frozen 0" in cgroups.read("pods/container", "cgroup.events"))
+
+
+def test_a_released_container_has_no_limits_and_nothing_frozen(cgroups: Stage) -> None:
+    cgroups.make("container")
+    tree = SandboxTree(cgroups)
+    tree.adopt("uid", "container")
+    group = tree.add_call("uid", "a", 64 * MIB, Limits(max_bytes=128 * MIB))
+    cgroups.start(group)
+    tree.freeze("uid", "a")
+    tree.set_agent_lease("uid", 64 * MIB)
+
+    tree.release("uid")
+
+    left = {
+        cgroups.read(each, file).strip()
+        for each in (group, "container/agent")
+        for file in ("memory.high", "memory.max")
+    }
+    assert left == {"max"}
+    assert eventually(lambda: "frozen 0" in cgroups.read(group, "cgroup.events"))
+
+
+def test_a_process_is_attached_to_a_leaf(tree: SandboxTree, cgroups: Stage) -> None:
+    group = tree.add_call("s", "a", 64 * MIB)
+    pid = cgroups.start(tree.agent_group("s"))
+
+    tree.attach(group, pid)
+
+    assert len(tree.pids(group)) == 1
+    assert tree.pids(tree.agent_group("s")) == ()

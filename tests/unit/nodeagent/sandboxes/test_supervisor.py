@@ -1,0 +1,83 @@
+"""Supervisor of the isolation process: orders reach it, reports leave, and it is started again."""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from isolation.orders import ORDERS, REPORT, NodeReport, Orders, SandboxOrder
+from nodeagent.sandboxes.process import ProcessSettings, recorded
+from nodeagent.sandboxes.supervisor import SandboxSupervisor
+from power.leases.messages import Keys, Refusal, opened_text, sealed_text
+
+KEYS = Keys("k", {"k": b"of a node" * 8})
+ORDER = Orders("n1", 1, 1, {"uid": SandboxOrder("containerd://x", "tenant")})
+ECHO = """
+import json, sys
+for line in sys.stdin:
+    uids = list(json.loads(line)["sandboxes"])
+    print(json.dumps({"node": "n1", "life": "l", "level": "full", "why": " ".join(uids)}), flush=True)
+    if len(sys.argv) > 2: break
+"""
+
+
+def supervised(story: Callable[[SandboxSupervisor, list[bytes]], "asyncio.Future[None]"], *more: str) -> list[bytes]:
+    said: list[bytes] = []
+    settings = ProcessSettings("n1", "/c", "/s", "/r", 0.5)
+
+    async def run() -> None:
+        isolation = SandboxSupervisor(settings, lambda: KEYS, said.append, (sys.executable, "-c", ECHO, *more))
+        running = asyncio.create_task(isolation.keep_up())
+        await story(isolation, said)
+        await isolation.stop()
+        running.cancel()
+
+    asyncio.run(run())
+    return said
+
+
+async def until(claim: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not claim():
+            await asyncio.sleep(0.01)
+
+
+def test_orders_reach_the_process_and_its_reports_are_signed() -> None:
+    async def story(isolation: SandboxSupervisor, said: list[bytes]) -> None:
+        assert isolation.hear(sealed_text(ORDERS, msgspec.json.encode(ORDER), KEYS, "n1"))
+        await until(lambda: bool(said))
+
+    text = opened_text(REPORT, supervised(story)[0], KEYS, "n1")  # type: ignore[arg-type]
+
+    assert not isinstance(text, Refusal)
+    assert msgspec.json.decode(text, type=NodeReport).why == "uid"
+
+
+def test_another_kind_of_message_is_left_to_the_agent_and_a_forged_one_too() -> None:
+    async def story(isolation: SandboxSupervisor, _: list[bytes]) -> None:
+        text = msgspec.json.encode(ORDER)
+        assert not isolation.hear(sealed_text("lease", text, KEYS, "n1"))
+        assert not isolation.hear(sealed_text(ORDERS, text, Keys("k", {"k": b"another key" * 8}), "n1"))
+        assert not isolation.hear(sealed_text(ORDERS, text, KEYS, "n2"))
+
+    supervised(story)  # type: ignore[arg-type]
+
+
+def test_a_process_that_ends_is_started_again_with_the_orders() -> None:
+    async def story(isolation: SandboxSupervisor, said: list[bytes]) -> None:
+        isolation.hear(sealed_text(ORDERS, msgspec.json.encode(ORDER), KEYS, "n1"))
+        await until(lambda: len(said) >= 2)
+
+    assert len(supervised(story, "once", "once")) >= 2  # type: ignore[arg-type]
+
+
+def test_the_record_of_another_node_is_not_followed(tmp_path: Path) -> None:
+    record = tmp_path / "sandboxes.json"
+    record.write_bytes(msgspec.json.encode(ORDER))
+
+    assert recorded(record, "n1") == ORDER
+    assert recorded(record, "n2") == Orders("n2", -1, -1)
+    record.write_text("{", encoding="utf-8")
+    assert recorded(record, "n1") == Orders("n1", -1, -1)
