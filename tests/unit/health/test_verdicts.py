@@ -147,9 +147,10 @@ def test_a_job_without_a_second_path_leaves_nic_or_link_open_and_asks_for_a_prob
 
 
 def test_a_verdict_states_its_evidence_and_how_sure_it_is() -> None:
-    for verdict in blames(drawn(Happening.HANG_RANK, 6)):
-        assert verdict.evidence
-        assert 0 < verdict.confidence < 1
+    (verdict,) = blames(drawn(Happening.HANG_RANK, 6))
+
+    assert verdict.evidence
+    assert 0 < verdict.confidence < 1
 
 
 def test_a_blamed_part_needs_no_other_rank_in_it() -> None:
