@@ -34,7 +34,7 @@ from controller.report.concurrency_status import concurrency_claim, concurrency_
 
 DIGITS = 6
 FIGURES_EVERY_S = 30.0
-"""Shortest time between two writes for new figures alone; what was decided is written at once."""
+"""Least time between two samples of the load of which both figures are written; what was decided is written at once."""
 MOST_KEPT = 64
 """Entries of each list in a status."""
 MOST_LEARNED = 32
@@ -72,10 +72,21 @@ def scaling_status_after(
     decided = _decided(old, scaler, found, at_s)
     known = ScalingPolicyStatus.model_validate({**decided, "observed_generation": generation, "conditions": conditions})
     after = known.model_copy(update={**_figures(scaler, found), "concurrency": concurrency})
-    is_due = old.load_time is None or at_s - old.load_time >= FIGURES_EVERY_S or old.recommended_replicas is None
-    if not is_due and _without_figures(after) == _without_figures(old):
+    if not _is_due(old, after) and _without_figures(after) == _without_figures(old):
         return dict(before)
     return after.plain()
+
+
+def _is_due(old: ScalingPolicyStatus, after: ScalingPolicyStatus) -> bool:
+    """Whether new figures alone are written: the first ones, a finished start, and every now and then a newer load.
+
+    Without a newer load only ages change, and they do so in every cycle of an outage.
+    """
+    if old.lead_time is None or after.lead_time is None or old.lead_time.learned != after.lead_time.learned:
+        return True
+    if after.load_time is None:
+        return False
+    return old.load_time is None or after.load_time - old.load_time >= FIGURES_EVERY_S
 
 
 def _read(before: Mapping[str, Any]) -> ScalingPolicyStatus:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cluster.autoscaling import Behavior, ForecastSkill, Scaler, ScalingRules, ScalingStep
+from cluster.autoscaling import Behavior, ForecastSkill, LeadTime, Scaler, ScalingRules, ScalingStep
 from cluster.plans import Reason
 from controller.deciders import autoscaling
 from controller.report.scaling_metrics import samples_of_scaling
@@ -121,6 +121,21 @@ def test_a_service_in_force_keeps_the_replicas_of_its_decision() -> None:
 
     assert in_force["desiredReplicas"] == in_force["recommendedReplicas"]
     assert "desiredReplicas" not in advice
+
+
+@pytest.mark.parametrize("changes", [{"observed_at_s": NOW_S - 600.0}, {"load": None}])
+def test_an_outage_of_the_metrics_does_not_write_new_figures_in_every_cycle(changes: dict[str, Any]) -> None:
+    """The decision weighs the age of the forecast, and pending replicas lengthen the lead time, from cycle to cycle."""
+    before = status(scaler(wanted=4, **changes))
+    waited = scaler(wanted=4, lead_time=LeadTime((300.0, 302.0)), **changes)
+
+    assert status(waited, before, NOW_S + 2.0) == before
+
+
+def test_a_finished_start_is_kept_for_a_restart_also_in_an_outage() -> None:
+    before = status(scaler(wanted=4, load=None, starts_s=(80.0,)))
+
+    assert status(scaler(wanted=4, load=None, starts_s=(80.0, 95.0)), before)["leadTime"]["learned"] == [80.0, 95.0]
 
 
 def test_metrics_show_load_forecast_decision_and_limits() -> None:
