@@ -108,10 +108,13 @@ def _series(body: bytes, url: str, query: str) -> Sequence[Mapping[str, Any]]:
         answer = json.loads(body)
         found: Sequence[Mapping[str, Any]] = answer["data"]["result"]
         kind = answer["data"]["resultType"]
+        warnings = answer.get("warnings")
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(Mistake(f"--prometheus {url}", "does not answer as Prometheus does")) from error
     if kind != "matrix":
         _refuse(f"--query {query}", f"gives a {kind}", "a query of a number over time")
+    if warnings:  # a store is missing, which would look like less load
+        _refuse(f"--prometheus {url}", f"has no complete answer: {warnings[0]}", "ask again once all its stores are up")
     if len(found) > 1:
         _refuse(f"--query {query}", f"gives {len(found)} series", "add them up: sum(...)")
     return found

@@ -37,9 +37,9 @@ def history(tmp_path: Path) -> Path:
 class FakePrometheus:
     """Answers range queries with a load of 100 + hour of the day, and keeps what it was asked."""
 
-    def __init__(self, series: int = 1, kind: str = "matrix") -> None:
+    def __init__(self, series: int = 1, kind: str = "matrix", warnings: tuple[str, ...] = ()) -> None:
         self.asked: list[dict[str, str]] = []
-        self._series, self._kind = series, kind
+        self._series, self._kind, self._warnings = series, kind, warnings
 
     def __call__(self, url: str) -> bytes:
         asked = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(url).query))
@@ -47,7 +47,8 @@ class FakePrometheus:
         at_s = np.arange(float(asked["start"]), float(asked["end"]) + 0.5, float(asked["step"]))
         values = [[instant, "NaN" if instant % 7200.0 == 0 else str(100 + instant // 3600 % 24)] for instant in at_s]
         result = [{"metric": {"n": str(number)}, "values": values} for number in range(self._series)]
-        return json.dumps({"status": "success", "data": {"resultType": self._kind, "result": result}}).encode()
+        data = {"resultType": self._kind, "result": result}
+        return json.dumps({"status": "success", "data": data, "warnings": self._warnings}).encode()
 
 
 def test_a_users_own_history_is_replayed_under_each_policy_with_the_dollars_between_them(history: Path) -> None:
@@ -132,6 +133,7 @@ def unreachable(_url: str) -> bytes:
         (FakePrometheus(series=2), "sum"),
         (FakePrometheus(series=0), "no samples"),
         (FakePrometheus(kind="vector"), "vector"),
+        (FakePrometheus(warnings=("store 10.0.0.1 is down",)), "no complete answer: store 10.0.0.1 is down"),
         (lambda _: b"<html>login</html>", "does not answer as Prometheus"),
         (refused(400), "parse error"),
         (unreachable, "connection refused"),
