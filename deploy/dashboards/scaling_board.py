@@ -2,6 +2,7 @@
 
 from deploy.dashboards.panels import (
     COUNT,
+    DOLLARS_PER_HOUR,
     JOB,
     PER_SECOND,
     SECONDS,
@@ -17,8 +18,8 @@ from deploy.dashboards.panels import (
 
 POLICY = Variable("policy", "ScalingPolicy", 'label_values(tonnage_scaling_replicas{job="$job"}, policy)', many=True)
 CHOSEN = 'policy=~"$policy"'
-LOAD = "short"
-DOLLARS = "currencyUSD"
+LOAD = COUNT
+"""Unit of loads: the policy's own."""
 
 
 def of_policy(name: str, *by: str, where: str = "") -> str:
@@ -89,13 +90,8 @@ SCALING = Board(
                     "Expected cost",
                     "Price of the chosen replicas and of one fewer and one more, with the load that each is expected "
                     "to miss.",
-                    DOLLARS,
-                    (
-                        Query(
-                            of_policy("scaling_cost_dollars_per_hour", "replicas"),
-                            "{{policy}} {{replicas}}",
-                        ),
-                    ),
+                    DOLLARS_PER_HOUR,
+                    (Query(of_policy("scaling_cost_dollars_per_hour", "replicas"), "{{policy}} {{replicas}}"),),
                 ),
                 Panel(
                     "Limits",
@@ -135,7 +131,7 @@ SCALING = Board(
                     "Anything but ok: nothing is scaled down meanwhile. The condition MetricsAvailable of each "
                     "ScalingPolicy has the words.",
                     PER_SECOND,
-                    (Query(rate("tonnage_demand_readings_total", "source, result"), "{{source}} {{result}}"),),
+                    (Query(rate("tonnage_demand_readings_total", "source", "result"), "{{source}} {{result}}"),),
                 ),
                 Panel(
                     "Age of the last sample",
