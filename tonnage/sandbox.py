@@ -34,6 +34,9 @@ REFUSED = 75
 GRACE_S = 10.0
 """Time beyond the call's own wait after which an agent that does not answer is taken for gone."""
 VERDICT_S = 2.0
+"""Time in which the agent answers for a call that ended; without its answer, the exit code is all that is known."""
+State = Mapping[str, Any]
+"""What happens to a call: `state` (queued, throttled, frozen, thawed, shrink, killed), `reason`, and figures."""
 _GATE = Path(__file__).with_name("gate.py")
 
 
@@ -100,9 +103,11 @@ class Tool:
 
     mem: str | int | None = None
     wait_s: float | None = None
-    on_state: Callable[[Mapping[str, Any]], None] = field(default=lambda _: None)
+    on_state: Callable[[State], None] = field(default=lambda _: None)
     """Called from another thread with each state of a running call."""
-    _running: list["_Call"] = field(default_factory=list)
+    require: bool = False
+    """Refuses to run anything where no node agent answers."""
+    _running: list["Call"] = field(default_factory=list)
 
     def run(
         self, command: Sequence[str], *, check: bool = False, timeout: float | None = None, **popen: Any
@@ -117,7 +122,7 @@ class Tool:
             popen |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         if text is not None:
             popen["stdin"] = subprocess.PIPE
-        call = _Call(command, self, popen)
+        call = Call(command, self, popen)
         self._running.append(call)
         try:
             out, err = call.process.communicate(text, timeout=timeout)
@@ -129,9 +134,9 @@ class Tool:
             raise ToolError(done.verdict)
         return done
 
-    def start(self, command: Sequence[str], **popen: Any) -> "_Call":
+    def start(self, command: Sequence[str], **popen: Any) -> "Call":
         """Starts a command; its `process` is a subprocess.Popen, its `verdict()` is for after its end."""
-        call = _Call(command, self, popen)
+        call = Call(command, self, popen)
         self._running.append(call)
         return call
 
@@ -140,14 +145,16 @@ class Tool:
 def tool(
     mem: str | int | None = None,
     wait_s: float | None = None,
-    on_state: Callable[[Mapping[str, Any]], None] = lambda _: None,
+    on_state: Callable[[State], None] = lambda _: None,
+    *,
+    require: bool = False,
 ) -> Iterator[Tool]:
     """Tool calls that hold at most `mem` (`2Gi`, or bytes) and wait at most `wait_s` for it.
 
     What they left running in the background ends with the block. mem: None takes `TONNAGE_MEM_HINT`, or what calls of
     this kind needed before.
     """
-    made = Tool(mem if mem is not None else os.environ.get(MEM_VARIABLE) or None, wait_s, on_state)
+    made = Tool(mem if mem is not None else os.environ.get(MEM_VARIABLE) or None, wait_s, on_state, require)
     try:
         yield made
     finally:
@@ -167,7 +174,7 @@ def mcp_meta(verdict: Verdict) -> dict[str, Any]:
     return {MCP_VERDICT: asdict(verdict)}
 
 
-class _Call:
+class Call:
     """One command behind its gate, and the line to the node agent."""
 
     def __init__(self, command: Sequence[str], about: Tool, popen: dict[str, Any]) -> None:
@@ -225,6 +232,9 @@ class _Call:
                 return
 
     def _plain(self, note: str) -> None:
+        if self._about.require:
+            note = note.replace("it runs without limits of its own", "it is not run")
+            self._verdict = Verdict("refused", reason="NO_AGENT", advice=note, isolated=False)
         self._note = note
         self._done.set()
 
