@@ -96,7 +96,7 @@ def explanation(policy: Policy, now_s: float) -> list[str]:
         return [*lines, "  no status was reported yet: does the operator run, and is its autoscaler enabled?"]
     lines += [f"  {line}" for line in (*_replicas(policy), *_load(status, now_s), *_forecast(status))]
     lines += [f"  {line}" for line in _lead_time(status)]
-    lines += ["", *_costs(status)]
+    lines += ["", *_costs(status), *_mix_costs(status)]
     if status.limited_by:
         lines += ["", f"  limited by: {status.limited_by}"]
     lines += [f"  {line}" for line in _concurrency(status)]
@@ -178,6 +178,24 @@ def _costs(status: ScalingPolicyStatus) -> Iterator[str]:
     yield from (f"  {line}" for line in table.splitlines())
     if status.chosen_quantile is not None:
         yield f"  They serve the load at the lead time with probability {status.chosen_quantile:.1%}."
+
+
+def _mix_costs(status: ScalingPolicyStatus) -> Iterator[str]:
+    """Price of the GPUs behind a recommendation for a ModelService."""
+    cost = status.mix_cost
+    if cost is None:
+        return
+    prices = (
+        (cost.replicas - 1, cost.one_fewer),
+        (cost.replicas, cost.recommended),
+        (cost.replicas + 1, cost.one_more),
+    )
+    of_each = ", ".join(
+        f"{'no mix serves it' if dollars is None else f'${dollars:.2f}/h'} for {count}"
+        for count, dollars in prices
+        if count >= 0
+    )
+    yield f"  GPUs: ${cost.now:.2f}/h now; {of_each} replicas"
 
 
 def _number(value: float | None) -> str:

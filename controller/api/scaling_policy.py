@@ -361,6 +361,20 @@ class ExpectedCost(StatusPart):
     one_more: float | None = Field(default=None, description="Expected cost of one replica more, dollars per hour.")
 
 
+class MixCost(StatusPart):
+    """Price of the mix of GPU types of a ModelService: without load that is expected to be missed."""
+
+    time: Instant = Field(description="When it was computed.")
+    replicas: Replicas = Field(description="Recommended replicas that it was computed for.")
+    now: NumberFromZero = Field(description="Price of the instances that there are, dollars per hour.")
+    recommended: NumberFromZero | None = Field(
+        default=None,
+        description="Price of the mix that the recommendation asks for, dollars per hour; absent: none serves it.",
+    )
+    one_fewer: NumberFromZero | None = Field(default=None, description="Price with one replica fewer, likewise.")
+    one_more: NumberFromZero | None = Field(default=None, description="Price with one replica more, likewise.")
+
+
 class Recommendation(StatusPart):
     """Recommended number of replicas from an instant on."""
 
@@ -457,6 +471,9 @@ class ScalingPolicyStatus(ObservedStatus):
     )
     expected_cost: ExpectedCost | None = Field(
         default=None, description="Expected cost of the recommended replicas, and of one fewer and one more."
+    )
+    mix_cost: MixCost | None = Field(
+        default=None, description="Price of the mix now and as recommended, of a ModelService in mode Recommend."
     )
     limited_by: str | None = Field(
         default=None, max_length=64, description="What limited the decision; absent: nothing did."

@@ -1,5 +1,6 @@
 """Autoscaling: replicas of scaled targets, and the demand that services are planned for, by each ScalingPolicy."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from autoscaler.concurrency.limit import limit_of
@@ -12,6 +13,7 @@ from cluster.demand import ExpectedDemand
 from cluster.plans import Finding, Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
 from controller.deciders.decider import Turn
+from controller.deciders.mix_costs import costs_of
 
 IN_FORCE = ("ScaleUpOnly", "Auto")
 """Modes in which decisions are carried out."""
@@ -26,6 +28,7 @@ class _Decided:
     finding: Finding | None = None
     step: Step | None = None
     expected: ExpectedDemand | None = None
+    decision: ScalingDecision | None = None
 
 
 def decide(snapshot: Snapshot, turn: Turn) -> Plan:
@@ -33,10 +36,12 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:
     policy."""
     scalers = snapshot.scalers if turn.decisions.autoscale else ()
     decided = [_decided(scaler, snapshot.at_s) for scaler in scalers]
+    decisions = ((scaler, each.decision) for scaler, each in zip(scalers, decided, strict=True) if each.decision)
+    costs = costs_of(snapshot, decisions, turn)
     steps = tuple(each.step for each in decided if each.step)
     return Plan(
         phases=(Phase("scale targets", steps),) if steps else (),
-        findings=tuple(each.finding for each in decided if each.finding),
+        findings=tuple(_priced(each.finding, costs) for each in decided if each.finding),
         expected=tuple(each.expected for each in decided if each.expected),
         limits=tuple(limit for each in scalers if (limit := _limit(each))),
     )
@@ -63,7 +68,7 @@ def _decided(scaler: Scaler, at_s: float) -> _Decided:
         return _Decided(_finding(scaler, Reason("TargetNotRead", f"{scaler.target} was not read yet")))
     finding = _finding(scaler, decision.reason)
     if scaler.mode not in IN_FORCE or scaler.conflict:
-        return _Decided(finding)
+        return _Decided(finding, decision=decision)
     if scaler.demand is not None:
         return _Decided(finding, expected=_expected(scaler, decision))
     return _Decided(finding, _step(scaler, decision))
@@ -71,6 +76,14 @@ def _decided(scaler: Scaler, at_s: float) -> _Decided:
 
 def _finding(scaler: Scaler, reason: Reason) -> Finding:
     return Finding(f"ScalingPolicy/{scaler.name}", reason)
+
+
+def _priced(finding: Finding, costs: Mapping[str, Mapping[str, float]]) -> Finding:
+    """The finding with the costs of its policy's mix, where this plan computed them."""
+    more = costs.get(finding.about.removeprefix("ScalingPolicy/"))
+    if not more:
+        return finding
+    return replace(finding, reason=replace(finding.reason, figures={**finding.reason.figures, **more}))
 
 
 def _step(scaler: Scaler, decision: ScalingDecision) -> Step | None:

@@ -26,6 +26,7 @@ from controller.api.scaling_policy import (
     ExpectedCost,
     ForecastStatus,
     LeadTimeStatus,
+    MixCost,
     Recommendation,
     ReplicaChange,
     ScalingPolicyStatus,
@@ -71,7 +72,9 @@ def scaling_status_after(
         )
     decided = _decided(old, scaler, found, at_s)
     known = ScalingPolicyStatus.model_validate({**decided, "observed_generation": generation, "conditions": conditions})
-    after = known.model_copy(update={**_figures(scaler, found), "concurrency": concurrency})
+    after = known.model_copy(
+        update={**_figures(scaler, found), "mix_cost": _mix_cost(old, scaler, found, at_s), "concurrency": concurrency}
+    )
     if not _is_due(old, after) and _without_figures(after) == _without_figures(old):
         return dict(before)
     return after.plain()
@@ -213,6 +216,17 @@ def _cost(figures: Mapping[str, float]) -> ExpectedCost | None:
         one_fewer=_rounded(figures.get("cost_one_fewer")),
         one_more=_rounded(figures.get("cost_one_more")),
     )
+
+
+def _mix_cost(old: ScalingPolicyStatus, scaler: Scaler, found: Reason | None, at_s: float) -> MixCost | None:
+    """Prices of this plan, or else the last ones, while they are of interest."""
+    if scaler.mode != "Recommend" or scaler.demand is None:
+        return None
+    figures = found.figures if found else {}
+    if "mix_now" not in figures:
+        return old.mix_cost
+    prices = {name: _rounded(figures.get(f"mix_{name}")) for name in ("now", "recommended", "one_fewer", "one_more")}
+    return MixCost.model_validate({"time": float(int(at_s)), "replicas": round(figures["replicas"]), **prices})
 
 
 def limit_of(found: Reason | None) -> LimitedBy:

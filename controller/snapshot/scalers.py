@@ -166,6 +166,8 @@ def _of_service(
         objective=replace(scaler.objective, price_per_hour=price),
         demand=replace(demand, rate_per_s=state.load or 0.0),
         concurrency=_tuning(policy, state, _gpu_types(service)),
+        mix_costs_for=None if policy.status.mix_cost is None else policy.status.mix_cost.replicas,
+        mix_costs_at_s=NEVER_S if policy.status.mix_cost is None else policy.status.mix_cost.time,
     )
 
 
