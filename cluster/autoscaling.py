@@ -11,6 +11,7 @@ from cluster.arrays import BoolArray
 from cluster.concurrency import ConcurrencyTuning
 from cluster.demand import Demand
 from cluster.forecast import Forecast
+from cluster.workloads import PodShape
 
 ScalingMode = Literal["Off", "Recommend", "ScaleUpOnly", "Auto"]
 """Off: nothing is computed. Recommend: the decision is reported, and nothing is changed. ScaleUpOnly: replicas are
@@ -175,6 +176,10 @@ class Scaler:
     """Most replicas that the hardware allows now; None: no such limit is known."""
     capacity_limited_by: str = ""
     """What sets `capacity_limit`: `power`, `health`, `stock`, `quota`."""
+    shape: PodShape | None = None
+    """Needs of one replica, where the free hardware limits their number; None: it does not, or they are not known."""
+    placed: int = 0
+    """Replicas that have a node."""
     scheduled: str = ""
     """Name of the schedule that sets the bounds now; empty: they are the policy's own."""
     reactive_target: float = 0.7

@@ -140,6 +140,11 @@ class Capacity(Strict):
     per_replica: PositiveNumber = Field(
         description="Load that one replica serves within its SLO, in the unit of the load."
     )
+    elastic: bool = Field(
+        default=False,
+        description="Whether nodes are added while pods wait (cluster autoscaler). Otherwise replicas with GPUs are "
+        "not scaled up beyond what the free, trusted and powered nodes hold.",
+    )
 
 
 class LeadTimePolicy(Strict):

@@ -59,4 +59,5 @@ def state_of(name: str, policy: ScalingPolicy, measured: Measured, target: Targe
         serving=known.serving,
         serving_problem=known.serving_problem,
         changed_at_s=target.changed_at_s,
+        pods=target.pods,
     )

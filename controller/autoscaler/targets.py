@@ -67,6 +67,8 @@ class TargetState:
     changed_at_s: float = -math.inf
     """Last change among the pods that are ready, seconds since the epoch; that of a target whose pods are not known is
     not known either."""
+    pods: tuple[str, ...] = ()
+    """Names of the pods that are its replicas, as `namespace/name`."""
     problem: str = ""
     """Why it cannot be read, as `Code: words`."""
 
@@ -129,7 +131,8 @@ class Targets:
         if self._is_due(known, scale, at_s):
             known.pods, known.pods_at_s = await self._pods(namespace, scale.status.selector), at_s
         replicas = known.starts.see(scale.spec.replicas, known.pods, at_s)
-        return TargetState(replicas, resource.plural, tuple(known.starts.took_s), known.starts.changed_at_s)
+        names = tuple(f"{namespace}/{pod.metadata.name}" for pod in known.pods if pod.counts)
+        return TargetState(replicas, resource.plural, tuple(known.starts.took_s), known.starts.changed_at_s, names)
 
     def _is_due(self, known: _Known, scale: _Scale, at_s: float) -> bool:
         """Whether the pods may have changed since they were read."""

@@ -12,8 +12,10 @@ from cluster.concurrency import ConcurrencyLimit
 from cluster.demand import ExpectedDemand
 from cluster.plans import Finding, Phase, Plan, Reason, Step
 from cluster.snapshot import Snapshot
+from cluster.workloads import PodShape
 from controller.deciders.decider import Turn
 from controller.deciders.mix_costs import costs_of
+from placement.engine.room import room_for
 
 IN_FORCE = ("ScaleUpOnly", "Auto")
 """Modes in which decisions are carried out."""
@@ -35,7 +37,7 @@ def decide(snapshot: Snapshot, turn: Turn) -> Plan:
     """Changes of all targets in force, the expected demands of services, concurrency limits, and a finding about every
     policy."""
     scalers = snapshot.scalers if turn.decisions.autoscale else ()
-    decided = [_decided(scaler, snapshot.at_s) for scaler in scalers]
+    decided = [_decided(scaler, snapshot) for scaler in scalers]
     decisions = ((scaler, each.decision) for scaler, each in zip(scalers, decided, strict=True) if each.decision)
     costs = costs_of(snapshot, decisions, turn)
     steps = tuple(each.step for each in decided if each.step)
@@ -54,14 +56,20 @@ def _limit(scaler: Scaler) -> ConcurrencyLimit | None:
     return limit_of(scaler.name, scaler.concurrency)
 
 
-def _decided(scaler: Scaler, at_s: float) -> _Decided:
+def _decided(scaler: Scaler, snapshot: Snapshot) -> _Decided:
     if scaler.mode == "Off":
         return _Decided()
     if scaler.problem:
         code, _, words = scaler.problem.partition(": ")
         return _Decided(_finding(scaler, Reason(code, words)))
     try:
-        decision = decide_replicas(scaler, at_s)
+        decision = decide_replicas(scaler, snapshot.at_s)
+        if (
+            decision is not None
+            and scaler.shape is not None
+            and decision.replicas > max(scaler.placed, decision.current)
+        ):
+            decision = decide_replicas(_on_hardware(scaler, scaler.shape, decision.replicas, snapshot), snapshot.at_s)
     except UNDECIDED as error:
         return _Decided(_finding(scaler, Reason("DecisionFailed", f"{type(error).__name__}: {error}")))
     if decision is None:
@@ -72,6 +80,12 @@ def _decided(scaler: Scaler, at_s: float) -> _Decided:
     if scaler.demand is not None:
         return _Decided(finding, expected=_expected(scaler, decision))
     return _Decided(finding, _step(scaler, decision))
+
+
+def _on_hardware(scaler: Scaler, shape: PodShape, wanted: int, snapshot: Snapshot) -> Scaler:
+    """The scaler with the number of replicas that the hardware holds, as far as they are wanted."""
+    room = room_for(snapshot, shape, wanted - scaler.placed)
+    return replace(scaler, capacity_limit=scaler.placed + room.pods, capacity_limited_by=room.scarce)
 
 
 def _finding(scaler: Scaler, reason: Reason) -> Finding:

@@ -27,6 +27,7 @@ from cluster.concurrency import ConcurrencyTuning
 from cluster.demand import Demand, LengthGrid
 from cluster.forecast import Forecast
 from cluster.plans import Reason
+from cluster.pods import PENDING
 from cluster.snapshot import Snapshot
 from cluster.workloads import ModelService
 from controller.api.model_service import KIND as SERVICE
@@ -75,6 +76,8 @@ class PolicyState:
     """Figures of the replicas over the last interval of their concurrency's tuning."""
     serving_problem: str = ""
     """Why they were not read, as `Code: words`."""
+    pods: tuple[str, ...] = ()
+    """Names of the target's pods; empty: not known."""
     changed_at_s: float = NEVER_S
     """Last change among the replicas that are ready, seconds since the epoch."""
 
@@ -136,9 +139,21 @@ def scaler_of(name: str, policy: ScalingPolicy, snapshot: Snapshot, state: Polic
         concurrency=_tuning(policy, state, spec.objective.gpu_type or ""),
     )
     if spec.target.kind != SERVICE.name or spec.target.api_version != SERVICE.api_version:
-        return scaler
+        return _on_hardware(scaler, policy, snapshot, state)
     service = next((each for each in snapshot.services if each.name == scaler.target.name), None)
     return _of_service(scaler, policy, service, snapshot, state)
+
+
+def _on_hardware(scaler: Scaler, policy: ScalingPolicy, snapshot: Snapshot, state: PolicyState) -> Scaler:
+    """The scaler with the needs of one replica, taken from a pod that there is. Replicas without GPUs are not limited:
+    their nodes are cheap and come by themselves in many clusters."""
+    rows = [row for name in state.pods if (row := snapshot.pods.names.row(name)) is not None]
+    if not rows or (policy.spec.capacity is not None and policy.spec.capacity.elastic):
+        return scaler
+    shape = snapshot.pods.shapes[snapshot.pods.shape[rows[-1]]]
+    if not shape.gpus:
+        return scaler
+    return replace(scaler, shape=shape, placed=sum(int(snapshot.pods.node[row]) != PENDING for row in rows))
 
 
 def _of_service(

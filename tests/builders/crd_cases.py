@@ -53,7 +53,7 @@ def _policy(
                     }
                 ]
             },
-            "capacity": {"perReplica": 12.5},
+            "capacity": {"perReplica": 12.5, "elastic": True},
             "leadTime": {"fixed": "3m", "assumed": "2m"},
             "objective": {"missCost": 99, "switchSeconds": 60, **(objective or {"replicaHourPrice": 2.5})},
             "forecast": {"model": "auto", "history": "336h"},

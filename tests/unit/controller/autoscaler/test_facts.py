@@ -1,6 +1,7 @@
 """Facts of the autoscaler: measurements and forecasts in the scalers of a snapshot."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from controller.autoscaler.forecasting import STEP_S, Forecasts, LoadSeries
 from controller.autoscaler.measured import LengthShares, Measured, Sample
 from controller.autoscaler.targets import TargetState
 from controller.snapshot.scalers import PolicyState, scaler_of, with_conflicts
-from tests.builders.fleet import node, world
+from tests.builders.fleet import node, pod, world
 from tests.builders.mix import profile, service
 from tests.builders.scalers import scaler
 from tests.clock import HandClock
@@ -142,3 +143,24 @@ def test_a_policy_that_is_gone_is_not_forecast() -> None:
     forecasts.turn({})
 
     assert measured.of(NAME).forecast is None
+
+
+@pytest.mark.parametrize(
+    ("gpus", "capacity", "is_limited"),
+    [(2, {"perReplica": 10}, True), (2, {"perReplica": 10, "elastic": True}, False), (0, {"perReplica": 10}, False)],
+)
+def test_the_needs_of_a_replica_with_gpus_are_those_of_a_pod_that_there_is(
+    gpus: int, capacity: dict[str, Any], is_limited: bool
+) -> None:
+    devices = tuple(range(gpus))
+    pods = [pod("default/web-0", gpus, on="a", devices=devices), pod("default/web-1", gpus), pod("default/other", 1)]
+    seen = replace(world([node("a", gpus=8)], pods), at_s=BEGIN_S)
+    read = policy(mode="Auto", capacity=capacity)
+    seen = replace(seen, scalers=(scaler_of(NAME, read, seen, PolicyState()),))
+    target = replace(READ, pods=("default/web-0", "default/web-1", "default/gone"))
+
+    (found,) = with_measured(seen, {NAME: read}, Measured(), lambda _: target, lambda _: "").scalers
+
+    assert (found.shape is not None) == is_limited
+    if found.shape is not None:
+        assert (found.shape.gpus, found.placed) == (2, 1)

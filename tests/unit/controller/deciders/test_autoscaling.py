@@ -9,11 +9,12 @@ from cluster.actions import SetReplicas
 from cluster.autoscaling import Scaler, ScaleTarget
 from cluster.plans import Plan
 from cluster.snapshot import Snapshot
+from cluster.workloads import PodShape
 from controller.deciders import autoscaling
 from controller.deciders.decisions import Decisions
 from controller.deciders.pipeline import decide
 from controller.guard import Limits, guard
-from tests.builders.fleet import node, world
+from tests.builders.fleet import node, pod, world
 from tests.builders.mix import demand, of_types, profile, service
 from tests.builders.scalers import NOW_S, scaler
 from tests.builders.turns import asked
@@ -175,3 +176,35 @@ def test_a_policy_in_force_is_not_priced_since_its_mix_is_planned() -> None:
     (finding,) = asked(autoscaling.decide, serving(of_service())).findings
 
     assert "mix_now" not in finding.reason.figures
+
+
+PAIR = PodShape(gpus=2, gpu_milli=1000)
+
+
+def on_gpus(gpus: int, **changes: Any) -> Plan:
+    """Plan for a load that wants more than two replicas of two GPUs each, of which one is placed."""
+    seen = world([node("a", gpus=gpus)], [pod("ns/chat-0", 2, on="a", devices=(0, 1))], at_s=NOW_S)
+    return asked(autoscaling.decide, replace(seen, scalers=(scaler(wanted=1, shape=PAIR, placed=1, **changes),)))
+
+
+def test_replicas_of_any_target_are_limited_to_what_the_hardware_holds() -> None:
+    plan = on_gpus(4)
+
+    (action,) = plan.actions
+    assert isinstance(action, SetReplicas)
+    assert action.replicas == 2  # four GPUs hold two pairs
+    assert plan.findings[0].reason.code == "LimitedByStock"
+
+
+def test_hardware_that_suffices_limits_nothing() -> None:
+    (action,) = on_gpus(64).actions
+
+    assert isinstance(action, SetReplicas)
+    assert action.replicas > 2
+
+
+def test_hardware_never_stops_replicas_that_there_are() -> None:
+    plan = on_gpus(2)
+
+    assert plan.actions == ()
+    assert plan.findings[0].reason.figures["replicas"] == 1
