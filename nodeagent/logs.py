@@ -6,13 +6,16 @@ from typing import TextIO
 import structlog
 from structlog.typing import Processor
 
+# Local variables would hold what tenants wrote.
+_TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
+
 
 def configure_logs(stream: TextIO = sys.stderr) -> None:
     """Sets up logging for this process, once, at its start. Times are UTC in ISO 8601."""
     last: list[Processor] = (
-        [structlog.dev.ConsoleRenderer()]
+        [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
         if stream.isatty()
-        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        else [_TRACEBACKS, structlog.processors.JSONRenderer()]
     )
     structlog.configure(
         processors=[

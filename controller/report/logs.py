@@ -16,11 +16,14 @@ Format = Literal["auto", "json", "text"]
 Level = Literal["debug", "info", "warning", "error"]
 
 
+_TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
+
+
 def configure_logs(form: Format = "auto", level: Level = "info", stream: TextIO = sys.stderr) -> None:
     """Configure the logging of this process, once, at its start.
 
     form: `auto` is text where `stream` is a terminal, else JSON. Times are UTC in ISO 8601. Log records of libraries
-    have the same form, from `warning` on.
+    have the same form, from `warning` on. Tracebacks hold no local variables: those hold what tenants wrote.
     """
     as_text = stream.isatty() if form == "auto" else form == "text"
     shared: list[Processor] = [
@@ -30,9 +33,9 @@ def configure_logs(form: Format = "auto", level: Level = "info", stream: TextIO 
         structlog.processors.StackInfoRenderer(),
     ]
     last: list[Processor] = (
-        [structlog.dev.ConsoleRenderer(colors=stream.isatty())]
+        [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=structlog.dev.plain_traceback)]
         if as_text
-        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        else [_TRACEBACKS, structlog.processors.JSONRenderer()]
     )
     structlog.configure(
         processors=[*shared, *last],

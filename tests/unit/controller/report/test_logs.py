@@ -101,3 +101,21 @@ def test_libraries_speak_the_same_form() -> None:
 
     line = json.loads(stream.getvalue())
     assert (line["event"], line["level"]) == ("unclosed session", "warning")
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_a_traceback_holds_no_local_variables(form: Format) -> None:
+    stream = StringIO()
+    configure_logs(form, "info", stream)
+
+    def fails() -> None:
+        template = {"env": [{"name": "TOKEN", "value": "of a tenant"}]}
+        raise TypeError(f"{len(template)} is wrong")
+
+    try:
+        fails()
+    except TypeError as error:
+        structlog.get_logger().error("the cycle failed", exc_info=error)
+
+    assert "TypeError" in stream.getvalue()
+    assert "of a tenant" not in stream.getvalue()
