@@ -34,8 +34,16 @@ class StatusPart(Loose):
     model_config = ConfigDict(populate_by_name=True)
 
     def plain(self) -> dict[str, Any]:
-        """JSON form in the object: camelCase names, unset fields left out."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        """JSON form in the object: camelCase names, unset fields and empty maps left out.
+
+        Server-side apply of an empty map over one with keys leaves null, which the CRD refuses.
+        """
+        return _without_empty_maps(self.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+
+def _without_empty_maps(plain: dict[str, Any]) -> dict[str, Any]:
+    inner = {key: _without_empty_maps(value) if isinstance(value, dict) else value for key, value in plain.items()}
+    return {key: value for key, value in inner.items() if value != {}}
 
 
 class Open(BaseModel):

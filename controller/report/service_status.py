@@ -54,7 +54,7 @@ def status_after(before: Mapping[str, Any], plan: ServicePlan, facts: ServiceFac
         running=running if facts.makes_pods else None,
         wanted_instances=sum(asked.values()) if facts.makes_pods else sum(plan.instances.values()),
         running_instances=sum(running.values()),
-        last_scale_time=old.last_scale_time if old.replicas == asked else float(int(at_s)),
+        last_scale_time=old.last_scale_time if (old.replicas or {}) == asked else float(int(at_s)),
         cost_per_hour=old.cost_per_hour if plan.refusal else round(plan.cost_per_hour, DIGITS),
         bound_per_hour=bound,
         gap=None

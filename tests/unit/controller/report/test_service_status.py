@@ -88,3 +88,14 @@ def test_a_mix_that_was_found_without_the_brain_says_so() -> None:
     status = said(replace(PLAN, notes=(note,)))
 
     assert condition(status, "Planned") == ("True", "MixFoundLocally")
+
+
+def test_a_service_scaled_to_zero_leaves_its_maps_out() -> None:
+    """Applied as empty, a map that has keys becomes null on the server, which refuses the whole status for that."""
+    none = said(replace(PLAN, instances={}), replace(FACTS, asked={}, running={}), before=said())
+
+    assert not {"replicas", "running"} & set(none)
+    assert (none["wantedInstances"], none["runningInstances"]) == (0, 0)
+    assert (
+        scaled_at_s(status_after(none, replace(PLAN, instances={}), replace(FACTS, asked={}, running={}), 2e6)) == 1e6
+    )
