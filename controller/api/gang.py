@@ -37,7 +37,7 @@ class GangSpec(Strict):
         default=None,
         ge=-(2**31),
         le=2**31 - 1,
-        description="Priority of the whole gang; default: the highest priority among its members.",
+        description="Priority of the whole gang, at most the highest priority among its members; default: that one.",
     )
 
 

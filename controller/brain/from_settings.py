@@ -37,6 +37,7 @@ def decisions_from(settings: OperatorSettings, *, awaits_pods: bool = True, expl
         hold_s=settings.hold_s,
         gang_deadline_s=settings.gang_deadline_s,
         release_deadline_s=settings.release_deadline_s,
+        isolates=True,
         fit_slots=fit_slots_of(settings),
         awaits_pods=awaits_pods,
         shares=settings.brain.shares,

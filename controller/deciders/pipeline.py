@@ -1,10 +1,13 @@
 """Pipeline of one plan: runs the deciders in order, each on the cluster as the ones before it leave it."""
 
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from cluster.clock import Clock
-from cluster.plans import Plan
+from cluster.errors import ConfigError
+from cluster.plans import Finding, Plan, Reason
 from cluster.scaling import with_expected
 from cluster.snapshot import Snapshot
 from controller.deciders.decider import BackgroundDecider, Decider, Entry, PlanEdit, Turn
@@ -14,6 +17,8 @@ from controller.deciders.registry import SECTIONS, Sections, Stage
 from placement.budget import Budget
 from placement.partition import share_like, shares_of
 
+DECIDER_FAILED = "DeciderFailed"
+"""Code of the finding about a decider that raised an error."""
 Adopt = Callable[[BackgroundDecider, Snapshot, Plan], Plan]
 """Function that returns the part of a background decider's proposal that joins the plan, for the observed cluster and
 the plan so far."""
@@ -86,10 +91,10 @@ def _walked(entries: Sequence[Entry], observed: Snapshot, plan: Plan, decisions:
                 now = _after(observed, plan)
                 continue
             case BackgroundDecider():
-                more = adopt(entry, observed, plan)
+                more = _isolated(entry.name, decisions, partial(adopt, entry, observed, plan))
             case Decider():
-                budget = Budget(entry.work_of(decisions.within_s))
-                more = entry.decide(now, Turn(decisions, budget, Memory(), observed, observed))
+                turn = Turn(decisions, Budget(entry.work_of(decisions.within_s)), Memory(), observed, observed)
+                more = _isolated(entry.name, decisions, partial(entry.decide, now, turn))
         plan, now = plan.joined(more), _after(now, more)
     return plan
 
@@ -153,6 +158,29 @@ def _stage_plan(
     for decider in stage.deciders:
         budget = asked.budget(decider, seen, portion)
         turn = Turn(asked.decisions, budget, asked.warmth.memory(number), seen, observed)
-        more = decider.decide(now, turn)
+        more = _isolated(decider.name, asked.decisions, partial(decider.decide, now, turn))
         plan, now = plan.joined(more), _after(now, more)
     return plan
+
+
+def _isolated(name: str, decisions: Decisions, step: Callable[[], Plan]) -> Plan:
+    """What a decider adds to the plan; of one that raises, a finding.
+
+    The deciders after it see the cluster without its actions, as when it has nothing to do. An edit is not isolated:
+    a plan without it could do what the edit takes out.
+    """
+    try:
+        return step()
+    except ConfigError:
+        raise
+    except Exception as error:
+        if not decisions.isolates:
+            raise
+        return Plan(findings=(Finding(f"Decider/{name}", Reason(DECIDER_FAILED, _failure_words(error))),))
+
+
+def _failure_words(error: Exception) -> str:
+    """Kind of the error and the line that raised it, without its text, which may hold what a tenant wrote."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = "/".join(last.filename.split("/")[-3:])
+    return f"raised {type(error).__name__} at {place}:{last.lineno}, in {last.name}; the plan goes on without it"

@@ -17,6 +17,7 @@ from controller.api.kind import Kind
 from controller.api.labels import SCHEDULER_NAME, SERVICE_LABEL, is_device_number
 from controller.api.model_service import KIND as SERVICE
 from controller.api.pod import KIND as POD
+from controller.api.pruning import without_nulls
 from controller.kube.cache import Cache, Resource
 from controller.kube.cluster_view import SeenClaim, SeenDeployment, SeenGpuType, SeenPod, SeenService
 from controller.kube.structs import Meta, OwnObject, Pod, PodMeta, Slim
@@ -206,6 +207,9 @@ def _numbers(written: str | None) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4096)
 def _plain(raw: bytes) -> dict[str, Any]:
-    """A spec or status as plain data. Callers must not change it: equal bytes share one object."""
-    read = msgspec.json.decode(raw) if raw else {}
+    """A spec or status as plain data, without nulls, which mean the same as absent fields.
+
+    Callers must not change it: equal bytes share one object.
+    """
+    read = without_nulls(msgspec.json.decode(raw)) if raw else {}
     return read if isinstance(read, dict) else {}

@@ -2,11 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 
+import structlog
+
 from cluster.snapshot import Snapshot
 from cluster.workloads import InstanceType
 from controller.kube.cluster_view import ClusterView, SeenDeployment
 from controller.kube_world.deployments import Instance, content_of
 from controller.placers.pool_affinity import DeployedInstances, ModesOfServices, PlacementModes
+
+log = structlog.get_logger(__name__)
 
 
 class Instances:
@@ -19,6 +23,8 @@ class Instances:
         self._device_classes = device_classes
         self._of_services: ModesOfServices = {}
         """Placement modes of instances, from the last observation."""
+        self._unusable: dict[str, int] = {}
+        """Generation of each service whose unusable template was logged."""
 
     def observe(self, snapshot: Snapshot, deployments: Sequence[SeenDeployment]) -> ModesOfServices:
         """Update and return the placement modes of each service's instances."""
@@ -53,7 +59,19 @@ class Instances:
 
     def _content(self, snapshot: Snapshot, service: str, instance_type: InstanceType, mode: str) -> str | None:
         instance = self._instance(snapshot, service, instance_type, mode)
-        return content_of(instance) if instance else None
+        try:
+            return content_of(instance) if instance else None
+        except Exception as error:  # noqa: BLE001 - one service must not stop the others
+            self._note_unusable(service, error)
+            return None
+
+    def _note_unusable(self, service: str, error: Exception) -> None:
+        """Log once per generation of a service that its template, which every check accepted, is of no use."""
+        seen = self._sightings.service(service)
+        generation = seen.generation if seen else 0
+        if self._unusable.get(service) != generation:
+            self._unusable[service] = generation
+            log.error("the template of a service cannot be used", service=service, why=type(error).__name__)
 
     def _instance(self, snapshot: Snapshot, service: str, instance_type: InstanceType, mode: str) -> Instance | None:
         """Instance of a type, to be placed in this mode."""

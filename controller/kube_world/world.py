@@ -3,6 +3,8 @@
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+import structlog
+
 from cluster.actions import Action
 from cluster.errors import ActionError
 from cluster.plans import Plan
@@ -17,6 +19,8 @@ from controller.placers.pools import Pool
 from controller.ports import Outcome
 
 T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
 
 
 class Runner(Protocol):
@@ -97,6 +101,12 @@ class KubernetesWorld:
                 writes = handler.writes(self._desk, action, snapshot)
             except ActionError as error:
                 answers[number] = error
+                continue
+            except Exception as error:
+                log.exception("an action could not be written", action=type(action).__name__, subject=action.subject)
+                answers[number] = ActionError(
+                    f"writing it raised {type(error).__name__}, a bug of Tonnage: see the log"
+                )
                 continue
             handler.begin(self._desk, account, action)
             jobs += [(number, Job(action.subject, write)) for write in writes]

@@ -222,6 +222,12 @@ LOOP = (
         "tonnage_guard_refusals_total", "counter", "Actions that the guard removed from plans, by reason.", ("reason",)
     ),
     Metric(
+        "tonnage_decider_failures_total",
+        "counter",
+        "Plans that were made without a decider because it failed by a bug, by decider.",
+        ("decider",),
+    ),
+    Metric(
         "tonnage_plans_out_of_time_total",
         "counter",
         "Plans that the deadline cut short, by what was cut: the machine was too slow or too busy.",

@@ -57,6 +57,11 @@ class Read(Generic[Object]):
     def mistake(self, path: Path, problem: str, remedy: str = "") -> Mistake:
         return Mistake(self.place(path), problem, remedy)
 
+    def unreadable(self, error: Exception) -> Mistake:
+        """Mistake for an object that no check refuses and that still cannot be converted, which is a bug."""
+        problem = f"cannot be read: {type(error).__name__}"
+        return self.mistake((), problem, "this is a bug of Tonnage; `tonnage bundle` collects what its report needs")
+
     def place(self, path: Path = ()) -> str:
         return (
             place_in_cluster(self.subject, path) if self.document is None else self.document.place(self.subject, path)

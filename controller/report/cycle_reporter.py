@@ -9,6 +9,8 @@ from cluster.clock import Clock
 from cluster.errors import ObservationError
 from cluster.plans import Certificate, Finding
 from controller.cycle import STAGES, Cycle
+from controller.deciders.pipeline import DECIDER_FAILED
+from controller.deciders.registry import ORDER
 from controller.guard import REASONS
 from controller.metrics.registry import Meter
 from controller.ports import Undone
@@ -55,6 +57,7 @@ class CycleReporter:
         meter.foresee("tonnage_actions_total", kinds, ["done", *dict.fromkeys(RESULT_OF.values()), STUCK])
         meter.foresee("tonnage_guard_refusals_total", REASONS)
         meter.foresee("tonnage_plans_out_of_time_total", OUT_OF_TIME)
+        meter.foresee("tonnage_decider_failures_total", [entry.name for entry in ORDER])
         meter.foresee("tonnage_brain_plans_total", PLANNERS)
         meter.foresee("tonnage_brain_fallbacks_total", FALLBACKS)
         meter.foresee("tonnage_brain_restarts_total", LOSSES)
@@ -132,6 +135,8 @@ class CycleReporter:
             meter.count("tonnage_actions_total", kind, result, by=count)
         for refused in cycle.plan.refused:
             meter.count("tonnage_guard_refusals_total", refused.reason.code)
+        for name in {each.about for each in cycle.plan.findings if each.reason.code == DECIDER_FAILED}:
+            meter.count("tonnage_decider_failures_total", name.partition("/")[2])
         for code in {reason.code for reason in cycle.plan.cut_short}:
             meter.count("tonnage_plans_out_of_time_total", code)
         for stage in STAGES:

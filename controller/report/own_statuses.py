@@ -1,6 +1,7 @@
 """Statuses of Tonnage's objects: the condition Accepted of every object, the state of every gang and policy."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -24,7 +25,7 @@ from controller.objects.own_objects import by_object
 from controller.report.finding_condition import found_after
 from controller.report.gang_status import GangFacts, facts_of_gangs, gang_status_after
 from controller.report.scaling_status import scaling_status_after
-from controller.report.statuses import status_write
+from controller.report.statuses import each_alone, status_write
 
 Status = Mapping[str, Any]
 
@@ -70,17 +71,34 @@ def own_status_jobs(
             mistaken = wrong.get(f"{kind.name}/{name}", ())
             if obj.metadata.deletion_timestamp or (kind is SERVICE and not mistaken):
                 continue
-            before = msgspec.json.decode(obj.status)
-            status = _status_after(before, obj, mistaken, _gang(obj, gangs.get(name)) if kind is GANG else None, at_s)
-            finding, generation = (found or {}).get(f"{kind.name}/{name}"), obj.metadata.generation
+            finding = (found or {}).get(f"{kind.name}/{name}")
             scaler = (scalers or {}).get(name) if kind is SCALING_POLICY else None
-            if scaler is not None:
-                limit = (limits or {}).get(name)
-                status = scaling_status_after(status, scaler, finding, generation=generation, at_s=at_s, limit=limit)
-            else:
-                status = found_after(status, finding, generation, at_s)
-            if status != before:
-                yield Job(f"{kind.name}/{name}", status_write(kind, name, obj.metadata.uid, status))
+            gang = _gang(obj, gangs.get(name)) if kind is GANG else None
+            limit = (limits or {}).get(name)
+            yield from each_alone(
+                kind.name, name, partial(_own_job, kind, name, obj, mistaken, gang, finding, scaler, limit, at_s)
+            )
+
+
+def _own_job(
+    kind: Kind,
+    name: str,
+    obj: OwnObject,
+    mistaken: Sequence[Mistake],
+    gang: GangFacts | None,
+    finding: Reason | None,
+    scaler: Scaler | None,
+    limit: ConcurrencyLimit | None,
+    at_s: float,
+) -> Iterator[Job]:
+    before, generation = msgspec.json.decode(obj.status), obj.metadata.generation
+    status = _status_after(before, obj, mistaken, gang, at_s)
+    if scaler is not None:
+        status = scaling_status_after(status, scaler, finding, generation=generation, at_s=at_s, limit=limit)
+    else:
+        status = found_after(status, finding, generation, at_s)
+    if status != before:
+        yield Job(f"{kind.name}/{name}", status_write(kind, name, obj.metadata.uid, status))
 
 
 def _gang(obj: OwnObject, facts: GangFacts | None) -> GangFacts | None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import structlog
@@ -55,7 +56,16 @@ def status_jobs(
             makes_pods=seen.template is not None,
             undone=undone.get(f"ModelService/{service.service}"),
         )
-        yield from _job(seen, service, facts, found.get(f"ModelService/{service.service}"), at_s)
+        finding = found.get(f"ModelService/{service.service}")
+        yield from each_alone("ModelService", seen.name, partial(_job, seen, service, facts, finding, at_s))
+
+
+def each_alone(kind: str, name: str, jobs: Callable[[], Iterator[Job]]) -> Iterator[Job]:
+    """The writes of one object; none, and a line in the log, where its status cannot be computed."""
+    try:
+        yield from tuple(jobs())
+    except Exception:  # one object must not stop the others
+        log.exception("a status could not be computed", subject=f"{kind}/{name}")
 
 
 def _job(

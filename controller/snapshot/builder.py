@@ -30,7 +30,7 @@ from controller.snapshot.nodes import NodeRow, TypeIndex, node_row, node_table, 
 from controller.snapshot.pod_table import Dangling, PodColumns, PodView
 from controller.snapshot.pods import pod_row
 from controller.snapshot.scalers import with_scalers
-from controller.snapshot.services import profiles_from, service_from, valid_services, with_instances_counted
+from controller.snapshot.services import profiles_from, valid_services, with_instances_counted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,7 +149,7 @@ class SnapshotBuilder:
             self._own_kinds = _OwnKinds(
                 types,
                 profiles,
-                tuple(service_from(read, types.names) for read in services),
+                services,
                 frozenset(self._own[model_service.KIND]),
                 self.own(gang.KIND),
                 findings,
@@ -187,7 +187,10 @@ class SnapshotBuilder:
 
 
 def gangs_from(read: Iterable[Read[GangObject]], pods: PodTable) -> tuple[Gang, ...]:
-    """Gangs of these objects; without a priority of its own, a gang has the highest of its members."""
+    """Gangs of these objects, with the highest priority of their members, or their own where that is lower.
+
+    Whoever may create a Gang may not use every PriorityClass, so a gang raises no pod above its own class.
+    """
     reads = tuple(read)
     highest = np.full(len(reads), np.iinfo(np.int64).min)
     member = np.flatnonzero(pods.gang >= 0)
@@ -199,7 +202,11 @@ def gangs_from(read: Iterable[Read[GangObject]], pods: PodTable) -> tuple[Gang, 
             min_members=each.object.spec.min_members,
             within=each.object.spec.topology.within,
             prefer_within=each.object.spec.topology.prefer_within,
-            priority=(int(top) if there else 0) if each.object.spec.priority is None else each.object.spec.priority,
+            priority=_gang_priority(each.object.spec.priority, int(top) if there else 0),
         )
         for each, top, there in zip(reads, highest, has_members, strict=True)
     )
+
+
+def _gang_priority(own: int | None, highest: int) -> int:
+    return highest if own is None else min(own, highest)

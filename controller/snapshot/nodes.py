@@ -95,6 +95,9 @@ def node_row(read: Read[Node], types: TypeIndex) -> NodeRow:
     except ValueError as error:
         findings.mistake(read.mistake(("status", "allocatable"), str(error)))
         gpus, gpu_type, cpu_milli, memory_bytes = 0, -1, 0, 0
+    except Exception as error:  # noqa: BLE001 - one node must not stop the others
+        findings.mistake(read.unreadable(error))
+        gpus, gpu_type, cpu_milli, memory_bytes = 0, -1, 0, 0
     return NodeRow(
         cpu_milli=cpu_milli,
         memory_bytes=memory_bytes,

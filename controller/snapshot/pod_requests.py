@@ -15,6 +15,13 @@ from controller.objects.read import Read
 from controller.snapshot.node_affinity import pinned_where_it_runs, terms_of, tolerations_of
 from controller.snapshot.nodes import GPU_RESOURCES, TypeIndex
 
+MOST_TYPES = 64
+"""Maximum number of types in an annotation; as many as a ModelService may name."""
+MOST_NAMED = 3
+"""Maximum number of unknown types that errors name."""
+LONGEST_SHOWN = 40
+"""Maximum number of characters of an annotation that an error shows."""
+
 Amounts = Mapping[str, Decimal]
 
 
@@ -99,10 +106,13 @@ def _gpus(read: Read[Pod], ask: Amounts, findings: Findings) -> tuple[int, int, 
     if whole:
         problem = f"requests a fraction while the containers request {' and '.join(whole)}"
         findings.mistake(read.mistake(here, problem, "request whole devices or a fraction of one"))
+        # A running pod holds what its containers request, whatever an annotation says.
+        resource, count = max(whole.items(), key=lambda each: each[1])
+        return count, WHOLE_GPU_MILLI, resource
     # The length is checked first: int() fails on thousands of digits, and an annotation may hold any text.
     if not (share.isascii() and share.isdigit() and len(share) < 10 and 1 <= int(share) <= WHOLE_GPU_MILLI):
         remedy = f"write thousandths of one GPU, 1 to {WHOLE_GPU_MILLI}"
-        findings.mistake(read.mistake(here, f"is {share[:40]!r}", remedy))
+        findings.mistake(read.mistake(here, f"is {share[:LONGEST_SHOWN]!r}", remedy))
         return 1, WHOLE_GPU_MILLI, ""
     return 1, int(share), ""
 
@@ -112,15 +122,18 @@ def _named_types(read: Read[Pod], types: TypeIndex, findings: Findings) -> set[i
     written = read.object.metadata.annotations.gpu_types
     if written is None:
         return None
-    found = set()
-    for name in (part.strip() for part in written.split(",")):
-        number = types.named(name)
-        if number is None:
-            path = ("metadata", "annotations", GPU_TYPES_ANNOTATION)
-            findings.mistake(read.mistake(path, f"there is no GPUType {name!r}", meant(name, types.names)))
-        else:
-            found.add(number)
-    return found
+    here = ("metadata", "annotations", GPU_TYPES_ANNOTATION)
+    names = [part.strip() for part in written.split(",", MOST_TYPES)]
+    if len(names) > MOST_TYPES:
+        findings.mistake(
+            read.mistake(here, f"names more than {MOST_TYPES} types", "name fewer, or leave it out for any")
+        )
+        return set()
+    unknown = [name for name in names if types.named(name) is None]
+    for name in unknown[:MOST_NAMED]:
+        problem = f"there is no GPUType {name[:LONGEST_SHOWN]!r}"
+        findings.mistake(read.mistake(here, problem, meant(name[:LONGEST_SHOWN], types.names)))
+    return {number for name in names if (number := types.named(name)) is not None}
 
 
 def _of_vendor(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from cluster.errors import Mistake
+from cluster.hardware import MAX_GPUS_PER_NODE, WHOLE_GPU_MILLI
 from cluster.workloads import PodShape
 from controller.api.labels import MOVABLE_ANNOTATION
 from controller.kube.structs import Pod
@@ -28,6 +29,8 @@ REMARKS = {
 }
 """Notes on pods, by code; each is reported once for all pods to which it applies."""
 
+_EVERY_DEVICE = PodShape(gpus=MAX_GPUS_PER_NODE, gpu_milli=WHOLE_GPU_MILLI)
+"""Shape that a running pod with unreadable requests counts as, so that no device is allocated twice."""
 _HEEDED = {"cpu", "memory", "ephemeral-storage", *GPU_RESOURCES}
 
 
@@ -53,6 +56,23 @@ class PodRow:
 
 
 def pod_row(read: Read[Pod], types: TypeIndex) -> PodRow:
+    """Columns of a pod. Of one that cannot be read, those of a pod that holds all devices of its node."""
+    try:
+        return _row(read, types)
+    except Exception as error:  # noqa: BLE001 - one pod must not stop the others
+        return PodRow(
+            shape=_EVERY_DEVICE,
+            node=read.object.spec.node_name,
+            gang="",
+            owner="",
+            priority=0,
+            movable=False,
+            matches_node_names=False,
+            mistakes=(read.unreadable(error),),
+        )
+
+
+def _row(read: Read[Pod], types: TypeIndex) -> PodRow:
     pod, findings = read.object, Findings()
     ask, shape = _ask_and_shape(read, types, findings)
     namespace, labels = pod.metadata.namespace, pod.metadata.labels
@@ -77,7 +97,7 @@ def _ask_and_shape(read: Read[Pod], types: TypeIndex, findings: Findings) -> tup
     except ValueError as error:
         # The API server admits quantities that do not fit into 64 bits.
         findings.mistake(read.mistake(("spec", "containers"), str(error)))
-        return {}, PodShape()
+        return {}, _EVERY_DEVICE
     return ask, shape_from(read, ask, types, findings)
 
 

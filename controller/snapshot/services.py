@@ -18,7 +18,7 @@ from controller.api import quantity
 from controller.api.model_profile import ModelProfile
 from controller.api.model_service import ModelService, ServiceDemand
 from controller.api.suggestions import meant
-from controller.kube.structs import NodeConstraints, object_from
+from controller.kube.structs import NodeConstraints, PodSpec, object_from
 from controller.objects.findings import Findings
 from controller.objects.read import Read
 from controller.snapshot.node_affinity import terms_of, tolerations_of
@@ -94,9 +94,10 @@ def _by_type(replicas: Mapping[str, int], gpu_types: Collection[str]) -> dict[In
 
 
 def node_constraints_of(read: Read[ModelService]) -> NodeConstraints:
-    """Node constraints of the pod template; none without a template. Raises msgspec.ValidationError."""
+    """Node constraints of the pod template; none without a template. Raises msgspec.ValidationError, too, for a part
+    of the template that Deployments are made from and that has another form than in a Pod."""
     template = read.object.spec.template
-    return object_from({} if template is None else template.spec.model_extra or {}, NodeConstraints)
+    return PodSpec() if template is None else object_from(template.spec.model_dump(by_alias=True), PodSpec)
 
 
 def with_instances_counted(services: Sequence[Service], pods: PodTable) -> tuple[Service, ...]:
@@ -129,7 +130,7 @@ def valid_services(
     profiles: Sequence[ThroughputProfile],
     types: TypeIndex,
     findings: Findings,
-) -> tuple[Read[ModelService], ...]:
+) -> tuple[Service, ...]:
     """Services whose GPU types exist and whose lengths are within some profile of their model.
 
     A model without any profile is no error, because the profile may be measured later: the plan refuses the service
@@ -138,10 +139,13 @@ def valid_services(
     valid = []
     for each in read:
         own = Findings()
-        _check_service(each, profiles, types, own)
+        try:
+            _check_service(each, profiles, types, own)
+            if not own.mistakes:
+                valid.append(service_from(each, types.names))
+        except Exception as error:  # noqa: BLE001 - one service must not stop the others
+            own.mistake(each.unreadable(error))
         findings.extend(own)
-        if not own.mistakes:
-            valid.append(each)
     return tuple(valid)
 
 
@@ -163,7 +167,7 @@ def _check_service(
 
 
 def _check_template(read: Read[ModelService], findings: Findings) -> None:
-    """Check the node constraints of a template, which limit the mix; the API server checks the rest."""
+    """Check the parts of a template that are read here; the API server checks the rest."""
     here = ("spec", "template", "spec")
     try:
         terms_of(
@@ -171,7 +175,7 @@ def _check_template(read: Read[ModelService], findings: Findings) -> None:
             lambda problem, remedy: findings.mistake(read.mistake((*here, "affinity"), problem, remedy)),
         )
     except ValidationError as error:
-        remedy = "write nodeSelector, affinity and tolerations as in a Pod"
+        remedy = "write it as in a Pod"
         findings.mistake(read.mistake(here, str(error), remedy))
 
 

@@ -59,9 +59,13 @@ LOOP = Board(
             (
                 Panel(
                     "Cycles by result",
-                    "Blind: the cluster could not be observed. Failed: a bug of Tonnage, with a traceback in the log.",
+                    "Blind: the cluster could not be observed. Failed: a bug of Tonnage, with a traceback in the log. "
+                    "A decider that failed is left out of the plan.",
                     PER_SECOND,
-                    (Query(rate("tonnage_cycles_total", "result"), "{{result}}"),),
+                    (
+                        Query(rate("tonnage_cycles_total", "result"), "{{result}}"),
+                        Query(rate("tonnage_decider_failures_total", "decider"), "without {{decider}}"),
+                    ),
                 ),
                 Panel(
                     "Duration of a cycle",

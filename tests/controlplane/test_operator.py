@@ -1,5 +1,6 @@
 """The operator on a real API server: services end to end, all placement modes, and failing leaders."""
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -175,6 +176,34 @@ def test_a_service_becomes_ready_follows_its_promise_and_leaves_nothing_behind(
             lambda: not any(here.get(kind)["items"] for kind in OF_A_SERVICE),
             "everything of the service is gone",
         )
+
+
+def test_nulls_of_one_service_stop_neither_it_nor_others_and_scaled_to_zero_it_says_so(
+    server: ControlPlane, here: Kubectl, tmp_path: Path
+) -> None:
+    """An empty key in YAML is null, which a CRD accepts where it does not look inside."""
+    nulls = chat()
+    nulls["spec"]["template"]["spec"] |= {"schedulingGates": None, "affinity": None, "resourceClaims": None}
+    term = {"matchExpressions": None, "matchFields": None}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    other = chat() | {"metadata": {"name": "other"}}
+    other["spec"]["template"]["spec"] |= {"affinity": {"nodeAffinity": required}, "tolerations": None}
+    with operator(server.kubeconfig, tmp_path, pools=POOLS) as process:
+        for each in (nulls, other):
+            here("create", "-f", "-", stdin=each)
+        here("create", "-f", "-", stdin=pod("canary", gpus=1, schedulerName="tonnage", nodeSelector={"pool": "bind"}))
+        here.wait("condition=Ready", "modelservice/chat")
+        here.wait("condition=Ready", "pod/canary")
+        none = {"spec": {"demand": {"requestsPerSecond": 0}}}
+        here("patch", "modelservice", "chat", "--type=merge", "-p", json.dumps(none))
+
+        def at_zero() -> bool:
+            status, generation = service(here)["status"], service(here)["metadata"]["generation"]
+            return status["observedGeneration"] == generation and status["wantedInstances"] == 0
+
+        until(at_zero, "the status shows that no instance is wanted")
+        assert "replicas" not in service(here)["status"]
+        assert process.counted("tonnage_cycles_total").get('tonnage_cycles_total{result="failed"}', 0.0) == 0.0
 
 
 def test_instances_get_onto_nodes_of_one_way_where_their_type_lies_in_pools_of_several(

@@ -69,6 +69,10 @@ STORIES = (
         {f'{CYCLES}{{job="t", result="quiet"}}': counter(10, 1), f'{CYCLES}{{job="t", result="blind"}}': counter(0, 9)},
     ),
     Story("TonnageCycleFailed", {f'{CYCLES}{{job="t", result="failed"}}': counter(0, 1)}),
+    Story(
+        "TonnageDeciderFailed",
+        {'tonnage_decider_failures_total{job="t", decider="packing"}': counter(0, 1)},
+    ),
     # Every cycle takes between 2 and 5 s.
     Story(
         "TonnageCyclesSlow",

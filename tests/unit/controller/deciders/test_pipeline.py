@@ -2,12 +2,16 @@
 
 from dataclasses import replace
 
+import pytest
+
 from cluster.actions import Bind, Evict, Move, Scale
 from cluster.plans import Plan, Reason, Unplaced
 from cluster.snapshot import Snapshot
 from cluster.workloads import Gang, LeftOut
+from controller.deciders.decider import Decider, Turn
 from controller.deciders.decisions import Decisions
-from controller.deciders.pipeline import decide
+from controller.deciders.pipeline import PlanRequest, decide, planned, whole_plan
+from controller.deciders.registry import ORDER, sections_of
 from controller.guard import Limits, guard
 from placement.moves.defragmentation import MovePrice
 from tests.builders.fleet import node, pod, world
@@ -93,3 +97,33 @@ def test_on_a_cluster_instances_are_placed_once_their_pods_exist() -> None:
     assert {type(action) for action in whole.actions} == {Scale, Bind}
     assert {type(action) for action in first.actions} == {Scale}
     assert {each.reason.code for each in first.unplaced} == {"AwaitsPod"}
+
+
+def fails(seen: Snapshot, turn: Turn) -> Plan:
+    raise TypeError("holds what a tenant wrote")
+
+
+def test_a_decider_that_fails_is_named_and_the_others_go_on() -> None:
+    order = (Decider("first", fails, "cluster"), *ORDER, Decider("last", fails, "cluster"))
+    sections = sections_of(order)
+    seen = world([node("a", gpus=2)], [pod("p", gpus=1)])
+    request = PlanRequest(Decisions(isolates=True), 1.0, lambda: 0.0)
+
+    plan = whole_plan(seen, request.decisions, lambda now: planned(now, request, sections), sections=sections)
+
+    assert plan.actions == (Bind("p", "a", (0,)),)
+    assert [(each.about, each.reason.code) for each in plan.findings] == [
+        ("Decider/first", "DeciderFailed"),
+        ("Decider/last", "DeciderFailed"),
+    ]
+    words = plan.findings[0].reason.words
+    assert "raised TypeError at controller/deciders/test_pipeline.py:" in words
+    assert "tenant" not in words
+
+
+def test_outside_an_operator_a_failure_is_raised() -> None:
+    request = PlanRequest(Decisions(), 1.0, lambda: 0.0)
+    sections = sections_of((Decider("first", fails, "cluster"), *ORDER))
+
+    with pytest.raises(TypeError):
+        planned(world([node("a")]), request, sections)

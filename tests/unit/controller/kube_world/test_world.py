@@ -335,3 +335,21 @@ def test_a_service_that_may_use_spot_nodes_has_a_deployment_for_each_capacity_ty
     assert ("karpenter.sh/capacity-type", "NotIn") in terms(0)[0]
     assert len(terms(1)) == 5
     assert any(("cloud.google.com/gke-spot", "In") in term for term in terms(1))
+
+
+BROKEN = {"spec": {"containers": [None]}}
+"""Template that the API server would not accept: it stands for one that the code does not foresee."""
+
+
+def test_a_template_that_cannot_be_used_stops_no_other_object() -> None:
+    sightings, writer = small(), FakeWriter()
+    sightings.services["ns/chat"] = SeenService("ns/chat", "uid-chat", 1, BROKEN)
+    sightings.deployed = (SeenDeployment("ns/chat", InstanceType("A100"), 3, "content"),)
+    cluster = kubernetes(sightings, writer)
+
+    assert "ns/waits" in cluster.observe().pods.names
+    scaled, bound = cluster.apply([Scale("ns/chat", of_types({"A100": 2})), Bind("ns/waits", "a", (1,))])
+
+    assert "AttributeError" in str(scaled)
+    assert bound is None
+    assert len(writer.sent) == 1

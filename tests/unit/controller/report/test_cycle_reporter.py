@@ -220,3 +220,14 @@ def test_plans_that_time_cut_short_are_counted_by_what_it_cut_off() -> None:
     meter = told(cycle, late)
 
     assert value(meter, "tonnage_plans_out_of_time_total", reason="PackingOutOfTime") == 1.0
+
+
+def test_a_decider_that_failed_counts_once_a_plan() -> None:
+    meter, cycle = Meter(), turn(SimulatedWorld(world([node("a")])))
+    failed = Finding("Decider/packing", Reason("DeciderFailed", "raised TypeError"))
+    reporter = CycleReporter(meter, SILENT, now_s=lambda: 0.0)
+    assert value(meter, "tonnage_decider_failures_total", decider="packing") == 0.0
+
+    reporter.report_cycle(replace(cycle, plan=replace(cycle.plan, findings=(failed, failed))))
+
+    assert value(meter, "tonnage_decider_failures_total", decider="packing") == 1.0

@@ -11,6 +11,7 @@ from cluster.pods import PENDING, device_numbers
 from cluster.workloads import InstanceType, PodShape, Requirement, Toleration, is_pinned, without_pin
 from controller.snapshot.from_manifests import Observed
 from tests.builders.fleet import GIB
+from tests.builders.live_cluster import LiveCluster
 from tests.builders.manifests import Object, gang, gpu_type, having, node, observed, pod, profile, service
 from tests.builders.mix import of_types
 
@@ -123,7 +124,7 @@ def required(*expressions: Object) -> Object:
         ),
         (
             [gpu_type(), templated(nodeSelector=["pool"])],
-            "spec.template.spec: Expected `object`, got `array` - at `$.nodeSelector`; write nodeSelector, ",
+            "spec.template.spec: Expected `object`, got `array` - at `$.nodeSelector`; write it as in a Pod",
         ),
         (
             [gpu_type(), templated(affinity=required({"key": "zone", "operator": "Is", "values": ["a"]}))],
@@ -428,3 +429,44 @@ def test_files_say_the_same_in_any_order(tmp_path: Path) -> None:
 
     assert list(forth.pods.names) == list(back.pods.names) == ["default/p", "default/q"]
     assert forth.pods.node.tolist() == back.pods.node.tolist() == [PENDING, 1]
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (",".join(f"t{n}" for n in range(50_000)), ["names more than 64 types; name fewer, or leave it out for any"]),
+        (
+            ",".join("x" * 100 + str(n) for n in range(60)),
+            [f"there is no GPUType {'x' * 40!r}; known: a100"] * 3,
+        ),
+    ],
+)
+def test_an_annotation_of_many_types_costs_a_few_errors(tmp_path: Path, written: str, said: list[str]) -> None:
+    found = mistakes(tmp_path, gpu_type(), node(), pod(annotations={TYPES: written}))
+
+    assert [each.partition(": ")[2] for each in found] == said
+
+
+def test_a_running_pod_holds_what_its_containers_request_whatever_its_annotation_says() -> None:
+    whole = pod("p1", gpus=8, on="n1", annotations={MILLI: "1"})
+    cluster = LiveCluster([gpu_type(), node(), whole])
+
+    (shape,) = cluster.observer.observe().pods.shapes
+
+    assert (shape.gpus, shape.gpu_milli) == (8, 1000)
+
+
+def test_a_running_pod_with_unreadable_requests_holds_every_device_of_its_node() -> None:
+    huge = having(pod("p1", gpus=0, on="n1"), "spec.containers.0.resources.requests", {"cpu": "9" * 30 + "Ei"})
+    cluster = LiveCluster([gpu_type(), node(gpus=4), huge])
+
+    assert device_numbers(int(cluster.observer.observe().pods.devices[0])) == (0, 1, 2, 3)
+
+
+def test_a_gang_raises_no_pod_above_its_own_priority(tmp_path: Path) -> None:
+    member = pod("p1", labels={"tonnage.dev/gang": "train"}, priority=5)
+
+    for own, counted in ((None, 5), (3, 3), (2**31 - 1, 5)):
+        spec = {} if own is None else {"priority": own}
+        (seen,) = observed(tmp_path, node(gpus=8), gang(min_members=1, **spec), member).snapshot.gangs
+        assert seen.priority == counted
