@@ -184,7 +184,7 @@ AUTOSCALER = (
         ("policy",),
     ),
     Metric(
-        "tonnage_scaling_concurrency_p95_seconds",
+        "tonnage_scaling_concurrency_latency_seconds",
         "gauge",
         "95th percentile of the latency that bounds the concurrency, in the last interval of tuning.",
         ("policy",),

@@ -73,7 +73,7 @@ def _concurrency(scaler: Scaler, decided: int | None) -> Iterator[Sample]:
     seen = tuning.seen
     if seen is not None and seen.complete:
         yield Sample("tonnage_scaling_concurrency_in_flight", (scaler.name,), seen.in_flight)
-        yield Sample("tonnage_scaling_concurrency_p95_seconds", (scaler.name,), seen.p95_s)
+        yield Sample("tonnage_scaling_concurrency_latency_seconds", (scaler.name,), seen.p95_s)
 
 
 def _decision(name: str, reason: Reason) -> Iterator[Sample]:

@@ -113,7 +113,7 @@ SCALING = Board(
                     "Latency under the limit",
                     "95th percentile of the latency that bounds the concurrency, of the last interval of tuning.",
                     SECONDS,
-                    (Query(of_policy("scaling_concurrency_p95_seconds"), "{{policy}}"),),
+                    (Query(of_policy("scaling_concurrency_latency_seconds"), "{{policy}}"),),
                 ),
                 Panel(
                     "Conflicts",
